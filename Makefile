@@ -1,0 +1,61 @@
+# make demo    from a fresh clone to generated text; needs python >= 3.11, make, and the network for pip only
+# make test    the whole test suite          make quick   its inner loop, under a minute
+# make lint    ruff and mypy                 make bench   speed; PEER=path/to/llama-bench for both side by side
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The first of these that is new enough; `make PYTHON=...` chooses another.
+FOUND := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+PYTHON ?= $(FOUND)
+
+.PHONY: demo test quick lint format bench help clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# \(make.*\)/\1/p' Makefile
+
+demo: $(VENV)/.runtime
+	$(BIN)/hybrid demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+quick: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow and not shared"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p hybrid
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.runtime
+	$(BIN)/python benchmarks/compare.py $(if $(PEER),--peer $(PEER)) $(ARGS)
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/.python:
+	@test -n "$(PYTHON)" || { echo "error: no python >= 3.11 found. Install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is not python >= 3.11. Name another: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "error: $(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/.python
+	$(PIP) install --editable .
+	@touch $@
+
+# The folders of the checkout, seen by mypy under the names they are imported by.
+$(VENV)/.dev: pyproject.toml | $(VENV)/.python
+	$(PIP) install --editable '.[dev]'
+	@mkdir -p $(VENV)/typing/hybrid
+	@for d in cli convert infer quant; do ln -sfn ../../../$$d $(VENV)/typing/hybrid/$$d; done
+	@touch $@ $(VENV)/.runtime
