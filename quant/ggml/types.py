@@ -41,6 +41,39 @@ KNOWN_TYPE_NAMES: dict[int, str] = {
 }  # fmt: skip
 
 
+class ValueType(IntEnum):
+    """Types of metadata values by the number stored in GGUF (gguf.h, `enum gguf_type`)."""
+
+    UINT8 = 0
+    INT8 = 1
+    UINT16 = 2
+    INT16 = 3
+    UINT32 = 4
+    INT32 = 5
+    FLOAT32 = 6
+    BOOL = 7
+    STRING = 8
+    ARRAY = 9
+    UINT64 = 10
+    INT64 = 11
+    FLOAT64 = 12
+
+
+@dataclass(frozen=True)
+class ArrayOf:
+    """The type of an array value: that of its elements."""
+
+    element: ValueType
+
+
+# struct and numpy letter of each fixed-size value; a BOOL is one byte, 0 or 1.
+VALUE_CODE: dict[ValueType, str] = {
+    ValueType.UINT8: "B", ValueType.INT8: "b", ValueType.UINT16: "H", ValueType.INT16: "h", ValueType.UINT32: "I",
+    ValueType.INT32: "i", ValueType.FLOAT32: "f", ValueType.BOOL: "?", ValueType.UINT64: "Q", ValueType.INT64: "q",
+    ValueType.FLOAT64: "d",
+}  # fmt: skip
+
+
 class FileType(IntEnum):
     """`general.file_type` (llama.h, `enum llama_ftype`): what most tensors of a file are."""
 

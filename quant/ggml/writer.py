@@ -1,0 +1,243 @@
+"""Writing GGUF version 3: streaming, in constant memory, and atomic (layout: see `reader`).
+
+Pairs and tensor infos are collected first; the first `write` puts down the header, and tensors follow in the order in which
+they were declared. Everything goes to a temporary file beside the target, which replaces it when all is there.
+"""
+
+import contextlib
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from .errors import FormatError, HybridError, UsageError, shown
+from .reader import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, GGUFFile, TensorInfo
+from .types import VALUE_CODE, ArrayOf, GGMLType, ValueType, row_nbytes
+
+VERSION = 3
+_CODE_TO_KIND = {code: kind for kind, code in VALUE_CODE.items()}
+Chunk = np.ndarray | bytes | bytearray | memoryview
+
+
+class GGUFWriter:
+    """Context manager that leaves a whole file at `path` or, after any exception (KeyboardInterrupt too), no trace of one.
+
+    A full disk or any other failure to write is a HybridError that names the path and the reason.
+    """
+
+    def __init__(self, path: Path | str, arch: str | None) -> None:
+        """`arch` is written first, as general.architecture; None leaves it to `add_raw`."""
+        # A symbolic link is followed, not replaced.
+        self.path = Path(os.path.realpath(path))
+        self._where = shown(path)
+        self._pairs: dict[str, bytes] = {}
+        self._infos: list[TensorInfo] = []
+        self._names: set[str] = set()
+        self._size = 0
+        self._written = 0
+        self._began = False
+        self._file: BinaryIO | None = None
+        self._temporary: Path | None = None
+        if arch is not None:
+            self.add("general.architecture", arch, ValueType.STRING)
+
+    def add(self, key: str, value: Any, kind: ValueType | ArrayOf | None = None) -> None:
+        """Adds a pair, or replaces the value of a key already added. An empty sequence is skipped.
+
+        Without `kind`: bool -> BOOL, int -> UINT32, float -> FLOAT32, str -> STRING; sequences of them -> arrays of BOOL,
+        INT32, FLOAT32, STRING; numpy arrays by dtype. A scalar `kind` given with a sequence is that of its elements.
+        FormatError when the value does not fit its type.
+        """
+        assert not self._began, "metadata after the first tensor's data"
+        value = value.tolist() if isinstance(value, np.generic) else value
+        is_array = not isinstance(value, (str, bytes, int, float)) and value is not None
+        if is_array and len(value) == 0:
+            return
+        if kind is None:
+            kind = self._infer(key, value, is_array)
+        elif is_array and isinstance(kind, ValueType):
+            kind = ArrayOf(kind)
+        try:
+            if isinstance(kind, ArrayOf):
+                body = struct.pack("<IIQ", ValueType.ARRAY, kind.element, len(value)) + _pack_all(value, kind.element)
+            else:
+                body = struct.pack("<I", kind) + _pack_all([value], kind)
+            self._pairs[key] = _pack_string(key) + body
+        except (struct.error, OverflowError, TypeError, ValueError):  # ValueError: strings with lone surrogates
+            name = f"an array of {kind.element.name}" if isinstance(kind, ArrayOf) else kind.name
+            raise FormatError(f"{shown(key)} = {shown(value)} cannot be stored as {name}.") from None
+
+    def add_raw(self, key: str, source: GGUFFile) -> None:
+        """Copies a pair byte for byte."""
+        assert not self._began, "metadata after the first tensor's data"
+        self._pairs[key] = source.pair(key)
+
+    def declare(self, name: str, shape: Sequence[int], kind: GGMLType) -> None:
+        """Announces the next tensor; `shape` in numpy order. FormatError when its rows are not whole blocks of `kind`."""
+        assert not self._began, "a tensor declared after the first tensor's data"
+        shape = tuple(int(n) for n in shape)
+        if name in self._names:
+            raise FormatError(f"{self._where}: tensor {shown(name)} would be written twice.")
+        if not 1 <= len(shape) <= MAX_DIMS or min(shape) < 1:
+            raise FormatError(
+                f"{shown(name)} has shape {shape}; GGUF holds 1 to {MAX_DIMS} dimensions, none of size 0."
+            )
+        try:
+            nbytes = int(np.prod(shape[:-1], dtype=object)) * row_nbytes(kind, shape[-1])
+        except FormatError as error:
+            raise FormatError(f"{shown(name)}: {error}. Use F16 for it.") from None
+        self._names.add(name)
+        self._infos.append(TensorInfo(name, shape, kind, self._size, nbytes))
+        self._size += nbytes + -nbytes % DEFAULT_ALIGNMENT
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the file that what has been added and declared makes."""
+        return len(self._header()) + self._size
+
+    def write(self, name: str, data: Chunk | Iterable[Chunk]) -> None:
+        """Writes the next declared tensor: an array or buffer of exactly its size, or an iterable of parts that add up to it."""
+        self._begin()
+        assert self._written < len(self._infos), f"{name} was not declared"
+        info = self._infos[self._written]
+        assert info.name == name, f"{name} written where {info.name} was declared"
+        done = 0
+        for part in [data] if isinstance(data, (np.ndarray, bytes, bytearray, memoryview)) else data:
+            buffer = (
+                np.ascontiguousarray(part).view(np.uint8).reshape(-1).data if isinstance(part, np.ndarray) else part
+            )
+            self._put(buffer)
+            done += memoryview(buffer).nbytes
+        assert done == info.nbytes, f"{name}: {done} bytes written, {info.nbytes} declared"
+        self._put(bytes(-done % DEFAULT_ALIGNMENT))
+        self._written += 1
+
+    def __enter__(self) -> Self:
+        if self.path.exists() and not self.path.is_file():
+            raise UsageError(f"{self._where} is not a regular file. Give another output path.")
+        with self._failures_named():
+            fd, name = tempfile.mkstemp(prefix=f".{self.path.name}.", suffix=".tmp", dir=self.path.parent)
+            self._temporary = Path(name)
+            self._file = os.fdopen(fd, "wb", buffering=1 << 20)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._file is not None and self._temporary is not None
+        try:
+            if error is None:
+                self._finish(self._file, self._temporary)
+        finally:
+            # Closing flushes, which fails once more on a full disk; what counts was said before.
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    def _finish(self, file: BinaryIO, temporary: Path) -> None:
+        self._begin()
+        missing = self._infos[self._written :]
+        assert not missing, f"{len(missing)} tensors were declared and not written, {missing[0].name} first"
+        with self._failures_named():
+            file.flush()
+            os.fchmod(file.fileno(), _file_mode(self.path))
+            os.fsync(file.fileno())
+            file.close()
+            temporary.replace(self.path)
+            _sync_folder(self.path.parent)
+
+    def _begin(self) -> None:
+        if self._began:
+            return
+        header = self._header()
+        self._began = True
+        with self._failures_named():
+            free = shutil.disk_usage(self.path.parent).free
+        total = len(header) + self._size
+        if free < total:
+            raise HybridError(
+                f"{self._where} needs {total / 1e6:,.0f} MB and its disk has {free / 1e6:,.0f} MB free. "
+                "Make room or write elsewhere."
+            )
+        self._put(header)
+
+    def _header(self) -> bytes:
+        parts = [MAGIC, struct.pack("<IQQ", VERSION, len(self._infos), len(self._pairs)), *self._pairs.values()]
+        for t in self._infos:
+            dims = len(t.shape)
+            parts.append(_pack_string(t.name))
+            parts.append(struct.pack(f"<I{dims}QIQ", dims, *reversed(t.shape), t.type, t.offset))
+        header = b"".join(parts)
+        return header + bytes(-len(header) % DEFAULT_ALIGNMENT)
+
+    def _infer(self, key: str, value: Any, is_array: bool) -> ValueType | ArrayOf:
+        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.char in _CODE_TO_KIND:
+            return ArrayOf(_CODE_TO_KIND[value.dtype.char])
+        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.int64:
+            return ArrayOf(ValueType.INT64)  # 'l' where 'q' is long long
+        kinds = {bool: ValueType.BOOL, int: ValueType.UINT32, float: ValueType.FLOAT32, str: ValueType.STRING}
+        kinds[bytes] = ValueType.STRING
+        first = value[0] if is_array else value
+        kind = kinds.get(type(first.tolist() if isinstance(first, np.generic) else first))
+        if kind is None:
+            raise FormatError(f"{shown(key)} = {shown(value)} is of a kind that GGUF metadata cannot hold.")
+        if not is_array:
+            return kind
+        if kind is ValueType.UINT32:
+            # A list that mixes int and float is one of floats.
+            return ArrayOf(ValueType.FLOAT32 if any(isinstance(v, float) for v in value) else ValueType.INT32)
+        return ArrayOf(kind)
+
+    def _put(self, data: Chunk) -> None:
+        assert self._file is not None, "GGUFWriter is used outside of its `with`"
+        with self._failures_named():
+            self._file.write(data)
+
+    @contextlib.contextmanager
+    def _failures_named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HybridError(
+                f"{self._where} cannot be written: {error.strerror}. Make room or write elsewhere."
+            ) from error
+
+
+def _pack_string(text: str | bytes) -> bytes:
+    raw = text if isinstance(text, bytes) else text.encode("utf-8")
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def _pack_all(values: Any, kind: ValueType) -> bytes:
+    if kind is ValueType.STRING:
+        if not all(isinstance(v, (str, bytes)) for v in values):
+            raise TypeError
+        return b"".join(map(_pack_string, values))
+    if kind is ValueType.BOOL and not all(isinstance(v, (bool, np.bool_)) for v in values):
+        raise TypeError
+    return struct.pack(f"<{len(values)}{VALUE_CODE[kind]}", *values)
+
+
+def _file_mode(path: Path) -> int:
+    """The mode of the file to be replaced, or what the umask gives a new one (mkstemp makes files private)."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the rename itself durable. Some file systems do not sync folders; the data is safe without."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
