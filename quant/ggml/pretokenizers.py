@@ -1,0 +1,41 @@
+"""How text is split before the merges of a byte-level BPE vocabulary, for each value of `tokenizer.ggml.pre`.
+
+The table `pretokenizers.json` is read by the converter, which looks for the name of a tokenizer's structure, and by
+the tokenizer, which looks for the structure of a name.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to split text; its `names` are interchangeable but for the defaults `add_bos` and `add_sep`."""
+
+    names: tuple[str, ...]
+    split: tuple[str, ...]  # regular expressions, one after the other; matches are isolated in the pieces left so far
+    byte_level: bool = True  # False: the vocabulary holds UTF-8, with U+2581 for spaces if `escape_whitespaces`
+    ignore_merges: bool = False  # a piece that is itself a token is taken whole
+    add_bos: bool = False  # where the file has no tokenizer.ggml.add_bos_token
+    add_sep: bool = False  # where the file has no tokenizer.ggml.add_sep_token
+    escape_whitespaces: bool = False
+
+
+@cache
+def _rules() -> tuple[Rule, ...]:
+    table = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    return tuple(
+        Rule(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}) for row in table
+    )
+
+
+def load() -> list[Rule]:
+    """All rules, in the order of the table."""
+    return list(_rules())
+
+
+def by_name(name: str) -> Rule | None:
+    """The rule of a `tokenizer.ggml.pre`; None when the name is unknown."""
+    return next((rule for rule in _rules() if name in rule.names), None)
