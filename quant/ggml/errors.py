@@ -42,7 +42,7 @@ class StateError(HybridError):
 
 
 def shown(text: object, limit: int = 120) -> str:
-    """`text` fit for a one-line message: names and paths come from outside and may hold newlines or terminal escapes."""
+    """`text` fit for a one-line message: names and paths from outside may hold newlines or terminal escapes."""
     raw = str(text)
     raw = raw if len(raw) <= limit else raw[: limit // 2] + "..." + raw[-limit // 2 :]
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in raw)

@@ -1,7 +1,7 @@
 """The key-value part of a GGUF file: walked with bounds checks when the file is opened, decoded when asked for.
 
-A vocabulary is 65 000 to 300 000 strings. Walking their lengths takes a tenth of the time of decoding them, and most uses
-of a file (copying it, quantizing it, reading one key) never need the strings.
+A vocabulary is 65 000 to 300 000 strings. Most uses of a file (copying it, quantizing it, reading one key) never need
+them decoded; walking their lengths is enough to know that they are there.
 """
 
 import mmap
@@ -22,7 +22,7 @@ SIZES: dict[ValueType, int] = {kind: struct.calcsize("<" + code) for kind, code 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one key-value pair lies in the file: bytes [start, end), the value (first element for arrays) at `value`."""
+    """Where a key-value pair lies in the file: bytes [start, end), the value (or its first element) at `value`."""
 
     kind: ValueType | ArrayOf
     start: int
@@ -84,20 +84,15 @@ class Cursor:
         return text
 
     def skip_strings(self, count: int, what: str) -> None:
-        """Moves over `count` length-prefixed strings. The inner loop of opening a file: about 70 ns per string."""
+        """Moves over `count` length-prefixed strings. The inner loop of opening a file: about 0.2 us per string."""
         unpack, data, pos, last = _U64.unpack_from, self.data, self.pos, self.size - 8
         for i in range(count):
             if pos > last:
-                break
+                self.pos = min(pos, self.size)
+                raise self.cut_off(f"string {i} of {what}", max(pos - self.size, 0) + 8)
             pos += 8 + unpack(data, pos)[0]
-        else:
-            i = count
-        if i < count or pos > self.size:
-            raise FormatError(
-                f"{self.where} is cut off: string {min(i, count - 1)} of {what} ends at byte {max(pos, last + 9)}, "
-                f"the file has {self.size}. Copy it again."
-            )
-        self.pos = pos
+        self.pos = min(pos, self.size)
+        self.need(pos - self.pos, what)
 
     def entry(self, index: int) -> tuple[str, Entry]:
         """One key-value pair: the key decoded, the value skipped."""

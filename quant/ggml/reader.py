@@ -1,13 +1,16 @@
 """Reading GGUF: the file is mapped, its header checked before anything in it is believed.
 
     header      magic "GGUF", u32 version (2 or 3), u64 number of tensors, u64 number of key-value pairs
-    pairs       string key, u32 value type, value;  string = u64 length + UTF-8 bytes, array = u32 type, u64 count, values
-    infos       per tensor: string name, u32 n_dims, u64 dims (fastest first), u32 type, u64 offset into the data section
+    pairs       string key, u32 value type, value
+    infos       per tensor: string name, u32 n_dims, u64 dims (fastest first), u32 type, u64 offset into the data
     data        begins at the next multiple of the alignment (general.alignment, or 32), as does every tensor
 
-Everything is little endian. Specification: ggml docs/gguf.md.
+A string is a u64 length and that many bytes of UTF-8; an array a u32 value type, a u64 count, the values. Everything is
+little endian. Specification: ggml docs/gguf.md.
 """
 
+import contextlib
+import itertools
 import math
 import mmap
 from collections.abc import Mapping
@@ -31,7 +34,7 @@ _REQUIRED = object()
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor: `shape` in numpy order (the last dimension is ne0, a row), `offset` in bytes from the file's start."""
+    """One tensor: `shape` in numpy order (the last dimension is ne0, a row), `offset` in bytes from the file start."""
 
     name: str
     shape: tuple[int, ...]
@@ -127,7 +130,7 @@ class GGUFFile:
         return formats.decode(self.info(name).type, self.raw(name))
 
     def release(self, name: str) -> None:
-        """Tells the system that the tensor's pages will not be read again soon: a pass over a file stays small in memory."""
+        """Tells the system that the tensor will not be read again soon, so that a pass over a file stays small."""
         t = self.info(name)
         if hasattr(mmap, "MADV_DONTNEED"):
             first = -(-t.offset // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -138,10 +141,8 @@ class GGUFFile:
     def close(self) -> None:
         """Unmaps the file, or leaves that to the last array that still views it."""
         self._bytes = None
-        try:
+        with contextlib.suppress(BufferError):
             self._map.close()
-        except BufferError:
-            pass
 
     def __enter__(self) -> Self:
         return self
@@ -197,7 +198,8 @@ class GGUFFile:
         kind = GGMLType(number)
         if shape[-1] % TRAITS[kind].block:
             raise cursor.damaged(
-                f"tensor {shown(name)} has rows of {shape[-1]} values, not a multiple of {TRAITS[kind].block} ({kind.name})"
+                f"tensor {shown(name)} has rows of {shape[-1]} values, "
+                f"not a multiple of {TRAITS[kind].block} ({kind.name})"
             )
         return TensorInfo(name, shape, kind, offset, math.prod(shape[:-1]) * row_nbytes(kind, shape[-1]))
 
@@ -217,7 +219,7 @@ class GGUFFile:
                 raise cursor.damaged(f"tensor {shown(t.name)} has offset {t.offset}, which is outside of the data")
             tensors[t.name] = TensorInfo(t.name, t.shape, t.type, self.data_offset + t.offset, t.nbytes)
         by_offset = sorted(tensors.values(), key=lambda t: t.offset)
-        for t, following in zip(by_offset, by_offset[1:], strict=False):
+        for t, following in itertools.pairwise(by_offset):
             if t.offset + t.nbytes > following.offset:
                 raise cursor.damaged(f"tensors {shown(t.name)} and {shown(following.name)} overlap")
         for t in by_offset:

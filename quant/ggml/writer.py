@@ -1,7 +1,7 @@
 """Writing GGUF version 3: streaming, in constant memory, and atomic (layout: see `reader`).
 
-Pairs and tensor infos are collected first; the first `write` puts down the header, and tensors follow in the order in which
-they were declared. Everything goes to a temporary file beside the target, which replaces it when all is there.
+Pairs and tensor infos are collected first; the first `write` puts down the header, and tensors follow in the order in
+which they were declared. Everything goes to a temporary file beside the target, which replaces it when all is there.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Chunk = np.ndarray | bytes | bytearray | memoryview
 
 
 class GGUFWriter:
-    """Context manager that leaves a whole file at `path` or, after any exception (KeyboardInterrupt too), no trace of one.
+    """Context manager that leaves a whole file at `path` or, after any exception (KeyboardInterrupt too), no trace.
 
     A full disk or any other failure to write is a HybridError that names the path and the reason.
     """
@@ -50,8 +50,8 @@ class GGUFWriter:
     def add(self, key: str, value: Any, kind: ValueType | ArrayOf | None = None) -> None:
         """Adds a pair, or replaces the value of a key already added. An empty sequence is skipped.
 
-        Without `kind`: bool -> BOOL, int -> UINT32, float -> FLOAT32, str -> STRING; sequences of them -> arrays of BOOL,
-        INT32, FLOAT32, STRING; numpy arrays by dtype. A scalar `kind` given with a sequence is that of its elements.
+        Without `kind`: bool -> BOOL, int -> UINT32, float -> FLOAT32, str -> STRING; sequences of them -> arrays of
+        BOOL, INT32, FLOAT32, STRING; numpy arrays by dtype. A scalar `kind` with a sequence is that of its elements.
         FormatError when the value does not fit its type.
         """
         assert not self._began, "metadata after the first tensor's data"
@@ -79,7 +79,7 @@ class GGUFWriter:
         self._pairs[key] = source.pair(key)
 
     def declare(self, name: str, shape: Sequence[int], kind: GGMLType) -> None:
-        """Announces the next tensor; `shape` in numpy order. FormatError when its rows are not whole blocks of `kind`."""
+        """Announces the next tensor; `shape` in numpy order. FormatError: its rows are not whole blocks of `kind`."""
         assert not self._began, "a tensor declared after the first tensor's data"
         shape = tuple(int(n) for n in shape)
         if name in self._names:
@@ -102,7 +102,7 @@ class GGUFWriter:
         return len(self._header()) + self._size
 
     def write(self, name: str, data: Chunk | Iterable[Chunk]) -> None:
-        """Writes the next declared tensor: an array or buffer of exactly its size, or an iterable of parts that add up to it."""
+        """Writes the next declared tensor: an array or buffer of its exact size, or parts that add up to it."""
         self._begin()
         assert self._written < len(self._infos), f"{name} was not declared"
         info = self._infos[self._written]
@@ -197,7 +197,7 @@ class GGUFWriter:
     def _put(self, data: Chunk) -> None:
         assert self._file is not None, "GGUFWriter is used outside of its `with`"
         with self._failures_named():
-            self._file.write(data)
+            self._file.write(data)  # type: ignore[arg-type]  # numpy stubs: not a Buffer before 3.12
 
     @contextlib.contextmanager
     def _failures_named(self) -> Iterator[None]:

@@ -36,7 +36,7 @@ assert FORMATS.keys() == TRAITS.keys()
 
 
 def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """x f32 [..., n] -> u8 [..., row_nbytes]. FormatError when rows are not whole blocks; into `out` (C order) when given."""
+    """x f32 [..., n] -> u8 [..., row_nbytes], into `out` (C order) when given. FormatError: rows not whole blocks."""
     traits = TRAITS[kind]
     x = np.ascontiguousarray(x, dtype=np.float32)
     shape = (*x.shape[:-1], row_nbytes(kind, x.shape[-1]))
@@ -50,7 +50,7 @@ def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray | None = None) -> np.n
 
 
 def decode(kind: GGMLType, raw: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """raw u8 [..., row_nbytes] -> f32 [..., n]: `out` (C order) when given; F32 stored contiguously is viewed, not copied."""
+    """raw u8 [..., row_nbytes] -> f32 [..., n], into `out` (C order) when given; otherwise F32 is only viewed."""
     traits = TRAITS[kind]
     assert raw.dtype == np.uint8 and raw.shape[-1] % traits.nbytes == 0
     raw = np.ascontiguousarray(raw)

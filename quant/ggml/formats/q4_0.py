@@ -5,8 +5,9 @@
      2  qs     u8[16]   4-bit q; byte 2 + k holds weight k (low) and weight k + 16 (high)
   w[k] = d * (q[k] - 8)
 
-Encoder: bytes equal to ggml's reference (`quantize_row_q4_0_ref`, compiled with fused multiply-add) for finite input. m = the
-first weight of largest magnitude, with its sign; d = m / -8, so that m itself is q = 0; q = min(15, trunc(w / d + 8.5)).
+Encoder: bytes equal to ggml's reference (`quantize_row_q4_0_ref`) for finite input.
+m = the first weight of largest magnitude, with its sign; d = m / -8, so that m itself is q = 0;
+q = min(15, trunc(w * (1 / d) + 8.5)) with the unrounded d, each operation rounded to f32 (no fused multiply-add).
 """
 
 import numpy as np
@@ -21,15 +22,14 @@ def encode_q4_0(x: np.ndarray, out: np.ndarray) -> None:
     m = np.where(high >= -low, high, low)
     (ties,) = np.nonzero((high == -low) & (high != 0))
     m[ties] = x[ties, np.abs(x[ties]).argmax(axis=1)]
+    m += 0  # a block of zeros: always +0, which makes d = -0 as in ggml
     d = m / np.float32(-8)
     with np.errstate(all="ignore"):
         inverse = np.float32(1) / d
         inverse[~np.isfinite(inverse)] = 0
-        # In f64 the product is exact, so that rounding the sum to f32 is what a fused multiply-add does.
-        y = x.astype(np.float64)
-        y *= inverse[:, None]
-        y += 8.5
-        q = y.astype(np.float32).astype(np.uint8)
+        y = x * inverse[:, None]
+        y += np.float32(8.5)
+        q = y.astype(np.uint8)
         np.minimum(q, 15, out=q)
         blocks = out.view(BLOCK_Q4_0)[:, 0]
         blocks["d"] = d

@@ -5,8 +5,8 @@
      2  qs     i8[32]   q; byte 2 + k holds weight k
   w[k] = d * q[k]
 
-Encoder: bytes equal to ggml's reference (`quantize_row_q8_0_ref`) for finite input. d = max|w| / 127 in f32; q is rounded with
-the unrounded 1 / d, halves away from zero.
+Encoder: bytes equal to ggml's reference (`quantize_row_q8_0_ref`) for finite input. d = max|w| / 127 in f32;
+q = w times the unrounded 1 / d, rounded with halves away from zero.
 """
 
 import numpy as np
@@ -14,14 +14,15 @@ import numpy as np
 BLOCK_Q8_0 = np.dtype([("d", "<f2"), ("qs", "i1", (32,))])
 assert BLOCK_Q8_0.itemsize == 34
 
-# trunc(y + copysign(HALF, y)) rounds halves away from zero, as C's roundf does and np.rint does not. With 0.5 itself the
-# sum 0.49999997 + 0.5 would round up to 1.
+# trunc(y + copysign(_HALF, y)) rounds halves away from zero, as C's roundf does and np.rint does not. With 0.5 itself
+# the sum 0.49999997 + 0.5 would round up to 1.
 _HALF = np.nextafter(np.float32(0.5), np.float32(0.0))
 
 
 def encode_q8_0(x: np.ndarray, out: np.ndarray) -> None:
     """x f32 [n, 32] -> out u8 [n, 34]."""
     amax = np.maximum(x.max(axis=1), -x.min(axis=1))
+    amax += 0  # a block of zeros: never -0
     d = amax / np.float32(127)
     with np.errstate(all="ignore"):
         inverse = np.float32(1) / d
