@@ -1,0 +1,85 @@
+"""Random weights in any tensor type, as fast as a disk takes them."""
+
+from collections.abc import Iterator
+from enum import Enum, auto
+from math import prod, sqrt
+
+import numpy as np
+from hybrid.quant.ggml.formats import encode
+from hybrid.quant.ggml.types import TRAITS, GGMLType, row_nbytes
+
+# Weights drawn and encoded per combination of type and row length. All further ones are made from these.
+_TILE = 1 << 22
+
+
+class Fill(Enum):
+    """What a tensor is filled with."""
+
+    WEIGHT = auto()
+    """Normal, standard deviation 1 / sqrt(columns)."""
+    SSM_WEIGHT = auto()
+    """The same, for ssm_x and ssm_dt, which a quantized file may keep in F32."""
+    ROUTER = auto()
+    """The same, always F32."""
+    ONE = auto()
+    ZERO = auto()
+    CONV = auto()
+    """Uniform within 1 / sqrt(d_conv), torch's initial values of a depthwise convolution."""
+    DT_BIAS = auto()
+    """Such that softplus(bias) is spread evenly, on a log scale, over 0.001 .. 0.1. Gu & Dao 2023, arXiv:2312.00752."""
+    SSM_A = auto()
+    """-(1 .. d_state) in every row (same source)."""
+
+
+class RandomWeights:
+    """A source of tensor data; the same seed and the same calls give the same bytes."""
+
+    def __init__(self, seed: int):
+        self._rng = np.random.default_rng(seed)
+        self._tiles: dict[tuple[GGMLType, int], np.ndarray] = {}
+
+    @staticmethod
+    def nbytes(shape: tuple[int, ...], kind: GGMLType) -> int:
+        return prod(shape[:-1]) * row_nbytes(kind, shape[-1])
+
+    def chunks(self, fill: Fill, shape: tuple[int, ...], kind: GGMLType) -> Iterator[np.ndarray]:
+        """The tensor's bytes in pieces: uint8 [rows, row_nbytes], some MB each."""
+        if fill in (Fill.WEIGHT, Fill.SSM_WEIGHT, Fill.ROUTER):
+            yield from self._matrix(prod(shape[:-1]), shape[-1], kind)
+        else:
+            assert kind is GGMLType.F32
+            yield np.ascontiguousarray(self._vector(fill, shape), "<f4").view(np.uint8)
+
+    def _matrix(self, rows: int, columns: int, kind: GGMLType) -> Iterator[np.ndarray]:
+        tile = self._tile(kind, columns)
+        blocks = tile.shape[1] // TRAITS[kind].nbytes
+        done = 0
+        while done < rows:
+            # The blocks of a row are moved round: rows that are equal would give equal logits, and ties where a model
+            # has none.
+            turn = int(self._rng.integers(blocks)) * TRAITS[kind].nbytes
+            n = min(len(tile), rows - done)
+            yield np.roll(tile[:n], turn, axis=1)
+            done += n
+
+    def _tile(self, kind: GGMLType, columns: int) -> np.ndarray:
+        """Encoded rows of normal weights, uint8 [row, row_nbytes]."""
+        if (kind, columns) not in self._tiles:
+            rows = max(1, _TILE // columns)
+            values = self._rng.standard_normal((rows, columns), np.float32)
+            values /= np.float32(sqrt(columns))
+            self._tiles[kind, columns] = encode(kind, values).reshape(rows, row_nbytes(kind, columns))
+        return self._tiles[kind, columns]
+
+    def _vector(self, fill: Fill, shape: tuple[int, ...]) -> np.ndarray:
+        if fill is Fill.ONE:
+            return np.ones(shape)
+        if fill is Fill.ZERO:
+            return np.zeros(shape)
+        if fill is Fill.CONV:
+            return self._rng.uniform(-1, 1, shape) / sqrt(shape[-1])
+        if fill is Fill.DT_BIAS:
+            dt = np.exp(self._rng.uniform(np.log(0.001), np.log(0.1), shape))
+            return dt + np.log(-np.expm1(-dt))
+        assert fill is Fill.SSM_A
+        return np.broadcast_to(-np.arange(1.0, shape[-1] + 1), shape)

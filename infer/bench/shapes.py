@@ -1,0 +1,277 @@
+"""Models of well-known sizes with random weights: speed does not depend on the values, so no download is needed.
+
+A shape is what a config.json says, and which tensors a converter would make of it. `write_shape` writes the GGUF, with
+a vocabulary of the right size, such that llama.cpp loads it too and both can be measured on the same file.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
+from hybrid.quant.ggml.writer import GGUFWriter
+
+from .random_weights import Fill, RandomWeights
+
+
+@dataclass(frozen=True)
+class ShapeTensor:
+    """One tensor: its name in GGUF, shape in numpy order, and what it is filled with."""
+
+    name: str
+    shape: tuple[int, ...]
+    fill: Fill
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions of a model. Every layer is a Mamba-1 layer (`mamba`), an attention layer (`llama`), or either."""
+
+    name: str
+    arch: str
+    n_layer: int
+    n_embd: int
+    n_vocab: int
+    n_ctx_train: int
+    eps: float
+    tied: bool = True
+    n_ff: int = 0
+    n_head: int = 0
+    n_head_kv: int = 0
+    head_dim: int = 0
+    rope_base: float = 0.0
+    attn_offset: int = 0
+    attn_period: int = 1
+    """Layer i has attention when i >= attn_offset and (i - attn_offset) % attn_period == 0."""
+    d_state: int = 16
+    d_conv: int = 4
+    dt_rank: int = 0
+    dt_b_c_rms: bool = False
+    n_expert: int = 0
+    n_expert_used: int = 0
+    expert_offset: int = 0
+    expert_period: int = 1
+
+    @property
+    def d_inner(self) -> int:
+        return 2 * self.n_embd
+
+    @property
+    def n_params(self) -> int:
+        return sum(prod(tensor.shape) for tensor in self.tensors())
+
+    def has_attention(self, i: int) -> bool:
+        if self.arch == "mamba":
+            return False
+        return i >= self.attn_offset and (i - self.attn_offset) % self.attn_period == 0
+
+    def has_experts(self, i: int) -> bool:
+        return self.n_expert > 1 and i >= self.expert_offset and (i - self.expert_offset) % self.expert_period == 0
+
+    def tensors(self) -> Iterator[ShapeTensor]:
+        """Every tensor, by layer."""
+        yield ShapeTensor("token_embd.weight", (self.n_vocab, self.n_embd), Fill.WEIGHT)
+        for i in range(self.n_layer):
+            mixer = self._attention() if self.has_attention(i) else self._mamba()
+            for name, shape, fill in [("attn_norm.weight", (self.n_embd,), Fill.ONE), *mixer, *self._ffn(i)]:
+                yield ShapeTensor(f"blk.{i}.{name}", shape, fill)
+        yield ShapeTensor("output_norm.weight", (self.n_embd,), Fill.ONE)
+        if not self.tied:
+            yield ShapeTensor("output.weight", (self.n_vocab, self.n_embd), Fill.WEIGHT)
+
+    def _attention(self) -> Iterator[tuple[str, tuple[int, ...], Fill]]:
+        n_embd, n_q, n_kv = self.n_embd, self.n_head * self.head_dim, self.n_head_kv * self.head_dim
+        yield "attn_q.weight", (n_q, n_embd), Fill.WEIGHT
+        yield "attn_k.weight", (n_kv, n_embd), Fill.WEIGHT
+        yield "attn_v.weight", (n_kv, n_embd), Fill.WEIGHT
+        yield "attn_output.weight", (n_embd, n_q), Fill.WEIGHT
+
+    def _mamba(self) -> Iterator[tuple[str, tuple[int, ...], Fill]]:
+        yield "ssm_in.weight", (2 * self.d_inner, self.n_embd), Fill.WEIGHT
+        yield "ssm_conv1d.weight", (self.d_inner, self.d_conv), Fill.CONV
+        yield "ssm_conv1d.bias", (self.d_inner,), Fill.ZERO
+        yield "ssm_x.weight", (self.dt_rank + 2 * self.d_state, self.d_inner), Fill.SSM_WEIGHT
+        if self.arch == "jamba":
+            yield "ssm_dt_norm.weight", (self.dt_rank,), Fill.ONE
+            yield "ssm_b_norm.weight", (self.d_state,), Fill.ONE
+            yield "ssm_c_norm.weight", (self.d_state,), Fill.ONE
+        yield "ssm_dt.weight", (self.d_inner, self.dt_rank), Fill.SSM_WEIGHT
+        yield "ssm_dt.bias", (self.d_inner,), Fill.DT_BIAS
+        yield "ssm_a", (self.d_inner, self.d_state), Fill.SSM_A
+        yield "ssm_d", (self.d_inner,), Fill.ONE
+        yield "ssm_out.weight", (self.n_embd, self.d_inner), Fill.WEIGHT
+
+    def _ffn(self, i: int) -> Iterator[tuple[str, tuple[int, ...], Fill]]:
+        if not self.n_ff:
+            return
+        up, down = (self.n_ff, self.n_embd), (self.n_embd, self.n_ff)
+        yield "ffn_norm.weight", (self.n_embd,), Fill.ONE
+        if self.has_experts(i):
+            yield "ffn_gate_inp.weight", (self.n_expert, self.n_embd), Fill.ROUTER
+            yield "ffn_gate_exps.weight", (self.n_expert, *up), Fill.WEIGHT
+            yield "ffn_up_exps.weight", (self.n_expert, *up), Fill.WEIGHT
+            yield "ffn_down_exps.weight", (self.n_expert, *down), Fill.WEIGHT
+        else:
+            yield "ffn_gate.weight", up, Fill.WEIGHT
+            yield "ffn_up.weight", up, Fill.WEIGHT
+            yield "ffn_down.weight", down, Fill.WEIGHT
+
+    def metadata(self) -> Iterator[tuple[str, Any]]:
+        """The keys of `<arch>.*` that llama.cpp's converter writes, in its order."""
+        yield "block_count", self.n_layer
+        yield "context_length", self.n_ctx_train
+        yield "embedding_length", self.n_embd
+        yield "feed_forward_length", self.n_ff
+        yield "attention.head_count", self.n_head
+        if self.arch == "jamba":
+            kv = [self.n_head_kv if self.has_attention(i) else 0 for i in range(self.n_layer)]
+            yield "attention.head_count_kv", kv
+        elif self.arch == "llama":
+            yield "attention.head_count_kv", self.n_head_kv
+            yield "attention.key_length", self.head_dim
+            yield "attention.value_length", self.head_dim
+            yield "rope.dimension_count", self.head_dim
+            yield "rope.freq_base", self.rope_base
+            yield "vocab_size", self.n_vocab
+        if self.dt_rank:
+            yield "ssm.conv_kernel", self.d_conv
+            yield "ssm.inner_size", self.d_inner
+            yield "ssm.state_size", self.d_state
+            yield "ssm.time_step_rank", self.dt_rank
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        if self.arch == "mamba":
+            yield "ssm.dt_b_c_rms", self.dt_b_c_rms
+        if self.arch == "jamba":
+            yield "expert_count", max(1, self.n_expert)
+            yield "expert_used_count", max(1, self.n_expert_used)
+
+
+def _mamba(name: str, n_embd: int, n_layer: int, n_vocab: int = 50280, **more: Any) -> Shape:
+    return Shape(name, "mamba", n_layer, n_embd, n_vocab, 1 << 20, 1e-5, dt_rank=-(-n_embd // 16), **more)
+
+
+def _llama(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **more: Any) -> Shape:
+    return Shape(
+        name, "llama", n_layer, n_embd, eps=1e-5, n_head=n_head, n_head_kv=n_head_kv, head_dim=n_embd // n_head, **more
+    )
+
+
+def _jamba(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **more: Any) -> Shape:
+    return Shape(
+        name, "jamba", n_layer, n_embd, 65536, 262144, 1e-6, n_head=n_head, n_head_kv=n_head_kv,
+        head_dim=n_embd // n_head, dt_rank=-(-n_embd // 16), **more,
+    )  # fmt: skip
+
+
+_LLAMA3: dict[str, Any] = {"n_vocab": 128256, "n_ctx_train": 131072, "rope_base": 500000.0}
+_EXPERTS: dict[str, Any] = {"attn_offset": 4, "attn_period": 8, "expert_offset": 1, "expert_period": 2, "tied": False}
+
+SHAPES: dict[str, Shape] = {
+    shape.name: shape
+    for shape in [
+        _jamba("jamba-3b", 28, 2560, 20, 1, n_ff=8192, attn_offset=7, attn_period=14),
+        # Jamba-Mini's layers at a quarter of the width: a mixture of experts that fits into 3 GB at Q8_0
+        _jamba("jamba-moe-3b", 16, 1024, 8, 2, n_ff=3584, n_expert=16, n_expert_used=2, **_EXPERTS),
+        _jamba("jamba-mini", 32, 4096, 32, 8, n_ff=14336, n_expert=16, n_expert_used=2, **_EXPERTS),
+        _mamba("mamba-130m", 768, 24),
+        _mamba("mamba-370m", 1024, 48),
+        _mamba("mamba-790m", 1536, 48),
+        _mamba("mamba-1.4b", 2048, 48),
+        _mamba("mamba-2.8b", 2560, 64),
+        _mamba("falcon-mamba-7b", 4096, 64, 65024, dt_b_c_rms=True, tied=False),
+        _llama(
+            "tinyllama-1.1b", 22, 2048, 32, 4, n_ff=5632, n_vocab=32000, n_ctx_train=2048, rope_base=1e4, tied=False
+        ),
+        _llama("llama-1b", 16, 2048, 32, 8, n_ff=8192, **_LLAMA3),
+        _llama("llama-3b", 28, 3072, 24, 8, n_ff=8192, **_LLAMA3),
+    ]
+}
+
+
+def find_shape(name: str) -> Shape:
+    """The shape of this name. UsageError lists those there are."""
+    if name not in SHAPES:
+        raise UsageError(f"--shape {name}: not a known shape. Known: {', '.join(SHAPES)}.")
+    return SHAPES[name]
+
+
+def tensor_type(tensor: ShapeTensor, target: FileType, ssm_f32: bool) -> GGMLType:
+    """The type in which a file of type `target` holds this tensor.
+
+    With `ssm_f32`, a quantized file keeps ssm_x and ssm_dt in F32, as `hybrid quantize` does; without, they are
+    quantized as llama-quantize does. A row that is not a whole number of blocks becomes F16, as there.
+    """
+    weight = FILE_TYPE_WEIGHT[target]
+    if tensor.fill not in (Fill.WEIGHT, Fill.SSM_WEIGHT):
+        return GGMLType.F32
+    if tensor.fill is Fill.SSM_WEIGHT and ssm_f32 and TRAITS[weight].block > 1:
+        return GGMLType.F32
+    return GGMLType.F16 if tensor.shape[-1] % TRAITS[weight].block else weight
+
+
+def write_shape(
+    name: str | Shape,
+    path: str | os.PathLike[str],
+    file_type: FileType,
+    seed: int = 0,
+    *,
+    ssm_f32: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Write a GGUF of this shape with random weights, in constant memory. `progress(bytes written, bytes in all)`.
+
+    Norms are 1, A and the bias of dt are Mamba's initial values, a matrix has the standard deviation 1 / sqrt(columns):
+    activations and logits stay near 1, as in a trained model. All matrices take `file_type`, the embedding too.
+    """
+    shape = name if isinstance(name, Shape) else find_shape(name)
+    path = Path(path)
+    tensors = [(tensor, tensor_type(tensor, file_type, ssm_f32)) for tensor in shape.tensors()]
+    weights = RandomWeights(seed)
+    total = sum(weights.nbytes(tensor.shape, kind) for tensor, kind in tensors)
+    done = 0
+
+    def reported(chunks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+        nonlocal done
+        for chunk in chunks:
+            yield chunk
+            done += chunk.nbytes
+            if progress is not None:
+                progress(done, total)
+
+    with GGUFWriter(path, shape.arch) as writer:
+        writer.add("general.type", "model")
+        writer.add("general.name", f"{shape.name} with random weights")
+        for key, value in shape.metadata():
+            writer.add(f"{shape.arch}.{key}", value)
+        writer.add("general.file_type", int(file_type))
+        writer.add("general.quantization_version", 2)
+        for key, value in _vocabulary(shape.n_vocab):
+            writer.add(f"tokenizer.ggml.{key}", value)
+        for tensor, kind in tensors:
+            writer.declare(tensor.name, tensor.shape, kind)
+        for tensor, kind in tensors:
+            writer.write(tensor.name, reported(weights.chunks(tensor.fill, tensor.shape, kind)))
+    return path
+
+
+def _vocabulary(n_vocab: int) -> Iterator[tuple[str, Any]]:
+    """A sentencepiece vocabulary with all bytes, so that every text can be tokenized, and made-up words."""
+    control = ["<unk>", "<s>", "</s>"]
+    byte = [f"<0x{i:02X}>" for i in range(256)]
+    words = [f"\u2581w{i}" for i in range(n_vocab - len(control) - len(byte))]
+    assert len(control) + len(byte) + len(words) == n_vocab
+    yield "model", "llama"
+    yield "pre", "default"
+    yield "tokens", control + byte + words
+    yield "scores", [0.0] * (n_vocab - len(words)) + [-float(i) for i in range(len(words))]
+    yield "token_type", [2, 3, 3] + [6] * 256 + [1] * len(words)
+    yield "bos_token_id", 1
+    yield "eos_token_id", 2
+    yield "unknown_token_id", 0
+    yield "add_bos_token", True
+    yield "add_eos_token", False

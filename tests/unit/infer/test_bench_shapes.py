@@ -1,0 +1,126 @@
+"""Random-weight models: their sizes, their files, and that equal seeds make equal files."""
+
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.infer.bench.random_weights import Fill, RandomWeights
+from hybrid.infer.bench.shapes import SHAPES, Shape, find_shape, tensor_type, write_shape
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import FileType, GGMLType
+
+# every size differs, so that a swapped axis shows
+JAMBA = Shape(
+    "tiny-jamba", "jamba", 5, 96, 320, 4096, 1e-6, tied=False, n_ff=160, n_head=3, n_head_kv=1, head_dim=32, dt_rank=6,
+    attn_offset=1, attn_period=3, n_expert=3, n_expert_used=2, expert_offset=2, expert_period=2, d_state=5,
+)  # fmt: skip
+MAMBA = Shape("tiny-mamba", "mamba", 2, 64, 300, 1 << 20, 1e-5, dt_rank=4)
+LLAMA = Shape("tiny-llama", "llama", 2, 96, 310, 512, 1e-5, n_ff=224, n_head=6, n_head_kv=2, head_dim=16, rope_base=1e4)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        # as llama-bench or the model's own card states them
+        ("jamba-3b", 3.03),
+        ("jamba-mini", 51.57),
+        ("mamba-130m", 0.129),
+        ("mamba-370m", 0.372),
+        ("mamba-790m", 0.793),
+        ("mamba-1.4b", 1.372),
+        ("mamba-2.8b", 2.768),
+        ("falcon-mamba-7b", 7.27),
+        ("tinyllama-1.1b", 1.10),
+        ("llama-1b", 1.24),
+        ("llama-3b", 3.21),
+    ],
+)
+def test_parameter_counts(name: str, billions: float) -> None:
+    assert SHAPES[name].n_params / 1e9 == pytest.approx(billions, rel=0.005)
+
+
+def test_every_shape_is_consistent() -> None:
+    for name, shape in SHAPES.items():
+        assert shape.name == name
+        names = [tensor.name for tensor in shape.tensors()]
+        assert len(set(names)) == len(names), name
+        assert all(min(tensor.shape) > 0 for tensor in shape.tensors()), name
+        if shape.arch != "mamba":
+            assert shape.n_head * shape.head_dim == shape.n_embd, name
+            assert shape.n_head % shape.n_head_kv == 0, name
+
+
+def test_jamba_3b_has_two_attention_layers() -> None:
+    shape = SHAPES["jamba-3b"]
+    assert [i for i in range(shape.n_layer) if shape.has_attention(i)] == [7, 21]
+    assert sum(tensor.fill is Fill.SSM_A for tensor in shape.tensors()) == 26
+
+
+def test_unknown_shape() -> None:
+    with pytest.raises(UsageError, match=r"--shape jamba-9b: not a known shape\. Known: jamba-3b, "):
+        find_shape("jamba-9b")
+
+
+@pytest.mark.parametrize("shape", [JAMBA, MAMBA, LLAMA], ids=lambda shape: shape.arch)
+@pytest.mark.parametrize("file_type", list(FileType))
+def test_file(tmp_path: Path, shape: Shape, file_type: FileType) -> None:
+    reports: list[tuple[int, int]] = []
+    path = write_shape(shape, tmp_path / "m.gguf", file_type, progress=lambda *r: reports.append(r))
+    gguf = GGUFFile.open(path)
+    assert gguf.get("general.architecture") == shape.arch
+    assert gguf.get("general.file_type") == file_type
+    assert gguf.get(f"{shape.arch}.block_count") == shape.n_layer
+    assert len(gguf.get("tokenizer.ggml.tokens")) == shape.n_vocab
+    assert len(gguf.get("tokenizer.ggml.scores")) == len(gguf.get("tokenizer.ggml.token_type")) == shape.n_vocab
+    assert {name: info.shape for name, info in gguf.tensors.items()} == {t.name: t.shape for t in shape.tensors()}
+    assert sum(prod(info.shape) for info in gguf.tensors.values()) == shape.n_params
+    for tensor in shape.tensors():
+        assert gguf.tensors[tensor.name].type == tensor_type(tensor, file_type, True), tensor.name
+        values = gguf.f32(tensor.name)
+        assert np.isfinite(values).all(), tensor.name
+        if tensor.fill in (Fill.WEIGHT, Fill.SSM_WEIGHT, Fill.ROUTER):
+            spread = float(values.std()) * tensor.shape[-1] ** 0.5
+            assert 0.8 < spread < 1.2, f"{tensor.name}: {spread}"
+    assert reports[-1][0] == reports[-1][1] == sum(info.nbytes for info in gguf.tensors.values())
+    assert all(a[0] < b[0] for a, b in pairwise(reports))
+    gguf.close()
+
+
+def test_mamba_initial_values(tmp_path: Path) -> None:
+    gguf = GGUFFile.open(write_shape(JAMBA, tmp_path / "m.gguf", FileType.F16))
+    np.testing.assert_array_equal(gguf.f32("blk.0.ssm_a"), np.tile(-np.arange(1, 6), (192, 1)))
+    step = np.logaddexp(0, gguf.f32("blk.0.ssm_dt.bias").astype(np.float64))
+    assert 0.00099 < step.min() < 0.002
+    assert 0.05 < step.max() < 0.1001
+    assert abs(gguf.f32("blk.0.ssm_conv1d.weight")).max() <= 0.5
+    gguf.close()
+
+
+def test_types_of_the_small_ssm_matrices() -> None:
+    by_name = {tensor.name: tensor for tensor in SHAPES["jamba-3b"].tensors()}
+    x, dt = by_name["blk.0.ssm_x.weight"], by_name["blk.0.ssm_dt.weight"]
+    assert tensor_type(x, FileType.Q4_0, True) == tensor_type(dt, FileType.Q4_0, True) == GGMLType.F32
+    assert tensor_type(x, FileType.Q4_0, False) == tensor_type(dt, FileType.Q4_0, False) == GGMLType.Q4_0
+    assert tensor_type(x, FileType.BF16, True) == GGMLType.BF16
+    assert tensor_type(by_name["blk.0.ssm_in.weight"], FileType.Q8_0, True) == GGMLType.Q8_0
+    assert tensor_type(by_name["blk.0.ssm_conv1d.weight"], FileType.Q8_0, False) == GGMLType.F32
+    # mamba-130m: rows of 48 are not whole blocks of 32
+    small = {tensor.name: tensor for tensor in SHAPES["mamba-130m"].tensors()}["blk.0.ssm_dt.weight"]
+    assert tensor_type(small, FileType.Q8_0, False) == GGMLType.F16
+
+
+def test_seed_decides_the_bytes(tmp_path: Path) -> None:
+    first = write_shape(MAMBA, tmp_path / "a", FileType.Q8_0, seed=1).read_bytes()
+    assert write_shape(MAMBA, tmp_path / "b", FileType.Q8_0, seed=1).read_bytes() == first
+    assert write_shape(MAMBA, tmp_path / "c", FileType.Q8_0, seed=2).read_bytes() != first
+
+
+@pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_0])
+def test_a_large_matrix_has_no_two_equal_rows(kind: GGMLType) -> None:
+    # 8192 x 1056 weights are more than two tiles, so rows are reused
+    data = np.concatenate(list(RandomWeights(0).chunks(Fill.WEIGHT, (8192, 1056), kind)))
+    assert data.shape == (8192, RandomWeights.nbytes((1056,), kind))
+    assert len({row.tobytes() for row in data}) == 8192
