@@ -1,0 +1,33 @@
+"""Tokenizers from GGUF metadata alone.
+
+tok = load_tokenizer(gguf)
+ids = tok.encode("Hello", add_special=True, parse_special=False)
+tok.decode(ids)
+"""
+
+from hybrid.quant.ggml.errors import UnsupportedError, shown
+
+from .base import StreamDecoder, Tokenizer
+from .vocabulary import DEFAULTS, MetadataFile, TokenType, Vocabulary, read_vocabulary
+
+__all__ = ["StreamDecoder", "TokenType", "Tokenizer", "Vocabulary", "load_tokenizer"]
+
+
+def load_tokenizer(gguf: MetadataFile) -> Tokenizer:
+    """The tokenizer of an open GGUF file (or anything with `.path` and `.metadata`).
+
+    TokenizerError: the vocabulary is missing or contradicts itself. UnsupportedError: a kind without code here.
+    """
+    vocabulary = read_vocabulary(gguf)
+    if vocabulary.model not in DEFAULTS:
+        raise UnsupportedError(
+            f"{vocabulary.source}: tokenizer kind {shown(vocabulary.model)} is not supported, "
+            f"expected {', '.join(DEFAULTS)}."
+        )
+    if vocabulary.model == "gpt2":
+        from .bpe import BPETokenizer
+
+        return BPETokenizer(vocabulary)
+    from .sentencepiece_model import SentencePieceTokenizer
+
+    return SentencePieceTokenizer(vocabulary)

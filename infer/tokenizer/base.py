@@ -1,0 +1,157 @@
+"""What every tokenizer does alike: BOS and EOS, special tokens in text, bytes back to text."""
+
+import codecs
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import cached_property
+
+from hybrid.quant.ggml.errors import TokenizerError
+
+from .special import SpecialMatcher
+from .vocabulary import TokenType, Vocabulary
+
+UNKNOWN_TEXT = " \u2047 "  # what sentencepiece prints for its unknown token
+_UNKNOWN = UNKNOWN_TEXT.encode()
+
+
+class Tokenizer(ABC):
+    """Text to token ids and back, from the vocabulary in a GGUF file alone.
+
+    `encode` never fails on a str: lone surrogates become U+FFFD, NUL is a character like any other. `decode` joins the
+    tokens' exact bytes first and turns them into text once, so a character may be spread over tokens.
+    """
+
+    add_bos: bool
+    add_eos: bool
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.kind = vocabulary.model
+        self.n_vocab = len(vocabulary.tokens)
+        self.bos = vocabulary.bos
+        self.eos = vocabulary.eos
+        self.eot = vocabulary.eot
+        self.eog = vocabulary.eog
+        # A file that asks for a token it does not name gets none.
+        self.add_bos = bool(vocabulary.add_bos) and self.bos is not None
+        self.add_eos = bool(vocabulary.add_eos) and self.eos is not None
+        self._control = frozenset(vocabulary.of_type(TokenType.CONTROL)) | self.eog
+        self._pieces: dict[int, bytes] = {}
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Token ids of `text`.
+
+        add_special: BOS and EOS where the vocabulary says so. parse_special: control tokens written out in the text
+        become those tokens (chat templates); without it they are text like any other. A rendered chat template wants
+        add_special=False, parse_special=True.
+        """
+        matcher = self._all_special if parse_special else self._user_defined
+        ids: list[int] = [self.bos] if add_special and self.add_bos and self.bos is not None else []
+        start = True
+        for part in matcher.split(_valid(text)):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                ids.extend(self._encode_text(part, start))
+            start = False
+        if add_special and self.add_eos and self.eos is not None:
+            ids.append(self.eos)
+        return ids
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
+        """Text of `ids`. Bytes that are not UTF-8 become U+FFFD. skip_special leaves control tokens out."""
+        stream = self.stream(skip_special=skip_special, at_start=True)
+        return "".join([stream.push(token) for token in ids]) + stream.flush()
+
+    def stream(self, *, skip_special: bool = False, at_start: bool = False) -> "StreamDecoder":
+        """A decoder that takes token by token. at_start: the tokens begin a text (sentencepiece's leading space is
+        dropped, as `decode` does); otherwise they continue one and every space counts.
+        """
+        return StreamDecoder(self, skip_special, at_start)
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of one token; of control tokens, their name."""
+        found = self._pieces.get(token)
+        if found is None:
+            self._check(token)
+            found = self._pieces[token] = b"" if self.vocabulary.is_padding(token) else self._piece(int(token))
+        return found
+
+    def is_control(self, token: int) -> bool:
+        """BOS, EOS, turn markers: not text, even though they have a name."""
+        self._check(token)
+        return token in self._control
+
+    def is_eog(self, token: int) -> bool:
+        """True for the tokens that end an answer."""
+        return token in self.eog
+
+    def token(self, text: str) -> int | None:
+        """The id of the special token spelled `text`."""
+        return self._all_special.find(text)
+
+    @property
+    def drops_leading_space(self) -> str:
+        """What `decode` drops at the beginning of a text: "" nothing, "one" space, "all" spaces."""
+        return ""
+
+    @abstractmethod
+    def _encode_text(self, text: str, start: bool) -> list[int]:
+        """Ids of a stretch of plain text (not empty); start: nothing precedes it but BOS."""
+
+    @abstractmethod
+    def _piece(self, token: int) -> bytes: ...
+
+    def _check(self, token: int) -> None:
+        if not 0 <= token < self.n_vocab:
+            raise TokenizerError(f"token {token} is outside the vocabulary of {self.n_vocab} tokens")
+
+    @cached_property
+    def _user_defined(self) -> SpecialMatcher:
+        return self._matcher(TokenType.USER_DEFINED)
+
+    @cached_property
+    def _all_special(self) -> SpecialMatcher:
+        return self._matcher(TokenType.USER_DEFINED, TokenType.CONTROL, TokenType.UNKNOWN)
+
+    def _matcher(self, *types: TokenType) -> SpecialMatcher:
+        ids = set(self.vocabulary.of_type(*types))
+        if TokenType.CONTROL in types:
+            ids |= self.eog
+        return SpecialMatcher((self.vocabulary.tokens[token], token) for token in sorted(ids))
+
+
+class StreamDecoder:
+    """Token by token to text; the bytes of an unfinished UTF-8 character are held back."""
+
+    def __init__(self, tokenizer: Tokenizer, skip_special: bool, at_start: bool) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special = skip_special
+        self._drop = tokenizer.drops_leading_space if at_start else ""
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The text that is complete now that `token` has come; often it is "" for the first bytes of a character."""
+        data = self._tokenizer.piece(token)
+        if self._skip_special or self._drop:
+            if self._tokenizer.is_control(token):
+                return "" if self._skip_special else self._utf8.decode(data)
+            if self._drop and data:
+                rest = data if data == _UNKNOWN else data.removeprefix(b" ")
+                if self._drop == "one" or rest:
+                    self._drop = ""
+                data = rest
+        return self._utf8.decode(data)
+
+    def flush(self) -> str:
+        """What is left at the end: U+FFFD for an unfinished character, otherwise ""."""
+        return self._utf8.decode(b"", final=True)
+
+
+def _valid(text: str) -> str:
+    """`text` without lone surrogates: what UTF-8 can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

@@ -1,0 +1,189 @@
+"""Kinds `llama` (BPE by scores) and `t5` (unigram): the sentencepiece model rebuilt from the vocabulary.
+
+A GGUF file keeps a sentencepiece model's pieces, scores, types and flags, which is all that encoding needs. They are
+written back into sentencepiece's own ModelProto (sentencepiece_model.proto, google/sentencepiece) and the library does
+the rest, so ids are its ids.
+"""
+
+import re
+import struct
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from hybrid.quant.ggml.errors import TokenizerError, shown
+
+from .base import UNKNOWN_TEXT, Tokenizer
+from .special import SpecialMatcher
+from .vocabulary import TokenType, Vocabulary
+
+SPACE = "\u2581"
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+# Field numbers of sentencepiece_model.proto.
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
+_PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
+_MODEL_TYPE, _VOCAB_SIZE, _BYTE_FALLBACK = 3, 4, 35
+_CHARSMAP, _ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES, _ESCAPE_WHITESPACES = 2, 3, 4, 5
+_UNIGRAM, _BPE = 1, 2  # TrainerSpec.ModelType
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """Score-driven BPE or unigram through the sentencepiece library."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        if vocabulary.scores is None:
+            raise TokenizerError(f"{vocabulary.source}: tokenizer.ggml.scores is missing. Convert the model again.")
+        super().__init__(vocabulary)
+        self._bytes = _byte_tokens(vocabulary)
+        self._processor  # noqa: B018  a vocabulary that sentencepiece refuses is refused here, not at the first text
+
+    @property
+    def drops_leading_space(self) -> str:
+        if self.vocabulary.remove_extra_whitespaces:
+            return "all"
+        return "one" if self.vocabulary.add_space_prefix else ""
+
+    def _encode_text(self, text: str, start: bool) -> list[int]:
+        # After a control token sentencepiece itself knows no rule. As Hugging Face's tokenizers: the space is put
+        # before a word, but not before a space ("<|user|> Hello" has one space, not two).
+        again = not start and text.startswith(" ") and not self.vocabulary.remove_extra_whitespaces
+        ids: list[int] = (self._processor_without_prefix if again else self._processor).encode(text)
+        return ids
+
+    def _piece(self, token: int) -> bytes:
+        text = self.vocabulary.tokens[token]
+        kind = self.vocabulary.types[token]
+        if token in self._bytes:
+            return bytes([self._bytes[token]])
+        if kind == TokenType.UNKNOWN or token == self._unknown:
+            return UNKNOWN_TEXT.encode()
+        if kind == TokenType.CONTROL:
+            return text.encode()
+        return text.replace(SPACE, " ").encode()
+
+    @cached_property
+    def _user_defined(self) -> SpecialMatcher:
+        return SpecialMatcher(())  # sentencepiece finds them itself, before it normalizes
+
+    @cached_property
+    def _all_special(self) -> SpecialMatcher:
+        return self._matcher(TokenType.CONTROL, TokenType.UNKNOWN)
+
+    @cached_property
+    def _processor(self) -> Any:
+        return self._load(self.vocabulary.add_space_prefix)
+
+    @cached_property
+    def _processor_without_prefix(self) -> Any:
+        return self._load(False) if self.vocabulary.add_space_prefix else self._processor
+
+    @cached_property
+    def _unknown(self) -> int:
+        """The token for what cannot be spelled. Where none has that type (converters that read tokenizer.json mark it
+        CONTROL) it is `unknown_token_id`."""
+        typed = self.vocabulary.of_type(TokenType.UNKNOWN)
+        if self.vocabulary.unk in typed or not typed:
+            token = self.vocabulary.unk
+        else:
+            token = typed[0]
+        if token is None:
+            raise TokenizerError(
+                f"{self.vocabulary.source}: no token is of type UNKNOWN and there is no tokenizer.ggml.unknown_token_id. "
+                "Convert the model again."
+            )
+        return token
+
+    def _load(self, add_dummy_prefix: bool) -> Any:
+        from sentencepiece import SentencePieceProcessor  # 40 ms, and not needed to look at a file
+
+        proto = model_proto(self.vocabulary, self._unknown, self._bytes, add_dummy_prefix)
+        try:
+            return SentencePieceProcessor(model_proto=proto)
+        except (RuntimeError, ValueError, OSError) as error:
+            reason = shown(" ".join(str(error).split()))
+            raise TokenizerError(f"{self.vocabulary.source}: sentencepiece refuses the vocabulary: {reason}") from None
+
+
+def model_proto(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int], add_dummy_prefix: bool) -> bytes:
+    """The vocabulary as a serialized sentencepiece ModelProto."""
+    trainer = (
+        _number(_MODEL_TYPE, _UNIGRAM if vocabulary.model == "t5" else _BPE)
+        + _number(_VOCAB_SIZE, len(vocabulary.tokens))
+        + _number(_BYTE_FALLBACK, int(bool(byte_of)))
+    )
+    normalizer = (
+        _bytes(_CHARSMAP, vocabulary.charsmap)
+        + _number(_ADD_DUMMY_PREFIX, int(add_dummy_prefix))
+        + _number(_REMOVE_EXTRA_WHITESPACES, int(vocabulary.remove_extra_whitespaces))
+        + _number(_ESCAPE_WHITESPACES, 1)
+    )
+    return b"".join(
+        [*_pieces(vocabulary, unknown, byte_of), _bytes(_TRAINER, trainer), _bytes(_NORMALIZER, normalizer)]
+    )
+
+
+def _pieces(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> Iterator[bytes]:
+    """One record per token. sentencepiece wants exactly one UNKNOWN, no empty text and no text twice; converters are
+    not so strict, so a token that breaks the rule becomes a control token under a name that no text contains.
+    """
+    assert vocabulary.scores is not None
+    tail = struct.Struct("<BfBB")  # score and type with their tags
+    score_tag, type_tag = _PIECE_SCORE << 3 | 5, _PIECE_TYPE << 3
+    piece_tag, text_tag = bytes([_PIECES << 3 | 2]), bytes([_PIECE_TEXT << 3 | 2])
+    seen: set[str] = set()
+    for token, (text, kind, score) in enumerate(
+        zip(vocabulary.tokens, vocabulary.types.tolist(), vocabulary.scores.tolist(), strict=True)
+    ):
+        if token == unknown:
+            kind = TokenType.UNKNOWN
+        elif token in byte_of:
+            kind, text = TokenType.BYTE, f"<0x{byte_of[token]:02X}>"
+        elif kind == TokenType.USER_DEFINED:
+            text = text.replace(" ", SPACE)  # sentencepiece looks for them in escaped text
+        elif kind not in (TokenType.NORMAL, TokenType.CONTROL, TokenType.UNUSED):
+            kind = TokenType.CONTROL
+        if not text or text in seen:
+            text = f"<{token}|{text}>"
+            kind = kind if token == unknown else TokenType.CONTROL
+        seen.add(text)
+        raw = text.encode("utf-8", "replace")
+        length = _varint(len(raw))
+        size = _varint(1 + len(length) + len(raw) + tail.size)
+        yield b"".join((piece_tag, size, text_tag, length, raw, tail.pack(score_tag, score, type_tag, kind)))
+
+
+def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
+    """token id -> byte, of the BYTE tokens; empty when there are none. A part of them would lose text silently."""
+    found: dict[int, int] = {}
+    for token in vocabulary.of_type(TokenType.BYTE):
+        match = _BYTE.fullmatch(vocabulary.tokens[token])
+        if match is None:
+            raise TokenizerError(
+                f"{vocabulary.source}: token {token} is of type BYTE but spelled {shown(vocabulary.tokens[token])}, "
+                "expected <0x00> to <0xFF>. Convert the model again."
+            )
+        found[token] = int(match[1], 16)
+    if found and sorted(found.values()) != list(range(256)):
+        raise TokenizerError(
+            f"{vocabulary.source}: {len(set(found.values()))} of 256 bytes have a BYTE token ({len(found)} tokens), "
+            "expected each once or none at all. Convert the model again."
+        )
+    return found
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, data: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(data)) + data

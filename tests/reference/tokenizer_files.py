@@ -1,0 +1,108 @@
+"""Tokenizer files of a Hugging Face repository as GGUF metadata, the short way: a reference for the converter and the
+source of the vocabularies in the tokenizer tests."""
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
+
+
+@dataclass
+class FakeGGUF:
+    """A GGUF file as far as tokenizer and chat template look at it."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    path: Path = Path("fake.gguf")
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """(field number, value) of a protobuf message; length-delimited values as bytes."""
+    pos = 0
+
+    def varint() -> int:
+        nonlocal pos
+        value = shift = 0
+        while True:
+            byte = data[pos]
+            pos += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while pos < len(data):
+        tag = varint()
+        match tag & 7:
+            case 0:
+                yield tag >> 3, varint()
+            case 1:
+                yield tag >> 3, data[pos : pos + 8]
+                pos += 8
+            case 2:
+                size = varint()
+                yield tag >> 3, data[pos : pos + size]
+                pos += size
+            case 5:
+                yield tag >> 3, data[pos : pos + 4]
+                pos += 4
+
+
+def sentencepiece(path: Path, **extra: Any) -> FakeGGUF:
+    """A tokenizer.model; `extra` are `tokenizer.ggml.` keys that override."""
+    model = list(fields(path.read_bytes()))
+    pieces = [dict(fields(value)) for number, value in model if number == 1]
+    trainer = dict(fields(next(value for number, value in model if number == 2)))
+    normalizer = dict(fields(next(value for number, value in model if number == 3)))
+    metadata: dict[str, Any] = {
+        "model": "t5" if trainer.get(3, 1) == 1 else "llama",
+        "pre": "default",
+        "tokens": [piece[1].decode() for piece in pieces],
+        "scores": np.array([struct.unpack("<f", piece.get(2, bytes(4)))[0] for piece in pieces], np.float32),
+        "token_type": np.array([piece.get(3, NORMAL) for piece in pieces], np.int32),
+        "add_space_prefix": bool(normalizer.get(3, 1)),
+        "remove_extra_whitespaces": bool(normalizer.get(4, 1)),
+    }
+    if normalizer.get(2):
+        metadata["precompiled_charsmap"] = np.frombuffer(normalizer[2], np.uint8)
+    names = {"bos": (41, 1), "eos": (42, 2), "unknown": (40, 0), "padding": (43, -1)}
+    for name, (number, default) in names.items():
+        token = trainer.get(number, default)
+        if 0 <= token < len(pieces):
+            metadata[f"{name}_token_id"] = token
+    return FakeGGUF({f"tokenizer.ggml.{key}": value for key, value in (metadata | extra).items()}, path)
+
+
+def bpe(path: Path, pre: str, *, padded: int = 0, normalizer: str | None = None, **extra: Any) -> FakeGGUF:
+    """A byte-level tokenizer.json; `pre` is the name of its pre-tokenizer, `padded` the rows of the embedding."""
+    data = json.loads(path.read_text())
+    vocab: dict[str, int] = data["model"]["vocab"]
+    added = {token["id"]: token for token in data["added_tokens"]}
+    size = max([*vocab.values(), *added]) + 1
+    tokens = [f"[PAD{i}]" for i in range(max(size, padded))]
+    types = np.full(len(tokens), UNUSED, np.int32)
+    for text, token in vocab.items():
+        tokens[token], types[token] = text, NORMAL
+    for token, entry in added.items():
+        tokens[token] = entry["content"]
+        types[token] = CONTROL if entry["special"] else USER_DEFINED
+    metadata = {
+        "model": "gpt2",
+        "pre": pre,
+        "tokens": tokens,
+        "token_type": types,
+        "merges": [merge if isinstance(merge, str) else " ".join(merge) for merge in data["model"]["merges"]],
+    }
+    gguf = FakeGGUF({f"tokenizer.ggml.{key}": value for key, value in (metadata | extra).items()}, path)
+    if normalizer is not None:
+        gguf.metadata["hybrid.tokenizer.normalizer"] = normalizer
+    return gguf
+
+
+def ids_by_text(gguf: FakeGGUF) -> dict[str, int]:
+    return {text: token for token, text in enumerate(gguf.metadata["tokenizer.ggml.tokens"])}
