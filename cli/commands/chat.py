@@ -1,0 +1,227 @@
+"""The chat that `hybrid run` opens in a terminal: line editing, commands, and streaming answers."""
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from hybrid.cli.conversation import Conversation
+from hybrid.quant.ggml.errors import HybridError, UsageError
+
+from .. import console, models
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+    from hybrid.infer.sampling import SamplingParams
+
+HELP = {
+    "/exit": "leave (Ctrl-D does too)",
+    "/clear": "forget the conversation",
+    "/regen": "throw the last answer away and generate another one",
+    "/save FILE": "write the conversation and the model's state",
+    "/load FILE": "go on from a saved conversation; nothing is processed again",
+    "/stats": "tokens, speed and memory so far",
+    "/help": "this list",
+}
+KEYS = 'Alt-Enter, a \\ at the end of the line, or """ around several lines: a longer message. Ctrl-C stops an answer.'
+
+
+@dataclass
+class Chat:
+    """One chat session. `read` returns the next message and raises EOFError at the end."""
+
+    conversation: Conversation
+    read: Callable[[], str]
+    stopped: bool = False
+
+    def loop(self) -> None:
+        while True:
+            try:
+                text = self.read()
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                console.note("Ctrl-D or /exit leaves")
+                continue
+            try:
+                if text.startswith("/"):
+                    if not self.command(text.strip()):
+                        return
+                elif text.strip():
+                    self.speak(self.conversation.answer(text))
+            except HybridError as err:
+                console.error(str(err))
+            except OSError as err:
+                console.error(f"{err.filename}: {err.strerror}.")
+
+    def command(self, line: str) -> bool:
+        """Runs a /command; False ends the chat."""
+        name, _, argument = line.partition(" ")
+        argument = argument.strip()
+        match name:
+            case "/exit" | "/quit":
+                return False
+            case "/clear":
+                self.conversation.clear()
+                console.note("forgotten")
+            case "/regen":
+                self.speak(self.conversation.regenerate())
+            case "/save":
+                self.conversation.save(self._path(name, argument))
+                console.note(f"saved {len(self.conversation.seq.tokens)} tokens to {argument}")
+            case "/load":
+                self.conversation.load(self._path(name, argument))
+                console.note(f"{len(self.conversation.seq.tokens)} tokens, as they were")
+                self.replay()
+            case "/stats":
+                console.note(statistics(self.conversation))
+            case "/help":
+                console.note(help_text())
+            case _:
+                raise UsageError(f"there is no command {name}. /help lists them.")
+        return True
+
+    def replay(self) -> None:
+        """Shows a loaded conversation."""
+        for message in self.conversation.messages:
+            mark = "> " if message["role"] == "user" else ""
+            console.out(console.dim(mark + message["content"].strip("\n")))
+
+    def speak(self, pieces: Iterator[str]) -> None:
+        """Prints an answer as it comes. Ctrl-C ends the answer; what was said stays in the conversation."""
+        last = ""
+        try:
+            with self._interruptible():
+                for piece in pieces:
+                    console.out(piece, end="")
+                    last = piece or last
+                    if self.stopped:
+                        pieces.close()  # type: ignore[attr-defined]
+                        break
+        except KeyboardInterrupt:
+            self.stopped = True
+        if not last.endswith("\n"):
+            console.out()
+        if self.stopped:
+            console.note("stopped")
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        self.stopped = False
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self.stopped = True
+            self.conversation.model.stop()
+
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @staticmethod
+    def _path(command: str, argument: str) -> Path:
+        if not argument:
+            raise UsageError(f"{command} needs a file name: {command} FILE")
+        return Path(argument).expanduser()
+
+
+def help_text() -> str:
+    width = max(map(len, HELP))
+    return "\n".join([*(f"{name.ljust(width)}  {what}" for name, what in HELP.items()), KEYS])
+
+
+def statistics(conversation: Conversation) -> str:
+    model, stats = conversation.model, conversation.stats
+    held = len(conversation.seq.tokens)
+    memory = model.memory.bytes_state_per_seq + held * model.memory.bytes_kv_per_token
+    lines = [
+        f"context     {held} of {model.n_ctx} tokens, {console.size(memory)}",
+        f"prompt      {stats.n_prompt} tokens processed, {stats.n_reused} were there already"
+        + rate(stats.n_prompt, stats.prompt_seconds),
+        f"generated   {stats.n_generated} tokens" + rate(stats.n_generated, stats.generation_seconds),
+    ]
+    return "\n".join(lines)
+
+
+def rate(n: int, seconds: float) -> str:
+    return f", {n / seconds:.1f} per second" if seconds > 0 else ""
+
+
+def chat(
+    model: "Model",
+    params: "SamplingParams",
+    max_tokens: int,
+    stop: list[str],
+    state: Path | None,
+    no_template: bool,
+) -> None:
+    """Chats until /exit or Ctrl-D; with `state`, goes on from that file and saves there at the end."""
+    template = None if no_template else model.chat_template
+    conversation = Conversation(model, params, template, max_tokens, stop)
+    session = Chat(conversation, prompt_reader())
+    how = "chat" if template is not None else "plain completion (no chat template)"
+    console.note(f"{model.name}, {model.file_type}, {model.n_threads} threads; {how}. /help lists commands.")
+    if state is not None and state.exists():
+        conversation.load(state)
+        console.note(f"restored {len(conversation.seq.tokens)} tokens from {state}")
+        session.replay()
+    session.loop()
+    if state is not None and conversation.messages:
+        conversation.save(state)
+        console.note(f"saved to {state}")
+
+
+def prompt_reader(**session_options: Any) -> Callable[[], str]:
+    """Reads messages with prompt_toolkit: history across sessions, completion of commands, several lines."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.filters import Condition
+    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    history: History = InMemoryHistory()
+    with contextlib.suppress(OSError):
+        folder = models.state_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        history = FileHistory(str(folder / "history"))
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        if unfinished(event.current_buffer.text):
+            event.current_buffer.insert_text("\n")
+        else:
+            event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    session: PromptSession[str] = PromptSession(
+        history=history,
+        multiline=True,
+        key_bindings=keys,
+        completer=WordCompleter([name.split()[0] for name in HELP], sentence=True),
+        complete_while_typing=Condition(lambda: session.default_buffer.text.startswith("/")),
+        prompt_continuation="  ",
+        **session_options,
+    )
+    return lambda: joined(session.prompt("> "))
+
+
+def unfinished(text: str) -> bool:
+    """Whether Enter begins another line: after a trailing backslash, or inside triple quotes."""
+    return text.endswith("\\") or (text.lstrip().startswith('"""') and text.count('"""') % 2 == 1)
+
+
+def joined(text: str) -> str:
+    """The message as it is meant: continuation backslashes and the triple quotes around it are not part of it."""
+    stripped = text.strip()
+    if len(stripped) >= 6 and stripped.startswith('"""') and stripped.endswith('"""'):
+        return stripped[3:-3].strip("\n")
+    return text.replace("\\\n", "\n")

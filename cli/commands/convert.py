@@ -1,0 +1,103 @@
+"""`hybrid convert`: a Hugging Face checkpoint becomes one GGUF file."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .. import console
+
+if TYPE_CHECKING:
+    from hybrid.convert import ConvertPlan
+
+
+def convert(
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR|FILE", help="Folder with config.json and weights, or one file of weights in it."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", "--outfile", help="File to write. Default: named after the model and type."),
+    ] = None,
+    outtype: Annotated[
+        str,
+        typer.Option(help="Type of the matrices: auto, f32, f16, bf16 or q8_0. auto keeps the checkpoint's own."),
+    ] = "auto",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR|GGUF", help="Take the tokenizer from here, for checkpoints that ship none (original Mamba)."
+        ),
+    ] = None,
+    vocab_only: Annotated[bool, typer.Option("--vocab-only", help="Write metadata and tokenizer, no weights.")] = False,
+    metadata: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="general.* keys to add or to replace.")
+    ] = None,
+    model_name: Annotated[str | None, typer.Option("--model-name", help="Sets general.name.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan, every tensor with type and size; write nothing.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read the file again and compare every tensor with its source.")
+    ] = False,
+    list_architectures: Annotated[
+        bool, typer.Option("--list-architectures", help="List what can be converted, and exit.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Convert a Hugging Face checkpoint to a GGUF file.
+
+    Reads safetensors and pytorch_model.bin, one file or many, without torch. The file loads in llama.cpp too.
+    An unfinished conversion leaves no file behind.
+    """
+    from hybrid import convert as library
+
+    if list_architectures:
+        console.out("\n".join(sorted(library.ARCHITECTURES)))
+        return
+    if source is None:
+        raise typer.BadParameter("Missing argument 'DIR|FILE': the checkpoint to convert")
+    if dry_run:
+        plan = library.plan(
+            source,
+            outtype=outtype,
+            tokenizer=tokenizer,
+            vocab_only=vocab_only,
+            metadata=metadata,
+            model_name=model_name,
+        )
+        if as_json:
+            console.out_json(plan)
+        else:
+            show_plan(plan, output or library.default_output(source, plan))
+        return
+    with console.Progress("converting", "bytes") as progress:
+        report = library.convert(
+            source,
+            output,
+            outtype=outtype,
+            tokenizer=tokenizer,
+            vocab_only=vocab_only,
+            metadata=metadata,
+            model_name=model_name,
+            progress=lambda p: progress.step(p.done, p.total),
+        )
+    if verify:
+        with console.Progress("verifying", "bytes") as progress:
+            library.verify(source, report.output, progress=lambda p: progress.step(p.done, p.total))
+    if as_json:
+        console.out_json(report)
+    else:
+        console.out(str(report))
+
+
+def show_plan(plan: "ConvertPlan", output: Path) -> None:
+    for key, value in plan.metadata.items():
+        text = json.dumps(console.plain(value), ensure_ascii=False)
+        console.out(f"{key} = {text if len(text) <= 90 else text[:86] + ' ...'}")
+    console.out()
+    rows = [(t.name, "x".join(map(str, t.shape)), t.type.name, console.size(t.nbytes)) for t in plan.tensors]
+    console.out(console.table(("tensor", "shape", "type", "size"), rows, "lllr"))
+    console.out(f"\n{len(plan.tensors)} tensors, {console.size(plan.nbytes)}; would be written to {output}")

@@ -1,0 +1,110 @@
+"""`hybrid inspect`: what is in a GGUF file."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import console
+
+if TYPE_CHECKING:
+    from hybrid.cli.inspection import Inspection
+    from hybrid.quant.ggml.reader import GGUFFile
+
+WIDTH = 90
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file.")],
+    n_ctx: Annotated[
+        int, typer.Option("-c", "--ctx", min=1, help="Context length that memory per sequence is reckoned for.")
+    ] = 4096,
+    tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor with shape, type and size.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Show what is in a GGUF file.
+
+    Metadata, the layer pattern (A attention, M state-space, E experts), tensor types, bits per weight, and the memory
+    that one sequence takes: recurrent state, and keys and values at a given context. Weights are not read.
+    """
+    from hybrid.cli.inspection import inspect as library
+    from hybrid.quant.ggml.reader import GGUFFile
+
+    with GGUFFile.open(file) as gguf:
+        facts = library(gguf, n_ctx)
+        if as_json:
+            listing = [
+                {"name": t.name, "shape": t.shape, "type": t.type.name, "nbytes": t.nbytes, "offset": t.offset}
+                for t in gguf.tensors.values()
+            ]
+            console.out_json({**console.plain(facts), "metadata": dict(gguf.metadata), "tensors": listing})
+            return
+        show(facts, gguf)
+        if tensors:
+            rows = [
+                (t.name, "x".join(map(str, t.shape)), t.type.name, console.size(t.nbytes))
+                for t in gguf.tensors.values()
+            ]
+            console.out("\n" + console.table(("tensor", "shape", "type", "size"), rows, "lllr"))
+
+
+def show(facts: "Inspection", gguf: "GGUFFile") -> None:
+    console.out(console.bold("metadata"))
+    for key in gguf.metadata:
+        console.out(f"  {console.one_line(key)} = {shortened(gguf.metadata[key])}")
+
+    console.out("\n" + console.bold(f"{len(facts.pattern)} layers"))
+    for line in pattern_rows(facts.pattern):
+        console.out(f"  {line}")
+    present = "".join(facts.pattern)
+    meanings = {"A": "attention", "M": "state-space (Mamba)", "E": "experts"}
+    legend = [
+        f"{letter} {meaning}: {sum(letter in p for p in facts.pattern)}"
+        for letter, meaning in meanings.items()
+        if letter in present
+    ]
+    if legend:
+        console.out("  " + ", ".join(legend))
+
+    console.out()
+    rows = [
+        (u.type, u.n_tensors, console.count(u.n_weights), console.size(u.nbytes), f"{8 * u.nbytes / u.n_weights:.2f}")
+        for u in facts.types
+    ]
+    total = sum(u.n_tensors for u in facts.types), sum(u.nbytes for u in facts.types)
+    rows.append(
+        ("all", total[0], console.count(facts.n_weights), console.size(total[1]), f"{facts.bits_per_weight:.2f}")
+    )
+    console.out(console.table(("type", "tensors", "weights", "size", "bits/weight"), rows, "lrrrr"))
+
+    console.out("\n" + console.bold("memory per sequence"))
+    console.out(f"  recurrent state   {console.size(facts.state_nbytes_per_seq)}, at any length")
+    console.out(
+        f"  keys and values   {console.size(facts.kv_nbytes_per_seq)} at {facts.n_ctx} tokens "
+        f"({facts.kv_nbytes_per_token} bytes per token)"
+    )
+
+
+def pattern_rows(pattern: tuple[str, ...], per_row: int = 16) -> list[str]:
+    """`M  ME A  ME ...`, sixteen layers to a row, each row beginning with the number of its first layer."""
+    width = max((len(p) for p in pattern), default=1)
+    number = len(str(max(len(pattern) - 1, 0)))
+    return [
+        f"{i:>{number}}  " + " ".join(p.ljust(width) for p in pattern[i : i + per_row]).rstrip()
+        for i in range(0, len(pattern), per_row)
+    ]
+
+
+def shortened(value: Any) -> str:
+    """One line of at most WIDTH characters: arrays with their length and first items, long strings cut."""
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+    elif hasattr(value, "__len__"):
+        items = [json.dumps(console.plain(v), ensure_ascii=False) for v in value[:8]]
+        more = ", ..." if len(value) > len(items) else ""
+        text = f"[{', '.join(items)}{more}] ({len(value)})"
+    else:
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = console.one_line(text)
+    return text if len(text) <= WIDTH else text[: WIDTH - 4] + " ..."

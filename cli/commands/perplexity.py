@@ -1,0 +1,70 @@
+"""`hybrid perplexity`: how well a model predicts a text."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .. import console
+
+if TYPE_CHECKING:
+    from hybrid.infer.perplexity import PerplexityResult
+
+
+def perplexity(
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder. Default: bundled model."),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", help="Text to predict, UTF-8; - reads stdin.", show_default=False)
+    ] = None,
+    n_ctx: Annotated[int, typer.Option("-c", "--ctx", min=8, help="Tokens per chunk.")] = 512,
+    n_batch: Annotated[
+        int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once: b / c chunks run side by side.")
+    ] = 2048,
+    chunks: Annotated[int | None, typer.Option(min=1, help="Stop after this many chunks. Default: all.")] = None,
+    stride: Annotated[
+        int, typer.Option(min=0, help="Overlapping windows that move on by this many tokens; 0: chunks side by side.")
+    ] = 0,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower, for stating a figure.")
+    ] = False,
+    threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Measure how well a model predicts a text.
+
+    llama-perplexity's protocol: the text is cut into chunks of -c tokens, the second half of each is scored, and the
+    figures can be compared with its own. Running estimates, then `Final estimate: PPL = x +/- y`.
+    """
+    if file is None:
+        raise typer.BadParameter("Missing option '-f': the text to predict")
+    from hybrid.cli import models, texts
+
+    text = texts.read_text(file)
+    n_seq = max(1, n_batch // n_ctx)
+    with models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded:
+        from hybrid.infer.perplexity import perplexity as library
+
+        result = library(
+            loaded,
+            text,
+            n_ctx=n_ctx,
+            chunks=chunks,
+            stride=stride,
+            progress=None if as_json else running,
+        )
+    if as_json:
+        console.out_json(result)
+    else:
+        console.out("\n" + final(result))
+
+
+def running(chunk: int, n_chunks: int, ppl: float) -> None:
+    """llama-perplexity's running estimate: `[1]27.0357,[2]17.7377,`"""
+    console.out(f"[{chunk}]{ppl:.4f},", end="")
+
+
+def final(result: "PerplexityResult") -> str:
+    return f"Final estimate: PPL = {result.ppl:.4f} +/- {result.stderr:.5f}"

@@ -1,0 +1,190 @@
+"""What the commands put on the screen: text, notes, tables, progress. The only importer of rich, when it draws.
+
+Results go to stdout; notes, progress and errors go to stderr, so that `hybrid run -p ... > file` keeps text only.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+
+def out(text: str = "", end: str = "\n") -> None:
+    """A line of the result, on stdout."""
+    print(text, end=end, flush=True)
+
+
+def note(text: str = "") -> None:
+    """A line about the work, on stderr."""
+    print(dim(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def error(text: str) -> None:
+    """The one line that an error is."""
+    print(f"{_styled('error:', '1;31', sys.stderr)} {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """Newlines become spaces and control characters (terminal escapes in file names) become `?`."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+def dim(text: str, stream: TextIO | None = None) -> str:
+    return _styled(text, "2", stream or sys.stdout) if text else text
+
+
+def bold(text: str, stream: TextIO | None = None) -> str:
+    return _styled(text, "1", stream or sys.stdout)
+
+
+def _styled(text: str, code: str, stream: TextIO) -> str:
+    if not stream.isatty() or "NO_COLOR" in os.environ:
+        return text
+    return f"\x1b[{code}m{text}\x1b[0m"
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, numpy values, paths and enums as what JSON has; NaN and infinity as null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr}
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {str(plain(k)): plain(v) for k, v in value.items()}
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, Iterable):
+        return [plain(v) for v in value]
+    return str(value)
+
+
+def out_json(value: Any) -> None:
+    out(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> str:
+    """Aligned columns. `right` has one character per column: `r` aligns to the right, anything else to the left."""
+    cells = [list(headers), *([str(c) for c in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
+    lines = []
+    for row in cells:
+        padded = [
+            c.rjust(w) if right[i : i + 1] == "r" else c.ljust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    lines[0] = bold(lines[0])
+    return "\n".join(lines)
+
+
+def size(n: float) -> str:
+    """Bytes for people: `21.8 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(n) < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TiB"
+
+
+def count(n: float) -> str:
+    """Numbers for people: `11.4 M`."""
+    for unit in ("", " K", " M"):
+        if abs(n) < 1000:
+            return f"{n:.0f}" if not unit else f"{n:.1f}{unit}"
+        n /= 1000
+    return f"{n:.2f} B"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+class Progress:
+    """A bar with rate and time left on stderr, when that is a terminal; silent otherwise.
+
+    Called as `progress(label, done, total)` in units of `unit` ("bytes", "tokens", "kernels"). Nothing is drawn for
+    work that is over within `delay` seconds.
+    """
+
+    def __init__(self, label: str, unit: str = "", delay: float = 0.3) -> None:
+        self._label, self._unit, self._delay = label, unit, delay
+        self._shown = sys.stderr.isatty()
+        self._start = time.monotonic()
+        self._bar: RichProgress | None = None
+        self._last = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        if not self._shown:
+            return
+        if self._bar is None:
+            if time.monotonic() - self._start < self._delay:
+                return
+            self._bar = self._open()
+            self._bar.add_task(self._label, total=total)
+        if done < self._last:  # the next piece of work, with its own total
+            self._bar.reset(self._bar.tasks[0].id)
+        self._last = done
+        self._bar.update(self._bar.tasks[0].id, completed=done, total=total, description=label or self._label)
+
+    def step(self, done: int, total: int) -> None:
+        """The same for callbacks that only count."""
+        self(self._label, done, total)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _open(self) -> "RichProgress":
+        from rich.console import Console
+        from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+        from rich.progress import Task as RichTask
+        from rich.text import Text
+
+        show = size if self._unit == "bytes" else count
+        unit = "" if self._unit == "bytes" else f" {self._unit}"
+
+        class Done(ProgressColumn):
+            def render(self, task: RichTask) -> Text:
+                text = f"{show(task.completed)} of {show(task.total or 0)}{unit}"
+                if task.speed:
+                    text += f", {show(task.speed)}{unit}/s"
+                return Text(text)
+
+        bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            Done(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        bar.start()
+        return bar

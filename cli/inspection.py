@@ -1,0 +1,151 @@
+"""What a GGUF file says about its model, from metadata and tensor shapes alone: nothing else is read or loaded."""
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from hybrid.quant.ggml.reader import GGUFFile, TensorInfo
+from hybrid.quant.ggml.types import FileType
+
+# Bytes of one element in memory: the recurrent state is kept in f32, keys and values in f16.
+STATE_ITEM = 4
+KV_ITEM = 2
+
+_BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: what mixes positions, and whether its feed-forward part has experts."""
+
+    attention: bool
+    recurrent: bool
+    experts: bool
+    state_nbytes: int
+    kv_nbytes_per_token: int
+
+    @property
+    def letters(self) -> str:
+        """A attention, M state-space (Mamba), E experts; `-` for a layer of which nothing is known."""
+        return ("A" * self.attention + "M" * self.recurrent + "E" * self.experts) or "-"
+
+
+@dataclass(frozen=True)
+class TypeUse:
+    """How many tensors and weights have one type."""
+
+    type: str
+    n_tensors: int
+    n_weights: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The facts `hybrid inspect` shows. Sizes in bytes."""
+
+    path: Path
+    nbytes: int
+    version: int
+    architecture: str
+    name: str
+    file_type: str
+    n_weights: int
+    bits_per_weight: float
+    n_vocab: int
+    n_ctx_train: int
+    n_embd: int
+    n_expert: int
+    n_expert_used: int
+    pattern: tuple[str, ...]
+    types: tuple[TypeUse, ...]
+    n_ctx: int
+    state_nbytes_per_seq: int
+    kv_nbytes_per_token: int
+    kv_nbytes_per_seq: int
+
+
+def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
+    """Reads the facts; what a file lacks shows as 0 or as an empty string. KV is reckoned for `n_ctx` positions."""
+    arch = str(gguf.get("general.architecture", ""))
+    layers = layers_of(gguf, arch)
+    weights = sum(math.prod(t.shape) for t in gguf.tensors.values())
+    stored = sum(t.nbytes for t in gguf.tensors.values())
+    kv = sum(layer.kv_nbytes_per_token for layer in layers)
+    return Inspection(
+        path=gguf.path,
+        nbytes=gguf.nbytes,
+        version=gguf.version,
+        architecture=arch,
+        name=str(gguf.get("general.name", "")),
+        file_type=file_type(gguf),
+        n_weights=weights,
+        bits_per_weight=8 * stored / weights if weights else 0.0,
+        n_vocab=len(gguf.get("tokenizer.ggml.tokens", ())),
+        n_ctx_train=_int(gguf, f"{arch}.context_length"),
+        n_embd=_int(gguf, f"{arch}.embedding_length"),
+        n_expert=_int(gguf, f"{arch}.expert_count"),
+        n_expert_used=_int(gguf, f"{arch}.expert_used_count"),
+        pattern=tuple(layer.letters for layer in layers),
+        types=types_of(gguf),
+        n_ctx=n_ctx,
+        state_nbytes_per_seq=sum(layer.state_nbytes for layer in layers),
+        kv_nbytes_per_token=kv,
+        kv_nbytes_per_seq=kv * n_ctx,
+    )
+
+
+def layers_of(gguf: GGUFFile, arch: str) -> list[Layer]:
+    """The layers by what their tensors are called; `block_count` gives their number when there are no tensors."""
+    blocks: dict[int, dict[str, TensorInfo]] = {}
+    for name, tensor in gguf.tensors.items():
+        if match := _BLOCK.match(name):
+            blocks.setdefault(int(match[1]), {})[match[2]] = tensor
+    state = _int(gguf, f"{arch}.ssm.inner_size") * _int(gguf, f"{arch}.ssm.state_size")
+    n_layer = max([_int(gguf, f"{arch}.block_count"), *(i + 1 for i in blocks)])
+    return [_layer(blocks.get(i, {}), state) for i in range(min(n_layer, 4096))]
+
+
+def _layer(tensors: dict[str, TensorInfo], state: int) -> Layer:
+    conv = tensors.get("ssm_conv1d.weight")
+    key, value = tensors.get("attn_k.weight"), tensors.get("attn_v.weight")
+    # conv1d is [channels, taps]; the state keeps the inputs of all taps but the newest
+    window = conv.shape[0] * (conv.shape[-1] - 1) if conv is not None else 0
+    return Layer(
+        attention=any(name.startswith(("attn_q", "attn_k")) and name.endswith("weight") for name in tensors),
+        recurrent=any(name.startswith("ssm_") for name in tensors),
+        experts=any("_exps" in name or name.startswith("ffn_gate_inp") for name in tensors),
+        state_nbytes=(window + state) * STATE_ITEM if conv is not None else 0,
+        kv_nbytes_per_token=(key.shape[0] + value.shape[0]) * KV_ITEM if key is not None and value is not None else 0,
+    )
+
+
+def types_of(gguf: GGUFFile) -> tuple[TypeUse, ...]:
+    """Tensor types, the one that takes most bytes first."""
+    number: Counter[str] = Counter()
+    weights: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for t in gguf.tensors.values():
+        number[t.type.name] += 1
+        weights[t.type.name] += math.prod(t.shape)
+        nbytes[t.type.name] += t.nbytes
+    return tuple(TypeUse(name, number[name], weights[name], total) for name, total in nbytes.most_common())
+
+
+def file_type(gguf: GGUFFile) -> str:
+    """The name of `general.file_type`; its number when it is one that is not known here."""
+    value = gguf.get("general.file_type", None)
+    try:
+        return FileType(value).name
+    except ValueError:
+        return "" if value is None else str(value)
+
+
+def _int(gguf: GGUFFile, key: str) -> int:
+    """A scalar count; of a per-layer array its largest; 0 when absent or of another kind."""
+    value = gguf.get(key, 0)
+    if hasattr(value, "tolist"):
+        value = max(value.tolist(), default=0)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,173 @@
+"""`hybrid`: the command line. A command's module is imported when it runs, so that `hybrid --help` is instant."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import FrameType
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+# name -> the line in `hybrid --help`; the command is the function of that name in commands/<name>.py, and a test holds
+# this text equal to the first line of its docstring.
+COMMANDS = {
+    "demo": "Convert, quantize, measure and run the bundled model.",
+    "convert": "Convert a Hugging Face checkpoint to a GGUF file.",
+    "quantize": "Store the weights of a GGUF file in fewer bits.",
+    "inspect": "Show what is in a GGUF file.",
+    "run": "Chat with a model, or complete a text.",
+    "perplexity": "Measure how well a model predicts a text.",
+    "bench": "Measure prompt processing and generation speed.",
+}
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class Command(TyperCommand):
+    """Help in plain text, options under the headings they were given as `rich_help_panel`."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                default = "Arguments" if param.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
+        for heading in sorted(panels, key=lambda h: h != "Arguments"):
+            with formatter.section(heading):
+                formatter.write_dl(panels[heading])
+
+
+class LazyGroup(TyperGroup):
+    """The group knows names and one-line helps; resolving a name imports its module."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)  # an unknown name fails here, with a suggestion
+        assert name is not None
+        return name, load(name), rest
+
+
+def load(name: str) -> Any:
+    """The command `name`, ready to be invoked."""
+    function = getattr(import_module(f"hybrid.cli.commands.{name}"), name)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, cls=Command, context_settings=SETTINGS)(function)
+    return typer.main.get_command(single)
+
+
+def version_line() -> str:
+    """Everything a bug report needs to begin with."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    def of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "missing"
+
+    return (
+        f"hybrid {of('hybrid-lm')} (Python {platform.python_version()}, numba {of('numba')}, numpy {of('numpy')}, "
+        f"{platform.system()} {platform.machine()}, {cpu_isa()})"
+    )
+
+
+def cpu_isa() -> str:
+    """The widest integer dot product this processor says it has; from the system's list, nothing is compiled."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith(("flags", "Features")):
+                flags = set(line.split())
+                for flag in ("avx512_vnni", "avx_vnni", "avx2", "i8mm", "asimddp"):
+                    if flag in flags:
+                        return flag
+    return "instruction set unknown"
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(version_line())
+        raise typer.Exit
+
+
+app = typer.Typer(cls=LazyGroup, add_completion=False, rich_markup_mode=None, context_settings=SETTINGS)
+
+
+@app.callback(no_args_is_help=True)
+def hybrid(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print version, Python and processor, and exit."
+    ),
+) -> None:
+    """Language models that mix attention and state-space layers: convert, quantize, run and measure them on a CPU.
+
+    `hybrid demo` shows everything on a small trained model that comes with the package.
+    """
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs a command line and returns its exit code. Input at fault: one line on stderr; our fault: a traceback."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("hybrid", list(argv)) as ctx:
+            command.invoke(ctx)
+        sys.stdout.flush()
+        return 0
+    except typer.Exit as stop:
+        return stop.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        # `hybrid ... | head`: nobody reads on, which is no error; a closed stdout must not complain at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as err:
+        return _failed(err)
+
+
+def _failed(err: Exception) -> int:
+    from hybrid.quant.ggml.errors import HybridError
+
+    from . import console
+
+    usage = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+    if isinstance(err, HybridError):
+        console.error(str(err))
+        return err.exit_code
+    if isinstance(err, usage):
+        text = str(getattr(err, "format_message", err.__str__)() or "")
+        if type(err).__name__ == "NoArgsIsHelpError":
+            print(text, file=sys.stderr)
+            return 2
+        ctx = getattr(err, "ctx", None)
+        hint = f" See {ctx.command_path} --help." if ctx is not None else ""
+        console.error(text.rstrip(".") + "." + hint)
+        return int(getattr(err, "exit_code", 2))
+    if isinstance(err, OSError):  # the file system's own words: not found, permission denied, disk full
+        where = f"{err.filename}: " if err.filename is not None else ""
+        console.error(f"{where}{err.strerror or err}.")
+        return 1
+    if isinstance(err, MemoryError):
+        console.error("out of memory. Use a smaller context (-c), or a smaller file (hybrid quantize).")
+        return 1
+    raise err
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)  # unwinds, so that unfinished output files are removed
+
+
+def main() -> None:
+    with contextlib.suppress(ValueError, AttributeError):  # not in the main thread, or no such signal here
+        signal.signal(signal.SIGTERM, _terminated)
+    sys.exit(run(sys.argv[1:]))

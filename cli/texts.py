@@ -1,0 +1,49 @@
+"""Text that comes from outside: files, stdin, the command line. It must be UTF-8; the error says where it is not."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid.quant.ggml.errors import UsageError
+
+if TYPE_CHECKING:
+    from hybrid.infer.tokenizer import Tokenizer
+
+STDIN = Path("-")
+
+
+def read_text(path: Path) -> str:
+    """The text of `path`, or of stdin for `-`. UsageError when it cannot be read or is not UTF-8."""
+    try:
+        raw = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+    except IsADirectoryError:
+        raise UsageError(f"{path} is a folder. Name a text file.") from None
+    except OSError as err:
+        raise UsageError(f"{path} cannot be read: {err.strerror}. Name a text file, or - for stdin.") from None
+    name = "stdin" if path == STDIN else str(path)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as err:
+        raise UsageError(
+            f"{name} is not UTF-8: byte 0x{raw[err.start]:02x} at offset {err.start}. Convert it with iconv."
+        ) from None
+
+
+def checked(text: str, name: str) -> str:
+    """A command-line argument as text; the shell may hand over bytes that are not UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"{name} is not UTF-8. Convert it, for example with iconv.") from None
+    return text
+
+
+def continued(tokenizer: "Tokenizer", text: str) -> list[int]:
+    """The ids of `text` as the continuation of another: without BOS, and without sentencepiece's space before it."""
+    ids = tokenizer.encode(text, add_special=False)
+    if tokenizer.kind == "gpt2" or not text:
+        return ids
+    # A line feed is a token of its own there: what follows it in the ids of both is `text` without the space.
+    feed = tokenizer.encode("\n", add_special=False)
+    both = tokenizer.encode("\n" + text, add_special=False)
+    return both[len(feed) :] if both[: len(feed)] == feed else ids
