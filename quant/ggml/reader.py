@@ -129,14 +129,18 @@ class GGUFFile:
         """The values, f32 in the tensor's shape: a decoded copy, or a read-only view when they are stored as F32."""
         return formats.decode(self.info(name).type, self.raw(name))
 
-    def release(self, name: str) -> None:
-        """Tells the system that the tensor will not be read again soon, so that a pass over a file stays small."""
+    def release(self, name: str, start: int = 0, stop: int | None = None) -> None:
+        """Tells the system that bytes [start, stop) of a tensor will not be read again soon.
+
+        They no longer count as this process's memory, so that a pass over a file stays small; reading them still works.
+        """
         t = self.info(name)
         if hasattr(mmap, "MADV_DONTNEED"):
-            first = -(-t.offset // mmap.PAGESIZE) * mmap.PAGESIZE
-            length = (t.offset + t.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
-            if length > 0:
-                self._map.madvise(mmap.MADV_DONTNEED, first, length)
+            # Whole pages, also those shared with a neighbour: at worst it reads one again.
+            first = (t.offset + start) // mmap.PAGESIZE * mmap.PAGESIZE
+            last = t.offset + (t.nbytes if stop is None else stop)
+            if last > first:
+                self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def close(self) -> None:
         """Unmaps the file, or leaves that to the last array that still views it."""

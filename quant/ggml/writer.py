@@ -5,6 +5,7 @@ which they were declared. Everything goes to a temporary file beside the target,
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import struct
@@ -204,9 +205,9 @@ class GGUFWriter:
         try:
             yield
         except OSError as error:
-            raise HybridError(
-                f"{self._where} cannot be written: {error.strerror}. Make room or write elsewhere."
-            ) from error
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            step = "Make room or write elsewhere" if full else "Give another output path"
+            raise HybridError(f"{self._where} cannot be written: {error.strerror}. {step}.") from error
 
 
 def _pack_string(text: str | bytes) -> bytes:
