@@ -1,0 +1,265 @@
+"""What the machine can do at most, so that a kernel's rate can be stated as a share of it.
+
+Three tiny loops in LLVM IR, compiled for this CPU in some milliseconds: reading memory, f32 multiply-add in registers,
+and the 8-bit dot product in registers. No limit of a specification sheet says what a virtual machine gets today.
+"""
+
+import ctypes
+import os
+import platform
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from hybrid.infer.kernels.isa import ISA, host
+
+# larger than the last-level cache of anything but a few servers
+_BUFFER = 512 << 20
+_READ_STEP = 512
+_REPEATS = 6
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Measured limits with `n_threads` threads. GB and Gop are 1e9; a multiply-add counts as two operations."""
+
+    cpu: str
+    isa: str
+    n_threads: int
+    read_gb_s: float
+    f32_gflop_s: float
+    int8_gop_s: float | None
+    """None where the code has no 8-bit dot instruction to measure."""
+
+
+def cpu_name() -> str:
+    """The CPU as the system calls it, with LLVM's name of its kind: 'AMD EPYC (znver3)'."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    elif platform.system() == "Darwin":
+        found = subprocess.run(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
+        name = found.stdout.strip() or name
+    return f"{name} ({llvm.get_host_cpu_name()})"
+
+
+def default_threads() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def measure_machine(n_threads: int = 0) -> Machine:
+    """Measure all limits; takes about a second."""
+    n_threads = n_threads or default_threads()
+    return Machine(
+        cpu_name(),
+        host().name,
+        n_threads,
+        read_bandwidth(n_threads),
+        _peak("fma_loop", n_threads) or 0.0,
+        _peak("dot_loop", n_threads),
+    )
+
+
+def read_bandwidth(n_threads: int = 0) -> float:
+    """GB/s at which `n_threads` threads together read memory in sequence, best of some passes over 512 MB."""
+    n_threads = n_threads or default_threads()
+    read = _loops()["read_loop"]
+    buffer = np.ones(_BUFFER // 8, np.int64)
+    share = _BUFFER // n_threads // _READ_STEP
+    seconds = _best(
+        n_threads, lambda i: read(buffer.ctypes.data + i * share * _READ_STEP, share), repeats=_REPEATS
+    )  # fmt: skip
+    return n_threads * share * _READ_STEP / seconds / 1e9
+
+
+def _peak(name: str, n_threads: int) -> float | None:
+    """Operations per ns of a loop that runs in registers."""
+    loop = _loops().get(name)
+    if loop is None:
+        return None
+    n = 1 << 16
+    while _best(1, partial(_run, loop, n), repeats=1) < 0.01:
+        n *= 2
+    seconds = _best(n_threads, partial(_run, loop, n), repeats=_REPEATS)
+    return n_threads * n * loop.operations / seconds / 1e9
+
+
+def _run(loop: "_Loop", n: int, thread: int) -> int:
+    return loop(1, n)
+
+
+def _best(n_threads: int, work: Callable[[int], object], repeats: int) -> float:
+    """Shortest wall time of `repeats` in which n threads each do work(i). ctypes releases the GIL."""
+    best = float("inf")
+    for _ in range(repeats):
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(1, n_threads)]
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        work(0)
+        for thread in threads:
+            thread.join()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+class _Loop:
+    """Compiled `i64 name(i64, i64 n)`; `operations` per iteration."""
+
+    def __init__(self, address: int, operations: int, keep: object):
+        self._call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
+        self.operations = operations
+        self._keep = keep
+
+    def __call__(self, first: int, n: int) -> int:
+        return int(self._call(first, n))
+
+
+@cache
+def _loops() -> dict[str, _Loop]:
+    bodies = _bodies(host())
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+    )
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_assembly(bodies)), target)
+    engine.finalize_object()
+    keep: Any = (engine, target)
+    return {name: _Loop(engine.get_function_address(name), body.operations, keep) for name, body in bodies.items()}
+
+
+def _assembly(bodies: dict[str, "_Body"]) -> str:
+    return "\n".join(body.text(name) for name, body in bodies.items())
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A loop over `chains` independent values: step(k) gives the lines that turn %a{k} into %b{k}."""
+
+    kind: str
+    """Type of a value."""
+    chains: int
+    operations: int
+    step: Callable[[int], str]
+    entry: str = ""
+    declare: str = ""
+
+    def text(self, name: str) -> str:
+        every = range(self.chains)
+        return "\n".join(
+            [
+                self.declare,
+                f"define i64 @{name}(i64 %first, i64 %n) {{",
+                "entry:",
+                "  %p = inttoptr i64 %first to ptr",
+                self.entry,
+                "  br label %loop",
+                "loop:",
+                "  %i = phi i64 [ 0, %entry ], [ %next, %loop ]",
+                *(f"  %a{k} = phi {self.kind} [ zeroinitializer, %entry ], [ %b{k}, %loop ]" for k in every),
+                *(self.step(k) for k in every),
+                "  %next = add i64 %i, 1",
+                "  %more = icmp ult i64 %next, %n",
+                "  br i1 %more, label %loop, label %end",
+                "end:",
+                # the result must depend on every chain, or LLVM drops it
+                *(f"  %r{k} = call i64 @any_{name}({self.kind} %b{k})" for k in every),
+                "  %s0 = add i64 0, 0",
+                *(f"  %s{k + 1} = xor i64 %s{k}, %r{k}" for k in every),
+                f"  ret i64 %s{self.chains}",
+                "}",
+                f"define private i64 @any_{name}({self.kind} %v) alwaysinline {{",
+                f"  %w = bitcast {self.kind} %v to <{self._qwords} x i64>",
+                f"  %x = call i64 @llvm.vector.reduce.xor.v{self._qwords}i64(<{self._qwords} x i64> %w)",
+                "  ret i64 %x",
+                "}",
+            ]
+        )
+
+    @property
+    def _qwords(self) -> int:
+        count, _, element = self.kind.strip("<>").split()
+        return int(count) * {"i64": 8, "i32": 4, "float": 4}[element] // 8
+
+
+def _bodies(isa: ISA) -> dict[str, _Body]:
+    lanes = isa.lanes
+    bodies = {"read_loop": _read_body(), "fma_loop": _fma_body(lanes)}
+    dot = _dot_body(isa)
+    if dot is not None:
+        bodies["dot_loop"] = dot
+    return bodies
+
+
+def _read_body() -> _Body:
+    def step(k: int) -> str:
+        return (
+            f"  %o{k} = mul i64 %i, {_READ_STEP}\n  %p{k} = getelementptr i8, ptr %p, i64 %o{k}\n"
+            f"  %q{k} = getelementptr i8, ptr %p{k}, i64 {64 * k}\n"
+            f"  %v{k} = load <8 x i64>, ptr %q{k}, align 8\n  %b{k} = add <8 x i64> %a{k}, %v{k}"
+        )
+
+    return _Body("<8 x i64>", 8, 0, step)
+
+
+def _fma_body(lanes: int) -> _Body:
+    # 12 chains cover a latency of 4 cycles on three pipes and fit into 16 registers
+    kind, chains = f"<{lanes} x float>", 12
+    entry = (
+        f"  %f = sitofp i64 %first to float\n  %e = insertelement {kind} zeroinitializer, float %f, i32 0\n"
+        f"  %m = shufflevector {kind} %e, {kind} zeroinitializer, <{lanes} x i32> zeroinitializer"
+    )
+    call = f"call {kind} @llvm.fma.v{lanes}f32({kind} %m, {kind} %m, {kind} %a"
+    return _Body(kind, chains, 2 * lanes * chains, lambda k: f"  %b{k} = {call}{k})", entry)
+
+
+def _dot_body(isa: ISA) -> _Body | None:
+    lanes, chains = isa.lanes, 12
+    kind, octets = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
+    splat = (
+        f"  %t = trunc i64 %first to i8\n  %e = insertelement {octets} zeroinitializer, i8 %t, i32 0\n"
+        f"  %u = shufflevector {octets} %e, {octets} zeroinitializer, <{4 * lanes} x i32> zeroinitializer"
+    )
+    if isa.x86 and isa.dot == "vnni":
+        intrinsic = f"@llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+        declare = f"declare {kind} {intrinsic}({kind}, {octets}, {octets})"
+        call = f"call {kind} {intrinsic}({kind} %a"
+        return _Body(
+            kind,
+            chains,
+            8 * lanes * chains,
+            lambda k: f"  %b{k} = {call}{k}, {octets} %u, {octets} %u)",
+            splat,
+            declare,
+        )
+    if isa.x86 and isa.dot == "avx2":
+        # vpmaddubsw, vpmaddwd, vpaddd. One factor is the running sum, or LLVM would move the products out of the loop.
+        ones = ", ".join(["i16 1"] * 16)
+        declare = (
+            "declare <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8>, <32 x i8>)\n"
+            "declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)"
+        )
+
+        def step(k: int) -> str:
+            return (
+                f"  %c{k} = bitcast <8 x i32> %a{k} to <32 x i8>\n"
+                f"  %d{k} = call <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8> %u, <32 x i8> %c{k})\n"
+                f"  %w{k} = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %d{k}, <16 x i16> <{ones}>)\n"
+                f"  %b{k} = add <8 x i32> %a{k}, %w{k}"
+            )
+
+        return _Body(kind, chains, 8 * lanes * chains, step, splat, declare)
+    return None
