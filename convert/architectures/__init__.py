@@ -1,0 +1,11 @@
+"""The model families that can be converted: one file each, and this table by the name in config.json."""
+
+from .family import Family, Row
+from .jamba import Jamba
+from .llama import Llama
+from .mamba import Mamba
+
+FAMILIES: tuple[type[Family], ...] = (Jamba, Llama, Mamba)
+ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES for name in family.architectures}
+
+__all__ = ["ARCHITECTURES", "FAMILIES", "Family", "Row"]

@@ -1,0 +1,87 @@
+"""What a model family declares: keys from its config, and for each GGUF tensor where it comes from."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import Transform
+
+Shapes = Mapping[str, tuple[int, ...]]  # of the checkpoint's tensors; empty when only the vocabulary is converted
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor of the GGUF file. Shapes in numpy order."""
+
+    target: str
+    shape: tuple[int, ...]
+    sources: tuple[str, ...]  # Hugging Face names; several are stacked along a new first dimension
+    transform: Transform | None = None
+    source_shape: tuple[int, ...] | None = None  # of each source, where reshaping makes it another than the target's
+    tied_to: str | None = None  # left out when it holds the same as this tensor, or is absent from a tied model
+    group: str | None = None  # rows of one group are written together, where the last of their sources is read
+    constant: np.ndarray | None = None  # f32 values computed from the config; such a row has no sources
+
+    @property
+    def expected(self) -> tuple[int, ...]:
+        """The shape that each source must have."""
+        if self.source_shape is not None:
+            return self.source_shape
+        return self.shape[1:] if self.group else self.shape
+
+
+def row(source: str, target: str, *shape: int, **more: Any) -> Row:
+    """A tensor that comes from one of the checkpoint's."""
+    return Row(target, shape, (source,), **more)
+
+
+def experts(sources: Sequence[str], target: str, *shape: int, group: str) -> Row:
+    """A tensor [n_expert, *shape] stacked from one tensor per expert."""
+    return Row(target, (len(sources), *shape), tuple(sources), group=group)
+
+
+class Family(ABC):
+    """A family, read from one config. Instances are the family's hyper-parameters."""
+
+    arch: ClassVar[str]  # general.architecture, and the prefix of the keys
+    architectures: ClassVar[tuple[str, ...]]  # what config.json calls it
+    pre: ClassVar[tuple[str, ...]] = ()  # names of tokenizer.ggml.pre preferred among those of the same rule
+    tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
+
+    n_vocab: int  # rows of the embedding: tokens of the vocabulary, with padding
+    tied: bool  # the output matrix is the embedding, unless the checkpoint has both
+
+    @classmethod
+    @abstractmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        """CheckpointError for missing or impossible values, UnsupportedError for those without code."""
+
+    @abstractmethod
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        """Metadata in the order of llama.cpp's converter, without the architecture's prefix."""
+
+    @abstractmethod
+    def rows(self) -> Iterator[Row]:
+        """Every tensor of the file."""
+
+    def canonical(self, name: str) -> str:
+        """The name that `rows` uses for a checkpoint's tensor; older checkpoints spell some differently."""
+        return name
+
+
+def vocabulary_rows(config: Config, shapes: Shapes, embedding: str, multiple: int = 1) -> int:
+    """Rows of the embedding: the config's vocab_size, or where the checkpoint has padded it up to `multiple`, that.
+
+    llama.cpp's converter pads by the config alone, and writes a file that cannot be loaded when the weights are not.
+    """
+    n = config.integer("vocab_size")
+    padded = -(-n // multiple) * multiple
+    if not shapes:
+        return padded if "pad_vocab_size_multiple" in config else n
+    shape = shapes.get(embedding)
+    return shape[0] if shape and n <= shape[0] <= padded else n

@@ -1,0 +1,100 @@
+"""Mamba: selective state space layers only, no attention, no feed-forward part. arXiv:2312.00752
+
+Also Falcon-Mamba (RMS norms without weights on dt, B and C) and the original checkpoints of state-spaces, whose
+config has no architecture's name and keeps the layer's sizes in `ssm_cfg`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from .family import Family, Row, Shapes, row, vocabulary_rows
+from .jamba import mamba1, rank
+
+
+@dataclass(frozen=True)
+class Mamba(Family):
+    arch = "mamba"
+    architectures = ("MambaForCausalLM", "MambaLMHeadModel", "FalconMambaForCausalLM")
+    pre = ("mpt",)
+    tokenizer_hint = "EleutherAI/gpt-neox-20b"
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_embd: int
+    d_conv: int
+    d_inner: int
+    d_state: int
+    dt_rank: int
+    eps: float
+    norm_eps: float | None  # of the norms on dt, B and C (Falcon-Mamba); None: there are none
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_act", "silu")
+        config.expects("use_bias", False)
+        config.expects("use_conv_bias", True)
+        config.expects("rms_norm", True)
+        ssm = config.section("ssm_cfg")
+        ssm.expects("layer", "Mamba1", "Mamba")
+        ssm.expects("bias", False)
+        ssm.expects("conv_bias", True)
+        merged = Config({**ssm.data, **config.data}, config.where)
+        n_embd = merged.integer("hidden_size", "d_model")
+        expand = merged.integer("expand", default=2)
+        d_inner = merged.integer("intermediate_size", "d_inner", default=expand * n_embd)
+        if d_inner != 2 * n_embd:
+            # llama.cpp's graph of this architecture has no other; a file with it would not load there.
+            raise UnsupportedError(
+                f"{config.where}: an inner size of {d_inner} is not supported, only twice the hidden size {n_embd} is."
+            )
+        is_falcon = config.get("model_type") == "falcon_mamba"
+        return cls(
+            n_vocab=vocabulary_rows(
+                config, shapes, "backbone.embeddings.weight", config.integer("pad_vocab_size_multiple", default=8)
+            ),
+            tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
+            n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=4096),
+            n_embd=n_embd,
+            d_conv=merged.integer("conv_kernel", "d_conv", default=4),
+            d_inner=d_inner,
+            d_state=merged.integer("state_size", "d_state", default=16),
+            dt_rank=rank(merged, n_embd, "time_step_rank", "dt_rank"),
+            eps=merged.number("layer_norm_epsilon", "rms_norm_eps", default=1e-5),
+            norm_eps=merged.number("mixer_rms_eps", default=1e-6) if is_falcon else None,
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield "context_length", 1 << 20  # there is no limit; llama.cpp needs the key
+        yield "embedding_length", self.n_embd
+        yield "feed_forward_length", 0
+        yield "attention.head_count", 0
+        yield "block_count", self.n_layer
+        yield "ssm.conv_kernel", self.d_conv
+        yield "ssm.inner_size", self.d_inner
+        yield "ssm.state_size", self.d_state
+        yield "ssm.time_step_rank", self.dt_rank
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "ssm.dt_b_c_rms", self.norm_eps is not None
+        if self.norm_eps is not None:
+            # Not a key of llama.cpp, which takes the layers' epsilon here; transformers has another for these norms.
+            yield "ssm.dt_b_c_rms_epsilon", self.norm_eps
+        yield "general.file_type", int(file_type)
+
+    def canonical(self, name: str) -> str:
+        return "backbone.embeddings.weight" if name == "backbone.embedding.weight" else name  # state-spaces
+
+    def rows(self) -> Iterator[Row]:
+        n = self.n_embd
+        yield row("backbone.embeddings.weight", "token_embd.weight", self.n_vocab, n)
+        yield row("backbone.norm_f.weight", "output_norm.weight", n)
+        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to="backbone.embeddings.weight")
+        for i in range(self.n_layer):
+            hf, blk = f"backbone.layers.{i}.", f"blk.{i}."
+            yield row(hf + "norm.weight", blk + "attn_norm.weight", n)
+            yield from mamba1(hf + "mixer.", blk, n, self.d_inner, self.d_state, self.dt_rank, self.d_conv)

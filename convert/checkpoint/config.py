@@ -1,0 +1,147 @@
+"""config.json and its kin: typed access, with errors that name file, key, what was found and what was expected."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+
+_REQUIRED: Any = object()
+MAX_INT = 2**31 - 1  # GGUF readers hold these numbers in 32 bits
+_MAX_BYTES = 512 << 20  # a tokenizer.json of 256 k tokens has 35 MB
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. CheckpointError when it cannot be read, is not UTF-8 or is not JSON."""
+    name = shown(path.name)
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise CheckpointError(f"{name} has {path.stat().st_size} bytes, which no file of this kind needs.")
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise CheckpointError(f"{shown(path)} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{name} is not UTF-8: byte {error.start} is wrong. Download it again.") from None
+    except json.JSONDecodeError as error:
+        raise CheckpointError(
+            f"{name} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}. Download it again."
+        ) from None
+    except (RecursionError, ValueError):  # ValueError: an integer of thousands of digits
+        raise CheckpointError(f"{name} is JSON that nothing reasonable writes. Download it again.") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The content of a JSON file that holds an object."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{shown(path.name)} holds {kind_of(value)}, expected an object. Download it again.")
+    return value
+
+
+def kind_of(value: Any) -> str:
+    """What JSON calls the kind of a value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    kinds = {int: "an integer", float: "a number", str: "a string", list: "a list", dict: "an object"}
+    return kinds.get(type(value), type(value).__name__)
+
+
+class Config:
+    """An object of a JSON file. Every getter takes several spellings of a key; the first that is not null counts."""
+
+    def __init__(self, data: Mapping[str, Any], where: str) -> None:
+        self.data = data
+        self.where = where
+
+    @classmethod
+    def read(cls, path: Path) -> "Config":
+        return cls(read_object(path), shown(path.name))
+
+    def __contains__(self, key: str) -> bool:
+        return self.data.get(key) is not None
+
+    def get(self, *keys: str) -> Any:
+        """The first value that is not null, else None. `{"__float__": "Infinity"}` is the float it stands for."""
+        return self._find(keys)[1]
+
+    def integer(self, *keys: str, default: Any = _REQUIRED, minimum: int = 1, maximum: int = MAX_INT) -> int:
+        key, value = self._find(keys)
+        if value is None:
+            return self._default(keys, default)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.wrong(key, "an integer")
+        if not minimum <= value <= maximum:
+            raise self.wrong(key, f"an integer from {minimum} to {maximum}")
+        return value
+
+    def number(self, *keys: str, default: Any = _REQUIRED, positive: bool = True) -> float:
+        """A finite number."""
+        key, value = self._find(keys)
+        if value is None:
+            return self._default(keys, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 3.4e38:
+            raise self.wrong(key, "a finite number")
+        if positive and value <= 0:
+            raise self.wrong(key, "a positive number")
+        return float(value)
+
+    def boolean(self, *keys: str, default: Any = _REQUIRED) -> bool:
+        key, value = self._find(keys)
+        if value is None:
+            return self._default(keys, default)
+        if not isinstance(value, bool):
+            raise self.wrong(key, "true or false")
+        return value
+
+    def string(self, *keys: str, default: Any = _REQUIRED) -> str:
+        key, value = self._find(keys)
+        if value is None:
+            return self._default(keys, default)
+        if not isinstance(value, str):
+            raise self.wrong(key, "a string")
+        return value
+
+    def section(self, *keys: str) -> "Config":
+        """An object inside this one; an empty one when it is absent."""
+        key, value = self._find(keys)
+        if value is None:
+            return Config({}, self.where)
+        if not isinstance(value, dict):
+            raise self.wrong(key, "an object")
+        return Config(value, f"{self.where}: {key}")
+
+    def expects(self, key: str, *values: Any) -> None:
+        """UnsupportedError unless the key is absent, null or one of `values`."""
+        value = self.get(key)
+        if value is not None and not any(value == v and type(value) is type(v) for v in values):
+            wanted = " or ".join(json.dumps(v) for v in values if v is not None) or "nothing"
+            raise UnsupportedError(f"{self.where}: {key} = {self._text(value)} is not supported, only {wanted} is.")
+
+    def wrong(self, key: str, expected: str) -> CheckpointError:
+        """The error for a value that is there but cannot be right."""
+        value = self.data[key]
+        return CheckpointError(f"{self.where}: {key} = {self._text(value)} ({kind_of(value)}), expected {expected}.")
+
+    def _find(self, keys: tuple[str, ...]) -> tuple[str, Any]:
+        for key in keys:
+            value = self.data.get(key)
+            if isinstance(value, dict) and value.keys() == {"__float__"}:
+                value = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}.get(value["__float__"], value)
+            if value is not None:
+                return key, value
+        return keys[0], None
+
+    def _default(self, keys: tuple[str, ...], default: Any) -> Any:
+        if default is _REQUIRED:
+            raise CheckpointError(f"{self.where} has no {' or '.join(keys)}. Is it the config of this model?")
+        return default
+
+    @staticmethod
+    def _text(value: Any) -> str:
+        return shown(json.dumps(value, ensure_ascii=False), 60)

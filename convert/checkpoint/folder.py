@@ -1,0 +1,138 @@
+"""The files of a checkpoint: which of them hold weights, and that none of them is missing."""
+
+import re
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from hybrid.quant.ggml.errors import CheckpointError, UsageError, shown
+
+from .config import Config, kind_of, read_object
+from .safetensors import read_safetensors
+from .tensor import DataFile, StoredTensor
+from .torch_zip import read_torch
+
+_PART = re.compile(r"(.*-)(\d+)-of-(\d+)(\.(?:safetensors|bin))")
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
+
+
+class Checkpoint:
+    """A folder with config.json and weights."""
+
+    def __init__(self, source: Path | str) -> None:
+        """`source` is the folder, its config.json, or one of its weight files (then the only one read)."""
+        source = Path(source)
+        if not source.exists():
+            raise UsageError(f"{shown(source)} does not exist. Give the folder of a Hugging Face checkpoint.")
+        self._only: Path | None = None
+        if source.is_file():
+            if source.suffix == ".gguf":
+                raise UsageError(f"{shown(source)} is a GGUF file already. Use `hybrid quantize` to change its type.")
+            if source.suffix in _WEIGHTS and not source.name.endswith(".index.json"):
+                self._only = None if _PART.fullmatch(source.name) else source
+            elif source.suffix != ".json":
+                raise UsageError(f"{shown(source)} is not a checkpoint. Give its folder, config.json or weights.")
+            self.folder = source.parent
+        else:
+            self.folder = source
+        config = self.folder / "config.json"
+        if not config.is_file():
+            raise CheckpointError(
+                f"{shown(self.folder)} has no config.json. Give the folder of a Hugging Face checkpoint."
+            )
+        self.config = Config.read(config)
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.folder.resolve().name
+
+    def file(self, name: str) -> Path | None:
+        """A file of the folder, if it is there."""
+        path = self.folder / name
+        return path if path.is_file() else None
+
+    def optional_config(self, name: str) -> Config:
+        """A JSON file of the folder; empty when it is absent."""
+        path = self.file(name)
+        return Config.read(path) if path else Config({}, name)
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """The weight files in reading order. CheckpointError when there are none, or not all."""
+        if self._only:
+            return [self._only]
+        for index, whole, pattern in (
+            ("model.safetensors.index.json", "model.safetensors", "model*.safetensors"),
+            ("pytorch_model.bin.index.json", "pytorch_model.bin", "pytorch_model*.bin"),
+        ):
+            if path := self.file(index):
+                return self._indexed(path)
+            if path := self.file(whole):
+                return [path]
+            if parts := sorted(self.folder.glob(pattern)):
+                self._check_parts(parts)
+                return parts
+        raise CheckpointError(
+            f"{shown(self.folder)} has no weights: neither model.safetensors nor pytorch_model.bin, whole or in parts."
+        )
+
+    @cached_property
+    def tensors(self) -> dict[str, StoredTensor]:
+        """All tensors by name, in reading order: file by file, by name within a file."""
+        tensors: dict[str, StoredTensor] = {}
+        for path in self.files:
+            file = DataFile(path)
+            found = read_safetensors(file) if path.suffix == ".safetensors" else read_torch(file)
+            for name in sorted(found):
+                if name in tensors:
+                    raise CheckpointError(
+                        f"tensor {shown(name)} is both in {tensors[name].file.where} and in {file.where}. Keep one."
+                    )
+                tensors[name] = found[name]
+        self._check_index(tensors)
+        return tensors
+
+    @cached_property
+    def _weight_map(self) -> dict[str, str]:
+        """Tensor -> file, as the index says; empty without an index."""
+        if self._only:
+            return {}
+        for name in ("model.safetensors.index.json", "pytorch_model.bin.index.json"):
+            path = self.file(name)
+            if path is None:
+                continue
+            index = Config(read_object(path), name)
+            entries = index.section("weight_map").data
+            if not entries:
+                raise CheckpointError(f"{name} has no weight_map. Download it again.")
+            for tensor, file in entries.items():
+                if not isinstance(file, str):
+                    raise CheckpointError(f"{name}: {shown(tensor)} is in {kind_of(file)}, expected a file name.")
+                # Only names of files beside the index: a path could lead anywhere on this machine.
+                if PurePosixPath(file).name != file or "\\" in file or not file.endswith((".safetensors", ".bin")):
+                    raise CheckpointError(f"{name}: {shown(file)} is not the name of a weight file beside it.")
+            return dict(entries)
+        return {}
+
+    def _indexed(self, index: Path) -> list[Path]:
+        names = sorted(set(self._weight_map.values()))
+        missing = [name for name in names if not self.file(name)]
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise CheckpointError(f"{shown(missing[0])}{more}, which {index.name} names, is missing. Download it.")
+        return [self.folder / name for name in names]
+
+    @staticmethod
+    def _check_parts(parts: list[Path]) -> None:
+        """Parts without an index say themselves how many they should be."""
+        for path in parts:
+            match = _PART.fullmatch(path.name)
+            if match and len(parts) != int(match[3]):
+                raise CheckpointError(f"{shown(path.name)} is one of {int(match[3])} parts; {len(parts)} are there.")
+
+    def _check_index(self, tensors: dict[str, StoredTensor]) -> None:
+        for name, file in self._weight_map.items():
+            if name not in tensors or tensors[name].file.path.name != file:
+                raise CheckpointError(
+                    f"{shown(file)} has no tensor {shown(name)}, which the index says it has. Download it again."
+                )

@@ -1,0 +1,111 @@
+"""A tensor as a checkpoint stores it: where its bytes are, and how to read a range of its rows."""
+
+import math
+import os
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+from hybrid.quant.ggml.errors import CheckpointError, shown
+
+
+class Dtype(Enum):
+    """Element types by their safetensors name; BF16 is held in its 16 bits."""
+
+    F64 = np.dtype("<f8")
+    F32 = np.dtype("<f4")
+    F16 = np.dtype("<f2")
+    BF16 = np.dtype("<u2")
+
+    @property
+    def itemsize(self) -> int:
+        return self.value.itemsize
+
+
+# Sizes of the types that a sound file may hold but no weight may have.
+OTHER_SIZES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1,
+               "F8_E5M2": 1, "F8_E8M0": 1, "C64": 8}  # fmt: skip
+
+
+class DataFile:
+    """A file that tensors lie in. Read by position, so that threads share it; never mapped, so that it stays out of
+    the resident memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.where = shown(path.name)
+        try:
+            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as error:
+            raise CheckpointError(f"{shown(path)} cannot be read: {error.strerror}.") from None
+        self.nbytes = os.fstat(self._fd).st_size
+
+    def read_into(self, out: np.ndarray, offset: int) -> None:
+        """Fills `out` (C order) from the file. CheckpointError when the file ends before or cannot be read."""
+        view, done = out.data.cast("B"), 0
+        try:
+            while done < len(view):
+                n = os.preadv(self._fd, [view[done:]], offset + done)
+                if n == 0:
+                    raise CheckpointError(f"{self.where} became shorter while it was read. Start again.")
+                done += n
+        except OSError as error:
+            raise CheckpointError(f"{self.where} cannot be read: {error.strerror}.") from None
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        out = np.zeros(nbytes, np.uint8)
+        if nbytes:
+            self.read_into(out, offset)
+        return out.tobytes()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            os.close(self._fd)
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """`shape` elements of `dtype` from byte `offset` of `file`. `dtype` is a name when no weight may have that type."""
+
+    name: str
+    dtype: Dtype | str
+    shape: tuple[int, ...]
+    file: DataFile
+    offset: int
+    strides: tuple[int, ...] | None = None  # in elements; None: C order without gaps
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Elements [start, stop) of the flattened tensor, in its own type: [stop - start]."""
+        assert isinstance(self.dtype, Dtype) and 0 <= start <= stop <= self.size
+        out = np.empty(stop - start, self.dtype.value)
+        if self.strides is None:
+            self.file.read_into(out, self.offset + start * self.dtype.itemsize)
+            return out
+        return self._gather(start, stop)
+
+    def same_bytes(self, other: "StoredTensor") -> bool:
+        """Whether both hold the same values of the same type."""
+        if (self.dtype, self.shape) != (other.dtype, other.shape):
+            return False
+        if (self.file.path, self.offset, self.strides) == (other.file.path, other.offset, other.strides):
+            return True
+        step = 1 << 20
+        return all(
+            np.array_equal(self.read(i, min(i + step, self.size)), other.read(i, min(i + step, self.size)))
+            for i in range(0, self.size, step)
+        )
+
+    def _gather(self, start: int, stop: int) -> np.ndarray:
+        """Rare (a transposed or sliced tensor in a torch file): the whole extent is read, then picked from."""
+        assert isinstance(self.dtype, Dtype) and self.strides is not None
+        extent = 1 + sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
+        flat = np.empty(extent, self.dtype.value)
+        self.file.read_into(flat, self.offset)
+        steps = [step * self.dtype.itemsize for step in self.strides]
+        view = np.lib.stride_tricks.as_strided(flat, self.shape, steps, writeable=False)
+        return np.ascontiguousarray(view).reshape(-1)[start:stop]

@@ -1,0 +1,205 @@
+"""The pickle inside a torch checkpoint, read by a machine that can execute nothing.
+
+Python's unpickler calls whatever the file names. This one knows the opcodes that torch's state dicts consist of and
+stands for the few names they use with inert descriptions; any other opcode or name is an error that says which.
+"""
+
+import pickletools
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid.quant.ggml.errors import CheckpointError, shown
+
+from .tensor import Dtype
+
+STORAGES: dict[str, Dtype | str] = {
+    "DoubleStorage": Dtype.F64, "FloatStorage": Dtype.F32, "HalfStorage": Dtype.F16, "BFloat16Storage": Dtype.BF16,
+    "LongStorage": "I64", "IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8",
+    "BoolStorage": "BOOL",
+}  # fmt: skip
+CALLABLE = {
+    ("collections", "OrderedDict"),
+    ("torch._utils", "_rebuild_tensor_v2"),
+    ("torch._utils", "_rebuild_parameter"),
+}
+_MARK = object()
+
+
+@dataclass(frozen=True)
+class Global:
+    """A name that the pickle refers to. It is never looked up."""
+
+    module: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A block of `numel` elements, in the archive member `data/<key>`."""
+
+    dtype: Dtype | str
+    key: str
+    numel: int
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor: a strided view into a storage; offset and strides in elements."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Machine:
+    """Stack, memo and the opcodes. One instance reads one pickle."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+
+    def run(self, data: bytes) -> Any:
+        """The object that the pickle describes: containers, numbers, strings, `View`s. CheckpointError otherwise."""
+        try:
+            for opcode, argument, _ in pickletools.genops(data):
+                if opcode.name == "STOP":
+                    if len(self.stack) != 1:
+                        raise self.damaged("it ends in the middle of an object")
+                    return self.stack[0]
+                self.step(opcode.name, argument)
+        except (ValueError, IndexError, KeyError, OverflowError, UnicodeError, TypeError) as error:
+            raise self.damaged(f"its pickle breaks off or contradicts itself ({type(error).__name__})") from None
+        raise self.damaged("its pickle has no end")
+
+    def step(self, name: str, argument: Any) -> None:
+        stack = self.stack
+        if name in ("PROTO", "FRAME"):
+            return
+        if name in ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BININT", "BININT1", "BININT2", "LONG1",
+                    "BINFLOAT"):  # fmt: skip
+            stack.append(argument)
+        elif name in ("NONE", "NEWTRUE", "NEWFALSE"):
+            stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
+        elif name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE"):
+            stack.append({"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}[name]())
+        elif name == "MARK":
+            stack.append(_MARK)
+        elif name == "TUPLE":
+            stack.append(tuple(self.to_mark()))
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            stack.append(tuple(self.pop_n(int(name[-1]))))
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            self.memo[argument] = self.top()
+        elif name == "MEMOIZE":
+            self.memo[len(self.memo)] = self.top()
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(self.memo[argument])
+        elif name == "GLOBAL":
+            module, _, attribute = argument.partition(" ")
+            stack.append(self.known(module, attribute))
+        elif name == "STACK_GLOBAL":
+            module, attribute = self.pop_n(2)
+            stack.append(self.known(module, attribute))
+        elif name == "BINPERSID":
+            stack.append(self.storage(*self.pop_n(1)))
+        elif name == "REDUCE":
+            stack.append(self.reduce(*self.pop_n(2)))
+        elif name == "BUILD":
+            self.pop_n(1)  # attributes of an OrderedDict (torch's _metadata): nothing that weights need
+            if not isinstance(self.top(), dict):
+                raise self.damaged("its pickle sets attributes of something that has none")
+        elif name in ("SETITEM", "SETITEMS"):
+            items = self.pop_n(2) if name == "SETITEM" else self.to_mark()
+            self.set_items(items)
+        elif name in ("APPEND", "APPENDS"):
+            items = self.pop_n(1) if name == "APPEND" else self.to_mark()
+            if not isinstance(self.top(), list):
+                raise self.damaged("its pickle appends to what is no list")
+            self.top().extend(items)
+        else:
+            raise CheckpointError(
+                f"{self.where} is not a plain set of tensors: its pickle uses the opcode {name}. Nothing was executed."
+            )
+
+    def known(self, module: Any, name: Any) -> Global:
+        """The description of a name that state dicts use; CheckpointError for every other."""
+        if (module, name) in CALLABLE or (module == "torch" and name in STORAGES):
+            return Global(module, name)
+        raise CheckpointError(
+            f"{self.where} is not a plain set of tensors: its pickle asks for {shown(module)}.{shown(name)}, which "
+            "could run code. Nothing was executed; do not load this file with other tools."
+        )
+
+    def storage(self, identity: Any) -> Storage:
+        if isinstance(identity, tuple) and len(identity) == 5:
+            tag, kind, key, _, numel = identity
+            if (
+                tag == "storage" and isinstance(kind, Global) and kind.name in STORAGES
+                and isinstance(key, str) and key.isalnum() and _natural(numel)
+            ):  # fmt: skip
+                return Storage(STORAGES[kind.name], key, numel)
+        raise self.damaged("its pickle describes a storage in an unknown way")
+
+    def reduce(self, function: Any, arguments: Any) -> Any:
+        if isinstance(function, Global) and isinstance(arguments, tuple):
+            if function.name == "OrderedDict" and not arguments:
+                return {}
+            if function.name == "_rebuild_parameter" and arguments and isinstance(arguments[0], View):
+                return arguments[0]
+            if function.name == "_rebuild_tensor_v2" and len(arguments) >= 4:
+                return self.view(*arguments[:4])
+        raise self.damaged("its pickle builds a tensor in an unknown way")
+
+    def view(self, storage: Any, offset: Any, shape: Any, strides: Any) -> View:
+        """A tensor that lies wholly inside its storage."""
+        sound = (
+            isinstance(storage, Storage) and _natural(offset) and isinstance(shape, tuple)
+            and isinstance(strides, tuple) and len(shape) == len(strides) <= 16
+            and all(map(_natural, shape)) and all(map(_natural, strides))
+        )  # fmt: skip
+        if not sound:
+            raise self.damaged("its pickle describes a tensor in an unknown way")
+        last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+        if all(shape) and last >= storage.numel:
+            raise self.damaged(f"a tensor of shape {shown(shape)} reaches beyond its storage of {storage.numel} values")
+        return View(storage, offset, shape, strides)
+
+    def set_items(self, items: list[Any]) -> None:
+        target = self.top()
+        if not isinstance(target, dict) or len(items) % 2:
+            raise self.damaged("its pickle sets items of what is no dictionary")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, (str, int)):
+                raise self.damaged("its pickle has a dictionary key that is no string")
+            if key in target:
+                raise self.damaged(f"{shown(key)} occurs twice")
+            target[key] = value
+
+    def top(self) -> Any:
+        if not self.stack or self.stack[-1] is _MARK:
+            raise IndexError
+        return self.stack[-1]
+
+    def pop_n(self, n: int) -> list[Any]:
+        if len(self.stack) < n or any(item is _MARK for item in self.stack[-n:]):
+            raise IndexError
+        items = self.stack[-n:]
+        del self.stack[-n:]
+        return items
+
+    def to_mark(self) -> list[Any]:
+        for i in range(len(self.stack) - 1, -1, -1):
+            if self.stack[i] is _MARK:
+                items = self.stack[i + 1 :]
+                del self.stack[i:]
+                return items
+        raise IndexError
+
+    def damaged(self, what: str) -> CheckpointError:
+        return CheckpointError(f"{self.where} is damaged: {what}. Download it again.")
+
+
+def _natural(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62

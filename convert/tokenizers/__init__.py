@@ -1,0 +1,45 @@
+"""From the tokenizer files of a checkpoint to the keys `tokenizer.*` of a GGUF file."""
+
+from pathlib import Path
+
+from hybrid.quant.ggml.errors import TokenizerError, UsageError, shown
+
+from ..checkpoint import Config
+from .from_gguf import read_gguf_vocabulary
+from .sentencepiece import read_sentencepiece
+from .special import complete
+from .tokenizer_json import read_tokenizer_json
+from .vocabulary import TokenType, Vocabulary
+
+__all__ = ["TokenType", "Vocabulary", "read_vocabulary"]
+
+
+def read_vocabulary(
+    source: Path, model_config: Config, n_vocab: int, *, preferred_pre: tuple[str, ...] = (), hint: str = ""
+) -> Vocabulary:
+    """The vocabulary of a folder (a checkpoint's, or that of --tokenizer) or a GGUF file, padded to `n_vocab` tokens.
+
+    `hint`: whose tokenizer models of this family use that ship none. TokenizerError when there is none, it is damaged,
+    or has more tokens than the model.
+    """
+    if not source.exists():
+        raise UsageError(f"--tokenizer {shown(source)} does not exist. Give a folder or a GGUF file.")
+    if source.is_file() and source.suffix == ".gguf":
+        vocabulary = read_gguf_vocabulary(source, n_vocab)
+        vocabulary.pad(n_vocab)
+        return vocabulary
+    folder = source if source.is_dir() else source.parent
+    pieces = next((folder / name for name in ("tokenizer.model", "spiece.model") if (folder / name).is_file()), None)
+    if pieces:
+        vocabulary = read_sentencepiece(pieces)
+    elif (folder / "tokenizer.json").is_file():
+        vocabulary = read_tokenizer_json(folder / "tokenizer.json", n_vocab, preferred_pre)
+    else:
+        used = f" These models use the GPT-NeoX tokenizer ({hint})." if hint else ""
+        raise TokenizerError(
+            f"{shown(folder.name or folder)} has no tokenizer (tokenizer.model or tokenizer.json).{used} "
+            "Give the folder or GGUF file of one with --tokenizer."
+        )
+    complete(vocabulary, folder, model_config, n_vocab)
+    vocabulary.pad(n_vocab)
+    return vocabulary

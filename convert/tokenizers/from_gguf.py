@@ -1,0 +1,61 @@
+"""A vocabulary taken over from a GGUF file, for checkpoints that ship none."""
+
+from pathlib import Path
+
+from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import ArrayOf, ValueType
+
+from .vocabulary import TokenType, Vocabulary
+
+_LISTS = {
+    "tokenizer.ggml.tokens": ValueType.STRING,
+    "tokenizer.ggml.scores": ValueType.FLOAT32,
+    "tokenizer.ggml.token_type": ValueType.INT32,
+}
+_OWN = {*_LISTS, "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.merges"}
+# What llama.cpp's converter assumes for old files without the key: the plain GPT-2 expression, under its usual name.
+_OLD_PRE = {"gpt2": "mpt"}
+
+
+def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
+    """All keys `tokenizer.*` of the file. Its padding beyond `n_vocab` tokens goes."""
+    source = shown(path.name)
+    with GGUFFile.open(path) as file:
+        if "tokenizer.ggml.tokens" not in file.metadata:
+            raise TokenizerError(f"{source} has no vocabulary. Give another file or folder with --tokenizer.")
+        lists = {}
+        for key, kind in _LISTS.items():
+            if key in file.metadata:
+                if file.value_types[key] != ArrayOf(kind):
+                    raise TokenizerError(f"{source}: {key} is not an array of {kind.name}. Use another file.")
+                lists[key] = file.metadata[key].tolist()
+        tokens = lists["tokenizer.ggml.tokens"]
+        types = lists.get("tokenizer.ggml.token_type", [int(TokenType.NORMAL)] * len(tokens))
+        scores = lists.get("tokenizer.ggml.scores")
+        if len(types) != len(tokens) or (scores is not None and len(scores) != len(tokens)):
+            raise TokenizerError(f"{source}: its tokens, scores and types are not equally many. Use another file.")
+        # Rows that only rounded that model's embedding up; very old files do not mark them UNUSED.
+        while len(tokens) > n_vocab and (types[-1] == TokenType.UNUSED or tokens[-1].startswith("[PAD")):
+            del tokens[-1], types[-1]
+            if scores is not None:
+                del scores[-1]
+        model = file.metadata.get("tokenizer.ggml.model")
+        if not isinstance(model, str):
+            raise TokenizerError(f"{source} has no tokenizer.ggml.model. Use another file.")
+        merges = file.metadata.get("tokenizer.ggml.merges")
+        more = [
+            (key, file.metadata[key], file.value_types[key])
+            for key in file.metadata
+            if key.startswith(("tokenizer.", "hybrid.tokenizer.")) and key not in _OWN
+        ]
+        return Vocabulary(
+            model=model,
+            pre=str(file.metadata.get("tokenizer.ggml.pre", _OLD_PRE.get(model, "default"))),
+            source=source,
+            tokens=tokens,
+            types=types,
+            scores=scores,
+            merges=None if merges is None else merges.tolist(),
+            more=[(k, v.tolist() if hasattr(v, "tolist") else v, kind) for k, v, kind in more],
+        )

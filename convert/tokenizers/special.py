@@ -1,0 +1,178 @@
+"""Which tokens are special, which are added by themselves, and the chat template: what Hugging Face keeps beside the
+vocabulary, in tokenizer_config.json and other files."""
+
+from pathlib import Path
+from typing import Any
+
+from hybrid.quant.ggml.errors import CheckpointError, TokenizerError, shown
+
+from ..checkpoint import Config, read_object
+from ..checkpoint.config import kind_of
+from .vocabulary import ID_KEYS, TokenType, Vocabulary
+
+_KINDS = tuple(kind for kind in ID_KEYS if kind != "eot")
+# Tokens that end a turn, where a template uses them and nothing else says so.
+_END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|eom|>", "<|eot|>", "<|end|>")
+
+
+def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab: int) -> None:
+    """Adds to a vocabulary what the other files of its folder say. `model_config` is the config.json of the model."""
+    config = _config(folder, "tokenizer_config.json")
+    _add_tokens(vocabulary, folder, config, n_vocab)
+    id_of: dict[str, int] = {}
+    for i, text in enumerate(vocabulary.tokens):
+        id_of.setdefault(text, i)
+    names = _special_texts(folder, config)
+    ids = {kind: id_of[text] for kind, text in names.items() if text in id_of}
+    for kind in _KINDS:
+        stated = model_config.get(f"{kind}_token_id")
+        first = stated[0] if isinstance(stated, list) and stated else stated
+        if type(first) is int and 0 <= first < n_vocab:
+            ids.setdefault(kind, first)
+        elif first is not None and (type(first) is not int or first >= n_vocab):
+            raise CheckpointError(
+                f"{model_config.where}: {kind}_token_id = {shown(first)}, but the model has {n_vocab} tokens."
+            )
+    vocabulary.ids = {**vocabulary.ids, **ids}
+    for kind in ("bos", "eos", "sep"):
+        value = config.boolean(f"add_{kind}_token", default=None)
+        if value is not None:
+            vocabulary.flags[f"add_{kind}_token"] = value
+    _read_post_processor(vocabulary, folder, names, id_of)
+    vocabulary.chat_templates = _chat_templates(folder, config)
+    _find_end_of_turn(vocabulary, folder, id_of, n_vocab)
+
+
+def _config(folder: Path, name: str) -> Config:
+    path = folder / name
+    return Config(read_object(path), name) if path.is_file() else Config({}, name)
+
+
+def _add_tokens(vocabulary: Vocabulary, folder: Path, config: Config, n_vocab: int) -> None:
+    """added_tokens.json (text -> id), then added_tokens_decoder (id -> properties), which knows more."""
+    for text, token in _config(folder, "added_tokens.json").data.items():
+        if type(token) is not int or not 0 <= token < 1 << 24:
+            raise TokenizerError(f"added_tokens.json: {shown(text)} = {shown(token)}, expected an id.")
+        if token >= len(vocabulary.tokens) or vocabulary.tokens[token] != text:
+            vocabulary.add(token, text, False, n_vocab)
+    decoder = config.section("added_tokens_decoder")
+    for key, entry in decoder.data.items():
+        text = entry.get("content") if isinstance(entry, dict) else None
+        if not key.isdecimal() or len(key) > 8 or not isinstance(text, str) or not text:
+            raise TokenizerError(f"{decoder.where}: {shown(key)} is no added token with content.")
+        vocabulary.add(int(key), text, entry.get("special") is True, n_vocab)
+
+
+def _special_texts(folder: Path, config: Config) -> dict[str, str]:
+    """bos, eos, ... -> text; special_tokens_map.json where tokenizer_config.json says nothing."""
+    texts: dict[str, str] = {}
+    for source in (config, _config(folder, "special_tokens_map.json")):
+        for kind in _KINDS:
+            entry = source.get(f"{kind}_token")
+            text = entry.get("content") if isinstance(entry, dict) else entry
+            if text is not None and not isinstance(text, str):
+                raise source.wrong(f"{kind}_token", "the text of a token")
+            if text:
+                texts.setdefault(kind, text)
+    return texts
+
+
+def _read_post_processor(vocabulary: Vocabulary, folder: Path, names: dict[str, str], id_of: dict[str, int]) -> None:
+    """What tokenizer.json puts around a text overrides what tokenizer_config.json says about it."""
+    content = _config(folder, "tokenizer.json").data
+    processor = content.get("post_processor")
+    if not isinstance(processor, dict):
+        return
+    steps = processor.get("processors") if processor.get("type") == "Sequence" else [processor]
+    for step in steps if isinstance(steps, list) else []:
+        kind = step.get("type") if isinstance(step, dict) else None
+        if kind == "ByteLevel":
+            vocabulary.flags.setdefault("add_bos_token", False)
+            vocabulary.flags.setdefault("add_eos_token", False)
+        elif kind == "TemplateProcessing":
+            _read_template(vocabulary, step, names, id_of)
+
+
+def _read_template(vocabulary: Vocabulary, step: dict[str, Any], names: dict[str, str], id_of: dict[str, int]) -> None:
+    """`single` is a list like [special, text, special]; `pair` has two texts."""
+    single, pair = _template(step.get("single")), _template(step.get("pair"))
+    if "" not in single:
+        return
+    before, after = single[: single.index("")], single[single.index("") + 1 :]
+    if before and "bos" not in names and before[0] in id_of:
+        names["bos"] = before[0]
+        vocabulary.ids["bos"] = id_of[before[0]]
+    if after and "eos" not in names and after[-1] in id_of:
+        names["eos"] = after[-1]
+        vocabulary.ids["eos"] = id_of[after[-1]]
+    vocabulary.flags["add_bos_token"] = bool(before)
+    vocabulary.flags["add_eos_token"] = bool(after)
+    if before and before[0] not in (names.get("bos"), names.get("cls")):
+        vocabulary.notes.append(f"the tokenizer begins texts with {shown(before[0])}, which is not its BOS token")
+    if pair.count("") == 2:
+        first = pair.index("")
+        between = pair[first + 1 : pair.index("", first + 1)]
+        between = [text for text in between if text not in before]
+        vocabulary.flags["add_sep_token"] = bool(between) and between[0] in (names.get("sep"), names.get("eos"))
+
+
+def _template(steps: Any) -> list[str]:
+    """The texts of special tokens, "" for a sequence."""
+    found = []
+    for step in steps if isinstance(steps, list) else []:
+        special = step.get("SpecialToken") if isinstance(step, dict) else None
+        text = special.get("id") if isinstance(special, dict) else ""
+        found.append(text if isinstance(text, str) else "")
+    return found
+
+
+def _chat_templates(folder: Path, config: Config) -> dict[str, str]:
+    """chat_template.jinja wins over tokenizer_config.json, which wins over chat_template.json."""
+    jinja = folder / "chat_template.jinja"
+    if jinja.is_file():
+        templates = {"default": _text(jinja)}
+        for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
+            templates[path.stem] = _text(path)
+        return templates
+    value, where = config.get("chat_template"), config.where
+    if value is None:
+        alternative = _config(folder, "chat_template.json")
+        value, where = alternative.get("chat_template"), alternative.where
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {"default": value}
+    named = {}
+    for entry in value if isinstance(value, list) else [None]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not isinstance(
+            entry.get("template"), str
+        ):  # fmt: skip
+            raise CheckpointError(f"{where}: chat_template is {kind_of(value)}, expected a text or named texts.")
+        named[entry["name"]] = entry["template"]
+    return named
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{shown(path.name)} is not UTF-8. Download it again.") from None
+    except OSError as error:
+        raise CheckpointError(f"{shown(path.name)} cannot be read: {error.strerror}.") from None
+
+
+def _find_end_of_turn(vocabulary: Vocabulary, folder: Path, id_of: dict[str, int], n_vocab: int) -> None:
+    """generation_config.json may list several tokens that end a text; else the template shows which ends a turn."""
+    stated = _config(folder, "generation_config.json").get("eos_token_id")
+    eos = vocabulary.ids.get("eos")
+    if isinstance(stated, list):
+        others = [token for token in stated if type(token) is int and 0 <= token < n_vocab and token != eos]
+        if others:
+            vocabulary.ids["eot"] = others[0]
+            return
+    template = vocabulary.chat_templates.get("default", "")
+    for text in _END_OF_TURN:
+        token = id_of.get(text)
+        if token is not None and text in template and token != eos and vocabulary.types[token] == TokenType.CONTROL:
+            vocabulary.ids["eot"] = token
+            return

@@ -1,0 +1,148 @@
+"""tokenizer.json of Hugging Face's `tokenizers`: BPE over bytes (kind gpt2) or over characters with byte fallback
+(kind llama, what a sentencepiece BPE model becomes there)."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
+from hybrid.quant.ggml.types import ArrayOf, ValueType
+
+from ..checkpoint import read_object
+from .pre import Structure, find_name
+from .vocabulary import TokenType, Vocabulary
+
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_MAX_TOKENS = 1 << 24
+
+
+def read_tokenizer_json(path: Path, n_vocab: int, preferred: tuple[str, ...]) -> Vocabulary:
+    """`preferred`: names of the pre-tokenizer to choose among those of the same rule."""
+    source = shown(path.name)
+    content = read_object(path)
+    model = content.get("model")
+    if not isinstance(model, dict):
+        raise TokenizerError(f"{source} has no model. Download it again.")
+    kind = model.get("type", "BPE" if "merges" in model else None)
+    if kind != "BPE":
+        raise UnsupportedError(f"{source}: tokenizers of type {shown(kind)} are not supported, only BPE is.")
+    tokens = _tokens(model.get("vocab"), source)
+    merges = _merges(model.get("merges"), set(tokens), source)
+    structure = Structure.of(content, source)
+    if structure.byte_level:
+        vocabulary = _byte_level(tokens, merges, structure, model, source, preferred)
+    elif model.get("byte_fallback") is True:
+        vocabulary = _byte_fallback(tokens, merges, structure, model, source)
+    else:
+        raise UnsupportedError(f"{source}: a BPE without bytes (neither ByteLevel nor byte_fallback) is not supported.")
+    for token, text, special in _added(content.get("added_tokens"), source):
+        vocabulary.add(token, text, special, n_vocab)
+    return vocabulary
+
+
+def _byte_level(
+    tokens: list[str], merges: list[tuple[str, str]], structure: Structure, model: dict[str, Any], source: str,
+    preferred: tuple[str, ...],
+) -> Vocabulary:  # fmt: skip
+    name, exact = find_name(structure, model.get("ignore_merges") is True, preferred)
+    vocabulary = Vocabulary(
+        model="gpt2",
+        pre=name,
+        source=source,
+        tokens=tokens,
+        types=[TokenType.NORMAL if text else TokenType.UNUSED for text in tokens],
+        # A space inside a merge's part would make the string ambiguous; in the byte alphabet it is spelled U+0120.
+        merges=[f"{a.replace(' ', 'Ġ')} {b.replace(' ', 'Ġ')}" for a, b in merges],
+    )
+    if structure.normalizer not in ("", "NFC"):
+        vocabulary.notes.append(f"the normalizer {structure.normalizer} of {source} is not applied")
+    # Keys of our own: GGUF has no word for them.
+    form = "NFC" if structure.normalizer == "NFC" else "none"
+    vocabulary.more.append(("hybrid.tokenizer.normalizer", form, ValueType.STRING))
+    if not exact:
+        vocabulary.more.append(("hybrid.tokenizer.split", list(structure.split), ArrayOf(ValueType.STRING)))
+        vocabulary.notes.append(
+            f"{source} splits text in a way that no known pre-tokenizer does; {name!r} is the nearest, and "
+            "hybrid.tokenizer.split has its expressions"
+        )
+    if structure.add_prefix_space:
+        vocabulary.more.append(("tokenizer.ggml.add_space_prefix", True, ValueType.BOOL))
+    return vocabulary
+
+
+def _byte_fallback(
+    tokens: list[str], merges: list[tuple[str, str]], structure: Structure, model: dict[str, Any], source: str
+) -> Vocabulary:
+    """Scores are minus the rank of the merge that makes the token, so that picking the highest score first, as every
+    reader of this kind does, is picking the first merge. (llama.cpp's converter writes -1000 for all.)"""
+    rank: dict[str, int] = {}
+    for i, (a, b) in enumerate(merges):
+        rank.setdefault(a + b, i)
+    vocabulary = Vocabulary(
+        model="llama",
+        pre="default",
+        source=source,
+        tokens=tokens,
+        types=[
+            TokenType.UNUSED if not text else TokenType.BYTE if _BYTE.fullmatch(text) else TokenType.NORMAL
+            for text in tokens
+        ],
+        scores=[float(-rank.get(text, len(merges))) for text in tokens],
+    )
+    unknown = model.get("unk_token")
+    if isinstance(unknown, str) and unknown in tokens:
+        vocabulary.ids["unk"] = tokens.index(unknown)
+        vocabulary.types[vocabulary.ids["unk"]] = TokenType.UNKNOWN
+    if structure.normalizer:
+        vocabulary.notes.append(f"the normalizer {structure.normalizer} of {source} is not applied")
+    if not structure.add_prefix_space:
+        vocabulary.more.append(("tokenizer.ggml.add_space_prefix", False, ValueType.BOOL))
+    return vocabulary
+
+
+def _tokens(vocab: Any, source: str) -> list[str]:
+    """Texts by id; "" where no token has the id."""
+    if not isinstance(vocab, dict) or not vocab:
+        raise TokenizerError(f"{source}: model.vocab is not an object of tokens. Download it again.")
+    if not all(type(i) is int and 0 <= i < _MAX_TOKENS for i in vocab.values()):
+        raise TokenizerError(f"{source}: model.vocab has ids that are no small integers. Download it again.")
+    tokens = [""] * (max(vocab.values()) + 1)
+    if len(tokens) > 4 * len(vocab) + 1024:
+        raise TokenizerError(f"{source}: {len(vocab)} tokens have ids up to {len(tokens) - 1}. Download it again.")
+    for text, i in vocab.items():
+        if tokens[i]:
+            raise TokenizerError(f"{source}: id {i} is both {shown(tokens[i])!r} and {shown(text)!r}.")
+        tokens[i] = text
+    return tokens
+
+
+def _merges(merges: Any, known: set[str], source: str) -> list[tuple[str, str]]:
+    """Pairs in order of rank; written as "a b" or, since 2024, ["a", "b"]."""
+    if not isinstance(merges, list):
+        raise TokenizerError(f"{source}: model.merges is not a list. Download it again.")
+    pairs = []
+    for rank, merge in enumerate(merges):
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) and p for p in parts):
+            raise TokenizerError(f"{source}: merge {rank} is {shown(merge)}, expected two tokens. Download it again.")
+        a, b = parts
+        if a not in known or b not in known or a + b not in known:
+            raise TokenizerError(f"{source}: merge {rank} ({shown(a)} + {shown(b)}) has a token that is not there.")
+        pairs.append((a, b))
+    return pairs
+
+
+def _added(entries: Any, source: str) -> list[tuple[int, str, bool]]:
+    """Id, text and whether special, of the added tokens."""
+    if entries is None:
+        return []
+    if not isinstance(entries, list):
+        raise TokenizerError(f"{source}: added_tokens is not a list. Download it again.")
+    added = []
+    for entry in entries:
+        token = entry.get("id") if isinstance(entry, dict) else None
+        text = entry.get("content") if isinstance(entry, dict) else None
+        if type(token) is not int or not 0 <= token < _MAX_TOKENS or not isinstance(text, str) or not text:
+            raise TokenizerError(f"{source}: added token {shown(entry)} has no id or no content. Download it again.")
+        added.append((token, text, entry.get("special") is True))
+    return added

@@ -1,0 +1,114 @@
+"""A vocabulary on its way into a GGUF file: tokens, scores, types, merges, and the keys `tokenizer.*` they make."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.types import ArrayOf, ValueType
+
+SPACE = "\u2581"  # how sentencepiece spells a space
+PADDING_SCORE = -10000.0  # as llama.cpp's converter has it
+ADDED_SCORE = -1000.0
+
+
+class TokenType(IntEnum):
+    """`tokenizer.ggml.token_type`, which are sentencepiece's own numbers."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+# The names that GGUF gives to the special tokens of Hugging Face; "seperator" is spelt so.
+ID_KEYS = {
+    "bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "sep": "seperator_token_id",
+    "pad": "padding_token_id", "cls": "cls_token_id", "mask": "mask_token_id", "eot": "eot_token_id",
+}  # fmt: skip
+
+Pair = tuple[str, Any, ValueType | ArrayOf | None]
+
+
+@dataclass
+class Vocabulary:
+    """Index = id. A hole between ids is an empty string until `pad` names it."""
+
+    model: str  # tokenizer.ggml.model: llama, t5 or gpt2
+    pre: str  # tokenizer.ggml.pre
+    source: str  # file name, for messages
+    tokens: list[str] = field(repr=False)
+    types: list[int] = field(repr=False)
+    scores: list[float] | None = field(default=None, repr=False)
+    merges: list[str] | None = field(default=None, repr=False)
+    ids: dict[str, int] = field(default_factory=dict)  # bos, eos, unk, ... -> id
+    flags: dict[str, bool] = field(default_factory=dict)  # add_bos_token, add_eos_token, add_sep_token
+    more: list[Pair] = field(default_factory=list, repr=False)  # whatever else belongs to the model
+    chat_templates: dict[str, str] = field(default_factory=dict, repr=False)  # "default" and others
+    notes: list[str] = field(default_factory=list)  # what could not be kept, for the user
+
+    def add(self, token: int, text: str, special: bool, n_vocab: int) -> None:
+        """An added token: CONTROL if special, otherwise found in text before anything else (USER_DEFINED)."""
+        if token >= n_vocab:
+            self.notes.append(f"token {token} {shown(text)!r} is left out: the model has {n_vocab} tokens")
+            return
+        while len(self.tokens) <= token:
+            self.tokens.append("")
+            self.types.append(TokenType.UNUSED)
+            if self.scores is not None:
+                self.scores.append(PADDING_SCORE)
+        if special:
+            # The unknown token stays what it is: sentencepiece must know which one it falls back to.
+            if self.types[token] != TokenType.UNKNOWN:
+                self.types[token] = TokenType.CONTROL
+        else:
+            text = text.replace(SPACE, " ")  # such tokens are looked for in the text as it was written
+            self.types[token] = TokenType.USER_DEFINED
+        self.tokens[token] = text
+        if self.scores is not None:
+            self.scores[token] = ADDED_SCORE
+
+    def pad(self, n_vocab: int) -> None:
+        """Names holes and the rows that only round the embedding up. TokenizerError when there are too many tokens."""
+        if len(self.tokens) > n_vocab:
+            raise TokenizerError(
+                f"{self.source} has {len(self.tokens)} tokens, but the model has only {n_vocab}. "
+                "Is it the tokenizer of this model? Another can be given with --tokenizer."
+            )
+        missing = n_vocab - len(self.tokens)
+        self.tokens += [""] * missing
+        self.types += [TokenType.UNUSED] * missing
+        if self.scores is not None:
+            self.scores += [PADDING_SCORE] * missing
+        self.tokens = [
+            text or f"[PAD{i}]" if kind == TokenType.UNUSED else text
+            for i, (text, kind) in enumerate(zip(self.tokens, self.types, strict=True))
+        ]
+
+    def pairs(self) -> Iterator[Pair]:
+        """Keys, values and types in the order of llama.cpp's converter."""
+        strings, ints = ArrayOf(ValueType.STRING), ArrayOf(ValueType.INT32)
+        yield "tokenizer.ggml.model", self.model, ValueType.STRING
+        yield "tokenizer.ggml.pre", self.pre, ValueType.STRING
+        yield "tokenizer.ggml.tokens", self.tokens, strings
+        if self.scores is not None:
+            yield "tokenizer.ggml.scores", self.scores, ArrayOf(ValueType.FLOAT32)
+        yield "tokenizer.ggml.token_type", [int(t) for t in self.types], ints
+        if self.merges is not None:
+            yield "tokenizer.ggml.merges", self.merges, strings
+        yield from self.more
+        for kind, key in ID_KEYS.items():
+            if kind in self.ids:
+                yield f"tokenizer.ggml.{key}", self.ids[kind], ValueType.UINT32
+        for name, value in self.flags.items():
+            yield f"tokenizer.ggml.{name}", value, ValueType.BOOL
+        named = [name for name in self.chat_templates if name != "default"]
+        if named:
+            yield "tokenizer.chat_templates", named, strings
+            for name in named:
+                yield f"tokenizer.chat_template.{name}", self.chat_templates[name], ValueType.STRING
+        if "default" in self.chat_templates:
+            yield "tokenizer.chat_template", self.chat_templates["default"], ValueType.STRING

@@ -1,0 +1,42 @@
+"""What can happen to a weight on its way into the file, in pieces of whole rows.
+
+A tensor is seen as [rows, columns]: its first dimension by all others (a vector is [n, 1]).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Transform:
+    """`apply(x [n, columns], first_row) -> [n, columns]` for any n that is a multiple of `unit`.
+
+    `arithmetic`: needs and gives f32 values; otherwise it only moves elements, of whatever type.
+    """
+
+    name: str
+    apply: Callable[[np.ndarray, int], np.ndarray]
+    arithmetic: bool
+    unit: int = 1
+
+
+def _negative_exp(x: np.ndarray, _: int) -> np.ndarray:
+    with np.errstate(over="ignore"):  # an infinite result is reported with the tensor's name
+        return (-np.exp(x.astype(np.float64))).astype(np.float32)
+
+
+# A state-space layer's decay is stored by its logarithm in checkpoints, as it is used in GGUF. Computed in f64.
+NEGATIVE_EXP = Transform("-exp", _negative_exp, arithmetic=True)
+
+
+def interleave_rope(d_head: int) -> Transform:
+    """Rows of q and k from Hugging Face's RoPE order (row j turns with row j + d_head / 2, in each head) to the one
+    that llama.cpp uses for the architecture `llama` (row 2j turns with row 2j + 1)."""
+
+    def apply(x: np.ndarray, _: int) -> np.ndarray:
+        heads = x.reshape(-1, 2, d_head // 2, x.shape[1])
+        return np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(x.shape)
+
+    return Transform("interleave", apply, arithmetic=False, unit=d_head)
