@@ -89,7 +89,7 @@ class SentencePieceTokenizer(Tokenizer):
             token = typed[0]
         if token is None:
             raise TokenizerError(
-                f"{self.vocabulary.source}: no token is of type UNKNOWN and there is no tokenizer.ggml.unknown_token_id. "
+                f"{self.vocabulary.source}: no token of type UNKNOWN and no tokenizer.ggml.unknown_token_id. "
                 "Convert the model again."
             )
         return token

@@ -1,0 +1,241 @@
+"""The generation loop: prompt in, text out piece by piece, until something ends it.
+
+answer = generate(seq, ids, sampler, max_tokens=200, stop=["\\n\\n"])
+for piece in answer:
+    show(piece.text)
+answer.result.reason
+"""
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from hybrid.quant.ggml.errors import UsageError
+
+from .sampling import Sampler
+from .tokenizer import StreamDecoder, Tokenizer
+
+Reason = Literal["eos", "stop", "length", "context", "interrupt"]
+
+
+class TextSequence(Protocol):
+    """What the loop asks of a sequence (hybrid.infer.Sequence has more)."""
+
+    @property
+    def n_past(self) -> int: ...
+    @property
+    def logits(self) -> np.ndarray | None: ...
+    @property
+    def model(self) -> Any: ...  # .tokenizer, .n_ctx
+    def prefill(self, ids: Sequence[int], progress: Callable[[int, int], None] | None = None) -> np.ndarray: ...
+    def decode(self, token: int) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One drawn token and the text that became complete with it, often ""; id None: text released at the end."""
+
+    text: str
+    id: int | None
+
+
+@dataclass
+class GenerationResult:
+    """What was generated, why it ended, and how long it took (seconds)."""
+
+    reason: Reason = "interrupt"  # what it would be if nothing came after this
+    text: str = ""
+    ids: list[int] = field(default_factory=list)  # drawn tokens, without the one that ended the answer
+    eog: int | None = None  # the token that ended it (reason "eos"); it is not in the sequence
+    pending: list[int] = field(default_factory=list)  # drawn and yielded, but not yet in the sequence: at most one
+    stop: str | None = None  # the stop string found (reason "stop"); not part of `text`
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    gen_tokens: int = 0  # passes through the model after the prompt
+    gen_seconds: float = 0.0
+    ttft: float | None = None  # from the call of the first `next` to the first drawn token
+
+    @property
+    def prompt_rate(self) -> float:
+        """Prompt tokens per second; 0 where nothing was measured."""
+        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds > 0 else 0.0
+
+    @property
+    def gen_rate(self) -> float:
+        """Generated tokens per second; 0 where nothing was measured."""
+        return self.gen_tokens / self.gen_seconds if self.gen_seconds > 0 else 0.0
+
+
+def generate(
+    seq: TextSequence,
+    prompt_ids: Sequence[int],
+    sampler: Sampler,
+    *,
+    max_tokens: int = -1,
+    stop: Sequence[str] = (),
+    ignore_eos: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> "Generation":
+    """Appends the prompt to `seq` and generates after it; nothing happens before the first `next`.
+
+    prompt_ids  may be empty when the sequence has logits (a restored state, an answer to be continued)
+    max_tokens  -1: until the context is full
+    stop        strings that end the text; they are found across tokens and are not part of it
+    ignore_eos  tokens that end an answer are never drawn
+    progress    (done, total) while the prompt is processed
+
+    UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
+    the generation as reason "interrupt"; what was generated up to there is kept.
+    """
+    if any(not text for text in stop):
+        raise UsageError('a stop string is "", expected at least one character')
+    if max_tokens < -1:
+        raise UsageError(f"max_tokens = {max_tokens}, expected 0 or more, or -1 for as many as fit")
+    own = tokenizer if tokenizer is not None else seq.model.tokenizer
+    return Generation(seq, list(prompt_ids), sampler, max_tokens, list(stop), ignore_eos, progress, own)
+
+
+class Generation:
+    """Iterator over Pieces. `result` can be read at any time and is complete after the last piece."""
+
+    def __init__(
+        self,
+        seq: TextSequence,
+        prompt: list[int],
+        sampler: Sampler,
+        max_tokens: int,
+        stop: list[str],
+        ignore_eos: bool,
+        progress: Callable[[int, int], None] | None,
+        tokenizer: Tokenizer,
+    ) -> None:
+        self.result = GenerationResult()
+        self._seq = seq
+        self._prompt = prompt
+        self._sampler = sampler
+        self._max_tokens = max_tokens
+        self._progress = progress
+        self._tokenizer = tokenizer
+        self._text = StopText(tokenizer.stream(skip_special=True), stop)
+        self._ignore_eos = ignore_eos
+        self._pieces = self._run()
+
+    def __iter__(self) -> "Generation":
+        return self
+
+    def __next__(self) -> Piece:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        """Ends it early; the text held back for a stop string is added to `result.text`."""
+        self._pieces.close()
+
+    def settle(self) -> None:
+        """Brings the last drawn token into the sequence: before its state is saved, or when it is to go on unprompted.
+
+        Otherwise that pass through the model is spared, since the next prompt can carry `result.pending` along.
+        """
+        if self.result.pending and self._seq.n_past < self._seq.model.n_ctx:
+            self._seq.decode(self.result.pending[0])
+            self.result.pending = []
+
+    def _run(self) -> Generator[Piece, None, None]:
+        result = self.result
+        try:
+            result.reason = yield from self._loop()
+        except KeyboardInterrupt:
+            pass  # "interrupt", as it began
+        except GeneratorExit:
+            result.text += self._text.finish()
+            raise
+        rest = self._text.finish()
+        if rest:
+            result.text += rest
+            yield Piece(rest, None)
+
+    def _loop(self) -> Generator[Piece, None, Reason]:
+        """Yields pieces; returns the reason of the end."""
+        seq, sampler, result = self._seq, self._sampler, self.result
+        sampler.ban(self._tokenizer.eog if self._ignore_eos else ())
+        begin = time.perf_counter()
+        try:
+            logits = self._read_prompt()
+        finally:
+            result.prompt_seconds = time.perf_counter() - begin
+        while len(result.ids) != self._max_tokens:
+            token = sampler.sample(logits)
+            if result.ttft is None:
+                result.ttft = time.perf_counter() - begin
+            if self._tokenizer.is_eog(token):
+                result.eog = token
+                return "eos"
+            sampler.accept(token)
+            result.ids.append(token)
+            result.pending = [token]
+            text = self._text.push(token)
+            result.text += text
+            yield Piece(text, token)
+            if self._text.found is not None:
+                result.stop = self._text.found
+                return "stop"
+            if len(result.ids) == self._max_tokens:
+                break
+            if seq.n_past >= seq.model.n_ctx:
+                return "context"
+            before, past = time.perf_counter(), seq.n_past
+            try:
+                logits = seq.decode(token)
+            finally:
+                if seq.n_past > past:  # an interrupt may come before or after
+                    result.pending = []
+            result.gen_seconds += time.perf_counter() - before
+            result.gen_tokens += 1
+        return "length"
+
+    def _read_prompt(self) -> np.ndarray:
+        if self._prompt:
+            self._sampler.accept_all(self._prompt)
+            logits = self._seq.prefill(self._prompt, self._progress)
+            self.result.prompt_tokens = len(self._prompt)
+            return logits
+        if self._seq.logits is None:
+            raise UsageError("the prompt is empty and nothing came before it. Give some text to start from.")
+        return self._seq.logits
+
+
+class StopText:
+    """Text from tokens, with what might be the beginning of a stop string held back."""
+
+    def __init__(self, stream: StreamDecoder, stop: Sequence[str]) -> None:
+        self._stream = stream
+        self._stop = list(stop)
+        self._held = ""
+        self.found: str | None = None
+
+    def push(self, token: int) -> str:
+        """The text that is certain not to be part of a stop string. `found` is set when there is one."""
+        return self._release(self._stream.push(token), final=False)
+
+    def finish(self) -> str:
+        """What was held back, at the end of the text."""
+        return "" if self.found is not None else self._release(self._stream.flush(), final=True)
+
+    def _release(self, new: str, final: bool) -> str:
+        text = self._held + new
+        hits = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if hits:
+            at, self.found = min(hits, key=lambda hit: (hit[0], -len(hit[1])))
+            self._held = ""
+            return text[:at]
+        keep = 0 if final else max((_overlap(text, stop) for stop in self._stop), default=0)
+        cut = len(text) - keep
+        self._held = text[cut:]
+        return text[:cut]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that is a beginning of `stop`."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
