@@ -168,22 +168,26 @@ def _environment() -> Any:
             return run
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            sizes = [len(value) if hasattr(value, "__len__") else 1 for value in (left, right)]
-            if operator == "*":
-                times = [abs(value) if isinstance(value, int) else 1 for value in (left, right)]
-                numbers = all(isinstance(value, int | float) for value in (left, right))
-                if not numbers and sizes[0] * sizes[1] * times[0] * times[1] > MAX_TEXT:
-                    self.too_long()
-            elif operator == "+" and sum(sizes) > MAX_TEXT:
-                self.too_long()
-            elif operator == "%" and isinstance(left, str) and re.search(r"\d{8}|\*", left):
-                self.too_long()
-            elif operator == "**" and not (isinstance(right, int | float) and abs(right) <= 64):
+            if operator == "**" and not (isinstance(right, int | float) and abs(right) <= 64):
                 raise _LimitError("it raises to a power above 64")
+            if operator == "%":
+                grows = isinstance(left, str) and re.search(r"\d{8}|\*", left) is not None
+            else:
+                grows = self.size_after(operator, left, right) > MAX_TEXT
+            if grows:
+                self.too_long()
             result = super().call_binop(context, operator, left, right)
             if isinstance(result, int) and result.bit_length() > 4096:
                 raise _LimitError("it computes a number of more than 4096 bits")
             return result
+
+        def size_after(self, operator: str, left: Any, right: Any) -> int:
+            """Length of `left + right` or `left * right` where one of them has a length, else 0."""
+            sizes = [len(value) if hasattr(value, "__len__") else 0 for value in (left, right)]
+            if operator == "*":
+                times = [value if isinstance(value, int) else 0 for value in (left, right)]
+                return max(sizes[0] * times[1], sizes[1] * times[0])
+            return sum(sizes)
 
         def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
             tree = super()._parse(source, name, filename)
