@@ -1,0 +1,40 @@
+"""Attention in float64: slow and obvious. Twins of infer/kernels/attention.py, one sequence at a time."""
+
+import numpy as np
+import numpy.typing as npt
+
+F64 = npt.NDArray[np.float64]
+
+
+def rope(
+    x: F64,
+    pos: npt.NDArray[np.int64],
+    n_rot: int,
+    freq_base: float,
+    freq_scale: float = 1.0,
+    factors: F64 | None = None,
+    neox: bool = False,
+) -> F64:
+    """x [tok, head, d_head], rotated by pair i of a head: angle pos * scale * base^(-2 i / n_rot) / factor[i]."""
+    y = np.array(x, np.float64)
+    for i in range(n_rot // 2):
+        angle = pos * freq_scale * freq_base ** (-2.0 * i / n_rot) / (1.0 if factors is None else factors[i])
+        a, b = (i, i + n_rot // 2) if neox else (2 * i, 2 * i + 1)
+        c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        y[:, :, a] = x[:, :, a] * c - x[:, :, b] * s
+        y[:, :, b] = x[:, :, a] * s + x[:, :, b] * c
+    return y
+
+
+def attention(q: F64, k: F64, v: F64, pos: npt.NDArray[np.int64], scale: float, window: int = 0) -> F64:
+    """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, d_head] -> [tok, head, d_head]."""
+    out = np.empty(q.shape)
+    group = q.shape[1] // k.shape[1]
+    for t, p in enumerate(pos):
+        low = max(0, p - window + 1) if window else 0
+        for h in range(q.shape[1]):
+            keys, values = k[low : p + 1, h // group].astype(np.float64), v[low : p + 1, h // group].astype(np.float64)
+            scores = keys @ q[t, h].astype(np.float64) * scale
+            weights = np.exp(scores - scores.max())
+            out[t, h] = weights @ values / weights.sum()
+    return out

@@ -1,0 +1,63 @@
+"""Call a kernel as the engine does: an op record of int64 fields, one call per thread."""
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+
+_CALL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def record(*fields: Any) -> np.ndarray:
+    """Arrays become their address, floats the bits of an f32; integers stay."""
+    values = []
+    for field in fields:
+        if isinstance(field, np.ndarray):
+            values.append(field.ctypes.data)
+        elif isinstance(field, float | np.floating):
+            values.append(int(np.float32(field).view(np.uint32)))
+        else:
+            values.append(int(field))
+    return np.array(values, np.int64)
+
+
+def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:
+    """All threads of one op; `kernel` is a hybrid.infer.kernels.jit.Kernel."""
+    call = _CALL(kernel.address)
+    address = fields.ctypes.data
+    if n_threads == 1:
+        call(address, 0, 1)
+        return
+    workers = [threading.Thread(target=call, args=(address, tid, n_threads)) for tid in range(n_threads)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+
+
+def segments(*rows: tuple[int, int, bool]) -> tuple[np.ndarray, np.ndarray]:
+    """(n tokens, slot, fresh) of each sequence of a batch -> ctl, seg."""
+    table, first = [], 0
+    for n, slot, fresh in rows:
+        table.append((first, n, slot, int(fresh)))
+        first += n
+    return np.array([first, len(rows), 0], np.int64), np.array(table, np.int64).reshape(-1, 4)
+
+
+def worst(got: np.ndarray, want: np.ndarray) -> float:
+    """Largest error relative to max(1, |want|); NaN anywhere counts as infinite."""
+    error = np.abs(got.astype(np.float64) - want) / np.maximum(1.0, np.abs(want))
+    return float(np.inf if np.isnan(error).any() else error.max(initial=0.0))
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def guarded(shape: tuple[int, ...], pad: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with `pad` floats of 7.25 after each row that nobody may touch: whole buffer, view of the rows."""
+    whole = np.full((*shape[:-1], shape[-1] + pad), 7.25, np.float32)
+    rows = whole[..., : shape[-1]]
+    rows[...] = np.nan
+    return whole, rows
