@@ -119,6 +119,11 @@ def duration(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
+def rate(n: int, seconds: float) -> str:
+    """`(41.7 per second)`; nothing when nothing was measured."""
+    return f"({n / seconds:.1f} per second)" if n and seconds > 0 else ""
+
+
 class Progress:
     """A bar with rate and time left on stderr, when that is a terminal; silent otherwise.
 

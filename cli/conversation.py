@@ -9,9 +9,11 @@ far as its memory can: a recurrent state that has moved on is not undone, so the
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import StateError, UsageError
+
+from . import texts
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -30,7 +32,7 @@ class Stats:
     n_reused: int = 0
     n_generated: int = 0
     prompt_seconds: float = 0.0
-    generation_seconds: float = 0.0
+    gen_seconds: float = 0.0
 
 
 @dataclass
@@ -39,8 +41,8 @@ class Conversation:
 
     model: "Model"
     params: "SamplingParams"
-    template: "ChatTemplate | None"
-    max_tokens: int
+    template: "ChatTemplate | None" = None
+    max_tokens: int = -1
     stop: list[str] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     stats: Stats = field(default_factory=Stats)
@@ -51,7 +53,9 @@ class Conversation:
 
         self.seq = self.model.sequence()
         self.sampler = Sampler(self.params, self.model.n_vocab)
-        self.held = ""  # the text that the tokens of the sequence stand for
+        self.asked = ""  # the rendering that the last answer continued; "" when the sequence does not hold it
+        self.said = ""  # that answer, as the model wrote it
+        self.pending: list[int] = []  # tokens of the answer that the sequence has yet to take in
 
     def render(self) -> str:
         """The conversation as the text that the next answer continues."""
@@ -59,96 +63,120 @@ class Conversation:
             return "".join(m["content"] for m in self.messages)
         return self.template.render(self.messages, add_generation_prompt=True)
 
-    def encode(self, text: str, start: bool) -> list[int]:
-        """Token ids of a piece of the rendering; `start` when it is its beginning."""
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a whole rendering; a BOS that the template writes itself is not added again."""
         tok = self.model.tokenizer
         if self.template is None:
-            return tok.encode(text, add_special=start)
-        has_bos = tok.bos is not None and text.startswith(tok.piece(tok.bos).decode("utf-8", "replace"))
-        return tok.encode(text, add_special=start and not has_bos, parse_special=True)
+            return tok.encode(text)
+        written = tok.bos is not None and text.startswith(tok.piece(tok.bos).decode("utf-8", "replace"))
+        return tok.encode(text, add_special=not written, parse_special=True)
 
-    def pending(self, text: str) -> list[int]:
+    def addition(self, text: str) -> list[int] | None:
+        """The ids that `text` adds to what the sequence holds; None when it is not a continuation of that.
+
+        White space around the answer may differ: templates trim it or add some, and what the model wrote stands.
+        """
+        if not self.asked:
+            return None
+        answer = self.said.strip()
+        at = text.find(answer, len(self.asked.rstrip() if answer else self.asked))
+        if at < 0 or text[:at].strip() != self.asked.strip():
+            return None
+        added = text[at + len(answer) :]
+        tok = self.model.tokenizer
+        if self.template is None:
+            return self.pending + texts.continued(tok, added.removeprefix(self.said[len(self.said.rstrip()) :]))
+        ids = tok.encode(added.lstrip(), add_special=False, parse_special=True)
+        # nothing merges across a control token; without one, only the whole text can be encoded rightly
+        return self.pending + ids if ids and tok.is_control(ids[0]) else None
+
+    def due(self, text: str) -> list[int]:
         """The ids to process so that the sequence stands for `text`; takes the sequence back where it must."""
-        tokens = self.seq.tokens
-        if tokens and self.held and text.startswith(self.held):
-            # Encoding the addition alone is safe where a control token begins it: nothing merges across that border.
-            added = self.encode(text[len(self.held) :], start=False)
-            if not added or self.template is None or self.model.tokenizer.is_control(added[0]):
-                return added
-        ids = self.encode(text, start=True)
-        common = next((i for i, (a, b) in enumerate(zip(tokens, ids, strict=False)) if a != b), None)
-        if common is None:
-            common = min(len(tokens), len(ids))
-        if common < len(tokens) or common == len(ids):
-            common = self.seq.rewind(min(common, len(ids) - 1)) if common else 0
-            if common == 0:
-                self.seq.clear()
+        ids = self.addition(text)
+        if ids is not None:
+            return ids
+        ids = self.encode(text)
+        held = self.seq.tokens
+        common = next((i for i, (a, b) in enumerate(zip(held, ids, strict=False)) if a != b), min(len(held), len(ids)))
+        if common < len(held) or common == len(ids):
+            common = self.seq.rewind(min(common, len(ids) - 1))
         return ids[common:]
 
     def answer(self, text: str, progress: Callable[[int, int], None] | None = None) -> Iterator[str]:
-        """Adds the user's `text`, yields the answer as it is generated. On an error the message is taken back."""
+        """Adds the user's `text`, yields the answer as it is generated; takes `text` back when none could be."""
         self.messages.append({"role": "user", "content": text})
-        try:
-            yield from self._generate(progress)
-        except Exception:
-            self.messages.pop()
-            raise
+        yield from self._generate(progress)
 
     def regenerate(self, progress: Callable[[int, int], None] | None = None) -> Iterator[str]:
         """Drops the last answer and yields another one."""
-        if self.messages and self.messages[-1]["role"] == "assistant":
-            self.messages.pop()
         if not self.messages:
             raise UsageError("there is no answer yet. Write something first.")
+        if self.messages[-1]["role"] == "assistant":
+            self.messages.pop()
         yield from self._generate(progress)
 
     def _generate(self, progress: Callable[[int, int], None] | None) -> Iterator[str]:
         from hybrid.infer.generate import generate
 
-        text = self.render()
-        ids = self.pending(text)
-        if len(self.seq.tokens) + len(ids) >= self.model.n_ctx:
-            raise UsageError(
-                f"the conversation has {len(self.seq.tokens) + len(ids)} tokens, the context {self.model.n_ctx}. "
-                "Use /clear, or start with a larger -c."
-            )
-        self.stats.n_reused += len(self.seq.tokens)
-        self.stats.n_prompt += len(ids)
-        room = self.model.n_ctx - len(self.seq.tokens) - len(ids)
-        limit = room if self.max_tokens < 0 else min(self.max_tokens, room)
-        pieces: list[str] = []
-        run = generate(self.seq, ids, self.sampler, max_tokens=limit, stop=self.stop, progress=progress)
+        run = None
         try:
+            text = self.render()
+            ids = self.due(text)
+            reused = len(self.seq.tokens)
+            if reused + len(ids) >= self.model.n_ctx:
+                raise UsageError(
+                    f"the conversation has {reused + len(ids)} tokens, the context {self.model.n_ctx}. "
+                    "Use /clear, or start with a larger -c."
+                )
+            run = generate(self.seq, ids, self.sampler, max_tokens=self.max_tokens, stop=self.stop, progress=progress)
             for piece in run:
-                pieces.append(piece.text)
                 yield piece.text
         finally:
-            content = "".join(pieces)
-            self.held = text + content
-            self.messages.append({"role": "assistant", "content": content})
-            self.result = getattr(run, "result", None)
+            if run is None or (ids and not run.result.prompt_tokens):  # nothing was answered
+                self.asked = ""
+                if self.messages and self.messages[-1]["role"] == "user":
+                    self.messages.pop()
+            else:
+                self._note(text, run.result, reused)
+
+    def _note(self, text: str, result: "GenerationResult", reused: int) -> None:
+        """Remembers the answer, and what the sequence holds of it."""
+        # a stop text is in the sequence but not in the answer: then only the tokens can be compared
+        self.asked = text if result.stop is None else ""
+        self.said, self.pending = result.text, result.pending
+        # sentencepiece writes a space before the first word, and so do templates
+        content = result.text if self.template is None else result.text.lstrip()
+        self.messages.append({"role": "assistant", "content": content})
+        self.result = result
+        self.stats.n_reused += reused
+        self.stats.n_prompt += result.prompt_tokens
+        self.stats.n_generated += len(result.ids)
+        self.stats.prompt_seconds += result.prompt_seconds
+        self.stats.gen_seconds += result.gen_seconds
 
     def clear(self) -> None:
         """Forgets everything."""
         self.messages.clear()
         self.seq.clear()
-        self.held = ""
+        self.asked = self.said = ""
+        self.pending = []
 
     def save(self, path: Path) -> None:
-        """Writes the conversation with the state of the model: loading it processes nothing again."""
-        chat = {"messages": self.messages, "held": self.held}
-        self.seq.save(path, {"chat": chat, "sampler": self.sampler.state()})
+        """Writes the conversation with the state of the model: going on from it processes nothing again."""
+        chat = {"messages": self.messages, "asked": self.asked, "said": self.said}
+        self.seq.save(path, {"chat": chat, "sampler": self.sampler.state(), "pending": self.pending})
 
     def load(self, path: Path) -> None:
         """Replaces the conversation by a saved one. StateError when it is another model's, or not a chat."""
-        restored = self.model.restore(path, self.seq)
-        extra: dict[str, Any] = restored.extra or {}
+        seq = self.model.restore(path, self.seq)
+        extra = seq.extra
         chat = extra.get("chat")
         if not isinstance(chat, dict):
             self.clear()
             raise StateError(f"{path} holds a completion, not a chat. Continue it: hybrid run -p TEXT --state {path}")
-        self.seq = restored
+        self.seq = seq
         self.messages = [{"role": str(m["role"]), "content": str(m["content"])} for m in chat["messages"]]
-        self.held = str(chat["held"])
+        self.asked, self.said = str(chat["asked"]), str(chat["said"])
+        self.pending = [int(token) for token in extra.get("pending", [])]
         if "sampler" in extra:
             self.sampler.set_state(extra["sampler"])

@@ -93,16 +93,12 @@ class Chat:
     def speak(self, pieces: Iterator[str]) -> None:
         """Prints an answer as it comes. Ctrl-C ends the answer; what was said stays in the conversation."""
         last = ""
-        try:
-            with self._interruptible():
-                for piece in pieces:
-                    console.out(piece, end="")
-                    last = piece or last
-                    if self.stopped:
-                        pieces.close()  # type: ignore[attr-defined]
-                        break
-        except KeyboardInterrupt:
-            self.stopped = True
+        with self._interruptible():
+            for piece in pieces:
+                console.out(piece, end="")
+                last = piece or last
+                if self.stopped:
+                    break
         if not last.endswith("\n"):
             console.out()
         if self.stopped:
@@ -140,15 +136,11 @@ def statistics(conversation: Conversation) -> str:
     memory = model.memory.bytes_state_per_seq + held * model.memory.bytes_kv_per_token
     lines = [
         f"context     {held} of {model.n_ctx} tokens, {console.size(memory)}",
-        f"prompt      {stats.n_prompt} tokens processed, {stats.n_reused} were there already"
-        + rate(stats.n_prompt, stats.prompt_seconds),
-        f"generated   {stats.n_generated} tokens" + rate(stats.n_generated, stats.generation_seconds),
+        f"prompt      {stats.n_prompt} tokens processed {console.rate(stats.n_prompt, stats.prompt_seconds)}, "
+        f"{stats.n_reused} were there already",
+        f"generated   {stats.n_generated} tokens {console.rate(stats.n_generated, stats.gen_seconds)}",
     ]
     return "\n".join(lines)
-
-
-def rate(n: int, seconds: float) -> str:
-    return f", {n / seconds:.1f} per second" if seconds > 0 else ""
 
 
 def chat(

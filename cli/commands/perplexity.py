@@ -8,7 +8,10 @@ import typer
 from .. import console
 
 if TYPE_CHECKING:
-    from hybrid.infer.perplexity import PerplexityResult
+    from hybrid.infer.perplexity import PerplexityResult, RunningEstimate
+
+N_CTX = 512
+N_BATCH = 2048
 
 
 def perplexity(
@@ -19,10 +22,10 @@ def perplexity(
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="Text to predict, UTF-8; - reads stdin.", show_default=False)
     ] = None,
-    n_ctx: Annotated[int, typer.Option("-c", "--ctx", min=8, help="Tokens per chunk.")] = 512,
+    n_ctx: Annotated[int, typer.Option("-c", "--ctx", min=8, help="Tokens per chunk.")] = N_CTX,
     n_batch: Annotated[
         int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once: b / c chunks run side by side.")
-    ] = 2048,
+    ] = N_BATCH,
     chunks: Annotated[int | None, typer.Option(min=1, help="Stop after this many chunks. Default: all.")] = None,
     stride: Annotated[
         int, typer.Option(min=0, help="Overlapping windows that move on by this many tokens; 0: chunks side by side.")
@@ -40,17 +43,44 @@ def perplexity(
     """
     if file is None:
         raise typer.BadParameter("Missing option '-f': the text to predict")
+    measure(
+        model,
+        file,
+        n_ctx=n_ctx,
+        n_batch=n_batch,
+        chunks=chunks,
+        stride=stride,
+        exact=exact,
+        threads=threads,
+        as_json=as_json,
+    )
+
+
+def measure(
+    model: Path | None,
+    file: Path,
+    *,
+    n_ctx: int = N_CTX,
+    n_batch: int = N_BATCH,
+    chunks: int | None = None,
+    stride: int = 0,
+    exact: bool = False,
+    threads: int = 0,
+    as_json: bool = False,
+) -> None:
+    """Loads, measures and prints, for `hybrid perplexity` and for the demo."""
     from hybrid.cli import models, texts
 
     text = texts.read_text(file)
     n_seq = max(1, n_batch // n_ctx)
-    with models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded:
+    with models.load(model, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded:
         from hybrid.infer.perplexity import perplexity as library
 
         result = library(
             loaded,
             text,
             n_ctx=n_ctx,
+            n_batch=n_batch,
             chunks=chunks,
             stride=stride,
             progress=None if as_json else running,
@@ -61,10 +91,12 @@ def perplexity(
         console.out("\n" + final(result))
 
 
-def running(chunk: int, n_chunks: int, ppl: float) -> None:
+def running(estimate: "RunningEstimate") -> None:
     """llama-perplexity's running estimate: `[1]27.0357,[2]17.7377,`"""
-    console.out(f"[{chunk}]{ppl:.4f},", end="")
+    console.out(f"[{estimate.chunk}]{estimate.ppl:.4f},", end="")
 
 
 def final(result: "PerplexityResult") -> str:
-    return f"Final estimate: PPL = {result.ppl:.4f} +/- {result.stderr:.5f}"
+    """llama-perplexity's last line."""
+    spread = f"{result.stderr:.5f}" if result.stderr is not None else "unknown (one chunk, or no spread)"
+    return f"Final estimate: PPL = {result.ppl:.4f} +/- {spread}"

@@ -56,9 +56,7 @@ def quantize(
             console.out_json(planned)
         else:
             show(planned)
-            console.out(
-                f"\n{len(planned)} tensors, {console.size(sum(t.nbytes for t in planned))}; nothing was written"
-            )
+            console.out(f"\n{len(planned)} tensors, {console.size(sum(t.nbytes for t in planned))}; nothing written")
         return
     with console.Progress("quantizing", "bytes") as progress:
         report = library.quantize(
@@ -89,7 +87,8 @@ def show(rows: "Sequence[PlannedTensor]") -> None:
 
 
 def summary(report: "QuantizeReport") -> str:
+    sizes = f"{console.size(report.nbytes_source)} -> {console.size(report.nbytes)}"
     return (
-        f"{report.dst}: {report.file_type.name}, {console.size(report.nbytes_source)} -> {console.size(report.nbytes)}, "
-        f"{report.bits_per_weight:.2f} bits per weight, {console.duration(report.seconds)}"
+        f"{report.dst}: {report.file_type.name}, {sizes}, {report.bits_per_weight:.2f} bits per weight, "
+        f"{console.duration(report.seconds)}"
     )

@@ -1,21 +1,25 @@
 """`hybrid run`: a chat in the terminal, or one completion for a script."""
 
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from hybrid.infer.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer.sampling import SamplingParams
+    from hybrid.infer import Sequence as TokenSequence
+    from hybrid.infer.generate import GenerationResult
+    from hybrid.infer.sampling import Sampler
 
 COMPLETION_TOKENS = 256
-SAMPLING = "Sampling (defaults: the model's own, else as shown)"
+SAMPLING = "Sampling (a model's own defaults come before those shown)"
+DEFAULTS = SamplingParams()
 
 
 def run(
@@ -60,23 +64,37 @@ def run(
     ] = None,
     temp: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Temperature; 0 always takes the likeliest token.", rich_help_panel=SAMPLING),
+        typer.Option(
+            help=f"Temperature; 0 always takes the likeliest token.  [default: {DEFAULTS.temp}]",
+            rich_help_panel=SAMPLING,
+        ),
     ] = None,
     top_k: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep the k likeliest tokens; 0: all.", rich_help_panel=SAMPLING),
+        typer.Option(
+            help=f"Keep the k likeliest tokens; 0: all.  [default: {DEFAULTS.top_k}]", rich_help_panel=SAMPLING
+        ),
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="Keep the likeliest tokens that sum up to this.", rich_help_panel=SAMPLING),
+        typer.Option(
+            help=f"Keep the likeliest tokens that sum up to this.  [default: {DEFAULTS.top_p}]",
+            rich_help_panel=SAMPLING,
+        ),
     ] = None,
     min_p: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="Drop tokens below this share of the likeliest.", rich_help_panel=SAMPLING),
+        typer.Option(
+            help=f"Drop tokens below this share of the likeliest.  [default: {DEFAULTS.min_p}]",
+            rich_help_panel=SAMPLING,
+        ),
     ] = None,
     repeat_penalty: Annotated[
         float | None,
-        typer.Option(min=0.01, help="Above 1: recent tokens become less likely.", rich_help_panel=SAMPLING),
+        typer.Option(
+            help=f"Above 1: recent tokens become less likely.  [default: {DEFAULTS.repeat_penalty}]",
+            rich_help_panel=SAMPLING,
+        ),
     ] = None,
     stop: Annotated[
         list[str] | None,
@@ -102,16 +120,16 @@ def run(
     elif as_json or not sys.stdout.isatty():
         raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
 
-    chosen = {
-        "seed": seed,
-        "temp": temp,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repeat_penalty": repeat_penalty,
-    }
     with models.load(model, n_ctx=n_ctx, n_threads=threads, exact=exact) as loaded:
-        params = sampling(loaded, chosen)
+        params = SamplingParams.from_metadata(
+            loaded.gguf.metadata,
+            seed=seed,
+            temp=temp,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repeat_penalty=repeat_penalty,
+        )
         if text is None:
             from .chat import chat
 
@@ -122,22 +140,14 @@ def run(
             )
 
 
-def sampling(model: "Model", chosen: dict[str, Any]) -> "SamplingParams":
-    """The library's defaults, then what the model's file says, then what was given on the command line."""
-    from hybrid.infer.sampling import SamplingParams
-
-    params = SamplingParams.from_metadata(model.gguf)
-    return replace(params, **{name: value for name, value in chosen.items() if value is not None})
-
-
 def complete(
     model: "Model",
-    params: "SamplingParams",
+    params: SamplingParams,
     prompt: str,
     max_tokens: int,
-    stop: list[str],
-    state: Path | None,
-    as_json: bool,
+    stop: Sequence[str] = (),
+    state: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """One continuation of `prompt`, streamed to stdout."""
     from hybrid.infer.generate import generate
@@ -147,38 +157,48 @@ def complete(
 
     sampler = Sampler(params, model.n_vocab)
     if state is not None and state.exists():
-        seq = model.restore(state)
-        if "sampler" in (seq.extra or {}):
-            sampler.set_state(seq.extra["sampler"])
+        seq = restored(model, state, sampler)
         console.note(f"restored {len(seq.tokens)} tokens from {state}")
+        ids = texts.continued(model.tokenizer, prompt)
     else:
         seq = model.sequence()
-    ids = texts.continued(model.tokenizer, prompt) if seq.tokens else model.tokenizer.encode(prompt)
-    if not ids and not seq.tokens:
-        raise UsageError("the prompt is empty. Give a text with -p or -f.")
-    room = model.n_ctx - len(seq.tokens) - len(ids)
-    if room <= 0:
-        raise UsageError(
-            f"the prompt makes {len(seq.tokens) + len(ids)} tokens, the context is {model.n_ctx}. Use a larger -c."
-        )
+        ids = model.tokenizer.encode(prompt)
     last = ""
     with console.Progress("prompt", "tokens") as progress:
-        pieces = generate(
-            seq,
-            ids,
-            sampler,
-            max_tokens=room if max_tokens < 0 else min(max_tokens, room),
-            stop=stop,
-            progress=progress.step,
-        )
-        for piece in pieces:
+        answer = generate(seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=progress.step)
+        for piece in answer:
             progress.close()
-            if not as_json and piece.text:
+            if piece.text and not as_json:
                 console.out(piece.text, end="")
                 last = piece.text
+    result = answer.result
     if as_json:
-        console.out_json(pieces.result)
+        console.out_json(result)
     elif not last.endswith("\n"):
         console.out()
+    if result.reason == "interrupt":
+        raise KeyboardInterrupt
+    console.note(timings(model, result))
     if state is not None:
-        seq.save(state, {"sampler": sampler.state()})
+        seq.save(state, {"sampler": sampler.state(), "pending": result.pending})
+
+
+def restored(model: "Model", state: Path, sampler: "Sampler") -> "TokenSequence":
+    """The saved sequence with the token that was drawn last, ready to go on; `sampler` is put where it was."""
+    seq = model.restore(state)
+    pending = [int(token) for token in seq.extra.get("pending", [])]
+    if pending:
+        seq.prefill(pending)
+    if "sampler" in seq.extra:
+        sampler.set_state(seq.extra["sampler"])
+    return seq
+
+
+def timings(model: "Model", result: "GenerationResult") -> str:
+    """One line: what was processed and generated, how fast, and why it ended."""
+    ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}
+    return (
+        f"prompt {result.prompt_tokens} tokens {console.rate(result.prompt_tokens, result.prompt_seconds)}, "
+        f"generated {len(result.ids)} {console.rate(result.gen_tokens, result.gen_seconds)}, "
+        f"{ended[result.reason]}; loaded in {console.duration(model.load_seconds)}"
+    )

@@ -1,0 +1,167 @@
+"""`hybrid bench`: how fast a model is on this machine."""
+
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from hybrid.infer.bench.benchmark import BenchOptions, BenchReport
+from hybrid.quant.ggml.errors import UsageError
+
+from .. import console
+
+DEFAULTS = BenchOptions()
+
+
+class Output(StrEnum):
+    """What `-o` accepts."""
+
+    MD = "md"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+def listed(values: object) -> str:
+    """A default as it is written on the command line."""
+    return ",".join(str(v) for v in values) if isinstance(values, tuple) else str(values)
+
+
+def bench(
+    models: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="MODEL...", help="GGUF files or Hugging Face folders. Default: bundled model."),
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="Write and measure a random-weight model of this size (may be given several times)."),
+    ] = None,
+    file_type: Annotated[str, typer.Option("--type", help="Type of --shape files, or several: Q8_0,Q4_0.")] = "Q8_0",
+    prompts: Annotated[
+        str,
+        typer.Option("-p", "--n-prompt", metavar="LIST", help="Prompt lengths: 128,512 or 64-512*2 or 100-400+100."),
+    ] = listed(DEFAULTS.prompts),
+    gens: Annotated[str, typer.Option("-n", "--n-gen", metavar="LIST", help="Numbers of tokens to generate.")] = listed(
+        DEFAULTS.gens
+    ),
+    pairs: Annotated[
+        list[str] | None, typer.Option("-pg", metavar="P,N", help="A prompt and a generation in a row; several times.")
+    ] = None,
+    depths: Annotated[
+        str, typer.Option("-d", "--n-depth", metavar="LIST", help="Tokens in memory beforehand, not timed.")
+    ] = listed(DEFAULTS.depths),
+    ubatches: Annotated[
+        str, typer.Option("-b", "-ub", "--ubatch", metavar="LIST", help="Tokens computed at once.")
+    ] = listed(DEFAULTS.ubatches),
+    threads: Annotated[
+        str, typer.Option("-t", "--threads", metavar="LIST", help="Worker threads; 0: all cores.")
+    ] = listed(DEFAULTS.threads),
+    repetitions: Annotated[int, typer.Option("-r", "--repetitions", help="Runs of each test.")] = DEFAULTS.repetitions,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")] = Output.MD,
+    exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits.")] = False,
+    no_warmup: Annotated[bool, typer.Option("--no-warmup", help="Time the first run too.")] = False,
+    no_state: Annotated[bool, typer.Option("--no-state", help="Do not time saving and restoring a sequence.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Time per operation, with GB/s and GFLOP/s and the machine's limits.")
+    ] = False,
+    list_shapes: Annotated[bool, typer.Option("--list-shapes", help="List what --shape accepts, and exit.")] = False,
+) -> None:
+    """Measure prompt processing and generation speed.
+
+    llama-bench's tests and tables: pp512 is a prompt of 512 tokens, tg128 the generation of 128. A second table has
+    what a start costs: load, compilation (never part of a rate), time to the first token, memory, state files.
+    """
+    from hybrid.infer.bench import tables
+    from hybrid.infer.bench.params import parse_ints, parse_pair
+    from hybrid.infer.bench.shapes import SHAPES
+
+    if list_shapes:
+        rows = [(s.name, s.arch, console.count(s.n_params)) for s in SHAPES.values()]
+        console.out(console.table(("shape", "architecture", "weights"), rows, "llr"))
+        return
+    options = BenchOptions(
+        prompts=parse_ints(prompts, "-p"),
+        gens=parse_ints(gens, "-n"),
+        pairs=[parse_pair(pair, "-pg") for pair in pairs or []],
+        depths=parse_ints(depths, "-d"),
+        threads=parse_ints(threads, "-t"),
+        ubatches=parse_ints(ubatches, "-b", minimum=1),
+        repetitions=repetitions,
+        warmup=not no_warmup,
+        precision="exact" if exact else "fast",
+        state=not no_state,
+    )
+    options.tests()  # says what is wrong before a large file is written
+    paths = files(models or [], shape or [], file_type)
+    if profile:
+        for path in paths:
+            show_profile(path, options)
+        return
+    report = measure(paths, options)
+    printer = {
+        Output.MD: tables.markdown,
+        Output.JSON: tables.as_json,
+        Output.JSONL: tables.as_jsonl,
+        Output.CSV: tables.as_csv,
+    }[output]
+    console.out(printer(report), end="")
+
+
+def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
+    """What to measure, in the order given; the bundled model when nothing is."""
+    from hybrid.cli.models import resolve
+
+    paths = [resolve(model) for model in models]
+    paths += [shaped(shape, kind) for shape in shapes for kind in file_type.split(",")]
+    return paths or [resolve(None)]
+
+
+def shaped(name: str, kind: str) -> Path:
+    """A random-weight file of this size and type, written into the cache directory when it is not there."""
+    from hybrid.cli.models import cache_dir
+    from hybrid.infer.bench.shapes import find_shape, write_shape
+    from hybrid.quant.quantize import file_type
+
+    target = file_type(kind)
+    shape = find_shape(name)
+    path = cache_dir() / "shapes" / f"{shape.name}-{target.name}.gguf"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        console.note(f"writing {path}, which stays there for the next time")
+        with console.Progress("writing", "bytes") as progress:
+            write_shape(shape, path, target, progress=progress.step)
+    return path
+
+
+def measure(paths: list[Path], options: BenchOptions) -> BenchReport:
+    """All files in turn, as one report."""
+    from hybrid.infer import Model
+    from hybrid.infer.bench.benchmark import benchmark
+
+    reports = []
+    for path in paths:
+        with console.Progress(path.name, "runs") as progress:
+            reports.append(benchmark(partial(Model.load, path), options, progress=progress))
+    return BenchReport(
+        tuple(row for r in reports for row in r.rows), tuple(start for r in reports for start in r.starts)
+    )
+
+
+def show_profile(path: Path, options: BenchOptions) -> None:
+    """One table of operations per test, for the first number of threads."""
+    from hybrid.infer import Model
+    from hybrid.infer.bench import tables
+    from hybrid.infer.bench.machine import measure_machine
+    from hybrid.infer.bench.profile import profile as library
+
+    tests = options.tests()
+    n_ctx = max(test.n_depth + test.n_tokens for test in tests)
+    if len(options.threads) > 1 or len(options.ubatches) > 1:
+        raise UsageError("--profile takes one number of threads and one ubatch. Give one of each.")
+    with Model.load(
+        path, n_ctx=n_ctx, n_ubatch=options.ubatches[0], n_threads=options.threads[0], precision=options.precision
+    ) as model:
+        machine = measure_machine(model.n_threads)
+        for test in tests:
+            console.out(tables.profile_markdown(library(model, test, machine)))

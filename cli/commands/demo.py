@@ -1,0 +1,74 @@
+"""`hybrid demo`: the five-minute tour, on the small trained model that comes with the package."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import console, models
+
+PROMPT = "A file that comes from somewhere else should"
+N_CTX = 256
+QUANTIZED = ("Q8_0", "Q4_0")
+
+
+def demo(
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Where the files go. Default: the cache directory."),
+    ] = None,
+    threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
+) -> None:
+    """Convert, quantize, measure and run the bundled model.
+
+    Every step prints the command that does the same on your own model. Takes well under a minute.
+    """
+    from hybrid.cli.commands import convert, perplexity, quantize, run
+    from hybrid.convert import convert as convert_library
+    from hybrid.infer.sampling import SamplingParams
+    from hybrid.quant.quantize import quantize as quantize_library
+
+    folder = output or models.cache_dir() / "demo"
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint, prose = models.bundled_checkpoint(), models.bundled_prose()
+    original = folder / "jamba-11m-bf16.gguf"
+
+    heading("1. A Hugging Face checkpoint becomes one GGUF file", f"hybrid convert {checkpoint} -o {original}")
+    with console.Progress("converting", "bytes") as progress:
+        report = convert_library(checkpoint, original, progress=lambda p: progress.step(p.done, p.total))
+    console.out(convert.summary(report))
+
+    files = [original]
+    for name in QUANTIZED:
+        target = folder / f"jamba-11m-{name.lower()}.gguf"
+        title = "2. Fewer bits per weight" if name == QUANTIZED[0] else ""
+        heading(title, f"hybrid quantize {original} {target} {name}")
+        with console.Progress("quantizing", "bytes") as progress:
+            done = quantize_library(
+                original, target, name, n_threads=threads, progress=lambda p: progress.step(p.done, p.total)
+            )
+        console.out(quantize.summary(done))
+        files.append(target)
+
+    for file in files:
+        title = "3. How well does it predict a text? (lower is better)" if file is original else ""
+        heading(title, f"hybrid perplexity {file} -f {prose} -c {N_CTX}")
+        perplexity.measure(file, prose, n_ctx=N_CTX, threads=threads)
+
+    chosen = files[1]
+    heading("4. Text", f'hybrid run {chosen} -p "{PROMPT}" -n 80 --seed 2')
+    with models.load(chosen, n_threads=threads) as model:
+        params = SamplingParams.from_metadata(model.gguf.metadata, seed=2)
+        console.out(console.bold(PROMPT), end="")
+        run.complete(model, params, PROMPT, 80)
+
+    console.out("\nThe model has 11 million weights: it has learned how documentation sounds, not what is true.")
+    console.out("Chat with it:       hybrid run")
+    console.out("Your own model:     hybrid run path/to/model   (a .gguf file or a Hugging Face folder)")
+
+
+def heading(title: str, command: str) -> None:
+    """What comes now, and how to do it oneself."""
+    if title:
+        console.out("\n" + console.bold(title))
+    console.out(console.dim(f"$ {command}"))
