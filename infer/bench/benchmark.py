@@ -1,0 +1,321 @@
+"""Speed of a model, measured as llama-bench measures it, and what llama-bench does not tell.
+
+    pp512           a prompt of 512 tokens in one go, logits of the last one
+    tg128           128 tokens one by one, logits of each
+    pp512+tg128     both in a row, one rate for all tokens
+    ... @ d4096     with 4096 tokens in the memory already, which are not timed
+
+A rate is the mean of the repetitions' tokens per second; the spread is their standard deviation (n - 1). Kernels that
+had to be compiled are compiled by the load and by the warm-up runs; that time is stated apart and never in a rate.
+"""
+
+import platform
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hybrid.quant.ggml.errors import UsageError
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+    from hybrid.infer.model import Sequence as TokenSequence
+
+
+@dataclass(frozen=True)
+class BenchTest:
+    """A prompt of `n_prompt` tokens, then `n_gen` generated, on top of `n_depth` that are there already."""
+
+    n_prompt: int
+    n_gen: int
+    n_depth: int = 0
+
+    @property
+    def name(self) -> str:
+        parts = [f"pp{self.n_prompt}"] if self.n_prompt else []
+        parts += [f"tg{self.n_gen}"] if self.n_gen else []
+        return "+".join(parts) + (f" @ d{self.n_depth}" if self.n_depth else "")
+
+    @property
+    def n_tokens(self) -> int:
+        return self.n_prompt + self.n_gen
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What to measure: every combination of threads, ubatch and depth with every prompt, generation and pair."""
+
+    prompts: Sequence[int] = (512,)
+    gens: Sequence[int] = (128,)
+    pairs: Sequence[tuple[int, int]] = ()
+    depths: Sequence[int] = (0,)
+    threads: Sequence[int] = (0,)
+    """0: as many as there are cores."""
+    ubatches: Sequence[int] = (512,)
+    repetitions: int = 5
+    warmup: bool = True
+    precision: str = "fast"
+    state: bool = True
+    """Also measure saving, restoring and copying a sequence."""
+    seed: int = 0
+
+    def tests(self) -> list[BenchTest]:
+        """In llama-bench's order. UsageError when there is nothing to do."""
+        tests: list[BenchTest] = []
+        for depth in self.depths:
+            tests += [BenchTest(n, 0, depth) for n in self.prompts if n]
+            tests += [BenchTest(0, n, depth) for n in self.gens if n]
+            tests += [BenchTest(p, g, depth) for p, g in self.pairs if p + g]
+        if not tests:
+            raise UsageError(
+                "nothing to measure. Give a prompt (-p), a number of tokens to generate (-n) or both (-pg)."
+            )
+        if self.repetitions < 1:
+            raise UsageError(f"-r {self.repetitions}: at least 1 repetition is needed.")
+        return tests
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What was measured, and how it was run."""
+
+    path: str
+    model: str
+    """Architecture and file type, as in 'jamba Q8_0'."""
+    nbytes: int
+    n_params: int
+    n_threads: int
+    n_ubatch: int
+    precision: str
+
+
+@dataclass(frozen=True)
+class SpeedRow:
+    """The rate of one test. `seconds`: one wall time per repetition."""
+
+    setting: Setting
+    test: BenchTest
+    seconds: tuple[float, ...]
+    measured_at: str
+    """UTC, RFC 3339."""
+
+    @property
+    def rates(self) -> list[float]:
+        return [self.test.n_tokens / s for s in self.seconds]
+
+    @property
+    def tokens_per_second(self) -> float:
+        return fmean(self.rates)
+
+    @property
+    def spread(self) -> float:
+        return stdev(self.rates) if len(self.seconds) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class StateTimes:
+    """A sequence of `n_tokens` written to a file, read back, and copied in memory. Medians, in seconds."""
+
+    n_tokens: int
+    nbytes: int
+    save_seconds: float
+    restore_seconds: float
+    copy_seconds: float
+
+
+@dataclass(frozen=True)
+class StartRow:
+    """What one load of the model cost, beside its rates."""
+
+    setting: Setting
+    load_seconds: float
+    """Open, check and map the file, plan the memory; without compiling."""
+    compile_seconds: float
+    """Making or loading machine code, on load and later."""
+    n_compiled: int
+    first_token_prompt: int
+    first_token_seconds: float
+    """From a prompt of that many tokens to the most likely next one; the model is loaded and warm."""
+    peak_rss: int
+    """Bytes resident at most, the pages of the model file among them."""
+    state: StateTimes | None
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    rows: tuple[SpeedRow, ...]
+    starts: tuple[StartRow, ...]
+
+
+def benchmark(
+    load: Callable[..., "Model"],
+    options: BenchOptions,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+    on_row: Callable[[SpeedRow], None] | None = None,
+) -> BenchReport:
+    """Run all tests of `options` on the model that `load` gives.
+
+    `load(n_ctx=, n_seq_max=, n_ubatch=, n_threads=, precision=)` is Model.load with its path. `progress(what, done,
+    total)` counts runs, warm-ups included; `on_row` gets each row as soon as it is there.
+    """
+    tests = options.tests()
+    settings = [(n_ubatch, n_threads) for n_ubatch in options.ubatches for n_threads in options.threads]
+    steps = _Steps(progress, len(settings) * len(tests) * (options.repetitions + options.warmup))
+    rows: list[SpeedRow] = []
+    starts: list[StartRow] = []
+    for n_ubatch, n_threads in settings:
+        _reset_peak_rss()
+        start = time.perf_counter()
+        model = load(
+            n_ctx=max(test.n_depth + test.n_tokens for test in tests),
+            n_seq_max=2 if options.state or any(options.depths) else 1,
+            n_ubatch=n_ubatch,
+            n_threads=n_threads,
+            precision=options.precision,
+        )
+        load_seconds = max(0.0, time.perf_counter() - start - model.compile_seconds)
+        try:
+            bench = _Bench(model, n_ubatch, options, steps)
+            for test in tests:
+                rows.append(bench.run(test))
+                if on_row is not None:
+                    on_row(rows[-1])
+            starts.append(bench.start(load_seconds, max([n for n in options.prompts if n], default=1)))
+        finally:
+            model.close()
+    return BenchReport(tuple(rows), tuple(starts))
+
+
+class _Steps:
+    """Counts the runs for a progress callback."""
+
+    def __init__(self, progress: Callable[[str, int, int], None] | None, total: int):
+        self._progress, self._done, self._total = progress, 0, total
+
+    def next(self, what: str) -> None:
+        if self._progress is not None:
+            self._progress(what, self._done, self._total)
+        self._done += 1
+
+
+class _Bench:
+    """The tests on one loaded model."""
+
+    def __init__(self, model: "Model", n_ubatch: int, options: BenchOptions, steps: _Steps):
+        self._model, self._options, self._steps = model, options, steps
+        self._rng = np.random.default_rng(options.seed)
+        what = f"{model.arch} {model.file_type}"
+        self._setting = Setting(
+            str(model.path), what, model.n_bytes, model.n_params, model.n_threads, n_ubatch, model.precision
+        )
+
+    def run(self, test: BenchTest) -> SpeedRow:
+        base = self._filled(test.n_depth)
+        try:
+            if self._options.warmup:
+                self._steps.next(f"{test.name} warm-up")
+                # one generated token compiles and touches what all of them need
+                self._time(base, BenchTest(test.n_prompt, min(test.n_gen, 1), test.n_depth))
+            seconds = []
+            for i in range(self._options.repetitions):
+                self._steps.next(f"{test.name} {i + 1}/{self._options.repetitions}")
+                seconds.append(self._time(base, test))
+        finally:
+            base.close()
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return SpeedRow(self._setting, test, tuple(seconds), now)
+
+    def _time(self, base: "TokenSequence", test: BenchTest) -> float:
+        """Wall seconds of one run behind what `base` holds, which stays as it is."""
+        prompt, gen = self._tokens(test.n_prompt), self._tokens(test.n_gen)
+        if test.n_depth:
+            seq = base.copy()
+        else:
+            base.clear()
+            seq = base
+        try:
+            start = time.perf_counter()
+            if prompt:
+                seq.prefill(prompt)
+            for token in gen:
+                seq.decode(token)
+            return time.perf_counter() - start
+        finally:
+            if seq is not base:
+                seq.close()
+
+    def _filled(self, n: int) -> "TokenSequence":
+        seq = self._model.sequence()
+        if n:
+            seq.prefill(self._tokens(n))
+        return seq
+
+    def _tokens(self, n: int) -> list[int]:
+        tokens: list[int] = self._rng.integers(self._model.n_vocab, size=n).tolist()
+        return tokens
+
+    def start(self, load_seconds: float, n_prompt: int) -> StartRow:
+        model = self._model
+        seq = model.sequence()
+        try:
+            times = []
+            for _ in range(min(3, self._options.repetitions)):
+                seq.clear()
+                prompt = self._tokens(n_prompt)
+                start = time.perf_counter()
+                int(seq.prefill(prompt).argmax())
+                times.append(time.perf_counter() - start)
+            state = self._state(seq) if self._options.state else None
+        finally:
+            seq.close()
+        return StartRow(
+            self._setting, load_seconds, model.compile_seconds, model.n_compiled, n_prompt, median(times), peak_rss(),
+            state,
+        )  # fmt: skip
+
+    def _state(self, seq: "TokenSequence") -> StateTimes:
+        saves, restores, copies = [], [], []
+        with tempfile.TemporaryDirectory(prefix="hybrid-bench-") as folder:
+            path = Path(folder) / "bench.state"
+            for _ in range(3):
+                start = time.perf_counter()
+                seq.save(path)
+                saved = time.perf_counter()
+                other = self._model.restore(path)
+                restored = time.perf_counter()
+                other.close()
+                saves.append(saved - start)
+                restores.append(restored - saved)
+                start = time.perf_counter()
+                other = seq.copy()
+                copies.append(time.perf_counter() - start)
+                other.close()
+            nbytes = path.stat().st_size
+        return StateTimes(len(seq.tokens), nbytes, median(saves), median(restores), median(copies))
+
+
+def peak_rss() -> int:
+    """The largest resident size of this process in bytes, since the start or the last reset."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    # macOS counts bytes here, the others KiB
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _reset_peak_rss() -> None:
+    """Linux only: forget the peak of what ran before."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return

@@ -1,0 +1,94 @@
+"""Where the time of a test goes: per operation, with the rates reached."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .benchmark import BenchTest
+from .machine import Machine
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+    from hybrid.infer.model import OpTime
+
+_LAYER = re.compile(r"^blk\.\d+\.")
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """All calls of one operation with one kernel. Rates are of the bytes and operations that the algorithm needs."""
+
+    op: str
+    """Name without the number of the layer."""
+    kind: str
+    calls: int
+    seconds: float
+    share: float
+    """Of the time of all operations."""
+    gb_s: float
+    gflop_s: float
+    of_bandwidth: float
+    """gb_s over the measured read bandwidth; more than 1 when the data come from a cache."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    test: BenchTest
+    machine: Machine
+    seconds: float
+    """Sum over the operations."""
+    rows: tuple[ProfileRow, ...]
+    """Most expensive first."""
+
+
+def profile(model: "Model", test: BenchTest, machine: Machine, *, seed: int = 0) -> Profile:
+    """Run `test` once to warm up, then once with every operation timed."""
+    from hybrid.infer.model import Work
+
+    rng = np.random.default_rng(seed)
+
+    def tokens(n: int) -> list[int]:
+        ids: list[int] = rng.integers(model.n_vocab, size=n).tolist()
+        return ids
+
+    times: list[OpTime] = []
+    seq = model.sequence()
+    try:
+        for _ in range(2):
+            seq.clear()
+            times.clear()
+            if test.n_depth:
+                seq.prefill(tokens(test.n_depth))
+            if test.n_prompt:
+                times += model.profile([Work(seq, tokens(test.n_prompt))])
+            for token in tokens(test.n_gen):
+                times += model.profile([Work(seq, [token])])
+    finally:
+        seq.close()
+    return summarize(times, test, machine)
+
+
+def summarize(times: Iterable["OpTime"], test: BenchTest, machine: Machine) -> Profile:
+    """Add up the same operation of all layers and steps."""
+    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0, 0.0])
+    for op in times:
+        entry = sums[_LAYER.sub("", op.name), op.kind]
+        for i, value in enumerate((op.count, op.seconds, op.nbytes, op.flops)):
+            entry[i] += value
+    total = sum(entry[1] for entry in sums.values())
+    rows = []
+    for (name, kind), (calls, seconds, nbytes, flops) in sums.items():
+        # an operation too short for the clock has no rate
+        per_ns = 1e-9 / seconds if seconds else 0.0
+        rows.append(
+            ProfileRow(
+                name, kind, int(calls), seconds, seconds / total if total else 0.0, nbytes * per_ns, flops * per_ns,
+                nbytes * per_ns / machine.read_gb_s,
+            )
+        )  # fmt: skip
+    rows.sort(key=lambda row: -row.seconds)
+    return Profile(test, machine, total, tuple(rows))

@@ -1,0 +1,177 @@
+"""Results as text: llama-bench's markdown table, JSON, JSON lines and CSV, with its field names where it has them."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from .benchmark import BenchReport, SpeedRow, StartRow
+from .profile import Profile
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A table whose columns are as wide as their widest cell; the first `left` columns are flush left."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    lines = [_line(header, widths, left)]
+    rules = ["-" * max(3, w) if i < left else "-" * (max(3, w) - 1) + ":" for i, w in enumerate(widths)]
+    lines.append("| " + " | ".join(rules) + " |")
+    lines += [_line(row, widths, left) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
+    padded = [
+        cell.ljust(max(3, width)) if i < left else cell.rjust(max(3, width))
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "| " + " | ".join(padded) + " |"
+
+
+def speed_markdown(rows: Sequence[SpeedRow]) -> str:
+    """llama-bench's table. n_ubatch and precision get a column only where they are not the default everywhere."""
+    columns: list[tuple[str, Any]] = [
+        ("model", lambda row: row.setting.model),
+        ("size", lambda row: size(row.setting.nbytes)),
+        ("params", lambda row: count(row.setting.n_params)),
+        ("threads", lambda row: str(row.setting.n_threads)),
+    ]
+    if any(row.setting.n_ubatch != 512 for row in rows):
+        columns.append(("n_ubatch", lambda row: str(row.setting.n_ubatch)))
+    if any(row.setting.precision != "fast" for row in rows):
+        columns.append(("precision", lambda row: row.setting.precision))
+    columns += [
+        ("test", lambda row: row.test.name),
+        ("t/s", lambda row: f"{row.tokens_per_second:.2f} ± {row.spread:.2f}"),
+    ]
+    return markdown_table([name for name, _ in columns], [[cell(row) for _, cell in columns] for row in rows])
+
+
+def start_markdown(rows: Sequence[StartRow]) -> str:
+    """What a load costs, and what a saved sequence does."""
+    header = ["model", "threads", "load", "compile", "first token", "peak memory", "state", "save", "restore", "copy"]
+    return markdown_table(header, [_start_cells(row) for row in rows])
+
+
+def _start_cells(row: StartRow) -> list[str]:
+    state = ["-"] * 4
+    if row.state is not None:
+        s = row.state
+        state = [f"{size(s.nbytes)} ({s.n_tokens} tok)"]
+        state += [duration(t) for t in (s.save_seconds, s.restore_seconds, s.copy_seconds)]
+    return [
+        row.setting.model,
+        str(row.setting.n_threads),
+        duration(row.load_seconds),
+        f"{duration(row.compile_seconds)} ({row.n_compiled})",
+        f"{duration(row.first_token_seconds)} (pp{row.first_token_prompt})",
+        size(row.peak_rss),
+        *state,
+    ]
+
+
+def profile_markdown(profile: Profile) -> str:
+    """Time per operation, and its rate as a share of what the machine can do."""
+    rows = [
+        [
+            row.op,
+            row.kind,
+            str(row.calls),
+            duration(row.seconds),
+            f"{row.share:.1%}",
+            f"{row.gb_s:.1f}",
+            f"{row.gflop_s:.1f}",
+            f"{row.of_bandwidth:.0%}",
+        ]
+        for row in profile.rows
+    ]
+    table = markdown_table(["op", "kernel", "calls", "time", "share", "GB/s", "Gop/s", "of bandwidth"], rows, left=2)
+    m = profile.machine
+    int8 = "" if m.int8_gop_s is None else f", {m.int8_gop_s:.0f} Gop/s int8"
+    return (
+        f"{table}\n{profile.test.name}: {duration(profile.seconds)} in operations. {m.cpu}, {m.n_threads} threads: "
+        f"{m.read_gb_s:.1f} GB/s read, {m.f32_gflop_s:.0f} GFLOP/s f32{int8}.\n"
+    )
+
+
+def markdown(report: BenchReport) -> str:
+    return speed_markdown(report.rows) + "\n" + start_markdown(report.starts)
+
+
+def records(report: BenchReport) -> list[dict[str, Any]]:
+    """One flat record per test, with llama-bench's field names; the costs of its load under `start`."""
+    starts = {row.setting: asdict(row) for row in report.starts}
+    for start in starts.values():
+        del start["setting"]
+    return [{**_record(row), "start": starts.get(row.setting)} for row in report.rows]
+
+
+def _record(row: SpeedRow) -> dict[str, Any]:
+    mean = sum(row.seconds) / len(row.seconds)
+    return {
+        "model_filename": row.setting.path,
+        "model_type": row.setting.model,
+        "model_size": row.setting.nbytes,
+        "model_n_params": row.setting.n_params,
+        "n_ubatch": row.setting.n_ubatch,
+        "n_threads": row.setting.n_threads,
+        "precision": row.setting.precision,
+        "n_prompt": row.test.n_prompt,
+        "n_gen": row.test.n_gen,
+        "n_depth": row.test.n_depth,
+        "test_time": row.measured_at,
+        "avg_ns": round(mean * 1e9),
+        "avg_ts": row.tokens_per_second,
+        "stddev_ts": row.spread,
+        "samples_ns": [round(s * 1e9) for s in row.seconds],
+        "samples_ts": row.rates,
+    }
+
+
+def as_json(report: BenchReport) -> str:
+    return json.dumps(records(report), indent=2, ensure_ascii=False) + "\n"
+
+
+def as_jsonl(report: BenchReport) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records(report))
+
+
+def as_csv(report: BenchReport) -> str:
+    """The scalars of `records`; of `start` the columns are start_<name> and state_<name>."""
+    flat = []
+    for record in records(report):
+        start = record.pop("start") or {}
+        state = start.pop("state", None) or {}
+        record = {key: value for key, value in record.items() if not isinstance(value, list)}
+        record.update({f"start_{key}": value for key, value in start.items()})
+        record.update({f"state_{key}": value for key, value in state.items()})
+        flat.append(record)
+    # a run without state files has fewer columns than one with
+    names = list(dict.fromkeys(name for record in flat for name in record))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return out.getvalue()
+
+
+def size(nbytes: float) -> str:
+    """'3.14 GiB', or MiB or KiB below one."""
+    for unit, name in [(1 << 30, "GiB"), (1 << 20, "MiB")]:
+        if nbytes >= unit:
+            return f"{nbytes / unit:.2f} {name}"
+    return f"{nbytes / 1024:.2f} KiB"
+
+
+def count(n: int) -> str:
+    """'3.03 B' or '129.14 M', as llama-bench has it."""
+    return f"{n / 1e9:.2f} B" if n >= 1e9 else f"{n / 1e6:.2f} M"
+
+
+def duration(seconds: float) -> str:
+    """Three digits and a unit: '12.3 ms'."""
+    for unit, name in [(1.0, "s"), (1e-3, "ms")]:
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}" if seconds < 1000 * unit else f"{seconds / unit:.0f} {name}"
+    return f"{seconds * 1e6:.3g} us"
