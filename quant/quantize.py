@@ -49,7 +49,7 @@ class TensorReport(PlannedTensor):
 
 @dataclass(frozen=True)
 class QuantizeReport:
-    """`nbytes_source` and `nbytes` are the sizes of the two files; `bits_per_weight` is that of the new one's tensors."""
+    """`nbytes_source` and `nbytes` are the sizes of the two files; `bits_per_weight` is over the new one's tensors."""
 
     src: Path
     dst: Path

@@ -41,7 +41,7 @@ class StateError(HybridError):
     """A state file does not fit this model, or a sequence cannot do what was asked of it."""
 
 
-def shown(text: object, limit: int = 120) -> str:
+def shown(text: object, limit: int = 256) -> str:
     """`text` fit for a one-line message: names and paths from outside may hold newlines or terminal escapes."""
     raw = str(text)
     raw = raw if len(raw) <= limit else raw[: limit // 2] + "..." + raw[-limit // 2 :]

@@ -22,7 +22,15 @@ from .reader import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, GGUFFile, TensorInfo
 from .types import VALUE_CODE, ArrayOf, GGMLType, ValueType, row_nbytes
 
 VERSION = 3
-_CODE_TO_KIND = {code: kind for kind, code in VALUE_CODE.items()}
+MAX_NAME = 63  # ggml.h, GGML_MAX_NAME less the terminating zero
+_DTYPE_TO_KIND = {np.dtype(code): kind for kind, code in VALUE_CODE.items()}
+_INFERRED = {
+    bool: ValueType.BOOL,
+    int: ValueType.UINT32,
+    float: ValueType.FLOAT32,
+    str: ValueType.STRING,
+    bytes: ValueType.STRING,
+}
 Chunk = np.ndarray | bytes | bytearray | memoryview
 
 
@@ -57,7 +65,7 @@ class GGUFWriter:
         """
         assert not self._began, "metadata after the first tensor's data"
         value = value.tolist() if isinstance(value, np.generic) else value
-        is_array = not isinstance(value, (str, bytes, int, float)) and value is not None
+        is_array = isinstance(value, (np.ndarray, Sequence)) and not isinstance(value, (str, bytes))
         if is_array and len(value) == 0:
             return
         if kind is None:
@@ -85,6 +93,8 @@ class GGUFWriter:
         shape = tuple(int(n) for n in shape)
         if name in self._names:
             raise FormatError(f"{self._where}: tensor {shown(name)} would be written twice.")
+        if len(name.encode()) > MAX_NAME:
+            raise FormatError(f"{shown(name)} has more than the {MAX_NAME} bytes that llama.cpp allows a name.")
         if not 1 <= len(shape) <= MAX_DIMS or min(shape) < 1:
             raise FormatError(
                 f"{shown(name)} has shape {shape}; GGUF holds 1 to {MAX_DIMS} dimensions, none of size 0."
@@ -178,14 +188,10 @@ class GGUFWriter:
         return header + bytes(-len(header) % DEFAULT_ALIGNMENT)
 
     def _infer(self, key: str, value: Any, is_array: bool) -> ValueType | ArrayOf:
-        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.char in _CODE_TO_KIND:
-            return ArrayOf(_CODE_TO_KIND[value.dtype.char])
-        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.int64:
-            return ArrayOf(ValueType.INT64)  # 'l' where 'q' is long long
-        kinds = {bool: ValueType.BOOL, int: ValueType.UINT32, float: ValueType.FLOAT32, str: ValueType.STRING}
-        kinds[bytes] = ValueType.STRING
+        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype in _DTYPE_TO_KIND:
+            return ArrayOf(_DTYPE_TO_KIND[value.dtype])
         first = value[0] if is_array else value
-        kind = kinds.get(type(first.tolist() if isinstance(first, np.generic) else first))
+        kind = _INFERRED.get(type(first.tolist() if isinstance(first, np.generic) else first))
         if kind is None:
             raise FormatError(f"{shown(key)} = {shown(value)} is of a kind that GGUF metadata cannot hold.")
         if not is_array:

@@ -1,0 +1,141 @@
+"""Block formats against frozen blocks, layouts spelt out in plain Python, and the gguf package."""
+
+import math
+import struct
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf import quants
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.errors import FormatError
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+F32, F16, BF16, Q8_0, Q4_0 = GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.Q4_0
+GOLDEN = np.load(Path(__file__).resolve().parents[3] / "golden" / "blocks" / "blocks.npz")
+
+
+@pytest.mark.parametrize("kind", [F16, BF16, Q8_0, Q4_0], ids=lambda k: k.name)
+def test_golden_blocks(kind: GGMLType) -> None:
+    encoded = formats.encode(kind, GOLDEN["x"])
+    np.testing.assert_array_equal(encoded, GOLDEN[kind.name])
+    np.testing.assert_array_equal(formats.decode(kind, encoded), GOLDEN[f"{kind.name}_decoded"])
+
+
+@pytest.mark.parametrize("kind", [F16, BF16, Q8_0, Q4_0], ids=lambda k: k.name)
+def test_same_as_the_gguf_package(kind: GGMLType) -> None:
+    """Enough blocks to reach roundings that one in a million weights meets."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((40_000, 32)).astype(np.float32)
+    x[::3] = rng.integers(-128, 128, x[::3].shape) / 4  # many halves and equal magnitudes
+    x *= np.float32(2) ** rng.integers(-12, 10, (len(x), 1)).astype(np.float32)
+    other = gguf.GGMLQuantizationType[kind.name]
+    expected = np.ascontiguousarray(quants.quantize(x, other)).view(np.uint8).reshape(len(x), -1)
+    encoded = formats.encode(kind, x)
+    np.testing.assert_array_equal(encoded, expected)
+    np.testing.assert_array_equal(formats.decode(kind, encoded), quants.dequantize(encoded, other))
+
+
+def q8_0_by_hand(x: list[float]) -> bytes:
+    f32 = np.float32
+    d = max(map(abs, map(f32, x))) / f32(127)
+    inverse = f32(1) / d if d else f32(0)
+    q = [int(math.copysign(math.floor(float(abs(f32(v) * inverse)) + 0.5), v)) for v in x]
+    return struct.pack("<e32b", float(d), *q)
+
+
+def test_q8_0_layout() -> None:
+    x = [0.5 * (i - 20) for i in range(32)]
+    block = formats.encode(Q8_0, np.array(x, np.float32))
+    assert block.tobytes() == q8_0_by_hand(x)
+    assert block[2:].view(np.int8)[:3].tolist() == [-127, -121, -114]
+
+
+def test_q8_0_rounds_halves_away_from_zero() -> None:
+    """With a largest weight of 127, d = 1 and q = round(w): 0.49999997 must not become 1."""
+    below = np.nextafter(np.float32(0.5), np.float32(0))
+    x = np.zeros(32, np.float32)
+    x[:9] = 127, 0.5, -0.5, 1.5, 2.5, -2.5, below, -below, 126.5
+    q = formats.encode(Q8_0, x)[2:].view(np.int8)
+    assert q[:9].tolist() == [127, 1, -1, 2, 3, -3, 0, 0, 127]
+
+
+def test_q4_0_layout() -> None:
+    x = np.zeros(32, np.float32)
+    x[0], x[1], x[16], x[31] = -8, 7, 3, -1
+    block = formats.encode(Q4_0, x)
+    assert block[:2].view("<f2")[0] == 1
+    assert block[2:].tolist() == [0 | 11 << 4, 15 | 8 << 4, *[8 | 8 << 4] * 13, 8 | 7 << 4]
+    np.testing.assert_array_equal(formats.decode(Q4_0, block), x)
+
+
+def test_q4_0_scale_has_the_sign_of_the_first_largest() -> None:
+    x = np.ones((3, 32), np.float32)
+    x[0, ::2] = -1
+    x[1, 1::2] = -1
+    scales = formats.encode(Q4_0, x)[:, :2].copy().view("<f2")[:, 0]
+    assert scales.tolist() == [0.125, -0.125, -0.125]
+
+
+def test_blocks_of_zeros() -> None:
+    """As ggml: d is +0 in Q8_0, -0 in Q4_0, also when the zeros are negative."""
+    for x in (np.zeros(32, np.float32), -np.zeros(32, np.float32)):
+        assert formats.encode(Q8_0, x).tobytes() == bytes(34)
+        assert formats.encode(Q4_0, x).tobytes() == b"\x00\x80" + b"\x88" * 16
+
+
+@pytest.mark.parametrize("kind", [Q8_0, Q4_0], ids=lambda k: k.name)
+def test_tiny_weights_become_zeros(kind: GGMLType) -> None:
+    """1 / d overflows f32 where d is subnormal; what is stored is zero, not garbage."""
+    x = np.linspace(-1e-41, 1e-41, 32, dtype=np.float32)
+    assert not formats.decode(kind, formats.encode(kind, x)).any()
+
+
+def test_f16_and_bf16_round_to_nearest_even() -> None:
+    one = np.float32(1)
+    half_step = {F16: np.float32(2.0**-11), BF16: np.float32(2.0**-8)}
+    for kind, h in half_step.items():
+        x = np.array([one + h, one + 3 * h, np.nextafter(one + h, np.float32(2)), -(one + h)], np.float32)
+        expected = [one, one + 4 * h, one + 2 * h, -one]
+        assert formats.decode(kind, formats.encode(kind, x)).tolist() == expected
+
+
+def test_bf16_keeps_nan_and_infinity() -> None:
+    bits = np.array([0x7F800001, 0xFFFFFFFF, 0x7FC00000, 0x7F800000, 0xFF800000, 0x7F7FFFFF], np.uint32)
+    stored = formats.encode(BF16, bits.view(np.float32)).view("<u2")
+    assert [hex(v) for v in stored] == ["0x7fc0", "0xffff", "0x7fc0", "0x7f80", "0xff80", "0x7f80"]
+
+
+def test_f16_beyond_its_range_is_infinite() -> None:
+    x = np.array([65504, 65519, 65520, -1e9], np.float32)
+    assert formats.decode(F16, formats.encode(F16, x)).tolist() == [65504, 65504, np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("kind", GGMLType, ids=lambda k: k.name)
+def test_shapes_chunks_and_outputs(kind: GGMLType) -> None:
+    """Three dimensions, more values than one chunk, not a whole number of chunks, input not contiguous."""
+    traits = TRAITS[kind]
+    x = np.random.default_rng(2).standard_normal((3, 160, 5, 96)).astype(np.float32).transpose(0, 2, 1, 3)
+    assert x.size > formats.CHUNK and x.size % formats.CHUNK
+    raw = formats.encode(kind, x)
+    assert raw.shape == (3, 5, 160, 96 // traits.block * traits.nbytes)
+    out = np.zeros_like(raw)
+    assert formats.encode(kind, x, out) is out
+    np.testing.assert_array_equal(out, raw)
+    np.testing.assert_array_equal(formats.encode(kind, x[2, 3, 77]), raw[2, 3, 77])
+    values = formats.decode(kind, raw)
+    assert values.shape == x.shape
+    copy = np.zeros(x.shape, np.float32)
+    assert formats.decode(kind, raw, copy) is copy
+    np.testing.assert_array_equal(copy, values)
+    np.testing.assert_array_equal(formats.decode(kind, raw[1:, ::2]), values[1:, ::2])
+    error = np.abs(values - x).max() / np.abs(x).max()
+    print(kind.name, error)
+    assert error <= {F32: 0, F16: 5e-4, BF16: 4e-3, Q8_0: 4.5e-3, Q4_0: 0.126}[kind]
+
+
+@pytest.mark.parametrize("kind", [Q8_0, Q4_0], ids=lambda k: k.name)
+def test_rows_that_are_not_whole_blocks(kind: GGMLType) -> None:
+    with pytest.raises(FormatError, match=rf"^row of 48 values is not a multiple of 32 \({kind.name}\)$"):
+        formats.encode(kind, np.zeros((2, 48), np.float32))

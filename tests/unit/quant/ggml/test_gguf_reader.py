@@ -1,0 +1,162 @@
+"""Reading sound files. Damaged ones: test_gguf_damaged.py."""
+
+import struct
+import time
+from pathlib import Path
+
+import gguf_bytes as b
+import numpy as np
+import pytest
+from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
+from hybrid.quant.ggml.metadata import StringArray
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
+from hybrid.quant.ggml.writer import GGUFWriter
+
+
+def write(folder: Path, raw: bytes) -> Path:
+    path = folder / "model.gguf"
+    path.write_bytes(raw)
+    return path
+
+
+def test_header_and_tensors(tmp_path: Path) -> None:
+    raw = b.changed()
+    with GGUFFile.open(write(tmp_path, raw)) as f:
+        assert (f.version, f.alignment, f.nbytes) == (3, 32, len(raw))
+        assert f.data_offset == len(raw) - 174
+        assert list(f.tensors) == ["a.weight", "b.weight", "c.weight"]
+        t = f.tensors["b.weight"]
+        assert (t.shape, t.type, t.offset, t.nbytes) == ((2, 32), GGMLType.Q8_0, f.data_offset + 64, 68)
+        assert f.raw("b.weight").shape == (2, 34)
+        assert f.raw("b.weight").tobytes() == bytes(range(64, 132))
+        assert f.f32("a.weight").shape == (3, 5)
+        assert f.f32("a.weight").tobytes() == bytes(range(60))
+        assert f.f32("b.weight").shape == (2, 32)
+        assert f.f32("c.weight").shape == (7,)
+        expected = np.frombuffer(bytes(range(160, 174)), "<f2").astype(np.float32)
+        np.testing.assert_array_equal(f.f32("c.weight"), expected)
+
+
+def test_values_of_every_type(tmp_path: Path) -> None:
+    scalars = {
+        b.U8: ("B", 200), b.I8: ("b", -3), b.U16: ("H", 60000), b.I16: ("h", -300), b.U32: ("I", 4_000_000_000),
+        b.I32: ("i", -5), b.F32: ("f", 0.5), b.BOOL: ("?", True), b.U64: ("Q", 1 << 63), b.I64: ("q", -(1 << 62)),
+        b.F64: ("d", 0.1),
+    }  # fmt: skip
+    pairs = [b.pair(f"k{kind}", kind, struct.pack("<" + code, v)) for kind, (code, v) in scalars.items()]
+    pairs += [
+        b.pair(f"a{kind}", b.ARR, b.array(kind, [struct.pack("<" + code, v)] * 3))
+        for kind, (code, v) in scalars.items()
+    ]
+    pairs.append(b.pair("s", b.STR, b.string("zwölf")))
+    pairs.append(b.pair("none", b.ARR, b.array(b.I32, [])))
+    with GGUFFile.open(write(tmp_path, b.changed(pairs=pairs))) as f:
+        for kind, (_, value) in scalars.items():
+            assert f.metadata[f"k{kind}"] == value
+            assert type(f.metadata[f"k{kind}"]) is type(value)
+            assert f.value_types[f"k{kind}"] is ValueType(kind)
+            assert f.metadata[f"a{kind}"].tolist() == [value] * 3
+            assert f.value_types[f"a{kind}"] == ArrayOf(ValueType(kind))
+        assert f.metadata["s"] == "zwölf"
+        assert f.metadata["none"].tolist() == []
+        assert f.get("absent", 7) == 7
+        assert len(f.metadata) == len(pairs)
+
+
+def test_string_arrays_decode_on_demand(tmp_path: Path) -> None:
+    with GGUFFile.open(write(tmp_path, b.changed())) as f:
+        tokens = f.metadata["tokenizer.ggml.tokens"]
+        assert isinstance(tokens, StringArray)
+        assert len(tokens) == 3
+        assert tokens == ["a", "bc", "é"]
+        assert tokens != ["a", "bc"]
+        assert tokens[1] == "bc" and tokens[-2:] == ["bc", "é"] and list(tokens) == tokens.tolist()
+
+
+def test_version_2_and_other_alignment(tmp_path: Path) -> None:
+    pairs = [b.pair("general.alignment", b.U32, struct.pack("<I", 64)), *b.default_pairs()]
+    infos = [b.info("a.weight", [5, 3], 0, 0), b.info("b.weight", [32, 2], 8, 64)]
+    with GGUFFile.open(write(tmp_path, b.changed(version=2, pairs=pairs, infos=infos, alignment=64))) as f:
+        assert (f.version, f.alignment, f.data_offset % 64) == (2, 64, 0)
+        assert f.raw("b.weight").tobytes() == bytes(range(64, 132))
+
+
+def test_values_not_aligned_for_f32_are_copied(tmp_path: Path) -> None:
+    """An alignment of 1 is allowed, and numpy's views of it must not be handed to code that assumes aligned floats."""
+    pairs = [b.pair("general.alignment", b.U32, struct.pack("<I", 1)), b.pair("x", b.STR, b.string("ab"))]
+    x = np.arange(15, dtype=np.float32)
+    for pad in range(4):
+        pairs[1] = b.pair("x", b.STR, b.string("x" * pad))
+        raw = b.changed(pairs=pairs, infos=[b.info("a", [5, 3], 0, 0)], alignment=1, data=x.tobytes())
+        with GGUFFile.open(write(tmp_path, raw)) as f:
+            values = f.f32("a")
+            assert values.flags.aligned
+            np.testing.assert_array_equal(values, x.reshape(3, 5))
+
+
+def test_last_of_duplicate_keys_wins(tmp_path: Path) -> None:
+    pairs = [b.pair("k", b.U32, struct.pack("<I", 1)), b.pair("k", b.STR, b.string("two"))]
+    with GGUFFile.open(write(tmp_path, b.changed(pairs=pairs))) as f:
+        assert dict(f.metadata) == {"k": "two"}
+        assert f.metadata.duplicates == ["k"]
+
+
+def test_tensors_may_lie_in_any_order_and_last_padding_may_lack(tmp_path: Path) -> None:
+    infos = [b.info("late", [4], 0, 32), b.info("early", [8], 0, 0)]
+    with GGUFFile.open(write(tmp_path, b.changed(infos=infos, data=bytes(48)))) as f:
+        assert list(f.tensors) == ["late", "early"]
+
+
+def test_views_outlive_the_file(tmp_path: Path) -> None:
+    f = GGUFFile.open(write(tmp_path, b.changed()))
+    raw = f.raw("b.weight")
+    assert not raw.flags.writeable
+    f.close()
+    assert raw.tobytes() == bytes(range(64, 132))
+
+
+def test_released_tensors_read_the_same(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((301, 97)).astype(np.float32)
+    with GGUFWriter(tmp_path / "big.gguf", "test") as w:
+        w.declare("x", x.shape, GGMLType.F32)
+        w.write("x", x)
+    with GGUFFile.open(tmp_path / "big.gguf") as f:
+        np.testing.assert_array_equal(f.f32("x"), x)
+        f.release("x", 5000, 50_000)
+        f.release("x")
+        np.testing.assert_array_equal(f.f32("x"), x)
+
+
+def test_missing_key_and_tensor_are_named(tmp_path: Path) -> None:
+    with GGUFFile.open(write(tmp_path, b.changed())) as f:
+        with pytest.raises(FormatError, match=r"model\.gguf has no key jamba\.ssm, which it needs\. Convert"):
+            f.get("jamba.ssm")
+        with pytest.raises(FormatError, match=r"model\.gguf has no tensor d\.weight\. Convert"):
+            f.raw("d.weight")
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda p: None, UsageError, r"model\.gguf does not exist\. Give"),
+        (lambda p: p.mkdir(), UsageError, r"model\.gguf cannot be read: Is a directory\. Give"),
+        (lambda p: p.touch(), FormatError, r"model\.gguf is empty, not a GGUF file\."),
+    ],
+)
+def test_not_a_file(tmp_path: Path, make, error: type[HybridError], message: str) -> None:
+    make(tmp_path / "model.gguf")
+    with pytest.raises(error, match=message):
+        GGUFFile.open(tmp_path / "model.gguf")
+
+
+def test_a_vocabulary_of_65k_opens_quickly(tmp_path: Path) -> None:
+    """Many times what it takes: a decode of every string or a quadratic walk shows, a busy machine does not."""
+    with GGUFWriter(tmp_path / "vocab.gguf", "test") as w:
+        w.add("tokenizer.ggml.tokens", [f"token number {i}" for i in range(65_536)])
+    began = time.perf_counter()
+    with GGUFFile.open(tmp_path / "vocab.gguf") as f:
+        seconds = time.perf_counter() - began
+        assert f.metadata["tokenizer.ggml.tokens"][65_535] == "token number 65535"
+    print(f"{seconds * 1e3:.1f} ms")
+    assert seconds < 0.5
