@@ -3,13 +3,12 @@
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from hybrid.quant.ggml import pretokenizers
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
 
 from .base import Tokenizer
-from .vocabulary import TokenType, Vocabulary
-
-SPACE = "\u2581"
+from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
 
 # llama.cpp splits these two by code of its own; the table's regular expressions only stand for it.
 _BY_CODE = frozenset({"kimi-k2", "afmoe"})
@@ -43,7 +42,7 @@ class BPETokenizer(Tokenizer):
         if rule is None:
             raise TokenizerError(
                 f"{vocabulary.source}: tokenizer.ggml.pre = {shown(name)} is not a pre-tokenizer this version knows. "
-                "Convert the model with this version."
+                "Convert the model again, with this version."
             )
         if vocabulary.merges is None:
             raise TokenizerError(f"{vocabulary.source}: tokenizer.ggml.merges is missing. Convert the model again.")
@@ -54,6 +53,8 @@ class BPETokenizer(Tokenizer):
         self._backend  # noqa: B018  what `tokenizers` refuses is refused here, not at the first text
 
     def _encode_text(self, text: str, start: bool) -> list[int]:
+        if self.vocabulary.add_space_prefix and not text.startswith(" "):
+            text = " " + text
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -63,8 +64,9 @@ class BPETokenizer(Tokenizer):
         if kind not in (TokenType.NORMAL, TokenType.BYTE) or token in self.eog:
             return text.encode()
         if not self._rule.byte_level:
-            if kind == TokenType.BYTE and len(text) == 6:
-                return bytes([int(text[3:5], 16)])
+            byte = BYTE_TOKEN.fullmatch(text) if kind == TokenType.BYTE else None
+            if byte:
+                return bytes([int(byte[1], 16)])
             return text.replace(SPACE, " ").encode()
         try:
             return bytes([_BYTE_OF[letter] for letter in text])
@@ -85,17 +87,17 @@ class BPETokenizer(Tokenizer):
 
     @cached_property
     def _backend(self) -> Any:
-        """tokenizers.Tokenizer over the NORMAL tokens; the others are found by us, so that text cannot spell them."""
+        """tokenizers.Tokenizer for plain text; special tokens are found by us."""
         from tokenizers import Regex, models, normalizers, pre_tokenizers  # 80 ms, not needed to look at a file
         from tokenizers import Tokenizer as Backend
 
         rule = self._rule
-        types = self.vocabulary.types.tolist()
-        inside = (TokenType.NORMAL, TokenType.BYTE)
-        vocab: dict[str, int] = {}
-        for token, text in enumerate(self.vocabulary.tokens):
-            if types[token] in inside:
-                vocab.setdefault(text, token)
+        tokens = self.vocabulary.tokens
+        vocab = dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))  # of equal texts the first id
+        if rule.ignore_merges:  # a piece that is a token is taken whole; text must not spell a control token that way
+            for token in np.flatnonzero(~np.isin(self.vocabulary.types, (TokenType.NORMAL, TokenType.BYTE))).tolist():
+                if vocab.get(tokens[token]) == token:
+                    del vocab[tokens[token]]
         merges = [(merge[:i], merge[i + 1 :]) for merge in self.vocabulary.merges or () for i in (merge.find(" ", 1),)]
         options: dict[str, Any] = {"ignore_merges": rule.ignore_merges, "byte_fallback": not rule.byte_level}
         try:
@@ -112,7 +114,14 @@ class BPETokenizer(Tokenizer):
             steps.append(normalizers.Replace(" ", SPACE))
         if steps:
             backend.normalizer = normalizers.Sequence(steps)
-        splits: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rule.split]
+        splits: list[Any] = []
+        for pattern in self.vocabulary.split or rule.split:
+            try:
+                splits.append(pre_tokenizers.Split(Regex(pattern), "isolated"))
+            except Exception as error:  # likewise
+                raise TokenizerError(
+                    f"{self.vocabulary.source}: hybrid.tokenizer.split has no valid expression: {shown(error)}"
+                ) from None
         if rule.byte_level:
             splits.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
         backend.pre_tokenizer = pre_tokenizers.Sequence(splits)

@@ -5,20 +5,16 @@ written back into sentencepiece's own ModelProto (sentencepiece_model.proto, goo
 the rest, so ids are its ids.
 """
 
-import re
 import struct
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
 
 from .base import UNKNOWN_TEXT, Tokenizer
 from .special import SpecialMatcher
-from .vocabulary import TokenType, Vocabulary
-
-SPACE = "\u2581"
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
 
 # Field numbers of sentencepiece_model.proto.
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
@@ -157,7 +153,7 @@ def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
     """token id -> byte, of the BYTE tokens; empty when there are none. A part of them would lose text silently."""
     found: dict[int, int] = {}
     for token in vocabulary.of_type(TokenType.BYTE):
-        match = _BYTE.fullmatch(vocabulary.tokens[token])
+        match = BYTE_TOKEN.fullmatch(vocabulary.tokens[token])
         if match is None:
             raise TokenizerError(
                 f"{vocabulary.source}: token {token} is of type BYTE but spelled {shown(vocabulary.tokens[token])}, "
@@ -172,6 +168,7 @@ def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
     return found
 
 
+@cache
 def _varint(value: int) -> bytes:
     out = bytearray()
     while value > 127:

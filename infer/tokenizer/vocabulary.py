@@ -54,6 +54,8 @@ _END_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom|>
 _END_OF_GENERATION = frozenset((*_END_OF_TURN, "<|eom_id|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "</s>",
                                 "<eos>", "[EOS]", "<|end_of_text|>"))  # fmt: skip
 
+SPACE = "\u2581"  # how sentencepiece spells a space
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _PADDING = re.compile(r"\[PAD\d+\]")
 _NO_TOKEN = 0xFFFFFFFF  # how some writers say "none": -1 as u32
 
@@ -71,6 +73,7 @@ class Vocabulary:
     merges: list[str] | None = field(repr=False)
     charsmap: bytes = field(repr=False)  # sentencepiece's compiled normalization rules; empty = none
     normalizer: str | None  # our own key: "NFC", "none"; None = the file does not say
+    split: list[str] | None = field(repr=False)  # our own key: the expressions, where no name stands for them
     bos: int | None
     eos: int | None
     eot: int | None
@@ -129,7 +132,7 @@ class _Keys:
         if value is None:
             return None
         items = value.tolist() if hasattr(value, "tolist") else value
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        if not isinstance(items, list) or set(map(type, items)) - {str}:
             raise self.wrong(key, "is not an array of strings")
         return items
 
@@ -177,6 +180,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
     eot = eot if eot is not None else next((eog[text] for text in _END_OF_TURN if text in eog), None)
     add_bos = keys.flag(prefix + "add_bos_token")
     add_eos = keys.flag(prefix + "add_eos_token")
+    add_space_prefix = keys.flag(prefix + "add_space_prefix")
     # gpt2: what the pre-tokenizer's row says, see bpe.py
     undecided = model == "gpt2"
     return Vocabulary(
@@ -189,6 +193,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         merges=keys.strings(prefix + "merges"),
         charsmap=b"" if charsmap is None else charsmap.tobytes(),
         normalizer=keys.text("hybrid.tokenizer.normalizer"),
+        split=keys.strings("hybrid.tokenizer.split"),
         bos=bos,
         eos=eos,
         eot=eot,
@@ -196,7 +201,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         pad=keys.token(prefix + "padding_token_id", n, None),
         add_bos=default.add_bos if add_bos is None and not undecided else add_bos,
         add_eos=default.add_eos if add_eos is None else add_eos,
-        add_space_prefix=keys.flag(prefix + "add_space_prefix") is not False,
+        add_space_prefix=model != "gpt2" if add_space_prefix is None else add_space_prefix,
         remove_extra_whitespaces=keys.flag(prefix + "remove_extra_whitespaces") is True,
         eog=frozenset(token for token in (eos, eot, eom, *eog.values()) if token is not None),
     )
@@ -210,9 +215,10 @@ def _end_of_generation(tokens: list[str], types: np.ndarray) -> dict[str, int]:
     """
     marked = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
     found: dict[str, int] = {}
-    for token in (i for i, text in enumerate(tokens) if text in _END_OF_GENERATION):
-        if types[token] in marked or tokens[token].startswith("<|"):
-            found.setdefault(tokens[token], token)
+    for text in _END_OF_GENERATION.intersection(tokens):
+        token = tokens.index(text)
+        if types[token] in marked or text.startswith("<|"):
+            found[text] = token
     if "<|return|>" in found and "<|call|>" in found:
         found.pop("<|end|>", None)  # gpt-oss: <|end|> closes a channel, the answer goes on
     return found
