@@ -19,7 +19,10 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Format:
-    """`encode(x f32 [n, block], out u8 [n, nbytes])` and `decode(raw u8 [n, nbytes], out f32 [n, block])`."""
+    """`encode(x f32 [n, block], out u8 [n, nbytes])` and `decode(raw u8 [n, nbytes], out f32 [n, block])`.
+
+    NaN, infinity and scales beyond f16 raise nothing: what they give decodes to NaN or infinity, for callers to see.
+    """
 
     encode: Callable[[np.ndarray, np.ndarray], None]
     decode: Callable[[np.ndarray, np.ndarray], None]
@@ -44,8 +47,9 @@ def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray | None = None) -> np.n
     assert out.shape == shape and out.dtype == np.uint8 and out.flags.c_contiguous
     values, raw = x.reshape(-1, traits.block), out.reshape(-1, traits.nbytes)
     step = CHUNK // traits.block
-    for i in range(0, len(values), step):
-        FORMATS[kind].encode(values[i : i + step], raw[i : i + step])
+    with np.errstate(all="ignore"):
+        for i in range(0, len(values), step):
+            FORMATS[kind].encode(values[i : i + step], raw[i : i + step])
     return out
 
 
@@ -61,6 +65,7 @@ def decode(kind: GGMLType, raw: np.ndarray, out: np.ndarray | None = None) -> np
     assert out.shape == shape and out.dtype == np.float32 and out.flags.c_contiguous
     blocks, values = raw.reshape(-1, traits.nbytes), out.reshape(-1, traits.block)
     step = CHUNK // traits.block
-    for i in range(0, len(blocks), step):
-        FORMATS[kind].decode(blocks[i : i + step], values[i : i + step])
+    with np.errstate(all="ignore"):
+        for i in range(0, len(blocks), step):
+            FORMATS[kind].decode(blocks[i : i + step], values[i : i + step])
     return out

@@ -24,16 +24,15 @@ def encode_q4_0(x: np.ndarray, out: np.ndarray) -> None:
     m[ties] = x[ties, np.abs(x[ties]).argmax(axis=1)]
     m += 0  # a block of zeros: always +0, which makes d = -0 as in ggml
     d = m / np.float32(-8)
-    with np.errstate(all="ignore"):
-        inverse = np.float32(1) / d
-        inverse[~np.isfinite(inverse)] = 0
-        y = x * inverse[:, None]
-        y += np.float32(8.5)
-        q = y.astype(np.uint8)
-        np.minimum(q, 15, out=q)
-        blocks = out.view(BLOCK_Q4_0)[:, 0]
-        blocks["d"] = d
-        np.bitwise_or(q[:, :16], q[:, 16:] << 4, out=blocks["qs"])
+    inverse = np.float32(1) / d
+    inverse[~np.isfinite(inverse)] = 0
+    y = x * inverse[:, None]
+    y += np.float32(8.5)
+    q = y.astype(np.uint8)
+    np.minimum(q, 15, out=q)
+    blocks = out.view(BLOCK_Q4_0)[:, 0]
+    blocks["d"] = d
+    np.bitwise_or(q[:, :16], q[:, 16:] << 4, out=blocks["qs"])
 
 
 def decode_q4_0(raw: np.ndarray, out: np.ndarray) -> None:

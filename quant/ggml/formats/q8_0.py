@@ -24,15 +24,14 @@ def encode_q8_0(x: np.ndarray, out: np.ndarray) -> None:
     amax = np.maximum(x.max(axis=1), -x.min(axis=1))
     amax += 0  # a block of zeros: never -0
     d = amax / np.float32(127)
-    with np.errstate(all="ignore"):
-        inverse = np.float32(1) / d
-        # 0 for a block of zeros, and where d is so small that 1 / d overflows (then d is 0 in f16 anyway).
-        inverse[~np.isfinite(inverse)] = 0
-        y = x * inverse[:, None]
-        y += np.copysign(_HALF, y)
-        blocks = out.view(BLOCK_Q8_0)[:, 0]
-        blocks["d"] = d
-        blocks["qs"] = y
+    inverse = np.float32(1) / d
+    # 0 for a block of zeros, and where d is so small that 1 / d overflows (then d is 0 in f16 anyway).
+    inverse[~np.isfinite(inverse)] = 0
+    y = x * inverse[:, None]
+    y += np.copysign(_HALF, y)
+    blocks = out.view(BLOCK_Q8_0)[:, 0]
+    blocks["d"] = d
+    blocks["qs"] = y
 
 
 def decode_q8_0(raw: np.ndarray, out: np.ndarray) -> None:

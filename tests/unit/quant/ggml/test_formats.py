@@ -139,3 +139,12 @@ def test_shapes_chunks_and_outputs(kind: GGMLType) -> None:
 def test_rows_that_are_not_whole_blocks(kind: GGMLType) -> None:
     with pytest.raises(FormatError, match=rf"^row of 48 values is not a multiple of 32 \({kind.name}\)$"):
         formats.encode(kind, np.zeros((2, 48), np.float32))
+
+
+@pytest.mark.parametrize("kind", [F16, Q8_0, Q4_0], ids=lambda k: k.name)
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e9])
+def test_what_cannot_be_stored_does_not_decode_to_numbers(kind: GGMLType, value: float) -> None:
+    x = np.ones((2, 32), np.float32)
+    x[1, 7] = value
+    values = formats.decode(kind, formats.encode(kind, x))
+    np.testing.assert_array_equal(np.isfinite(values).all(axis=1), [True, False])

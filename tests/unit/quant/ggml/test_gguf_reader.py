@@ -160,3 +160,15 @@ def test_a_vocabulary_of_65k_opens_quickly(tmp_path: Path) -> None:
         assert f.metadata["tokenizer.ggml.tokens"][65_535] == "token number 65535"
     print(f"{seconds * 1e3:.1f} ms")
     assert seconds < 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "n_tokens", "n_merges"),
+    [("bert-bge", 30522, 0), ("gpt-neox", 50432, 50009), ("llama-spm", 32000, 0), ("qwen2", 151_936, 151_387)],
+)
+def test_vocabularies_of_llama_cpp(shared_dir: Path, name: str, n_tokens: int, n_merges: int) -> None:
+    with GGUFFile.open(shared_dir / "vocabs" / f"ggml-vocab-{name}.gguf") as f:
+        assert len(f.metadata["tokenizer.ggml.tokens"].tolist()) == n_tokens
+        assert len(f.metadata["tokenizer.ggml.token_type"]) == n_tokens
+        assert len(f.get("tokenizer.ggml.merges", [])) == n_merges
+        assert not f.tensors and not f.metadata.duplicates

@@ -1,0 +1,272 @@
+"""The whole of quantizing a file: what is in the new one, what is refused, what is left behind."""
+
+import math
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.quant import quantize as q
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.errors import FormatError, HybridError, UnsupportedError, UsageError
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import FileType, GGMLType, ValueType
+from hybrid.quant.ggml.writer import GGUFWriter
+from hybrid.quant.policy import Reason
+
+F32, F16, BF16, Q8_0, Q4_0 = GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.Q4_0
+
+# Shapes are all different, and the largest is several tasks and a part of one (tests make tasks small).
+SHAPES: dict[str, tuple[int, ...]] = {
+    "token_embd.weight": (331, 64),
+    "output_norm.weight": (64,),
+    "blk.10.ffn_up.weight": (96, 64),
+    "blk.2.ssm_in.weight": (160, 64),
+    "blk.2.ssm_x.weight": (35, 96),
+    "blk.2.ssm_dt.weight": (96, 3),
+    "blk.2.ssm_a": (96, 16),
+    "blk.2.ffn_gate_inp.weight": (5, 64),
+    "blk.2.ffn_down_exps.weight": (5, 64, 32),
+    "blk.2.odd.weight": (7, 48),
+}
+ORDER = [
+    "output_norm.weight", "token_embd.weight", "blk.2.ffn_down_exps.weight", "blk.2.ffn_gate_inp.weight",
+    "blk.2.odd.weight", "blk.2.ssm_a", "blk.2.ssm_dt.weight", "blk.2.ssm_in.weight", "blk.2.ssm_x.weight",
+    "blk.10.ffn_up.weight",
+]  # fmt: skip
+
+
+def weights(name: str) -> np.ndarray:
+    rng = np.random.default_rng(list(name.encode()))
+    return (rng.standard_normal(SHAPES[name]) * rng.uniform(0.01, 1)).astype(np.float32)
+
+
+def model(path: Path, kind: GGMLType = F32, change: dict[str, np.ndarray] | None = None, **pairs: object) -> Path:
+    """A file whose matrices are `kind` and whose other tensors are F32."""
+    with GGUFWriter(path, "jamba") as w:
+        w.add("general.name", "test")
+        w.add("general.file_type", 0)
+        w.add("jamba.attention.head_count_kv", [0, 8, 0])
+        w.add("tokenizer.ggml.tokens", ["a", "b"])
+        for key, value in pairs.items():
+            w.add(key.replace("__", "."), value)
+        kinds = {
+            n: kind if len(s) > 1 and n not in ("blk.2.ssm_a", "blk.2.ffn_gate_inp.weight") else F32
+            for n, s in SHAPES.items()
+        }
+        for name, shape in SHAPES.items():
+            w.declare(name, shape, kinds[name])
+        for name in SHAPES:
+            w.write(name, formats.encode(kinds[name], (change or {}).get(name, weights(name))))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(q, "TASK", 4096)
+    monkeypatch.setattr(formats, "CHUNK", 1024)
+
+
+@pytest.mark.parametrize("source", [F32, F16, BF16], ids=lambda k: k.name)
+@pytest.mark.parametrize("target", FileType, ids=lambda t: t.name)
+def test_tensors_types_values_and_report(tmp_path: Path, source: GGMLType, target: FileType) -> None:
+    src = model(tmp_path / "in.gguf", source)
+    report = q.quantize(src, tmp_path / "out.gguf", target.name.lower(), n_threads=2)
+    kind = GGMLType[target.name]
+    blocks = kind in (Q8_0, Q4_0)
+    expected = {
+        "token_embd.weight": Q8_0 if blocks else kind,  # tied
+        "output_norm.weight": F32,
+        "blk.10.ffn_up.weight": kind,
+        "blk.2.ssm_in.weight": kind,
+        "blk.2.ssm_x.weight": F32,
+        "blk.2.ssm_dt.weight": F32,
+        "blk.2.ssm_a": F32,
+        "blk.2.ffn_gate_inp.weight": F32,
+        "blk.2.ffn_down_exps.weight": kind,
+        "blk.2.odd.weight": F16 if blocks else kind,
+    }
+    with GGUFFile.open(src) as a, GGUFFile.open(tmp_path / "out.gguf") as b:
+        assert list(b.tensors) == ORDER
+        assert {n: t.type for n, t in b.tensors.items()} == expected
+        for row in report.rows:
+            name, before = row.name, a.f32(row.name)
+            np.testing.assert_array_equal(b.raw(name), formats.encode(expected[name], before), err_msg=name)
+            assert (row.shape, row.source, row.target) == (SHAPES[name], a.tensors[name].type, expected[name])
+            assert row.nbytes == b.tensors[name].nbytes
+            if row.source is row.target:
+                assert row.rmse == 0 and math.isnan(row.rms)
+            else:
+                error = b.f32(name).astype(np.float64) - before
+                assert row.rmse == pytest.approx(math.sqrt((error**2).mean()), rel=1e-6)
+                assert row.rms == pytest.approx(math.sqrt((before.astype(np.float64) ** 2).mean()), rel=1e-6)
+        assert [r.name for r in report.rows] == ORDER
+        assert (report.nbytes_source, report.nbytes, report.n_threads) == (a.nbytes, b.nbytes, 2)
+        assert report.file_type is target
+        values = sum(math.prod(s) for s in SHAPES.values())
+        assert report.bits_per_weight == pytest.approx(8 * sum(t.nbytes for t in b.tensors.values()) / values)
+        assert 0 < report.seconds < 60
+
+
+def test_metadata_is_copied_and_set(tmp_path: Path) -> None:
+    src = model(tmp_path / "in.gguf", general__alignment=32, split__count=1, split__no=0, x__last=0.5)
+    q.quantize(src, tmp_path / "out.gguf", "Q8_0")
+    with GGUFFile.open(src) as a, GGUFFile.open(tmp_path / "out.gguf") as b:
+        kept = [k for k in a.metadata if k not in ("general.alignment", "split.count", "split.no")]
+        assert list(b.metadata) == [*kept, "general.quantization_version"]
+        assert b.value_types["general.quantization_version"] is b.value_types["general.file_type"] is ValueType.UINT32
+        assert b.metadata["general.quantization_version"] == 2
+        assert b.metadata["general.file_type"] == 7
+        for key in kept:
+            assert key == "general.file_type" or a.pair(key) == b.pair(key)
+
+
+def test_llama_quantize_rule_for_ssm(tmp_path: Path) -> None:
+    report = q.quantize(model(tmp_path / "in.gguf"), tmp_path / "out.gguf", "Q4_0", keep_ssm_f32=False)
+    rows = {r.name: (r.target, r.reason) for r in report.rows}
+    assert rows["blk.2.ssm_x.weight"] == (Q4_0, Reason.ASKED)
+    assert rows["blk.2.ssm_dt.weight"] == (F16, Reason.SHAPE)
+
+
+def test_untied_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, "output.weight", (331, 64))
+    report = q.quantize(model(tmp_path / "in.gguf"), tmp_path / "out.gguf", FileType.Q4_0)
+    rows = {r.name: (r.target, r.reason) for r in report.rows}
+    assert rows["output.weight"] == (Q8_0, Reason.OUTPUT)
+    assert rows["token_embd.weight"] == (Q4_0, Reason.ASKED)
+
+
+def test_bytes_do_not_depend_on_threads(tmp_path: Path) -> None:
+    src = model(tmp_path / "in.gguf")
+    files = [tmp_path / f"{n}.gguf" for n in (1, 2, 5)]
+    reports = [q.quantize(src, f, "Q4_0", n_threads=int(f.stem)) for f in files]
+    assert len({f.read_bytes() for f in files}) == 1
+    assert [r.rmse for r in reports[0].rows] == [r.rmse for r in reports[2].rows]
+
+
+def test_progress_reaches_the_whole(tmp_path: Path) -> None:
+    src, seen = model(tmp_path / "in.gguf"), []
+    q.quantize(src, tmp_path / "out.gguf", "Q8_0", progress=seen.append)
+    with GGUFFile.open(src) as f:
+        total = sum(t.nbytes for t in f.tensors.values())
+    assert [p.done for p in seen] == sorted({p.done for p in seen})
+    assert seen[-1] == q.Progress(total, total, ORDER[-1])
+    assert list(dict.fromkeys(p.name for p in seen)) == ORDER
+    assert len(seen) > len(ORDER)
+
+
+def test_quantizing_again_must_be_asked_for(tmp_path: Path) -> None:
+    q8 = tmp_path / "q8.gguf"
+    q.quantize(model(tmp_path / "in.gguf"), q8, "Q8_0")
+    message = (
+        r"q8\.gguf: blk\.2\.ffn_down_exps\.weight is Q8_0 already; Q4_0 made from it is worse than from the original\. "
+        r"Start from the F32, F16 or BF16 file, or allow requantizing\.$"
+    )
+    with pytest.raises(UsageError, match=message):
+        q.quantize(q8, tmp_path / "out.gguf", "Q4_0")
+    assert not (tmp_path / "out.gguf").exists()
+    q.quantize(q8, tmp_path / "out.gguf", "Q4_0", allow_requantize=True)
+    with GGUFFile.open(q8) as a, GGUFFile.open(tmp_path / "out.gguf") as b:
+        name = "blk.2.ssm_in.weight"
+        np.testing.assert_array_equal(b.raw(name), formats.encode(Q4_0, a.f32(name)))
+    # To the same type, and back to floats, nothing is made worse.
+    q.quantize(q8, tmp_path / "same.gguf", "Q8_0")
+    q.quantize(q8, tmp_path / "f32.gguf", "F32")
+    with GGUFFile.open(q8) as a, GGUFFile.open(tmp_path / "same.gguf") as b, GGUFFile.open(tmp_path / "f32.gguf") as c:
+        for name in SHAPES:
+            np.testing.assert_array_equal(a.raw(name), b.raw(name))
+            np.testing.assert_array_equal(a.f32(name), c.f32(name))
+
+
+def test_unknown_type_lists_those_there_are(tmp_path: Path) -> None:
+    message = r"^Q5_1 is not a file type\. Choose one of F32, F16, Q4_0, Q8_0, BF16\.$"
+    with pytest.raises(UsageError, match=message):
+        q.quantize(model(tmp_path / "in.gguf"), tmp_path / "out.gguf", "Q5_1")
+
+
+def test_negative_threads(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^-1 threads cannot be\. Give 0 for all, or a positive number\.$"):
+        q.quantize(model(tmp_path / "in.gguf"), tmp_path / "out.gguf", "Q8_0", n_threads=-1)
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link, None], ids=["symlink", "hard link", "same path"])
+def test_source_is_not_overwritten(tmp_path: Path, link) -> None:
+    src = model(tmp_path / "in.gguf")
+    before, dst = src.read_bytes(), src
+    if link:
+        dst = tmp_path / "link.gguf"
+        link(src, dst)
+    with pytest.raises(UsageError, match=rf"{dst.name} is the source itself\. Give another output path\.$"):
+        q.quantize(src, dst, "Q8_0")
+    assert src.read_bytes() == before
+
+
+def test_files_without_a_whole_model(tmp_path: Path) -> None:
+    with GGUFWriter(tmp_path / "vocab.gguf", "jamba"):
+        pass
+    with pytest.raises(UsageError, match=r"vocab\.gguf holds no tensors, only metadata\. Give a file with a model\.$"):
+        q.quantize(tmp_path / "vocab.gguf", tmp_path / "out.gguf", "Q8_0")
+    part = model(tmp_path / "part.gguf", split__count=3)
+    with pytest.raises(UnsupportedError, match=r"part\.gguf is one of 3 parts of a model\. Join them first: "):
+        q.quantize(part, tmp_path / "out.gguf", "Q8_0")
+    with GGUFWriter(tmp_path / "imatrix.gguf", None) as w:
+        w.add("general.type", "imatrix")
+    with pytest.raises(FormatError, match=r"imatrix\.gguf has no key general\.architecture, which it needs\."):
+        q.quantize(tmp_path / "imatrix.gguf", tmp_path / "out.gguf", "Q8_0")
+
+
+@pytest.mark.parametrize("target", ["F16", "BF16", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_are_refused(tmp_path: Path, target: str, value: float) -> None:
+    name = "blk.2.ssm_in.weight"
+    x = weights(name)
+    x[157, 3] = value
+    src = model(tmp_path / "in.gguf", change={name: x})
+    with pytest.raises(FormatError, match=r"^tensor blk\.2\.ssm_in\.weight has NaN or infinite values\. Convert"):
+        q.quantize(src, tmp_path / "out.gguf", target)
+    assert [p.name for p in tmp_path.iterdir()] == ["in.gguf"]
+
+
+@pytest.mark.parametrize(("target", "value"), [("F16", 7e4), ("Q8_0", 1e8), ("Q4_0", -1e6)])
+def test_values_too_large_for_the_type(tmp_path: Path, target: str, value: float) -> None:
+    name = "blk.2.ssm_in.weight"
+    x = weights(name)
+    x[9, 9] = value
+    src = model(tmp_path / "in.gguf", change={name: x})
+    message = rf"^tensor blk\.2\.ssm_in\.weight has values up to \S+, too large for {target}\. Use BF16 or F32\.$"
+    with pytest.raises(FormatError, match=message):
+        q.quantize(src, tmp_path / "out.gguf", target)
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_large_values_that_fit_are_no_error(tmp_path: Path) -> None:
+    """Squares of these overflow f32, which must not be taken for NaN."""
+    name = "blk.2.ssm_in.weight"
+    x = weights(name)
+    x[9, 9] = 1.2345e30
+    src = model(tmp_path / "in.gguf", change={name: x})
+    report = q.quantize(src, tmp_path / "out.gguf", "BF16")
+    stored = formats.decode(BF16, formats.encode(BF16, x)).astype(np.float64)
+    rmse = next(r.rmse for r in report.rows if r.name == name)
+    assert rmse == pytest.approx(math.sqrt(((stored - x) ** 2).mean()), rel=1e-6)
+
+
+def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    src = model(tmp_path / "in.gguf")
+    calls = []
+
+    def interrupt(progress: q.Progress) -> None:
+        calls.append(progress)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        q.quantize(src, tmp_path / "out.gguf", "Q4_0", n_threads=2, progress=interrupt)
+    assert [p.name for p in tmp_path.iterdir()] == ["in.gguf"]
+    assert not [t for t in threading.enumerate() if t.name.startswith("quantize")]
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HybridError, match=r"none/out\.gguf cannot be written: No such file or directory\."):
+        q.quantize(model(tmp_path / "in.gguf"), tmp_path / "none" / "out.gguf", "Q8_0")
