@@ -146,7 +146,8 @@ def test_bytes_do_not_depend_on_threads(tmp_path: Path) -> None:
 
 
 def test_progress_reaches_the_whole(tmp_path: Path) -> None:
-    src, seen = model(tmp_path / "in.gguf"), []
+    src = model(tmp_path / "in.gguf")
+    seen: list[q.Progress] = []
     q.quantize(src, tmp_path / "out.gguf", "Q8_0", progress=seen.append)
     with GGUFFile.open(src) as f:
         total = sum(t.nbytes for t in f.tensors.values())
