@@ -1,6 +1,9 @@
 # make demo    from a fresh clone to generated text; needs python >= 3.11, make, and the network for pip only
-# make test    the whole test suite          make quick   its inner loop, under a minute
-# make lint    ruff and mypy                 make bench   speed; PEER=path/to/llama-bench for both side by side
+# make test    the whole test suite
+# make quick   its inner loop, under a minute
+# make lint    ruff and mypy; make format repairs what ruff can
+# make docs    renew the parts of the documentation that are generated
+# make bench   speed of this machine; PEER=path/to/llama-bench measures both side by side
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +13,7 @@ FOUND := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 py
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PYTHON ?= $(FOUND)
 
-.PHONY: demo test quick lint format bench help clean
+.PHONY: demo test quick lint format docs bench help clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,6 +36,9 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.dev
+	$(BIN)/python tests/generated_docs.py
 
 bench: $(VENV)/.runtime
 	$(BIN)/python benchmarks/compare.py $(if $(PEER),--peer $(PEER)) $(ARGS)

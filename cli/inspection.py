@@ -9,9 +9,9 @@ from pathlib import Path
 from hybrid.quant.ggml.reader import GGUFFile, TensorInfo
 from hybrid.quant.ggml.types import FileType
 
-# Bytes of one element in memory: the recurrent state is kept in f32, keys and values in f16.
+# Bytes of one element in memory: state, keys and values are all kept in f32.
 STATE_ITEM = 4
-KV_ITEM = 2
+KV_ITEM = 4
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
 

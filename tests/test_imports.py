@@ -22,12 +22,13 @@ ALLOWED = {
 # imports nothing of infer but other leaves.
 INFER_LAYERS = (
     ("kernels",),
-    ("program",),
-    ("layers",),
     ("memory",),
+    ("program",),
+    ("weights",),
+    ("layers",),
     ("architectures",),
     ("model", "engine", "sequence", "state"),
-    ("generate", "perplexity", "profile"),
+    ("generate", "perplexity"),
     ("bench",),
 )
 

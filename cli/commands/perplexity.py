@@ -8,7 +8,7 @@ import typer
 from .. import console
 
 if TYPE_CHECKING:
-    from hybrid.infer.perplexity import PerplexityResult, RunningEstimate
+    from hybrid.infer.perplexity import PerplexityResult
 
 N_CTX = 512
 N_BATCH = 2048
@@ -80,7 +80,6 @@ def measure(
             loaded,
             text,
             n_ctx=n_ctx,
-            n_batch=n_batch,
             chunks=chunks,
             stride=stride,
             progress=None if as_json else running,
@@ -91,12 +90,11 @@ def measure(
         console.out("\n" + final(result))
 
 
-def running(estimate: "RunningEstimate") -> None:
+def running(chunk: int, n_chunks: int, ppl: float) -> None:
     """llama-perplexity's running estimate: `[1]27.0357,[2]17.7377,`"""
-    console.out(f"[{estimate.chunk}]{estimate.ppl:.4f},", end="")
+    console.out(f"[{chunk}]{ppl:.4f},", end="")
 
 
 def final(result: "PerplexityResult") -> str:
     """llama-perplexity's last line."""
-    spread = f"{result.stderr:.5f}" if result.stderr is not None else "unknown (one chunk, or no spread)"
-    return f"Final estimate: PPL = {result.ppl:.4f} +/- {spread}"
+    return f"Final estimate: PPL = {result.ppl:.4f} +/- {result.stderr:.5f}"

@@ -1,0 +1,94 @@
+"""The parts of the documentation that are made from the code. `make docs` writes them; a test compares them.
+
+In a Markdown file such a part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = ("README.md", "cli/COMMANDS.md")
+_PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def families() -> str:
+    """Which checkpoints can be converted, and which of them run."""
+    from hybrid.convert.architectures import FAMILIES
+    from hybrid.infer.architectures import FAMILIES as RUNNING
+
+    lines = ["| family | Hugging Face architectures | paper | convert | run |", "|---|---|---|---|---|"]
+    for family in FAMILIES:
+        about = (__import__(family.__module__, fromlist=["_"]).__doc__ or "").splitlines()[0]
+        paper = re.search(r"arXiv:[\d.]*\d", about)
+        names = ", ".join(f"`{name}`" for name in family.architectures)
+        runs = "yes" if family.arch in RUNNING else "no"
+        lines.append(f"| {family.arch} | {names} | {paper[0] if paper else ''} | yes | {runs} |")
+    return "\n".join(lines) + "\n"
+
+
+def formats() -> str:
+    """File types with what they store."""
+    from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS
+
+    lines = ["| type | bits per weight | block | bytes per block |", "|---|---|---|---|"]
+    by_size = sorted(FILE_TYPE_WEIGHT.values(), key=lambda kind: (-TRAITS[kind].nbytes / TRAITS[kind].block, kind.name))
+    for kind in by_size:
+        t = TRAITS[kind]
+        lines.append(f"| {kind.name} | {8 * t.nbytes / t.block:g} | {t.block} | {t.nbytes} |")
+    return "\n".join(lines) + "\n"
+
+
+def shapes() -> str:
+    """What `hybrid bench --shape` accepts."""
+    from hybrid.infer.bench.shapes import SHAPES
+
+    return ", ".join(f"`{name}`" for name in SHAPES) + "\n"
+
+
+def help_text(*args: str) -> str:
+    """What `hybrid ARGS --help` prints in a terminal of 100 columns."""
+    from hybrid.cli.main import run
+
+    out = io.StringIO()
+    with mock.patch.dict(os.environ, {"COLUMNS": "100"}), contextlib.redirect_stdout(out):
+        assert run([*args, "--help"]) == 0
+    return out.getvalue()
+
+
+def usage() -> str:
+    return f"```\n{help_text()}```\n"
+
+
+def commands() -> str:
+    from hybrid.cli.main import COMMANDS
+
+    return "\n".join(f"## hybrid {name}\n\n```\n{help_text(name)}```\n" for name in COMMANDS)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "families": families,
+    "formats": formats,
+    "shapes": shapes,
+    "usage": usage,
+    "commands": commands,
+}
+
+
+def renewed(text: str) -> str:
+    """`text` with every generated part made anew."""
+    return _PART.sub(lambda m: m[1] + PARTS[m[2]]() + m[3], text)
+
+
+def main() -> None:
+    for name in FILES:
+        path = ROOT / name
+        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
