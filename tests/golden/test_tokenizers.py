@@ -1,0 +1,141 @@
+"""Token ids and texts against sentencepiece, tokenizers and llama.cpp; see tests/data/tokenizers for the small set.
+
+`golden_<kind>.json` holds what the reference library makes of 214 strings on the original tokenizer file; here the
+tokenizer is built from GGUF metadata alone.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hybrid.infer.chat_template import ChatTemplate
+from hybrid.infer.tokenizer import Tokenizer, load_tokenizer
+from hybrid.quant.ggml.errors import TemplateError, UnsupportedError
+from hybrid.quant.ggml.reader import GGUFFile
+from reference.tokenizer_files import FakeGGUF, bpe, sentencepiece
+
+BUNDLED = {
+    "jamba": "jamba-dense/tokenizer.model",
+    "neox": "mamba-bf16/tokenizer.json",
+    "unigram": "llama-unigram-bin/tokenizer.model",
+}
+SENTENCEPIECE = {
+    "jamba": "sp_bpe_jamba.model",
+    "llama": "sp_bpe_llama.model",
+    "gemma": "sp_bpe_gemma.model",
+    "unigram": "sp_unigram.model",
+    "unigram_bf": "sp_unigram_bf.model",
+}
+PRE = {"neox": "mpt", "qwen": "qwen2", "qwen35": "qwen35", "llama3": "llama-bpe"}
+NFC = {"neox", "qwen", "qwen35"}
+# Kinds whose repositories have a chat template, and one checkpoint with it.
+TEMPLATES = {
+    "jamba": "jamba-dense",
+    "llama": "llama",
+    "gemma": "recurrent-gemma",
+    "qwen": "qwen3-next",
+    "qwen35": "qwen3_5",
+    "llama3": "falcon-h1",
+}
+
+
+def metadata(kind: str, path: Path) -> FakeGGUF:
+    if kind in SENTENCEPIECE:
+        return sentencepiece(path)
+    return bpe(path, PRE[kind], normalizer="NFC" if kind in NFC else "none")
+
+
+def compare(tok: Tokenizer, golden: dict[str, Any], parses_special: bool) -> None:
+    """parses_special: the reference library finds control tokens in text by itself."""
+    assert len(golden["items"]) == 214
+    for item in golden["items"]:
+        text = item["text"]
+        ids = tok.encode(text, add_special=False, parse_special=parses_special)
+        assert ids == item["ids"], repr(text)
+        assert tok.decode(ids) == item["decoded"] or item["has_special_text"], repr(text)
+        stream = tok.stream(at_start=True)
+        assert "".join(map(stream.push, ids)) + stream.flush() == tok.decode(ids), repr(text)
+
+
+@pytest.mark.parametrize("kind", BUNDLED)
+def test_bundled_kinds(kind: str, data_dir: Path) -> None:
+    tok = load_tokenizer(metadata(kind, data_dir / "checkpoints" / BUNDLED[kind]))
+    golden = json.loads((data_dir / "tokenizers" / f"golden_{kind}.json").read_text())
+    compare(tok, golden, parses_special=kind in PRE)
+    assert tok.n_vocab == golden["vocab_size"]
+
+
+@pytest.mark.parametrize("kind", [*SENTENCEPIECE, *PRE])
+def test_all_kinds(kind: str, shared_dir: Path) -> None:
+    folder = shared_dir / "checkpoints" / "tok"
+    tok = load_tokenizer(metadata(kind, folder / SENTENCEPIECE.get(kind, f"bpe_{kind}.json")))
+    compare(tok, json.loads((folder / f"golden_{kind}.json").read_text()), parses_special=kind in PRE)
+
+
+@pytest.mark.parametrize("kind", BUNDLED)
+def test_prompts_of_the_checkpoints(kind: str, data_dir: Path) -> None:
+    """With BOS where the family adds one: the ids that the golden logits belong to."""
+    checkpoint = (data_dir / "checkpoints" / BUNDLED[kind]).parent
+    gguf = metadata(kind, data_dir / "checkpoints" / BUNDLED[kind])
+    if kind == "unigram":
+        gguf.metadata["tokenizer.ggml.add_eos_token"] = False  # the goldens leave </s> out
+    tok = load_tokenizer(gguf)
+    for name, prompt in json.loads((checkpoint / "golden" / "prompts.json").read_text()).items():
+        assert tok.encode(prompt["text"]) == prompt["ids"], name
+
+
+def chat_template(config: dict[str, Any]) -> ChatTemplate:
+    tokens = {name: config[name] for name in ("bos_token", "eos_token") if config.get(name)}
+    return ChatTemplate(config["chat_template"], tokens=tokens)
+
+
+def compare_chats(golden: dict[str, Any], template: ChatTemplate, tok: Tokenizer) -> None:
+    assert golden["chats"]
+    for chat in golden["chats"]:
+        if "error" in chat:
+            with pytest.raises(TemplateError) as error:
+                template.render(chat["messages"], chat["add_generation_prompt"])
+            assert chat["error"] in str(error.value)
+            continue
+        text = template.render(chat["messages"], chat["add_generation_prompt"])
+        assert text == chat["rendered"]
+        assert tok.encode(text, add_special=False, parse_special=True) == chat["hf_ids"], text
+
+
+def test_chats_of_the_bundled_kind(data_dir: Path) -> None:
+    folder = data_dir / "checkpoints" / "jamba-dense"
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    golden = json.loads((data_dir / "tokenizers" / "golden_jamba.json").read_text())
+    compare_chats(golden, chat_template(config), load_tokenizer(sentencepiece(folder / "tokenizer.model")))
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_chats(kind: str, shared_dir: Path) -> None:
+    folder = shared_dir / "checkpoints"
+    config = json.loads((folder / TEMPLATES[kind] / "tokenizer_config.json").read_text())
+    golden = json.loads((folder / "tok" / f"golden_{kind}.json").read_text())
+    tok = load_tokenizer(metadata(kind, folder / "tok" / SENTENCEPIECE.get(kind, f"bpe_{kind}.json")))
+    compare_chats(golden, chat_template(config), tok)
+
+
+@pytest.mark.parametrize("name", ["llama-spm", "qwen2"])
+def test_vocabularies_of_llama_cpp(name: str, shared_dir: Path) -> None:
+    path = shared_dir / "vocabs" / f"ggml-vocab-{name}.gguf"
+    with GGUFFile.open(path) as file:
+        tok = load_tokenizer(file)
+    texts = Path(f"{path}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    lines = Path(f"{path}.out").read_text().split("\n")
+    assert len(texts) == 47
+    for text, line in zip(texts, lines, strict=True):
+        ids = tok.encode(text, add_special=False)
+        assert ids == [int(word) for word in line.split()], repr(text)
+        assert tok.decode(ids) == text
+
+
+def test_wordpiece_is_refused_by_name(shared_dir: Path) -> None:
+    with (
+        GGUFFile.open(shared_dir / "vocabs" / "ggml-vocab-bert-bge.gguf") as file,
+        pytest.raises(UnsupportedError, match="tokenizer kind bert is not supported, expected llama, t5, gpt2"),
+    ):
+        load_tokenizer(file)
