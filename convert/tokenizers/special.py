@@ -50,11 +50,11 @@ def _config(folder: Path, name: str) -> Config:
 
 def _add_tokens(vocabulary: Vocabulary, folder: Path, config: Config, n_vocab: int) -> None:
     """added_tokens.json (text -> id), then added_tokens_decoder (id -> properties), which knows more."""
-    for text, token in _config(folder, "added_tokens.json").data.items():
+    for content, token in _config(folder, "added_tokens.json").data.items():
         if type(token) is not int or not 0 <= token < 1 << 24:
-            raise TokenizerError(f"added_tokens.json: {shown(text)} = {shown(token)}, expected an id.")
-        if token >= len(vocabulary.tokens) or vocabulary.tokens[token] != text:
-            vocabulary.add(token, text, False, n_vocab)
+            raise TokenizerError(f"added_tokens.json: {shown(content)} = {shown(token)}, expected an id.")
+        if token >= len(vocabulary.tokens) or vocabulary.tokens[token] != content:
+            vocabulary.add(token, content, False, n_vocab)
     decoder = config.section("added_tokens_decoder")
     for key, entry in decoder.data.items():
         text = entry.get("content") if isinstance(entry, dict) else None

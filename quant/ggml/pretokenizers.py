@@ -26,9 +26,7 @@ class Rule:
 @cache
 def _rules() -> tuple[Rule, ...]:
     table = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-    return tuple(
-        Rule(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}) for row in table
-    )
+    return tuple(Rule(tuple(row.pop("names")), tuple(row.pop("split")), **row) for row in table)
 
 
 def load() -> list[Rule]:

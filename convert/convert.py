@@ -1,0 +1,139 @@
+"""Hugging Face checkpoint in, GGUF file out."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.types import FileType
+
+from .plan import ConvertPlan, Prepared, prepare
+from .stream import in_order
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`done` of `total` bytes of tensors are written; `name` is the tensor being written."""
+
+    done: int
+    total: int
+    name: str
+
+
+@dataclass(frozen=True)
+class ConvertReport:
+    """What was written. `notes` are sentences about what could not be kept."""
+
+    source: Path
+    output: Path
+    architecture: str
+    file_type: FileType
+    n_tensors: int
+    n_params: int
+    nbytes: int
+    seconds: float
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        size, rate = self.nbytes / 1e6, self.nbytes / 1e6 / max(self.seconds, 1e-9)
+        lines = [
+            f"{self.output}: {self.architecture}, {self.file_type.name}, {self.n_tensors} tensors, "
+            f"{self.n_params / 1e6:,.2f} M weights, {size:,.1f} MB in {self.seconds:.1f} s ({rate:,.0f} MB/s)"
+        ]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def plan(
+    src: Path | str,
+    *,
+    outtype: str = "auto",
+    tokenizer: Path | None = None,
+    vocab_only: bool = False,
+    metadata: Path | None = None,
+    model_name: str | None = None,
+) -> ConvertPlan:
+    """What `convert` would write, with every check but those on the weights' values."""
+    return prepare(
+        src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name
+    ).plan
+
+
+def default_output(src: Path | str, plan: ConvertPlan) -> Path:
+    """The file that `convert` writes without a target: in the current folder, `{Name}-{size}-{TYPE}.gguf`."""
+    return plan.output
+
+
+def convert(
+    src: Path | str,
+    dst: Path | str | None = None,
+    *,
+    outtype: str = "auto",
+    tokenizer: Path | None = None,
+    vocab_only: bool = False,
+    metadata: Path | None = None,
+    model_name: str | None = None,
+    n_threads: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+) -> ConvertReport:
+    """Converts a checkpoint (its folder, config.json or weights file) to the GGUF file `dst`.
+
+    dst: a file, a folder to write into under the default name, or None for the current folder. It appears when it is
+    complete and not before. outtype: auto, f32, f16, bf16, q8_0. tokenizer: folder or GGUF file to take the vocabulary
+    from instead. metadata: JSON file of general.* keys that replace those found. n_threads = 0: all there are.
+    Raises CheckpointError, TokenizerError, UnsupportedError, UsageError, HybridError (writing failed).
+    """
+    began = time.perf_counter()
+    if n_threads < 0:
+        raise UsageError(f"{n_threads} threads cannot be. Give 0 for all, or a positive number.")
+    prepared = prepare(
+        src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name
+    )
+    made = prepared.plan
+    output = default_output(src, made) if dst is None else Path(dst)
+    if output.is_dir():
+        output = output / made.output.name
+    _refuse_sources(output, prepared, tokenizer)
+    with prepared.writer(output) as writer:
+        total = sum(tensor.nbytes for tensor in made.tensors)
+        done = 0
+
+        def counted(parts: Iterator[np.ndarray], name: str) -> Iterator[np.ndarray]:
+            nonlocal done
+            for part in parts:
+                yield part
+                done += part.nbytes
+                if progress:
+                    progress(Progress(done, total, name))
+
+        with closing(in_order(prepared.works, n_threads or _cpus())) as stream:  # type: ignore[type-var]
+            for work, parts in stream:
+                writer.write(work.planned.name, counted(parts, work.planned.name))
+    return ConvertReport(
+        source=Path(src),
+        output=output,
+        architecture=made.architecture,
+        file_type=made.file_type,
+        n_tensors=len(made.tensors),
+        n_params=made.n_params,
+        nbytes=made.nbytes,
+        seconds=time.perf_counter() - began,
+        notes=made.notes,
+    )
+
+
+def _refuse_sources(output: Path, prepared: Prepared, tokenizer: Path | None) -> None:
+    if not output.exists():
+        return
+    sources = {tensor.file.path for work in prepared.works for tensor in work.stored}
+    for source in [*sources, *([tokenizer] if tokenizer else [])]:
+        if output.samefile(source):
+            raise UsageError(f"{shown(output)} is read by this conversion. Give another output path.")
+
+
+def _cpus() -> int:
+    """Those this process may use, where the system tells (macOS does not)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,44 @@
+"""Which type each tensor gets: the rules of llama.cpp's converter, whose files these shall equal."""
+
+import re
+
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
+
+from .checkpoint import Dtype
+
+# `auto` keeps the checkpoint's own type; F64 is written as F32.
+OUTTYPES: dict[str, FileType] = {
+    "f32": FileType.F32,
+    "f16": FileType.F16,
+    "bf16": FileType.BF16,
+    "q8_0": FileType.Q8_0,
+}
+_AUTO = {Dtype.F64: FileType.F32, Dtype.F32: FileType.F32, Dtype.F16: FileType.F16, Dtype.BF16: FileType.BF16}
+# Small matrices that inference needs exact.
+_ALWAYS_F32 = re.compile(r"(^|\.)(ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d|shortconv\.conv)\.weight$")
+
+
+def outtype(name: str) -> FileType | None:
+    """The file type of an --outtype; None for auto. UsageError lists those there are."""
+    key = name.strip().lower()
+    if key == "auto":
+        return None
+    if key not in OUTTYPES:
+        raise UsageError(f"--outtype {shown(name)} is unknown. Choose one of auto, {', '.join(OUTTYPES)}.")
+    return OUTTYPES[key]
+
+
+def automatic(dtype: Dtype) -> FileType:
+    """The file type that keeps weights of this type as they are."""
+    return _AUTO[dtype]
+
+
+def weight_type(name: str, shape: tuple[int, ...], file_type: FileType) -> GGMLType:
+    """The type of the tensor `name` (GGUF) of `shape` (numpy order) in a file of `file_type`."""
+    if len(shape) < 2 or name.endswith("_norm.weight"):
+        return GGMLType.F32
+    if _ALWAYS_F32.search(name) or not name.endswith(".weight"):  # not a weight: ssm_a, ssm_d, biases
+        return GGMLType.F32
+    kind = FILE_TYPE_WEIGHT[file_type]
+    return kind if shape[-1] % TRAITS[kind].block == 0 else GGMLType.F16

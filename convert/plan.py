@@ -1,0 +1,263 @@
+"""What a conversion will write: decided and checked in full before the first byte of the output."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, UsageError, shown
+from hybrid.quant.ggml.types import FileType, GGMLType, ValueType, row_nbytes
+from hybrid.quant.ggml.writer import GGUFWriter
+
+from .architectures import ARCHITECTURES, Family, Row
+from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
+from .general import general_pairs, output_name, sampling_pairs
+from .outtype import automatic, outtype, weight_type
+from .tokenizers import read_vocabulary
+from .tokenizers.vocabulary import Pair
+
+QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
+# Buffers that old checkpoints hold and that are computed from the config.
+_DROPPED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
+
+
+@dataclass(frozen=True)
+class PlannedTensor:
+    """`shape` in numpy order; `sources` are the checkpoint's own names; `nbytes` is the size in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLType
+    sources: tuple[str, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class ConvertPlan:
+    """`nbytes` is the size of the whole file, `output` its name by default."""
+
+    source: Path
+    output: Path
+    architecture: str
+    file_type: FileType
+    n_params: int
+    nbytes: int
+    notes: tuple[str, ...]
+    metadata: dict[str, Any] = field(repr=False)
+    tensors: list[PlannedTensor] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A planned tensor with what it is made from."""
+
+    planned: PlannedTensor
+    row: Row
+    stored: tuple[StoredTensor, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan with what carrying it out needs."""
+
+    plan: ConvertPlan
+    family: Family
+    pairs: list[Pair]
+    works: list[Work]
+
+    def writer(self, path: Path) -> GGUFWriter:
+        """A writer that knows all metadata and tensors, on `path`."""
+        return _writer(path, self.family.arch, self.pairs, [work.planned for work in self.works])
+
+
+def family_of(config: Config) -> tuple[type[Family], str]:
+    """The family by the config's `architectures`, with that name. UnsupportedError lists those there are."""
+    names = config.get("architectures")
+    if names is None and "ssm_cfg" in config:  # the original checkpoints of state-spaces have no name
+        names = [config.section("ssm_cfg").string("layer", default="Mamba").removesuffix("1") + "LMHeadModel"]
+        names = ["Mamba2ForCausalLM"] if names == ["Mamba2LMHeadModel"] else names
+    if names is None:
+        config.string("architectures")  # says that it is missing
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise config.wrong("architectures", "a list of names")
+    if names[0] not in ARCHITECTURES:
+        raise UnsupportedError(
+            f"{config.where}: the architecture {shown(names[0])} is not supported. Supported are: "
+            f"{', '.join(sorted(ARCHITECTURES))}."
+        )
+    return ARCHITECTURES[names[0]], names[0]
+
+
+def prepare(
+    source: Path | str,
+    *,
+    file_type: FileType | str = "auto",
+    tokenizer: Path | None = None,
+    vocab_only: bool = False,
+    metadata: Path | None = None,
+    model_name: str | None = None,
+    with_vocabulary: bool = True,
+) -> Prepared:
+    """Reads configuration, headers and tokenizer, checks all of it, and decides on every key and tensor."""
+    wanted = outtype(file_type) if isinstance(file_type, str) else file_type
+    checkpoint = Checkpoint(source)
+    config = checkpoint.config
+    family_type, architecture = family_of(config)
+    if config.get("quantization_config") is not None:
+        raise UnsupportedError(f"{config.where}: the checkpoint is quantized already. Give the one it was made from.")
+    stored = {} if vocab_only else _canonical(checkpoint.tensors, config, family_type)
+    family = family_type.read(config, {name: tensor.shape for name, tensor in stored.items()})
+    notes: list[str] = []
+    chosen = [] if vocab_only else list(_choose(family, stored, notes))
+    kind = wanted if wanted is not None else _automatic(chosen)
+    works = [_work(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
+    planned = [work.planned for work in works]
+    vocabulary = None
+    if with_vocabulary:
+        vocabulary = read_vocabulary(
+            tokenizer or checkpoint.folder, config, family.n_vocab,
+            preferred_pre=family.pre, hint=family.tokenizer_hint,
+        )  # fmt: skip
+        notes += vocabulary.notes
+    general, facts = general_pairs(checkpoint, planned, metadata, model_name, notes)
+    pairs: list[Pair] = [("general.type", "model", ValueType.STRING)]
+    pairs += _merge_sampling(sampling_pairs(checkpoint), general)
+    pairs += [_key(family.arch, key, value) for key, value in family.keys(kind)]
+    pairs.append(("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32))
+    pairs += vocabulary.pairs() if vocabulary else []
+    output = Path(f"{output_name(facts, None if vocab_only else kind.name)}.gguf")
+    plan = ConvertPlan(
+        source=Path(source),
+        output=output,
+        architecture=architecture,
+        file_type=kind,
+        n_params=sum(math.prod(t.shape) for t in planned),
+        nbytes=_writer(output, family.arch, pairs, planned).nbytes,
+        notes=tuple(notes),
+        metadata={"general.architecture": family.arch} | {key: value for key, value, _ in pairs},
+        tensors=planned,
+    )
+    return Prepared(plan, family, pairs, works)
+
+
+def _writer(path: Path, arch: str, pairs: Sequence[Pair], planned: Sequence[PlannedTensor]) -> GGUFWriter:
+    writer = GGUFWriter(path, arch)
+    for key, value, kind in pairs:
+        writer.add(key, value, kind)
+    for tensor in planned:
+        writer.declare(tensor.name, tensor.shape, tensor.type)
+    return writer
+
+
+def _key(arch: str, key: str, value: Any) -> Pair:
+    return (key if key.startswith("general.") else f"{arch}.{key}"), value, None
+
+
+def _merge_sampling(sampling: list[Pair], general: list[Pair]) -> list[Pair]:
+    """general.sampling.* of --metadata replace those of the checkpoint, in their place before the other keys."""
+    given = {pair[0]: pair for pair in general if pair[0].startswith("general.sampling.")}
+    kept = [given.pop(pair[0], pair) for pair in sampling]
+    rest = [pair for pair in general if not pair[0].startswith("general.sampling.")]
+    return [*kept, *given.values(), *rest]
+
+
+def _canonical(
+    tensors: Mapping[str, StoredTensor], config: Config, family_type: type[Family]
+) -> dict[str, StoredTensor]:
+    """The checkpoint's tensors by the names that the family uses, in reading order."""
+    family = family_type.read(config, {name: tensor.shape for name, tensor in tensors.items()})
+    found: dict[str, StoredTensor] = {}
+    for name, tensor in tensors.items():
+        if name.endswith(_DROPPED):
+            continue
+        canonical = family.canonical(name)
+        if canonical in found:
+            raise CheckpointError(f"{shown(found[canonical].name)} and {shown(name)} are the same tensor. Keep one.")
+        found[canonical] = tensor
+    return found
+
+
+def _choose(
+    family: Family, stored: Mapping[str, StoredTensor], notes: list[str]
+) -> Iterator[tuple[Row, tuple[StoredTensor, ...]]]:
+    """The family's rows with their sources. Sources that are missing, left over or of another shape are errors."""
+    unused = dict(stored)
+    missing: list[str] = []
+    chosen: list[tuple[Row, tuple[StoredTensor, ...]]] = []
+    for row in family.rows():
+        sources = [unused.pop(name, None) for name in row.sources]
+        if row.tied_to and row.tied_to in stored:
+            if sources[0] is None and family.tied:
+                continue
+            if sources[0] is not None and sources[0].same_bytes(stored[row.tied_to]):
+                continue
+            if sources[0] is not None and family.tied:
+                notes.append(f"{sources[0].name} is left out: the config ties it to {stored[row.tied_to].name}")
+                continue
+        there = tuple(tensor for tensor in sources if tensor is not None)
+        missing += [name for name, tensor in zip(row.sources, sources, strict=True) if tensor is None]
+        for tensor in there:
+            _check(row, tensor)
+        chosen.append((row, there))
+    if missing:
+        raise CheckpointError(f"the checkpoint lacks {_some(missing)}. {_differently_named(unused)}")
+    if unused:
+        names = [tensor.name for tensor in unused.values()]
+        raise CheckpointError(f"the checkpoint has {_some(names)} that the config has no place for.")
+    yield from chosen
+
+
+def _some(names: list[str]) -> str:
+    """The first three of a list of names, and how many more."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    kind = "tensor" if len(names) == 1 else "tensors"
+    return f"{kind} {', '.join(map(shown, names[:3]))}{more}"
+
+
+def _differently_named(unused: Mapping[str, StoredTensor]) -> str:
+    if not unused:
+        return "Download it again, or correct the config."
+    return f"It has {_some([tensor.name for tensor in unused.values()])} without a place instead."
+
+
+def _check(row: Row, tensor: StoredTensor) -> None:
+    if not isinstance(tensor.dtype, Dtype):
+        raise UnsupportedError(
+            f"{shown(tensor.name)} is of type {tensor.dtype}, which weights cannot be read from. "
+            "Give a checkpoint in F32, F16 or BF16."
+        )
+    if tensor.shape not in (row.expected, row.shape if len(row.sources) == 1 else row.expected):
+        raise CheckpointError(
+            f"{shown(tensor.name)} has shape {list(tensor.shape)}, expected {list(row.expected)} by the config."
+        )
+
+
+def _ordered(
+    chosen: list[tuple[Row, tuple[StoredTensor, ...]]], stored: Mapping[str, StoredTensor]
+) -> list[tuple[Row, tuple[StoredTensor, ...]]]:
+    """Rows in the order in which their (last) sources are read: the order of llama.cpp's converter, and the disk's."""
+    position = {id(tensor): i for i, tensor in enumerate(stored.values())}
+    last: dict[str, int] = {}
+    for row, tensors in chosen:
+        key = row.group or row.target
+        last[key] = max([last.get(key, -1), *(position[id(tensor)] for tensor in tensors)])
+    return sorted(chosen, key=lambda item: last[item[0].group or item[0].target])
+
+
+def _automatic(chosen: list[tuple[Row, tuple[StoredTensor, ...]]]) -> FileType:
+    """The type of the first matrix. The config's torch_dtype is not asked: it is often wrong."""
+    for _, tensors in chosen:
+        for tensor in tensors:
+            if len(tensor.shape) >= 2 and isinstance(tensor.dtype, Dtype):
+                return automatic(tensor.dtype)
+    return FileType.F16
+
+
+def _work(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> Work:
+    tensor_type = weight_type(row.target, row.shape, kind)
+    if math.prod(row.shape) == 0:
+        raise UsageError(f"{row.target} would be empty.")
+    nbytes = math.prod(row.shape[:-1]) * row_nbytes(tensor_type, row.shape[-1])
+    planned = PlannedTensor(row.target, row.shape, tensor_type, tuple(t.name for t in tensors), nbytes)
+    return Work(planned, row, tensors)

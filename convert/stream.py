@@ -1,0 +1,161 @@
+"""Tensors from checkpoint to file in pieces of a few megabytes: read, checked, transformed, encoded.
+
+Pieces are made by a pool of threads and written in order, so memory depends on neither the model's size nor its
+largest tensor, and where nothing has to be computed the speed is the disk's.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+from hybrid.quant.ggml.types import GGMLType, row_nbytes
+
+from .checkpoint import Dtype, StoredTensor
+from .plan import Work
+
+TASK = 1 << 20  # values of a piece
+_SAME = {Dtype.F32: GGMLType.F32, Dtype.F16: GGMLType.F16, Dtype.BF16: GGMLType.BF16}
+# The bits of a float's exponent, all set in infinities and NaNs, and those of all but the sign.
+_BITS: dict[Dtype, tuple[Any, int, int]] = {
+    Dtype.F32: (np.dtype("<u4"), 0x7F800000, 0x7FFFFFFF),
+    Dtype.F16: (np.dtype("<u2"), 0x7C00, 0x7FFF),
+    Dtype.BF16: (np.dtype("<u2"), 0x7F80, 0x7FFF),
+}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows [start, stop) of one source of a work. A tensor is seen as [rows, columns]: its first dimension by all
+    others."""
+
+    work: Work
+    tensor: StoredTensor
+    start: int
+    stop: int
+
+    @property
+    def columns(self) -> int:
+        return math.prod(self.tensor.shape[1:])
+
+    @property
+    def copied(self) -> bool:
+        """Whether the file holds the checkpoint's own bits, perhaps in other places."""
+        transform = self.work.row.transform
+        same = isinstance(self.tensor.dtype, Dtype) and _SAME.get(self.tensor.dtype) is self.work.planned.type
+        return same and not (transform and transform.arithmetic)
+
+    def source(self) -> np.ndarray:
+        """The values in the checkpoint's type, as they are there. CheckpointError when one is NaN or infinite."""
+        values = self.tensor.read(self.start * self.columns, self.stop * self.columns)
+        assert isinstance(self.tensor.dtype, Dtype)
+        if not _finite(values, self.tensor.dtype):
+            raise CheckpointError(
+                f"{shown(self.tensor.name)} holds NaN or infinite values (in {self.tensor.file.where}). "
+                "The checkpoint is damaged or its training failed."
+            )
+        return values.reshape(-1, self.columns)
+
+    def moved(self) -> np.ndarray:
+        """`source` after a transform that does not compute: the bits of a copied tensor."""
+        transform = self.work.row.transform
+        values = self.source()
+        return transform.apply(values, self.start) if transform else values
+
+    def values(self) -> np.ndarray:
+        """What the file should hold, f32 [rows, columns]."""
+        transform = self.work.row.transform
+        values = _as_f32(self.source(), self.tensor)
+        if transform is None:
+            return values
+        values = transform.apply(values, self.start)
+        if transform.arithmetic and not _finite(values, Dtype.F32):
+            raise CheckpointError(f"{shown(self.tensor.name)}: {transform.name} of its values overflows.")
+        return values
+
+    def encoded(self) -> np.ndarray:
+        """The bytes for the file, in an array of any type."""
+        if self.copied:
+            return self.moved()
+        return encode(self.work.planned.type, self.values(), self.work.planned.shape[-1], self.tensor.name)
+
+
+def pieces(work: Work) -> Iterator[Piece]:
+    """A work's pieces in the order of the file. A work with a constant has none."""
+    unit = work.row.transform.unit if work.row.transform else 1
+    for tensor in work.stored:
+        n_rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+        step = max(TASK // columns // unit, 1) * unit
+        if tensor.strides is not None:
+            step = n_rows  # its whole extent is read at once
+        for start in range(0, n_rows, step):
+            yield Piece(work, tensor, start, min(start + step, n_rows))
+
+
+def encode(kind: GGMLType, values: np.ndarray, row: int, name: str) -> np.ndarray:
+    """f32 values, flat or [n, columns], as u8 of type `kind` in rows of `row` values. UnsupportedError on overflow."""
+    if kind in (GGMLType.F32, GGMLType.F16, GGMLType.BF16):
+        raw = formats.encode(kind, values.reshape(1, -1))
+    else:
+        raw = formats.encode(kind, values.reshape(-1, row))
+    if kind is GGMLType.F16:
+        fits = _finite(raw.reshape(-1).view("<f2"), Dtype.F16)
+    elif kind is GGMLType.BF16:
+        fits = _finite(raw.reshape(-1).view("<u2"), Dtype.BF16)
+    elif kind is GGMLType.Q8_0:
+        scales = np.ascontiguousarray(raw.reshape(-1, row_nbytes(kind, 32))[:, :2])
+        fits = _finite(scales.reshape(-1).view("<f2"), Dtype.F16)
+    else:
+        fits = True
+    if not fits:
+        raise UnsupportedError(f"{shown(name)} has values too large for {kind.name}. Use --outtype bf16 or f32.")
+    return raw
+
+
+def in_order(works: list[Work], n_threads: int) -> Iterator[tuple[Work, Iterator[np.ndarray]]]:
+    """Each work with the bytes of its pieces, which must be used up before the next work is taken."""
+    pending: deque[Future[np.ndarray]] = deque()
+    tasks = (piece for work in works for piece in pieces(work))
+
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="convert") as pool:
+
+        def feed() -> None:
+            while len(pending) < n_threads + 2 and (piece := next(tasks, None)) is not None:
+                pending.append(pool.submit(piece.encoded))
+
+        def take(n: int) -> Iterator[np.ndarray]:
+            for _ in range(n):
+                feed()
+                yield pending.popleft().result()
+
+        try:
+            for work in works:
+                if work.row.constant is not None:
+                    yield work, iter([encode(work.planned.type, work.row.constant, work.planned.shape[-1], "")])
+                else:
+                    yield work, take(sum(1 for _ in pieces(work)))
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _finite(values: np.ndarray, dtype: Dtype) -> bool:
+    if dtype is Dtype.F64:
+        return bool(np.isfinite(values).all())
+    bits, exponent, magnitude = _BITS[dtype]
+    return not values.size or int((values.view(bits) & magnitude).max()) < exponent
+
+
+def _as_f32(values: np.ndarray, tensor: StoredTensor) -> np.ndarray:
+    if tensor.dtype is Dtype.BF16:
+        return formats.decode(GGMLType.BF16, values.view(np.uint8).reshape(len(values), -1))
+    with np.errstate(over="ignore"):
+        result = values.astype(np.float32, copy=False)
+    if tensor.dtype is Dtype.F64 and not _finite(result, Dtype.F32):
+        raise UnsupportedError(f"{shown(tensor.name)} has values too large for F32.")
+    return result

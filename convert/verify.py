@@ -1,0 +1,139 @@
+"""Comparing a GGUF file with the checkpoint it was converted from, tensor by tensor."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import FileType, GGMLType
+
+from .convert import Progress
+from .plan import PlannedTensor, Work, prepare
+from .stream import Piece, pieces
+
+# The most that rounding may change a value x: x times `relative` plus `absolute` (for what is subnormal). For Q8_0 x
+# is the largest of its block: half a step of 1/127, and the scale's own rounding to f16.
+_RELATIVE = {GGMLType.F32: 0.0, GGMLType.F16: 2**-11, GGMLType.BF16: 2**-8, GGMLType.Q8_0: 0.5 / 127 + 2**-11 + 1e-5}
+_ABSOLUTE = {GGMLType.F32: 0.0, GGMLType.F16: 2**-25, GGMLType.BF16: 2**-134, GGMLType.Q8_0: 128 * 2**-25}
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """`n_exact` of `n_tensors` hold exactly the checkpoint's values, the others values rounded as their type must."""
+
+    source: Path
+    output: Path
+    n_tensors: int
+    n_exact: int
+    nbytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.output} is what {self.source} makes: {self.n_tensors} tensors compared, {self.n_exact} exact, "
+            f"{self.n_tensors - self.n_exact} within rounding, in {self.seconds:.1f} s"
+        )
+
+
+def verify(
+    src: Path | str, gguf_path: Path | str, *, progress: Callable[[Progress], None] | None = None
+) -> VerifyReport:
+    """Reads both again and compares the family's keys and every tensor. FormatError names the first difference."""
+    began = time.perf_counter()
+    with GGUFFile.open(gguf_path) as file:
+        where = shown(Path(gguf_path).name)
+        try:
+            file_type = FileType(file.get("general.file_type"))
+        except ValueError:
+            raise UnsupportedError(f"{where}: general.file_type is not one that `convert` writes.") from None
+        prepared = prepare(src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False)
+        arch = prepared.family.arch
+        if file.get("general.architecture") != arch:
+            raise FormatError(f"{where} is of architecture {shown(file.get('general.architecture'))}, not {arch}.")
+        for key, value in prepared.family.keys(file_type):
+            full = key if key.startswith("general.") else f"{arch}.{key}"
+            if not _equal(file.get(full), value):
+                raise FormatError(f"{where}: {full} = {shown(file.get(full))}, expected {shown(value)} by the config.")
+        planned = {work.planned.name: work.planned for work in prepared.works}
+        _compare_lists(where, file, planned)
+        total, done, n_exact = sum(t.nbytes for t in planned.values()), 0, 0
+        for work in prepared.works:
+            n_exact += _compare(where, file, work)
+            file.release(work.planned.name)
+            done += work.planned.nbytes
+            if progress:
+                progress(Progress(done, total, work.planned.name))
+        seconds = time.perf_counter() - began
+        return VerifyReport(Path(src), Path(gguf_path), len(planned), n_exact, file.nbytes, seconds)
+
+
+def _equal(found: Any, expected: Any) -> bool:
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(_equal, found, expected))
+    if isinstance(expected, float):
+        return np.float32(found) == np.float32(expected)
+    return type(expected)(found) == expected
+
+
+def _compare_lists(where: str, file: GGUFFile, planned: dict[str, PlannedTensor]) -> None:
+    for name, tensor in planned.items():
+        if name not in file.tensors:
+            raise FormatError(f"{where} has no tensor {name}.")
+        found = file.tensors[name]
+        if (found.shape, found.type) != (tensor.shape, tensor.type):
+            raise FormatError(
+                f"{where}: {name} is {found.type.name} {list(found.shape)}, "
+                f"expected {tensor.type.name} {list(tensor.shape)}."
+            )
+    extra = next((name for name in file.tensors if name not in planned), None)
+    if extra is not None:
+        raise FormatError(f"{where} has a tensor {shown(extra)} that the checkpoint does not make.")
+
+
+def _compare(where: str, file: GGUFFile, work: Work) -> bool:
+    """Compares one tensor; True when it holds exactly the source's values."""
+    kind = work.planned.type
+    raw = file.raw(work.planned.name).reshape(-1)
+    if work.row.constant is not None:
+        return _close(where, work, raw, work.row.constant.reshape(1, -1))
+    done, exact = 0, True
+    for piece in pieces(work):
+        size = _nbytes(piece)
+        part = raw[done : done + size]
+        done += size
+        if piece.copied:
+            if not np.array_equal(part, piece.moved().reshape(-1).view(np.uint8)):
+                raise _different(where, work, piece.tensor.name)
+        else:
+            exact &= _close(where, work, part, piece.values(), piece.tensor.name)
+    assert done == len(raw), kind
+    return exact
+
+
+def _nbytes(piece: Piece) -> int:
+    n = (piece.stop - piece.start) * piece.columns
+    return n * piece.work.planned.nbytes // int(np.prod(piece.work.planned.shape, dtype=np.int64))
+
+
+def _close(where: str, work: Work, raw: np.ndarray, expected: np.ndarray, source: str = "the config") -> bool:
+    """True when equal, False when as near as the type allows. FormatError otherwise; NaN is never near."""
+    kind = work.planned.type
+    got = formats.decode(kind, np.ascontiguousarray(raw).reshape(1, -1)).reshape(-1)
+    want = expected.reshape(-1)
+    if np.array_equal(got, want):
+        return True
+    size = np.abs(want)
+    if kind is GGMLType.Q8_0:
+        size = np.repeat(size.reshape(-1, 32).max(axis=1), 32)
+    if not (np.abs(got - want) <= size * _RELATIVE[kind] + _ABSOLUTE[kind]).all():
+        raise _different(where, work, source)
+    return False
+
+
+def _different(where: str, work: Work, source: str) -> FormatError:
+    return FormatError(f"{where}: {work.planned.name} differs from {shown(source)}. Convert the model again.")
