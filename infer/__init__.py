@@ -1,0 +1,16 @@
+"""The inference core. `Model` is the way in; it is imported on first use, since numba takes a while to load."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .model import Interrupted, Model, OpTime, Result, Sequence, Work
+
+__all__ = ["Interrupted", "Model", "OpTime", "Result", "Sequence", "Work"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from . import model
+
+        return getattr(model, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

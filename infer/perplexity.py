@@ -84,7 +84,7 @@ def perplexity(
     n_chunks = -(-(len(tokens) - window) // stride) if stride else len(tokens) // n_ctx
     if chunks is not None and chunks > 0:
         n_chunks = min(chunks, n_chunks)
-    n_parallel = min(model.n_seq_max, n_chunks)
+    n_parallel = min(model.memory.n_seq_max, n_chunks)
     if n_batch is not None:
         n_parallel = max(1, min(n_parallel, n_batch // n_ctx))
 

@@ -56,6 +56,7 @@ def profile(model: "Model", test: BenchTest, machine: Machine, *, seed: int = 0)
         return ids
 
     times: list[OpTime] = []
+    n_ubatch = model.engine.n_ubatch
     seq = model.sequence()
     try:
         for _ in range(2):
@@ -63,8 +64,9 @@ def profile(model: "Model", test: BenchTest, machine: Machine, *, seed: int = 0)
             times.clear()
             if test.n_depth:
                 seq.prefill(tokens(test.n_depth))
-            if test.n_prompt:
-                times += model.profile([Work(seq, tokens(test.n_prompt))])
+            # a profile is of one pass through the layers
+            for piece in range(0, test.n_prompt, n_ubatch):
+                times += model.profile([Work(seq, tokens(min(n_ubatch, test.n_prompt - piece)))])
             for token in tokens(test.n_gen):
                 times += model.profile([Work(seq, [token])])
     finally:

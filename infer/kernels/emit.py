@@ -39,7 +39,7 @@ class Emitter:
     def __init__(self, builder: Any, isa: ISA | None = None) -> None:
         self.b, self.module, self.isa = builder, builder.module, isa or host()
 
-    # --- memory ---------------------------------------------------------------------------------------------------
+    # --- memory ---
     def ptr(self, address: Value) -> Value:
         return self.b.inttoptr(address, PTR) if isinstance(address.type, ir.IntType) else address
 
@@ -71,7 +71,7 @@ class Emitter:
         """Ask for the cache line at pointer + offset, to be read soon (any address is allowed)."""
         self.call("llvm.prefetch.p0", VOID, self.at(pointer, offset), const(I32, 0), const(I32, 3), const(I32, 1))
 
-    # --- calls and vectors ------------------------------------------------------------------------------------------
+    # --- calls and vectors ---
     def call(self, name: str, ret: Any, *args: Value) -> Value:
         fn = self.module.globals.get(name)
         if fn is None:
@@ -126,7 +126,7 @@ class Emitter:
         wide = self.b.shl(self.b.zext(bits, Vec(I32, n)), const(Vec(I32, n), 16))
         return self.b.bitcast(wide, Vec(F32, n))
 
-    # --- reductions in a documented order -----------------------------------------------------------------------------
+    # --- reductions in a documented order ---
     def halving_sum(self, v: Value) -> Value:
         """Sum of the lanes: upper half onto lower half until one is left."""
         n, is_int = v.type.count, isinstance(v.type.element, ir.IntType)
@@ -168,7 +168,7 @@ class Emitter:
             total = self.b.fadd(total, self.lane(four, i))
         return total
 
-    # --- control ------------------------------------------------------------------------------------------------------
+    # --- control ---
     def loop(
         self,
         stop: Value | int,
@@ -204,7 +204,7 @@ class Emitter:
         b.position_at_end(after)
         return phis
 
-    # --- elementary functions -----------------------------------------------------------------------------------------
+    # --- elementary functions ---
     def exp2(self, t: Value) -> Value:
         """2^t for f32 lanes, t <= 127; below -126 the result is 2^-126. Within 1.1 ulp; NaN gives 2^-126.
 
@@ -242,7 +242,7 @@ class Emitter:
             p = self.fma(p, s2, const(ty, 2.0 / k))
         return self.fma(p, s, self.intr("maxnum", x, const(ty, 0.0)))
 
-    # --- 8x8 transposition ----------------------------------------------------------------------------------------------
+    # --- 8x8 transposition ---
     def transpose8(self, rows: Sequence[Value]) -> list[Value]:
         """8 vectors of 8 32-bit lanes -> 8 vectors, lane i of vector j = lane j of vector i."""
 
@@ -284,7 +284,7 @@ def emit(sig: str, isa: ISA | None = None) -> Callable[[Callable[..., Value]], A
     return decorate
 
 
-# --- pieces that every kernel uses ------------------------------------------------------------------------------------
+# --- pieces that every kernel uses ---
 def _typed(e: Emitter, address: Value) -> Value:
     return e.b.inttoptr(address, I64.as_pointer())
 

@@ -65,6 +65,7 @@ def tiles(isa: ISA) -> tuple[Tile, Tile]:
     return Tile(12, 1, 8), Tile(6, 2, 8)
 
 
+UNROLL = 2  # steps per iteration of the innermost loop
 ROWS = 24  # a chunk of rows is a multiple of this: of every tile's rows, and of the 8 of the output transposition
 
 
@@ -78,9 +79,7 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
         name = f"llvm.x86.avx512.vpdpbusd.{bits}"
         return e.call(name, acc.type, acc, b.bitcast(w, bytes_), b.bitcast(x, bytes_))
     if how.name == "ub" and e.isa.dot == "avx2":
-        pairs = e.call(
-            "llvm.x86.avx2.pmadd.ub.sw", Vec(I16, 16), b.bitcast(w, Vec(I8, 32)), b.bitcast(x, Vec(I8, 32))
-        )
+        pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", Vec(I16, 16), b.bitcast(w, Vec(I8, 32)), b.bitcast(x, Vec(I8, 32)))
         return b.add(acc, pairs)
     if how.name == "s16" and e.isa.dot == "avx2":
         pairs = e.call("llvm.x86.avx2.pmadd.wd", acc.type, b.bitcast(w, Vec(I16, 16)), b.bitcast(x, Vec(I16, 16)))
@@ -119,13 +118,21 @@ def make_int_tile(how: Scheme, tile: Tile, isa: ISA | None = None):
             xb = e.at(x, b.mul(i, const(I64, block_bytes)))
             o = b.mul(i, const(I64, 32 * how.code_bytes))
             rows = [e.at(p, o) for p in row_codes]
-            acc = [const(acc_type, 0)] * n_acc
-            for s in range(how.steps):
-                xs = [e.load(vi, xb, (s * C + j) * 4 * L, 32) for j in range(C)]
-                for r in range(R):
-                    w = e.splat(e.load(I32, rows[r], 4 * s), L)
-                    for j in range(C):
-                        acc[r * C + j] = _dot(e, how, acc[r * C + j], w, xs[j])
+
+            def step(s, acc):
+                acc = list(acc)
+                xp = e.at(xb, b.mul(s, const(I64, 4 * tile.cols)))
+                o = b.shl(s, const(I64, 2))
+                for u in range(UNROLL):
+                    xs = [e.load(vi, xp, (u * C + j) * 4 * L, 32) for j in range(C)]
+                    for r in range(R):
+                        w = e.splat(e.load(I32, e.at(rows[r], o), 4 * u), L)
+                        for j in range(C):
+                            acc[r * C + j] = _dot(e, how, acc[r * C + j], w, xs[j])
+                return acc
+
+            # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators
+            acc = e.loop(how.steps, step, [const(acc_type, 0)] * n_acc, step=UNROLL)
             d = [e.load(vf, xb, (how.steps * C + j) * 4 * L, 32) for j in range(C)]
             sums = [e.load(vi, xb, ((how.steps + 1) * C + j) * 4 * L, 32) for j in range(C)] if how.bias else []
             bias = [b.mul(v, const(vi, how.bias)) for v in sums]

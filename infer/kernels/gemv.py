@@ -129,9 +129,7 @@ def make_int_gemv(kind: GGMLType):
                 def one(k, _):
                     i = b.add(begin, k)
                     at = e.at(p, b.mul(i, const(I64, block.nbytes)))
-                    partial, bias = dot_block(
-                        e, block, block.load(e, at), e.load(V32I8, x, b.shl(i, const(I64, 5)))
-                    )
+                    partial, bias = dot_block(e, block, block.load(e, at), e.load(V32I8, x, b.shl(i, const(I64, 5))))
                     isum = e.halving_sum(partial)
                     o = b.shl(i, const(I64, 2))
                     if bias:

@@ -1,0 +1,44 @@
+"""Llama: attention with rotary positions and a gated feed-forward in every layer. arXiv:2302.13971"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..hparams import Hparams, key
+from ..layers import Attention, GatedFeedForward, Rope
+from ..weights import Weights
+from .base import Part
+
+
+@dataclass(frozen=True)
+class LlamaHparams(Hparams):
+    n_ff: int = key("feed_forward_length", minimum=1)
+    n_head: int = key("attention.head_count", minimum=1)
+    n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True, minimum=1)
+    eps: float = key("attention.layer_norm_rms_epsilon")
+    freq_base: float = key("rope.freq_base", 10000.0)
+    n_rot: int = key("rope.dimension_count", 0)
+    d_head: int = key("attention.key_length", 0)
+    linear_scale: float = key("rope.scaling.factor", 1.0)
+
+
+class Llama:
+    name = "llama"
+    hparams = LlamaHparams
+
+    @staticmethod
+    def block(h: LlamaHparams, i: int, w: Weights) -> Iterator[Part]:
+        d_head = h.d_head or h.n_embd // h.n_head
+        rope = Rope(h.n_rot or d_head, h.freq_base, freq_scale=1 / h.linear_scale, factors=_factors(h, d_head, w))
+        yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope)
+        yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)
+
+    @staticmethod
+    def eps(h: LlamaHparams) -> float:
+        return h.eps
+
+
+def _factors(h: LlamaHparams, d_head: int, w: Weights) -> np.ndarray | None:
+    """Llama 3's frequency factors, which the converter stores as a tensor."""
+    return w.array("rope_freqs.weight", (h.n_rot or d_head) // 2) if "rope_freqs.weight" in w else None

@@ -1,0 +1,33 @@
+"""Mamba, and Falcon-Mamba, which normalizes dt, B and C. arXiv:2312.00752, arXiv:2410.05355"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..hparams import Hparams, key
+from ..layers import Mamba1
+from ..weights import Weights
+from .base import Part
+
+
+@dataclass(frozen=True)
+class MambaHparams(Hparams):
+    d_conv: int = key("ssm.conv_kernel", minimum=2)
+    d_inner: int = key("ssm.inner_size", minimum=1)
+    d_state: int = key("ssm.state_size", minimum=1)
+    dt_rank: int = key("ssm.time_step_rank", minimum=1)
+    eps: float = key("attention.layer_norm_rms_epsilon")
+    dt_b_c_rms: bool = key("ssm.dt_b_c_rms", False)
+
+
+class Mamba:
+    name = "mamba"
+    hparams = MambaHparams
+
+    @staticmethod
+    def block(h: MambaHparams, i: int, w: Weights) -> Iterator[Part]:
+        norms = "plain" if h.dt_b_c_rms else ""
+        yield "attn_norm", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, h.eps, norms)
+
+    @staticmethod
+    def eps(h: MambaHparams) -> float:
+        return h.eps

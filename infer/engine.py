@@ -1,0 +1,315 @@
+"""The engine: one model's weights and memory, its programs by shape of work, and the batches that run through them."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..quant.ggml.errors import UnsupportedError
+from ..quant.ggml.reader import GGUFFile
+from .architectures import FAMILIES, Family
+from .hparams import Hparams
+from .kernels import elementwise, execute, gemm
+from .kernels.attention import padded_context
+from .kernels.isa import host
+from .kernels.jit import Kernel, compile_kernels
+from .layers import Layer
+from .memory import HybridMemory
+from .program import GEMV_COLUMNS, Batch, Builder, Columns, Program, Rows, aligned_empty, round_up
+from .threads import Interrupted, Pool
+from .weights import Weights
+
+LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outputs take several runs
+MAX_BYTES_UNPATIENT = 1 << 33  # weights below which a short program ends soon enough to answer Ctrl-C
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Tokens that a sequence is given in one ubatch. `outputs`: which of them want logits (indices into tokens)."""
+
+    slot: int
+    tokens: Sequence[int]
+    outputs: Sequence[int]
+    targets: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class OpTime:
+    """Time of all ops of one name in one run."""
+
+    name: str
+    kind: str
+    seconds: float
+    nbytes: int
+    flops: int
+    count: int
+
+
+@dataclass
+class _Part:
+    norm: int
+    layer: Layer
+
+
+class Engine:
+    """Everything but tokens as text: raw ubatches in, logits or likelihoods out."""
+
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        *,
+        n_ctx: int,
+        n_seq_max: int,
+        n_ubatch: int,
+        n_threads: int,
+        exact: bool,
+    ) -> None:
+        self.gguf, self.exact, self.n_threads = gguf, exact, n_threads
+        self.n_ubatch = n_ubatch
+        arch = gguf.get("general.architecture")
+        if arch not in FAMILIES:
+            known = ", ".join(sorted(FAMILIES))
+            raise UnsupportedError(f"{gguf.path.name}: architecture {arch!r} is not supported; these are: {known}.")
+        self.family: type[Family] = FAMILIES[arch]
+        self.hparams: Hparams = self.family.hparams.read(gguf, arch)
+        self.weights = Weights(gguf)
+        self._load()
+        specs = [m for part in self.parts if (m := part.layer.memory()) is not None]
+        self.memory = HybridMemory(specs, n_seq_max, padded_context(n_ctx))
+        self.n_ctx = n_ctx
+        self.compile_seconds = 0.0
+        self.n_compiled = 0
+        self._programs: dict[tuple, tuple[Program, Rows | None]] = {}
+        self._make_batch()
+        self.pool: Pool | None = None
+
+    # --- loading ---
+    def _load(self) -> None:
+        h, w = self.hparams, self.weights
+        self.embedding = w.embedding("token_embd.weight", h.n_embd)
+        self.n_vocab = self.embedding.rows
+        self.parts: list[_Part] = []
+        for i in range(h.n_layer):
+            for norm, layer in self.family.block(h, i, w):
+                address = w.vector(f"blk.{i}.{norm}.weight", h.n_embd)
+                layer.load(w)
+                self.parts.append(_Part(address, layer))
+        self.output_norm = w.vector("output_norm.weight", h.n_embd)
+        tied = "output.weight" not in w
+        self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
+        w.finish()
+
+    def _make_batch(self) -> None:
+        n, seqs = self.n_ubatch, self.memory.n_seq_max
+        self.n_out_max = max(16, min(round_up(n, 16), LOGITS_BYTES // (4 * self.n_vocab) // 16 * 16))
+        sizes = {
+            "ctl": 8, "tokens": n, "pos": n, "slot": n, "seg": 4 * seqs, "out_index": n, "targets": n,
+            "all_tokens": 4, "all_outputs": 4,
+        }  # fmt: skip
+        self._control = {name: aligned_empty(8 * size).view(np.int64) for name, size in sizes.items()}
+        for array in self._control.values():
+            array[:] = 0
+        address = {name: int(array.ctypes.data) for name, array in self._control.items()}
+        self.batch = Batch(n_tok=address["ctl"], n_seg=address["ctl"] + 8, n_out=address["ctl"] + 16, **address)
+        # the residual stream outlives the body's program: the head reads it
+        ld = round_up(self.hparams.n_embd, 16) * 4
+        self._stream = aligned_empty(ld * n)
+        self.stream = Rows(int(self._stream.ctypes.data), self.hparams.n_embd, ld)
+        self._nll = np.zeros(n, np.float64)
+
+    # --- programs ---
+    def _builder(self, capacity: int) -> Builder:
+        return Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch)
+
+    def _add_body(self, b: Builder) -> Rows:
+        """Everything up to the last residual, which is returned, not yet added."""
+        h, x = self.hparams, self.stream
+        b.op(
+            elementwise.EMBED[self.embedding.kind], self.batch.n_tok, self.batch.tokens, self.embedding.address,
+            self.embedding.stride, x, x.ld, h.n_embd, name="embed",
+        )  # fmt: skip
+        residual: Rows | None = None
+        eps = self.family.eps(h)
+        for part in self.parts:
+            normed = b.norm(x, part.norm, eps, residual)
+            residual = part.layer.build(b, normed, self.memory)
+        assert residual is not None
+        n_past = int(self.memory.n_past.ctypes.data)
+        b.op(execute.advance, self.batch.n_seg, self.batch.seg, self.batch.pos, n_past)
+        return residual
+
+    def _add_head(self, b: Builder, residual: Rows | None) -> Rows:
+        """Final norm and logits of the output tokens."""
+        x, n = self.stream, self.hparams.n_embd
+        out = b.rows(n)
+        r = (residual, residual.ld) if residual else (0, 0)
+        b.op(
+            elementwise.rms_norm, self.batch.n_out, x, x.ld, *r, self.output_norm, out, out.ld, n,
+            float(self.family.eps(self.hparams)), self.batch.out_index, name="output_norm",
+        )  # fmt: skip
+        return b.matmul(out, self.output, "output", Columns(self.batch.all_outputs, b.capacity))
+
+    def _add_likelihood(self, b: Builder, logits: Rows) -> None:
+        b.op(
+            elementwise.negative_log_likelihood, self.batch.n_out, logits, logits.ld, self.n_vocab, self.batch.targets,
+            int(self._nll.ctypes.data), name="likelihood",
+        )  # fmt: skip
+
+    def _size(self, n: int, largest: int) -> int:
+        """The capacity class of n columns."""
+        narrow, _ = gemm.tiles(host())
+        for size in (GEMV_COLUMNS, narrow.cols):
+            if n <= size:
+                return min(size, largest)
+        return largest
+
+    def program(self, part: str, n: int, progress: Progress | None = None) -> tuple[Program, Rows | None]:
+        """part: 'body', 'head', 'likelihood' (head and likelihood), or 'step' (body and head in one)."""
+        largest = self.n_ubatch if part in ("body", "step") else self.n_out_max
+        key = (part, self._size(n, largest))
+        if key not in self._programs:
+            b = self._builder(key[1])
+            logits: Rows | None = None
+            residual: Rows | None = None
+            if part in ("body", "step"):
+                residual = self._add_body(b)
+            if part == "body":
+                assert residual is not None
+                x = self.stream
+                b.op(elementwise.add_rows, self.batch.n_tok, x, x.ld, residual, residual.ld, x.n)
+            else:
+                logits = self._add_head(b, residual)
+                if part == "likelihood":
+                    self._add_likelihood(b, logits)
+                else:
+                    # keeps the logits' memory to the end of the program
+                    b.op(execute.nothing, logits)
+            made = b.build()
+            self._compile([execute.EXECUTE, *made.kernels], progress)
+            made.link()
+            self._programs[key] = (made, logits)
+        return self._programs[key]
+
+    def _compile(self, kernels: Sequence[Kernel], progress: Progress | None) -> None:
+        self.compile_seconds += compile_kernels(kernels, progress)
+        self.n_compiled = sum(not k.from_cache for k in {k for p, _ in self._programs.values() for k in p.kernels})
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Build and compile what generation needs: steps of one token and prompts."""
+        builders = [("step", 1), ("body", self.n_ubatch), ("head", 1)]
+        for part, n in builders:
+            self.program(part, n, progress)
+
+    # --- running ---
+    def _run(self, program: Program, patient: bool, stamps: int = 0) -> None:
+        if self.pool is None:
+            self.pool = Pool(self.n_threads)
+        self.pool.run(program, patient=patient, stamps=stamps)
+
+    def _fill(self, segments: Sequence[Segment]) -> tuple[list[int], list[int]]:
+        """Write the control block; returns the output rows and their targets."""
+        c = self._control
+        first, out_rows, targets = 0, [], []
+        for s, segment in enumerate(segments):
+            n = len(segment.tokens)
+            past = int(self.memory.n_past[segment.slot])
+            assert past + n <= self.n_ctx
+            c["tokens"][first : first + n] = segment.tokens
+            c["pos"][first : first + n] = np.arange(past, past + n)
+            c["slot"][first : first + n] = segment.slot
+            c["seg"][4 * s : 4 * s + 4] = (first, n, segment.slot, past == 0)
+            out_rows += [first + o for o in segment.outputs]
+            targets += list(segment.targets) if segment.targets is not None else []
+            first += n
+        c["ctl"][:2] = (first, len(segments))
+        c["all_tokens"][:] = (1, 0, 0, first)
+        return out_rows, targets
+
+    def _outputs(self, rows: Sequence[int], targets: Sequence[int]) -> None:
+        c = self._control
+        n = len(rows)
+        c["ctl"][2] = n
+        c["all_outputs"][:] = (1, 0, 0, n)
+        c["out_index"][:n] = rows
+        if targets:
+            c["targets"][:n] = targets
+
+    def run(self, segments: Sequence[Segment], *, likelihood: bool = False) -> np.ndarray | None:
+        """One ubatch. Returns logits f32 [n_out, n_vocab], or with `likelihood` -log p of the targets f64 [n_out].
+
+        Raises Interrupted when stopped; the memory of every sequence is then as it was before.
+        """
+        rows, targets = self._fill(segments)
+        n_tok = int(self._control["ctl"][0])
+        assert 0 < n_tok <= self.n_ubatch
+        if n_tok <= GEMV_COLUMNS and len(rows) > 0 and not likelihood:
+            self._outputs(rows, ())
+            program, logits = self.program("step", n_tok)
+            self._guarded(program, segments, n_tok)
+            assert logits is not None
+            return program.view(logits, len(rows)).copy()
+        body, _ = self.program("body", n_tok)
+        self._guarded(body, segments, n_tok)
+        if not rows:
+            return None
+        results = []
+        for i in range(0, len(rows), self.n_out_max):
+            part = rows[i : i + self.n_out_max]
+            self._outputs(part, targets[i : i + self.n_out_max])
+            head, logits = self.program("likelihood" if likelihood else "head", len(part))
+            self._run(head, patient=len(part) > GEMV_COLUMNS)
+            assert logits is not None
+            results.append(self._nll[: len(part)].copy() if likelihood else head.view(logits, len(part)).copy())
+        return np.concatenate(results)
+
+    def _guarded(self, program: Program, segments: Sequence[Segment], n_tok: int) -> None:
+        """Run a program that changes the memory; a stop in the middle puts the recurrent states back."""
+        short = n_tok <= GEMV_COLUMNS and self.gguf.nbytes < MAX_BYTES_UNPATIENT
+        saved = {}
+        if not short:
+            fresh = [s for s in segments if self.memory.n_past[s.slot]]
+            saved = {s.slot: self.memory.recurrent.snapshot(s.slot) for s in fresh}
+        before = {s.slot: int(self.memory.n_past[s.slot]) for s in segments}
+        try:
+            self._run(program, patient=not short)
+        except Interrupted:
+            for slot, state in saved.items():
+                self.memory.recurrent.put_back(slot, state)
+            for slot, past in before.items():
+                self.memory.n_past[slot] = past if slot in saved or not self.memory.is_recurrent else 0
+            raise
+
+    def profile(self, segments: Sequence[Segment]) -> list[OpTime]:
+        """Run one ubatch with the time of every op taken by thread 0, summed by name."""
+        rows, _ = self._fill(segments)
+        n_tok = int(self._control["ctl"][0])
+        self._outputs(rows, ())
+        parts = ["step"] if n_tok <= GEMV_COLUMNS else ["body", "head"]
+        totals: dict[str, OpTime] = {}
+        for part in parts:
+            n = n_tok if part != "head" else len(rows)
+            program, _ = self.program(part, n)
+            stamps = np.zeros(len(program.ops) + 1, np.int64)
+            start = time.perf_counter()
+            self._run(program, patient=False, stamps=int(stamps.ctypes.data))
+            elapsed = time.perf_counter() - start
+            ticks = max(1, int(stamps[-1] - stamps[0]))
+            for op, spent in zip(program.ops, np.diff(stamps), strict=True):
+                seconds = float(spent) / ticks * elapsed
+                old = totals.get(op.name, OpTime(op.name, op.kernel.name, 0.0, 0, 0, 0))
+                totals[op.name] = OpTime(
+                    op.name, op.kernel.name, old.seconds + seconds, old.nbytes + op.nbytes, old.flops + op.flops * n,
+                    old.count + 1,
+                )  # fmt: skip
+        return sorted(totals.values(), key=lambda t: -t.seconds)
+
+    def stop(self) -> None:
+        if self.pool is not None:
+            self.pool.stop()
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.close()
+            self.pool = None

@@ -1,0 +1,239 @@
+"""Row-wise operations: embedding, RMS norm, SwiGLU, log-likelihood.
+
+Rows are f32 with a stride in bytes; row lengths are arbitrary. `count` fields are addresses of an i64 that holds the
+number of rows, so that one program serves every number of tokens.
+"""
+
+import math
+
+from ...quant.ggml.types import GGMLType
+from .emit import F32, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldf, ldi
+from .jit import Kernel, kernel, variant
+from .weights import FLOAT_BLOCKS
+
+V16F = Vec(F32, 16)
+CHUNK = 512  # values of a row that a thread handles at a time where rows are split
+
+
+def _over(e: Emitter, n: Value, whole, single) -> None:
+    """whole(byte offset) for every 16 values, single(byte offset) for the rest."""
+    b = e.b
+    full = b.and_(n, const(I64, -16))
+    e.loop(b.shl(full, const(I64, 2)), lambda o, _: whole(o), step=64)
+    e.loop(b.shl(n, const(I64, 2)), lambda o, _: single(o), start=b.shl(full, const(I64, 2)), step=4)
+
+
+# --- embedding ---
+def _make_embed_row(kind: GGMLType):
+    block = FLOAT_BLOCKS[kind]
+
+    def embed_row(e: Emitter, source, out, n):
+        b = e.b
+        blocks = b.lshr(n, const(I64, 5))
+
+        def one(i, _):
+            low, high = block.load(e, e.at(source, b.mul(i, const(I64, block.nbytes))))
+            o = b.shl(i, const(I64, 7))
+            e.store(low, out, o)
+            e.store(high, out, b.add(o, const(I64, 64)))
+
+        e.loop(blocks, one)
+        if kind in (GGMLType.F32, GGMLType.F16, GGMLType.BF16):
+            size = block.nbytes // 32
+
+            def element(k, _):
+                raw = e.load(F32 if size == 4 else I16, source, b.mul(k, const(I64, size)))
+                if kind == GGMLType.F16:
+                    raw = e.half(raw)
+                elif kind == GGMLType.BF16:
+                    raw = b.bitcast(b.shl(b.zext(raw, I32), const(I32, 16)), F32)
+                e.store(raw, out, b.shl(k, const(I64, 2)))
+
+            e.loop(n, element, start=b.shl(blocks, const(I64, 5)))
+
+    return emit("i64,i64,i64->void")(embed_row)
+
+
+def embed_piece(source, out, n):  # replaced in every variant
+    raise NotImplementedError
+
+
+@kernel
+def embed(a, tid, nth):
+    """0 count, 1 tokens i64, 2 table, 3 row bytes, 4 out, 5 ldo, 6 row length."""
+    tokens, table, stride, out, ldo, n = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5), arg(a, 6)
+    for t in range(tid, ldi(arg(a, 0)), nth):
+        embed_piece(table + ldi(tokens + 8 * t) * stride, out + t * ldo, n)
+
+
+EMBED: dict[GGMLType, Kernel] = {
+    kind: variant(embed, f"embed_{kind.name.lower()}", embed_piece=_make_embed_row(kind)) for kind in FLOAT_BLOCKS
+}
+
+
+# --- RMS norm ---
+@emit("i64,i64,i64->void")
+def _add_row(e, x, r, n):
+    """x += r."""
+
+    def whole(o):
+        e.store(e.b.fadd(e.load(V16F, x, o), e.load(V16F, r, o)), x, o)
+
+    def single(o):
+        e.store(e.b.fadd(e.load(F32, x, o), e.load(F32, r, o)), x, o)
+
+    _over(e, n, whole, single)
+
+
+@emit("i64,i64,i64,i64,f32->void")
+def _rms_norm_row(e, x, weight, out, n, eps):
+    """out = x / sqrt(mean(x^2) + eps) * weight; weight 0 = none. Sums in 16 lanes, halved at the end."""
+    b = e.b
+    full = b.and_(n, const(I64, -16))
+
+    def square(o, acc):
+        v = e.load(V16F, x, o)
+        return [e.fma(v, v, acc[0])]
+
+    (lanes,) = e.loop(b.shl(full, const(I64, 2)), square, [const(V16F, 0.0)], step=64)
+
+    def square_one(o, acc):
+        v = e.load(F32, x, o)
+        return [e.fma(v, v, acc[0])]
+
+    (total,) = e.loop(
+        b.shl(n, const(I64, 2)), square_one, [e.halving_sum(lanes)], start=b.shl(full, const(I64, 2)), step=4
+    )
+    mean = b.fadd(b.fdiv(total, b.sitofp(n, F32)), eps)
+    scale = b.fdiv(const(F32, 1.0), e.intr("sqrt", mean))
+    wide = e.splat(scale, 16)
+    weighted = b.icmp_signed("!=", weight, const(I64, 0))
+    with b.if_else(weighted) as (then, otherwise):
+        with then:
+            _over(
+                e,
+                n,
+                lambda o: e.store(b.fmul(b.fmul(e.load(V16F, x, o), wide), e.load(V16F, weight, o)), out, o),
+                lambda o: e.store(b.fmul(b.fmul(e.load(F32, x, o), scale), e.load(F32, weight, o)), out, o),
+            )
+        with otherwise:
+            _over(
+                e,
+                n,
+                lambda o: e.store(b.fmul(e.load(V16F, x, o), wide), out, o),
+                lambda o: e.store(b.fmul(e.load(F32, x, o), scale), out, o),
+            )
+
+
+@kernel
+def rms_norm(a, tid, nth):
+    """x += residual (kept), then out = norm(x) * weight. Zhang & Sennrich 2019, arXiv:1910.07467.
+
+    0 count, 1 x, 2 ldx, 3 residual or 0, 4 ldr, 5 weight or 0, 6 out, 7 ldo, 8 length, 9 eps,
+    10 i64 rows of x and residual to take or 0 (row i of out is then row index[i] of x)
+    """
+    x, ldx, residual, ldr, weight = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
+    out, ldo, n, index = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 10)
+    eps = ldf(a + 72)
+    for t in range(tid, ldi(arg(a, 0)), nth):
+        row = ldi(index + 8 * t) if index else t
+        source = x + row * ldx
+        if residual:
+            _add_row(source, residual + row * ldr, n)
+        _rms_norm_row(source, weight, out + t * ldo, n, eps)
+
+
+@kernel
+def add_rows(a, tid, nth):
+    """x += residual. 0 count, 1 x, 2 ldx, 3 residual, 4 ldr, 5 length."""
+    for t in range(tid, ldi(arg(a, 0)), nth):
+        _add_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5))
+
+
+# --- SwiGLU ---
+@emit("i64,i64,i64,i64->void")
+def _swiglu(e, gate, up, out, n):
+    b = e.b
+
+    def whole(o):
+        e.store(b.fmul(e.sigmoid_times(e.load(V16F, gate, o)), e.load(V16F, up, o)), out, o)
+
+    def single(o):
+        g = e.lane(e.sigmoid_times(e.splat(e.load(F32, gate, o), 4)), 0)
+        e.store(b.fmul(g, e.load(F32, up, o)), out, o)
+
+    _over(e, n, whole, single)
+
+
+@kernel
+def swiglu(a, tid, nth):
+    """out = silu(gate) * up. 0 count, 1 gate, 2 ldg, 3 up, 4 ldu, 5 out, 6 ldo, 7 length."""
+    gate, ldg, up, ldu, out, ldo, n = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5), arg(a, 6), arg(a, 7)
+    per_row = (n + CHUNK - 1) // CHUNK
+    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+        t = i // per_row
+        o = i % per_row * CHUNK
+        _swiglu(gate + t * ldg + 4 * o, up + t * ldu + 4 * o, out + t * ldo + 4 * o, min(CHUNK, n - o))
+
+
+# --- log-likelihood ---
+@emit("i64,i64->f32")
+def _row_max(e, x, n):
+    b = e.b
+    full = b.and_(n, const(I64, -16))
+    (lanes,) = e.loop(
+        b.shl(full, const(I64, 2)),
+        lambda o, m: [e.intr("maxnum", m[0], e.load(V16F, x, o))],
+        [const(V16F, float("-inf"))],
+        step=64,
+    )
+    (top,) = e.loop(
+        b.shl(n, const(I64, 2)),
+        lambda o, m: [e.intr("maxnum", m[0], e.load(F32, x, o))],
+        [e.halving_max(lanes)],
+        start=b.shl(full, const(I64, 2)),
+        step=4,
+    )
+    return top
+
+
+@emit("i64,i64,f32->f32")
+def _sum_exp(e, x, n, top):
+    """Sum of exp(x - top) over n values."""
+    b = e.b
+    full = b.and_(n, const(I64, -16))
+    wide = e.splat(top, 16)
+    (lanes,) = e.loop(
+        b.shl(full, const(I64, 2)),
+        lambda o, s: [b.fadd(s[0], e.exp_nonpositive(b.fsub(e.load(V16F, x, o), wide)))],
+        [const(V16F, 0.0)],
+        step=64,
+    )
+
+    def one(o, s):
+        v = e.splat(b.fsub(e.load(F32, x, o), top), 4)
+        return [b.fadd(s[0], e.lane(e.exp_nonpositive(v), 0))]
+
+    (total,) = e.loop(b.shl(n, const(I64, 2)), one, [e.halving_sum(lanes)], start=b.shl(full, const(I64, 2)), step=4)
+    return total
+
+
+@emit("i64,f64->void")
+def _store64(e, address, value):
+    e.store(value, address)
+
+
+@kernel
+def negative_log_likelihood(a, tid, nth):
+    """out[i] = -log softmax(logits[i])[target[i]]. 0 count, 1 logits, 2 ld, 3 n_vocab, 4 targets i64, 5 out f64.
+
+    exp in f32, sums of 4096 values in f32, the rest in f64.
+    """
+    logits, ld, n, targets, out = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
+    for t in range(tid, ldi(arg(a, 0)), nth):
+        row = logits + t * ld
+        top = _row_max(row, n)
+        total = 0.0
+        for o in range(0, n, 4096):
+            total += _sum_exp(row + 4 * o, min(4096, n - o), top)
+        _store64(out + 8 * t, math.log(total) - (float(ldf(row + 4 * ldi(targets + 8 * t))) - float(top)))

@@ -1,0 +1,79 @@
+"""Feed-forward parts: gated (SwiGLU, arXiv:2002.05202), and a mixture of such experts."""
+
+from dataclasses import dataclass
+
+from ..kernels import moe
+from ..memory import HybridMemory
+from ..program import Builder, Columns, Counter, Ref, Rows, round_up
+from ..weights import Weights
+
+
+@dataclass
+class GatedFeedForward:
+    layer: int
+    n_embd: int
+    n_ff: int
+    letter = "F"
+
+    def load(self, w: Weights) -> None:
+        p = f"blk.{self.layer}."
+        self.w_gate = w.matrix(p + "ffn_gate.weight", self.n_ff, self.n_embd)
+        self.w_up = w.matrix(p + "ffn_up.weight", self.n_ff, self.n_embd)
+        self.w_down = w.matrix(p + "ffn_down.weight", self.n_embd, self.n_ff)
+
+    def memory(self) -> None:
+        return None
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        gate = b.matmul(x, self.w_gate, "ffn_gate")
+        up = b.matmul(x, self.w_up, "ffn_up")
+        return b.matmul(b.swiglu(gate, up), self.w_down, "ffn_down")
+
+
+@dataclass
+class MixtureOfExperts:
+    """Softmax over all experts, the best n_used of them per token, weighted by their probabilities."""
+
+    layer: int
+    n_embd: int
+    n_ff: int
+    n_expert: int
+    n_used: int
+    renormalize: bool = False
+    letter = "E"
+
+    def load(self, w: Weights) -> None:
+        p = f"blk.{self.layer}."
+        self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
+        self.w_gate = w.experts(p + "ffn_gate_exps.weight", self.n_expert, self.n_ff, self.n_embd)
+        self.w_up = w.experts(p + "ffn_up_exps.weight", self.n_expert, self.n_ff, self.n_embd)
+        self.w_down = w.experts(p + "ffn_down_exps.weight", self.n_expert, self.n_embd, self.n_ff)
+
+    def memory(self) -> None:
+        return None
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        logits = b.matmul(x, self.w_router, "ffn_router")
+        width = 1 if b.use_gemv else b.tile.cols
+        pairs = b.capacity * self.n_used
+        # every expert in use may leave all but one slot of its last tile empty
+        n_slots = round_up(pairs, width) + min(self.n_expert, pairs) * (width - 1)
+        n_slots = round_up(n_slots, width)
+        groups = Ref(b.buffer(8 + 24 * self.n_expert))
+        source, total = Ref(b.buffer(8 * n_slots)), Ref(b.buffer(8))
+        slots, weights = Ref(b.buffer(8 * pairs)), Ref(b.buffer(4 * pairs))
+        b.op(
+            moe.moe_route, b.batch.n_tok, logits, logits.ld, self.n_expert, self.n_used, width, groups, source, total,
+            slots, weights, Ref(b.buffer(4 * self.n_expert)), Ref(b.buffer(16 * self.n_expert)), self.renormalize,
+        )  # fmt: skip
+        gathered = Columns(groups, n_slots, source)
+        gate = b.matmul(x, self.w_gate, "ffn_gate_exps", gathered)
+        up = b.matmul(x, self.w_up, "ffn_up_exps", gathered)
+        hidden = b.swiglu(gate, up, total)
+        down = b.matmul(hidden, self.w_down, "ffn_down_exps", Columns(groups, n_slots))
+        out = b.rows(self.n_embd)
+        b.op(
+            moe.moe_combine, b.batch.n_tok, down, down.ld, slots, weights, self.n_used, out, out.ld, self.n_embd,
+            Counter(),
+        )  # fmt: skip
+        return out

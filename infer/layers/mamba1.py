@@ -1,0 +1,80 @@
+"""The Mamba-1 mixer: in-projection, causal convolution, selective scan, gate, out-projection. Gu & Dao 2023,
+arXiv:2312.00752; with RMS norms on dt, B and C in Jamba (arXiv:2403.19887) and Falcon-Mamba (arXiv:2410.05355)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels import elementwise, ssm
+from ..memory import HybridMemory, RecurrentSpec
+from ..program import Builder, Counter, Rows
+from ..weights import Weights
+
+
+@dataclass
+class Mamba1:
+    """`norms`: '' none, 'weighted' with ssm_dt_norm, ssm_b_norm, ssm_c_norm, 'plain' without weights."""
+
+    layer: int
+    n_embd: int
+    d_inner: int
+    d_state: int
+    d_conv: int
+    dt_rank: int
+    eps: float
+    norms: str = ""
+    letter = "M"
+
+    def load(self, w: Weights) -> None:
+        p = f"blk.{self.layer}."
+        self.w_in = w.matrix(p + "ssm_in.weight", 2 * self.d_inner, self.n_embd)
+        self.w_x = w.matrix(p + "ssm_x.weight", self.dt_rank + 2 * self.d_state, self.d_inner)
+        self.w_dt = w.matrix(p + "ssm_dt.weight", self.d_inner, self.dt_rank)
+        self.w_out = w.matrix(p + "ssm_out.weight", self.n_embd, self.d_inner)
+        taps = w.array(p + "ssm_conv1d.weight", self.d_inner, self.d_conv)
+        self.taps = w.keep(np.ascontiguousarray(taps.T))
+        self.conv_bias = w.vector(p + "ssm_conv1d.bias", self.d_inner)
+        self.dt_bias = w.vector(p + "ssm_dt.bias", self.d_inner)
+        self.decay = w.keep(ssm.scan_decay(w.array(p + "ssm_a", self.d_inner, self.d_state)))
+        self.skip = w.vector(p + "ssm_d", self.d_inner, ssm.pad_channels)
+        self.norm_weights = [0, 0, 0]
+        if self.norms == "weighted":
+            sizes = {"dt": self.dt_rank, "b": self.d_state, "c": self.d_state}
+            self.norm_weights = [w.vector(f"{p}ssm_{part}_norm.weight", n) for part, n in sizes.items()]
+
+    def memory(self) -> RecurrentSpec:
+        return RecurrentSpec(self.layer, self.d_inner, self.d_conv, self.d_state)
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch = b.batch
+        conv = memory.recurrent.conv[self.layer]
+        state = memory.recurrent.ssm[self.layer]
+        xz = b.matmul(x, self.w_in, "ssm_in")
+        inner, gate = xz.columns(0, self.d_inner), xz.columns(self.d_inner, self.d_inner)
+        mixed = b.rows(self.d_inner)
+        b.op(
+            ssm.conv1d_silu, batch.ctl, batch.seg, inner, inner.ld, self.taps, self.conv_bias, conv.ctypes.data,
+            conv.strides[0], mixed, mixed.ld, self.d_inner, self.d_conv, Counter(),
+        )  # fmt: skip
+        parts = b.matmul(mixed, self.w_x, "ssm_x")
+        dt = parts.columns(0, self.dt_rank)
+        B = parts.columns(self.dt_rank, self.d_state)
+        C = parts.columns(self.dt_rank + self.d_state, self.d_state)
+        if self.norms:
+            dt, B, C = (self._norm(b, part, weight) for part, weight in zip((dt, B, C), self.norm_weights, strict=True))
+        step = b.matmul(dt, self.w_dt, "ssm_dt")
+        y = b.rows(self.d_inner)
+        b.op(
+            ssm.mamba1_scan, batch.ctl, batch.seg, mixed, mixed.ld, step, step.ld, self.dt_bias, self.decay, self.skip,
+            B, B.ld, C, C.ld, gate, gate.ld, state.ctypes.data, state.strides[0], y, y.ld, self.d_inner, self.d_state,
+            Counter(),
+        )  # fmt: skip
+        return b.matmul(y, self.w_out, "ssm_out")
+
+    def _norm(self, b: Builder, x: Rows, weight: int) -> Rows:
+        out = b.rows(x.n)
+        b.op(
+            elementwise.rms_norm, b.batch.n_tok, x, x.ld, 0, 0, weight, out, out.ld, x.n, float(self.eps), 0,
+            name="ssm_norm",
+        )  # fmt: skip
+        return out

@@ -1,0 +1,416 @@
+"""The library's surface: load a model, give sequences tokens, get logits, save and restore.
+
+from hybrid.infer import Model
+
+with Model.load("model.gguf", n_ctx=4096) as model:
+    seq = model.sequence()
+    logits = seq.prefill(model.tokenizer.encode("State-space models"))
+    while (token := int(logits.argmax())) != model.tokenizer.eos:
+        logits = seq.decode(token)
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ..quant.ggml.errors import FormatError, StateError, UsageError
+from ..quant.ggml.reader import GGUFFile
+from ..quant.ggml.types import FileType
+from .engine import Engine, OpTime, Progress, Segment
+from .memory.state_file import StateHeader, read_state, write_state
+from .threads import Interrupted, physical_cores
+
+if TYPE_CHECKING:
+    from .chat_template import ChatTemplate
+    from .tokenizer import Tokenizer
+
+DEFAULT_CONTEXT = 4096
+DEFAULT_UBATCH = 512
+Precision = Literal["fast", "exact"]
+Output = Literal["last", "all", "none"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Tokens to append to a sequence, and which of them want a result."""
+
+    seq: "Sequence"
+    ids: Seq[int]
+    output: "Output | slice" = "last"
+    targets: Seq[int] | None = None  # per output: the token whose -log p is wanted instead of the logits
+
+    def outputs(self) -> range:
+        n = len(self.ids)
+        if isinstance(self.output, slice):
+            return range(*self.output.indices(n))
+        return {"last": range(n - 1, n), "all": range(n), "none": range(0)}[self.output]
+
+
+@dataclass(frozen=True)
+class Result:
+    """logits f32 [n_out, n_vocab], or nll f64 [n_out] when targets were given."""
+
+    logits: np.ndarray | None
+    nll: np.ndarray | None
+
+
+class Model:
+    """A loaded model with memory for `n_seq_max` sequences. Use `load`."""
+
+    def __init__(self, gguf: GGUFFile, engine: Engine, precision: Precision) -> None:
+        self.gguf, self.engine, self.precision = gguf, engine, precision
+        self.path = gguf.path
+        self.memory = engine.memory
+        self.n_ctx = engine.n_ctx
+        self.n_vocab = engine.n_vocab
+        self.n_threads = engine.n_threads
+        self.hparams = engine.hparams
+        self.n_layer = engine.hparams.n_layer
+        self.n_ctx_train = engine.hparams.n_ctx_train
+        self.arch: str = gguf.get("general.architecture")
+        self.name: str = str(gguf.get("general.name", "") or gguf.path.stem)
+        self.n_bytes = sum(t.nbytes for t in gguf.tensors.values())
+        self.n_params = sum(int(np.prod(t.shape)) for t in gguf.tensors.values())
+        self.load_seconds = 0.0
+        self._free = list(range(self.memory.n_seq_max))[::-1]
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        n_ctx: int = 0,
+        n_seq_max: int = 1,
+        n_ubatch: int = DEFAULT_UBATCH,
+        n_threads: int = 0,
+        precision: Precision = "fast",
+        progress: Progress | None = None,
+    ) -> "Model":
+        """Open a GGUF file for inference.
+
+        n_ctx      tokens a sequence can hold; 0: what the model was trained for, at most 4096
+        n_seq_max  sequences at a time
+        n_ubatch   tokens that go through the layers at a time
+        n_threads  0: one per physical core
+        precision  'fast' quantizes activations to 8 bits for integer weight types; 'exact' computes in f32
+        progress   called with ("compile", done, total) while kernels compile for the first time on a machine
+
+        Raises FormatError, UnsupportedError or UsageError.
+        """
+        start = time.perf_counter()
+        if n_ctx < 0 or n_seq_max < 1 or n_ubatch < 1 or n_threads < 0:
+            raise UsageError(
+                f"n_ctx = {n_ctx}, n_seq_max = {n_seq_max}, n_ubatch = {n_ubatch}, n_threads = {n_threads}: "
+                "the context and the threads must not be negative, the others at least 1."
+            )
+        gguf = GGUFFile.open(path)
+        arch = gguf.get("general.architecture")
+        trained = gguf.get(f"{arch}.context_length", DEFAULT_CONTEXT)
+        if not isinstance(trained, int) or trained < 1:
+            raise FormatError(f"{gguf.path.name}: {arch}.context_length = {trained!r}, expected a positive number.")
+        n_ctx = n_ctx or min(trained, DEFAULT_CONTEXT)
+        engine = Engine(
+            gguf,
+            n_ctx=n_ctx,
+            n_seq_max=n_seq_max,
+            n_ubatch=n_ubatch,
+            n_threads=n_threads or physical_cores(),
+            exact=precision == "exact",
+        )
+        model = cls(gguf, engine, precision)
+        engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None)
+        model.load_seconds = time.perf_counter() - start - engine.compile_seconds
+        return model
+
+    # --- what it is ---
+    @property
+    def file_type(self) -> str:
+        """Display name of general.file_type, or of the type of most weights when the key is absent or unknown."""
+        number = self.gguf.get("general.file_type", None)
+        try:
+            return FileType(number).name
+        except ValueError:
+            sizes: dict[str, int] = {}
+            for t in self.gguf.tensors.values():
+                sizes[t.type.name] = sizes.get(t.type.name, 0) + t.nbytes
+            return max(sizes, key=lambda k: sizes[k])
+
+    @property
+    def description(self) -> str:
+        return f"{self.name} {self.file_type}"
+
+    @cached_property
+    def tokenizer(self) -> "Tokenizer":
+        from .tokenizer import load_tokenizer
+
+        return load_tokenizer(self.gguf)
+
+    @cached_property
+    def chat_template(self) -> "ChatTemplate | None":
+        from .chat_template import ChatTemplate
+
+        return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies the weights: a hash of the tensors' names, types and shapes and of samples of their bytes."""
+        digest = hashlib.sha256(self.arch.encode())
+        for t in self.gguf.tensors.values():
+            digest.update(f"{t.name} {t.type} {t.shape};".encode())
+            flat = self.gguf.raw(t.name).reshape(-1)
+            digest.update(flat[: 4096 if flat.size < 1 << 20 else 512].tobytes())
+            digest.update(flat[-512:].tobytes())
+        return digest.hexdigest()[:32]
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds spent so far on compiling kernels or loading them from the disk cache."""
+        return self.engine.compile_seconds
+
+    @property
+    def n_compiled(self) -> int:
+        """Kernels that were compiled by this process rather than loaded from the disk cache."""
+        return self.engine.n_compiled
+
+    # --- sequences ---
+    def sequence(self) -> "Sequence":
+        """An empty sequence on a free slot of the memory."""
+        if not self._free:
+            n = self.memory.n_seq_max
+            raise UsageError(f"all {n} sequences are in use. Close one, or load the model with a larger n_seq_max.")
+        slot = self._free.pop()
+        self.memory.n_past[slot] = 0
+        return Sequence(self, slot)
+
+    def eval(self, works: Iterable[Work], progress: Progress | None = None) -> list[Result]:
+        """Append tokens to several sequences, as many as fit through the layers together.
+
+        The results are, to the bit, those of each sequence alone. Raises UsageError before anything runs when a
+        sequence would not fit the context or a token is not of the vocabulary; Interrupted when stopped, with every
+        sequence holding a prefix of what it was to get.
+        """
+        works = list(works)
+        self._check(works)
+        pending = [[w, 0] for w in works if w.ids]
+        likelihood = any(w.targets is not None for w in works)
+        results: list[list[np.ndarray]] = [[] for _ in works]
+        index = {id(w): i for i, w in enumerate(works)}
+        total, done = sum(len(w.ids) for w in works), 0
+        while pending:
+            segments, shares, room = [], [], self.engine.n_ubatch
+            for item in pending:
+                work, begin = item
+                n = min(room, len(work.ids) - begin)
+                if n == 0:
+                    break
+                wanted = [o for o in work.outputs() if begin <= o < begin + n]
+                targets = None
+                if work.targets is not None:
+                    start = work.outputs().start
+                    targets = [work.targets[(o - start) // work.outputs().step] for o in wanted]
+                segments.append(
+                    Segment(work.seq.slot, work.ids[begin : begin + n], [o - begin for o in wanted], targets)
+                )
+                shares.append((work, len(wanted)))
+                item[1] += n
+                room -= n
+            try:
+                values = self.engine.run(segments, likelihood=likelihood)
+            finally:
+                for work, _ in shares:
+                    work.seq._follow_memory()
+            row = 0
+            for work, n in shares:
+                if n:
+                    assert values is not None
+                    results[index[id(work)]].append(values[row : row + n])
+                    row += n
+            pending = [item for item in pending if item[1] < len(item[0].ids)]
+            done += sum(len(s.tokens) for s in segments)
+            if progress:
+                progress("eval", done, total)
+        return [self._result(parts, likelihood) for parts in results]
+
+    def _check(self, works: list[Work]) -> None:
+        if len({w.seq.slot for w in works}) != len(works):
+            raise UsageError("a sequence was given twice in one call. Give each sequence its tokens at once.")
+        if len({w.targets is None for w in works if w.outputs()}) > 1:
+            raise UsageError("some works have targets and some have none. Evaluate them in two calls.")
+        for w in works:
+            w.seq._ready()
+            ids = np.asarray(w.ids, dtype=np.int64)
+            if ids.size and not (ids.min() >= 0 and ids.max() < self.n_vocab):
+                bad = int(ids.min()) if ids.min() < 0 else int(ids.max())
+                raise UsageError(f"token {bad} is not of this model's vocabulary of {self.n_vocab}.")
+            if w.seq.n_past + len(w.ids) > self.n_ctx:
+                raise UsageError(
+                    f"{w.seq.n_past} + {len(w.ids)} tokens do not fit the context of {self.n_ctx}. "
+                    "Use a larger context (-c) or a shorter text."
+                )
+            if w.targets is not None and len(w.targets) != len(w.outputs()):
+                raise UsageError(f"{len(w.targets)} targets for {len(w.outputs())} outputs.")
+        for w in works:
+            # beforehand, so that an interruption can only cut them to what the memory holds
+            w.seq.tokens.extend(int(i) for i in w.ids)
+
+    def _result(self, parts: list[np.ndarray], likelihood: bool) -> Result:
+        if not parts:
+            return Result(None, None)
+        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return Result(None, joined) if likelihood else Result(joined, None)
+
+    def restore(self, path: str | os.PathLike[str], seq: "Sequence | None" = None) -> "Sequence":
+        """A sequence as it was saved, on a free slot or in place of what `seq` holds.
+
+        Raises StateError when the file is damaged, of another model, or longer than the context.
+        """
+        with read_state(path) as state:
+            state.header.check_model(self.fingerprint, self.description, Path(path))
+            n = state.header.n_tokens
+            if n > self.n_ctx:
+                raise StateError(
+                    f"{Path(path).name} holds {n} tokens, the context is {self.n_ctx}. Use a larger context (-c)."
+                )
+            tokens = state.expect("tokens", np.int32, (n,))
+            logits = state.expect("logits", np.float32, (self.n_vocab,)).copy() if "logits" in state else None
+            if n and not (tokens.min() >= 0 and tokens.max() < self.n_vocab):
+                raise StateError(f"{Path(path).name} holds tokens that are not of this vocabulary. Start without it.")
+            arrays = {name: state[name] for name in self.memory.shapes(n)}
+            target = seq or self.sequence()
+            self.memory.load(target.slot, n, arrays)
+            target.tokens = [int(t) for t in tokens]
+            target.logits = logits
+            target.extra = dict(state.header.extra)
+        return target
+
+    # --- measuring and ending ---
+    def profile(self, works: Iterable[Work]) -> list[OpTime]:
+        """Time per op of one ubatch; its tokens are appended to the sequences as `eval` would."""
+        works = list(works)
+        self._check(works)
+        segments = [Segment(w.seq.slot, w.ids, list(w.outputs())) for w in works]
+        try:
+            return self.engine.profile(segments)
+        finally:
+            for w in works:
+                w.seq._follow_memory()
+
+    def stop(self) -> None:
+        """Make the running `eval` raise Interrupted after the op it is at. From any thread."""
+        self.engine.stop()
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+class Sequence:
+    """A text in the model's memory. Use `Model.sequence`."""
+
+    def __init__(self, model: Model, slot: int) -> None:
+        self.model, self.slot = model, slot
+        self.tokens: list[int] = []
+        self.logits: np.ndarray | None = None
+        self.extra: dict[str, Any] = {}
+        self._open = True
+
+    @property
+    def id(self) -> int:
+        return self.slot
+
+    @property
+    def n_past(self) -> int:
+        """Tokens that the memory holds."""
+        return int(self.model.memory.n_past[self.slot])
+
+    def _ready(self) -> None:
+        if not self._open:
+            raise UsageError("this sequence was closed")
+
+    def _follow_memory(self) -> None:
+        """Keep only the tokens that the memory has seen."""
+        del self.tokens[self.n_past :]
+        self.logits = None
+
+    def prefill(self, ids: Seq[int], progress: Progress | None = None) -> np.ndarray:
+        """Append tokens; returns the logits after the last, f32 [n_vocab]."""
+        if not len(ids):
+            raise UsageError("there are no tokens to process")
+        result = self.model.eval([Work(self, ids)], progress)[0]
+        assert result.logits is not None
+        self.logits = result.logits[-1]
+        return self.logits
+
+    def decode(self, token: int) -> np.ndarray:
+        """Append one token; returns the logits after it, f32 [n_vocab]."""
+        return self.prefill([token])
+
+    def logits_of(self, ids: Seq[int]) -> np.ndarray:
+        """Append tokens; returns the logits after each, f32 [n, n_vocab]."""
+        result = self.model.eval([Work(self, ids, "all")])[0]
+        if result.logits is None:
+            return np.zeros((0, self.model.n_vocab), np.float32)
+        self.logits = result.logits[-1]
+        return result.logits
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._ready()
+        self.model.memory.seq_rm(self.slot, 0)
+        self._follow_memory()
+
+    def rewind(self, n: int) -> int:
+        """Go back to the first n tokens, or to the last earlier point the memory still has; returns where it goes on.
+
+        A recurrent state cannot be cut, so for models that have one the point is n only if nothing follows it.
+        """
+        self._ready()
+        if n >= len(self.tokens):
+            return len(self.tokens)
+        at = self.model.memory.seq_rm(self.slot, n)
+        self._follow_memory()
+        return at
+
+    def copy(self) -> "Sequence":
+        """Another sequence with the same past, which goes its own way."""
+        self._ready()
+        other = self.model.sequence()
+        self.model.memory.seq_cp(self.slot, other.slot)
+        other.tokens = list(self.tokens)
+        other.logits = None if self.logits is None else self.logits.copy()
+        other.extra = dict(self.extra)
+        return other
+
+    def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> int:
+        """Write tokens, memory and last logits to a state file; returns its size. `extra`: JSON values to get back."""
+        self._ready()
+        model = self.model
+        header = StateHeader(model.fingerprint, model.description, len(self.tokens), extra or self.extra)
+        arrays = [("tokens", np.asarray(self.tokens, np.int32))]
+        if self.logits is not None:
+            arrays.append(("logits", self.logits))
+        return write_state(path, header, [*arrays, *model.memory.export(self.slot)])
+
+    def close(self) -> None:
+        """Give the slot back."""
+        if self._open:
+            self._open = False
+            self.model.memory.n_past[self.slot] = 0
+            self.model._free.append(self.slot)
+
+
+__all__ = ["Interrupted", "Model", "OpTime", "Result", "Sequence", "Work"]

@@ -1,0 +1,103 @@
+"""The tensors of an open GGUF file as the layers ask for them: checked, in place, each used once or named as left over."""
+
+from collections.abc import Callable, Hashable
+
+import numpy as np
+
+from ..quant.ggml.errors import FormatError
+from ..quant.ggml.reader import GGUFFile
+from ..quant.ggml.types import TRAITS, GGMLType
+from .program import Weight, aligned_empty, round_up
+
+# Written by converters for other engines' sake, or derived from the metadata; not needed here.
+OPTIONAL = ("rope_freqs.weight",)
+
+
+class Weights:
+    """Hands out matrices (mapped, not copied) and vectors (f32 copies); keeps what they point to alive."""
+
+    def __init__(self, gguf: GGUFFile) -> None:
+        self.gguf = gguf
+        self.used: set[str] = set()
+        self.matrices: list[Weight] = []
+        self.kept: list[np.ndarray] = []
+        self.shared: dict[Hashable, int] = {}  # addresses of what several layers use
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.gguf.tensors
+
+    def _check(self, name: str, shape: tuple[int, ...]) -> None:
+        found = self.gguf.info(name).shape
+        if found != shape:
+            raise FormatError(
+                f"{self.gguf.path.name}: {name} has shape {list(found)}, the model's keys make it {list(shape)}. "
+                "Convert the model again."
+            )
+        self.used.add(name)
+
+    def matrix(self, name: str, rows: int, n: int) -> Weight:
+        """`rows` rows of `n` weights, as stored."""
+        self._check(name, (rows, n))
+        return self._weight(name, rows, n, 1)
+
+    def experts(self, name: str, n_expert: int, rows: int, n: int) -> Weight:
+        """A stack of `n_expert` matrices."""
+        self._check(name, (n_expert, rows, n))
+        return self._weight(name, rows, n, n_expert)
+
+    def embedding(self, name: str, n: int) -> Weight:
+        """A matrix whose number of rows (the vocabulary) the file decides."""
+        shape = self.gguf.info(name).shape
+        if len(shape) != 2 or shape[1] != n:
+            raise FormatError(f"{self.gguf.path.name}: {name} has shape {list(shape)}, expected [vocabulary, {n}].")
+        self.used.add(name)
+        return self._weight(name, shape[0], n, 1)
+
+    def _weight(self, name: str, rows: int, n: int, n_expert: int) -> Weight:
+        kind = self.gguf.info(name).type
+        raw = self.gguf.raw(name)
+        multiple = 32 if TRAITS[kind].block > 1 else 16
+        padded = round_up(n, multiple)
+        if padded != n:
+            # the products read whole groups of 16: rows of such odd lengths are small, a padded copy is cheap
+            size = TRAITS[kind].nbytes
+            copy = aligned_empty(raw.size // (n * size) * padded * size).reshape(-1, padded * size)
+            copy[:, n * size :] = 0
+            copy[:, : n * size] = raw.reshape(-1, n * size)
+            raw = copy
+        made = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw)
+        self.matrices.append(made)
+        return made
+
+    def array(self, name: str, *shape: int) -> np.ndarray:
+        """The values as f32; NaN or infinity are refused, since one would silently spoil every result."""
+        self._check(name, shape)
+        values = np.ascontiguousarray(self.gguf.f32(name), np.float32)
+        if not np.isfinite(values).all():
+            raise FormatError(f"{self.gguf.path.name}: {name} contains NaN or infinity. Convert the model again.")
+        return values
+
+    def vector(self, name: str, n: int, prepare: Callable[[np.ndarray], np.ndarray] | None = None) -> int:
+        """Address of `n` f32 values."""
+        values = self.array(name, n)
+        return self.keep(prepare(values) if prepare else values)
+
+    def keep(self, values: np.ndarray) -> int:
+        """Address of a contiguous copy on a 64-byte boundary that lives as long as this object."""
+        copy = aligned_empty(values.nbytes).view(values.dtype).reshape(values.shape)
+        copy[...] = values
+        self.kept.append(copy)
+        return int(copy.ctypes.data)
+
+    def finish(self) -> None:
+        """Every tensor of the file must have been asked for."""
+        left = [t for t in self.gguf.tensors if t not in self.used and t not in OPTIONAL]
+        if left:
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            raise FormatError(
+                f"{self.gguf.path.name}: {', '.join(left[:3])}{more}: this architecture has no such tensor. "
+                "The result would be wrong without it; convert the model again."
+            )
+
+    def kinds(self) -> set[GGMLType]:
+        return {w.kind for w in self.matrices}
