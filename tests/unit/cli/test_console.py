@@ -1,0 +1,77 @@
+"""What people and scripts read."""
+
+import dataclasses
+import json
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.cli import console
+
+
+class Kind(IntEnum):
+    Q8_0 = 8
+
+
+@dataclasses.dataclass
+class Row:
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    error: float
+    hidden: int = dataclasses.field(default=3, repr=False)
+
+
+def test_json_of_a_dataclass(capsys: pytest.CaptureFixture[str]) -> None:
+    console.out_json({"rows": [Row("é", Kind.Q8_0, (3, 5), float("nan"))], "path": Path("a"), "n": np.int64(7)})
+    assert json.loads(capsys.readouterr().out) == {
+        "rows": [{"name": "é", "kind": "Q8_0", "shape": [3, 5], "error": None}],
+        "path": "a",
+        "n": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (23 << 20, "23.0 MiB"), (7 << 40, "7.0 TiB")]
+)
+def test_sizes(nbytes: int, text: str) -> None:
+    assert console.size(nbytes) == text
+
+
+@pytest.mark.parametrize(("n", "text"), [(12, "12"), (1_234, "1.2 K"), (11_400_000, "11.4 M"), (3.03e9, "3.03 B")])
+def test_counts(n: float, text: str) -> None:
+    assert console.count(n) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0123, "12 ms"), (1.26, "1.3 s"), (119.9, "119.9 s"), (3_661, "61 min 1 s")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert console.duration(seconds) == text
+
+
+def test_table_aligns() -> None:
+    assert console.table(("a", "n"), [("long", 1), ("x", 100)], "lr") == "a       n\nlong    1\nx     100"
+
+
+def test_one_line() -> None:
+    assert console.one_line("a\nb\x1b[0m\tc") == "a b?[0m c"
+
+
+def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.Progress("work", "bytes", delay=0) as progress:
+        progress.step(1, 10)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with console.Progress("work", "bytes", delay=0) as progress:
+        progress.step(1 << 20, 8 << 20)
+        progress.step(4 << 20, 8 << 20)
+        progress("second part", 1 << 20, 2 << 20)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "of 8.0 MiB" in err or "of 2.0 MiB" in err
