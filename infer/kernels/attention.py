@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .emit import F32, I32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldf, ldi, stf, sti
+from .emit import F32, I32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldf, ldi, stf
 from .isa import host
-from .jit import device, kernel
+from .jit import kernel
 
 LANES = host().lanes
 K_LANES = 16  # positions side by side in K
@@ -32,9 +32,7 @@ ROTATE_ITEM = 4096  # values rotated by one item
 
 NORM, NEOX = 0, 1  # styles of `rope`
 
-_ONE = np.float32(1.0)
-_ZERO = np.float32(0.0)
-_LOWEST = np.float32(LOWEST)
+_GROUPS = BLOCK // K_LANES
 _LOG2E = np.float32(LOG2E)
 
 
@@ -50,9 +48,8 @@ def kv_bytes(n_ctx: int, n_kv: int, d_head: int) -> int:
 
 
 def attention_scratch_bytes(d_head: int) -> int:
-    """Scratch of `attention` for one thread: Q and O of a tile, its scores, sums, maxima, factors and positions."""
-    per_row = 4 * d_head + 4 * d_head + 4 * BLOCK + 4 * K_LANES + 4 + 4 + 8
-    return -(-TILE_ROWS * per_row // 64) * 64
+    """Scratch of `attention` for one thread: a tile."""
+    return _QUERY + TILE_ROWS * 8 * d_head
 
 
 def rope_table(
@@ -178,253 +175,239 @@ def kv_store(a, tid, nth):
             stf(target + 4 * d, ldf(source + 4 * d))
 
 
-# --- attention: pieces ------------------------------------------------------------------------------------------------
-def _scores(rows: int) -> Callable[..., Any]:
-    """Scores of `rows` queries with 16 positions: q f32 [d_head][rows], k f32 [d_head][16], p row stride BLOCK."""
+# --- attention: pieces of a tile --------------------------------------------------------------------------------------
+# A tile is up to TILE_ROWS rows, a row is one query (token, head); all use one KV head. Its scratch:
+_WEIGHTS = 0  # f32 [row][BLOCK]: scores, then weights, of the current block
+_SUMS = _WEIGHTS + TILE_ROWS * BLOCK * 4  # f32 [row][16]: sum of the weights so far, by position modulo 16
+_WHERE = _SUMS + TILE_ROWS * K_LANES * 4  # i64 [row]: position of the query, ascending
+_TOP = _WHERE + TILE_ROWS * 8  # f32 [row]: largest score so far
+_QUERY = _TOP + TILE_ROWS * 4  # f32 [row / MICRO][d_head][MICRO], rows of an incomplete last group [row][d_head]
+# ... and from _QUERY + TILE_ROWS * 4 * d_head on the outputs, f32 [row][d_head], until they are divided by the sums
 
-    def scores(e: Emitter, q: Value, k: Value, p: Value, d_head: Value) -> None:
-        b, ty = e.b, Vec(F32, K_LANES)
+VECTOR = Vec(F32, K_LANES)
 
-        def dim(d: Value, acc: list[Value]) -> list[Value]:
-            keys = e.load(ty, k, b.shl(d, const(I64, 6)))
-            at = e.at(q, b.mul(d, const(I64, 4 * rows)))
-            return [e.fma(e.splat(e.load(F32, at, 4 * r), K_LANES), keys, acc[r]) for r in range(rows)]
 
-        for r, total in enumerate(e.loop(d_head, dim, [const(ty, 0.0)] * rows)):
-            e.store(total, p, 4 * BLOCK * r)
+def _scores(e: Emitter, rows: int, q: Value, k: Value, p: Value, d_head: Value) -> None:
+    """Scores of `rows` queries with 16 positions: q f32 [d_head][rows], k f32 [d_head][16]; one fma chain each."""
+    b = e.b
 
-    return scores
+    def dim(d: Value, acc: list[Value]) -> list[Value]:
+        keys = e.load(VECTOR, k, b.shl(d, const(I64, 6)))
+        at = e.at(q, b.mul(d, const(I64, 4 * rows)))
+        return [e.fma(e.splat(e.load(F32, at, 4 * r), K_LANES), keys, acc[r]) for r in range(rows)]
+
+    for r, total in enumerate(e.loop(d_head, dim, [const(VECTOR, 0.0)] * rows)):
+        e.store(total, p, 4 * BLOCK * r)
 
 
 def _scores_block(e: Emitter, q: Value, k: Value, p: Value, d_head: Value, last: Value) -> None:
     """Scores of one query with a whole block; groups of 16 after the `last` one repeat it and are masked later."""
-    b, ty = e.b, Vec(F32, K_LANES)
-    keys = []
-    for i in range(BLOCK // K_LANES):
-        group = b.select(b.icmp_signed("<", const(I64, i), last), const(I64, i), last)
-        keys.append(b.add(k, b.shl(b.mul(group, d_head), const(I64, 6))))
+    b = e.b
+    keys = [b.add(k, b.shl(b.mul(e.intr("smin", const(I64, i), last), d_head), const(I64, 6))) for i in range(_GROUPS)]
 
     def dim(d: Value, acc: list[Value]) -> list[Value]:
         query = e.splat(e.load(F32, q, b.shl(d, const(I64, 2))), K_LANES)
-        return [e.fma(query, e.load(ty, ki, b.shl(d, const(I64, 6))), s) for ki, s in zip(keys, acc, strict=True)]
+        return [e.fma(query, e.load(VECTOR, ki, b.shl(d, const(I64, 6))), s) for ki, s in zip(keys, acc, strict=True)]
 
-    for i, total in enumerate(e.loop(d_head, dim, [const(ty, 0.0)] * len(keys))):
+    for i, total in enumerate(e.loop(d_head, dim, [const(VECTOR, 0.0)] * _GROUPS)):
         e.store(total, p, 4 * K_LANES * i)
 
 
-scores_micro = emit("i64,i64,i64,i64->void")(_scores(MICRO))
-scores_block = emit("i64,i64,i64,i64,i64->void")(_scores_block)
-
-
-@emit("i64,i64,i64,i64,i64->f32")
-def soften(e, p, top, sums, low, high):
+def _soften(e: Emitter, p: Value, top: Value, sums: Value, low: Value, high: Value) -> Value:
     """Scores (base 2) of a row and block -> weights, in place; positions outside low..high get weight zero.
 
-    top f32: the row's maximum so far; sums f32 [16]: its weights' sum so far, by lanes. Returns the factor for what was
-    summed under the old maximum. A NaN among the scores stays NaN.
+    Returns the factor for what was summed under the old maximum. A NaN among the scores stays NaN.
     """
-    b, ty, lanes = e.b, Vec(F32, K_LANES), Vec(I32, K_LANES)
+    b, lanes = e.b, Vec(I32, K_LANES)
     low, high = (e.splat(b.trunc(v, I32), K_LANES) for v in (low, high))
     rows, inside = [], []
-    for i in range(BLOCK // K_LANES):
+    for i in range(_GROUPS):
         place = const(lanes, list(range(i * K_LANES, (i + 1) * K_LANES)))
         inside.append(b.and_(b.icmp_signed(">=", place, low), b.icmp_signed("<=", place, high)))
-        rows.append(e.load(ty, p, 4 * K_LANES * i))
-    best = const(ty, LOWEST)
+        rows.append(e.load(VECTOR, p, 4 * K_LANES * i))
+    best = const(VECTOR, LOWEST)
     for row, valid in zip(rows, inside, strict=True):
-        best = e.intr("maxnum", b.select(valid, row, const(ty, LOWEST)), best)
+        best = e.intr("maxnum", b.select(valid, row, const(VECTOR, LOWEST)), best)
     before = e.load(F32, top)
     now = e.intr("maxnum", before, e.halving_max(best))
     e.store(now, top)
     factor = e.exp2(e.splat(b.fsub(before, now), K_LANES))
-    total = b.fmul(e.load(ty, sums), factor)
+    total = b.fmul(e.load(VECTOR, sums), factor)
     now = e.splat(now, K_LANES)
     for i, (row, valid) in enumerate(zip(rows, inside, strict=True)):
         t = b.fsub(row, now)
         weight = b.select(b.fcmp_unordered("uno", t, t), t, e.exp2(t))
-        weight = b.select(valid, weight, const(ty, 0.0))
+        weight = b.select(valid, weight, const(VECTOR, 0.0))
         e.store(weight, p, 4 * K_LANES * i)
         total = b.fadd(total, weight)
     e.store(total, sums)
     return e.lane(factor, 0)
 
 
-def _values(rows: int, vectors: int, width: int = 16) -> Callable[..., Any]:
-    """out [rows][vectors * width] += weights [rows][j] * V [j][...] for j in first .. stop - 1, ascending."""
+def _values(e: Emitter, rows: int, p: Value, v: Value, d_head: Value, out: Value, first: Value, stop: Value) -> None:
+    """out [rows][d_head] += weights [rows][j] * V [j][d_head] for j = first .. stop - 1, ascending, one fma each."""
+    b = e.b
+    line = b.shl(d_head, const(I64, 2))
 
-    def values(e: Emitter, p: Value, v: Value, ldv: Value, out: Value, ldo: Value, first: Value, stop: Value) -> None:
-        b, ty = e.b, Vec(F32, width)
-        cells = [(r, i) for r in range(rows) for i in range(vectors)]
-        starts = [b.add(out, b.mul(ldo, const(I64, r))) for r in range(rows)]
+    def columns(vectors: int, width: int) -> Callable[[Value, list[Value]], None]:
+        ty, cells = Vec(F32, width), [(r, i) for r in range(rows) for i in range(vectors)]
 
-        def position(j: Value, acc: list[Value]) -> list[Value]:
-            line, column = e.at(v, b.mul(j, ldv)), e.at(p, b.shl(j, const(I64, 2)))
-            loaded = [e.load(ty, line, 4 * width * i) for i in range(vectors)]
-            weights = [e.splat(e.load(F32, column, 4 * BLOCK * r), width) for r in range(rows)]
-            return [e.fma(weights[r], loaded[i], s) for (r, i), s in zip(cells, acc, strict=True)]
+        def body(d: Value, _: list[Value]) -> None:
+            offset = b.shl(d, const(I64, 2))
+            source = b.add(v, offset)
+            targets = [b.add(b.add(out, offset), b.mul(line, const(I64, r))) for r in range(rows)]
 
-        sums = e.loop(stop, position, [e.load(ty, starts[r], 4 * width * i) for r, i in cells], start=first)
-        for (r, i), total in zip(cells, sums, strict=True):
-            e.store(total, starts[r], 4 * width * i)
+            def position(j: Value, acc: list[Value]) -> list[Value]:
+                values, column = e.at(source, b.mul(j, line)), e.at(p, b.shl(j, const(I64, 2)))
+                loaded = [e.load(ty, values, 4 * width * i) for i in range(vectors)]
+                weights = [e.splat(e.load(F32, column, 4 * BLOCK * r), width) for r in range(rows)]
+                return [e.fma(weights[r], loaded[i], s) for (r, i), s in zip(cells, acc, strict=True)]
 
-    return values
+            starts = [e.load(ty, targets[r], 4 * width * i) for r, i in cells]
+            for (r, i), total in zip(cells, e.loop(stop, position, starts, start=first), strict=True):
+                e.store(total, targets[r], 4 * width * i)
 
+        return body
 
-_VALUES = "i64,i64,i64,i64,i64,i64,i64->void"
-values_micro = emit(_VALUES)(_values(MICRO, 1))
-values_four, values_wide, values_one = (emit(_VALUES)(_values(1, *n)) for n in ((4,), (1,), (1, 1)))
-
-
-def _scaled(width: int, divide: bool) -> Callable[..., Any]:
-    def scaled(e: Emitter, source: Value, target: Value, factor: Value) -> None:
-        ty = Vec(F32, width)
-        operate = e.b.fdiv if divide else e.b.fmul
-        e.store(operate(e.load(ty, source), e.splat(factor, width)), target)
-
-    return scaled
+    _over_columns(e, d_head, columns, max(1, 4 // rows))
 
 
-_SCALED = "i64,i64,f32->void"
-times_wide, times_one = emit(_SCALED)(_scaled(16, False)), emit(_SCALED)(_scaled(1, False))
-over_wide, over_one = emit(_SCALED)(_scaled(16, True)), emit(_SCALED)(_scaled(1, True))
+def _over_columns(e: Emitter, d_head: Value, columns: Any, most: int) -> None:
+    """columns(vectors, width)(d) over 0 .. d_head - 1 in steps of most * 16, 16 and 1."""
+    done: Value | int = 0
+    for vectors, width in ((most, K_LANES), (1, K_LANES), (1, 1)) if most > 1 else ((1, K_LANES), (1, 1)):
+        step = vectors * width
+        stop = e.b.and_(d_head, const(I64, -step))
+        e.loop(stop, columns(vectors, width), start=done, step=step)
+        done = stop
 
 
-@emit("i64->f32")
-def lane_sum(e, address):
-    """Sum of 16 floats, upper half onto lower half until one is left."""
-    return e.halving_sum(e.load(Vec(F32, K_LANES), address))
+def _each(e: Emitter, d_head: Value, source: Value, target: Value, change: Callable[[Value], Value]) -> None:
+    """target[d] = change(source[d])."""
+
+    def columns(_: int, width: int) -> Callable[[Value, list[Value]], None]:
+        def body(d: Value, _: list[Value]) -> None:
+            offset = e.b.shl(d, const(I64, 2))
+            e.store(change(e.load(Vec(F32, width), source, offset)), target, offset)
+
+        return body
+
+    _over_columns(e, d_head, columns, 1)
 
 
-# --- attention: rows and tiles ----------------------------------------------------------------------------------------
-@device
-def row_times(x, d_head, factor):
-    d = 0
-    while d + 16 <= d_head:
-        times_wide(x + 4 * d, x + 4 * d, factor)
-        d += 16
-    while d < d_head:
-        times_one(x + 4 * d, x + 4 * d, factor)
-        d += 1
+@emit("i64,i64,i64,i64,i64,f32,i64->void")
+def enter_row(e, tile, r, n_row, source, d_head, factor, position):
+    """Row r of a tile: its query times `factor`, packed; zero sums."""
+    b = e.b
+    line = b.shl(d_head, const(I64, 2))
+    query = b.add(tile, const(I64, _QUERY))
+    group = b.and_(r, const(I64, -MICRO))
+    whole = b.icmp_signed("<=", b.add(group, const(I64, MICRO)), n_row)
+    in_group = b.add(b.mul(group, line), b.shl(b.sub(r, group), const(I64, 2)))
+    target = b.add(query, b.select(whole, in_group, b.mul(r, line)))
+    step = b.select(whole, const(I64, 4 * MICRO), const(I64, 4))
+
+    def put(d: Value, _: list[Value]) -> None:
+        e.store(b.fmul(e.load(F32, source, b.shl(d, const(I64, 2))), factor), target, b.mul(d, step))
+
+    e.loop(d_head, put)
+    out = b.add(b.add(query, b.mul(line, const(I64, TILE_ROWS))), b.mul(r, line))
+    _each(e, d_head, out, out, lambda x: const(x.type, 0.0))
+    e.store(const(VECTOR, 0.0), b.add(tile, b.shl(r, const(I64, 6))), _SUMS)
+    e.store(position, b.add(tile, b.shl(r, const(I64, 3))), _WHERE)
+    e.store(const(F32, LOWEST), b.add(tile, b.shl(r, const(I64, 2))), _TOP)
 
 
-@device
-def row_over(source, target, d_head, divisor):
-    d = 0
-    while d + 16 <= d_head:
-        over_wide(source + 4 * d, target + 4 * d, divisor)
-        d += 16
-    while d < d_head:
-        over_one(source + 4 * d, target + 4 * d, divisor)
-        d += 1
+@emit("i64,i64,i64,i64->void")
+def leave_row(e, tile, r, target, d_head):
+    """Outputs of row r divided by the sum of its weights."""
+    b = e.b
+    total = e.halving_sum(e.load(VECTOR, b.add(tile, b.shl(r, const(I64, 6))), _SUMS))
+    line = b.shl(d_head, const(I64, 2))
+    out = b.add(b.add(tile, const(I64, _QUERY)), b.mul(line, b.add(r, const(I64, TILE_ROWS))))
+    _each(e, d_head, out, target, lambda x: b.fdiv(x, e.splat(total, x.type.count)))
 
 
-@device
-def row_values(p, v, d_head, out, first, stop):
-    """One query, positions first .. stop - 1 of the block."""
-    if first >= stop:
-        return
-    ldv = 4 * d_head
-    d = 0
-    while d + 64 <= d_head:
-        values_four(p, v + 4 * d, ldv, out + 4 * d, 0, first, stop)
-        d += 64
-    while d + 16 <= d_head:
-        values_wide(p, v + 4 * d, ldv, out + 4 * d, 0, first, stop)
-        d += 16
-    while d < d_head:
-        values_one(p, v + 4 * d, ldv, out + 4 * d, 0, first, stop)
-        d += 1
+@emit("i64,i64,i64,i64,i64,i64,i64,i64->void")
+def take_block(e, tile, n_row, k, v, d_head, b0, final, window):
+    """All rows of a tile with the block of positions b0 .. b0 + BLOCK - 1; k and v are its addresses.
 
+    Full groups of MICRO rows share their loads, for V over the positions that all of them see; what only some see is
+    added row by row before and after, so that an output always sums over ascending positions and nothing else.
+    """
+    b = e.b
+    line = b.shl(d_head, const(I64, 2))
+    query = b.add(tile, const(I64, _QUERY))
+    outputs = b.add(query, b.mul(line, const(I64, TILE_ROWS)))
+    zero, one = const(I64, 0), const(I64, 1)
+    whole = b.and_(n_row, const(I64, -MICRO))
 
-@device
-def micro_values(p, v, d_head, out, first, stop):
-    """MICRO queries, positions that all of them see."""
-    ldv = 4 * d_head
-    d = 0
-    while d + 16 <= d_head:
-        values_micro(p, v + 4 * d, ldv, out + 4 * d, ldv, first, stop)
-        d += 16
-    while d < d_head:
-        for r in range(MICRO):
-            values_one(p + 4 * BLOCK * r, v + 4 * d, ldv, out + r * ldv + 4 * d, 0, first, stop)
-        d += 1
+    def high(r: Value) -> Value:  # last position that row r sees, from b0; negative if none
+        return b.sub(e.load(I64, b.add(tile, b.shl(r, const(I64, 3))), _WHERE), b0)
 
+    def low(r: Value) -> Value:
+        return e.intr("smax", zero, b.add(b.sub(high(r), window), one))
 
-@device
-def attend(a, base, t0, t1, h0, h1, kbase, vbase):
-    """Tokens t0 .. t1 - 1 of one sequence, query heads h0 .. h1 - 1 of one KV head; a row is a (token, head)."""
-    pos, d_head, window = arg(a, 1), arg(a, 13), arg(a, 19)
-    n_head = h1 - h0
-    n_row = (t1 - t0) * n_head
-    n_micro = n_row // MICRO
-    line = 4 * d_head
-    q = base
-    out = q + TILE_ROWS * line
-    p = out + TILE_ROWS * line
-    sums = p + TILE_ROWS * (4 * BLOCK)
-    where = sums + TILE_ROWS * (4 * K_LANES)
-    top = where + TILE_ROWS * 8
-    factor = ldf(a + 8 * 14) * _LOG2E
-    for r in range(n_row):
-        t = t0 + r // n_head
-        source = arg(a, 3) + t * arg(a, 4) + (h0 + r % n_head) * line
-        if r < n_micro * MICRO:  # [d_head][MICRO]
-            target, step = q + r // MICRO * MICRO * line + 4 * (r % MICRO), 4 * MICRO
-        else:
-            target, step = q + r * line, 4
-        for d in range(d_head):
-            stf(target + d * step, ldf(source + 4 * d) * factor)
-            stf(out + r * line + 4 * d, _ZERO)
-        for d in range(K_LANES):
-            stf(sums + r * (4 * K_LANES) + 4 * d, _ZERO)
-        stf(top + 4 * r, _LOWEST)
-        sti(where + 8 * r, ldi(pos + 8 * t))
-    final = ldi(pos + 8 * (t1 - 1))
-    start = max(0, ldi(pos + 8 * t0) - window + 1) if window > 0 else 0
-    for b0 in range(start // BLOCK * BLOCK, final + 1, BLOCK):
-        v = vbase + b0 * line
-        for k0 in range(b0, min(b0 + BLOCK, final + 1), K_LANES):
-            k = kbase + k0 * line
-            for i in range(n_micro):
-                r = i * MICRO
-                if ldi(where + 8 * (r + MICRO - 1)) >= k0:
-                    scores_micro(q + r * line, k, p + r * (4 * BLOCK) + 4 * (k0 - b0), d_head)
-        for r in range(n_micro * MICRO, n_row):
-            high = ldi(where + 8 * r) - b0
-            if high >= 0:
-                last = min(high, BLOCK - 1) // K_LANES
-                scores_block(q + r * line, kbase + b0 * line, p + r * (4 * BLOCK), d_head, last)
-        for r in range(n_row):
-            high = ldi(where + 8 * r) - b0
-            if high >= 0:
-                low = high - window + 1 if window > 0 else 0
-                factor = soften(p + r * (4 * BLOCK), top + 4 * r, sums + r * (4 * K_LANES), low, high)
-                if factor != _ONE:
-                    row_times(out + r * line, d_head, factor)
-        for i in range(n_micro):
-            r = i * MICRO
-            # positions that every row of the group sees; the others are added row by row before and after
-            first = max(0, ldi(where + 8 * (r + MICRO - 1)) - b0 - window + 1) if window > 0 else 0
-            stop = min(BLOCK, ldi(where + 8 * r) - b0 + 1)
-            if first >= stop:
-                first, stop = 0, 0
-            for u in range(r, r + MICRO):
-                if window > 0:
-                    low = max(0, ldi(where + 8 * u) - b0 - window + 1)
-                    row_values(p + u * (4 * BLOCK), v, d_head, out + u * line, low, first)
-            if first < stop:
-                micro_values(p + r * (4 * BLOCK), v, d_head, out + r * line, first, stop)
-            for u in range(r, r + MICRO):
-                low = max(0, ldi(where + 8 * u) - b0 - window + 1) if window > 0 else 0
-                high = min(BLOCK, ldi(where + 8 * u) - b0 + 1)
-                row_values(p + u * (4 * BLOCK), v, d_head, out + u * line, max(low, stop), high)
-        for r in range(n_micro * MICRO, n_row):
-            low = max(0, ldi(where + 8 * r) - b0 - window + 1) if window > 0 else 0
-            high = min(BLOCK, ldi(where + 8 * r) - b0 + 1)
-            row_values(p + r * (4 * BLOCK), v, d_head, out + r * line, low, high)
-    for r in range(n_row):
-        target = arg(a, 9) + (t0 + r // n_head) * arg(a, 10) + (h0 + r % n_head) * line
-        row_over(out + r * line, target, d_head, lane_sum(sums + r * (4 * K_LANES)))
+    def weights(r: Value) -> Value:
+        return b.add(tile, b.mul(r, const(I64, 4 * BLOCK)))
+
+    def score_group(g: Value, _: list[Value]) -> None:
+        keys = b.add(k, b.mul(g, b.shl(line, const(I64, 4))))
+
+        def micro(r: Value, _: list[Value]) -> None:
+            with b.if_then(b.icmp_signed(">=", high(b.add(r, const(I64, MICRO - 1))), b.shl(g, const(I64, 4)))):
+                p = b.add(weights(r), b.shl(g, const(I64, 6)))
+                _scores(e, MICRO, b.add(query, b.mul(r, line)), keys, p, d_head)
+
+        e.loop(whole, micro, step=MICRO)
+
+    seen = e.intr("smin", b.sub(final, b0), const(I64, BLOCK - 1))
+    e.loop(b.add(b.ashr(seen, const(I64, 4)), one), score_group)
+
+    def score_single(r: Value, _: list[Value]) -> None:
+        with b.if_then(b.icmp_signed(">=", high(r), zero)):
+            last = b.ashr(e.intr("smin", high(r), const(I64, BLOCK - 1)), const(I64, 4))
+            _scores_block(e, b.add(query, b.mul(r, line)), k, weights(r), d_head, last)
+
+    e.loop(n_row, score_single, start=whole)
+
+    def soften(r: Value, _: list[Value]) -> None:
+        with b.if_then(b.icmp_signed(">=", high(r), zero)):
+            top, sums = b.add(tile, b.shl(r, const(I64, 2))), b.add(tile, b.shl(r, const(I64, 6)))
+            top, sums = b.add(top, const(I64, _TOP)), b.add(sums, const(I64, _SUMS))
+            last = e.intr("smin", high(r), const(I64, BLOCK - 1))
+            first = e.intr("smin", low(r), const(I64, BLOCK))
+            factor = _soften(e, weights(r), top, sums, first, last)
+            with b.if_then(b.fcmp_unordered("!=", factor, const(F32, 1.0))):
+                out = b.add(outputs, b.mul(r, line))
+                _each(e, d_head, out, out, lambda x: b.fmul(x, e.splat(factor, x.type.count)))
+
+    e.loop(n_row, soften)
+
+    def add_values(r: Value, _: list[Value]) -> None:
+        end = e.intr("smin", n_row, b.add(r, const(I64, MICRO)))
+        first = low(b.sub(end, one))
+        stop = e.intr("smin", const(I64, BLOCK), b.add(high(r), one))
+        common = b.and_(b.icmp_signed("<", first, stop), b.icmp_signed("<", r, whole))
+        first, stop = b.select(common, first, zero), b.select(common, stop, zero)
+
+        def phase(after: Value, _: list[Value]) -> None:
+            is_after = b.icmp_signed("!=", after, zero)
+            with b.if_then(b.and_(is_after, common)):
+                _values(e, MICRO, weights(r), v, d_head, b.add(outputs, b.mul(r, line)), first, stop)
+
+            def single(u: Value, _: list[Value]) -> None:
+                begin = b.select(is_after, e.intr("smax", low(u), stop), low(u))
+                seen = e.intr("smin", const(I64, BLOCK), b.add(high(u), one))
+                limit = b.select(is_after, seen, first)
+                with b.if_then(b.icmp_signed("<", begin, limit)):
+                    _values(e, 1, weights(u), v, d_head, b.add(outputs, b.mul(u, line)), begin, limit)
+
+            e.loop(end, single, start=r)
+
+        e.loop(2, phase)
+
+    e.loop(n_row, add_values, step=MICRO)
 
 
 @kernel
@@ -450,7 +433,12 @@ def attention(a, tid, nth):
     A score is one chain of fma over d_head. Reference: tests/reference/attention.py. Error: 1e-6 of the largest |V|.
     """
     n_tok = ldi(arg(a, 0))
-    slot, n_kv, d_head, n_ctx, ctr = arg(a, 2), arg(a, 12), arg(a, 13), arg(a, 15), arg(a, 18)
+    pos, slot, q, ldq, out, ldo = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 9), arg(a, 10)
+    n_kv, d_head, n_ctx, ctr, window = arg(a, 12), arg(a, 13), arg(a, 15), arg(a, 18), arg(a, 19)
+    scratch = arg(a, 16) + tid * arg(a, 17)
+    line, factor = 4 * d_head, ldf(a + 8 * 14) * _LOG2E
+    if window <= 0:
+        window = 1 << 40
     group = arg(a, 11) // n_kv
     # few tokens: share the heads of a KV head between the threads; many: a tile of tokens with all of them
     n_head = min(group, TILE_ROWS)
@@ -477,7 +465,16 @@ def attention(a, tid, nth):
             u = t + 1
             while u < end and ldi(slot + 8 * u) == s:
                 u += 1
-            k = arg(a, 5) + s * arg(a, 7) + h_kv * n_ctx * d_head * 4
-            v = arg(a, 6) + s * arg(a, 8) + h_kv * n_ctx * d_head * 4
-            attend(a, arg(a, 16) + tid * arg(a, 17), t, u, h0, h1, k, v)
+            k = arg(a, 5) + s * arg(a, 7) + h_kv * n_ctx * line
+            v = arg(a, 6) + s * arg(a, 8) + h_kv * n_ctx * line
+            n_row = (u - t) * (h1 - h0)
+            for r in range(n_row):
+                w = t + r // (h1 - h0)
+                source = q + w * ldq + (h0 + r % (h1 - h0)) * line
+                enter_row(scratch, r, n_row, source, d_head, factor, ldi(pos + 8 * w))
+            start, final = ldi(pos + 8 * t) - window + 1, ldi(pos + 8 * (u - 1))
+            for b0 in range(max(0, start) // BLOCK * BLOCK, final + 1, BLOCK):
+                take_block(scratch, n_row, k + b0 * line, v + b0 * line, d_head, b0, final, window)
+            for r in range(n_row):
+                leave_row(scratch, r, out + (t + r // (h1 - h0)) * ldo + (h0 + r % (h1 - h0)) * line, d_head)
             t = u
