@@ -44,6 +44,7 @@ _ORIGINS = {"base_models": "base_model", "datasets": "dataset"}
 _FIXED = ("architecture", "type", "file_type", "quantization_version", "alignment")
 
 _SIZE = re.compile(r"(\d+x)?(\d+(?:[._]\d+)?)([kmbt])", re.IGNORECASE)
+_TYPE = re.compile(r"i?q\d(_\w+)*|b?fp?(16|32)", re.IGNORECASE)  # said by general.file_type
 _VERSION = re.compile(r"v?\d+(\.\d+)*", re.IGNORECASE)
 _TUNES = re.compile(r"chat|instruct|base|vision|it|sft|dpo", re.IGNORECASE)
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -151,8 +152,8 @@ def parse_name(name: str, n_params: int) -> Facts:
     organization, slash, title = name.rpartition("/")
     if slash and organization:
         facts["organization"] = _title(organization)
-    facts["name"] = _title(title)
-    parts = [part for part in title.split("-") if part]
+    parts = [part for part in title.split("-") if part and not _TYPE.fullmatch(part)]
+    facts["name"] = _title(" ".join(parts) or title)
     size = next((i for i, part in enumerate(parts) if i and _plausible(part, n_params)), None)
     first_tune = next((i for i, part in enumerate(parts) if i and _TUNES.fullmatch(part)), len(parts))
     version = len(parts) - 1 if len(parts) > 1 and _VERSION.fullmatch(parts[-1]) and size != len(parts) - 1 else None

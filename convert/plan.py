@@ -108,7 +108,7 @@ def prepare(
         raise UnsupportedError(f"{config.where}: the checkpoint is quantized already. Give the one it was made from.")
     stored = {} if vocab_only else _canonical(checkpoint.tensors, config, family_type)
     family = family_type.read(config, {name: tensor.shape for name, tensor in stored.items()})
-    notes: list[str] = []
+    notes = list(family.notes())
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
     kind = wanted if wanted is not None else _automatic(chosen)
     works = [_work(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]

@@ -69,6 +69,10 @@ class Family(ABC):
     def rows(self) -> Iterator[Row]:
         """Every tensor of the file."""
 
+    def notes(self) -> Iterator[str]:
+        """What the user should know about this model's file."""
+        yield from ()
+
     def canonical(self, name: str) -> str:
         """The name that `rows` uses for a checkpoint's tensor; older checkpoints spell some differently."""
         return name

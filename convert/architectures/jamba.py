@@ -10,6 +10,8 @@ from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
 from .family import Family, Row, Shapes, experts, row, vocabulary_rows
 
+NOT_IN_LLAMA_CPP = "llama.cpp cannot load this file: its Mamba layers are twice as wide as the model, here they are not"
+
 
 @dataclass(frozen=True)
 class Jamba(Family):
@@ -87,6 +89,10 @@ class Jamba(Family):
         yield "expert_count", self.n_expert
         yield "expert_used_count", self.n_expert_used
         yield "general.file_type", int(file_type)
+
+    def notes(self) -> Iterator[str]:
+        if self.d_inner != 2 * self.n_embd:
+            yield NOT_IN_LLAMA_CPP
 
     def canonical(self, name: str) -> str:
         # Mini-Jamba: "moe" for the feed-forward part, an only expert on dense layers, another name for its norm.

@@ -36,6 +36,7 @@ class Llama(Family):
     rope_factors: np.ndarray | None  # f32 [d_head / 2]: divides the frequencies (Llama 3)
     attention_bias: bool
     mlp_bias: bool
+    window: int  # attention reaches so far back; 0 = to the beginning
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -71,6 +72,7 @@ class Llama(Family):
             rope_factors=factors,
             attention_bias=config.boolean("attention_bias", default=False),
             mlp_bias=config.boolean("mlp_bias", default=False),
+            window=config.integer("sliding_window", default=0, minimum=0),
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -89,6 +91,10 @@ class Llama(Family):
         yield "general.file_type", int(file_type)
         yield "vocab_size", self.n_vocab
         yield "rope.dimension_count", self.d_head
+
+    def notes(self) -> Iterator[str]:
+        if 0 < self.window < self.n_ctx:
+            yield f"GGUF has no sliding window for this architecture: beyond {self.window} tokens results differ"
 
     def rows(self) -> Iterator[Row]:
         n, n_q, n_kv = self.n_embd, self.n_head * self.d_head, self.n_head_kv * self.d_head

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from .family import Family, Row, Shapes, row, vocabulary_rows
-from .jamba import mamba1, rank
+from .jamba import NOT_IN_LLAMA_CPP, mamba1, rank
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,6 @@ class Mamba(Family):
         n_embd = merged.integer("hidden_size", "d_model")
         expand = merged.integer("expand", default=2)
         d_inner = merged.integer("intermediate_size", "d_inner", default=expand * n_embd)
-        if d_inner != 2 * n_embd:
-            # llama.cpp's graph of this architecture has no other; a file with it would not load there.
-            raise UnsupportedError(
-                f"{config.where}: an inner size of {d_inner} is not supported, only twice the hidden size {n_embd} is."
-            )
         is_falcon = config.get("model_type") == "falcon_mamba"
         return cls(
             n_vocab=vocabulary_rows(
@@ -85,6 +79,10 @@ class Mamba(Family):
             # Not a key of llama.cpp, which takes the layers' epsilon here; transformers has another for these norms.
             yield "ssm.dt_b_c_rms_epsilon", self.norm_eps
         yield "general.file_type", int(file_type)
+
+    def notes(self) -> Iterator[str]:
+        if self.d_inner != 2 * self.n_embd:
+            yield NOT_IN_LLAMA_CPP
 
     def canonical(self, name: str) -> str:
         return "backbone.embeddings.weight" if name == "backbone.embedding.weight" else name  # state-spaces

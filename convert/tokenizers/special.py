@@ -39,6 +39,10 @@ def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab
         if value is not None:
             vocabulary.flags[f"add_{kind}_token"] = value
     _read_post_processor(vocabulary, folder, names, id_of)
+    if vocabulary.flags.get("add_eos_token"):
+        vocabulary.notes.append("the tokenizer ends texts with EOS; add_eos_token is written false, as prompts go on")
+    if vocabulary.model == "t5" or "add_eos_token" in vocabulary.flags:  # readers assume true for t5
+        vocabulary.flags["add_eos_token"] = False
     vocabulary.chat_templates = _chat_templates(folder, config)
     _find_end_of_turn(vocabulary, folder, id_of, n_vocab)
 
