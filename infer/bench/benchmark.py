@@ -137,8 +137,9 @@ class StartRow:
     load_seconds: float
     """Open, check and map the file, plan the memory; without compiling."""
     compile_seconds: float
-    """Making or loading machine code, on load and later."""
+    """Making machine code or loading it from the disk cache, on load and later."""
     n_compiled: int
+    """Kernels that the disk cache did not have."""
     first_token_prompt: int
     first_token_seconds: float
     """From a prompt of that many tokens to the most likely next one; the model is loaded and warm."""

@@ -23,7 +23,7 @@ from hybrid.infer.kernels.isa import ISA, host
 # larger than the last-level cache of anything but a few servers
 _BUFFER = 512 << 20
 _READ_STEP = 512
-_REPEATS = 6
+_REPEATS = 12
 
 
 @dataclass(frozen=True)

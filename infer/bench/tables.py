@@ -64,7 +64,7 @@ def _start_cells(row: StartRow) -> list[str]:
         row.setting.model,
         str(row.setting.n_threads),
         duration(row.load_seconds),
-        f"{duration(row.compile_seconds)} ({row.n_compiled})",
+        f"{duration(row.compile_seconds)} ({row.n_compiled} new)",
         f"{duration(row.first_token_seconds)} (pp{row.first_token_prompt})",
         size(row.peak_rss),
         *state,
@@ -141,10 +141,10 @@ def as_csv(report: BenchReport) -> str:
     """The scalars of `records`; of `start` the columns are start_<name> and state_<name>."""
     flat = []
     for record in records(report):
-        start = record.pop("start") or {}
-        state = start.pop("state", None) or {}
-        record = {key: value for key, value in record.items() if not isinstance(value, list)}
-        record.update({f"start_{key}": value for key, value in start.items()})
+        start = record["start"] or {}
+        state = start.get("state") or {}
+        record = {key: value for key, value in record.items() if not isinstance(value, list) and key != "start"}
+        record.update({f"start_{key}": value for key, value in start.items() if key != "state"})
         record.update({f"state_{key}": value for key, value in state.items()})
         flat.append(record)
     # a run without state files has fewer columns than one with
