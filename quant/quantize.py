@@ -262,16 +262,17 @@ def _recode(task: _Task) -> _Done:
         error = formats.decode(t.target, piece, np.empty_like(x))
         with np.errstate(all="ignore"):
             error -= x
-            here = float(np.square(error, out=error).sum(dtype=np.float64))
-            squared += float(np.square(x, out=error).sum(dtype=np.float64))
-        if not math.isfinite(here):
-            here = _check(t, x, piece)
-        squared_error += here
+            # Numpy adds f32 pairwise, so that a piece loses no more than a few last bits.
+            sums = float(np.square(error, out=error).sum()), float(np.square(x, out=error).sum())
+        if not math.isfinite(sum(sums)):
+            sums = _check(t, x, piece)
+        squared_error += sums[0]
+        squared += sums[1]
     return _Done(t.name, data, squared_error, squared, span)
 
 
-def _check(t: PlannedTensor, x: np.ndarray, piece: np.ndarray) -> float:
-    """The squared error in f64, or the reason why there is none."""
+def _check(t: PlannedTensor, x: np.ndarray, piece: np.ndarray) -> tuple[float, float]:
+    """The sums of squares in f64, or the reason why there are none."""
     if not np.isfinite(x).all():
         raise FormatError(f"tensor {shown(t.name)} has NaN or infinite values. Convert the model again.")
     decoded = formats.decode(t.target, piece)
@@ -280,7 +281,8 @@ def _check(t: PlannedTensor, x: np.ndarray, piece: np.ndarray) -> float:
             f"tensor {shown(t.name)} has values up to {np.abs(x).max():.3g}, too large for {t.target.name}. "
             "Use BF16 or F32."
         )
-    return float(np.square(decoded.astype(np.float64) - x).sum())
+    wide = x.astype(np.float64)
+    return float(np.square(decoded - wide).sum()), float(np.square(wide).sum())
 
 
 def _bytes_of(kind: GGMLType, n: int) -> int:

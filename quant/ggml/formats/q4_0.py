@@ -12,21 +12,18 @@ q = min(15, trunc(w * (1 / d) + 8.5)) with the unrounded d, each operation round
 
 import numpy as np
 
+from .largest import largest
+
 BLOCK_Q4_0 = np.dtype([("d", "<f2"), ("qs", "u1", (16,))])
 assert BLOCK_Q4_0.itemsize == 18
 
 
 def encode_q4_0(x: np.ndarray, out: np.ndarray) -> None:
     """x f32 [n, 32] -> out u8 [n, 18]."""
-    high, low = x.max(axis=1), x.min(axis=1)
-    m = np.where(high >= -low, high, low)
-    (ties,) = np.nonzero((high == -low) & (high != 0))
-    m[ties] = x[ties, np.abs(x[ties]).argmax(axis=1)]
-    m += 0  # a block of zeros: always +0, which makes d = -0 as in ggml
-    d = m / np.float32(-8)
+    d = largest(x) / np.float32(-8)
     inverse = np.float32(1) / d
     inverse[~np.isfinite(inverse)] = 0
-    y = x * inverse[:, None]
+    y = x * np.repeat(inverse, 32).reshape(x.shape)
     y += np.float32(8.5)
     q = y.astype(np.uint8)
     np.minimum(q, 15, out=q)

@@ -11,24 +11,27 @@ q = w times the unrounded 1 / d, rounded with halves away from zero.
 
 import numpy as np
 
+from .largest import largest
+
 BLOCK_Q8_0 = np.dtype([("d", "<f2"), ("qs", "i1", (32,))])
 assert BLOCK_Q8_0.itemsize == 34
 
-# trunc(y + copysign(_HALF, y)) rounds halves away from zero, as C's roundf does and np.rint does not. With 0.5 itself
-# the sum 0.49999997 + 0.5 would round up to 1.
-_HALF = np.nextafter(np.float32(0.5), np.float32(0.0))
+# trunc(y + copysign(0.49999997, y)) rounds halves away from zero, as C's roundf does and np.rint does not; with 0.5
+# itself, 0.49999997 + 0.5 would round up to 1. The sign is copied as a bit, since np.copysign has no SIMD loop.
+_HALF = np.nextafter(np.float32(0.5), np.float32(0.0)).view(np.uint32)
+_SIGN = np.uint32(0x80000000)
 
 
 def encode_q8_0(x: np.ndarray, out: np.ndarray) -> None:
     """x f32 [n, 32] -> out u8 [n, 34]."""
-    amax = np.maximum(x.max(axis=1), -x.min(axis=1))
-    amax += 0  # a block of zeros: never -0
-    d = amax / np.float32(127)
+    d = np.abs(largest(x)) / np.float32(127)
     inverse = np.float32(1) / d
     # 0 for a block of zeros, and where d is so small that 1 / d overflows (then d is 0 in f16 anyway).
     inverse[~np.isfinite(inverse)] = 0
-    y = x * inverse[:, None]
-    y += np.copysign(_HALF, y)
+    y = x * np.repeat(inverse, 32).reshape(x.shape)
+    half = y.view(np.uint32) & _SIGN
+    half |= _HALF
+    y += half.view(np.float32)
     blocks = out.view(BLOCK_Q8_0)[:, 0]
     blocks["d"] = d
     blocks["qs"] = y
