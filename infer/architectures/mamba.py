@@ -17,6 +17,7 @@ class MambaHparams(Hparams):
     dt_rank: int = key("ssm.time_step_rank", minimum=1)
     eps: float = key("attention.layer_norm_rms_epsilon")
     dt_b_c_rms: bool = key("ssm.dt_b_c_rms", False)
+    dt_b_c_eps: float = key("ssm.dt_b_c_rms_epsilon", 0.0)  # 0: eps; a key that only our converter writes
 
 
 class Mamba:
@@ -26,7 +27,8 @@ class Mamba:
     @staticmethod
     def block(h: MambaHparams, i: int, w: Weights) -> Iterator[Part]:
         norms = "plain" if h.dt_b_c_rms else ""
-        yield "attn_norm", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, h.eps, norms)
+        eps = h.dt_b_c_eps or h.eps
+        yield "attn_norm", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, eps, norms)
 
     @staticmethod
     def eps(h: MambaHparams) -> float:
