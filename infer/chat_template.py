@@ -179,7 +179,7 @@ def _environment() -> Any:
             result = super().call_binop(context, operator, left, right)
             if isinstance(result, int) and result.bit_length() > 4096:
                 raise _LimitError("it computes a number of more than 4096 bits")
-            return result
+            return self.checked(result)
 
         def size_after(self, operator: str, left: Any, right: Any) -> int:
             """Length of `left + right` or `left * right` where one of them has a length, else 0."""
@@ -240,6 +240,7 @@ def _environment() -> Any:
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     for name in ("batch", "center", "indent", "join", "replace", "slice"):
         environment.filters[name] = environment.guarded(environment.filters[name])
+    del environment.globals["lipsum"]
     for name in ("format", "urlize", "wordwrap", "xmlattr"):  # no template needs them
         del environment.filters[name]
     return environment
