@@ -5,6 +5,7 @@ the names, sizes and times of its files, so that a changed folder is converted a
 """
 
 import hashlib
+import time
 from contextlib import suppress
 from importlib.metadata import version
 from importlib.resources import files
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # What a conversion reads. Anything else in the folder (other weights, pictures) does not make it another model.
 INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
+
+PATIENCE = 0.4  # seconds of loading without a word
 
 
 def bundled_checkpoint() -> Path:
@@ -105,12 +108,13 @@ def load(model: Path | None, *, n_ctx: int = 0, n_seq_max: int = 1, n_threads: i
     path = resolve(model)
     from hybrid.infer import Model
 
-    said = False
-    with console.Progress("compiling", "kernels", delay=0.0) as progress:
+    began, said = time.monotonic(), False
+    with console.Progress("compiling", "kernels", delay=PATIENCE) as progress:
 
         def compiling(stage: str, done: int, total: int) -> None:
             nonlocal said
-            if not said and total:
+            # kernels that were compiled before are only read, in a few milliseconds; that is not worth a word
+            if not said and done < total and time.monotonic() - began > PATIENCE:
                 console.note(f"compiling {total} kernels for this processor (only the first time)")
                 said = True
             progress(stage, done, total)

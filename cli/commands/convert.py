@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -84,13 +84,16 @@ def convert(
             model_name=model_name,
             progress=lambda p: progress.step(p.done, p.total),
         )
+    if not as_json:
+        console.out(str(report))
+    result: dict[str, Any] = {"convert": report}
     if verify:
         with console.Progress("verifying", "bytes") as progress:
-            library.verify(source, report.output, progress=lambda p: progress.step(p.done, p.total))
+            result["verify"] = library.verify(source, report.output, progress=lambda p: progress.step(p.done, p.total))
+        if not as_json:
+            console.out(str(result["verify"]))
     if as_json:
-        console.out_json(report)
-    else:
-        console.out(str(report))
+        console.out_json(result if verify else report)
 
 
 def show_plan(plan: "ConvertPlan", output: Path) -> None:

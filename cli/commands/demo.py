@@ -23,7 +23,7 @@ def demo(
 
     Every step prints the command that does the same on your own model. Takes well under a minute.
     """
-    from hybrid.cli.commands import convert, perplexity, quantize, run
+    from hybrid.cli.commands import perplexity, quantize, run
     from hybrid.convert import convert as convert_library
     from hybrid.infer.sampling import SamplingParams
     from hybrid.quant.quantize import quantize as quantize_library
@@ -36,7 +36,7 @@ def demo(
     heading("1. A Hugging Face checkpoint becomes one GGUF file", f"hybrid convert {checkpoint} -o {original}")
     with console.Progress("converting", "bytes") as progress:
         report = convert_library(checkpoint, original, progress=lambda p: progress.step(p.done, p.total))
-    console.out(convert.summary(report))
+    console.out(str(report))
 
     files = [original]
     for name in QUANTIZED:

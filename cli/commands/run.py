@@ -165,7 +165,9 @@ def complete(
         ids = model.tokenizer.encode(prompt)
     last = ""
     with console.Progress("prompt", "tokens") as progress:
-        answer = generate(seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=progress.step)
+        answer = generate(
+            seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=lambda *counts: progress.step(*counts[-2:])
+        )
         for piece in answer:
             progress.close()
             if piece.text and not as_json:

@@ -1,0 +1,352 @@
+"""The command line on the bundled trained model: convert, quantize, inspect, run, perplexity, bench."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hybrid.cli.inspection import inspect
+from hybrid.cli.main import run
+from hybrid.quant.ggml.reader import GGUFFile
+
+PROMPT = "A file that comes from somewhere else should"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> dict[str, Path]:
+    """The bundled model as the commands themselves make it."""
+    folder = tmp_path_factory.mktemp("models")
+    made = {name: folder / f"{name}.gguf" for name in ("bf16", "q8_0")}
+    assert run(["convert", str(bundled), "-o", str(made["bf16"]), "--verify"]) == 0
+    assert run(["quantize", str(made["bf16"]), str(made["q8_0"]), "q8_0"]) == 0
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs a command line in this process: (exit code, stdout, stderr)."""
+
+    def call(*args: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run([str(a) for a in args])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def ok(result: tuple[int, str, str]) -> str:
+    assert result[0] == 0, result
+    return result[1]
+
+
+def failed(result: tuple[int, str, str], code: int) -> str:
+    """The one line of an error; nothing on stdout."""
+    assert result[0] == code, result
+    assert result[1] == "", result
+    last = result[2].splitlines()[-1]
+    assert last.startswith("error: ") and "Traceback" not in result[2], result
+    return last
+
+
+# --- convert -------------------------------------------------------------------------------------
+
+
+def test_convert_reports_and_leaves_only_the_file(cli: Cli, bundled: Path, tmp_path: Path) -> None:
+    target = tmp_path / "model.gguf"
+    out = ok(cli("convert", bundled, "-o", target, "--outtype", "f16", "--verify", "--model-name", "Named"))
+    assert "126 tensors" in out and "tensors compared" in out
+    assert list(tmp_path.iterdir()) == [target]
+    with GGUFFile.open(target) as gguf:
+        assert gguf.get("general.name") == "Named"
+        assert gguf.get("general.file_type") == 1
+
+
+def test_convert_dry_run_writes_nothing(cli: Cli, bundled: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = ok(cli("convert", bundled, "--dry-run"))
+    assert "blk.0.ssm_conv1d.weight" in out and "126 tensors" in out
+    plan = json.loads(ok(cli("convert", bundled, "--dry-run", "--json")))
+    assert plan["architecture"] == "JambaForCausalLM"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_convert_lists_architectures(cli: Cli) -> None:
+    names = ok(cli("convert", "--list-architectures")).split()
+    assert {"JambaForCausalLM", "MambaForCausalLM", "LlamaForCausalLM"} <= set(names)
+
+
+def test_convert_of_an_empty_folder(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    message = failed(cli("convert", tmp_path / "empty", "-o", tmp_path / "x.gguf"), code=1)
+    assert "config.json" in message
+    assert not (tmp_path / "x.gguf").exists()
+
+
+def test_convert_into_a_folder_that_is_not_there(cli: Cli, bundled: Path, tmp_path: Path) -> None:
+    result = cli("convert", bundled, "-o", tmp_path / "no" / "x.gguf")
+    assert result[0] in (1, 2)
+    assert "no" in failed(result, result[0])
+
+
+# --- quantize, inspect ---------------------------------------------------------------------------
+
+
+def test_quantize_reports_every_tensor(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "q4.gguf"
+    out = ok(cli("quantize", files["bf16"], target, "Q4_0"))
+    assert "BF16 -> Q4_0" in out and "blk.7.ssm_out.weight" in out and "bits per weight" in out
+    report = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_0", "--json")))
+    assert report["file_type"] == "Q4_0" and len(report["tensors"]) == 126
+    assert all(t["target"] == "F32" for t in report["tensors"] if "ssm_x" in t["name"])
+    as_llama = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_0", "--ssm-type", "target", "--json")))
+    assert all(t["target"] == "Q4_0" for t in as_llama["tensors"] if "ssm_x" in t["name"])
+
+
+def test_quantize_dry_run_and_requantize(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "x.gguf"
+    assert "nothing written" in ok(cli("quantize", files["bf16"], target, "Q8_0", "--dry-run"))
+    assert "Q8_0 already" in failed(cli("quantize", files["q8_0"], target, "Q4_0"), code=2)
+    assert not target.exists()
+    ok(cli("quantize", files["q8_0"], target, "Q4_0", "--allow-requantize"))
+
+
+def test_inspect_agrees_with_the_memory_of_the_model(cli: Cli, files: dict[str, Path]) -> None:
+    from hybrid.infer import Model
+
+    with GGUFFile.open(files["q8_0"]) as gguf:
+        facts = inspect(gguf)
+    assert facts.pattern == ("M", "ME", "A", "ME", "M", "ME", "A", "ME")
+    with Model.load(files["q8_0"], n_ctx=64) as model:
+        assert model.memory.bytes_state_per_seq == facts.state_nbytes_per_seq
+        assert model.memory.bytes_kv_per_token == facts.kv_nbytes_per_token
+        assert model.n_params == facts.n_weights
+    out = ok(cli("inspect", files["q8_0"]))
+    assert "0  M  ME A  ME M  ME A  ME" in out
+    assert "A attention: 2, M state-space (Mamba): 6, E experts: 4" in out
+
+
+# --- run -----------------------------------------------------------------------------------------
+
+
+def test_run_puts_text_on_stdout_and_the_rest_on_stderr(cli: Cli, files: dict[str, Path]) -> None:
+    code, out, err = cli("run", files["q8_0"], "-p", PROMPT, "-n", 12, "--temp", 0)
+    assert code == 0
+    assert out.endswith("\n") and len(out) > 10 and PROMPT not in out
+    assert "per second" in err
+    data = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 12, "--temp", 0, "--json")))
+    assert data["text"].rstrip("\n") == out.rstrip("\n")
+    assert len(data["ids"]) == 12 and data["reason"] == "length"
+
+
+def test_a_seed_repeats_and_another_does_not(cli: Cli, files: dict[str, Path]) -> None:
+    def text(seed: int, threads: int) -> str:
+        return ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 24, "--seed", seed, "-t", threads, "--temp", 1.2))
+
+    assert text(1, 1) == text(1, 2) != text(2, 1)
+
+
+def test_prompt_from_file_and_stdin(
+    cli: Cli, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["-n", "8", "--temp", "0"]
+    expected = ok(cli("run", files["q8_0"], "-p", PROMPT, *options))
+    (tmp_path / "prompt.txt").write_text(PROMPT)
+    assert ok(cli("run", files["q8_0"], "-f", tmp_path / "prompt.txt", *options)) == expected
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(PROMPT.encode()), isatty=lambda: False))
+    assert ok(cli("run", files["q8_0"], *options)) == expected
+
+
+def test_stop_text_ends_and_is_not_printed(cli: Cli, files: dict[str, Path]) -> None:
+    whole = ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 40, "--temp", 0))
+    word = whole.split()[4]
+    data = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 40, "--temp", 0, "--stop", word, "--json")))
+    assert data["reason"] == "stop" and data["stop"] == word
+    assert whole.startswith(data["text"]) and word not in data["text"]
+
+
+def test_a_run_in_two_halves_is_the_run_in_one(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    """With --state in between: same tokens, sampled, with penalties."""
+    options = ["--seed", "7", "--temp", "1.0", "--repeat-penalty", "1.1", "--json"]
+    whole = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 30, *options)))
+    state = tmp_path / "half.state"
+    first = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 11, "--state", state, *options)))
+    second = json.loads(ok(cli("run", files["q8_0"], "-p", "", "-n", 19, "--state", state, *options)))
+    assert first["ids"] + second["ids"] == whole["ids"]
+    assert second["prompt_tokens"] == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["half.state"]
+
+
+def test_a_state_of_another_model_is_refused(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    state = tmp_path / "s.state"
+    ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 2, "--state", state))
+    before = state.read_bytes()
+    assert "s.state" in failed(cli("run", files["bf16"], "-p", "x", "-n", 2, "--state", state), code=1)
+    assert state.read_bytes() == before
+    state.write_bytes(before[:1000])
+    failed(cli("run", files["q8_0"], "-p", "x", "-n", 2, "--state", state), code=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["-p", PROMPT, "-c", "8"], 2, "8"),
+        (["-p", PROMPT, "--temp", "nan"], 2, "temp"),
+        (["-p", PROMPT, "--top-p", "7"], 2, "top_p"),
+        (["-p", PROMPT, "--seed", "-1"], 2, "seed"),
+        (["-p", PROMPT, "--stop", ""], 2, "stop"),
+    ],
+)
+def test_run_options_that_cannot_be(cli: Cli, files: dict[str, Path], options: list[str], code: int, says: str) -> None:
+    assert says in failed(cli("run", files["q8_0"], "-n", 2, *options), code)
+
+
+def test_run_a_folder_converts_once(cli: Cli, data_dir: Path, tmp_path: Path) -> None:
+    folder = data_dir / "checkpoints" / "jamba-dense"
+    code, first, err = cli("run", folder, "-p", "The", "-n", 4, "--temp", 0)
+    assert code == 0 and "converting" in err
+    code, second, err = cli("run", folder, "-p", "The", "-n", 4, "--temp", 0)
+    assert code == 0 and "converting" not in err
+    assert first == second
+    assert len(list((tmp_path / "cache" / "hybrid" / "converted").iterdir())) == 1
+
+
+# --- chat ----------------------------------------------------------------------------------------
+
+
+def test_chat_on_the_model(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two turns, saved and loaded: the second turn processes only itself, and the chat goes on where it was."""
+    from hybrid.cli.commands.chat import Chat, chat
+    from hybrid.cli.conversation import Conversation
+    from hybrid.infer import Model
+    from hybrid.infer.sampling import SamplingParams
+
+    with Model.load(files["q8_0"], n_ctx=512) as model:
+        conversation = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=6)
+        path = tmp_path / "chat.state"
+        lines = iter(["What is a cache?", "And a file?", "/stats", f"/save {path}", "/clear", f"/load {path}", "Yes."])
+        session = Chat(conversation, lambda: next(lines, None) or (_ for _ in ()).throw(EOFError()))
+        session.loop()
+        assert [m["role"] for m in conversation.messages] == ["user", "assistant"] * 3
+        fresh = model.tokenizer.encode(conversation.render(), add_special=False, parse_special=True)
+        assert conversation.stats.n_prompt < len(fresh), "something was processed twice"
+        assert conversation.stats.n_reused > 0
+        err = capsys.readouterr().err
+        assert "context" in err and "per second" in err and "as they were" in err
+        conversation.seq.close()
+    assert chat is not None
+
+
+@pytest.fixture
+def keyboard() -> Iterator[Any]:
+    from prompt_toolkit.application import create_app_session
+    from prompt_toolkit.input import create_pipe_input
+    from prompt_toolkit.output import DummyOutput
+
+    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+        yield pipe
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("hello\r", "hello"),
+        ("a\x1b\rb\r", "a\nb"),
+        ("a\\\rb\r", "a\nb"),
+        ('"""a\rb"""\r', "a\nb"),
+        ("ab\x7fc\r", "ac"),
+    ],
+)
+def test_line_editing(keyboard: Any, keys: str, message: str) -> None:
+    from hybrid.cli.commands.chat import prompt_reader
+
+    keyboard.send_text(keys)
+    assert prompt_reader()() == message
+
+
+def test_history_is_kept_and_ctrl_d_ends(keyboard: Any, tmp_path: Path) -> None:
+    from hybrid.cli.commands.chat import prompt_reader
+
+    keyboard.send_text("remember me\r\x04")
+    read = prompt_reader()
+    assert read() == "remember me"
+    with pytest.raises(EOFError):
+        read()
+    assert "remember me" in (tmp_path / "state" / "hybrid" / "history").read_text()
+
+
+# --- perplexity, bench, demo ---------------------------------------------------------------------
+
+
+def test_perplexity_prints_as_llama_perplexity_does(cli: Cli, files: dict[str, Path], prose: Path) -> None:
+    out = ok(cli("perplexity", files["q8_0"], "-f", prose, "-c", 128, "--chunks", 3))
+    first, last = out.splitlines()
+    assert first.startswith("[1]") and ",[3]" in first and first.endswith(",")
+    data = json.loads(ok(cli("perplexity", files["q8_0"], "-f", prose, "-c", 128, "--chunks", 3, "--json")))
+    assert last == f"Final estimate: PPL = {data['ppl']:.4f} +/- {data['stderr']:.5f}"
+    assert data["n_chunks"] == 3 and len(data["running"]) == 3
+    assert 5 < data["ppl"] < 120, data["ppl"]
+
+
+def test_perplexity_does_not_depend_on_how_chunks_are_grouped(cli: Cli, files: dict[str, Path], prose: Path) -> None:
+    def ppl(*options: object) -> float:
+        found = ok(cli("perplexity", files["q8_0"], "-f", prose, "-c", 64, "--chunks", 5, "--json", *options))
+        value: float = json.loads(found)["ppl"]
+        return value
+
+    assert ppl("-b", 64) == ppl("-b", 512) == ppl("-t", 1)
+    assert ppl("--exact") != ppl()
+    assert abs(ppl("--exact") / ppl() - 1) < 0.01
+
+
+@pytest.mark.parametrize(("text", "says"), [("", "empty|tokens"), ("Too short.", "tokens")])
+def test_perplexity_of_too_little(cli: Cli, files: dict[str, Path], tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "t.txt").write_text(text)
+    message = failed(cli("perplexity", files["q8_0"], "-f", tmp_path / "t.txt"), code=2)
+    assert any(word in message for word in says.split("|")), message
+
+
+def test_bench_tables(cli: Cli, files: dict[str, Path]) -> None:
+    options = ["-p", "16", "-n", "4", "-r", "2", "-pg", "8,2"]
+    out = ok(cli("bench", files["q8_0"], *options))
+    for test in ("pp16", "tg4", "pp8+tg2", "first token", "peak memory"):
+        assert test in out
+    records = json.loads(ok(cli("bench", files["q8_0"], *options, "-o", "json")))
+    assert [(r["n_prompt"], r["n_gen"]) for r in records] == [(16, 0), (0, 4), (8, 2)]
+    assert all(r["avg_ts"] > 0 for r in records)
+
+
+def test_bench_profile(cli: Cli, files: dict[str, Path]) -> None:
+    out = ok(cli("bench", files["q8_0"], "-p", "16", "-n", "0", "--profile"))
+    assert "GB/s" in out and "pp16" in out
+
+
+@pytest.mark.slow
+def test_demo(tmp_path: Path) -> None:
+    """As a newcomer runs it: a process of its own, an empty cache."""
+    result = subprocess.run(
+        [sys.executable, "-m", "hybrid.cli", "demo", "-o", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout.count("$ hybrid ") == 7
+    assert result.stdout.count("Final estimate: PPL = ") == 3
+    assert PROMPT in result.stdout
