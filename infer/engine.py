@@ -49,7 +49,8 @@ class OpTime:
 
 @dataclass
 class _Part:
-    norm: int
+    block: int
+    norm: int  # address of the norm's weights
     layer: Layer
 
 
@@ -95,7 +96,7 @@ class Engine:
             for norm, layer in self.family.block(h, i, w):
                 address = w.vector(f"blk.{i}.{norm}.weight", h.n_embd)
                 layer.load(w)
-                self.parts.append(_Part(address, layer))
+                self.parts.append(_Part(i, address, layer))
         self.output_norm = w.vector("output_norm.weight", h.n_embd)
         tied = "output.weight" not in w
         self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
@@ -123,8 +124,11 @@ class Engine:
     def _builder(self, capacity: int) -> Builder:
         return Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch)
 
-    def _add_body(self, b: Builder) -> Rows:
-        """Everything up to the last residual, which is returned, not yet added."""
+    def _add_body(self, b: Builder, trace: list[Rows] | None = None) -> Rows:
+        """Everything up to the last residual, which is returned, not yet added.
+
+        `trace` collects rows that keep the embedding and the residual stream after every block.
+        """
         h, x = self.hparams, self.stream
         b.op(
             elementwise.EMBED[self.embedding.kind], self.batch.n_tok, self.batch.tokens, self.embedding.address,
@@ -132,13 +136,41 @@ class Engine:
         )  # fmt: skip
         residual: Rows | None = None
         eps = self.family.eps(h)
-        for part in self.parts:
+        for i, part in enumerate(self.parts):
+            if trace is not None and (i == 0 or part.block != self.parts[i - 1].block):
+                trace.append(self._add_tap(b, residual))
+                residual = None
             normed = b.norm(x, part.norm, eps, residual)
             residual = part.layer.build(b, normed, self.memory)
+        if trace is not None:
+            trace.append(self._add_tap(b, residual))
         assert residual is not None
         n_past = int(self.memory.n_past.ctypes.data)
         b.op(execute.advance, self.batch.n_seg, self.batch.seg, self.batch.pos, n_past)
         return residual
+
+    def _add_tap(self, b: Builder, residual: Rows | None) -> Rows:
+        """Add the residual to the stream and keep a copy of it."""
+        x = self.stream
+        if residual is not None:
+            b.op(elementwise.add_rows, self.batch.n_tok, x, x.ld, residual, residual.ld, x.n)
+        kept = b.rows(x.n)
+        b.op(elementwise.copy_rows, self.batch.n_tok, x, x.ld, kept, kept.ld, x.n)
+        return kept
+
+    def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
+        """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block."""
+        b = self._builder(self._size(sum(len(s.tokens) for s in segments), self.n_ubatch))
+        kept: list[Rows] = []
+        self._add_body(b, kept)
+        b.op(execute.nothing, *kept)
+        program = b.build()
+        self._compile([execute.EXECUTE, *program.kernels], None)
+        program.link()
+        self._fill(segments)
+        n_tok = int(self._control["ctl"][0])
+        self._run(program, patient=True)
+        return [program.view(rows, n_tok).copy() for rows in kept]
 
     def _add_head(self, b: Builder, residual: Rows | None) -> Rows:
         """Final norm and logits of the output tokens."""

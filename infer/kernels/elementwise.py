@@ -7,7 +7,7 @@ number of rows, so that one program serves every number of tokens.
 import math
 
 from ...quant.ggml.types import GGMLType
-from .emit import F32, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldf, ldi
+from .emit import F32, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldf, ldi, stf
 from .jit import Kernel, kernel, variant
 from .weights import FLOAT_BLOCKS
 
@@ -148,6 +148,14 @@ def add_rows(a, tid, nth):
     """x += residual. 0 count, 1 x, 2 ldx, 3 residual, 4 ldr, 5 length."""
     for t in range(tid, ldi(arg(a, 0)), nth):
         _add_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5))
+
+
+@kernel
+def copy_rows(a, tid, nth):
+    """out = x. 0 count, 1 x, 2 ldx, 3 out, 4 ldo, 5 length."""
+    for t in range(tid, ldi(arg(a, 0)), nth):
+        for k in range(arg(a, 5)):
+            stf(arg(a, 3) + t * arg(a, 4) + 4 * k, ldf(arg(a, 1) + t * arg(a, 2) + 4 * k))
 
 
 # --- SwiGLU ---

@@ -1,0 +1,62 @@
+"""Reference checkpoints with what transformers makes of them in float32 (see checkpoints' own README for the tolerances)."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# Largest difference between the reference's own float32 and float64 logits: an independent float32 implementation cannot
+# be expected to come closer than a few times this.
+NOISE = {
+    "jamba-dense": 2.3e-5,
+    "jamba-moe": 1.7e-5,
+    "jamba-11m": 8.6e-6,
+    "mamba-f32": 1.0e-5,
+    "mamba-bf16": 1.1e-5,
+    "mamba-trained-bf16": 8.6e-6,
+    "falcon-mamba": 1.1e-5,
+    "llama": 8.8e-6,
+    "llama-unigram-bin": 1.3e-5,
+}
+BUNDLED = "jamba-11m"
+IN_REPOSITORY = ("jamba-11m", "jamba-dense", "mamba-bf16", "falcon-mamba", "llama-unigram-bin")
+SHARED_NAMES = {"jamba-11m": "jamba-trained-bf16"}
+PROMPTS = ("short", "p64", "p300")
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One checkpoint: `source` its Hugging Face folder, `folder` what the reference computed with it."""
+
+    name: str
+    source: Path
+    folder: Path
+
+    @cached_property
+    def prompts(self) -> dict[str, Any]:
+        return json.loads((self.folder / "prompts.json").read_text())
+
+    @cached_property
+    def greedy(self) -> dict[str, Any]:
+        return json.loads((self.folder / "greedy.json").read_text())
+
+    @cached_property
+    def logits(self) -> dict[str, np.ndarray]:
+        with np.load(self.folder / "logits.npz") as file:
+            return dict(file)
+
+    @cached_property
+    def layers(self) -> dict[str, np.ndarray]:
+        with np.load(self.folder / "layers_short.npz") as file:
+            return dict(file)
+
+    def ids(self, prompt: str) -> list[int]:
+        return self.prompts[prompt]["ids"]
+
+    def last_logits(self, prompt: str) -> np.ndarray:
+        """f32 [n, n_vocab]: of all positions, or of the last 16."""
+        name = f"{prompt}_logits"
+        return self.logits[name] if name in self.logits else self.logits[f"{name}_last16"]

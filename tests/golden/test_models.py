@@ -1,0 +1,53 @@
+"""Logits, greedy continuations and layer outputs of transformers, reproduced."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.infer import Model
+from hybrid.infer.engine import Segment
+
+from golden.models import IN_REPOSITORY, NOISE, PROMPTS, Golden
+
+ALLOWED = 4  # times the reference's own noise
+
+
+def names() -> list:
+    return [n if n in IN_REPOSITORY else pytest.param(n, marks=pytest.mark.shared) for n in NOISE]
+
+
+@pytest.mark.parametrize("name", names())
+def test_logits_and_greedy_continuations(name: str, golden: Callable[[str], Golden], converted: Callable) -> None:
+    reference = golden(name)
+    with Model.load(converted(name), n_ctx=512, precision="exact") as model:
+        for prompt in PROMPTS:
+            ids = reference.ids(prompt)
+            assert model.tokenizer.encode(reference.prompts[prompt]["text"]) == ids
+            seq = model.sequence()
+            logits = seq.logits_of(ids)
+            expected = reference.last_logits(prompt)
+            error = np.abs(logits[-len(expected) :] - expected).max()
+            print(f"{name} {prompt}: max error {error:.1e}, noise {NOISE[name]:.1e}")
+            assert error <= ALLOWED * NOISE[name]
+            greedy = [int(logits[-1].argmax())]
+            while len(greedy) < 32:
+                greedy.append(int(seq.decode(greedy[-1]).argmax()))
+            assert greedy == reference.greedy[prompt]["ids"][:32]
+            seq.close()
+
+
+@pytest.mark.parametrize("name", names())
+def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Callable[..., Path]) -> None:
+    reference = golden(name)
+    with Model.load(converted(name), n_ctx=512, precision="exact") as model:
+        seq = model.sequence()
+        ids = reference.ids("short")
+        embedded, *after = model.engine.trace([Segment(seq.slot, ids, [])])
+    assert len(after) == model.n_layer
+    np.testing.assert_array_equal(embedded, reference.layers["embed_lookup"].reshape(embedded.shape))
+    for i, rows in enumerate(after):
+        expected = reference.layers[f"layer_{i}_out"].reshape(rows.shape)
+        error = np.abs(rows - expected).max() / np.abs(expected).max()
+        print(f"{name} layer {i}: relative error {error:.1e}")
+        assert error < 3e-6
