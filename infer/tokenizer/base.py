@@ -4,12 +4,14 @@ import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Literal
 
 from hybrid.quant.ggml.errors import TokenizerError
 
 from .special import SpecialMatcher
 from .vocabulary import TokenType, Vocabulary
 
+Place = Literal["nothing", "token", "text"]  # what stands before a stretch of text
 UNKNOWN_TEXT = " \u2047 "  # what sentencepiece prints for its unknown token
 _UNKNOWN = UNKNOWN_TEXT.encode()
 
@@ -38,22 +40,26 @@ class Tokenizer(ABC):
         self._control = frozenset(vocabulary.of_type(TokenType.CONTROL)) | self.eog
         self._pieces: dict[int, bytes] = {}
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False, continues: bool = False
+    ) -> list[int]:
         """Token ids of `text`.
 
-        add_special: BOS and EOS where the vocabulary says so. parse_special: control tokens written out in the text
-        become those tokens (chat templates); without it they are text like any other. A rendered chat template wants
-        add_special=False, parse_special=True.
+        add_special    BOS and EOS where the vocabulary says so
+        parse_special  control tokens written out in the text become those tokens (chat templates); without it they are
+                       text like any other. A rendered chat template wants add_special=False, parse_special=True
+        continues      the text goes on from other text: no BOS, and none of sentencepiece's space before it
         """
         matcher = self._all_special if parse_special else self._user_defined
-        ids: list[int] = [self.bos] if add_special and self.add_bos and self.bos is not None else []
-        start = True
+        bos = add_special and self.add_bos and not continues
+        ids: list[int] = [self.bos] if bos and self.bos is not None else []
+        after: Place = "text" if continues else "nothing"
         for part in matcher.split(_valid(text)):
             if isinstance(part, int):
                 ids.append(part)
+                after = "token"
             else:
-                ids.extend(self._encode_text(part, start))
-            start = False
+                ids.extend(self._encode_text(part, after))
         if add_special and self.add_eos and self.eos is not None:
             ids.append(self.eos)
         return ids
@@ -96,8 +102,8 @@ class Tokenizer(ABC):
         return ""
 
     @abstractmethod
-    def _encode_text(self, text: str, start: bool) -> list[int]:
-        """Ids of a stretch of plain text (not empty); start: nothing precedes it but BOS."""
+    def _encode_text(self, text: str, after: Place) -> list[int]:
+        """Ids of a stretch of plain text (not empty), and what precedes it."""
 
     @abstractmethod
     def _piece(self, token: int) -> bytes: ...

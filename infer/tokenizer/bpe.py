@@ -7,7 +7,7 @@ import numpy as np
 from hybrid.quant.ggml import pretokenizers
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
 
-from .base import Tokenizer
+from .base import Place, Tokenizer
 from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
 
 # llama.cpp splits these two by code of its own; the table's regular expressions only stand for it.
@@ -52,8 +52,8 @@ class BPETokenizer(Tokenizer):
             self.add_bos = rule.add_bos and self.bos is not None
         self._backend  # noqa: B018  what `tokenizers` refuses is refused here, not at the first text
 
-    def _encode_text(self, text: str, start: bool) -> list[int]:
-        if self.vocabulary.add_space_prefix and not text.startswith(" "):
+    def _encode_text(self, text: str, after: Place) -> list[int]:
+        if self.vocabulary.add_space_prefix and after != "text" and not text.startswith(" "):
             text = " " + text
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids

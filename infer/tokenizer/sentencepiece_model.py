@@ -12,7 +12,7 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
 
-from .base import UNKNOWN_TEXT, Tokenizer
+from .base import UNKNOWN_TEXT, Place, Tokenizer
 from .special import SpecialMatcher
 from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
 
@@ -40,11 +40,17 @@ class SentencePieceTokenizer(Tokenizer):
             return "all"
         return "one" if self.vocabulary.add_space_prefix else ""
 
-    def _encode_text(self, text: str, start: bool) -> list[int]:
-        # After a control token sentencepiece itself knows no rule. As Hugging Face's tokenizers: the space is put
-        # before a word, but not before a space ("<|user|> Hello" has one space, not two).
-        again = not start and text.startswith(" ") and not self.vocabulary.remove_extra_whitespaces
-        ids: list[int] = (self._processor_without_prefix if again else self._processor).encode(text)
+    def _encode_text(self, text: str, after: Place) -> list[int]:
+        strips = self.vocabulary.remove_extra_whitespaces  # then a leading space is put back by the prefix
+        if after == "text":
+            prefix = strips and text.startswith(" ")
+        elif after == "token":
+            # Here sentencepiece itself knows no rule. As Hugging Face's tokenizers: the space is put before a word,
+            # but not before a space ("<|user|> Hello" has one space, not two).
+            prefix = strips or not text.startswith(" ")
+        else:
+            prefix = True
+        ids: list[int] = (self._processor if prefix else self._processor_without_prefix).encode(text)
         return ids
 
     def _piece(self, token: int) -> bytes:

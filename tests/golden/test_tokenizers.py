@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hybrid.convert import convert
 from hybrid.infer.chat_template import ChatTemplate
 from hybrid.infer.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.errors import TemplateError, UnsupportedError
@@ -64,6 +65,27 @@ def test_bundled_kinds(kind: str, data_dir: Path) -> None:
     golden = json.loads((data_dir / "tokenizers" / f"golden_{kind}.json").read_text())
     compare(tok, golden, parses_special=kind in PRE)
     assert tok.n_vocab == golden["vocab_size"]
+
+
+CONVERTED = {"jamba-dense": "jamba", "mamba-bf16": "neox", "falcon-mamba": "neox", "llama-unigram-bin": "unigram"}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_what_the_converter_writes(name: str, data_dir: Path, tmp_path: Path) -> None:
+    kind, folder = CONVERTED[name], data_dir / "checkpoints" / name
+    convert(folder, tmp_path / "vocabulary.gguf", vocab_only=True)
+    golden = json.loads((data_dir / "tokenizers" / f"golden_{kind}.json").read_text())
+    with GGUFFile.open(tmp_path / "vocabulary.gguf") as file:
+        tok = load_tokenizer(file)
+        template = ChatTemplate.from_gguf(file, tok)
+    compare(tok, golden, parses_special=kind in PRE)
+    for prompt in json.loads((folder / "golden" / "prompts.json").read_text()).values():
+        assert tok.encode(prompt["text"]) == prompt["ids"]
+    if kind == "jamba":
+        assert template is not None
+        compare_chats(golden, template, tok)
+    else:
+        assert template is None
 
 
 @pytest.mark.parametrize("kind", [*SENTENCEPIECE, *PRE])

@@ -91,6 +91,15 @@ def test_the_leading_space_goes_at_the_beginning_only(llama: Tokenizer) -> None:
     assert llama.decode([0, SP_A]) == " \u2047  a"
 
 
+def test_text_that_goes_on(llama: Tokenizer, bytes_bpe: Tokenizer) -> None:
+    assert llama.encode("ab", continues=True) == [AB]
+    assert llama.encode(" ab", continues=True) == [SP_AB]
+    stripping = load_tokenizer(spm(remove_extra_whitespaces=True))
+    assert (stripping.encode(" ab", continues=True), stripping.encode("ab", continues=True)) == ([SP_AB], [AB])
+    assert bytes_bpe.encode(" ab", continues=True) == [257]
+    assert load_tokenizer(gpt2(add_space_prefix=True)).encode("ab", continues=True) == [256]
+
+
 def test_special_tokens_in_text(llama: Tokenizer) -> None:
     text = "<|user|>a<|user|> a<note>a"
     plain = llama.encode(text, add_special=False)
