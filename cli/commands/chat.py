@@ -95,12 +95,13 @@ class Chat:
         last = ""
         with self._interruptible():
             for piece in pieces:
-                console.out(piece, end="")
-                last = piece or last
+                # sentencepiece's space before the first word is not for the eye
+                shown = piece if last else piece.lstrip()
+                console.out(shown, end="")
+                last = shown or last
                 if self.stopped:
                     break
-        if not last.endswith("\n"):
-            console.out()
+        console.out("" if last.endswith("\n") else "\n")
         if self.stopped:
             console.note("stopped")
 

@@ -244,7 +244,7 @@ def test_the_loop_answers_and_obeys_commands(capsys: pytest.CaptureFixture[str])
     chat = session(model, "hi", "", KeyboardInterrupt, "/regen", "/save", "/nonsense", "/help", "/exit", "never")
     chat.loop()
     out, err = capsys.readouterr()
-    assert out == "Hello.\nHi.\n"
+    assert out == "Hello.\n\nHi.\n\n"
     assert "error: /save needs a file name" in err
     assert "error: there is no command /nonsense" in err
     assert "/regen" in err and "Ctrl-D" in err
@@ -270,7 +270,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(capsys: pytest.CaptureFixture[
     assert model.stopped
     assert out.splitlines()[0].startswith("abc")
     assert out.splitlines()[0] != "abcdef"
-    assert out.splitlines()[1] == "next"
+    assert out.splitlines()[2] == "next"
     assert "stopped" in err
 
 
