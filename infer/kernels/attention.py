@@ -12,7 +12,7 @@ all sums of a query follows from its position alone: neither the other queries o
 nor the threads change a bit. Cache positions after the query's own may hold anything, NaN too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -181,67 +181,92 @@ _WEIGHTS = 0  # f32 [row][BLOCK]: scores, then weights, of the current block
 _SUMS = _WEIGHTS + TILE_ROWS * BLOCK * 4  # f32 [row][16]: sum of the weights so far, by position modulo 16
 _WHERE = _SUMS + TILE_ROWS * K_LANES * 4  # i64 [row]: position of the query, ascending
 _TOP = _WHERE + TILE_ROWS * 8  # f32 [row]: largest score so far
-_QUERY = _TOP + TILE_ROWS * 4  # f32 [row / MICRO][d_head][MICRO], rows of an incomplete last group [row][d_head]
+_FACTOR = _TOP + TILE_ROWS * 4  # f32 [row]: what sums under the previous maximum are worth
+_QUERY = _FACTOR + TILE_ROWS * 4  # f32 [row][d_head]: queries times scale and log2(e)
 # ... and from _QUERY + TILE_ROWS * 4 * d_head on the outputs, f32 [row][d_head], until they are divided by the sums
 
 VECTOR = Vec(F32, K_LANES)
 
 
-def _scores(e: Emitter, rows: int, q: Value, k: Value, p: Value, d_head: Value) -> None:
-    """Scores of `rows` queries with 16 positions: q f32 [d_head][rows], k f32 [d_head][16]; one fma chain each."""
-    b = e.b
+def _scores(
+    e: Emitter,
+    rows: int,
+    q: Value,
+    k: Value,
+    p: Value,
+    d_head: Value,
+    groups: Sequence[Value],
+    soon: Value,
+    step: Value,
+) -> None:
+    """Scores of `rows` queries with groups of 16 positions, one fma chain each.
 
-    def dim(d: Value, acc: list[Value]) -> list[Value]:
-        keys = e.load(VECTOR, k, b.shl(d, const(I64, 6)))
-        at = e.at(q, b.mul(d, const(I64, 4 * rows)))
-        return [e.fma(e.splat(e.load(F32, at, 4 * r), K_LANES), keys, acc[r]) for r in range(rows)]
-
-    for r, total in enumerate(e.loop(d_head, dim, [const(VECTOR, 0.0)] * rows)):
-        e.store(total, p, 4 * BLOCK * r)
-
-
-def _scores_block(e: Emitter, q: Value, k: Value, p: Value, d_head: Value, last: Value) -> None:
-    """Scores of one query with a whole block; groups of 16 after the `last` one repeat it and are masked later."""
-    b = e.b
-    keys = [b.add(k, b.shl(b.mul(e.intr("smin", const(I64, i), last), d_head), const(I64, 6))) for i in range(_GROUPS)]
-
-    def dim(d: Value, acc: list[Value]) -> list[Value]:
-        query = e.splat(e.load(F32, q, b.shl(d, const(I64, 2))), K_LANES)
-        return [e.fma(query, e.load(VECTOR, ki, b.shl(d, const(I64, 6))), s) for ki, s in zip(keys, acc, strict=True)]
-
-    for i, total in enumerate(e.loop(d_head, dim, [const(VECTOR, 0.0)] * _GROUPS)):
-        e.store(total, p, 4 * K_LANES * i)
-
-
-def _soften(e: Emitter, p: Value, top: Value, sums: Value, low: Value, high: Value) -> Value:
-    """Scores (base 2) of a row and block -> weights, in place; positions outside low..high get weight zero.
-
-    Returns the factor for what was summed under the old maximum. A NaN among the scores stays NaN.
+    q f32 [rows][d_head]; k f32 [group][d_head][16], its groups given by number; p f32 [rows][BLOCK]. Meanwhile as much
+    memory is asked for, at k after the groups, and at `soon`: to be read next; `step` is 64, or 0 to ask for nothing.
     """
+    b = e.b
+    size = b.shl(d_head, const(I64, 6))
+    line = b.shl(d_head, const(I64, 2))
+    queries = [b.add(q, b.mul(line, const(I64, r))) for r in range(rows)]
+    keys = [b.add(k, b.mul(size, g)) for g in groups]
+    later = b.mul(size, const(I64, len(groups)))
+
+    def dim(d: Value, acc: list[Value]) -> list[Value]:
+        column, place, ahead = b.shl(d, const(I64, 2)), b.shl(d, const(I64, 6)), b.mul(d, step)
+        acc, at = list(acc), 0
+        loaded = [e.load(VECTOR, ki, place) for ki in keys]
+        for query in queries:
+            value = e.splat(e.load(F32, query, column), K_LANES)
+            for key in loaded:
+                acc[at] = e.fma(value, key, acc[at])
+                at += 1
+        for i in range(len(keys)):
+            from_here = b.add(b.mul(size, const(I64, i)), ahead)
+            e.prefetch(b.add(k, b.add(later, from_here)), 0)
+            e.prefetch(b.add(soon, from_here), 0)
+        return acc
+
+    totals = iter(e.loop(d_head, dim, [const(VECTOR, 0.0)] * (rows * len(keys))))
+    for r in range(rows):
+        for i in range(len(keys)):
+            e.store(next(totals), p, 4 * BLOCK * r + 4 * K_LANES * i)
+
+
+def _mask(e: Emitter, p: Value, low: Value, high: Value) -> None:
+    """Scores of one row outside positions low..high of the block become LOWEST."""
     b, lanes = e.b, Vec(I32, K_LANES)
     low, high = (e.splat(b.trunc(v, I32), K_LANES) for v in (low, high))
-    rows, inside = [], []
     for i in range(_GROUPS):
         place = const(lanes, list(range(i * K_LANES, (i + 1) * K_LANES)))
-        inside.append(b.and_(b.icmp_signed(">=", place, low), b.icmp_signed("<=", place, high)))
-        rows.append(e.load(VECTOR, p, 4 * K_LANES * i))
-    best = const(VECTOR, LOWEST)
-    for row, valid in zip(rows, inside, strict=True):
-        best = e.intr("maxnum", b.select(valid, row, const(VECTOR, LOWEST)), best)
+        inside = b.and_(b.icmp_signed(">=", place, low), b.icmp_signed("<=", place, high))
+        score = e.load(VECTOR, p, 4 * K_LANES * i)
+        e.store(b.select(inside, score, const(VECTOR, LOWEST)), p, 4 * K_LANES * i)
+
+
+def _maximum(e: Emitter, p: Value, top: Value, factor: Value) -> None:
+    """The maximum of a row goes up; `factor` is for what was summed under the old one."""
+    best = e.load(VECTOR, p)
+    for i in range(1, _GROUPS):
+        best = e.intr("maxnum", best, e.load(VECTOR, p, 4 * K_LANES * i))
     before = e.load(F32, top)
     now = e.intr("maxnum", before, e.halving_max(best))
     e.store(now, top)
-    factor = e.exp2(e.splat(b.fsub(before, now), K_LANES))
-    total = b.fmul(e.load(VECTOR, sums), factor)
-    now = e.splat(now, K_LANES)
-    for i, (row, valid) in enumerate(zip(rows, inside, strict=True)):
-        t = b.fsub(row, now)
+    e.store(e.lane(e.exp2(e.splat(e.b.fsub(before, now), 4)), 0), factor)
+
+
+def _soften(e: Emitter, p: Value, top: Value, sums: Value, factor: Value) -> None:
+    """Scores (base 2) of a row and block -> weights, in place; masked ones -> 0. A NaN stays NaN."""
+    b = e.b
+    now = e.splat(e.load(F32, top), K_LANES)
+    total = b.fmul(e.load(VECTOR, sums), e.splat(factor, K_LANES))
+    for i in range(_GROUPS):
+        score = e.load(VECTOR, p, 4 * K_LANES * i)
+        t = b.fsub(score, now)
         weight = b.select(b.fcmp_unordered("uno", t, t), t, e.exp2(t))
-        weight = b.select(valid, weight, const(VECTOR, 0.0))
+        weight = b.select(b.fcmp_ordered("==", score, const(VECTOR, LOWEST)), const(VECTOR, 0.0), weight)
         e.store(weight, p, 4 * K_LANES * i)
         total = b.fadd(total, weight)
     e.store(total, sums)
-    return e.lane(factor, 0)
 
 
 def _values(e: Emitter, rows: int, p: Value, v: Value, d_head: Value, out: Value, first: Value, stop: Value) -> None:
@@ -295,23 +320,14 @@ def _each(e: Emitter, d_head: Value, source: Value, target: Value, change: Calla
     _over_columns(e, d_head, columns, 1)
 
 
-@emit("i64,i64,i64,i64,i64,f32,i64->void")
-def enter_row(e, tile, r, n_row, source, d_head, factor, position):
-    """Row r of a tile: its query times `factor`, packed; zero sums."""
+@emit("i64,i64,i64,i64,f32,i64->void")
+def enter_row(e, tile, r, source, d_head, factor, position):
+    """Row r of a tile: its query times `factor`; zero sums."""
     b = e.b
     line = b.shl(d_head, const(I64, 2))
-    query = b.add(tile, const(I64, _QUERY))
-    group = b.and_(r, const(I64, -MICRO))
-    whole = b.icmp_signed("<=", b.add(group, const(I64, MICRO)), n_row)
-    in_group = b.add(b.mul(group, line), b.shl(b.sub(r, group), const(I64, 2)))
-    target = b.add(query, b.select(whole, in_group, b.mul(r, line)))
-    step = b.select(whole, const(I64, 4 * MICRO), const(I64, 4))
-
-    def put(d: Value, _: list[Value]) -> None:
-        e.store(b.fmul(e.load(F32, source, b.shl(d, const(I64, 2))), factor), target, b.mul(d, step))
-
-    e.loop(d_head, put)
-    out = b.add(b.add(query, b.mul(line, const(I64, TILE_ROWS))), b.mul(r, line))
+    query = b.add(b.add(tile, const(I64, _QUERY)), b.mul(r, line))
+    _each(e, d_head, source, query, lambda x: b.fmul(x, e.splat(factor, x.type.count)))
+    out = b.add(query, b.mul(line, const(I64, TILE_ROWS)))
     _each(e, d_head, out, out, lambda x: const(x.type, 0.0))
     e.store(const(VECTOR, 0.0), b.add(tile, b.shl(r, const(I64, 6))), _SUMS)
     e.store(position, b.add(tile, b.shl(r, const(I64, 3))), _WHERE)
@@ -340,7 +356,7 @@ def take_block(e, tile, n_row, k, v, d_head, b0, final, window):
     query = b.add(tile, const(I64, _QUERY))
     outputs = b.add(query, b.mul(line, const(I64, TILE_ROWS)))
     zero, one = const(I64, 0), const(I64, 1)
-    whole = b.and_(n_row, const(I64, -MICRO))
+    whole = b.sub(n_row, b.urem(n_row, const(I64, MICRO)))
 
     def high(r: Value) -> Value:  # last position that row r sees, from b0; negative if none
         return b.sub(e.load(I64, b.add(tile, b.shl(r, const(I64, 3))), _WHERE), b0)
@@ -352,12 +368,13 @@ def take_block(e, tile, n_row, k, v, d_head, b0, final, window):
         return b.add(tile, b.mul(r, const(I64, 4 * BLOCK)))
 
     def score_group(g: Value, _: list[Value]) -> None:
-        keys = b.add(k, b.mul(g, b.shl(line, const(I64, 4))))
+        skipped = b.mul(g, b.shl(line, const(I64, 4)))
 
         def micro(r: Value, _: list[Value]) -> None:
             with b.if_then(b.icmp_signed(">=", high(b.add(r, const(I64, MICRO - 1))), b.shl(g, const(I64, 4)))):
-                p = b.add(weights(r), b.shl(g, const(I64, 6)))
-                _scores(e, MICRO, b.add(query, b.mul(r, line)), keys, p, d_head)
+                p, q = b.add(weights(r), b.shl(g, const(I64, 6))), b.add(query, b.mul(r, line))
+                step = b.select(b.icmp_signed("==", r, zero), const(I64, 64), zero)
+                _scores(e, MICRO, q, b.add(k, skipped), p, d_head, [zero], b.add(v, skipped), step)
 
         e.loop(whole, micro, step=MICRO)
 
@@ -366,22 +383,34 @@ def take_block(e, tile, n_row, k, v, d_head, b0, final, window):
 
     def score_single(r: Value, _: list[Value]) -> None:
         with b.if_then(b.icmp_signed(">=", high(r), zero)):
+            # groups after the last that the query sees repeat it; their scores are masked
             last = b.ashr(e.intr("smin", high(r), const(I64, BLOCK - 1)), const(I64, 4))
-            _scores_block(e, b.add(query, b.mul(r, line)), k, weights(r), d_head, last)
+            groups = [e.intr("smin", const(I64, i), last) for i in range(_GROUPS)]
+            _scores(e, 1, b.add(query, b.mul(r, line)), k, weights(r), d_head, groups, v, const(I64, 64))
 
     e.loop(n_row, score_single, start=whole)
 
+    def of_row(part: int, r: Value, size: int) -> Value:
+        return b.add(tile, b.add(b.mul(r, const(I64, size)), const(I64, part)))
+
+    def maximum(r: Value, _: list[Value]) -> None:
+        with b.if_then(b.icmp_signed(">=", high(r), zero)):
+            begin, last = low(r), high(r)
+            partly = b.or_(b.icmp_signed(">", begin, zero), b.icmp_signed("<", last, const(I64, BLOCK - 1)))
+            with b.if_then(partly):
+                limits = (e.intr("smin", v, const(I64, BLOCK)) for v in (begin, last))
+                _mask(e, weights(r), *limits)
+            _maximum(e, weights(r), of_row(_TOP, r, 4), of_row(_FACTOR, r, 4))
+
     def soften(r: Value, _: list[Value]) -> None:
         with b.if_then(b.icmp_signed(">=", high(r), zero)):
-            top, sums = b.add(tile, b.shl(r, const(I64, 2))), b.add(tile, b.shl(r, const(I64, 6)))
-            top, sums = b.add(top, const(I64, _TOP)), b.add(sums, const(I64, _SUMS))
-            last = e.intr("smin", high(r), const(I64, BLOCK - 1))
-            first = e.intr("smin", low(r), const(I64, BLOCK))
-            factor = _soften(e, weights(r), top, sums, first, last)
+            factor = e.load(F32, of_row(_FACTOR, r, 4))
+            _soften(e, weights(r), of_row(_TOP, r, 4), of_row(_SUMS, r, 4 * K_LANES), factor)
             with b.if_then(b.fcmp_unordered("!=", factor, const(F32, 1.0))):
                 out = b.add(outputs, b.mul(r, line))
                 _each(e, d_head, out, out, lambda x: b.fmul(x, e.splat(factor, x.type.count)))
 
+    e.loop(n_row, maximum)
     e.loop(n_row, soften)
 
     def add_values(r: Value, _: list[Value]) -> None:
@@ -471,7 +500,7 @@ def attention(a, tid, nth):
             for r in range(n_row):
                 w = t + r // (h1 - h0)
                 source = q + w * ldq + (h0 + r % (h1 - h0)) * line
-                enter_row(scratch, r, n_row, source, d_head, factor, ldi(pos + 8 * w))
+                enter_row(scratch, r, source, d_head, factor, ldi(pos + 8 * w))
             start, final = ldi(pos + 8 * t) - window + 1, ldi(pos + 8 * (u - 1))
             for b0 in range(max(0, start) // BLOCK * BLOCK, final + 1, BLOCK):
                 take_block(scratch, n_row, k + b0 * line, v + b0 * line, d_head, b0, final, window)
