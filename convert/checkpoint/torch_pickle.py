@@ -4,9 +4,10 @@ Python's unpickler calls whatever the file names. This one knows the opcodes tha
 stands for the few names they use with inert descriptions; any other opcode or name is an error that says which.
 """
 
+import io
 import pickletools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from hybrid.quant.ggml.errors import CheckpointError, shown
 
@@ -23,6 +24,15 @@ CALLABLE = {
     ("torch._utils", "_rebuild_parameter"),
 }
 _MARK = object()
+# Everything else that a pickle can hold is refused before its argument is looked at.
+_ALLOWED = {
+    "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT",
+    "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1",
+    "TUPLE2", "TUPLE3", "SETITEM", "SETITEMS", "APPEND", "APPENDS", "BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET",
+    "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE", "BUILD",
+}  # fmt: skip
+_OPCODES = {op.code.encode("latin-1"): op for op in pickletools.opcodes if op.name in _ALLOWED}
+assert len(_OPCODES) == len(_ALLOWED)
 
 
 @dataclass(frozen=True)
@@ -62,16 +72,32 @@ class Machine:
 
     def run(self, data: bytes) -> Any:
         """The object that the pickle describes: containers, numbers, strings, `View`s. CheckpointError otherwise."""
+        stream = io.BytesIO(data)
         try:
-            for opcode, argument, _ in pickletools.genops(data):
-                if opcode.name == "STOP":
-                    if len(self.stack) != 1:
-                        raise self.damaged("it ends in the middle of an object")
+            while True:
+                code = stream.read(1)
+                opcode = _OPCODES.get(code)
+                if not code:
+                    raise self.damaged("its pickle has no end")
+                if opcode is None:
+                    self.refuse(code)
+                elif opcode.name == "STOP":
+                    if len(self.stack) != 1 or self.stack[0] is _MARK:
+                        raise self.damaged("its pickle ends in the middle of an object")
                     return self.stack[0]
-                self.step(opcode.name, argument)
-        except (ValueError, IndexError, KeyError, OverflowError, UnicodeError, TypeError) as error:
+                else:
+                    self.step(opcode.name, _argument(opcode, stream))
+        except (ValueError, IndexError, KeyError, OverflowError, TypeError) as error:
             raise self.damaged(f"its pickle breaks off or contradicts itself ({type(error).__name__})") from None
-        raise self.damaged("its pickle has no end")
+
+    def refuse(self, code: bytes) -> NoReturn:
+        known = next((op for op in pickletools.opcodes if op.code.encode("latin-1") == code), None)
+        if known is None:
+            raise self.damaged(f"its pickle has the byte {code!r} for an opcode")
+        raise CheckpointError(
+            f"{self.where} is not a plain set of tensors: its pickle uses the opcode {known.name}. "
+            "Nothing was executed."
+        )
 
     def step(self, name: str, argument: Any) -> None:
         stack = self.stack
@@ -119,9 +145,7 @@ class Machine:
                 raise self.damaged("its pickle appends to what is no list")
             self.top().extend(items)
         else:
-            raise CheckpointError(
-                f"{self.where} is not a plain set of tensors: its pickle uses the opcode {name}. Nothing was executed."
-            )
+            raise AssertionError(name)
 
     def known(self, module: Any, name: Any) -> Global:
         """The description of a name that state dicts use; CheckpointError for every other."""
@@ -199,6 +223,15 @@ class Machine:
 
     def damaged(self, what: str) -> CheckpointError:
         return CheckpointError(f"{self.where} is damaged: {what}. Download it again.")
+
+
+def _argument(opcode: pickletools.OpcodeInfo, stream: io.BytesIO) -> Any:
+    if opcode.name == "GLOBAL":  # two lines; the library's reader would undo escapes that do not belong there
+        lines = [stream.readline() for _ in range(2)]
+        if not all(line.endswith(b"\n") for line in lines):
+            raise ValueError
+        return " ".join(line[:-1].decode("utf-8") for line in lines)
+    return opcode.arg.reader(stream) if opcode.arg else None
 
 
 def _natural(value: Any) -> bool:
