@@ -73,7 +73,7 @@ class Engine:
         if arch not in FAMILIES:
             known = ", ".join(sorted(FAMILIES))
             raise UnsupportedError(f"{gguf.path.name}: architecture {arch!r} is not supported; these are: {known}.")
-        self.family: type[Family] = FAMILIES[arch]
+        self.family: Family = FAMILIES[arch]
         self.hparams: Hparams = self.family.hparams.read(gguf, arch)
         self.weights = Weights(gguf)
         self._load()

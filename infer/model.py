@@ -200,15 +200,16 @@ class Model:
         """
         works = list(works)
         self._check(works)
-        pending = [[w, 0] for w in works if w.ids]
+        pending = [w for w in works if len(w.ids)]
+        begun = {id(w): 0 for w in works}
         likelihood = any(w.targets is not None for w in works)
         results: list[list[np.ndarray]] = [[] for _ in works]
         index = {id(w): i for i, w in enumerate(works)}
         total, done = sum(len(w.ids) for w in works), 0
         while pending:
             segments, shares, room = [], [], self.engine.n_ubatch
-            for item in pending:
-                work, begin = item
+            for work in pending:
+                begin = begun[id(work)]
                 n = min(room, len(work.ids) - begin)
                 if n == 0:
                     break
@@ -221,7 +222,7 @@ class Model:
                     Segment(work.seq.slot, work.ids[begin : begin + n], [o - begin for o in wanted], targets)
                 )
                 shares.append((work, len(wanted)))
-                item[1] += n
+                begun[id(work)] += n
                 room -= n
             try:
                 values = self.engine.run(segments, likelihood=likelihood)
@@ -234,7 +235,7 @@ class Model:
                     assert values is not None
                     results[index[id(work)]].append(values[row : row + n])
                     row += n
-            pending = [item for item in pending if item[1] < len(item[0].ids)]
+            pending = [w for w in pending if begun[id(w)] < len(w.ids)]
             done += sum(len(s.tokens) for s in segments)
             if progress:
                 progress("eval", done, total)

@@ -1,8 +1,8 @@
 """Programs: what a family's layers ask for, turned into an array of op records over one arena.
 
-A layer calls `Builder.op` (or the shorter `norm`, `matmul`...) in the order of execution. Buffers are named by the values
-that flow between ops; the builder sees who uses what when, gives buffers whose lives do not overlap the same memory, and
-writes the records. Nothing is allocated while a program runs.
+A layer calls `Builder.op` (or the shorter `norm`, `matmul`...) in the order of execution. Buffers are named by the
+values that flow between ops; the builder sees who uses what when, gives buffers whose lives do not overlap the same
+memory, and writes the records. Nothing is allocated while a program runs.
 """
 
 from collections.abc import Callable, Sequence
@@ -107,7 +107,7 @@ class Batch:
 class Op:
     name: str
     kernel: Kernel
-    fields: list["int | Ref"]
+    fields: list["int | Ref | Counter"]
     nbytes: int
     flops: int
 

@@ -32,7 +32,7 @@ def physical_cores() -> int:
 
 
 class Pool:
-    """`n` threads. Short programs: the caller is thread 0. Long ones: all are workers, so that Ctrl-C reaches the caller.
+    """`n` threads. Short programs: the caller is thread 0. Long ones: all are workers, and Ctrl-C reaches the caller.
 
     Between runs the workers sleep on a semaphore.
     """

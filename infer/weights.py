@@ -1,4 +1,4 @@
-"""The tensors of an open GGUF file as the layers ask for them: checked, in place, each used once or named as left over."""
+"""The tensors of an open GGUF file as the layers ask for them: checked, in place, none left over."""
 
 from collections.abc import Callable, Hashable
 

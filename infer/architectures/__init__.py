@@ -5,6 +5,6 @@ from .jamba import Jamba
 from .llama import Llama
 from .mamba import Mamba
 
-FAMILIES: dict[str, type[Family]] = {family.name: family for family in (Jamba, Llama, Mamba)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (Jamba(), Llama(), Mamba())}
 
 __all__ = ["FAMILIES", "Family"]

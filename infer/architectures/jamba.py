@@ -27,8 +27,7 @@ class Jamba:
     name = "jamba"
     hparams = JambaHparams
 
-    @staticmethod
-    def block(h: JambaHparams, i: int, w: Weights) -> Iterator[Part]:
+    def block(self, h: JambaHparams, i: int, w: Weights) -> Iterator[Part]:
         if h.n_head_kv[i]:
             yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], h.n_embd // h.n_head)
         else:
@@ -39,6 +38,5 @@ class Jamba:
         else:
             yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)
 
-    @staticmethod
-    def eps(h: JambaHparams) -> float:
+    def eps(self, h: JambaHparams) -> float:
         return h.eps

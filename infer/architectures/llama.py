@@ -27,15 +27,13 @@ class Llama:
     name = "llama"
     hparams = LlamaHparams
 
-    @staticmethod
-    def block(h: LlamaHparams, i: int, w: Weights) -> Iterator[Part]:
+    def block(self, h: LlamaHparams, i: int, w: Weights) -> Iterator[Part]:
         d_head = h.d_head or h.n_embd // h.n_head
         rope = Rope(h.n_rot or d_head, h.freq_base, freq_scale=1 / h.linear_scale, factors=_factors(h, d_head, w))
         yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope)
         yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)
 
-    @staticmethod
-    def eps(h: LlamaHparams) -> float:
+    def eps(self, h: LlamaHparams) -> float:
         return h.eps
 
 

@@ -24,12 +24,10 @@ class Mamba:
     name = "mamba"
     hparams = MambaHparams
 
-    @staticmethod
-    def block(h: MambaHparams, i: int, w: Weights) -> Iterator[Part]:
+    def block(self, h: MambaHparams, i: int, w: Weights) -> Iterator[Part]:
         norms = "plain" if h.dt_b_c_rms else ""
         eps = h.dt_b_c_eps or h.eps
         yield "attn_norm", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, eps, norms)
 
-    @staticmethod
-    def eps(h: MambaHparams) -> float:
+    def eps(self, h: MambaHparams) -> float:
         return h.eps

@@ -41,7 +41,7 @@ PLAIN_WIDE = ISA("plain-wide", "any", 16, "vnni-emulated")
 
 def cpu_features() -> frozenset[str]:
     """LLVM names of the features that numba compiles for."""
-    forced = config.CPU_FEATURES
+    forced: str | None = getattr(config, "CPU_FEATURES", None)  # numba makes its options at run time
     if forced is None:
         return frozenset(k for k, on in llvm.get_host_cpu_features().items() if on)
     return frozenset(t[1:] for t in forced.split(",") if t.startswith("+"))

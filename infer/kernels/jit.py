@@ -60,18 +60,18 @@ class Kernel:
         if self._compiled is None:
             self._compile()
         assert self._compiled is not None
-        return int(self._compiled.address)
+        return int(self._compiled.address or 0)
 
     def _compile(self) -> None:
         compiled = CFunc(self.function, normalize_signature(self.signature), {}, dict(_OPTIONS))
         folder = cache_folder()
         if folder is not None:
-            outer = config.CACHE_DIR
-            config.CACHE_DIR = os.fspath(folder)
+            outer = getattr(config, "CACHE_DIR")  # noqa: B009  numba makes its options at run time
+            setattr(config, "CACHE_DIR", os.fspath(folder))  # noqa: B010
             try:
                 compiled.enable_caching()
             finally:
-                config.CACHE_DIR = outer
+                setattr(config, "CACHE_DIR", outer)  # noqa: B010
         compiled.compile()
         self.from_cache = compiled.cache_hits > 0
         self._compiled = compiled

@@ -2,8 +2,8 @@
 
 GEMV, integer   per column: s8 q[K], f32 d[K/32], i32 sum[K/32]
 GEMV, float     per column: f32 x[K], K rounded up to 16 with zeros
-GEMM, integer   per tile of `cols` columns and block of 32: dword[steps][cols], f32 d[cols], i32 sum[cols]; a dword holds
-                four s8 (8 steps) or two s16 (16 steps)
+GEMM, integer   per tile of `cols` columns and block of 32: dword[steps][cols], f32 d[cols], i32 sum[cols]; a dword
+                holds four s8 (8 steps) or two s16 (16 steps)
 GEMM, float     per tile: f32 [K][cols], element k at place (k % 16) * (K / 16) + k / 16: chain after chain
 
 x = d * q with d = max |x| / 127 of the 32 (f32; llama.cpp rounds it to f16), q = x / d rounded to nearest even.

@@ -241,7 +241,7 @@ def conv1d_silu(a, tid, nth):
 
 # --- mamba1_scan ------------------------------------------------------------------------------------------------------
 def _scan(width: int) -> Callable[..., Any]:
-    """n tokens of `width` channels of a group; the state stays in memory (L1)."""
+    """n <= TILE tokens of `width` channels of a group: time is the inner loop, one state in registers."""
 
     def scan(
         e: Emitter,
@@ -266,33 +266,51 @@ def _scan(width: int) -> Callable[..., Any]:
     ) -> None:
         b, ty = e.b, Vec(F32, width)
         bias, skip = e.load(ty, dt_bias), e.load(ty, d)
-        even = b.and_(d_state, const(I64, -2))
+        size = 4 * width
+        deltas, inputs, decays = (e.stack(ty, TILE) for _ in range(3))
+        sums = e.stack(ty, 2 * TILE)  # sums: even, odd states
 
-        def token(t: Value, _: list[Value]) -> None:
+        def before(t: Value, _: list[Value]) -> None:
             raw = b.fadd(e.load(ty, dt, b.mul(t, lddt)), bias)
             delta = b.select(b.fcmp_unordered("uno", raw, raw), raw, e.softplus(raw))  # a NaN stays visible
             xv = e.load(ty, x, b.mul(t, ldx))
-            dx = b.fmul(delta, xv)
-            brow, crow = e.at(bmat, b.mul(t, ldb)), e.at(cmat, b.mul(t, ldc))
+            at = b.mul(t, const(I64, size))
+            e.store(delta, deltas, at)
+            e.store(b.fmul(delta, xv), inputs, at)
+            e.store(b.fmul(xv, skip), sums, at)
+            e.store(const(ty, 0.0), e.at(sums, at), size * TILE)
 
-            def state_step(s: Value, acc: Value) -> Value:
-                column, row = b.shl(s, const(I64, 2)), b.shl(s, const(I64, 6))
-                decay = e.exp2(b.fmul(delta, e.load(ty, a2, row)))
-                gain = b.fmul(dx, e.splat(e.load(F32, brow, column), width))
-                new = e.fma(decay, e.load(ty, state, row), gain)
-                e.store(new, state, row)
-                return e.fma(new, e.splat(e.load(F32, crow, column), width), acc)
+        def state_row(s: Value, _: list[Value]) -> None:
+            row, column = b.shl(s, const(I64, 6)), b.shl(s, const(I64, 2))
+            rate = e.load(ty, a2, row)
+            bs, cs = b.add(bmat, column), b.add(cmat, column)
+            total = e.at(sums, b.mul(b.and_(s, const(I64, 1)), const(I64, size * TILE)))
 
-            def pair(s: Value, acc: list[Value]) -> list[Value]:
-                return [state_step(s, acc[0]), state_step(b.add(s, const(I64, 1)), acc[1])]
+            def decay(t: Value, _: list[Value]) -> None:
+                at = b.mul(t, const(I64, size))
+                e.store(e.exp2(b.fmul(e.load(ty, deltas, at), rate)), decays, at)
 
-            sums = e.loop(even, pair, [b.fmul(xv, skip), const(ty, 0.0)], step=2)
-            (first,) = e.loop(d_state, lambda s, acc: [state_step(s, acc[0])], sums[:1], start=even)
-            total = b.fadd(first, sums[1])
+            def token(t: Value, h: list[Value]) -> list[Value]:
+                at = b.mul(t, const(I64, size))
+                gain = b.fmul(e.load(ty, inputs, at), e.splat(e.load(F32, bs, b.mul(t, ldb)), width))
+                new = e.fma(e.load(ty, decays, at), h[0], gain)
+                out = e.splat(e.load(F32, cs, b.mul(t, ldc)), width)
+                e.store(e.fma(new, out, e.load(ty, total, at)), total, at)
+                return [new]
+
+            e.loop(n, decay)
+            (last,) = e.loop(n, token, [e.load(ty, state, row)])
+            e.store(last, state, row)
+
+        def after(t: Value, _: list[Value]) -> None:
+            at = b.mul(t, const(I64, size))
+            total = b.fadd(e.load(ty, sums, at), e.load(ty, e.at(sums, at), size * TILE))
             gate = e.sigmoid_times(e.load(ty, z, b.mul(t, ldz)))
             e.store(b.fmul(total, gate), y, b.mul(t, ldy))
 
-        e.loop(n, token)
+        e.loop(n, before)
+        e.loop(d_state, state_row)
+        e.loop(n, after)
 
     return scan
 

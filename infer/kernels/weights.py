@@ -1,7 +1,7 @@
 """How the rows of each weight type are read: as 32 floats, or as 32 small integers and a scale.
 
-These are the only places of the core that know the block layouts (documented in quant/ggml/formats). A new type needs an
-entry in `FLOAT_BLOCKS` and, if its weights are integers times one scale per 32, one in `INT_BLOCKS`.
+These are the only places of the core that know the block layouts (documented in quant/ggml/formats). A new type needs
+an entry in `FLOAT_BLOCKS` and, if its weights are integers times one scale per 32, one in `INT_BLOCKS`.
 """
 
 from collections.abc import Callable

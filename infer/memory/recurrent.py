@@ -51,8 +51,11 @@ class RecurrentMemory:
             yield f"blk.{s.layer}.ssm", restore_channels(self.ssm[s.layer][slot], s.n_channel)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        conv = {f"blk.{s.layer}.conv": (s.d_conv - 1, s.n_channel) for s in self.specs}
-        return conv | {f"blk.{s.layer}.ssm": (s.n_channel, s.d_state) for s in self.specs}
+        both: dict[str, tuple[int, ...]] = {}
+        for s in self.specs:
+            both[f"blk.{s.layer}.conv"] = (s.d_conv - 1, s.n_channel)
+            both[f"blk.{s.layer}.ssm"] = (s.n_channel, s.d_state)
+        return both
 
     def load(self, slot: int, arrays: dict[str, np.ndarray]) -> None:
         """Inverse of `export`; shapes have been checked."""

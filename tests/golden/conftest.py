@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hybrid.convert import convert
-
 from golden.models import BUNDLED, IN_REPOSITORY, SHARED_NAMES, Golden
+from hybrid.convert import convert
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

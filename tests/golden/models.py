@@ -1,4 +1,4 @@
-"""Reference checkpoints with what transformers makes of them in float32 (see checkpoints' own README for the tolerances)."""
+"""Reference checkpoints with what transformers makes of them in float32."""
 
 import json
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-# Largest difference between the reference's own float32 and float64 logits: an independent float32 implementation cannot
-# be expected to come closer than a few times this.
+# Largest difference between the reference's own float32 and float64 logits: an independent float32 implementation
+# cannot be expected to come closer than a few times this.
 NOISE = {
     "jamba-dense": 2.3e-5,
     "jamba-moe": 1.7e-5,

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden.models import IN_REPOSITORY, NOISE, PROMPTS, Golden
 from hybrid.infer import Model
 from hybrid.infer.engine import Segment
-
-from golden.models import IN_REPOSITORY, NOISE, PROMPTS, Golden
 
 ALLOWED = 4  # times the reference's own noise
 
