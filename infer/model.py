@@ -12,7 +12,7 @@ with Model.load("model.gguf", n_ctx=4096) as model:
 import hashlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +37,7 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_UBATCH = 512
 Precision = Literal["fast", "exact"]
 Output = Literal["last", "all", "none"]
+TokenProgress = Callable[[int, int], None]  # tokens done, tokens in all
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class Model:
         self.memory.n_past[slot] = 0
         return Sequence(self, slot)
 
-    def eval(self, works: Iterable[Work], progress: Progress | None = None) -> list[Result]:
+    def eval(self, works: Iterable[Work], progress: TokenProgress | None = None) -> list[Result]:
         """Append tokens to several sequences, as many as fit through the layers together.
 
         The results are, to the bit, those of each sequence alone. Raises UsageError before anything runs when a
@@ -238,7 +239,7 @@ class Model:
             pending = [w for w in pending if begun[id(w)] < len(w.ids)]
             done += sum(len(s.tokens) for s in segments)
             if progress:
-                progress("eval", done, total)
+                progress(done, total)
         return [self._result(parts, likelihood) for parts in results]
 
     def _check(self, works: list[Work]) -> None:
@@ -347,7 +348,7 @@ class Sequence:
         del self.tokens[self.n_past :]
         self.logits = None
 
-    def prefill(self, ids: Seq[int], progress: Progress | None = None) -> np.ndarray:
+    def prefill(self, ids: Seq[int], progress: TokenProgress | None = None) -> np.ndarray:
         """Append tokens; returns the logits after the last, f32 [n_vocab]."""
         if not len(ids):
             raise UsageError("there are no tokens to process")
