@@ -45,9 +45,7 @@ class Product:
         packed[:] = 255
         y = np.full((n_slots + 1, self.rows), np.nan, np.float32)
         rows = np.asarray(index, np.int64) if index is not None else 0
-        fields = record(
-            self.x, self.x.strides[0], packed, stride, self.n, self.K, table, rows, counter, width
-        )
+        fields = record(self.x, self.x.strides[0], packed, stride, self.n, self.K, table, rows, counter, width)
         run(packer, fields, n_threads)
         counter[:] = 0
         tail = []
