@@ -31,8 +31,9 @@ class ProfileRow:
     """Of the time of all operations."""
     gb_s: float
     gflop_s: float
-    of_bandwidth: float
-    """gb_s over the measured read bandwidth; more than 1 when the data come from a cache."""
+    of_limit: float
+    """The larger of two shares of what the machine can do: of its read bandwidth (more than 1 when the data come from a
+    cache), and of its arithmetic peak, 8-bit for kernels on integers and f32 for all others."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,13 @@ def summarize(times: Iterable["OpTime"], test: BenchTest, machine: Machine) -> P
         rows.append(
             ProfileRow(
                 name, kind, int(calls), seconds, seconds / total if total else 0.0, nbytes * per_ns, flops * per_ns,
-                nbytes * per_ns / machine.read_gb_s,
+                _of_limit(kind, nbytes * per_ns, flops * per_ns, machine),
             )
         )  # fmt: skip
     rows.sort(key=lambda row: -row.seconds)
     return Profile(test, machine, total, tuple(rows))
+
+
+def _of_limit(kind: str, gb_s: float, gflop_s: float, machine: Machine) -> float:
+    peak = machine.int8_gop_s if "_int_" in kind and machine.int8_gop_s is not None else machine.f32_gflop_s
+    return max(gb_s / machine.read_gb_s, gflop_s / peak)

@@ -72,7 +72,7 @@ def _start_cells(row: StartRow) -> list[str]:
 
 
 def profile_markdown(profile: Profile) -> str:
-    """Time per operation, and its rate as a share of what the machine can do."""
+    """Time per operation, and its rates as a share of what the machine can do."""
     rows = [
         [
             row.op,
@@ -82,11 +82,11 @@ def profile_markdown(profile: Profile) -> str:
             f"{row.share:.1%}",
             f"{row.gb_s:.1f}",
             f"{row.gflop_s:.1f}",
-            f"{row.of_bandwidth:.0%}",
+            f"{row.of_limit:.0%}",
         ]
         for row in profile.rows
     ]
-    table = markdown_table(["op", "kernel", "calls", "time", "share", "GB/s", "Gop/s", "of bandwidth"], rows, left=2)
+    table = markdown_table(["op", "kernel", "calls", "time", "share", "GB/s", "Gop/s", "of limit"], rows, left=2)
     m = profile.machine
     int8 = "" if m.int8_gop_s is None else f", {m.int8_gop_s:.0f} Gop/s int8"
     return (

@@ -33,8 +33,19 @@ def test_layers_and_steps_are_added_up() -> None:
     assert row.share == pytest.approx(0.3)
     assert row.gb_s == pytest.approx(20)
     assert row.gflop_s == pytest.approx(1e9 / 0.03 / 1e9)
-    assert row.of_bandwidth == pytest.approx(0.5)
+    assert row.of_limit == pytest.approx(0.5)
     assert sum(row.share for row in result.rows) == pytest.approx(1)
+
+
+def test_the_nearer_limit_counts() -> None:
+    with_int8 = Machine("cpu", "avx2", 2, 40.0, 200.0, 400.0)
+    integer, real = (
+        op("a", "gemm_int_q8_0_16", 1.0, 10**9, 300 * 10**9),
+        op("b", "gemm_float_f32_16", 1.0, 0, 100 * 10**9),
+    )
+    shares = {row.op: row.of_limit for row in summarize([integer, real], BenchTest(8, 0), with_int8).rows}
+    assert shares == pytest.approx({"a": 0.75, "b": 0.5})
+    assert summarize([integer], BenchTest(8, 0), MACHINE).rows[0].of_limit == pytest.approx(1.5)
 
 
 def test_an_operation_without_time_has_no_rate() -> None:
