@@ -96,7 +96,8 @@ def jamba_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
             m = p + "mamba."
             shapes |= {
                 m + "in_proj.weight": (2 * inner, n), m + "conv1d.weight": (inner, 1, conv),
-                m + "conv1d.bias": (inner,), m + "x_proj.weight": (rank + 2 * state, inner), m + "dt_proj.weight": (inner, rank),
+                m + "conv1d.bias": (inner,), m + "x_proj.weight": (rank + 2 * state, inner),
+                m + "dt_proj.weight": (inner, rank),
                 m + "dt_proj.bias": (inner,), m + "A_log": (inner, state), m + "D": (inner,),
                 m + "out_proj.weight": (n, inner), m + "dt_layernorm.weight": (rank,),
                 m + "b_layernorm.weight": (state,), m + "c_layernorm.weight": (state,),

@@ -1,0 +1,405 @@
+"""Vocabularies: against sentencepiece and tokenizers themselves, and by cases written out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.convert.checkpoint import Config
+from hybrid.convert.tokenizers import TokenType, read_vocabulary
+from hybrid.convert.tokenizers.pre import Structure, canonical, find_name
+from hybrid.quant.ggml import pretokenizers
+from hybrid.quant.ggml.errors import CheckpointError, HybridError, TokenizerError, UnsupportedError, UsageError
+
+NONE = Config({}, "config.json")
+PIECES = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("▁a", -1.0, 1), ("<x>", 0.0, 4), ("<0x0A>", 0.0, 6)]
+
+
+def read(folder, n=None, config=None, **options):
+    return read_vocabulary(Path(folder), Config(config or {}, "config.json"), n or 10, **options)
+
+
+@pytest.fixture
+def model(tmp_path, spm):
+    """Writes a tokenizer.model and other JSON files; gives the folder."""
+
+    def write(pieces=PIECES, unigram=False, normalizer=b"", **files):
+        (tmp_path / "tokenizer.model").write_bytes(spm(pieces, unigram=unigram, normalizer=normalizer))
+        for name, content in files.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(content))
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def bpe(tmp_path):
+    """Writes a byte-level tokenizer.json, changed by `change`, and other JSON files; gives the folder."""
+
+    def write(change=lambda content: None, **files):
+        content = {
+            "model": {
+                "type": "BPE", "vocab": {"<|end|>": 0, "a": 1, "b": 2, "Ġ": 3, "ab": 4, "Ġab": 6},
+                "merges": [["a", "b"], ["Ġ", "ab"]],
+            },
+            "normalizer": {"type": "NFC"},
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+            "post_processor": {"type": "ByteLevel"},
+            "decoder": {"type": "ByteLevel"},
+            "added_tokens": [
+                {"id": 0, "content": "<|end|>", "special": True}, {"id": 7, "content": "  ", "special": False},
+            ],
+        }  # fmt: skip
+        change(content)
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        for name, value in files.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(value))
+        return tmp_path
+
+    return write
+
+
+# --- sentencepiece ---
+
+
+@pytest.mark.parametrize("name", ["jamba-dense", "llama-unigram-bin"])
+def test_pieces_are_those_of_the_library(data_dir, name):
+    from sentencepiece import SentencePieceProcessor
+
+    folder = data_dir / "checkpoints" / name
+    found = read(folder, 2000)
+    library = SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+    assert len(found.tokens) == len(library)
+    specials = json.loads((folder / "tokenizer_config.json").read_text())["added_tokens_decoder"]
+    for i, (text, kind, score) in enumerate(zip(found.tokens, found.types, found.scores, strict=True)):
+        assert text == library.id_to_piece(i)
+        assert (kind == TokenType.UNKNOWN) == library.is_unknown(i)
+        assert (kind == TokenType.BYTE) == library.is_byte(i)
+        assert (kind == TokenType.CONTROL) == library.is_control(i)
+        assert str(i) in specials or np.float32(score) == np.float32(library.get_score(i))
+    assert found.ids["unk"] == library.unk_id()
+    assert found.ids["bos"] == library.bos_id() and found.ids["eos"] == library.eos_id()
+
+
+def test_unigram(data_dir):
+    found = read(data_dir / "checkpoints" / "llama-unigram-bin", 2000)
+    more = {key.removeprefix("tokenizer.ggml."): value for key, value, _ in found.more}
+    assert found.model == "t5" and more["add_space_prefix"] is True and more["remove_extra_whitespaces"] is True
+    assert len(more["precompiled_charsmap"]) > 100_000
+    assert [found.types[found.tokens.index(text)] for text in ("<sep>", "<cls>")] == [TokenType.USER_DEFINED] * 2
+    # Causal models go on after the prompt, whatever the tokenizer was made for.
+    assert found.flags == {"add_bos_token": False, "add_eos_token": False}
+    assert any("EOS" in note for note in found.notes)
+
+
+def test_added_tokens_and_padding(model):
+    decoder = {
+        "1": {"content": "<s>", "special": True},
+        "3": {"content": "▁a", "special": False},  # inside the base vocabulary
+        "8": {"content": "<|im_end|>", "special": True},
+        "12": {"content": "far", "special": True},
+    }
+    found = read(model(tokenizer_config={"added_tokens_decoder": decoder, "add_bos_token": True}), 10)
+    assert found.tokens == ["<unk>", "<s>", "</s>", " a", "<x>", "<0x0A>", "[PAD6]", "[PAD7]", "<|im_end|>", "[PAD9]"]
+    assert found.types == [2, 3, 3, 4, 4, 6, 5, 5, 3, 5]
+    assert found.flags == {"add_bos_token": True}
+    assert any("12" in note for note in found.notes)
+
+
+def test_flags_of_the_normalizer(model):
+    assert [pair[0] for pair in read(model(normalizer=b"\x20\x00")).more] == []
+    prefix = read(model(normalizer=b"\x18\x00\x20\x00")).more
+    assert [(key, value) for key, value, _ in prefix] == [("tokenizer.ggml.add_space_prefix", False)]
+    extra = read(model()).more
+    assert [(key, value) for key, value, _ in extra] == [("tokenizer.ggml.remove_extra_whitespaces", True)]
+
+
+def test_special_ids(model):
+    """The tokenizer's own files first, then config.json, then the sentencepiece model."""
+    folder = model(tokenizer_config={"bos_token": {"content": "<x>"}, "eos_token": "not there"})
+    found = read(folder, config={"bos_token_id": 2, "pad_token_id": 5, "eos_token_id": [3, 2]})
+    assert (found.ids["bos"], found.ids["pad"], found.ids["eos"], found.ids["unk"]) == (4, 5, 3, 0)
+    (folder / "tokenizer_config.json").unlink()
+    assert read(folder).ids == {"unk": 0, "bos": 1, "eos": 2}
+
+
+def test_end_of_turn(model):
+    pieces = [*PIECES, ("<|eom|>", 0.0, 3)]
+    assert "eot" not in read(model(pieces)).ids
+    assert read(model(pieces, tokenizer_config={"chat_template": "{{ m }}<|eom|>"})).ids["eot"] == 6
+    assert read(model(pieces, generation_config={"eos_token_id": [2, 5]})).ids["eot"] == 5
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: b"",
+        lambda raw: b"\x00" * 100,
+        lambda raw: raw[:-3],
+        lambda raw: raw[: len(raw) // 2],
+        lambda raw: b"<html>not found</html>",
+        lambda raw: raw.replace(b"<unk>", b"\xff\xfe\xfd\xfc\xfb"),
+        lambda raw: raw.replace(b"\x18\x02", b"\x18\x63"),
+        lambda raw: b"version https://git-lfs.github.com/spec/v1\n",
+    ],
+)
+def test_damaged_models(model, damage):
+    folder = model()
+    path = folder / "tokenizer.model"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(TokenizerError, match=r"tokenizer\.model is") as caught:
+        read(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_random_bytes_in_a_model_never_crash(model):
+    folder = model()
+    path = folder / "tokenizer.model"
+    whole = path.read_bytes()
+    rng = np.random.default_rng(5)
+    for _ in range(500):
+        broken = bytearray(whole)
+        broken[rng.integers(len(whole))] = rng.integers(256)
+        path.write_bytes(broken)
+        try:
+            read(folder)
+        except HybridError as error:
+            assert "\n" not in str(error)
+
+
+def test_more_tokens_than_the_model(model):
+    with pytest.raises(
+        TokenizerError, match=r"tokenizer\.model has 6 tokens, .* only 5\. .*--tokenizer"
+    ):
+        read(model(), 5)
+
+
+def test_no_tokenizer(tmp_path):
+    with pytest.raises(TokenizerError, match=r"no tokenizer .*--tokenizer"):
+        read(tmp_path)
+    with pytest.raises(UsageError, match="does not exist"):
+        read(tmp_path / "nothing")
+
+
+# --- tokenizer.json ---
+
+
+def test_byte_level(bpe):
+    found = read(bpe(tokenizer_config={"bos_token": "<|end|>", "eos_token": "<|end|>"}), 9, preferred_pre=("gpt-2",))
+    assert (found.model, found.pre) == ("gpt2", "gpt-2")
+    assert found.tokens == ["<|end|>", "a", "b", "Ġ", "ab", "[PAD5]", "Ġab", "  ", "[PAD8]"]
+    assert found.types == [3, 1, 1, 1, 1, 5, 1, 4, 5]
+    assert found.merges == ["a b", "Ġ ab"]
+    assert found.ids == {"bos": 0, "eos": 0}
+    assert found.flags == {"add_bos_token": False, "add_eos_token": False}
+    assert [pair[:2] for pair in found.more] == [("hybrid.tokenizer.normalizer", "NFC")]
+
+
+def test_merges_of_both_spellings(bpe):
+    old = read(bpe(lambda c: c["model"].update(merges=["a b", "Ġ ab"])))
+    assert old.merges == ["a b", "Ġ ab"]
+
+
+def test_neox_is_that_of_the_library(data_dir):
+    from tokenizers import Tokenizer
+
+    folder = data_dir / "checkpoints" / "mamba-bf16"
+    found = read(folder, 2048)
+    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert found.tokens[: library.get_vocab_size()] == [library.id_to_token(i) for i in range(library.get_vocab_size())]
+    assert found.tokens[2023:] == [f"[PAD{i}]" for i in range(2023, 2048)]
+    assert found.types[:3] == [3, 3, 1] and found.types[2000:2023] == [4] * 23 and found.types[2023:] == [5] * 25
+
+
+def test_byte_fallback(bpe):
+    """Scores are minus the merge's rank; special tokens inside the vocabulary are marked, not only those after it."""
+
+    def change(content):
+        content["model"] = {
+            "type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "merges": ["▁ b", "a b", "▁b c"],
+            "vocab": {"<unk>": 0, "<s>": 1, "<0x0A>": 2, "▁": 3, "a": 4, "b": 5, "c": 6, "ab": 7, "▁b": 8, "▁bc": 9},
+        }  # fmt: skip
+        content["normalizer"] = {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Prepend", "prepend": "▁"},
+                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+            ],
+        }
+        content["pre_tokenizer"] = None
+        content["decoder"] = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}]}
+        content["post_processor"] = {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+            "pair": [
+                {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<s>"}},
+                {"Sequence": {"id": "B"}},
+            ],
+        }  # fmt: skip
+        content["added_tokens"] = [
+            {"id": 1, "content": "<s>", "special": True}, {"id": 4, "content": "a", "special": False},
+        ]  # fmt: skip
+
+    found = read(bpe(change))
+    assert (found.model, found.pre, found.merges) == ("llama", "default", None)
+    assert found.types == [2, 3, 6, 1, 4, 1, 1, 1, 1, 1]
+    assert found.scores[7:10] == [-1.0, -0.0, -2.0]
+    assert found.ids == {"unk": 0, "bos": 1}
+    assert found.flags == {"add_bos_token": True, "add_eos_token": False, "add_sep_token": False}
+    assert found.more == []  # a space is put before the text, as readers do without a key
+
+    def without_prefix(content):
+        change(content)
+        del content["normalizer"]["normalizers"][0]
+
+    keys = [pair[:2] for pair in read(bpe(without_prefix)).more]
+    assert keys == [("tokenizer.ggml.add_space_prefix", False)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.pop("model"), "has no model"),
+        (lambda c: c["model"].update(type="WordPiece"), "type WordPiece"),
+        (lambda c: c["model"].update(vocab=["a"]), "not an object of tokens"),
+        (lambda c: c["model"].update(vocab={}), "not an object of tokens"),
+        (lambda c: c["model"]["vocab"].update(z=-1), "no small integers"),
+        (lambda c: c["model"]["vocab"].update(z="1"), "no small integers"),
+        (lambda c: c["model"]["vocab"].update(z=2**40), "no small integers"),
+        (lambda c: c["model"]["vocab"].update(z=10**6), "ids up to 1000000"),
+        (lambda c: c["model"]["vocab"].update(z=1), "id 1 is both"),
+        (lambda c: c["model"].update(merges="a b"), "merges is not a list"),
+        (lambda c: c["model"].update(merges=["a b c"]), "merge 0 is"),
+        (lambda c: c["model"].update(merges=[["a", 3]]), "merge 0 is"),
+        (lambda c: c["model"].update(merges=[["b", "a"]]), "merge 0 .* not there"),
+        (lambda c: c.update(pre_tokenizer=[]), "pretokenizers is not an object"),
+        (lambda c: c.update(pre_tokenizer={"type": "Sequence"}), "Sequence without pretokenizers"),
+        (lambda c: c.update(pre_tokenizer={"type": "Split"}), "Split without a pattern"),
+        (lambda c: c.update(pre_tokenizer=None, decoder=None), "without bytes"),
+        (lambda c: c.update(added_tokens={}), "added_tokens is not a list"),
+        (lambda c: c.update(added_tokens=[{"id": "x"}]), "has no id or no content"),
+        (lambda c: c["model"]["vocab"].update({f"t{i}": 10 + i for i in range(30)}), "has 40 tokens"),
+    ],
+)
+def test_damaged_json(bpe, change, message):
+    with pytest.raises(HybridError, match=message) as caught:
+        read(bpe(change))
+    assert isinstance(caught.value, TokenizerError | UnsupportedError) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff{}", b"[" * 5000])
+def test_files_that_are_no_json(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("tokenizer_config", {"added_tokens_decoder": []}, "added_tokens_decoder = .*an object"),
+        ("tokenizer_config", {"added_tokens_decoder": {"x": {"content": "a"}}}, "no added token"),
+        ("tokenizer_config", {"added_tokens_decoder": {"1": {"content": 3}}}, "no added token"),
+        ("tokenizer_config", {"add_bos_token": "yes"}, 'add_bos_token = "yes"'),
+        ("tokenizer_config", {"bos_token": 3}, "bos_token = 3"),
+        ("tokenizer_config", {"chat_template": 3}, "chat_template is an integer"),
+        ("tokenizer_config", {"chat_template": [{"name": "x"}]}, "chat_template is a list"),
+        ("added_tokens", {"x": "1"}, "expected an id"),
+        ("tokenizer_config", [], "expected an object"),
+    ],
+)
+def test_damaged_companions(model, file, content, message):
+    with pytest.raises(HybridError, match=message):
+        read(model(**{file: content}))
+
+
+def test_ids_beyond_the_model(model):
+    with pytest.raises(CheckpointError, match=r"eos_token_id = 99, but the model has 10 tokens"):
+        read(model(), config={"eos_token_id": 99})
+    assert read(model(), config={"pad_token_id": -1}).ids.get("pad") is None
+
+
+# --- chat templates ---
+
+
+def test_chat_template_precedence(model):
+    folder = model()
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": "from json"}))
+    assert read(folder).chat_templates == {"default": "from json"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "from config"}))
+    assert read(folder).chat_templates == {"default": "from config"}
+    (folder / "chat_template.jinja").write_text("from jinja")
+    assert read(folder).chat_templates == {"default": "from jinja"}
+
+
+def test_named_chat_templates(model):
+    templates = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]
+    found = read(model(tokenizer_config={"chat_template": templates}))
+    pairs = {key: value for key, value, _ in found.pairs() if "chat_template" in key}
+    assert pairs == {
+        "tokenizer.chat_templates": ["tool_use"], "tokenizer.chat_template.tool_use": "t",
+        "tokenizer.chat_template": "d",
+    }  # fmt: skip
+
+
+# --- pre-tokenizers ---
+
+
+def _json_of(rule):
+    steps = [{"type": "Split", "pattern": {"Regex": x}, "behavior": "Isolated"} for x in rule.split]
+    steps.append({"type": "ByteLevel", "use_regex": False})
+    return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+
+
+def test_every_rule_of_the_table_is_found():
+    for rule in pretokenizers.load():
+        if rule.byte_level:
+            name, exact = find_name(Structure.of(_json_of(rule), "x"), rule.ignore_merges, rule.names)
+            assert exact, rule.names
+            found = pretokenizers.by_name(name)
+            assert found is not None and list(map(canonical, found.split)) == list(map(canonical, rule.split))
+
+
+def test_names_are_in_one_rule_each():
+    names = [name for rule in pretokenizers.load() for name in rule.names]
+    assert len(names) == len(set(names)) == 91
+    assert pretokenizers.by_name("no such name") is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+         r"|\s+(?!\S)|\s+", "qwen2"),
+        ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\r\n]*|\\s*[\r\n]+"
+         "|\\s+(?!\\S)|\\s+", "qwen2"),
+    ],
+)  # fmt: skip
+def test_spellings_of_one_expression(pattern, name):
+    steps = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"}, {"type": "ByteLevel",
+             "use_regex": False}]  # fmt: skip
+    structure = Structure.of({"pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}, "x")
+    assert find_name(structure, False, ()) == (name, True)
+
+
+def test_digits_are_a_split():
+    steps = [{"type": "Digits", "individual_digits": True}, {"type": "ByteLevel", "use_regex": True}]
+    structure = Structure.of({"pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}, "x")
+    assert find_name(structure, False, ("smollm",)) == ("smollm", True)
+
+
+def test_unknown_structures_are_kept(bpe):
+    def change(content):
+        content["pre_tokenizer"] = {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": r"\p{N}{1,7}"}, "behavior": "Isolated"},
+                {"type": "ByteLevel", "use_regex": True},
+            ],
+        }
+
+    found = read(bpe(change))
+    more = {key: value for key, value, _ in found.more}
+    assert more["hybrid.tokenizer.split"][0] == r"\p{N}{1,7}" and len(more["hybrid.tokenizer.split"]) == 2
+    assert pretokenizers.by_name(found.pre) is not None
+    assert any("nearest" in note for note in found.notes)
