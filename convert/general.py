@@ -182,7 +182,8 @@ def _plausible(part: str, n_params: int) -> bool:
 def _title(name: str) -> str:
     """Words for display: `falcon-mamba-7b` -> `Falcon Mamba 7b`; words with capitals stay as they are."""
     words = name.strip().replace("-", " ").split()
-    return " ".join(word.title() if word.islower() and not word[0].isdigit() else word for word in words)
+    named = (word.islower() and not word[0].isdigit() and not _VERSION.fullmatch(word) for word in words)
+    return " ".join(word.title() if is_name else word for word, is_name in zip(words, named, strict=True))
 
 
 def size_label(tensors: Sequence["PlannedTensor"]) -> str:

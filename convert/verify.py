@@ -130,7 +130,9 @@ def _close(where: str, work: Work, raw: np.ndarray, expected: np.ndarray, source
     size = np.abs(want)
     if kind is GGMLType.Q8_0:
         size = np.repeat(size.reshape(-1, 32).max(axis=1), 32)
-    if not (np.abs(got - want) <= size * _RELATIVE[kind] + _ABSOLUTE[kind]).all():
+    with np.errstate(invalid="ignore", over="ignore"):
+        near = np.abs(got - want) <= size * _RELATIVE[kind] + _ABSOLUTE[kind]
+    if not near.all():
         raise _different(where, work, source)
     return False
 

@@ -168,9 +168,7 @@ def test_random_bytes_in_a_model_never_crash(model):
 
 
 def test_more_tokens_than_the_model(model):
-    with pytest.raises(
-        TokenizerError, match=r"tokenizer\.model has 6 tokens, .* only 5\. .*--tokenizer"
-    ):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.model has 6 tokens, .* only 5\. .*--tokenizer"):
         read(model(), 5)
 
 
