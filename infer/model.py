@@ -203,6 +203,7 @@ class Model:
         self._check(works)
         pending = [w for w in works if len(w.ids)]
         begun = {id(w): 0 for w in works}
+        before = {id(w): len(w.seq.tokens) for w in works}
         likelihood = any(w.targets is not None for w in works)
         results: list[list[np.ndarray]] = [[] for _ in works]
         index = {id(w): i for i, w in enumerate(works)}
@@ -217,8 +218,8 @@ class Model:
                 wanted = [o for o in work.outputs() if begin <= o < begin + n]
                 targets = None
                 if work.targets is not None:
-                    start = work.outputs().start
-                    targets = [work.targets[(o - start) // work.outputs().step] for o in wanted]
+                    every = work.outputs()
+                    targets = [work.targets[every.index(o)] for o in wanted]
                 segments.append(
                     Segment(work.seq.slot, work.ids[begin : begin + n], [o - begin for o in wanted], targets)
                 )
@@ -228,8 +229,9 @@ class Model:
             try:
                 values = self.engine.run(segments, likelihood=likelihood)
             finally:
+                # the memory itself says what it has seen, whatever interrupted the run
                 for work, _ in shares:
-                    work.seq._follow_memory()
+                    work.seq._has_seen(before[id(work)], work.ids)
             row = 0
             for work, n in shares:
                 if n:
@@ -260,9 +262,6 @@ class Model:
                 )
             if w.targets is not None and len(w.targets) != len(w.outputs()):
                 raise UsageError(f"{len(w.targets)} targets for {len(w.outputs())} outputs.")
-        for w in works:
-            # beforehand, so that an interruption can only cut them to what the memory holds
-            w.seq.tokens.extend(int(i) for i in w.ids)
 
     def _result(self, parts: list[np.ndarray], likelihood: bool) -> Result:
         if not parts:
@@ -300,11 +299,12 @@ class Model:
         works = list(works)
         self._check(works)
         segments = [Segment(w.seq.slot, w.ids, list(w.outputs())) for w in works]
+        start = [len(w.seq.tokens) for w in works]
         try:
             return self.engine.profile(segments)
         finally:
-            for w in works:
-                w.seq._follow_memory()
+            for w, n in zip(works, start, strict=True):
+                w.seq._has_seen(n, w.ids)
 
     def stop(self) -> None:
         """Make the running `eval` raise Interrupted after the op it is at. From any thread."""
@@ -342,6 +342,11 @@ class Sequence:
     def _ready(self) -> None:
         if not self._open:
             raise UsageError("this sequence was closed")
+
+    def _has_seen(self, start: int, ids: Seq[int]) -> None:
+        """After a run that was to append `ids` to `start` tokens: as many as the memory has seen."""
+        self.tokens[start:] = (int(i) for i in ids[: max(0, self.n_past - start)])
+        self._follow_memory()
 
     def _follow_memory(self) -> None:
         """Keep only the tokens that the memory has seen."""

@@ -1,0 +1,234 @@
+"""What every family promises, in every weight type and both precisions, to the bit: the logits of a token depend on the
+tokens before it, not on how they were cut into calls, what ran beside them, how many threads ran, or a save in between."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.infer import Interrupted, Model, Work
+from hybrid.infer.bench.shapes import Shape
+from hybrid.quant.ggml.errors import HybridError
+from hybrid.quant.ggml.types import FileType
+
+SHAPES = {
+    "jamba": Shape(
+        "odd-jamba", "jamba", 5, 96, 320, 512, 1e-6, n_ff=160, n_head=3, n_head_kv=1, head_dim=32, attn_offset=1,
+        attn_period=3, d_state=7, d_conv=3, dt_rank=5, n_expert=5, n_expert_used=2, expert_offset=1, expert_period=2,
+    ),
+    "mamba": Shape("odd-mamba", "mamba", 3, 64, 320, 512, 1e-5, d_state=16, dt_rank=4),
+    "falcon-mamba": Shape("odd-falcon", "mamba", 2, 96, 320, 512, 1e-5, d_state=5, dt_rank=6, dt_b_c_rms=True),
+    "llama": Shape(
+        "odd-llama", "llama", 3, 96, 320, 512, 1e-5, tied=False, n_ff=224, n_head=6, n_head_kv=2, head_dim=16,
+        rope_base=10000.0,
+    ),
+}  # fmt: skip
+TYPES = {t.name: t for t in (FileType.F32, FileType.F16, FileType.BF16, FileType.Q8_0, FileType.Q4_0)}
+N = 150  # tokens: more than two tiles of columns, several KV blocks, ragged at every end
+
+
+def every() -> Iterator:
+    for family in SHAPES:
+        for kind in TYPES:
+            for precision in ("fast", "exact") if kind in ("Q8_0", "Q4_0") else ("fast",):
+                # the inner loop keeps one of each family and one of each weight type
+                quick = (family, kind) in {("jamba", "Q8_0"), ("mamba", "Q4_0"), ("llama", "BF16")}
+                marks = () if quick and precision == "fast" else (pytest.mark.slow,)
+                yield pytest.param(family, kind, precision, marks=marks, id=f"{family}-{kind}-{precision}")
+
+
+def tokens(n: int, seed: int = 3) -> list[int]:
+    return np.random.default_rng(seed).integers(260, 320, n).tolist()
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.tobytes() == b.tobytes() and bool(np.isfinite(a).all())
+
+
+@pytest.mark.parametrize(("family", "kind", "precision"), list(every()))
+def test_results_depend_on_the_tokens_alone(
+    family: str, kind: str, precision: str, random_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = random_model(SHAPES[family], TYPES[kind])
+    ids = tokens(N)
+    with Model.load(path, n_ctx=256, n_seq_max=4, n_ubatch=128, n_threads=2, precision=precision) as model:
+        seq = model.sequence()
+        whole = seq.logits_of(ids)
+        assert np.isfinite(whole).all()
+        assert whole.std(axis=1).min() > 1e-3
+        seq.close()
+
+        seq = model.sequence()
+        assert same(np.stack([seq.decode(i) for i in ids]), whole), "token by token"
+        seq.close()
+
+        rng = np.random.default_rng(1)
+        for _ in range(3):
+            cuts = sorted(rng.choice(np.arange(1, N), 4, replace=False))
+            seq = model.sequence()
+            parts = [seq.logits_of(part.tolist()) for part in np.split(np.asarray(ids), cuts)]
+            assert same(np.concatenate(parts), whole), f"cut at {cuts}"
+            seq.close()
+
+        several = [model.sequence() for _ in range(4)]
+        lengths = (70, 1, 19, 53)
+        others = [tokens(n, seed) for seed, n in enumerate(lengths)]
+        alone = []
+        for other in others:
+            seq = several[0]
+            seq.clear()
+            alone.append(seq.logits_of(other))
+        several[0].clear()
+        results = model.eval([Work(s, o, "all") for s, o in zip(several, others, strict=True)])
+        for a, r in zip(alone, results, strict=True):
+            assert r.logits is not None
+            assert same(r.logits, a), "beside others"
+        # one token each, in another order of slots
+        more = model.eval([Work(s, [ids[0]]) for s in reversed(several)])
+        seq = several[1]
+        seq.clear()
+        seq.prefill(others[1])
+        assert more[2].logits is not None
+        assert same(seq.decode(ids[0]), more[2].logits[0]), "one token each"
+        for s in several:
+            s.close()
+
+        seq = model.sequence()
+        seq.prefill(ids[:77])
+        size = seq.save(tmp_path / "state", {"note": 1})
+        assert size == (tmp_path / "state").stat().st_size
+        copied = seq.copy()
+        assert same(copied.logits_of(ids[77:]), whole[77:]), "a copy"
+        restored = model.restore(tmp_path / "state")
+        assert restored.extra == {"note": 1}
+        assert restored.tokens == ids[:77]
+        assert restored.logits is not None
+        assert same(restored.logits, whole[76])
+        assert same(restored.logits_of(ids[77:]), whole[77:]), "saved and restored"
+    for n_threads in (1, 3, 4):
+        with Model.load(path, n_ctx=256, n_ubatch=128, n_threads=n_threads, precision=precision) as model:
+            seq = model.sequence()
+            assert same(seq.logits_of(ids[:90]), whole[:90]), f"{n_threads} threads"
+            assert same(seq.decode(ids[90]), whole[90]), f"{n_threads} threads"
+
+
+@pytest.mark.parametrize("family", SHAPES)
+def test_likelihood_is_that_of_the_logits(family: str, random_model: Callable[..., Path]) -> None:
+    ids = tokens(60)
+    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=64) as model:
+        seq = model.sequence()
+        logits = seq.logits_of(ids[:-1]).astype(np.float64)
+        expected = np.log(np.exp(logits).sum(1)) - logits[np.arange(59), ids[1:]]
+        seq.clear()
+        nll = model.eval([Work(seq, ids[:-1], slice(20, None), ids[21:])])[0].nll
+        assert nll is not None
+        np.testing.assert_allclose(nll, expected[20:], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", SHAPES)
+def test_going_back(family: str, random_model: Callable[..., Path]) -> None:
+    ids = tokens(40)
+    with Model.load(random_model(SHAPES[family], FileType.F32), n_ctx=64) as model:
+        seq = model.sequence()
+        whole = seq.logits_of(ids)
+        at = seq.rewind(25)
+        assert at == (25 if family == "llama" else 0)
+        assert seq.tokens == ids[:at]
+        assert same(seq.logits_of(ids[at:]), whole[at:])
+        assert seq.rewind(99) == 40
+
+
+def test_the_neighbours_memory_is_not_touched(random_model: Callable[..., Path]) -> None:
+    with Model.load(random_model(SHAPES["jamba"], FileType.F32), n_ctx=64, n_seq_max=3) as model:
+        kept = model.sequence()
+        kept.prefill(tokens(20))
+        before = dict(model.memory.export(kept.slot))
+        other = model.sequence()
+        other.prefill(tokens(33, 8))
+        other.close()
+        again = model.sequence()
+        assert same(again.logits_of(tokens(5)), logits_in_a_new_sequence(model, tokens(5)))
+        for name, array in model.memory.export(kept.slot):
+            assert same(array, before[name]), name
+
+
+def logits_in_a_new_sequence(model: Model, ids: list[int]) -> np.ndarray:
+    seq = model.sequence()
+    try:
+        return seq.logits_of(ids)
+    finally:
+        seq.close()
+
+
+@pytest.mark.parametrize("family", ["jamba", "llama"])
+def test_a_stop_leaves_a_sequence_that_goes_on(family: str, random_model: Callable[..., Path]) -> None:
+    ids = tokens(200)
+    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=4096, n_ubatch=32, n_threads=2) as model:
+        reference = model.sequence()
+        reference.prefill(ids[:50])
+        expected = reference.decode(ids[50])
+        reference.close()
+        seq = model.sequence()
+        seq.prefill(ids[:50])
+        stopper = threading.Thread(target=lambda: (time.sleep(0.05), model.stop()))
+        long = tokens(4000)
+        stopper.start()
+        try:
+            with pytest.raises(Interrupted):
+                for _ in range(100):
+                    seq.prefill(long)
+                    seq.rewind(50)
+                    if len(seq.tokens) < 50:
+                        seq.prefill(ids[:50])
+        finally:
+            stopper.join()
+        assert seq.n_past == len(seq.tokens)
+        # what it holds is a prefix of what it was given, and it continues from there as if nothing had happened
+        rest = (ids[:50] + long)[len(seq.tokens) :][:1]
+        went_on = seq.decode(rest[0])
+        check = model.sequence() if model._free else None
+        if check is None:
+            seq_tokens = list(seq.tokens)
+            seq.clear()
+            assert same(seq.prefill(seq_tokens), went_on)
+            seq.clear()
+            seq.prefill(ids[:50])
+            assert same(seq.decode(ids[50]), expected)
+
+
+def test_wrong_use_is_one_sentence(random_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = random_model(SHAPES["mamba"], FileType.F32)
+    with Model.load(path, n_ctx=16) as model:
+        seq = model.sequence()
+        calls: list[Callable[[], object]] = [
+            model.sequence,
+            lambda: seq.prefill([]),
+            lambda: seq.prefill(tokens(17)),
+            lambda: seq.prefill([320]),
+            lambda: seq.prefill([-1]),
+            lambda: model.eval([Work(seq, [1]), Work(seq, [2])]),
+            lambda: model.eval([Work(seq, [1, 2], "all", [3])]),
+            lambda: model.restore(tmp_path / "absent"),
+            lambda: Model.load(path, n_threads=-1),
+            lambda: Model.load(tmp_path / "absent.gguf"),
+        ]
+        for call in calls:
+            with pytest.raises(HybridError) as caught:
+                call()
+            assert "\n" not in str(caught.value)
+        assert seq.tokens == []
+        assert np.isfinite(seq.prefill([1])).all()
+
+
+def test_a_state_of_another_model_is_refused(random_model: Callable[..., Path], tmp_path: Path) -> None:
+    with Model.load(random_model(SHAPES["mamba"], FileType.F32), n_ctx=16) as model:
+        seq = model.sequence()
+        seq.prefill([1, 2, 3])
+        seq.save(tmp_path / "state")
+    with (
+        Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=16) as other,
+        pytest.raises(HybridError, match="not by this model"),
+    ):
+        other.restore(tmp_path / "state")
