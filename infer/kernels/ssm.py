@@ -241,9 +241,70 @@ def conv1d_silu(a, tid, nth):
 
 # --- mamba1_scan ------------------------------------------------------------------------------------------------------
 def _scan(width: int) -> Callable[..., Any]:
-    """n <= TILE tokens of `width` channels of a group: time is the inner loop, one state in registers."""
+    """n tokens of `width` channels of a group, token by token; the state stays in memory (L1)."""
 
     def scan(
+        e: Emitter,
+        x: Value,
+        ldx: Value,
+        dt: Value,
+        lddt: Value,
+        dt_bias: Value,
+        a2: Value,
+        d: Value,
+        bmat: Value,
+        ldb: Value,
+        cmat: Value,
+        ldc: Value,
+        z: Value,
+        ldz: Value,
+        state: Value,
+        y: Value,
+        ldy: Value,
+        d_state: Value,
+        n: Value,
+    ) -> None:
+        b, ty = e.b, Vec(F32, width)
+        bias, skip = e.load(ty, dt_bias), e.load(ty, d)
+        even = b.and_(d_state, const(I64, -2))
+
+        def token(t: Value, _: list[Value]) -> None:
+            raw = b.fadd(e.load(ty, dt, b.mul(t, lddt)), bias)
+            delta = b.select(b.fcmp_unordered("uno", raw, raw), raw, e.softplus(raw))  # a NaN stays visible
+            xv = e.load(ty, x, b.mul(t, ldx))
+            dx = b.fmul(delta, xv)
+            brow, crow = e.at(bmat, b.mul(t, ldb)), e.at(cmat, b.mul(t, ldc))
+
+            def state_step(s: Value, acc: Value) -> Value:
+                column, row = b.shl(s, const(I64, 2)), b.shl(s, const(I64, 6))
+                decay = e.exp2(b.fmul(delta, e.load(ty, a2, row)))
+                gain = b.fmul(dx, e.splat(e.load(F32, brow, column), width))
+                new = e.fma(decay, e.load(ty, state, row), gain)
+                e.store(new, state, row)
+                return e.fma(new, e.splat(e.load(F32, crow, column), width), acc)
+
+            def pair(s: Value, acc: list[Value]) -> list[Value]:
+                return [state_step(s, acc[0]), state_step(b.add(s, const(I64, 1)), acc[1])]
+
+            sums = e.loop(even, pair, [b.fmul(xv, skip), const(ty, 0.0)], step=2)
+            (first,) = e.loop(d_state, lambda s, acc: [state_step(s, acc[0])], sums[:1], start=even)
+            total = b.fadd(first, sums[1])
+            gate = e.sigmoid_times(e.load(ty, z, b.mul(t, ldz)))
+            e.store(b.fmul(total, gate), y, b.mul(t, ldy))
+
+        e.loop(n, token)
+
+    return scan
+
+
+def _scan_tile(width: int) -> Callable[..., Any]:
+    """The same for up to TILE tokens, the same bits: state by state, with time as the inner loop.
+
+    The exponentials of a state are a loop of their own, two tokens side by side: they take three quarters of the
+    operations, and a chain of 14 dependent ones leaves the units idle unless many chains are in flight.
+    """
+
+    def scan_tile(
         e: Emitter,
         x: Value,
         ldx: Value,
@@ -286,9 +347,15 @@ def _scan(width: int) -> Callable[..., Any]:
             bs, cs = b.add(bmat, column), b.add(cmat, column)
             total = e.at(sums, b.mul(b.and_(s, const(I64, 1)), const(I64, size * TILE)))
 
-            def decay(t: Value, _: list[Value]) -> None:
-                at = b.mul(t, const(I64, size))
-                e.store(e.exp2(b.fmul(e.load(ty, deltas, at), rate)), decays, at)
+            def decays_of(tokens: int) -> Callable[[Value, list[Value]], None]:
+                wide = Vec(F32, tokens * width)
+                rates = e.shuffle(rate, list(range(width)) * tokens)
+
+                def body(t: Value, _: list[Value]) -> None:
+                    at = b.mul(t, const(I64, size))
+                    e.store(e.exp2(b.fmul(e.load(wide, deltas, at), rates)), decays, at)
+
+                return body
 
             def token(t: Value, h: list[Value]) -> list[Value]:
                 at = b.mul(t, const(I64, size))
@@ -298,7 +365,8 @@ def _scan(width: int) -> Callable[..., Any]:
                 e.store(e.fma(new, out, e.load(ty, total, at)), total, at)
                 return [new]
 
-            e.loop(n, decay)
+            e.loop(pairs, decays_of(2), step=2)
+            e.loop(n, decays_of(1), start=pairs)
             (last,) = e.loop(n, token, [e.load(ty, state, row)])
             e.store(last, state, row)
 
@@ -308,16 +376,16 @@ def _scan(width: int) -> Callable[..., Any]:
             gate = e.sigmoid_times(e.load(ty, z, b.mul(t, ldz)))
             e.store(b.fmul(total, gate), y, b.mul(t, ldy))
 
+        pairs = b.and_(n, const(I64, -2))
         e.loop(n, before)
         e.loop(d_state, state_row)
         e.loop(n, after)
 
-    return scan
+    return scan_tile
 
 
 _SCAN = ",".join(["i64"] * 18) + "->void"
-SCAN_WIDTH = 16
-scan_wide, scan_one = emit(_SCAN)(_scan(SCAN_WIDTH)), emit(_SCAN)(_scan(1))
+scan_tile, scan_wide, scan_one = emit(_SCAN)(_scan_tile(GROUP)), emit(_SCAN)(_scan(GROUP)), emit(_SCAN)(_scan(1))
 
 
 @kernel
@@ -371,15 +439,21 @@ def mamba1_scan(a, tid, nth):
             while c < c1:
                 o = 4 * c
                 r = c // GROUP * (4 * GROUP * d_state) + 4 * (c % GROUP)
-                if c + SCAN_WIDTH <= c1:
-                    scan_wide(
-                        x + o, ldx, dt + o, lddt, bias + o, decay + r, skip + o, bm, ldb, cm, ldc,
-                        z + o, ldz, state + r, y + o, ldy, d_state, m,
-                    )  # fmt: skip
-                    c += SCAN_WIDTH
-                else:
+                if c + GROUP > c1:
                     scan_one(
                         x + o, ldx, dt + o, lddt, bias + o, decay + r, skip + o, bm, ldb, cm, ldc,
                         z + o, ldz, state + r, y + o, ldy, d_state, m,
                     )  # fmt: skip
                     c += 1
+                elif m < 3:
+                    scan_wide(
+                        x + o, ldx, dt + o, lddt, bias + o, decay + r, skip + o, bm, ldb, cm, ldc,
+                        z + o, ldz, state + r, y + o, ldy, d_state, m,
+                    )  # fmt: skip
+                    c += GROUP
+                else:
+                    scan_tile(
+                        x + o, ldx, dt + o, lddt, bias + o, decay + r, skip + o, bm, ldb, cm, ldc,
+                        z + o, ldz, state + r, y + o, ldy, d_state, m,
+                    )  # fmt: skip
+                    c += GROUP
