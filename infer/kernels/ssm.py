@@ -18,12 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .emit import F32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldf, ldi, stf
-from .isa import host
+from .emit import F32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi, stf
 from .jit import device, kernel
 
 GROUP = 16  # channels side by side in the state and in A
-LANES = host().lanes
 TILE = 16  # tokens of a tile
 MIN_STRIP = 64  # channels of the smallest strip worth an item
 ZERO = np.float32(0.0)
@@ -82,6 +80,17 @@ def strip_of(n_channel, n_item, nth, most):
     """Channels of a strip, a multiple of 16: about four items a thread, between MIN_STRIP and `most`."""
     share = n_channel * n_item // (4 * nth)
     return (min(max(share, MIN_STRIP), most) + GROUP - 1) // GROUP * GROUP
+
+
+@emit("i64,i64,i64->void")
+def copy_floats(e, source, target, n):
+    def body(width: int) -> Callable[[Value, list[Value]], None]:
+        return lambda i, _: e.store(e.load(Vec(F32, width), source, i), target, i)
+
+    size = e.b.shl(n, const(I64, 2))
+    wide = e.b.and_(size, const(I64, -4 * GROUP))
+    e.loop(wide, body(GROUP), step=4 * GROUP)
+    e.loop(size, body(1), start=wide, step=4)
 
 
 @device
@@ -159,8 +168,8 @@ def _conv_any(width: int) -> Callable[..., Any]:
 
 _CONV4 = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
 _CONV_ANY = "i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
-conv4_wide, conv4_one = emit(_CONV4)(_conv4(LANES)), emit(_CONV4)(_conv4(1))
-conv_any_wide, conv_any_one = emit(_CONV_ANY)(_conv_any(LANES)), emit(_CONV_ANY)(_conv_any(1))
+conv4_wide, conv4_one = emit(_CONV4)(_conv4(GROUP)), emit(_CONV4)(_conv4(1))
+conv_any_wide, conv_any_one = emit(_CONV_ANY)(_conv_any(GROUP)), emit(_CONV_ANY)(_conv_any(1))
 
 
 @device
@@ -213,20 +222,20 @@ def conv1d_silu(a, tid, nth):
                 h1 = conv_row(t - 2, x, ldx, state, ldw, before)
                 h2 = conv_row(t - 1, x, ldx, state, ldw, before)
                 xt, yt = x + t * ldx, y + t * ldy
-                while c + LANES <= c1:
+                while c + GROUP <= c1:
                     o = 4 * c
                     conv4_wide(h0 + o, h1 + o, h2 + o, xt + o, ldx, w + o, ldw, bias + o, yt + o, ldy, m)
-                    c += LANES
+                    c += GROUP
                 while c < c1:
                     o = 4 * c
                     conv4_one(h0 + o, h1 + o, h2 + o, xt + o, ldx, w + o, ldw, bias + o, yt + o, ldy, m)
                     c += 1
             else:
-                while c + LANES <= c1:
+                while c + GROUP <= c1:
                     o = 4 * c
                     for u in range(t, t + m):
                         conv_any_wide(x + o, ldx, u, state + o, w + o, ldw, bias + o, y + u * ldy + o, taps)
-                    c += LANES
+                    c += GROUP
                 while c < c1:
                     o = 4 * c
                     for u in range(t, t + m):
@@ -235,8 +244,7 @@ def conv1d_silu(a, tid, nth):
         for k in range(before):  # ascending: a row is read before it is overwritten
             source = conv_row(n + k - before, x, ldx, state, ldw, before)
             target = state + k * ldw
-            for c in range(c0, c1):
-                stf(target + 4 * c, ldf(source + 4 * c))
+            copy_floats(source + 4 * c0, target + 4 * c0, c1 - c0)
 
 
 # --- mamba1_scan ------------------------------------------------------------------------------------------------------
