@@ -187,12 +187,12 @@ def _choose(
     chosen: list[tuple[Row, tuple[StoredTensor, ...]]] = []
     for row in family.rows():
         sources = [unused.pop(name, None) for name in row.sources]
-        if row.tied_to and row.tied_to in stored:
-            if sources[0] is None and family.tied:
+        if row.tied_to and sources[0] is None and family.tied:
+            continue
+        if row.tied_to in stored and sources[0] is not None:
+            if sources[0].same_bytes(stored[row.tied_to]):
                 continue
-            if sources[0] is not None and sources[0].same_bytes(stored[row.tied_to]):
-                continue
-            if sources[0] is not None and family.tied:
+            if family.tied:
                 notes.append(f"{sources[0].name} is left out: the config ties it to {stored[row.tied_to].name}")
                 continue
         there = tuple(tensor for tensor in sources if tensor is not None)
