@@ -187,14 +187,8 @@ def _choose(
     chosen: list[tuple[Row, tuple[StoredTensor, ...]]] = []
     for row in family.rows():
         sources = [unused.pop(name, None) for name in row.sources]
-        if row.tied_to and sources[0] is None and family.tied:
+        if row.tied_to and _is_left_out(sources[0], stored.get(row.tied_to), family.tied, notes):
             continue
-        if row.tied_to in stored and sources[0] is not None:
-            if sources[0].same_bytes(stored[row.tied_to]):
-                continue
-            if family.tied:
-                notes.append(f"{sources[0].name} is left out: the config ties it to {stored[row.tied_to].name}")
-                continue
         there = tuple(tensor for tensor in sources if tensor is not None)
         missing += [name for name, tensor in zip(row.sources, sources, strict=True) if tensor is None]
         for tensor in there:
@@ -206,6 +200,17 @@ def _choose(
         names = [tensor.name for tensor in unused.values()]
         raise CheckpointError(f"the checkpoint has {_some(names)} that the config has no place for.")
     yield from chosen
+
+
+def _is_left_out(output: StoredTensor | None, embedding: StoredTensor | None, tied: bool, notes: list[str]) -> bool:
+    """Whether the file needs no output matrix, because readers take the embedding for it."""
+    if output is None or embedding is None:
+        return output is None and tied
+    if output.same_bytes(embedding):
+        return True
+    if tied:
+        notes.append(f"{shown(output.name)} is left out: the config ties it to {shown(embedding.name)}")
+    return tied
 
 
 def _some(names: list[str]) -> str:

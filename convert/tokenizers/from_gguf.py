@@ -40,6 +40,7 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
             del tokens[-1], types[-1]
             if scores is not None:
                 del scores[-1]
+        types = [TokenType.UNUSED if text == f"[PAD{i}]" else types[i] for i, text in enumerate(tokens)]
         model = file.metadata.get("tokenizer.ggml.model")
         if not isinstance(model, str):
             raise TokenizerError(f"{source} has no tokenizer.ggml.model. Use another file.")
@@ -49,6 +50,9 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
             for key in file.metadata
             if key.startswith(("tokenizer.", "hybrid.tokenizer.")) and key not in _OWN
         ]
+        for key, value, _ in more:
+            if key.endswith("_token_id") and not (isinstance(value, int) and value < n_vocab):
+                raise TokenizerError(f"{source}: {key} = {shown(value)}, but the model has {n_vocab} tokens.")
         return Vocabulary(
             model=model,
             pre=str(file.metadata.get("tokenizer.ggml.pre", _OLD_PRE.get(model, "default"))),
