@@ -205,14 +205,24 @@ class Emitter:
         return phis
 
     # --- elementary functions ---
+    def at_least(self, x: Value, low: float) -> Value:
+        """max(x, low); NaN stays NaN (one instruction on x86, which llvm.maxnum is not)."""
+        bound = const(x.type, low)
+        return self.b.select(self.b.fcmp_ordered("<", x, bound), bound, x)
+
+    def at_most(self, x: Value, high: float) -> Value:
+        """min(x, high); NaN stays NaN."""
+        bound = const(x.type, high)
+        return self.b.select(self.b.fcmp_ordered(">", x, bound), bound, x)
+
     def exp2(self, t: Value) -> Value:
-        """2^t for f32 lanes, t <= 127; below -126 the result is 2^-126. Within 1.1 ulp; NaN gives 2^-126.
+        """2^t for f32 lanes, t <= 127; below -126 the result is 2^-126. Within 1.1 ulp; NaN stays NaN.
 
         Cody-Waite reduction to |f| <= 1/2 and a polynomial of degree 6, the same operations on every target.
         """
         b, ty = self.b, t.type
         n = ty.count
-        t = self.intr("maxnum", t, const(ty, -126.0))
+        t = self.at_least(t, -126.0)
         r = self.intr("rint", t)
         f = b.fsub(t, r)
         p = const(ty, 1.535336188e-4)
@@ -228,7 +238,7 @@ class Emitter:
     def sigmoid_times(self, x: Value) -> Value:
         """SiLU: x * sigmoid(x) = x / (1 + exp(-x)). NaN stays NaN."""
         b, ty = self.b, x.type
-        t = self.intr("minnum", b.fmul(x, const(ty, -LOG2E)), const(ty, 126.0))
+        t = self.at_most(b.fmul(x, const(ty, -LOG2E)), 126.0)
         return b.fdiv(x, b.fadd(const(ty, 1.0), self.exp2(t)))
 
     def softplus(self, x: Value) -> Value:

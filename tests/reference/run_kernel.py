@@ -9,7 +9,13 @@ import numpy as np
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
-def record(*fields: Any) -> np.ndarray:
+class Record(np.ndarray):
+    """int64 fields that keep the arrays they point to alive."""
+
+    keep: tuple[Any, ...] = ()
+
+
+def record(*fields: Any) -> Record:
     """Arrays become their address, floats the bits of an f32; integers stay."""
     values = []
     for field in fields:
@@ -19,7 +25,9 @@ def record(*fields: Any) -> np.ndarray:
             values.append(int(np.float32(field).view(np.uint32)))
         else:
             values.append(int(field))
-    return np.array(values, np.int64)
+    made = np.array(values, np.int64).view(Record)
+    made.keep = fields
+    return made
 
 
 def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:

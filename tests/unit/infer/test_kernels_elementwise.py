@@ -1,0 +1,96 @@
+"""Row-wise kernels against float64 at odd lengths."""
+
+import numpy as np
+import pytest
+from hybrid.infer.kernels import elementwise
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.types import GGMLType
+from reference.run_kernel import guarded, record, run, worst
+
+LENGTHS = [1, 7, 16, 33, 250, 1031]
+
+
+def rows(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    _, view = guarded(shape)
+    view[...] = np.random.default_rng(seed).standard_normal(shape)
+    return view
+
+
+def count(n: int) -> np.ndarray:
+    return np.array([n], np.int64)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rms_norm_adds_the_residual_and_normalizes(n: int, weighted: bool) -> None:
+    x, r, out = rows((5, n), 1), rows((5, n), 2), rows((5, n), 3)
+    w = np.random.default_rng(4).standard_normal(n).astype(np.float32) if weighted else 0
+    total = (x + r).astype(np.float64)
+    expected = total / np.sqrt((total**2).mean(1, keepdims=True) + 1e-5) * (w if weighted else 1.0)
+    fields = record(count(5), x, x.strides[0], r, r.strides[0], w, out, out.strides[0], n, np.float32(1e-5), 0)
+    run(elementwise.rms_norm, fields, 2)
+    assert worst(x, total) < 1e-6
+    assert worst(out, expected) < 2e-6
+
+
+def test_rms_norm_of_chosen_rows() -> None:
+    x, out = rows((6, 20), 1), rows((2, 20), 2)
+    index = np.array([4, 1], np.int64)
+    before = x.copy()
+    fields = record(count(2), x, x.strides[0], 0, 0, 0, out, out.strides[0], 20, np.float32(0), index)
+    run(elementwise.rms_norm, fields)
+    chosen = before[[4, 1]].astype(np.float64)
+    assert worst(out, chosen / np.sqrt((chosen**2).mean(1, keepdims=True))) < 2e-6
+    np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_swiglu(n: int) -> None:
+    gate, up = rows((4, n), 1), rows((4, n), 2)
+    gate *= 20
+    g = gate.astype(np.float64)
+    expected = g / (1 + np.exp(-g)) * up
+    fields = record(count(4), gate, gate.strides[0], up, up.strides[0], gate, gate.strides[0], n)
+    run(elementwise.swiglu, fields, 3)
+    assert worst(gate, expected) < 1e-6
+
+
+def test_swiglu_at_the_ends_of_the_scale() -> None:
+    gate = np.array([[np.inf, -np.inf, 1e30, -1e30, 0.0, -0.0, np.nan, 88.0]], np.float32)
+    up = np.ones_like(gate)
+    run(elementwise.swiglu, record(count(1), gate, 32, up, 32, gate, 32, 8))
+    np.testing.assert_array_equal(gate[0, [0, 2, 4, 7]], np.array([np.inf, 1e30, 0.0, 88.0], np.float32))
+    assert np.isnan(gate[0, 6])
+    assert abs(gate[0, 3]) < 1e-7
+
+
+@pytest.mark.parametrize("kind", list(GGMLType))
+def test_embedding_decodes_rows(kind: GGMLType) -> None:
+    n = 96 if kind in (GGMLType.Q4_0, GGMLType.Q8_0) else 77
+    table = np.random.default_rng(1).standard_normal((9, n)).astype(np.float32)
+    raw = formats.encode(kind, table)
+    tokens = np.array([8, 0, 3, 3], np.int64)
+    out = rows((4, n), 2)
+    fields = record(count(4), tokens, raw, raw.strides[0], out, out.strides[0], n)
+    run(elementwise.EMBED[kind], fields, 2)
+    np.testing.assert_array_equal(out, formats.decode(kind, raw)[tokens])
+
+
+@pytest.mark.parametrize("n", [3, 320, 9001])
+def test_negative_log_likelihood(n: int) -> None:
+    logits = rows((6, n), 1)
+    logits *= 9
+    targets = np.random.default_rng(2).integers(0, n, 6)
+    out = np.full(6, np.nan)
+    run(elementwise.negative_log_likelihood, record(count(6), logits, logits.strides[0], n, targets, out), 2)
+    wide = logits.astype(np.float64)
+    expected = np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1)) + wide.max(1) - wide[np.arange(6), targets]
+    assert np.abs(out - expected).max() < 2e-6
+
+
+def test_a_broken_logit_is_not_a_likelihood() -> None:
+    logits = np.zeros((1, 40), np.float32)
+    logits[0, 5] = np.nan
+    out = np.zeros(1)
+    run(elementwise.negative_log_likelihood, record(count(1), logits, 160, 40, np.array([5]), out))
+    assert np.isnan(out[0])

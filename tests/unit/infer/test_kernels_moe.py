@@ -1,0 +1,82 @@
+"""Routing and combining of experts against a plain loop."""
+
+import numpy as np
+import pytest
+from hybrid.infer.kernels import moe
+from reference.run_kernel import record, run
+
+N_TOK, N_EMBD = 23, 19
+
+
+def route(logits: np.ndarray, n_used: int, width: int, renormalize: bool = False) -> dict[str, np.ndarray]:
+    n_tok, n_expert = logits.shape
+    pairs = n_tok * n_used
+    n_slots = (pairs + width - 1) // width * width + n_expert * width
+    made = {
+        "groups": np.full(1 + 3 * n_expert, -1, np.int64),
+        "source": np.full(n_slots, -1, np.int64),
+        "total": np.zeros(1, np.int64),
+        "slots": np.full((n_tok, n_used), -1, np.int64),
+        "weights": np.full((n_tok, n_used), np.nan, np.float32),
+    }
+    fields = record(
+        np.array([n_tok]), logits, logits.strides[0], n_expert, n_used, width, *made.values(),
+        np.empty(n_expert, np.float32), np.empty(2 * n_expert, np.int64), renormalize,
+    )  # fmt: skip
+    run(moe.moe_route, fields, 2)
+    return made
+
+
+@pytest.mark.parametrize("width", [1, 8, 16])
+@pytest.mark.parametrize(("n_expert", "n_used"), [(1, 1), (3, 2), (16, 2), (5, 5)])
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_route(width: int, n_expert: int, n_used: int, renormalize: bool) -> None:
+    logits = np.random.default_rng(n_expert).standard_normal((N_TOK, n_expert)).astype(np.float32)
+    made = route(logits, n_used, width, renormalize)
+    p = np.exp(logits.astype(np.float64))
+    p /= p.sum(1, keepdims=True)
+    expert_of = {}
+    for g in range(made["groups"][0]):
+        expert, first, n = made["groups"][1 + 3 * g : 4 + 3 * g]
+        assert first % width == 0
+        assert n > 0
+        for slot in range(first, first + n):
+            assert slot not in expert_of
+            expert_of[slot] = expert
+    assert len(expert_of) == N_TOK * n_used
+    assert made["total"][0] >= max(expert_of) + 1
+    for t in range(N_TOK):
+        best = sorted(np.argsort(-p[t], kind="stable")[:n_used])
+        assert [expert_of[s] for s in made["slots"][t]] == best
+        assert all(made["source"][s] == t for s in made["slots"][t])
+        expected = p[t, best] / (p[t, best].sum() if renormalize else 1.0)
+        np.testing.assert_allclose(made["weights"][t], expected, rtol=1e-6)
+
+
+def test_ties_go_to_the_lower_index() -> None:
+    made = route(np.zeros((2, 4), np.float32), 2, 1)
+    assert sorted(made["groups"][1 : 1 + 3 * made["groups"][0] : 3]) == [0, 1]
+    np.testing.assert_array_equal(made["weights"], np.full((2, 2), 0.25, np.float32))
+
+
+def test_broken_logits_spoil_only_their_token() -> None:
+    logits = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    logits[1, 2] = np.nan
+    made = route(logits, 2, 8)
+    assert np.isfinite(made["weights"][[0, 2]]).all()
+    assert np.isnan(made["weights"][1]).all()
+    assert made["groups"][0] >= 1
+
+
+def test_combine() -> None:
+    rng = np.random.default_rng(3)
+    made = route(rng.standard_normal((N_TOK, 5)).astype(np.float32), 3, 8)
+    y = rng.standard_normal((int(made["total"][0]), N_EMBD)).astype(np.float32)
+    out = np.full((N_TOK, N_EMBD), np.nan, np.float32)
+    fields = record(
+        np.array([N_TOK]), y, y.strides[0], made["slots"], made["weights"], 3, out, out.strides[0], N_EMBD,
+        np.zeros(1, np.int64),
+    )  # fmt: skip
+    run(moe.moe_combine, fields, 3)
+    expected = (made["weights"][:, :, None].astype(np.float64) * y[made["slots"]]).sum(1)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
