@@ -24,6 +24,8 @@ from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
 from platformdirs import user_cache_path
 
+from . import SOURCE_DIGEST
+
 _OPTIONS = {"nopython": True, "error_model": "numpy", "boundscheck": False}
 KERNEL_SIGNATURE = "void(int64,int64,int64)"
 
@@ -34,9 +36,7 @@ device = numba.njit(error_model="numpy", boundscheck=False)
 @cache
 def cache_folder() -> Path | None:
     """Where machine code is kept, or None when no such folder can be written."""
-    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
+    digest = hashlib.sha256(f"{SOURCE_DIGEST} {numba.__version__} {llvmlite.__version__}".encode())
     folder = user_cache_path("hybrid-lm") / "kernels" / digest.hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
