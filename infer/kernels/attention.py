@@ -261,9 +261,8 @@ def _soften(e: Emitter, p: Value, top: Value, sums: Value, factor: Value) -> Non
     total = b.fmul(e.load(VECTOR, sums), e.splat(factor, K_LANES))
     for i in range(_GROUPS):
         score = e.load(VECTOR, p, 4 * K_LANES * i)
-        t = b.fsub(score, now)
-        weight = b.select(b.fcmp_unordered("uno", t, t), t, e.exp2(t))
-        weight = b.select(b.fcmp_ordered("==", score, const(VECTOR, LOWEST)), const(VECTOR, 0.0), weight)
+        masked = b.fcmp_ordered("==", score, const(VECTOR, LOWEST))
+        weight = b.select(masked, const(VECTOR, 0.0), e.exp2(b.fsub(score, now)))
         e.store(weight, p, 4 * K_LANES * i)
         total = b.fadd(total, weight)
     e.store(total, sums)
@@ -459,7 +458,8 @@ def attention(a, tid, nth):
     18 ctr
     19 window         0: none; otherwise a query sees the last `window` positions, itself included
 
-    A score is one chain of fma over d_head. Reference: tests/reference/attention.py. Error: 1e-6 of the largest |V|.
+    A score is one chain of fma over d_head. Reference: tests/reference/attention.py. Error: 5e-6 of max(1, |out|)
+    (d_head 128, scores of deviation 3; 1e-6 at d_head 16).
     """
     n_tok = ldi(arg(a, 0))
     pos, slot, q, ldq, out, ldo = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 9), arg(a, 10)
@@ -469,9 +469,10 @@ def attention(a, tid, nth):
     if window <= 0:
         window = 1 << 40
     group = arg(a, 11) // n_kv
-    # few tokens: share the heads of a KV head between the threads; many: a tile of tokens with all of them
+    # a tile has all heads of a KV head and several tokens; with fewer tiles than threads the heads are shared out
     n_head = min(group, TILE_ROWS)
-    parts = min(nth // max(1, n_tok * n_kv) + 1 if nth > n_tok * n_kv else 1, (group + MICRO - 1) // MICRO)
+    tasks = max(1, n_tok * n_kv)
+    parts = (nth + tasks - 1) // tasks
     if parts > 1:
         n_head = min(n_head, ((group + parts - 1) // parts + MICRO - 1) // MICRO * MICRO)
     parts = (group + n_head - 1) // n_head

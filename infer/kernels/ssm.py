@@ -193,7 +193,7 @@ def conv1d_silu(a, tid, nth):
      8 y, 9 ldy     f32 [tok][C], not x
     10 C, 11 d_conv (at least 2), 12 ctr
 
-    Reference: tests/reference/ssm.py. Error: 3e-7 of max(1, |y|).
+    Reference: tests/reference/ssm.py. Error: 7e-7 of max(1, |y|).
     """
     n_seg = ldi(arg(a, 0) + 8)
     ldx, w, bias, ldy = arg(a, 3), arg(a, 4), arg(a, 5), arg(a, 9)
@@ -277,8 +277,7 @@ def _scan(width: int) -> Callable[..., Any]:
         even = b.and_(d_state, const(I64, -2))
 
         def token(t: Value, _: list[Value]) -> None:
-            raw = b.fadd(e.load(ty, dt, b.mul(t, lddt)), bias)
-            delta = b.select(b.fcmp_unordered("uno", raw, raw), raw, e.softplus(raw))  # a NaN stays visible
+            delta = e.softplus(b.fadd(e.load(ty, dt, b.mul(t, lddt)), bias))
             xv = e.load(ty, x, b.mul(t, ldx))
             dx = b.fmul(delta, xv)
             brow, crow = e.at(bmat, b.mul(t, ldb)), e.at(cmat, b.mul(t, ldc))
@@ -340,8 +339,7 @@ def _scan_tile(width: int) -> Callable[..., Any]:
         sums = e.stack(ty, 2 * TILE)  # sums: even, odd states
 
         def before(t: Value, _: list[Value]) -> None:
-            raw = b.fadd(e.load(ty, dt, b.mul(t, lddt)), bias)
-            delta = b.select(b.fcmp_unordered("uno", raw, raw), raw, e.softplus(raw))  # a NaN stays visible
+            delta = e.softplus(b.fadd(e.load(ty, dt, b.mul(t, lddt)), bias))
             xv = e.load(ty, x, b.mul(t, ldx))
             at = b.mul(t, const(I64, size))
             e.store(delta, deltas, at)
@@ -419,7 +417,8 @@ def mamba1_scan(a, tid, nth):
     19 C, 20 d_state, 21 ctr
 
     Even states are added to D * x, odd ones to 0, both by fma in ascending order; then the two sums.
-    Reference: tests/reference/ssm.py. Error: 2e-6 of max(1, |y|).
+    Reference: tests/reference/ssm.py. Error: 1.3e-6 of max(1, |y|)
+    with 16 states, 3.4e-6 with 65.
     """
     n_seg = ldi(arg(a, 0) + 8)
     ldx, lddt, ldb, ldc, ldz, ldy = arg(a, 3), arg(a, 5), arg(a, 10), arg(a, 12), arg(a, 14), arg(a, 18)
