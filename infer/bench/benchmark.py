@@ -314,9 +314,10 @@ def peak_rss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _reset_peak_rss() -> None:
-    """Linux only: forget the peak of what ran before."""
+def _reset_peak_rss() -> bool:
+    """Forget the peak of what ran before, where the system can (Linux)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
-        return
+        return False
+    return True
