@@ -109,7 +109,7 @@ def convert(
                 if progress:
                     progress(Progress(done, total, name))
 
-        with closing(in_order(prepared.works, n_threads or _cpus())) as stream:  # type: ignore[type-var]
+        with closing(in_order(prepared.works, n_threads or cpus())) as stream:  # type: ignore[type-var]
             for work, parts in stream:
                 writer.write(work.planned.name, counted(parts, work.planned.name))
     return ConvertReport(
@@ -134,6 +134,6 @@ def _refuse_sources(output: Path, prepared: Prepared, tokenizer: Path | None) ->
             raise UsageError(f"{shown(output)} is read by this conversion. Give another output path.")
 
 
-def _cpus() -> int:
+def cpus() -> int:
     """Those this process may use, where the system tells (macOS does not)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -44,8 +44,8 @@ class ConvertPlan:
     n_params: int
     nbytes: int
     notes: tuple[str, ...]
+    tensors: list[PlannedTensor]
     metadata: dict[str, Any] = field(repr=False)
-    tensors: list[PlannedTensor] = field(repr=False)
 
 
 @dataclass(frozen=True)

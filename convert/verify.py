@@ -1,8 +1,12 @@
 """Comparing a GGUF file with the checkpoint it was converted from, tensor by tensor."""
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
 
-from .convert import Progress
+from .convert import Progress, cpus
 from .plan import PlannedTensor, Work, prepare
 from .stream import Piece, pieces
 
@@ -41,7 +45,11 @@ class VerifyReport:
 
 
 def verify(
-    src: Path | str, gguf_path: Path | str, *, progress: Callable[[Progress], None] | None = None
+    src: Path | str,
+    gguf_path: Path | str,
+    *,
+    n_threads: int = 0,
+    progress: Callable[[Progress], None] | None = None,
 ) -> VerifyReport:
     """Reads both again and compares the family's keys and every tensor. FormatError names the first difference."""
     began = time.perf_counter()
@@ -62,8 +70,8 @@ def verify(
         planned = {work.planned.name: work.planned for work in prepared.works}
         _compare_lists(where, file, planned)
         total, done, n_exact = sum(t.nbytes for t in planned.values()), 0, 0
-        for work in prepared.works:
-            n_exact += _compare(where, file, work)
+        for work, exact in _compare_all(where, file, prepared.works, n_threads or cpus()):
+            n_exact += exact
             file.release(work.planned.name)
             done += work.planned.nbytes
             if progress:
@@ -95,24 +103,42 @@ def _compare_lists(where: str, file: GGUFFile, planned: dict[str, PlannedTensor]
         raise FormatError(f"{where} has a tensor {shown(extra)} that the checkpoint does not make.")
 
 
-def _compare(where: str, file: GGUFFile, work: Work) -> bool:
-    """Compares one tensor; True when it holds exactly the source's values."""
-    kind = work.planned.type
-    raw = file.raw(work.planned.name).reshape(-1)
-    if work.row.constant is not None:
-        return _close(where, work, raw, work.row.constant.reshape(1, -1))
-    done, exact = 0, True
-    for piece in pieces(work):
-        size = _nbytes(piece)
-        part = raw[done : done + size]
-        done += size
-        if piece.copied:
-            if not np.array_equal(part, piece.moved().reshape(-1).view(np.uint8)):
-                raise _different(where, work, piece.tensor.name)
-        else:
-            exact &= _close(where, work, part, piece.values(), piece.tensor.name)
-    assert done == len(raw), kind
-    return exact
+def _compare_all(where: str, file: GGUFFile, works: list[Work], n_threads: int) -> Iterator[tuple[Work, bool]]:
+    """Each work, compared, with whether the file holds exactly its source's values."""
+    pending: deque[Future[bool]] = deque()
+
+    def tasks() -> Iterator[Callable[[], bool]]:
+        for work in works:
+            raw = file.raw(work.planned.name).reshape(-1)
+            if work.row.constant is not None:
+                yield partial(_close, where, work, raw, work.row.constant.reshape(1, -1), "the config")
+            done = 0
+            for piece in pieces(work):
+                yield partial(_compare, where, piece, raw[done : done + _nbytes(piece)])
+                done += _nbytes(piece)
+            assert work.row.constant is not None or done == len(raw), work.planned.name
+
+    waiting = tasks()
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="verify") as pool:
+        try:
+            for work in works:
+                exact = True
+                for _ in range(1 if work.row.constant is not None else sum(1 for _ in pieces(work))):
+                    pending.extend(map(pool.submit, islice(waiting, n_threads + 2 - len(pending))))
+                    exact &= pending.popleft().result()
+                yield work, exact
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _compare(where: str, piece: Piece, raw: np.ndarray) -> bool:
+    """Compares one piece; True when the file holds exactly its values."""
+    if not piece.copied:
+        return _close(where, piece.work, raw, piece.values(), piece.tensor.name)
+    if not np.array_equal(raw, piece.moved().reshape(-1).view(np.uint8)):
+        raise _different(where, piece.work, piece.tensor.name)
+    return True
 
 
 def _nbytes(piece: Piece) -> int:
@@ -120,7 +146,7 @@ def _nbytes(piece: Piece) -> int:
     return n * piece.work.planned.nbytes // int(np.prod(piece.work.planned.shape, dtype=np.int64))
 
 
-def _close(where: str, work: Work, raw: np.ndarray, expected: np.ndarray, source: str = "the config") -> bool:
+def _close(where: str, work: Work, raw: np.ndarray, expected: np.ndarray, source: str) -> bool:
     """True when equal, False when as near as the type allows. FormatError otherwise; NaN is never near."""
     kind = work.planned.type
     got = formats.decode(kind, np.ascontiguousarray(raw).reshape(1, -1)).reshape(-1)
