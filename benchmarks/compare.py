@@ -23,13 +23,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hybrid.cli.models import cache_dir
 from hybrid.infer.bench.machine import Machine, default_threads, measure_machine
 from hybrid.infer.bench.params import parse_ints
 from hybrid.infer.bench.shapes import find_shape, write_shape
 from hybrid.infer.bench.tables import duration, markdown_table, size
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.types import FileType
-from platformdirs import user_cache_path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 _FINAL = re.compile(r"Final estimate: PPL = (\S+) \+/- (\S+)")
@@ -173,7 +173,7 @@ def shape_files(names: list[str], types: str) -> list[Path]:
         for kind in types.split(","):
             if kind not in FileType.__members__:
                 raise UsageError(f"--type {kind}: expected some of {','.join(FileType.__members__)}.")
-            folder = user_cache_path("hybrid-lm") / "shapes"
+            folder = cache_dir() / "shapes"
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{find_shape(name).name}-{kind}-as-llama-quantize.gguf"
             if not path.exists():
