@@ -52,7 +52,7 @@ def read_model_card(folder: Path, notes: list[str]) -> dict[str, Any]:
     for key, names in _TEXTS.items():
         value = next((card[name] for name in names if card.get(name)), None)
         if isinstance(value, list) and key == "license":
-            value = ",".join(map(str, value))
+            value = ",".join(_texts(value))
         if isinstance(value, (str, int, float)) and not isinstance(value, bool):
             facts[key] = str(value)
     for key, names in _LISTS.items():

@@ -83,7 +83,7 @@ def vocabulary_rows(config: Config, shapes: Shapes, embedding: str, multiple: in
 
     llama.cpp's converter pads by the config alone, and writes a file that cannot be loaded when the weights are not.
     """
-    n = config.integer("vocab_size")
+    n = config.integer("vocab_size", maximum=1 << 24)
     padded = -(-n // multiple) * multiple
     if not shapes:
         return padded if "pad_vocab_size_multiple" in config else n

@@ -51,7 +51,7 @@ class Jamba(Family):
         if n_head % n_head_kv:
             raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
         attention = periodic(config, "attn_layer", n_layer)
-        n_expert = config.integer("num_local_experts", "num_experts")
+        n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
         n_expert_used = config.integer("num_experts_per_tok", "num_experts_per_token")
         if n_expert_used > n_expert > 1:
             raise config.wrong("num_experts_per_tok", f"at most the {n_expert} experts")

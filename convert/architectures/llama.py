@@ -48,7 +48,7 @@ class Llama(Family):
             raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
         if "head_dim" not in config and n_embd % n_head:
             raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd}")
-        d_head = config.integer("head_dim", default=n_embd // n_head)
+        d_head = config.integer("head_dim", default=n_embd // n_head, maximum=1 << 16)
         if d_head % 2:
             raise config.wrong("head_dim" if "head_dim" in config else "hidden_size", "heads of even size, for RoPE")
         # transformers 5 has one object, older configs a number and an object that is null without scaling.

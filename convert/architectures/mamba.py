@@ -47,10 +47,14 @@ class Mamba(Family):
         n_embd = merged.integer("hidden_size", "d_model")
         expand = merged.integer("expand", default=2)
         d_inner = merged.integer("intermediate_size", "d_inner", default=expand * n_embd)
+        multiple = config.integer("pad_vocab_size_multiple", default=8, maximum=1 << 16)
         is_falcon = config.get("model_type") == "falcon_mamba"
         return cls(
             n_vocab=vocabulary_rows(
-                config, shapes, "backbone.embeddings.weight", config.integer("pad_vocab_size_multiple", default=8)
+                config,
+                shapes,
+                "backbone.embeddings.weight",
+                config.integer("pad_vocab_size_multiple", default=8, maximum=1 << 16),
             ),
             tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
             n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=4096),

@@ -43,8 +43,12 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The name of the folder."""
-        return self.folder.resolve().name
+        """The name of the folder, or `organization/model` for one in Hugging Face's cache."""
+        folder = self.folder.absolute()
+        parts = folder.parent.parent.name.split("--")
+        if folder.parent.name == "snapshots" and parts[0] == "models" and len(parts) > 1:
+            return "/".join(parts[1:])
+        return folder.resolve().name
 
     def file(self, name: str) -> Path | None:
         """A file of the folder, if it is there."""

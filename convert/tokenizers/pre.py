@@ -75,7 +75,8 @@ def find_name(structure: Structure, ignore_merges: bool, preferred: tuple[str, .
         return next((name for name in preferred if name in names), names[0]), True
 
     def likeness(rule: pretokenizers.Rule) -> float:
-        texts = "\n".join(map(canonical, rule.split)), "\n".join(wanted)
+        # A hostile file may hold an expression of any length; comparing takes its square.
+        texts = "\n".join(map(canonical, rule.split)), "\n".join(wanted)[:4096]
         return difflib.SequenceMatcher(None, *texts, autojunk=False).ratio() - 0.1 * (
             rule.ignore_merges != ignore_merges
         )

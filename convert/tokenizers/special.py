@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, TokenizerError, shown
+from hybrid.quant.ggml.types import ValueType
 
 from ..checkpoint import Config, read_object
 from ..checkpoint.config import kind_of
@@ -39,6 +40,9 @@ def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab
         if value is not None:
             vocabulary.flags[f"add_{kind}_token"] = value
     _read_post_processor(vocabulary, folder, names, id_of)
+    if vocabulary.model == "llama" and config.get("add_prefix_space") is False:
+        key = "tokenizer.ggml.add_space_prefix"
+        vocabulary.more = [pair for pair in vocabulary.more if pair[0] != key] + [(key, False, ValueType.BOOL)]
     if vocabulary.flags.get("add_eos_token"):
         vocabulary.notes.append("the tokenizer ends texts with EOS; add_eos_token is written false, as prompts go on")
     if vocabulary.model == "t5" or "add_eos_token" in vocabulary.flags:  # readers assume true for t5

@@ -281,6 +281,8 @@ JAMBA = [
     (change_json("config.json", hidden_size=[256]), "hidden_size = \\[256\\] \\(a list\\)"),
     (change_json("config.json", hidden_size=128), "has shape \\[2000, 256\\], expected \\[2000, 128\\]"),
     (change_json("config.json", vocab_size=1999), "has shape \\[2000, 256\\], expected \\[1999, 256\\]"),
+    (change_json("config.json", vocab_size=10**9), "from 1 to 16777216"),
+    (change_json("config.json", num_experts=10**9), "from 1 to 4096"),
     (change_json("config.json", num_attention_heads=3), "divisor of the hidden size"),
     (change_json("config.json", num_key_value_heads=3), "divisor of the 4 attention heads"),
     (change_json("config.json", attn_layer_period=0), "attn_layer_period = 0"),

@@ -39,6 +39,15 @@ def test_defaults(jamba):
     assert found["size_label"] == "3x207K"  # 280 755 weights less two of three experts
 
 
+def test_name_in_the_cache_of_hugging_face(jamba, tmp_path):
+    folder = jamba().write()
+    snapshot = tmp_path / "models--ai21labs--Jamba-v0.1" / "snapshots" / "0123abcd"
+    snapshot.parent.mkdir(parents=True)
+    folder.rename(snapshot)
+    found = general(plan(snapshot))
+    assert (found["name"], found["organization"], found["version"]) == ("Jamba v0.1", "Ai21Labs", "v0.1")
+
+
 def test_model_card(jamba):
     folder = jamba().write()
     (folder / "README.md").write_text(

@@ -114,6 +114,13 @@ def test_flags_of_the_normalizer(model):
     assert [(key, value) for key, value, _ in extra] == [("tokenizer.ggml.remove_extra_whitespaces", True)]
 
 
+def test_prefix_turned_off_beside_the_model(model):
+    folder = model(normalizer=b"\x20\x00", tokenizer_config={"add_prefix_space": False})
+    assert [pair[:2] for pair in read(folder).more] == [("tokenizer.ggml.add_space_prefix", False)]
+    (folder / "tokenizer_config.json").write_text('{"add_prefix_space": null}')
+    assert read(folder).more == []
+
+
 def test_special_ids(model):
     """The tokenizer's own files first, then config.json, then the sentencepiece model."""
     folder = model(tokenizer_config={"bos_token": {"content": "<x>"}, "eos_token": "not there"})
