@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # What a conversion reads. Anything else in the folder (other weights, pictures) does not make it another model.
 INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
 
-PATIENCE = 0.4  # seconds of loading without a word
+PATIENCE = 0.15  # seconds that one kernel may take without a word
 
 
 def bundled_checkpoint() -> Path:
@@ -108,15 +108,17 @@ def load(model: Path | None, *, n_ctx: int = 0, n_seq_max: int = 1, n_threads: i
     path = resolve(model)
     from hybrid.infer import Model
 
-    began, said = time.monotonic(), False
-    with console.Progress("compiling", "kernels", delay=PATIENCE) as progress:
+    last, said = time.monotonic(), False
+    with console.Progress("compiling", "kernels", delay=2 * PATIENCE) as progress:
 
         def compiling(stage: str, done: int, total: int) -> None:
-            nonlocal said
-            # kernels that were compiled before are only read, in a few milliseconds; that is not worth a word
-            if not said and done < total and time.monotonic() - began > PATIENCE:
+            nonlocal last, said
+            now = time.monotonic()
+            # a kernel that was compiled before is read in milliseconds; that is not worth a word
+            if not said and 0 < done < total and now - last > PATIENCE:
                 console.note(f"compiling {total} kernels for this processor (only the first time)")
                 said = True
+            last = now
             progress(stage, done, total)
 
         return Model.load(

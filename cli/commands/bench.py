@@ -96,7 +96,7 @@ def bench(
     paths = files(models or [], shape or [], file_type)
     if profile:
         for path in paths:
-            show_profile(path, options)
+            show_profile(path, options, exact)
         return
     report = measure(paths, options)
     printer = {
@@ -148,8 +148,8 @@ def measure(paths: list[Path], options: BenchOptions) -> BenchReport:
     )
 
 
-def show_profile(path: Path, options: BenchOptions) -> None:
-    """One table of operations per test, for the first number of threads."""
+def show_profile(path: Path, options: BenchOptions, exact: bool) -> None:
+    """One table of operations per test."""
     from hybrid.infer import Model
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.machine import measure_machine
@@ -160,7 +160,11 @@ def show_profile(path: Path, options: BenchOptions) -> None:
     if len(options.threads) > 1 or len(options.ubatches) > 1:
         raise UsageError("--profile takes one number of threads and one ubatch. Give one of each.")
     with Model.load(
-        path, n_ctx=n_ctx, n_ubatch=options.ubatches[0], n_threads=options.threads[0], precision=options.precision
+        path,
+        n_ctx=n_ctx,
+        n_ubatch=options.ubatches[0],
+        n_threads=options.threads[0],
+        precision="exact" if exact else "fast",
     ) as model:
         machine = measure_machine(model.n_threads)
         for test in tests:

@@ -30,7 +30,7 @@ def demo(
 
     folder = output or models.cache_dir() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
-    checkpoint, prose = models.bundled_checkpoint(), models.bundled_prose()
+    checkpoint, prose = near(models.bundled_checkpoint()), near(models.bundled_prose())
     original = folder / "jamba-11m-bf16.gguf"
 
     heading("1. A Hugging Face checkpoint becomes one GGUF file", f"hybrid convert {checkpoint} -o {original}")
@@ -72,3 +72,8 @@ def heading(title: str, command: str) -> None:
     if title:
         console.out("\n" + console.bold(title))
     console.out(console.dim(f"$ {command}"))
+
+
+def near(path: Path) -> Path:
+    """`path` from the current folder when it is inside, so that the commands stay short."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

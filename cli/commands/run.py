@@ -165,9 +165,7 @@ def complete(
         ids = model.tokenizer.encode(prompt)
     last = ""
     with console.Progress("prompt", "tokens") as progress:
-        answer = generate(
-            seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=lambda *counts: progress.step(*counts[-2:])
-        )
+        answer = generate(seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=progress.step)
         for piece in answer:
             progress.close()
             if piece.text and not as_json:
