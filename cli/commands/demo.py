@@ -30,10 +30,12 @@ def demo(
 
     folder = output or models.cache_dir() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
-    checkpoint, prose = near(models.bundled_checkpoint()), near(models.bundled_prose())
+    checkpoint, prose = models.bundled_checkpoint(), models.bundled_prose()
     original = folder / "jamba-11m-bf16.gguf"
 
-    heading("1. A Hugging Face checkpoint becomes one GGUF file", f"hybrid convert {checkpoint} -o {original}")
+    heading(
+        "1. A Hugging Face checkpoint becomes one GGUF file", f"hybrid convert {near(checkpoint)} -o {near(original)}"
+    )
     with console.Progress("converting", "bytes") as progress:
         report = convert_library(checkpoint, original, progress=lambda p: progress.step(p.done, p.total))
     console.out(str(report))
@@ -42,7 +44,7 @@ def demo(
     for name in QUANTIZED:
         target = folder / f"jamba-11m-{name.lower()}.gguf"
         title = "2. Fewer bits per weight" if name == QUANTIZED[0] else ""
-        heading(title, f"hybrid quantize {original} {target} {name}")
+        heading(title, f"hybrid quantize {near(original)} {near(target)} {name}")
         with console.Progress("quantizing", "bytes") as progress:
             done = quantize_library(
                 original, target, name, n_threads=threads, progress=lambda p: progress.step(p.done, p.total)
@@ -52,11 +54,11 @@ def demo(
 
     for file in files:
         title = "3. How well does it predict a text? (lower is better)" if file is original else ""
-        heading(title, f"hybrid perplexity {file} -f {prose} -c {N_CTX}")
+        heading(title, f"hybrid perplexity {near(file)} -f {near(prose)} -c {N_CTX}")
         perplexity.measure(file, prose, n_ctx=N_CTX, threads=threads)
 
     chosen = files[1]
-    heading("4. Text", f'hybrid run {chosen} -p "{PROMPT}" -n 80 --seed 2')
+    heading("4. Text", f'hybrid run {near(chosen)} -p "{PROMPT}" -n 80 --seed 2')
     with models.load(chosen, n_threads=threads) as model:
         params = SamplingParams.from_metadata(model.gguf.metadata, seed=2)
         console.out(console.bold(PROMPT), end="")
@@ -74,6 +76,9 @@ def heading(title: str, command: str) -> None:
     console.out(console.dim(f"$ {command}"))
 
 
-def near(path: Path) -> Path:
-    """`path` from the current folder when it is inside, so that the commands stay short."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+def near(path: Path) -> str:
+    """`path` as one would type it: from the current folder, or from the home directory."""
+    for folder, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(folder):
+            return prefix + str(path.relative_to(folder))
+    return str(path)
