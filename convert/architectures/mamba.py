@@ -50,12 +50,7 @@ class Mamba(Family):
         multiple = config.integer("pad_vocab_size_multiple", default=8, maximum=1 << 16)
         is_falcon = config.get("model_type") == "falcon_mamba"
         return cls(
-            n_vocab=vocabulary_rows(
-                config,
-                shapes,
-                "backbone.embeddings.weight",
-                config.integer("pad_vocab_size_multiple", default=8, maximum=1 << 16),
-            ),
+            n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
             tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
             n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=4096),
             n_embd=n_embd,
