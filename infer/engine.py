@@ -15,7 +15,7 @@ from .kernels.attention import padded_context
 from .kernels.isa import host
 from .kernels.jit import Kernel, compile_kernels
 from .layers import Layer
-from .memory import HybridMemory
+from .memory import HybridMemory, require_room
 from .program import GEMV_COLUMNS, Batch, Builder, Columns, Program, Rows, aligned_empty, round_up
 from .threads import Interrupted, Pool
 from .weights import Weights
@@ -78,6 +78,7 @@ class Engine:
         self.weights = Weights(gguf)
         self._load()
         specs = [m for part in self.parts if (m := part.layer.memory()) is not None]
+        require_room(specs, n_seq_max, padded_context(n_ctx))
         self.memory = HybridMemory(specs, n_seq_max, padded_context(n_ctx))
         self.n_ctx = n_ctx
         self.compile_seconds = 0.0
@@ -192,9 +193,11 @@ class Engine:
     def _size(self, n: int, largest: int) -> int:
         """The capacity class of n columns."""
         narrow, _ = gemm.tiles(host())
-        for size in (GEMV_COLUMNS, narrow.cols):
-            if n <= size:
-                return min(size, largest)
+        if n <= GEMV_COLUMNS:
+            return min(GEMV_COLUMNS, largest)
+        # one sequence meets so few columns only at the start of a short prompt: not worth kernels of their own
+        if n <= narrow.cols and self.memory.n_seq_max > 1:
+            return min(narrow.cols, largest)
         return largest
 
     def program(self, part: str, n: int, progress: Progress | None = None) -> tuple[Program, Rows | None]:

@@ -47,23 +47,40 @@ def cache_folder() -> Path | None:
     return folder
 
 
+class _Compiled(CFunc):
+    """A CFunc that tells when the disk cache does not have it and LLVM must work."""
+
+    on_miss: Callable[[], None] | None = None
+
+    def _compile_uncached(self) -> Any:
+        if self.on_miss:
+            self.on_miss()
+        return super()._compile_uncached()  # type: ignore[misc]
+
+
 class Kernel:
     """A kernel that is compiled, or loaded from the disk cache, when its address is first asked for."""
 
     def __init__(self, function: Callable[..., Any], signature: str = KERNEL_SIGNATURE) -> None:
         self.function, self.signature, self.name = function, signature, function.__qualname__
-        self._compiled: CFunc | None = None
+        self._compiled: _Compiled | None = None
         self.from_cache = False
+
+    @property
+    def ready(self) -> bool:
+        return self._compiled is not None
 
     @property
     def address(self) -> int:
         if self._compiled is None:
-            self._compile()
+            self.compile()
         assert self._compiled is not None
         return int(self._compiled.address or 0)
 
-    def _compile(self) -> None:
-        compiled = CFunc(self.function, normalize_signature(self.signature), {}, dict(_OPTIONS))
+    def compile(self, on_miss: Callable[[], None] | None = None) -> None:
+        """Make the machine code; `on_miss` is called first when it is not in the disk cache."""
+        compiled = _Compiled(self.function, normalize_signature(self.signature), {}, dict(_OPTIONS))
+        compiled.on_miss = on_miss
         folder = cache_folder()
         if folder is not None:
             outer = getattr(config, "CACHE_DIR")  # noqa: B009  numba makes its options at run time
@@ -100,13 +117,22 @@ def variant(template: Kernel | Callable[..., Any], name: str, **pieces: Any) -> 
 
 
 def compile_kernels(kernels: Iterable[Kernel], progress: Callable[[str, int, int], None] | None = None) -> float:
-    """Make sure that all are compiled; returns the seconds spent. progress(name, done, total) before each."""
-    pending = [k for k in dict.fromkeys(kernels) if k._compiled is None]
+    """Make sure that all are compiled; returns the seconds spent.
+
+    progress(name, done, total) before each that the disk cache does not have, and at the end if there was any.
+    """
+    pending = [k for k in dict.fromkeys(kernels) if not k.ready]
     start = time.perf_counter()
+    missed = False
     for i, item in enumerate(pending):
-        if progress:
-            progress(item.name, i, len(pending))
-        _ = item.address
-    if progress and pending:
+
+        def on_miss(name: str = item.name, done: int = i) -> None:
+            nonlocal missed
+            missed = True
+            if progress:
+                progress(name, done, len(pending))
+
+        item.compile(on_miss)
+    if progress and missed:
         progress("", len(pending), len(pending))
     return time.perf_counter() - start
