@@ -3,6 +3,7 @@
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hybrid.quant.ggml.types import FileType
 STATE_ITEM = 4
 KV_ITEM = 4
 
-_BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
+_BLOCK = re.compile(r"blk\.([0-9]{1,9})\.(.+)")
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
     weights = sum(math.prod(t.shape) for t in gguf.tensors.values())
     stored = sum(t.nbytes for t in gguf.tensors.values())
     kv = sum(layer.kv_nbytes_per_token for layer in layers)
+    tokens = gguf.get("tokenizer.ggml.tokens", ())
     return Inspection(
         path=gguf.path,
         nbytes=gguf.nbytes,
@@ -83,7 +85,7 @@ def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
         file_type=file_type(gguf),
         n_weights=weights,
         bits_per_weight=8 * stored / weights if weights else 0.0,
-        n_vocab=len(gguf.get("tokenizer.ggml.tokens", ())),
+        n_vocab=len(tokens) if isinstance(tokens, Sequence) and not isinstance(tokens, str) else 0,
         n_ctx_train=_int(gguf, f"{arch}.context_length"),
         n_embd=_int(gguf, f"{arch}.embedding_length"),
         n_expert=_int(gguf, f"{arch}.expert_count"),
@@ -137,10 +139,9 @@ def types_of(gguf: GGUFFile) -> tuple[TypeUse, ...]:
 def file_type(gguf: GGUFFile) -> str:
     """The name of `general.file_type`; its number when it is one that is not known here."""
     value = gguf.get("general.file_type", None)
-    try:
-        return FileType(value).name
-    except ValueError:
+    if not isinstance(value, int):
         return "" if value is None else str(value)
+    return FileType(value).name if value in FileType else str(value)
 
 
 def _int(gguf: GGUFFile, key: str) -> int:

@@ -163,11 +163,15 @@ def _failed(err: Exception) -> int:
     raise err
 
 
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)  # unwinds, so that unfinished output files are removed
-
-
 def main() -> None:
+    code: int | None = None
+
+    def terminated(number: int, frame: FrameType | None) -> NoReturn:
+        nonlocal code
+        code = 128 + number
+        raise KeyboardInterrupt  # unwinds, so that unfinished output files are removed
+
     with contextlib.suppress(ValueError, AttributeError):  # not in the main thread, or no such signal here
-        signal.signal(signal.SIGTERM, _terminated)
-    sys.exit(run(sys.argv[1:]))
+        signal.signal(signal.SIGTERM, terminated)
+    result = run(sys.argv[1:])
+    sys.exit(result if code is None else code)

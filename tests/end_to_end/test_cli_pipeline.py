@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -223,6 +224,31 @@ def test_run_a_folder_converts_once(cli: Cli, data_dir: Path, tmp_path: Path) ->
     assert code == 0 and "converting" not in err
     assert first == second
     assert len(list((tmp_path / "cache" / "hybrid" / "converted").iterdir())) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("command", ["run", "perplexity"])
+def test_a_signal_ends_quietly(
+    files: dict[str, Path], prose: Path, tmp_path: Path, command: str, name: str, code: int
+) -> None:
+    """While the model computes: no traceback, no half a state file."""
+    options = {
+        "run": ["-p", PROMPT, "-n", "-1", "-c", "65536", "--state", tmp_path / "s.state"],
+        "perplexity": ["-f", prose, "-c", "16", "-b", "16"],
+    }[command]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hybrid.cli", command, str(files["q8_0"]), *map(str, options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(4), "it said something"
+    process.send_signal(getattr(signal, name))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err.decode()
+    assert b"Traceback" not in err
+    assert list(tmp_path.glob("*.state*")) == []
 
 
 # --- chat ----------------------------------------------------------------------------------------
