@@ -4,15 +4,23 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..quant.ggml.errors import FormatError
+import numpy as np
+
+from ..quant.ggml.errors import FormatError, shown
 from ..quant.ggml.reader import GGUFFile
 
 _REQUIRED = object()
+_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+_LARGEST = {int: 2**31 - 1, float: float(np.finfo(np.float32).max)}
 H = TypeVar("H", bound="Hparams")
 
 
 def key(name: str, default: Any = _REQUIRED, *, per_layer: bool = False, minimum: float = 0) -> Any:
-    """Field that is read from `<architecture>.<name>`; a scalar stands for all layers when `per_layer`."""
+    """Field that is read from `<architecture>.<name>`; a scalar stands for all layers when `per_layer`.
+
+    Numbers are at least `minimum`, integers below 2^31, floats finite in f32. What several keys or the tensors have to
+    agree on is checked by the layers, which know what their kernels take.
+    """
     meta = {"key": name, "per_layer": per_layer, "minimum": minimum, "default": default}
     return dataclasses.field(metadata=meta)
 
@@ -29,6 +37,8 @@ class Hparams:
     def read(cls: type[H], gguf: GGUFFile, arch: str) -> H:
         """Raises FormatError naming the key when one is missing or not what it should be."""
         values: dict[str, Any] = {}
+        if not gguf.tensors:
+            raise FormatError(f"{gguf.path.name} holds no tensors, only metadata. Give a file with a model.")
         for field in dataclasses.fields(cls):
             name = f"{arch}.{field.metadata['key']}"
             default = field.metadata["default"]
@@ -36,27 +46,36 @@ class Hparams:
             if field.metadata["per_layer"]:
                 values[field.name] = _per_layer(gguf, name, raw, values["n_layer"], field.metadata["minimum"])
             else:
-                kind = {"int": int, "float": float, "bool": bool}[getattr(field.type, "__name__", str(field.type))]
+                kind = _KINDS[getattr(field.type, "__name__", str(field.type))]
                 values[field.name] = _scalar(gguf, name, raw, kind, field.metadata["minimum"])
+            # before anything is made for every layer
+            if field.name == "n_layer" and values["n_layer"] > len(gguf.tensors):
+                raise wrong(gguf, name, raw, f"no more layers than its {len(gguf.tensors)} tensors can make")
         return cls(**values)
 
 
+def wrong(gguf: GGUFFile, name: str, value: Any, expected: str) -> FormatError:
+    """The error for a value that is there but cannot be right."""
+    return FormatError(f"{gguf.path.name}: {name} = {shown(repr(value), 60)}, expected {expected}.")
+
+
 def _scalar(gguf: GGUFFile, name: str, raw: Any, kind: type, minimum: float) -> Any:
-    fits = isinstance(raw, bool) if kind is bool else isinstance(raw, int | float) and not isinstance(raw, bool)
-    if kind is int:
-        fits = fits and isinstance(raw, int)
-    if not fits or (kind is not bool and not minimum <= raw < 2**31):
-        raise FormatError(f"{gguf.path.name}: {name} = {raw!r}, expected {kind.__name__} of at least {minimum}.")
+    if kind in (bool, str):
+        if not isinstance(raw, kind):
+            raise wrong(gguf, name, raw, "true or false" if kind is bool else "a string")
+        return raw
+    fits = isinstance(raw, int | float if kind is float else int) and not isinstance(raw, bool)
+    if not fits or not minimum <= raw <= _LARGEST[kind]:
+        raise wrong(gguf, name, raw, f"{'an integer' if kind is int else 'a finite number'} of at least {minimum:g}")
     return kind(raw)
 
 
 def _per_layer(gguf: GGUFFile, name: str, raw: Any, n_layer: int, minimum: float) -> tuple[int, ...]:
     if isinstance(raw, int) and not isinstance(raw, bool):
         return (_scalar(gguf, name, raw, int, minimum),) * n_layer
-    try:
-        values = [int(v) for v in raw]
-    except (TypeError, ValueError):
-        values = []
+    if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "iu":
+        raise wrong(gguf, name, raw, "an integer, or one for every layer")
+    values = raw.tolist()
     if len(values) != n_layer:
         raise FormatError(f"{gguf.path.name}: {name} has {len(values)} values for {n_layer} layers.")
     return tuple(_scalar(gguf, name, v, int, minimum) for v in values)

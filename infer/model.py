@@ -147,7 +147,7 @@ class Model:
         """Display name of general.file_type, or of the type of most weights when the key is absent or unknown."""
         number = self.gguf.get("general.file_type", None)
         try:
-            return FileType(number).name
+            return FileType(number if isinstance(number, int) else -1).name
         except ValueError:
             sizes: dict[str, int] = {}
             for t in self.gguf.tensors.values():
@@ -165,7 +165,7 @@ class Model:
         made = load_tokenizer(self.gguf)
         if made.n_vocab != self.n_vocab:
             raise TokenizerError(
-                f"{self.path.name}: the tokenizer has {made.n_vocab} tokens, token_embd.weight has {self.n_vocab} rows. "
+                f"{self.path.name}: the tokenizer has {made.n_vocab} tokens, token_embd.weight {self.n_vocab} rows. "
                 "Convert the model again."
             )
         return made

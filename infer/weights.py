@@ -4,9 +4,10 @@ from collections.abc import Callable, Hashable
 
 import numpy as np
 
-from ..quant.ggml.errors import FormatError
+from ..quant.ggml.errors import FormatError, shown
 from ..quant.ggml.reader import GGUFFile
 from ..quant.ggml.types import TRAITS, GGMLType
+from .hparams import wrong
 from .program import Weight, aligned_empty, round_up
 
 # Written by converters for other engines' sake, or derived from the metadata; not needed here.
@@ -34,6 +35,10 @@ class Weights:
                 "Convert the model again."
             )
         self.used.add(name)
+
+    def wrong(self, key: str, value: object, expected: str) -> FormatError:
+        """The error for a hyper-parameter that a layer cannot work with; `key` without the architecture."""
+        return wrong(self.gguf, f"{self.gguf.get('general.architecture')}.{key}", value, expected)
 
     def matrix(self, name: str, rows: int, n: int) -> Weight:
         """`rows` rows of `n` weights, as stored."""
@@ -93,9 +98,9 @@ class Weights:
         """Every tensor of the file must have been asked for."""
         left = [t for t in self.gguf.tensors if t not in self.used and t not in OPTIONAL]
         if left:
-            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            names = ", ".join(map(shown, left[:3])) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
             raise FormatError(
-                f"{self.gguf.path.name}: {', '.join(left[:3])}{more}: this architecture has no such tensor. "
+                f"{self.gguf.path.name}: {names}: this architecture has no such tensor. "
                 "The result would be wrong without it; convert the model again."
             )
 

@@ -29,6 +29,8 @@ class Jamba:
 
     def block(self, h: JambaHparams, i: int, w: Weights) -> Iterator[Part]:
         if h.n_head_kv[i]:
+            if h.n_embd % h.n_head:
+                raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
             yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], h.n_embd // h.n_head)
         else:
             yield "attn_norm", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, h.eps, "weighted")

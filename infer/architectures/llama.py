@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...quant.ggml.errors import FormatError, UnsupportedError, shown
 from ..hparams import Hparams, key
 from ..layers import Attention, GatedFeedForward, Rope
 from ..weights import Weights
@@ -17,10 +18,11 @@ class LlamaHparams(Hparams):
     n_head: int = key("attention.head_count", minimum=1)
     n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True, minimum=1)
     eps: float = key("attention.layer_norm_rms_epsilon")
-    freq_base: float = key("rope.freq_base", 10000.0)
+    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
     n_rot: int = key("rope.dimension_count", 0)
     d_head: int = key("attention.key_length", 0)
-    linear_scale: float = key("rope.scaling.factor", 1.0)
+    scaling: str = key("rope.scaling.type", "linear")
+    linear_scale: float = key("rope.scaling.factor", 1.0)  # 0, as in llama.cpp: none
 
 
 class Llama:
@@ -28,8 +30,10 @@ class Llama:
     hparams = LlamaHparams
 
     def block(self, h: LlamaHparams, i: int, w: Weights) -> Iterator[Part]:
+        if not h.d_head and h.n_embd % h.n_head:
+            raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
         d_head = h.d_head or h.n_embd // h.n_head
-        rope = Rope(h.n_rot or d_head, h.freq_base, freq_scale=1 / h.linear_scale, factors=_factors(h, d_head, w))
+        rope = Rope(h.n_rot or d_head, h.freq_base, freq_scale=_scale(h, w), factors=_factors(h, d_head, w))
         yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope)
         yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)
 
@@ -37,6 +41,24 @@ class Llama:
         return h.eps
 
 
+def _scale(h: LlamaHparams, w: Weights) -> float:
+    """What positions are multiplied by."""
+    if h.scaling not in ("none", "linear"):
+        raise UnsupportedError(
+            f"{w.gguf.path.name}: llama.rope.scaling.type = {shown(repr(h.scaling), 60)} is not supported, only none "
+            "and linear are."
+        )
+    return 1 / h.linear_scale if h.scaling == "linear" and h.linear_scale else 1.0
+
+
 def _factors(h: LlamaHparams, d_head: int, w: Weights) -> np.ndarray | None:
     """Llama 3's frequency factors, which the converter stores as a tensor."""
-    return w.array("rope_freqs.weight", (h.n_rot or d_head) // 2) if "rope_freqs.weight" in w else None
+    if "rope_freqs.weight" not in w:
+        return None
+    factors = w.array("rope_freqs.weight", (h.n_rot or d_head) // 2)
+    if not (factors > 0).all():
+        raise FormatError(
+            f"{w.gguf.path.name}: rope_freqs.weight has values down to {factors.min():g}, expected positive ones. "
+            "Convert the model again."
+        )
+    return factors

@@ -43,6 +43,10 @@ class Attention:
     letter = "A"
 
     def load(self, w: Weights) -> None:
+        if self.n_head % self.n_kv:
+            raise w.wrong("attention.head_count_kv", self.n_kv, f"a divisor of the {self.n_head} query heads")
+        if self.rope and (self.rope.n_rot % 2 or self.rope.n_rot > self.d_head):
+            raise w.wrong("rope.dimension_count", self.rope.n_rot, f"an even part of a head of {self.d_head} values")
         p = f"blk.{self.layer}."
         self.w_q = w.matrix(p + "attn_q.weight", self.n_head * self.d_head, self.n_embd)
         self.w_k = w.matrix(p + "attn_k.weight", self.n_kv * self.d_head, self.n_embd)

@@ -43,6 +43,8 @@ class MixtureOfExperts:
     letter = "E"
 
     def load(self, w: Weights) -> None:
+        if not 1 <= self.n_used <= self.n_expert:
+            raise w.wrong("expert_used_count", self.n_used, f"1 to {self.n_expert}, which is expert_count")
         p = f"blk.{self.layer}."
         self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
         self.w_gate = w.experts(p + "ffn_gate_exps.weight", self.n_expert, self.n_ff, self.n_embd)

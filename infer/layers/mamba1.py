@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...quant.ggml.errors import FormatError
 from ..kernels import elementwise, ssm
 from ..memory import HybridMemory, RecurrentSpec
 from ..program import Builder, Counter, Rows
 from ..weights import Weights
+
+A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
 
 
 @dataclass
@@ -35,7 +38,13 @@ class Mamba1:
         self.taps = w.keep(np.ascontiguousarray(taps.T))
         self.conv_bias = w.vector(p + "ssm_conv1d.bias", self.d_inner)
         self.dt_bias = w.vector(p + "ssm_dt.bias", self.d_inner)
-        self.decay = w.keep(ssm.scan_decay(w.array(p + "ssm_a", self.d_inner, self.d_state)))
+        a = w.array(p + "ssm_a", self.d_inner, self.d_state)
+        if a.max() > 0 or a.min() < A_LOWEST:
+            raise FormatError(
+                f"{w.gguf.path.name}: {p}ssm_a has values from {a.min():g} to {a.max():g}, expected -exp(A_log), which "
+                "is not positive. Convert the model again."
+            )
+        self.decay = w.keep(ssm.scan_decay(a))
         self.skip = w.vector(p + "ssm_d", self.d_inner, ssm.pad_channels)
         self.norm_weights = [0, 0, 0]
         if self.norms == "weighted":
