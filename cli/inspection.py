@@ -139,9 +139,10 @@ def types_of(gguf: GGUFFile) -> tuple[TypeUse, ...]:
 def file_type(gguf: GGUFFile) -> str:
     """The name of `general.file_type`; its number when it is one that is not known here."""
     value = gguf.get("general.file_type", None)
-    if not isinstance(value, int):
+    try:
+        return FileType(value if isinstance(value, int) else -1).name
+    except ValueError:
         return "" if value is None else str(value)
-    return FileType(value).name if value in FileType else str(value)
 
 
 def _int(gguf: GGUFFile, key: str) -> int:

@@ -5,7 +5,6 @@ the names, sizes and times of its files, so that a changed folder is converted a
 """
 
 import hashlib
-import time
 from contextlib import suppress
 from importlib.metadata import version
 from importlib.resources import files
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 # What a conversion reads. Anything else in the folder (other weights, pictures) does not make it another model.
 INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
-
-PATIENCE = 0.15  # seconds that one kernel may take without a word
 
 
 def bundled_checkpoint() -> Path:
@@ -108,17 +105,14 @@ def load(model: Path | None, *, n_ctx: int = 0, n_seq_max: int = 1, n_threads: i
     path = resolve(model)
     from hybrid.infer import Model
 
-    last, said = time.monotonic(), False
-    with console.Progress("compiling", "kernels", delay=2 * PATIENCE) as progress:
+    said = False
+    with console.Progress("compiling", "kernels") as progress:
 
         def compiling(stage: str, done: int, total: int) -> None:
-            nonlocal last, said
-            now = time.monotonic()
-            # a kernel that was compiled before is read in milliseconds; that is not worth a word
-            if not said and 0 < done < total and now - last > PATIENCE:
+            nonlocal said
+            if not said:
                 console.note(f"compiling {total} kernels for this processor (only the first time)")
                 said = True
-            last = now
             progress(stage, done, total)
 
         return Model.load(
