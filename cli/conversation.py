@@ -175,8 +175,15 @@ class Conversation:
             self.clear()
             raise StateError(f"{path} holds a completion, not a chat. Continue it: hybrid run -p TEXT --state {path}")
         self.seq = seq
-        self.messages = [{"role": str(m["role"]), "content": str(m["content"])} for m in chat["messages"]]
-        self.asked, self.said = str(chat["asked"]), str(chat["said"])
-        self.pending = [int(token) for token in extra.get("pending", [])]
-        if "sampler" in extra:
-            self.sampler.set_state(extra["sampler"])
+        try:
+            self.messages = [{"role": str(m["role"]), "content": str(m["content"])} for m in chat["messages"]]
+            self.asked, self.said = str(chat["asked"]), str(chat["said"])
+            self.pending = seq.pending
+            if "sampler" in extra:
+                self.sampler.set_state(extra["sampler"])
+        except (KeyError, TypeError):
+            self.clear()
+            raise StateError(f"{path} is damaged: its chat has no list of messages. Start a new one.") from None
+        except StateError:
+            self.clear()
+            raise

@@ -136,7 +136,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _failed(err: Exception) -> int:
-    from hybrid.quant.ggml.errors import HybridError
+    from hybrid.quant.ggml.errors import HybridError, shown
 
     from . import console
 
@@ -154,7 +154,7 @@ def _failed(err: Exception) -> int:
         console.error(text.rstrip(".") + "." + hint)
         return int(getattr(err, "exit_code", 2))
     if isinstance(err, OSError):  # the file system's own words: not found, permission denied, disk full
-        where = f"{err.filename}: " if err.filename is not None else ""
+        where = f"{shown(err.filename)}: " if err.filename is not None else ""
         console.error(f"{where}{err.strerror or err}.")
         return 1
     if isinstance(err, MemoryError):

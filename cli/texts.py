@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from hybrid.infer.tokenizer import Tokenizer
@@ -12,15 +12,17 @@ if TYPE_CHECKING:
 STDIN = Path("-")
 
 
-def read_text(path: Path) -> str:
-    """The text of `path`, or of stdin for `-`. UsageError when it cannot be read or is not UTF-8."""
+def read_text(path: Path, *, empty: bool = False) -> str:
+    """The text of `path`, or of stdin for `-`. UsageError: unreadable, not UTF-8, or not allowed to be `empty`."""
     try:
         raw = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
     except IsADirectoryError:
-        raise UsageError(f"{path} is a folder. Name a text file.") from None
+        raise UsageError(f"{shown(path)} is a folder. Name a text file.") from None
     except OSError as err:
-        raise UsageError(f"{path} cannot be read: {err.strerror}. Name a text file, or - for stdin.") from None
-    name = "stdin" if path == STDIN else str(path)
+        raise UsageError(f"{shown(path)} cannot be read: {err.strerror}. Name a text file, or - for stdin.") from None
+    name = "stdin" if path == STDIN else shown(path)
+    if not raw and not empty:
+        raise UsageError(f"{name} is empty. Give some text.")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as err:

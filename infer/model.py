@@ -418,6 +418,14 @@ class Sequence:
         other.extra = dict(self.extra)
         return other
 
+    @property
+    def pending(self) -> list[int]:
+        """Tokens that were drawn before the sequence was saved and not yet computed; StateError when they are none."""
+        tokens = self.extra.get("pending", [])
+        if not isinstance(tokens, list) or not all(type(t) is int and 0 <= t < self.model.n_vocab for t in tokens):
+            raise StateError("the state holds drawn tokens that are not of this vocabulary. Start without it.")
+        return tokens
+
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> int:
         """Write tokens, memory and last logits to a state file; returns its size. `extra`: JSON values to get back."""
         self._ready()

@@ -184,7 +184,7 @@ class Sampler:
                 raise ValueError
             if not all(0 <= token < self.n_vocab for token in recent):
                 raise ValueError
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):  # OverflowError: infinity
             raise StateError("the sampler state is not of this version. Start without the saved state.") from None
         self.seed = seed
         whole: Any = {"bit_generator": "PCG64", "state": inner, "has_uint32": 0, "uinteger": 0}

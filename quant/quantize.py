@@ -24,7 +24,8 @@ QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 
 # Values per task. A whole number of blocks of any format; a task holds its output and works in pieces of formats.CHUNK.
 TASK = 1 << 20
-_BLOCK = re.compile(r"blk\.(\d+)\.")
+MAX_THREADS = 512
+_BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,8 @@ def quantize(
     src, dst, kind = Path(src), Path(dst), file_type(target)
     if n_threads < 0:
         raise UsageError(f"{n_threads} threads cannot be. Give 0 for all, or a positive number.")
+    if n_threads > MAX_THREADS:
+        raise UsageError(f"{n_threads} threads are more than the {MAX_THREADS} that make sense. Give 0 for all cores.")
     n_threads = n_threads or _cpus()
     with GGUFFile.open(src) as source:
         if dst.exists() and dst.samefile(src):

@@ -43,7 +43,7 @@ def inspect(
         show(facts, gguf)
         if tensors:
             rows = [
-                (t.name, "x".join(map(str, t.shape)), t.type.name, console.size(t.nbytes))
+                (console.one_line(t.name), "x".join(map(str, t.shape)), t.type.name, console.size(t.nbytes))
                 for t in gguf.tensors.values()
             ]
             console.out("\n" + console.table(("tensor", "shape", "type", "size"), rows, "lllr"))

@@ -82,7 +82,8 @@ def show(rows: "Sequence[PlannedTensor]") -> None:
         rmse, rms = getattr(t, "rmse", 0.0), getattr(t, "rms", 0.0)
         error = f"{100 * rmse / rms:.2f} %" if rmse and rms else ""
         kinds = f"{t.source.name} -> {t.target.name}" if t.source is not t.target else t.source.name
-        lines.append((t.name, "x".join(map(str, t.shape)), kinds, console.size(t.nbytes), error, t.reason.value))
+        name, shape = console.one_line(t.name), "x".join(map(str, t.shape))
+        lines.append((name, shape, kinds, console.size(t.nbytes), error, t.reason.value))
     console.out(console.table(("tensor", "shape", "type", "size", "error", ""), lines, "lllrr"))
 
 

@@ -114,9 +114,9 @@ def run(
     if prompt is not None:
         text = texts.checked(prompt, "-p")
     elif file is not None:
-        text = texts.read_text(file)
+        text = texts.read_text(file, empty=state is not None)
     elif not sys.stdin.isatty():
-        text = texts.read_text(texts.STDIN)
+        text = texts.read_text(texts.STDIN, empty=state is not None)
     elif as_json or not sys.stdout.isatty():
         raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
 
@@ -155,6 +155,8 @@ def complete(
 
     from .. import texts
 
+    if state is not None and not state.parent.is_dir():
+        raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
     sampler = Sampler(params, model.n_vocab)
     if state is not None and state.exists():
         seq = restored(model, state, sampler)
@@ -186,9 +188,8 @@ def complete(
 def restored(model: "Model", state: Path, sampler: "Sampler") -> "TokenSequence":
     """The saved sequence with the token that was drawn last, ready to go on; `sampler` is put where it was."""
     seq = model.restore(state)
-    pending = [int(token) for token in seq.extra.get("pending", [])]
-    if pending:
-        seq.prefill(pending)
+    if seq.pending:
+        seq.prefill(seq.pending)
     if "sampler" in seq.extra:
         sampler.set_state(seq.extra["sampler"])
     return seq

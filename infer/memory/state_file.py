@@ -231,7 +231,7 @@ def read_state(path: str | os.PathLike[str]) -> StateFile:
     path = Path(path)
     try:
         if not path.is_file():
-            what = "is a folder, not a state file" if path.is_dir() else "no such file"
+            what = "no such file" if not path.exists() else "is a folder" if path.is_dir() else "is not a regular file"
             raise StateError(f"{path}: {what}. Start without --state.")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size

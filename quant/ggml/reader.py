@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import math
 import mmap
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,8 @@ class GGUFFile:
         """Maps `path` and checks its structure; tensor values are not looked at."""
         path = Path(path)
         try:
+            if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # opening a pipe would wait for ever
+                raise UsageError(f"{shown(path)} is not a regular file. Give the path of a GGUF file.")
             with path.open("rb") as f:
                 data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:

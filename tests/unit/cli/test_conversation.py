@@ -59,6 +59,7 @@ class FakeSequence:
 
     n_past = property(lambda self: len(self.tokens))
     logits = property(lambda self: self._next())
+    pending = property(lambda self: self.extra.get("pending", []))
 
     def prefill(self, ids: Sequence[int], progress: Any = None) -> np.ndarray:
         if self.model.interrupt_prefill:

@@ -1,0 +1,207 @@
+"""Complete models of 100 kilobytes as GGUF files, written byte by byte so that every part can be made wrong."""
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gguf_bytes as b
+import numpy as np
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.types import GGMLType
+
+N_EMBD, N_FF, N_HEAD, N_KV, D_HEAD = 32, 48, 4, 2, 8
+D_INNER, D_STATE, D_CONV, DT_RANK = 64, 5, 4, 3
+N_EXPERT, N_USED = 3, 2
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TOKENS = ["<unk>", "<s>", "</s>", "\u2581", *LETTERS, *(f"\u2581{letter}" for letter in LETTERS)]
+N_VOCAB = len(TOKENS)
+
+
+@dataclass
+class Tensor:
+    values: np.ndarray
+    kind: GGMLType = GGMLType.F32
+    shape: tuple[int, ...] | None = None  # as claimed, when it is not that of the values
+    offset: int | None = None  # likewise
+    number: int | None = None  # likewise, of the type
+
+    @property
+    def raw(self) -> bytes:
+        values = np.ascontiguousarray(self.values, np.float32)
+        return formats.encode(self.kind, values.reshape(-1, values.shape[-1])).tobytes()
+
+
+@dataclass
+class Tiny:
+    """Metadata pairs as (type, bytes), tensors in order; `duplicates` are tensors whose name another has already."""
+
+    arch: str
+    pairs: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    duplicates: list[tuple[str, Tensor]] = field(default_factory=list)
+
+    def set(self, key: str, value: Any, kind: int | None = None) -> None:
+        """`key` without the architecture's prefix when it begins with a dot. The kind follows from the value."""
+        key = f"{self.arch}{key}" if key.startswith(".") else key
+        self.pairs[key] = packed(value, kind)
+
+    def drop(self, key: str) -> None:
+        del self.pairs[f"{self.arch}{key}" if key.startswith(".") else key]
+
+    def __bytes__(self) -> bytes:
+        infos, data = [], b""
+        for name, t in [*self.tensors.items(), *self.duplicates]:
+            offset = len(data) if t.offset is None else t.offset
+            dims = list(reversed(t.values.shape if t.shape is None else t.shape))
+            infos.append(b.info(name, dims, int(t.kind) if t.number is None else t.number, offset))
+            data += t.raw
+            data += bytes(-len(data) % 32)
+        pairs = [b.pair(key, kind, value) for key, (kind, value) in self.pairs.items()]
+        return bytes(b.GGUF(pairs=pairs, infos=infos, data=data))
+
+    def write(self, path: Path) -> Path:
+        path.write_bytes(bytes(self))
+        return path
+
+
+_SCALARS = {
+    b.U8: "B", b.I8: "b", b.U16: "H", b.I16: "h", b.U32: "I", b.I32: "i", b.F32: "f", b.BOOL: "?", b.U64: "Q",
+    b.I64: "q", b.F64: "d",
+}  # fmt: skip
+
+
+def packed(value: Any, kind: int | None = None) -> tuple[int, bytes]:
+    """The type and bytes of a value; of a list, `kind` is that of its elements."""
+    if isinstance(value, list):
+        kind = _kind(value[0]) if kind is None else kind
+        return b.ARR, b.array(kind, [_scalar(v, kind) for v in value])
+    kind = _kind(value) if kind is None else kind
+    return kind, _scalar(value, kind)
+
+
+def _kind(value: Any) -> int:
+    return {bool: b.BOOL, int: b.U32, float: b.F32, str: b.STR}[type(value)]
+
+
+def _scalar(value: Any, kind: int) -> bytes:
+    return b.string(value) if kind == b.STR else struct.pack("<" + _SCALARS[kind], value)
+
+
+def _tiny(arch: str, n_layer: int) -> Tiny:
+    made = Tiny(arch)
+    made.set("general.architecture", arch)
+    made.set("general.name", f"tiny {arch}")
+    made.set("general.file_type", 0)
+    made.set(".block_count", n_layer)
+    made.set(".embedding_length", N_EMBD)
+    made.set(".context_length", 64)
+    made.set(".attention.layer_norm_rms_epsilon", 1e-5)
+    made.set("tokenizer.ggml.model", "llama")
+    made.set("tokenizer.ggml.tokens", TOKENS)
+    made.set("tokenizer.ggml.scores", [-float(i) for i in range(N_VOCAB)])
+    made.set("tokenizer.ggml.token_type", [2, 3, 3] + [1] * (N_VOCAB - 3), b.I32)
+    made.set("tokenizer.ggml.bos_token_id", 1)
+    made.set("tokenizer.ggml.eos_token_id", 2)
+    return made
+
+
+def _matrices(random: np.random.Generator) -> Callable[..., Tensor]:
+    return lambda *shape: Tensor(random.normal(0, 0.2, shape).astype(np.float32))
+
+
+def _attention(p: str, m: Callable[..., Tensor]) -> Iterator[tuple[str, Tensor]]:
+    yield p + "attn_q.weight", m(N_HEAD * D_HEAD, N_EMBD)
+    yield p + "attn_k.weight", m(N_KV * D_HEAD, N_EMBD)
+    yield p + "attn_v.weight", m(N_KV * D_HEAD, N_EMBD)
+    yield p + "attn_output.weight", m(N_EMBD, N_HEAD * D_HEAD)
+
+
+def _dense(p: str, m: Callable[..., Tensor]) -> Iterator[tuple[str, Tensor]]:
+    yield p + "ffn_norm.weight", m(N_EMBD)
+    yield p + "ffn_gate.weight", m(N_FF, N_EMBD)
+    yield p + "ffn_up.weight", m(N_FF, N_EMBD)
+    yield p + "ffn_down.weight", m(N_EMBD, N_FF)
+
+
+def _mamba(p: str, m: Callable[..., Tensor], norms: bool) -> Iterator[tuple[str, Tensor]]:
+    yield p + "ssm_in.weight", m(2 * D_INNER, N_EMBD)
+    yield p + "ssm_conv1d.weight", m(D_INNER, D_CONV)
+    yield p + "ssm_conv1d.bias", m(D_INNER)
+    yield p + "ssm_x.weight", m(DT_RANK + 2 * D_STATE, D_INNER)
+    yield p + "ssm_dt.weight", m(D_INNER, DT_RANK)
+    yield p + "ssm_dt.bias", m(D_INNER)
+    yield p + "ssm_a", Tensor(-np.exp(m(D_INNER, D_STATE).values))
+    yield p + "ssm_d", m(D_INNER)
+    yield p + "ssm_out.weight", m(N_EMBD, D_INNER)
+    if norms:
+        for part, n in (("dt", DT_RANK), ("b", D_STATE), ("c", D_STATE)):
+            yield f"{p}ssm_{part}_norm.weight", m(n)
+
+
+def _mamba_keys(made: Tiny) -> None:
+    made.set(".ssm.conv_kernel", D_CONV)
+    made.set(".ssm.inner_size", D_INNER)
+    made.set(".ssm.state_size", D_STATE)
+    made.set(".ssm.time_step_rank", DT_RANK)
+
+
+def _ends(made: Tiny, m: Callable[..., Tensor]) -> None:
+    made.tensors["token_embd.weight"] = m(N_VOCAB, N_EMBD)
+    made.tensors["output_norm.weight"] = m(N_EMBD)
+
+
+def jamba() -> Tiny:
+    """Attention with experts, then Mamba with a dense feed-forward part."""
+    m = _matrices(np.random.default_rng(1))
+    made = _tiny("jamba", 2)
+    made.set(".feed_forward_length", N_FF)
+    made.set(".attention.head_count", N_HEAD)
+    made.set(".attention.head_count_kv", [N_KV, 0], b.I32)
+    made.set(".expert_count", N_EXPERT)
+    made.set(".expert_used_count", N_USED)
+    _mamba_keys(made)
+    _ends(made, m)
+    t = made.tensors
+    t["blk.0.attn_norm.weight"] = m(N_EMBD)
+    t.update(_attention("blk.0.", m))
+    t["blk.0.ffn_norm.weight"] = m(N_EMBD)
+    t["blk.0.ffn_gate_inp.weight"] = m(N_EXPERT, N_EMBD)
+    t["blk.0.ffn_gate_exps.weight"] = m(N_EXPERT, N_FF, N_EMBD)
+    t["blk.0.ffn_up_exps.weight"] = m(N_EXPERT, N_FF, N_EMBD)
+    t["blk.0.ffn_down_exps.weight"] = m(N_EXPERT, N_EMBD, N_FF)
+    t["blk.1.attn_norm.weight"] = m(N_EMBD)
+    t.update(_mamba("blk.1.", m, norms=True))
+    t.update(_dense("blk.1.", m))
+    return made
+
+
+def llama() -> Tiny:
+    m = _matrices(np.random.default_rng(2))
+    made = _tiny("llama", 2)
+    made.set(".feed_forward_length", N_FF)
+    made.set(".attention.head_count", N_HEAD)
+    made.set(".attention.head_count_kv", N_KV)
+    made.set(".rope.dimension_count", D_HEAD)
+    made.set(".rope.freq_base", 10000.0)
+    _ends(made, m)
+    for i in range(2):
+        made.tensors[f"blk.{i}.attn_norm.weight"] = m(N_EMBD)
+        made.tensors.update(_attention(f"blk.{i}.", m))
+        made.tensors.update(_dense(f"blk.{i}.", m))
+    return made
+
+
+def mamba() -> Tiny:
+    m = _matrices(np.random.default_rng(3))
+    made = _tiny("mamba", 2)
+    _mamba_keys(made)
+    _ends(made, m)
+    for i in range(2):
+        made.tensors[f"blk.{i}.attn_norm.weight"] = m(N_EMBD)
+        made.tensors.update(_mamba(f"blk.{i}.", m, norms=False))
+    return made
+
+
+FAMILIES = {"jamba": jamba, "llama": llama, "mamba": mamba}
