@@ -17,7 +17,7 @@ from .jit import Kernel, kernel
 RECORD = 24  # int64 per op: address and up to 23 fields
 GENERATION, STOP = 64, 128  # bytes from `sync`, each on a cache line of its own; the arrivals are at 0
 SYNC_BYTES = 192
-PAUSES, YIELDS = 300, 200
+PAUSES, YIELDS = 300, 3000  # about 5 us of pauses, then a millisecond of yields to whoever wants the core
 
 
 @emit("i64->void")

@@ -87,6 +87,8 @@ class Kernel:
             setattr(config, "CACHE_DIR", os.fspath(folder))  # noqa: B010
             try:
                 compiled.enable_caching()
+            except RuntimeError:
+                pass  # the source is not a file (an interactive session, a zip): nothing to key the cache by
             finally:
                 setattr(config, "CACHE_DIR", outer)  # noqa: B010
         compiled.compile()
