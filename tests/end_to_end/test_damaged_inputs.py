@@ -1,0 +1,541 @@
+"""Everything but GGUF files that can be wrong on a command line: checkpoints, states, texts, outputs, options."""
+
+import io
+import json
+import os
+import pickle
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hybrid.cli.main import run
+from tiny_models import FAMILIES
+
+Refused = Callable[..., str]
+Edit = Callable[[Path], object]
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(data_dir: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of a reference checkpoint that a test may spoil; what it does not write to stays a link."""
+
+    def copy(name: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        for path in (data_dir / "checkpoints" / name).iterdir():
+            if path.is_file():
+                (folder / path.name).symlink_to(path)
+        return folder
+
+    return copy
+
+
+def replaced(path: Path, content: bytes) -> None:
+    path.unlink()
+    path.write_bytes(content)
+
+
+def config(**changes: Any) -> Edit:
+    """config.json with other values; None removes a key."""
+
+    def edit(folder: Path) -> None:
+        path = folder / "config.json"
+        values = {**json.loads(path.read_bytes()), **changes}
+        replaced(path, json.dumps({k: v for k, v in values.items() if v is not None}).encode())
+
+    return edit
+
+
+def content(name: str, change: Callable[[bytes], bytes]) -> Edit:
+    return lambda folder: replaced(folder / name, change((folder / name).read_bytes()))
+
+
+def header(change: Callable[[dict[str, Any]], object]) -> Edit:
+    """model.safetensors with another header over the same data."""
+
+    def edit(folder: Path) -> None:
+        raw = (folder / "model.safetensors").read_bytes()
+        (n,) = struct.unpack_from("<Q", raw)
+        entries = json.loads(raw[8 : 8 + n])
+        change(entries)
+        text = json.dumps(entries).encode()
+        replaced(folder / "model.safetensors", struct.pack("<Q", len(text)) + text + raw[8 + n :])
+
+    return edit
+
+
+def values(name: str, value: float) -> Edit:
+    """One f32 value of a tensor of model.safetensors."""
+
+    def edit(folder: Path) -> None:
+        raw = bytearray((folder / "model.safetensors").read_bytes())
+        (n,) = struct.unpack_from("<Q", raw)
+        entry = json.loads(raw[8 : 8 + n])[name]
+        at, size = 8 + n + entry["data_offsets"][0] + 64, {"F32": 4, "BF16": 2}[entry["dtype"]]
+        raw[at : at + size] = struct.pack("<f", value)[4 - size :]
+        replaced(folder / "model.safetensors", bytes(raw))
+
+    return edit
+
+
+class Malicious:
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return os.mkdir, ("executed",)
+
+
+def archive(data: bytes) -> Edit:
+    def edit(folder: Path) -> None:
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as made:
+            made.writestr("archive/data.pkl", data)
+            made.writestr("archive/byteorder", "little")
+        replaced(folder / "pytorch_model.bin", buffer.getvalue())
+
+    return edit
+
+
+def renamed(entries: dict[str, Any], old: str, new: str) -> None:
+    entries[new] = entries.pop(old)
+
+
+EMBEDDING, NORM = "model.embed_tokens.weight", "model.final_layernorm.weight"  # bf16 [2000, 256] and [256]
+JAMBA: dict[str, tuple[Edit, str]] = {
+    "no config": (lambda f: (f / "config.json").unlink(), "no config.json"),
+    "config empty": (content("config.json", lambda _: b""), "config.json is not JSON"),
+    "config cut off": (content("config.json", lambda raw: raw[:100]), "config.json is not JSON"),
+    "config binary": (content("config.json", lambda _: b"\x80\xff\xfe\0"), "config.json is not UTF-8"),
+    "config a list": (content("config.json", lambda _: b"[1, 2]"), "config.json holds a list"),
+    "config nested": (content("config.json", lambda _: b"[" * 100_000), "config.json"),
+    "config of digits": (content("config.json", lambda _: b'{"a": ' + b"9" * 5000 + b"}"), "config.json"),
+    "architecture unknown": (config(architectures=["NobodyForCausalLM"]), "NobodyForCausalLM is not supported"),
+    "architecture a number": (config(architectures=7), "architectures = 7"),
+    "architecture missing": (config(architectures=None), "architectures"),
+    "hidden_size a string": (config(hidden_size="64"), 'hidden_size = "64"'),
+    "hidden_size negative": (config(hidden_size=-64), "hidden_size = -64"),
+    "hidden_size 0": (config(hidden_size=0), "hidden_size = 0"),
+    "hidden_size 2^40": (config(hidden_size=2**40), "hidden_size = 1099511627776"),
+    "hidden_size another": (config(hidden_size=128), "expected"),
+    "layers 2^31 - 1": (config(num_hidden_layers=2**31 - 1), "num_hidden_layers = 2147483647"),
+    "layers a float": (config(num_hidden_layers=2.5), "num_hidden_layers = 2.5"),
+    "one layer more": (config(num_hidden_layers=99), "the checkpoint lacks"),
+    "one layer": (config(num_hidden_layers=1), "no place for"),
+    "heads 3": (config(num_attention_heads=3), "num_attention_heads"),
+    "period 0": (config(attn_layer_period=0), "attn_layer_period = 0"),
+    "offset too large": (config(attn_layer_offset=1000), "attn_layer_offset = 1000"),
+    "conv a list": (config(mamba_d_conv=[4]), "mamba_d_conv"),
+    "conv a bool": (config(mamba_d_conv=True), "mamba_d_conv = true"),
+    "rank negative": (config(mamba_dt_rank=-3), "mamba_dt_rank = -3"),
+    "eps NaN": (content("config.json", lambda raw: raw.replace(b"1e-06", b"NaN")), "rms_norm_eps"),
+    "activation gelu": (config(hidden_act="gelu"), 'hidden_act = "gelu" is not supported'),
+    "quantized": (config(quantization_config={"bits": 4}), "is quantized already"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no weights"),
+    "weights empty": (content("model.safetensors", lambda _: b""), "is cut off"),
+    "weights a git-lfs pointer": (
+        content("model.safetensors", lambda _: b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"),
+        "model.safetensors",
+    ),
+    "weights cut in the header": (content("model.safetensors", lambda raw: raw[:500]), "is cut off"),
+    "weights cut in the data": (content("model.safetensors", lambda raw: raw[:-1]), "is cut off"),
+    "weights too long": (content("model.safetensors", lambda raw: raw + b"\0"), "belong to no tensor"),
+    "header 2^63": (content("model.safetensors", lambda raw: struct.pack("<Q", 1 << 63) + raw[8:]), "its header has"),
+    "header no JSON": (content("model.safetensors", lambda raw: raw[:9] + b"\xff" + raw[10:]), "is not JSON"),
+    "tensor overlapping": (
+        header(lambda e: e[NORM].update(data_offsets=[0, 512])),
+        "overlaps the one before it",
+    ),
+    "tensor outside": (
+        header(lambda e: e[NORM].update(data_offsets=[1 << 50, (1 << 50) + 512])),
+        "belong to none",
+    ),
+    "tensor without type": (header(lambda e: e[EMBEDDING].pop("dtype")), "dtype, shape and data_offsets"),
+    "tensor of an unknown type": (header(lambda e: e[EMBEDDING].update(dtype="Q4")), "the unknown type Q4"),
+    "tensor negative": (header(lambda e: e[EMBEDDING].update(shape=[-1, 64])), "has the shape"),
+    "tensor absurd": (header(lambda e: e[EMBEDDING].update(shape=[1 << 62, 1 << 62])), EMBEDDING),
+    "tensor missing": (header(lambda e: renamed(e, EMBEDDING, "x")), "the checkpoint lacks"),
+    "tensor left over": (
+        header(lambda e: e.update({"model.more": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})),
+        "model.more",
+    ),
+    "tensor named to hurt": (
+        header(lambda e: e.update({"a\x1b[31m\nerror: b": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})),
+        "no place for",
+    ),
+    "NaN in A": (values("model.layers.0.mamba.A_log", float("nan")), "model.layers.0.mamba.A_log"),
+    "infinity in the embedding": (values(EMBEDDING, float("inf")), EMBEDDING),
+    "no tokenizer": (lambda f: (f / "tokenizer.model").unlink(), "tokenizer"),
+    "tokenizer empty": (content("tokenizer.model", lambda _: b""), "tokenizer.model"),
+    "tokenizer noise": (content("tokenizer.model", lambda raw: b"\xff" * 300), "tokenizer.model"),
+    "tokenizer cut off": (content("tokenizer.model", lambda raw: raw[:1001]), "tokenizer.model"),
+    "tokenizer config a list": (content("tokenizer_config.json", lambda _: b"[]"), "tokenizer_config.json"),
+    "vocabulary 10": (config(vocab_size=10), "expected [10, 256] by the config"),
+    "generation config no JSON": (content("generation_config.json", lambda _: b"{"), "generation_config.json"),
+}
+MAMBA: dict[str, tuple[Edit, str]] = {
+    "tokenizer no JSON": (content("tokenizer.json", lambda raw: raw[:-50]), "tokenizer.json is not JSON"),
+    "tokenizer without a model": (content("tokenizer.json", lambda _: b"{}"), "tokenizer.json"),
+    "tokenizer of another kind": (
+        content("tokenizer.json", lambda _: b'{"model": {"type": "WordPiece", "vocab": {"a": 0}}}'),
+        "tokenizer.json",
+    ),
+    "tokenizer model a string": (content("tokenizer.json", lambda _: b'{"model": "BPE"}'), "tokenizer.json"),
+    "vocab a list": (
+        content("tokenizer.json", lambda _: b'{"model": {"type": "BPE", "vocab": ["a"], "merges": []}}'),
+        "tokenizer.json",
+    ),
+    "ids absurd": (
+        content("tokenizer.json", lambda _: b'{"model": {"type": "BPE", "vocab": {"a": 1000000000}, "merges": []}}'),
+        "tokenizer.json",
+    ),
+    "merges numbers": (
+        content("tokenizer.json", lambda _: b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [1, 2]}}'),
+        "tokenizer.json",
+    ),
+}
+LLAMA: dict[str, tuple[Edit, str]] = {
+    "pickle that runs code": (archive(pickle.dumps({"a": Malicious()}, protocol=2)), "Nothing was executed"),
+    "pickle that runs code, protocol 4": (archive(pickle.dumps(Malicious(), protocol=4)), "Nothing was executed"),
+    "pickle of no dictionary": (archive(pickle.dumps([1, 2], protocol=2)), "holds no dictionary"),
+    "pickle cut off": (archive(pickle.dumps({"a": 1}, protocol=2)[:-1]), "pickle has no end"),
+    "pickle bare": (
+        lambda f: replaced(f / "pytorch_model.bin", pickle.dumps({"a": Malicious()}, protocol=2)),
+        "from before 2020",
+    ),
+    "archive cut off": (content("pytorch_model.bin", lambda raw: raw[: len(raw) // 2]), "is cut off or damaged"),
+    "archive empty": (content("pytorch_model.bin", lambda _: b""), "pytorch_model.bin"),
+    "rope scaling yarn": (config(rope_parameters={"rope_type": "yarn", "factor": 2.0}), "yarn"),
+    "rope theta a string": (config(rope_parameters={"rope_theta": "big"}), 'rope_theta = "big"'),
+    "kv heads 3": (config(num_key_value_heads=3), "num_key_value_heads = 3"),
+}
+CHECKPOINTS = {
+    f"{name}: {what}": (name, edit, says)
+    for name, table in (("jamba-dense", JAMBA), ("mamba-bf16", MAMBA), ("llama-unigram-bin", LLAMA))
+    for what, (edit, says) in table.items()
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_convert_refuses(name: str, checkpoint: Callable[[str], Path], refused: Refused, tmp_path: Path) -> None:
+    folder_name, edit, says = CHECKPOINTS[name]
+    folder = checkpoint(folder_name)
+    edit(folder)
+    line = refused("convert", folder, "-o", tmp_path / "out.gguf", code=1)
+    assert says in line
+    assert len(line) < 600
+
+
+def test_a_damaged_folder_is_refused_by_run(
+    checkpoint: Callable[[str], Path], refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is converted on the way; the cache holds no half of it."""
+    folder = checkpoint("jamba-dense")
+    values(EMBEDDING, float("nan"))(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr("hybrid.cli.models.cache_dir", lambda: tmp_path / "cache")
+        assert EMBEDDING in refused("run", folder, "-p", "a", code=1)
+    assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+
+
+CONVERT_OPTIONS: dict[str, tuple[list[str], int, str]] = {
+    "outtype": (["--outtype", "q9"], 2, "q9"),
+    "metadata missing": (["--metadata", "no.json"], 2, "no.json is no file"),
+    "metadata no JSON": (["--metadata", "text.txt"], 1, "text.txt is not JSON"),
+    "tokenizer missing": (["--tokenizer", "no"], 2, "no"),
+    "tokenizer damaged": (["--tokenizer", "damaged.gguf"], 1, "damaged.gguf"),
+    "output is a source": (["-o", "jamba-dense/model.safetensors"], 2, "is read by this conversion"),
+    "output in no folder": (["-o", "no/x.gguf"], 1, "No such file or directory"),
+    "output a device": (["-o", "/dev/null"], 2, "is not a regular file"),
+}
+
+
+@pytest.mark.parametrize("name", CONVERT_OPTIONS)
+def test_convert_options(name: str, checkpoint: Callable[[str], Path], refused: Refused, tmp_path: Path) -> None:
+    options, code, says = CONVERT_OPTIONS[name]
+    (tmp_path / "text.txt").write_text("abc")
+    (tmp_path / "damaged.gguf").write_bytes(bytes(FAMILIES["jamba"]())[:700])
+    assert says in refused("convert", checkpoint("jamba-dense"), *options, code=code)
+
+
+# --- states -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A folder with m.gguf, l.gguf, ok.state of m.gguf, and texts."""
+    FAMILIES["jamba"]().write(tmp_path / "m.gguf")
+    FAMILIES["llama"]().write(tmp_path / "l.gguf")
+    (tmp_path / "text.txt").write_text("abc de fgh " * 50)
+    (tmp_path / "short.txt").write_text("ab")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "latin1.txt").write_bytes("caf\xe9".encode("latin-1"))
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    state = str(tmp_path / "ok.state")
+    assert run(["run", str(tmp_path / "m.gguf"), "-p", "abc", "-n", "2", "--temp", "0", "--state", state]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def flipped(at: int) -> Callable[[bytes], bytes]:
+    def change(raw: bytes) -> bytes:
+        damaged = bytearray(raw)
+        damaged[at] ^= 0x10
+        return bytes(damaged)
+
+    return change
+
+
+def restated(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
+    """The state with another header, its checksum right: what only somebody who means it can write."""
+
+    def edit(raw: bytes) -> bytes:
+        prologue = struct.Struct("<8sIIQ")
+        magic, version, _, n = prologue.unpack_from(raw)
+        values = json.loads(raw[prologue.size : prologue.size + n])
+        change(values)
+        text = json.dumps(values, separators=(",", ":")).encode()
+        head = prologue.pack(magic, version, zlib.crc32(text), len(text)) + text
+        data = raw[-(-(prologue.size + n) // 64) * 64 :]
+        return head + bytes(-len(head) % 64) + data
+
+    return edit
+
+
+def extra(**changes: Any) -> Callable[[bytes], bytes]:
+    return restated(lambda h: h["extra"].update(changes))
+
+
+def sampler(**changes: Any) -> Callable[[bytes], bytes]:
+    return restated(lambda h: h["extra"]["sampler"].update(changes))
+
+
+STATES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda raw: b"", "fewer than the 24"),
+    "no state": (lambda raw: b"x" * 500, "is not a state file"),
+    "cut off": (lambda raw: raw[:-10], "is cut off"),
+    "cut in the header": (lambda raw: raw[:100], "is damaged"),
+    "too long": (lambda raw: raw + bytes(64), "belong to nothing"),
+    "header flipped": (flipped(40), "checksum of its header"),
+    "data flipped": (flipped(-300), "checksum differs"),
+    "another version": (flipped(8), "state format 17"),
+    "no arrays": (restated(lambda h: h.update(arrays=[])), "belong to nothing"),
+    "array misnamed": (restated(lambda h: h["arrays"][2].update(name="blk.9.k")), "is missing"),
+    "array of another type": (restated(lambda h: h["arrays"][2].update(dtype="i32")), "array 'blk.0.k' is i32"),
+    "array of another shape": (
+        restated(lambda h: h["arrays"][2]["shape"].reverse()),
+        "array 'blk.0.k' is f32 [8, 2, 5], this model needs f32 [5, 2, 8]",
+    ),
+    "tokens 10^9": (restated(lambda h: h.update(n_tokens=10**9)), "the context is 64"),
+    "tokens -1": (restated(lambda h: h.update(n_tokens=-1)), "n_tokens of its header is -1"),
+    "tokens a string": (restated(lambda h: h.update(n_tokens="4")), "n_tokens of its header"),
+    "pending a string": (extra(pending="ab"), "drawn tokens"),
+    "pending strings": (extra(pending=["1"]), "drawn tokens"),
+    "pending infinite": (extra(pending=[float("inf")]), "drawn tokens"),
+    "pending 99999": (extra(pending=[99999]), "drawn tokens"),
+    "sampler a number": (extra(sampler=5), "sampler state"),
+    "sampler infinite": (sampler(state=float("inf")), "sampler state"),
+    "sampler of many digits": (sampler(state="9" * 5000), "sampler state"),
+    "recent infinite": (sampler(recent=[float("inf")]), "sampler state"),
+    "recent 10^6": (sampler(recent=[10**6]), "sampler state"),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_damaged_states(name: str, models: Path, refused: Refused) -> None:
+    change, says = STATES[name]
+    state = models / "bad.state"
+    state.write_bytes(change((models / "ok.state").read_bytes()))
+    kept = state.read_bytes()
+    assert says in refused("run", "m.gguf", "-p", "a", "-n", "1", "--state", state, code=1)
+    assert state.read_bytes() == kept
+
+
+def test_state_of_another_model(models: Path, refused: Refused) -> None:
+    line = refused("run", "l.gguf", "-p", "a", "-n", "1", "--state", "ok.state", code=1)
+    assert "was saved by 'tiny jamba F32', not by this model ('tiny llama F32')" in line
+
+
+# --- texts, outputs and options -------------------------------------------------------------------------------------
+
+HUGE = str(10**18)
+COMMANDS: dict[str, tuple[int, str]] = {
+    # texts
+    "run m.gguf -f latin1.txt": (2, "latin1.txt is not UTF-8: byte 0xe9 at offset 3"),
+    "run m.gguf -f empty.txt": (2, "empty.txt is empty"),
+    "run m.gguf -f folder": (2, "folder is a folder"),
+    "run m.gguf -f no.txt": (2, "no.txt cannot be read"),
+    "run m.gguf -f text.txt -c 16": (2, "tokens do not fit the context of 16"),
+    "perplexity m.gguf -f latin1.txt": (2, "latin1.txt is not UTF-8"),
+    "perplexity m.gguf -f empty.txt": (2, "empty.txt is empty"),
+    "perplexity m.gguf -f short.txt -c 16": (2, "the text has 3 tokens, a context of 16 needs at least 32"),
+    "perplexity m.gguf -f folder": (2, "folder is a folder"),
+    "perplexity m.gguf": (2, "-f"),
+    # models
+    "run folder -p a": (2, "no config.json and no .gguf file"),
+    "run pipe -p a": (2, "pipe is not a regular file"),
+    "run /dev/zero -p a": (2, "is not a regular file"),
+    "run text.txt -p a": (1, "is not a GGUF file"),
+    "run no.gguf -p a": (2, "no such file"),
+    "inspect folder": (2, "Is a directory"),
+    "inspect pipe": (2, "pipe is not a regular file"),
+    "quantize pipe x.gguf Q8_0": (2, "pipe is not a regular file"),
+    "convert m.gguf": (2, "is a GGUF file already"),
+    "convert text.txt": (2, "is not a checkpoint"),
+    "convert folder": (1, "no config.json"),
+    "bench m.gguf no.gguf -p 4 -n 0": (2, "no such file"),
+    # states
+    "run m.gguf -p a -n 1 --state folder": (1, "is a folder"),
+    "run m.gguf -p a -n 1 --state pipe": (1, "is not a regular file"),
+    "run m.gguf -p a -n 1 --state no/x.state": (2, "no is not a folder"),
+    "run m.gguf -p abc -c 4 --state ok.state": (1, "ok.state holds 5 tokens, the context is 4"),
+    # outputs
+    "quantize m.gguf m.gguf Q8_0": (2, "is the source itself"),
+    "quantize m.gguf folder/../m.gguf Q8_0": (2, "is the source itself"),
+    "quantize m.gguf folder Q8_0": (2, "is not a regular file"),
+    "quantize m.gguf pipe Q8_0": (2, "is not a regular file"),
+    "quantize m.gguf /dev/full Q8_0": (2, "is not a regular file"),
+    "quantize m.gguf no/x.gguf Q8_0": (1, "No such file or directory"),
+    "quantize m.gguf text.txt/x.gguf Q8_0": (1, "Not a directory"),
+    "quantize m.gguf /proc/x.gguf Q8_0": (1, "cannot be written"),
+    f"quantize m.gguf {'x' * 300} Q8_0": (1, "File name too long"),
+    # options
+    "quantize m.gguf x.gguf Q9_9": (2, "Q9_9 is not a file type"),
+    "quantize m.gguf x.gguf Q8_0 -t -1": (2, "-t"),
+    "quantize m.gguf x.gguf Q8_0 -t 100000": (2, "100000 threads"),
+    "quantize m.gguf x.gguf Q8_0 --ssm-type q2": (2, "--ssm-type"),
+    "inspect m.gguf -c 0": (2, "-c"),
+    "run m.gguf -p a --temp nan": (2, "temp = nan"),
+    "run m.gguf -p a --temp hot": (2, "--temp"),
+    "run m.gguf -p a --top-p 7": (2, "top_p = 7.0"),
+    "run m.gguf -p a --min-p -1": (2, "min_p = -1.0"),
+    "run m.gguf -p a --repeat-penalty 0": (2, "repeat_penalty = 0.0"),
+    "run m.gguf -p a --seed -1": (2, "seed = -1"),
+    f"run m.gguf -p a --seed {2**64}": (2, "seed = 18446744073709551616"),
+    "run m.gguf -p a -n 1.5": (2, "-n"),
+    "run m.gguf -p a -n -2": (2, "-n"),
+    "run m.gguf -p a -c -1": (2, "-c"),
+    f"run m.gguf -p a -c {HUGE}": (2, "n_ctx = 1000000000000000000"),
+    "run l.gguf -p a -c 2000000000": (2, "GiB, this machine has"),
+    "run m.gguf -p a -t 100000": (2, "n_threads = 100000"),
+    "run m.gguf -p a -c 1": (2, "do not fit the context of 1"),
+    f"perplexity m.gguf -f text.txt -c {HUGE}": (2, "n_ctx = 1000000000000000000"),
+    f"perplexity m.gguf -f text.txt -c 16 -b {HUGE}": (2, "GiB, this machine has"),
+    "perplexity m.gguf -f text.txt -c 16 --stride 100": (2, "--stride 100"),
+    f"perplexity m.gguf -f text.txt -c 16 --stride {HUGE}": (2, "n_ctx"),
+    "perplexity m.gguf -f text.txt -c 16 --chunks 0": (2, "--chunks"),
+    "bench m.gguf -p x": (2, "'x' is not a number"),
+    "bench m.gguf -p 999999999 -n 0": (2, "GiB, this machine has"),
+    "bench m.gguf -p 4 -n 0 -b 999999999": (2, "n_ubatch = 999999999"),
+    "bench m.gguf -p 4 -n 0 -t 100000": (2, "n_threads = 100000"),
+    "bench m.gguf -r 0": (2, "-r 0"),
+    "bench m.gguf -o xml": (2, "xml"),
+}
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands(line: str, models: Path, refused: Refused) -> None:
+    code, says = COMMANDS[line]
+    assert says in refused(*line.split(), code=code)
+
+
+def test_empty_stdin(models: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    for raw, says in ((b"", "stdin is empty"), (b"a\xff", "stdin is not UTF-8")):
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(raw), isatty=lambda: False))
+        assert says in refused("run", "m.gguf", code=2)
+
+
+def test_a_failed_quantization_keeps_what_was_there(models: Path, refused: Refused) -> None:
+    (models / "old.gguf").write_bytes(b"precious")
+    made = FAMILIES["jamba"]()
+    made.tensors["blk.1.ffn_up.weight"].values[3, 4] = np.nan
+    made.write(models / "nan.gguf")
+    assert "NaN" in refused("quantize", "nan.gguf", "old.gguf", "Q8_0", code=1)
+    assert (models / "old.gguf").read_bytes() == b"precious"
+
+
+def test_what_is_not_permitted(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that must not be written, files that must not be read."""
+    # what root may import, nobody may not
+    assert run(["quantize", str(models / "m.gguf"), str(models / "imports.gguf"), "Q8_0"]) == 0
+    assert run(["inspect", str(models / "imports.gguf")]) == 0
+    assert run(["run", str(models / "m.gguf"), "-f", str(models / "short.txt"), "-n", "1"]) == 0
+    capsys.readouterr()
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        for name, mode in (("m.gguf", 0o444), ("secret.gguf", 0o000), ("secret.txt", 0o000)):
+            shutil.copy(models / ("text.txt" if name.endswith("txt") else "m.gguf"), folder / name)
+            (folder / name).chmod(mode)
+        folder.chmod(0o555)
+        before = os.geteuid()
+        if before == 0:  # who may do anything
+            os.seteuid(65534)
+        try:
+            codes = [
+                run(["quantize", str(folder / "m.gguf"), str(folder / "x.gguf"), "Q8_0"]),
+                run(["inspect", str(folder / "secret.gguf")]),
+                run(["run", str(folder / "m.gguf"), "-f", str(folder / "secret.txt")]),
+            ]
+            left = sorted(path.name for path in folder.iterdir())
+        finally:
+            os.seteuid(before)
+            folder.chmod(0o755)
+    lines = capsys.readouterr().err.splitlines()
+    assert codes == [1, 2, 2] and len(lines) == 3
+    assert all(line.startswith("error: ") and "Permission denied" in line for line in lines), lines
+    assert left == ["m.gguf", "secret.gguf", "secret.txt"]
+
+
+# --- disk full ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[int], None]]:
+    """Files of this process may not grow beyond so many bytes; the system says so as it says that a disk is full."""
+    import signal
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write fails with EFBIG
+    yield lambda nbytes: resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_disk_full(models: Path, data_dir: Path, refused: Refused, small_disk: Callable[[int], None]) -> None:
+    kept = (models / "ok.state").read_bytes()
+    small_disk(3000)
+    assert "x.gguf cannot be written" in refused("quantize", "m.gguf", "x.gguf", "Q8_0", code=1)
+    folder = data_dir / "checkpoints" / "jamba-dense"
+    assert "x.gguf cannot be written" in refused("convert", folder, "-o", "x.gguf", code=1)
+    line = refused("run", "m.gguf", "-p", "abc", "-n", "2", "--state", "ok.state", code=1)
+    assert "ok.state: cannot be written" in line
+    assert (models / "ok.state").read_bytes() == kept
+
+
+def test_disk_said_to_be_full_beforehand(models: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    assert "MB free. Make room" in refused("quantize", "m.gguf", "x.gguf", "Q8_0", code=1)
+
+
+# --- as a process of its own ------------------------------------------------------------------------------------------
+
+
+def test_a_process_ends_the_same_way(models: Path) -> None:
+    """Exit code, one line, nothing on stdout: also outside of pytest."""
+    (models / "cut.gguf").write_bytes((models / "m.gguf").read_bytes()[:-100])
+    command = [sys.executable, "-m", "hybrid.cli", "run", str(models / "cut.gguf"), "-p", "a"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
