@@ -37,7 +37,7 @@ class ChatTemplate:
         try:
             self._template = self._environment.from_string(source)
         except (JinjaError, RecursionError, MemoryError, ValueError, OverflowError, SyntaxError) as error:
-            raise TemplateError(f"{name}: {_reason(error)}. Give another with --chat-template.") from None
+            raise TemplateError(f"{name}: {_reason(error)}. Use --no-template.") from None
 
     @classmethod
     def from_gguf(cls, gguf: MetadataFile, tokenizer: Tokenizer, name: str | None = None) -> "ChatTemplate | None":

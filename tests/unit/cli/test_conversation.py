@@ -228,6 +228,29 @@ def test_a_completion_is_no_chat() -> None:
         talk(model, Template()).load(Path("f"))
 
 
+GOOD = {"messages": [{"role": "user", "content": "a"}], "asked": "", "said": ""}
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [
+        ({"chat": {**GOOD, "messages": 5}}, "its chat has no list of messages"),
+        ({"chat": {**GOOD, "messages": [{"role": "user"}]}}, "its chat has no list of messages"),
+        ({"chat": {**GOOD, "messages": ["a"]}}, "its chat has no list of messages"),
+        ({"chat": {"messages": []}}, "its chat has no list of messages"),
+        ({"chat": GOOD, "sampler": {"generator": "PCG64", "state": float("inf"), "inc": 1}}, "sampler state"),
+    ],
+)
+def test_a_damaged_chat_leaves_an_empty_one(extra: dict[str, Any], says: str) -> None:
+    model = FakeModel("one")
+    model.files[Path("f")] = ([5], extra)
+    chat = talk(model, Template())
+    with pytest.raises(HybridError, match=says):
+        chat.load(Path("f"))
+    assert chat.messages == [] and model.seq.tokens == []
+    assert said(chat.answer("y")) == "one"
+
+
 def session(model: FakeModel, *lines: str | type[BaseException]) -> Chat:
     rest = [*lines, EOFError]
 

@@ -108,7 +108,7 @@ def test_refusals_are_one_line(source: str, message: str) -> None:
     "source", ["{% if %}", "{{", "{% for %}", "{{ a | nofilter }}", "{{" + "(" * 3000, "{% include 'x' %}{{"]
 )
 def test_what_cannot_be_parsed(source: str) -> None:
-    with pytest.raises(TemplateError, match=r"chat template: .* Give another with --chat-template\."):
+    with pytest.raises(TemplateError, match=r"chat template: .* Use --no-template\."):
         ChatTemplate(source)
 
 
