@@ -213,7 +213,7 @@ class Builder:
 
     def _pack(self, x: Rows, w: Weight, integer: bool, columns: Columns) -> tuple[Ref, int]:
         if integer:
-            form = "column" if self.use_gemv else gemm.scheme(w.kind, self.isa).steps
+            form = "column" if self.use_gemv else gemm.scheme(w.kind, self.isa).packing
         else:
             form = "float"
             # rows that already are as the product wants them
@@ -225,16 +225,15 @@ class Builder:
             return Ref(buffer), stride
         width = 1 if self.use_gemv else self.tile.cols
         if integer:
-            per_block = 40 if form == "column" else (int(form) + 2) * 4 * width
+            per_block = 40 if form == "column" else (gemm.scheme(w.kind, self.isa).steps + 2) * 4 * width
             stride = w.n // 32 * per_block
         else:
             stride = w.n * 4 * width
         stride = round_up(stride, ALIGN)
         kernel = {
             "column": pack.pack_int_columns,
-            8: pack.PACK_TILES_S8,
-            16: pack.PACK_TILES_S16,
             "float": pack.pack_float_columns if self.use_gemv else pack.pack_float_tiles,
+            **pack.PACK_TILES,
         }[form]
         buffer = self.buffer(stride * ((columns.capacity + width - 1) // width))
         self.op(

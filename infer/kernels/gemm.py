@@ -7,7 +7,9 @@ activations is transposed, once per input (pack.py). The order of accumulation i
 Integer products by target:
     vnni   u8 codes (w + 128 or w + 8) x s8, vpdpbusd
     s16    s16 codes x s16, vpmaddwd: AVX2's vpmaddubsw saturates with 8-bit codes, and this is as fast (AVX2, Q8_0)
-    ub     u8 codes below 16 x s8, vpmaddubsw summed in 16 bits over a block: 8 * 2 * 15 * 127 < 2^15 (AVX2, Q4_0)
+    ub     u8 codes below 16 x s8, vpmaddubsw summed in 16 bits over a block (AVX2, Q4_0). The sums start from minus
+           bias * x, so what is left at the end is 16 products of at most 8 * 127 per half: it fits, and how the sum
+           wraps on the way does not matter
 """
 
 from dataclasses import dataclass
@@ -31,16 +33,16 @@ class Scheme:
     bias: int
 
     @property
-    def wide(self) -> bool:
-        """Columns are packed as s16."""
-        return self.steps == 16
+    def packing(self) -> str:
+        """The form of the columns: a key of pack.PACK_TILES."""
+        return {"vnni": "s8", "s16": "s16", "ub": "s8-bias8"}[self.name]
 
 
 def scheme(kind: GGMLType, isa: ISA) -> Scheme:
     bias = INT_BLOCKS[kind].bias
     if isa.dot.startswith("vnni"):
         return Scheme("vnni", 8, 1, bias or 128)
-    if isa.dot == "avx2" and 0 < bias <= 8:
+    if isa.dot == "avx2" and bias == 8:
         return Scheme("ub", 8, 1, bias)
     return Scheme("s16", 16, 2, 0)
 
@@ -132,9 +134,14 @@ def make_int_tile(how: Scheme, tile: Tile, isa: ISA | None = None):
                 return acc
 
             # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators
-            acc = e.loop(how.steps, step, [const(acc_type, 0)] * n_acc, step=UNROLL)
+            begin = [const(acc_type, 0)] * n_acc
+            if how.name == "ub":
+                starts = [e.load(acc_type, xb, ((how.steps + 1) * C + j) * 4 * L, 32) for j in range(C)]
+                begin = [starts[k % C] for k in range(n_acc)]
+            acc = e.loop(how.steps, step, begin, step=UNROLL)
             d = [e.load(vf, xb, (how.steps * C + j) * 4 * L, 32) for j in range(C)]
-            sums = [e.load(vi, xb, ((how.steps + 1) * C + j) * 4 * L, 32) for j in range(C)] if how.bias else []
+            corrected = how.bias and how.name != "ub"
+            sums = [e.load(vi, xb, ((how.steps + 1) * C + j) * 4 * L, 32) for j in range(C)] if corrected else []
             bias = [b.mul(v, const(vi, how.bias)) for v in sums]
             slot = e.at(chains, b.mul(b.and_(i, const(I64, 15)), const(I64, 4 * L * n_acc)))
             for r in range(R):
@@ -144,7 +151,7 @@ def make_int_tile(how: Scheme, tile: Tile, isa: ISA | None = None):
                     isum = acc[k]
                     if how.name == "ub":
                         isum = e.call("llvm.x86.avx2.pmadd.wd", vi, isum, const(acc_type, 1))
-                    if how.bias:
+                    if corrected:
                         isum = b.sub(isum, bias[j])
                     old = e.load(vf, slot, 4 * L * k, 32)
                     e.store(e.fma(e.to_f32(isum), b.fmul(scale, d[j]), old), slot, 4 * L * k, 32)

@@ -3,7 +3,8 @@
 GEMV, integer   per column: s8 q[K], f32 d[K/32], i32 sum[K/32]
 GEMV, float     per column: f32 x[K], K rounded up to 16 with zeros
 GEMM, integer   per tile of `cols` columns and block of 32: dword[steps][cols], f32 d[cols], i32 sum[cols]; a dword
-                holds four s8 (8 steps) or two s16 (16 steps)
+                holds four s8 (8 steps) or two s16 (16 steps). s8-bias8: instead of the sum, two s16 with minus 8
+                times the sums of the first and last two codes of the dwords
 GEMM, float     per tile: f32 [K][cols], element k at place (k % 16) * (K / 16) + k / 16: chain after chain
 
 x = d * q with d = max |x| / 127 of the 32 (f32; llama.cpp rounds it to f16), q = x / d rounded to nearest even.
@@ -13,7 +14,7 @@ Op record: 0 x, 1 ldx (bytes), 2 out, 3 bytes per column or tile, 4 length of th
 """
 
 from .emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldf, ldi, stf
-from .jit import device, kernel, variant
+from .jit import Kernel, device, kernel, variant
 
 V8F, V8I, V16F = Vec(F32, 8), Vec(I32, 8), Vec(F32, 16)
 CHUNK = 32  # blocks of 32 values that a thread packs at a time
@@ -54,9 +55,19 @@ def _int_column(e, x, out, K, b0, b1):
     e.loop(b1, block, start=b0)
 
 
-def _make_int_tile(wide: bool):
+def _make_int_tile(form: str):
     """Blocks b0..b1 of 8 columns, whose row addresses are in `rows`, into a tile of `cols` columns."""
+    wide = form == "s16"
     steps = 16 if wide else 8
+
+    def correction(e: Emitter, q: Value, total: Value) -> Value:
+        """q: codes k and k + 16 of a block added up (they have the same place in a dword)."""
+        b = e.b
+        if form != "s8-bias8":
+            return total
+        first = e.halving_sum(b.and_(q, const(Vec(I32, 16), [-1, -1, 0, 0] * 4)))
+        low, high = b.mul(first, const(I32, -8)), b.mul(b.sub(total, first), const(I32, -8))
+        return b.or_(b.and_(low, const(I32, 0xFFFF)), b.shl(high, const(I32, 16)))
 
     def int_tile(e: Emitter, rows, out, cols, b0, b1):
         b = e.b
@@ -74,7 +85,7 @@ def _make_int_tile(wide: bool):
                 else:
                     dwords.append([b.bitcast(b.trunc(e.cat(q0, q1), Vec(I8, 32)), V8I)])
                 scales = b.insert_element(scales, d, const(I32, j))
-                sums = b.insert_element(sums, total, const(I32, j))
+                sums = b.insert_element(sums, correction(e, b.add(q0, q1), total), const(I32, j))
             for h in range(steps // 8):
                 for k, v in enumerate(e.transpose8([d[h] for d in dwords])):
                     e.store(v, base, b.mul(line, const(I64, 8 * h + k)))
@@ -216,5 +227,7 @@ def pack_float_tiles(a, tid, nth):
         done += items
 
 
-PACK_TILES_S8 = variant(pack_int_tiles, "pack_tiles_s8", tile_piece=_make_int_tile(False))
-PACK_TILES_S16 = variant(pack_int_tiles, "pack_tiles_s16", tile_piece=_make_int_tile(True))
+PACK_TILES: dict[str, Kernel] = {
+    form: variant(pack_int_tiles, f"pack_tiles_{form}", tile_piece=_make_int_tile(form))
+    for form in ("s8", "s8-bias8", "s16")
+}

@@ -76,7 +76,7 @@ class Product:
         if integer:
             how = gemm.scheme(self.kind, target)
             stride = self.n // 32 * (how.steps + 2) * 4 * tile.cols
-            packer = pack.PACK_TILES_S16 if how.wide else pack.PACK_TILES_S8
+            packer = pack.PACK_TILES[how.packing]
         else:
             stride, packer = self.K * 4 * tile.cols, pack.pack_float_tiles
         kernel = gemm_kernel(self.kind, tile, integer, target)
