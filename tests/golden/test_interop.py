@@ -38,7 +38,7 @@ def token_type(at: int, value: int) -> Callable[[list[int]], list[int]]:
 # - hybrid.*, dt_b_c_rms_epsilon: keys of ours, which its loader passes over.
 # - Falcon-Mamba's 2023 tokens: rounded up to 2024 there, although the checkpoint's embedding has 2023 rows; its loader
 #   refuses that file.
-# - a unigram tokenizer.model: called "llama" (a BPE) there, which splits text differently; its loader has "t5" for them.
+# - a unigram tokenizer.model: called "llama" (a BPE) there, which splits text differently; its loader calls them "t5".
 # - add_eos_token: its tools abort on the checkpoint's `true`, and prompts go on.
 MEANT: dict[str, dict[str, Any]] = {
     "jamba-11m": {
