@@ -30,8 +30,9 @@ def files(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> dict[str, 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    """Converted models and history go here; compiled kernels stay where they are, or every test would compile."""
+    monkeypatch.setattr("hybrid.cli.models.cache_dir", lambda: tmp_path / "cache" / "hybrid")
+    monkeypatch.setattr("hybrid.cli.models.state_dir", lambda: tmp_path / "state" / "hybrid")
 
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -363,7 +364,7 @@ def test_bench_profile(cli: Cli, files: dict[str, Path]) -> None:
 
 @pytest.mark.slow
 def test_demo(tmp_path: Path) -> None:
-    """As a newcomer runs it: a process of its own, an empty cache."""
+    """As a newcomer runs it, in a process of its own."""
     result = subprocess.run(
         [sys.executable, "-m", "hybrid.cli", "demo", "-o", str(tmp_path)],
         capture_output=True,
