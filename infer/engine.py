@@ -1,7 +1,7 @@
 """The engine: one model's weights and memory, its programs by shape of work, and the batches that run through them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -166,7 +166,7 @@ class Engine:
         self._add_body(b, kept)
         b.op(execute.nothing, *kept)
         program = b.build()
-        self._compile([execute.EXECUTE, *program.kernels], None)
+        self._compile(program.kernels)
         program.link()
         self._fill(segments)
         n_tok = int(self._control["ctl"][0])
@@ -200,42 +200,60 @@ class Engine:
             return min(narrow.cols, largest)
         return largest
 
-    def program(self, part: str, n: int, progress: Progress | None = None) -> tuple[Program, Rows | None]:
-        """part: 'body', 'head', 'likelihood' (head and likelihood), or 'step' (body and head in one)."""
-        largest = self.n_ubatch if part in ("body", "step") else self.n_out_max
-        key = (part, self._size(n, largest))
-        if key not in self._programs:
-            b = self._builder(key[1])
-            logits: Rows | None = None
-            residual: Rows | None = None
-            if part in ("body", "step"):
-                residual = self._add_body(b)
-            if part == "body":
-                assert residual is not None
-                x = self.stream
-                b.op(elementwise.add_rows, self.batch.n_tok, x, x.ld, residual, residual.ld, x.n)
+    def _build(self, part: str, capacity: int) -> tuple[Program, Rows | None]:
+        b = self._builder(capacity)
+        logits: Rows | None = None
+        residual: Rows | None = None
+        if part in ("body", "step"):
+            residual = self._add_body(b)
+        if part == "body":
+            assert residual is not None
+            x = self.stream
+            b.op(elementwise.add_rows, self.batch.n_tok, x, x.ld, residual, residual.ld, x.n)
+        else:
+            logits = self._add_head(b, residual)
+            if part == "likelihood":
+                self._add_likelihood(b, logits)
             else:
-                logits = self._add_head(b, residual)
-                if part == "likelihood":
-                    self._add_likelihood(b, logits)
-                else:
-                    # keeps the logits' memory to the end of the program
-                    b.op(execute.nothing, logits)
-            made = b.build()
-            self._compile([execute.EXECUTE, *made.kernels], progress)
+                # keeps the logits' memory to the end of the program
+                b.op(execute.nothing, logits)
+        return b.build(), logits
+
+    def _key(self, part: str, n: int) -> tuple[str, int]:
+        return part, self._size(n, self.n_ubatch if part in ("body", "step") else self.n_out_max)
+
+    def program(self, part: str, n: int) -> tuple[Program, Rows | None]:
+        """part: 'body', 'head', 'likelihood' (head and likelihood), or 'step' (body and head in one)."""
+        key = self._key(part, n)
+        if key not in self._programs:
+            made, logits = self._build(*key)
+            self._compile(made.kernels)
             made.link()
             self._programs[key] = (made, logits)
         return self._programs[key]
 
-    def _compile(self, kernels: Sequence[Kernel], progress: Progress | None) -> None:
-        self.compile_seconds += compile_kernels(kernels, progress)
-        self.n_compiled = sum(not k.from_cache for k in {k for p, _ in self._programs.values() for k in p.kernels})
+    def _compile(self, kernels: Iterable[Kernel], progress: Progress | None = None, helper: Sequence[str] = ()) -> None:
+        kernels = [execute.EXECUTE, *kernels]
+        pending = [k for k in dict.fromkeys(kernels) if not k.ready]
+        self.compile_seconds += compile_kernels(pending, progress, helper)
+        self.n_compiled += sum(not k.from_cache for k in pending)
 
-    def prepare(self, progress: Progress | None = None) -> None:
-        """Build and compile what generation needs: steps of one token and prompts."""
-        builders = [("step", 1), ("body", self.n_ubatch), ("head", 1)]
-        for part, n in builders:
-            self.program(part, n, progress)
+    def _first_programs(self) -> dict[tuple[str, int], tuple[Program, Rows | None]]:
+        """What generation needs: steps of one token, and prompts."""
+        keys = [self._key(part, n) for part, n in (("step", 1), ("body", self.n_ubatch), ("head", 1))]
+        return {key: self._build(*key) for key in keys if key not in self._programs}
+
+    def first_kernels(self) -> list[Kernel]:
+        """The kernels that `prepare` makes ready."""
+        return [execute.EXECUTE, *(k for program, _ in self._first_programs().values() for k in program.kernels)]
+
+    def prepare(self, progress: Progress | None = None, helper: Sequence[str] = ()) -> None:
+        """Build and compile what generation needs; `helper`: see compile_kernels."""
+        made = self._first_programs()
+        self._compile((k for program, _ in made.values() for k in program.kernels), progress, helper)
+        for program, _ in made.values():
+            program.link()
+        self._programs.update(made)
 
     # --- running ---
     def _run(self, program: Program, patient: bool, stamps: int = 0) -> None:

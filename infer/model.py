@@ -137,7 +137,8 @@ class Model:
             exact=precision == "exact",
         )
         model = cls(gguf, engine, precision)
-        engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None)
+        helper = ["-m", "hybrid.infer.precompile", str(gguf.path), str(n_ubatch), str(engine.n_threads), precision]
+        engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None, helper)
         model.load_seconds = time.perf_counter() - start - engine.compile_seconds
         return model
 

@@ -29,6 +29,7 @@ INFER_LAYERS = (
     ("layers",),
     ("architectures",),
     ("engine",),
+    ("precompile",),
     ("model",),
     ("generate", "perplexity"),
     ("bench",),

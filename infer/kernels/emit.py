@@ -1,17 +1,15 @@
-"""SIMD written once: a small emitter over llvmlite IR, and `emit`, which turns a function that writes IR into a numba
-intrinsic.
+"""SIMD written once: a small emitter over llvmlite IR, and `emit`, which makes a function that writes IR callable from
+numba-compiled kernels.
 
 Vectors are LLVM vectors of any width; LLVM splits those that are wider than a register. No fast-math flag is ever set:
 what may be contracted (fma) or reassociated is written out, so that the bits of a result do not depend on the target.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core.typing import signature
-from numba.extending import intrinsic
 
 from .isa import ISA, host
 
@@ -271,28 +269,40 @@ class Emitter:
         return [zip_(u[k], u[k + 4], lo3) for k in range(4)] + [zip_(u[k], u[k + 4], hi3) for k in range(4)]
 
 
-_NUMBA_TYPES = {"i64": types.int64, "f32": types.float32, "f64": types.float64, "i32": types.int32, "void": types.void}
+class Piece:
+    """A function that writes IR, callable from kernels. Becomes a numba intrinsic when a kernel is compiled."""
+
+    def __init__(self, body: Callable[..., Value], sig: str, isa: ISA | None) -> None:
+        self.body, self.sig, self.isa, self.__name__ = body, sig, isa, body.__name__
+
+    def __call__(self, *args: Any) -> Any:
+        raise TypeError(f"{self.__name__} writes machine code; it can only be called in a kernel")
+
+    @cached_property
+    def intrinsic(self) -> Any:
+        from numba import types
+        from numba.core.typing import signature
+        from numba.extending import intrinsic
+
+        kinds = {"i64": types.int64, "f32": types.float32, "f64": types.float64, "i32": types.int32, "void": types.void}
+        arguments, result = self.sig.split("->")
+        taken = [kinds[k] for k in arguments.split(",") if k]
+        numba_signature = signature(kinds[result], *taken)
+
+        def codegen(context: Any, builder: Any, _sig: Any, args: Sequence[Value]) -> Value:
+            value = self.body(Emitter(builder, self.isa), *args)
+            return context.get_dummy_value() if value is None else value
+
+        # numba reads the arity from the Python signature, so each intrinsic needs a function with that many names
+        names = ", ".join(f"a{i}" for i in range(len(taken)))
+        scope: dict[str, Any] = {"answer": (numba_signature, codegen)}
+        exec(f"def {self.__name__}(typingctx, {names}):\n    return answer\n", scope)
+        return intrinsic(scope[self.__name__])
 
 
 def emit(sig: str, isa: ISA | None = None) -> Callable[[Callable[..., Value]], Any]:
-    """@emit('i64,f32->void') on `def piece(e: Emitter, address, x)`: makes it callable from numba-compiled code."""
-    arguments, result = sig.split("->")
-    kinds = [k for k in arguments.split(",") if k]
-
-    def decorate(body: Callable[..., Value]) -> Any:
-        numba_signature = signature(_NUMBA_TYPES[result], *[_NUMBA_TYPES[k] for k in kinds])
-
-        def codegen(context: Any, builder: Any, _sig: Any, args: Sequence[Value]) -> Value:
-            value = body(Emitter(builder, isa), *args)
-            return context.get_dummy_value() if value is None else value
-
-        names = ", ".join(f"a{i}" for i in range(len(kinds)))
-        # numba reads the arity from the Python signature, so each intrinsic needs a function with that many names
-        scope: dict[str, Any] = {"answer": (numba_signature, codegen)}
-        exec(f"def {body.__name__}(typingctx, {names}):\n    return answer\n", scope)
-        return intrinsic(scope[body.__name__])
-
-    return decorate
+    """@emit('i64,f32->void') on `def piece(e: Emitter, address, x)`: makes it callable from kernels."""
+    return lambda body: Piece(body, sig, isa)
 
 
 # --- pieces that every kernel uses ---

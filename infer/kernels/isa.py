@@ -4,11 +4,11 @@ The features come from numba's own target (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES
 be forced on any machine and the cached machine code always fits the key under which numba stores it.
 """
 
+import os
 from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
-from numba.core import config
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ PLAIN_WIDE = ISA("plain-wide", "any", 16, "vnni-emulated")
 
 def cpu_features() -> frozenset[str]:
     """LLVM names of the features that numba compiles for."""
-    forced: str | None = getattr(config, "CPU_FEATURES", None)  # numba makes its options at run time
+    forced = os.environ.get("NUMBA_CPU_FEATURES")
     if forced is None:
         return frozenset(k for k, on in llvm.get_host_cpu_features().items() if on)
     return frozenset(t[1:] for t in forced.split(",") if t.startswith("+"))

@@ -1,99 +1,104 @@
-"""Kernels: functions `void(args, tid, nth)` compiled on demand, cached on disk, called by address from a program.
+"""Kernels: functions `void(args, tid, nth)` compiled on demand, kept on disk, called by address from a program.
 
 `args` is the address of an op record (int64 fields), `tid` of `nth` threads is calling. A kernel takes its share of
 disjoint outputs, allocates nothing and never raises.
 
-numba's disk cache notices a change in a kernel's own file only, not in the emitter or another kernel file that it
-inlines; therefore the cache folder is named after a hash of all sources of this package and of the versions involved.
+numba compiles a kernel once per machine; object_cache.py keeps the machine code and links it again later, without
+numba, whose import alone takes longer than everything else at the start of a warm run. Therefore nothing here imports
+numba before a kernel really has to be compiled: pieces, devices and kernels are plain objects until then.
 """
 
-import hashlib
 import os
-import tempfile
+import subprocess
+import sys
 import time
 import types as python_types
-from collections.abc import Callable, Iterable
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
-import llvmlite
-import numba
-from numba.core import config
-from numba.core.ccallback import CFunc
-from numba.core.sigutils import normalize_signature
-from platformdirs import user_cache_path
+from .emit import Piece
+from .object_cache import CompiledObject, folder, link, read, write
 
-from . import SOURCE_DIGEST
-
-_OPTIONS = {"nopython": True, "error_model": "numpy", "boundscheck": False}
 KERNEL_SIGNATURE = "void(int64,int64,int64)"
-
-# A function inlined into the kernels that call it; compiled with them, cached with them.
-device = numba.njit(error_model="numpy", boundscheck=False)
-
-
-@cache
-def cache_folder() -> Path | None:
-    """Where machine code is kept, or None when no such folder can be written."""
-    digest = hashlib.sha256(f"{SOURCE_DIGEST} {numba.__version__} {llvmlite.__version__}".encode())
-    folder = user_cache_path("hybrid-lm") / "kernels" / digest.hexdigest()[:16]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError:
-        return None
-    return folder
+_OPTIONS = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+CompileProgress = Callable[[str, int, int], None]
 
 
-class _Compiled(CFunc):
-    """A CFunc that tells when the disk cache does not have it and LLVM must work."""
+class Device:
+    """A function that kernels call; compiled into each of them."""
 
-    on_miss: Callable[[], None] | None = None
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
 
-    def _compile_uncached(self) -> Any:
-        if self.on_miss:
-            self.on_miss()
-        return super()._compile_uncached()  # type: ignore[misc]
+    @cached_property
+    def dispatcher(self) -> Any:
+        import numba
+
+        return numba.njit(error_model="numpy", boundscheck=False)(_bound(self.function))
+
+
+def device(function: Callable[..., Any]) -> Any:
+    """@device on a function that is called by kernels."""
+    return Device(function)
+
+
+def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the pieces and devices among its globals replaced by what numba understands."""
+    scope = dict(function.__globals__)
+    for name in function.__code__.co_names:
+        value = scope.get(name)
+        if isinstance(value, Piece):
+            scope[name] = value.intrinsic
+        elif isinstance(value, Device):
+            scope[name] = value.dispatcher
+    made = python_types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
+    made.__qualname__, made.__module__ = function.__qualname__, function.__module__
+    return made
 
 
 class Kernel:
-    """A kernel that is compiled, or loaded from the disk cache, when its address is first asked for."""
+    """A kernel that is linked from the disk cache, or compiled, when its address is first asked for.
+
+    Its name must be unique: it names the cached file.
+    """
 
     def __init__(self, function: Callable[..., Any], signature: str = KERNEL_SIGNATURE) -> None:
         self.function, self.signature, self.name = function, signature, function.__qualname__
-        self._compiled: _Compiled | None = None
+        self._address = 0
+        self._keep: Any = None
         self.from_cache = False
 
     @property
     def ready(self) -> bool:
-        return self._compiled is not None
+        return self._address != 0
 
     @property
     def address(self) -> int:
-        if self._compiled is None:
-            self.compile()
-        assert self._compiled is not None
-        return int(self._compiled.address or 0)
+        if not self.ready:
+            compile_kernels([self])
+        return self._address
 
-    def compile(self, on_miss: Callable[[], None] | None = None) -> None:
-        """Make the machine code; `on_miss` is called first when it is not in the disk cache."""
-        compiled = _Compiled(self.function, normalize_signature(self.signature), {}, dict(_OPTIONS))
-        compiled.on_miss = on_miss
-        folder = cache_folder()
-        if folder is not None:
-            outer = getattr(config, "CACHE_DIR")  # noqa: B009  numba makes its options at run time
-            setattr(config, "CACHE_DIR", os.fspath(folder))  # noqa: B010
-            try:
-                compiled.enable_caching()
-            except RuntimeError:
-                pass  # the source is not a file (an interactive session, a zip): nothing to key the cache by
-            finally:
-                setattr(config, "CACHE_DIR", outer)  # noqa: B010
+    def use(self, address: int, keep: Any, *, from_cache: bool) -> None:
+        """`keep` owns the machine code at `address`."""
+        self._address, self._keep, self.from_cache = address, keep, from_cache
+
+    def compile(self) -> None:
+        """Compile with numba and write the machine code to the cache."""
+        from numba.core.ccallback import CFunc
+        from numba.core.sigutils import normalize_signature
+
+        compiled: Any = CFunc(_bound(self.function), normalize_signature(self.signature), {}, dict(_OPTIONS))
         compiled.compile()
-        self.from_cache = compiled.cache_hits > 0
-        self._compiled = compiled
+        library = compiled._library
+        module = library._final_module
+        declared = [
+            item.name
+            for item in (*module.functions, *module.global_variables)
+            if item.is_declaration and not item.name.startswith("llvm.")
+        ]
+        write(self.name, CompiledObject(compiled.native_name, tuple(declared), library._get_compiled_object()))
+        self.use(int(compiled.address), compiled, from_cache=False)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -105,10 +110,7 @@ def kernel(function: Callable[..., Any]) -> Kernel:
 
 
 def variant(template: Kernel | Callable[..., Any], name: str, **pieces: Any) -> Kernel:
-    """The kernel `template` with some of its globals replaced, e.g. the unpacking of a weight type.
-
-    A closure would do, but numba's cache keys closures by a pickle that changes from process to process.
-    """
+    """The kernel `template` with some of its globals replaced, e.g. the unpacking of a weight type."""
     source = template.function if isinstance(template, Kernel) else template
     missing = [p for p in pieces if p not in source.__code__.co_names]
     assert not missing, f"{source.__name__} does not use {missing}"
@@ -118,23 +120,63 @@ def variant(template: Kernel | Callable[..., Any], name: str, **pieces: Any) -> 
     return Kernel(made)
 
 
-def compile_kernels(kernels: Iterable[Kernel], progress: Callable[[str, int, int], None] | None = None) -> float:
-    """Make sure that all are compiled; returns the seconds spent.
+def load_cached(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Link those that the disk cache has; returns the others."""
+    found = {k: made for k in kernels if (made := read(k.name)) is not None}
+    linked = link(list(found.values()))
+    if linked is not None:
+        for item, made in found.items():
+            item.use(linked.get_function_address(made.symbol), linked, from_cache=True)
+    return [k for k in kernels if not k.ready]
 
-    progress(name, done, total) before each that the disk cache does not have, and at the end if there was any.
+
+def compile_kernels(
+    kernels: Iterable[Kernel],
+    progress: CompileProgress | None = None,
+    helper: Sequence[str] | None = None,
+) -> float:
+    """Make sure that all are ready; returns the seconds spent.
+
+    progress(name, done, total) before each that has to be compiled, and at the end if there was any. `helper` is a
+    command that compiles every second of the missing kernels into the disk cache, in a process of its own: numba
+    compiles under one lock, so threads would not help.
     """
-    pending = [k for k in dict.fromkeys(kernels) if not k.ready]
     start = time.perf_counter()
-    missed = False
-    for i, item in enumerate(pending):
-
-        def on_miss(name: str = item.name, done: int = i) -> None:
-            nonlocal missed
-            missed = True
+    wanted = [k for k in dict.fromkeys(kernels) if not k.ready]
+    missing = load_cached(wanted)
+    total = len(missing)
+    process = None
+    if helper and total > 3 and folder() is not None and (os.cpu_count() or 1) > 1:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, *helper],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError:
+            process = None
+    try:
+        # from both ends: whoever is faster takes more
+        while missing:
+            item = missing.pop(0)
             if progress:
-                progress(name, done, len(pending))
-
-        item.compile(on_miss)
-    if progress and missed:
-        progress("", len(pending), len(pending))
+                progress(item.name, total - len(missing) - 1, total)
+            item.compile()
+            if process:
+                missing = load_cached(missing)
+        if progress and total:
+            progress("", total, total)
+    finally:
+        if process:
+            process.kill()
+            process.wait()
     return time.perf_counter() - start
+
+
+def compile_backwards(kernels: Iterable[Kernel]) -> None:
+    """The helper's share: the missing kernels from the last to the first, until the cache has them all."""
+    wanted = list(dict.fromkeys(kernels))
+    for item in reversed(wanted):
+        if read(item.name) is None:
+            item.compile()

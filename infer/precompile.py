@@ -1,0 +1,37 @@
+"""python -m hybrid.infer.precompile MODEL N_UBATCH N_THREADS PRECISION: compile a model's kernels into the disk cache.
+
+Started by `Model.load` when kernels are missing, to use a second core; works from the end of the list of kernels while
+the model's own process works from its beginning.
+"""
+
+import os
+import sys
+
+from ..quant.ggml.errors import HybridError
+from ..quant.ggml.reader import GGUFFile
+from .engine import Engine
+from .kernels.jit import compile_backwards
+
+
+def main(arguments: list[str]) -> int:
+    path, n_ubatch, n_threads, precision = arguments
+    if hasattr(os, "nice"):
+        os.nice(1)
+    try:
+        with GGUFFile.open(path) as gguf:
+            engine = Engine(
+                gguf,
+                n_ctx=16,
+                n_seq_max=1,
+                n_ubatch=int(n_ubatch),
+                n_threads=int(n_threads),
+                exact=precision == "exact",
+            )
+            compile_backwards(engine.first_kernels())
+    except HybridError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
