@@ -30,7 +30,7 @@ INFER_LAYERS = (
     ("architectures",),
     ("engine",),
     ("precompile",),
-    ("model",),
+    ("model", "sequence"),
     ("generate", "perplexity"),
     ("bench",),
 )
