@@ -42,9 +42,7 @@ def run(
     ] = None,
     n_ctx: Annotated[
         int,
-        typer.Option(
-            "-c", "--ctx", min=0, help="Context length in tokens; 0: what the model was trained on, at most 4096."
-        ),
+        typer.Option("-c", "--ctx", min=0, help="Context in tokens; 0: as trained, at most 4096."),
     ] = 0,
     threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
     state: Annotated[
