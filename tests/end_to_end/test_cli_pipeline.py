@@ -244,9 +244,12 @@ def test_a_signal_ends_quietly(
         stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
-    assert process.stdout.read(4), "it said something"
-    process.send_signal(getattr(signal, name))
-    _, err = process.communicate(timeout=60)
+    try:
+        assert process.stdout.read(4), "it said nothing"
+        process.send_signal(getattr(signal, name))
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == code, err.decode()
     assert b"Traceback" not in err
     assert list(tmp_path.glob("*.state*")) == []
