@@ -4,6 +4,7 @@ import ctypes
 import os
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,10 +32,21 @@ def physical_cores() -> int:
     return len(siblings) or 1
 
 
+class Job(NamedTuple):
+    """What the threads from `first` on are to do; the caller is thread 0 when first is 1."""
+
+    number: int
+    first: int
+    program: int
+    n_ops: int
+    base: int
+    stamps: int
+
+
 class Pool:
     """`n` threads. Short programs: the caller is thread 0. Long ones: all are workers, and Ctrl-C reaches the caller.
 
-    Between runs the workers sleep on a semaphore.
+    Between runs the workers sleep on semaphores.
     """
 
     def __init__(self, n: int) -> None:
@@ -43,29 +55,30 @@ class Pool:
         self._sync = aligned_empty(SYNC_BYTES).view(np.int64)
         self._sync[:] = 0
         self._address = int(self._sync.ctypes.data)
-        self._generation = 0
-        self._job: tuple[int, int, int, int] = (0, 0, 0, 0)
+        self._job = Job(0, 0, 0, 0, 0, 0)
+        self._finished = [0] * n  # number of the last job that each thread has left
         self._go = [threading.Semaphore(0) for _ in range(n)]
-        self._left = threading.Semaphore(0)
-        self._threads: list[threading.Thread | None] = [None] * n
+        self._left = threading.Event()
         self._closed = False
         self._interrupt = ctypes.c_int64.from_address(self._address + STOP)
+        names = [f"hybrid-{tid}" for tid in range(n)]
+        self._threads = [
+            threading.Thread(target=self._work, args=(tid,), name=name, daemon=True) for tid, name in enumerate(names)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def _work(self, tid: int) -> None:
         while True:
             self._go[tid].acquire()
             if self._closed:
                 return
-            program, n_ops, base, stamps = self._job
-            self._execute(program, n_ops, tid, self.n, self._address, base, stamps)
-            self._left.release()
-
-    def _start(self, tid: int) -> None:
-        if self._threads[tid] is None:
-            made = threading.Thread(target=self._work, args=(tid,), name=f"hybrid-{tid}", daemon=True)
-            self._threads[tid] = made
-            made.start()
-        self._go[tid].release()
+            job = self._job
+            if tid < job.first or self._finished[tid] == job.number:
+                continue  # called more than once for a job, see `run`
+            self._execute(job.program, job.n_ops, tid, self.n, self._address, job.base, job.stamps)
+            self._finished[tid] = job.number
+            self._left.set()
 
     def stop(self) -> None:
         """Ask the running program to end after the op it is at. From any thread, any time."""
@@ -79,40 +92,58 @@ class Pool:
         assert not self._closed
         program.counters[:] = 0
         n_ops = len(program.ops)
-        self._job = (int(program.records.ctypes.data), n_ops, self._generation, stamps)
-        first = 0 if patient else 1
-        for tid in range(first, self.n):
-            self._start(tid)
-        waiting = self.n - first
+        if self._reached < 0:  # the last run was stopped
+            self._sync[:] = 0
+        base, first = self._reached, 0 if patient else 1
+        job = Job(self._job.number + 1, first, int(program.records.ctypes.data), n_ops, base, stamps)
+        workers = range(first, self.n)
         signal: BaseException | None = None
-        if not patient:
-            job = self._job
-            self._execute(job[0], job[1], 0, self.n, self._address, job[2], job[3])
-        # every worker has left before anything is changed under it; a signal only asks them to hurry
-        while waiting:
+        # A signal handler may raise between any two instructions here, and threads at a barrier would wait forever for
+        # one that never came. So what was begun is completed: every step may be repeated without harm, and is.
+        while True:
             try:
-                self._left.acquire()
-                waiting -= 1
+                self._job = job  # from here on a thread may begin
+                for tid in workers:
+                    self._go[tid].release()
+                if not patient:
+                    self._take_part(job)
+                while any(self._finished[tid] != job.number for tid in workers):
+                    self._left.wait(0.1)
+                    self._left.clear()
+                break
             except BaseException as error:
                 signal = error
-                self.stop()
-        stopped = self._interrupt.value != 0
-        done = abs(int(self._sync[GENERATION // 8])) if self.n > 1 else 0
-        if stopped or signal is not None:
+                if patient:
+                    self.stop()
+        if self._interrupt.value:
             # the stop may have come after the last op
-            complete = self.n > 1 and int(self._sync[GENERATION // 8]) == self._generation + n_ops
+            complete = self.n > 1 and self._reached == base + n_ops
             self._sync[:] = 0
-            self._generation = 0
             if complete and signal is not None:
                 raise signal
             raise Interrupted from signal
-        self._generation = done
+        if signal is not None:
+            raise signal  # the whole program has run, or nothing of it
+
+    @property
+    def _reached(self) -> int:
+        """The generation after the last op that all threads have left; negative when that run was stopped there."""
+        return int(self._sync[GENERATION // 8])
+
+    def _take_part(self, job: Job) -> None:
+        """Be thread 0 of the job, once."""
+        if self._finished[0] == job.number:
+            return
+        if self.n == 1:
+            self._finished[0] = job.number
+        # no op ends without thread 0: a generation that has moved says that it was there
+        if self.n == 1 or self._reached == job.base:
+            self._execute(job.program, job.n_ops, 0, self.n, self._address, job.base, job.stamps)
+        self._finished[0] = job.number
 
     def close(self) -> None:
         self._closed = True
-        for tid, thread in enumerate(self._threads):
-            if thread is not None:
-                self._go[tid].release()
+        for go in self._go:
+            go.release()
         for thread in self._threads:
-            if thread is not None:
-                thread.join()
+            thread.join()

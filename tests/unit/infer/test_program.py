@@ -1,8 +1,10 @@
 """Placement of buffers, and threads that run programs."""
 
 import signal
+import sys
 import threading
 import time
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -105,6 +107,50 @@ def test_ctrl_c_reaches_a_long_run() -> None:
         timer.join()
         signal.signal(signal.SIGINT, before)
     pool.run(long, patient=True)
+    pool.close()
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_a_signal_at_any_instruction_leaves_the_threads_in_step(n_threads: int) -> None:
+    """A handler may raise anywhere in `run`. Whatever the run did then, it ends, and the next one is whole."""
+    cells = np.zeros(100, np.int64)
+    made = program(cells, 2, n_threads)
+    pool = Pool(n_threads)
+    rng = np.random.default_rng(1)
+    hits = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> object:
+        nonlocal countdown
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_code.co_filename.endswith("threads.py"):
+            countdown -= 1
+            if countdown == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    for patient in (False, True):
+        for _ in range(300):
+            cells[:] = 0
+            countdown = int(rng.integers(1, 250))
+            sys.settrace(trace)
+            try:
+                pool.run(made, patient=patient)
+            except KeyboardInterrupt:
+                hits += 1
+            finally:
+                sys.settrace(None)
+            if not patient:
+                assert (cells == cells[0]).all() and cells[0] in (0, 6), "half a program has run"
+            cells[:] = 0
+            for _ in range(2):  # a stop may still be pending
+                try:
+                    pool.run(made, patient=False)
+                    break
+                except Interrupted:
+                    cells[:] = 0
+            assert (cells == 6).all()
+    print(f"{hits} of 600 runs interrupted")
+    assert hits > 100
     pool.close()
 
 
