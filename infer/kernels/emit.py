@@ -65,9 +65,9 @@ class Emitter:
         slot.align = 64
         return self.b.inttoptr(self.b.ptrtoint(slot, I64), PTR)
 
-    def prefetch(self, pointer: Value, offset: int) -> None:
-        """Ask for the cache line at pointer + offset, to be read soon (any address is allowed)."""
-        self.call("llvm.prefetch.p0", VOID, self.at(pointer, offset), const(I32, 0), const(I32, 3), const(I32, 1))
+    def prefetch(self, pointer: Value, offset: int, level: int = 3) -> None:
+        """Ask for the cache line at pointer + offset, to be read soon (any address is allowed). level 3: L1, 2: L2."""
+        self.call("llvm.prefetch.p0", VOID, self.at(pointer, offset), const(I32, 0), const(I32, level), const(I32, 1))
 
     # --- calls and vectors ---
     def call(self, name: str, ret: Any, *args: Value) -> Value:

@@ -26,12 +26,13 @@ from llvmlite import ir
 
 from ...quant.ggml.types import GGMLType
 from .emit import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
+from .isa import ISA
 from .jit import Kernel, kernel, variant
 from .weights import FLOAT_BLOCKS, INT_BLOCKS, IntBlock
 
 V8I, V8F = Vec(I32, 8), Vec(F32, 8)
 V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
-PREFETCH = 8192  # bytes ahead: about 0.3 us of one core's share of the bandwidth
+PREFETCH = 4096  # bytes ahead, into the second-level cache
 CHUNK_BYTES = 48 << 10  # of weights that a thread takes at a time
 _GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
 
@@ -39,10 +40,10 @@ _GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
 def dot_block(e: Emitter, kind: IntBlock, codes: Value, x: Value) -> tuple[Value, int]:
     """<32 x i8> codes times <32 x s8> x -> 8 partial sums (exact) and the bias that they still contain."""
     b = e.b
+    bias = kind.bias
+    if e.isa.dot.startswith("vnni") and not bias:
+        codes, bias = b.xor(codes, const(V32I8, -128)), 128
     if e.isa.dot == "vnni":
-        bias = kind.bias
-        if not bias:
-            codes, bias = b.xor(codes, const(V32I8, -128)), 128
         # LLVM knows AVX-VNNI's and AVX-512's instruction by one name
         return e.call("llvm.x86.avx512.vpdpbusd.256", V8I, const(V8I, 0), codes, x), bias
     if e.isa.dot == "avx2":
@@ -52,12 +53,12 @@ def dot_block(e: Emitter, kind: IntBlock, codes: Value, x: Value) -> tuple[Value
             codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0))
         pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
         return e.call("llvm.x86.avx2.pmadd.wd", V8I, pairs, const(V16I16, 1)), kind.bias
-    wide = b.zext(codes, Vec(I32, 32)) if kind.bias else b.sext(codes, Vec(I32, 32))
+    wide = b.zext(codes, Vec(I32, 32)) if bias else b.sext(codes, Vec(I32, 32))
     products = b.mul(wide, b.sext(x, Vec(I32, 32)))
     total = e.part(products, 0, 8)
     for k in (8, 16, 24):
         total = b.add(total, e.part(products, k, 8))
-    return total, kind.bias
+    return total, bias
 
 
 def block_sums(e: Emitter, d: list[Value]) -> Value:
@@ -75,7 +76,7 @@ def block_sums(e: Emitter, d: list[Value]) -> Value:
     return e.b.add(lower, upper)
 
 
-def make_int_gemv(kind: GGMLType):
+def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
     """rows r0..r1 of one column. x record: s8 q[K], f32 d[K/32], i32 sum of q per block [K/32]."""
     block = INT_BLOCKS[kind]
 
@@ -102,7 +103,7 @@ def make_int_gemv(kind: GGMLType):
                 sums, bias = [], 0
                 for k in range(8):
                     if k * block.nbytes % 64 < block.nbytes:
-                        e.prefetch(q, PREFETCH + k * block.nbytes)
+                        e.prefetch(q, PREFETCH + k * block.nbytes, 2)
                     at = e.at(q, k * block.nbytes)
                     partial, bias = dot_block(e, block, block.load(e, at), e.load(V32I8, xq, 32 * k))
                     sums.append(partial)
@@ -151,7 +152,7 @@ def make_int_gemv(kind: GGMLType):
 
         e.loop(r1, row, start=r0)
 
-    return emit(_GEMV_SIGNATURE)(int_gemv)
+    return emit(_GEMV_SIGNATURE, isa)(int_gemv)
 
 
 def make_float_gemv(kind: GGMLType):
@@ -171,7 +172,7 @@ def make_float_gemv(kind: GGMLType):
                 q = e.at(p, b.mul(i, const(I64, block.nbytes)))
                 xq = e.at(x, b.shl(i, const(I64, 7)))
                 for line in range(0, block.nbytes, 64):
-                    e.prefetch(q, PREFETCH + line)
+                    e.prefetch(q, PREFETCH + line, 2)
                 low, high = block.load(e, q)
                 acc = e.fma(low, e.load(Vec(F32, 16), xq), chain[0])
                 return [e.fma(high, e.load(Vec(F32, 16), xq, 64), acc)]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hybrid.infer.kernels import gemm, gemv, isa, pack
+from hybrid.infer.kernels.jit import variant
 from hybrid.infer.program import aligned_empty, round_up
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.types import GGMLType
@@ -63,11 +64,11 @@ class Product:
         assert np.isnan(y[n_slots]).all(), "wrote beyond the columns"
         return y[:n_slots]
 
-    def few(self, integer: bool, n_threads: int = 1, groups=None, index=None) -> np.ndarray:
+    def few(self, integer: bool, n_threads: int = 1, groups=None, index=None, kernel=None) -> np.ndarray:
         groups = groups or [(0, 0, len(self.x))]
         stride = round_up(self.n // 32 * 40, 64) if integer else self.K * 4
         packer = pack.pack_int_columns if integer else pack.pack_float_columns
-        kernel = (gemv.INT_GEMV if integer else gemv.FLOAT_GEMV)[self.kind]
+        kernel = kernel or (gemv.INT_GEMV if integer else gemv.FLOAT_GEMV)[self.kind]
         return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
 
     def many(self, integer, tile, n_threads=1, groups=None, index=None, target=None, chunk=gemm.ROWS) -> np.ndarray:
@@ -120,7 +121,11 @@ def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int)
 def test_other_targets_print_the_same_bits(kind: GGMLType, target: isa.ISA) -> None:
     """AVX-512's tile and biased codes (without its instruction), and the path without any target instruction."""
     product = Product(kind, 31, 544, 35)
-    np.testing.assert_array_equal(bits(product.many(True, TILE_OF[target], target=target)), bits(product.few(True)))
+    few = product.few(True)
+    np.testing.assert_array_equal(bits(product.many(True, TILE_OF[target], target=target)), bits(few))
+    piece = gemv.make_int_gemv(kind, target)
+    other = variant(gemv.gemv, f"gemv_{target.name}_{kind.name.lower()}", piece=piece)
+    np.testing.assert_array_equal(bits(product.few(True, kernel=other)), bits(few))
 
 
 @pytest.mark.parametrize(("kind", "integer"), [(GGMLType.Q8_0, True), (GGMLType.Q4_0, True), (GGMLType.BF16, False)])
