@@ -111,8 +111,15 @@ def make_int_tile(how: Scheme, tile: Tile, isa: ISA | None = None):
         row_codes = [e.at(codes, b.mul(code_stride, const(I64, r))) for r in range(R)]
         row_scales = [e.at(scales, b.mul(scale_stride, const(I64, r))) for r in range(R)]
         chains = e.ptr(chains)
-        for k in range(16 * n_acc):
-            e.store(const(vf, 0.0), chains, 4 * L * k, 32)
+        # short rows leave chains empty: they are neither cleared nor added, which changes no bit (x + 0 = x)
+        short = b.icmp_signed("<", n_blocks, const(I64, 16))
+        n_chains = b.select(short, n_blocks, const(I64, 16))
+
+        def clear(c, _):
+            for k in range(n_acc):
+                e.store(const(vf, 0.0), e.at(chains, b.mul(c, const(I64, 4 * L * n_acc))), 4 * L * k, 32)
+
+        e.loop(n_chains, clear)
         block_bytes = (how.steps + 2) * 4 * tile.cols
         acc_type = Vec(I16, 2 * L) if how.name == "ub" else vi
 
@@ -162,7 +169,23 @@ def make_int_tile(how: Scheme, tile: Tile, isa: ISA | None = None):
             o = b.mul(k, const(I64, 4 * L))
             e.store(e.chain_total([e.load(vf, e.at(chains, 4 * L * n_acc * c), o, 32) for c in range(16)]), out, o, 32)
 
-        e.loop(n_acc, total)
+        def short_total(k, _):
+            o = b.mul(k, const(I64, 4 * L))
+            total = const(vf, 0.0)
+            for i in range(4):
+
+                def quarter(c, q, o=o):
+                    return [b.fadd(q[0], e.load(vf, e.at(chains, b.mul(c, const(I64, 4 * L * n_acc))), o, 32))]
+
+                (q,) = e.loop(n_chains, quarter, [const(vf, 0.0)], start=i, step=4)
+                total = b.fadd(total, q)
+            e.store(total, out, o, 32)
+
+        with b.if_else(short) as (then, otherwise):
+            with then:
+                e.loop(n_acc, short_total)
+            with otherwise:
+                e.loop(n_acc, total)
 
     return emit("i64,i64,i64,i64,i64,i64,i64,i64->void", isa)(int_tile)
 

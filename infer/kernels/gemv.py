@@ -38,7 +38,10 @@ _GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
 
 
 def dot_block(e: Emitter, kind: IntBlock, codes: Value, x: Value) -> tuple[Value, int]:
-    """<32 x i8> codes times <32 x s8> x -> 8 partial sums (exact) and the bias that they still contain."""
+    """<32 x i8> codes times <32 x s8> x -> 8 partial sums (exact) and the bias that they still contain.
+
+    The sums are i32; on AVX2, of codes below 16, they are 16 of i16: even a sum of half a block fits.
+    """
     b = e.b
     bias = kind.bias
     if e.isa.dot.startswith("vnni") and not bias:
@@ -52,7 +55,7 @@ def dot_block(e: Emitter, kind: IntBlock, codes: Value, x: Value) -> tuple[Value
             x = e.call("llvm.x86.avx2.psign.b", V32I8, x, codes)
             codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0))
         pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
-        return e.call("llvm.x86.avx2.pmadd.wd", V8I, pairs, const(V16I16, 1)), kind.bias
+        return (pairs if 0 < kind.bias <= 8 else _widened(e, pairs)), kind.bias
     wide = b.zext(codes, Vec(I32, 32)) if bias else b.sext(codes, Vec(I32, 32))
     products = b.mul(wide, b.sext(x, Vec(I32, 32)))
     total = e.part(products, 0, 8)
@@ -61,19 +64,31 @@ def dot_block(e: Emitter, kind: IntBlock, codes: Value, x: Value) -> tuple[Value
     return total, bias
 
 
+def _widened(e: Emitter, sums: Value) -> Value:
+    """i16 sums -> i32 sums of neighbours; i32 sums as they are."""
+    if sums.type != V16I16:
+        return sums
+    return e.call("llvm.x86.avx2.pmadd.wd", V8I, sums, const(V16I16, 1))
+
+
 def block_sums(e: Emitter, d: list[Value]) -> Value:
-    """8 vectors of 8 partial sums -> one vector with the sum of each."""
+    """8 vectors of partial sums (see dot_block) -> one vector with the sum of each."""
+    kind = d[0].type
+    d = [e.b.bitcast(v, V8I) for v in d]
+
+    def add(a: Value, c: Value) -> Value:
+        return e.b.bitcast(e.b.add(e.b.bitcast(a, kind), e.b.bitcast(c, kind)), V8I)
 
     def pair(a: Value, c: Value) -> Value:
         even = e.shuffle(a, [0, 2, 8, 10, 4, 6, 12, 14], c)
         odd = e.shuffle(a, [1, 3, 9, 11, 5, 7, 13, 15], c)
-        return e.b.add(even, odd)
+        return add(even, odd)
 
     one = [pair(d[i], d[i + 1]) for i in range(0, 8, 2)]
     two = [pair(one[0], one[1]), pair(one[2], one[3])]
     lower = e.shuffle(two[0], [0, 1, 2, 3, 8, 9, 10, 11], two[1])
     upper = e.shuffle(two[0], [4, 5, 6, 7, 12, 13, 14, 15], two[1])
-    return e.b.add(lower, upper)
+    return _widened(e, e.b.bitcast(add(lower, upper), kind))
 
 
 def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
@@ -132,7 +147,7 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
                     i = b.add(begin, k)
                     at = e.at(p, b.mul(i, const(I64, block.nbytes)))
                     partial, bias = dot_block(e, block, block.load(e, at), e.load(V32I8, x, b.shl(i, const(I64, 5))))
-                    isum = e.halving_sum(partial)
+                    isum = e.halving_sum(_widened(e, partial))
                     o = b.shl(i, const(I64, 2))
                     if bias:
                         isum = b.sub(isum, b.mul(e.load(I32, x_sum, o), const(I32, bias)))
