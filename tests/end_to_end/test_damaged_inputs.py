@@ -22,6 +22,8 @@ import pytest
 from hybrid.cli.main import run
 from tiny_models import FAMILIES
 
+pytestmark = pytest.mark.slow  # ten seconds that the inner loop can do without
+
 Refused = Callable[..., str]
 Edit = Callable[[Path], object]
 

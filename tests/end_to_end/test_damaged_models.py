@@ -16,6 +16,8 @@ from hybrid.infer import Model
 from hybrid.quant.ggml.errors import HybridError
 from tiny_models import FAMILIES, Tiny
 
+pytestmark = pytest.mark.slow  # ten seconds that the inner loop can do without
+
 Refused = Callable[..., str]
 
 

@@ -20,6 +20,8 @@ from hybrid.quant.ggml.types import ArrayOf, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.quantize import quantize
 
+pytestmark = pytest.mark.slow  # ten seconds that the inner loop can do without
+
 INTEROP = Path(__file__).with_name("interop")
 OUTTYPES = ("auto", "f32", "f16", "bf16", "q8_0")
 ABSENT = object()
