@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -503,25 +504,33 @@ def test_what_is_not_permitted(models: Path, capsys: pytest.CaptureFixture[str])
 # --- disk full ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_disk() -> Iterator[Callable[[int], None]]:
-    """Files of this process may not grow beyond so many bytes; the system says so as it says that a disk is full."""
+@contextmanager
+def small_disk(nbytes: int) -> Iterator[None]:
+    """Files of this process may not grow beyond so many bytes; the system says so as it says that a disk is full.
+
+    Not a fixture: pytest's own output, written before fixtures end, may be a file too.
+    """
     import signal
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write fails with EFBIG
-    yield lambda nbytes: resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_disk_full(models: Path, data_dir: Path, refused: Refused, small_disk: Callable[[int], None]) -> None:
+def test_disk_full(models: Path, data_dir: Path, refused: Refused) -> None:
     kept = (models / "ok.state").read_bytes()
-    small_disk(3000)
-    assert "x.gguf cannot be written" in refused("quantize", "m.gguf", "x.gguf", "Q8_0", code=1)
     folder = data_dir / "checkpoints" / "jamba-dense"
-    assert "x.gguf cannot be written" in refused("convert", folder, "-o", "x.gguf", code=1)
-    line = refused("run", "m.gguf", "-p", "abc", "-n", "2", "--state", "ok.state", code=1)
+    with small_disk(3000):
+        quantized = refused("quantize", "m.gguf", "x.gguf", "Q8_0", code=1)
+        converted = refused("convert", folder, "-o", "x.gguf", code=1)
+        line = refused("run", "m.gguf", "-p", "abc", "-n", "2", "--state", "ok.state", code=1)
+    assert "x.gguf cannot be written" in quantized
+    assert "x.gguf cannot be written" in converted
     assert "ok.state: cannot be written" in line
     assert (models / "ok.state").read_bytes() == kept
 

@@ -8,6 +8,8 @@ import shutil
 import signal
 import stat
 from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -196,21 +198,26 @@ def test_full_disk_is_seen_before_the_work(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture
-def file_limit() -> Any:
-    """Writes beyond 64 KiB of a file fail, in the system and not in a mock."""
+@contextmanager
+def file_limit() -> Iterator[None]:
+    """Writes beyond 64 KiB of a file fail, in the system and not in a mock.
+
+    Not a fixture: pytest's own output, written before fixtures end, may be a file too.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.mark.parametrize("n", [20_000, 2_000_000], ids=["found when flushing", "found when writing"])
-def test_failing_writes_are_named(tmp_path: Path, file_limit: None, n: int) -> None:
+def test_failing_writes_are_named(tmp_path: Path, n: int) -> None:
     message = r"out\.gguf cannot be written: File too large\. Give another output path\.$"
-    with pytest.raises(HybridError, match=message), GGUFWriter(tmp_path / "out.gguf", "test") as w:
+    with file_limit(), pytest.raises(HybridError, match=message), GGUFWriter(tmp_path / "out.gguf", "test") as w:
         w.declare("x", (n,), GGMLType.F32)
         w.write("x", np.zeros(n, np.float32))
     assert list(tmp_path.iterdir()) == []
