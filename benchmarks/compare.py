@@ -64,6 +64,7 @@ class Side:
 
 
 def main() -> int:
+    """Measure both sides and print the tables; exit code 1 or 2 with one line on bad input."""
     args = parse_arguments()
     try:
         text = run(args)
@@ -78,6 +79,7 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--peer", type=Path, help="folder with llama-bench and llama-perplexity, or one of the two")
     parser.add_argument("--model", type=Path, action="append", default=[], help="a GGUF file (several times)")
@@ -147,6 +149,7 @@ def measure_speed(path: Path, args: argparse.Namespace, ours: Side, theirs: Side
 
 
 def measure_perplexity(path: Path, args: argparse.Namespace, ours: Side, theirs: Side | None) -> None:
+    """Time and result of both perplexity commands on one file, added to the sides."""
     options = ["-f", str(args.text), "-c", str(args.c), "-t", str(args.t)]
     exact = ["--exact"] if args.exact else []
     mine = [ours.tool("hybrid"), "perplexity", str(path), *options, "--json", *exact]
@@ -199,6 +202,7 @@ def speed_table(ours: Side, theirs: Side | None, read_gb_s: float) -> str:
 
 
 def perplexity_table(paths: list[Path], ours: Side, theirs: Side | None) -> str:
+    """Markdown: both figures, their times, the difference and the ratio."""
     header = ["model", "hybrid PPL", "time", *(["llama.cpp PPL", "time", "difference", "time ratio"] if theirs else [])]
     rows = []
     for path in paths:

@@ -60,6 +60,7 @@ _NAMES = {
 
 
 def main() -> int:
+    """Write a random checkpoint, then copy and convert it in turn; print times and peak memory."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, help="where to write (default: the system's temporary folder)")
     parser.add_argument("--shape", default="jamba-3b", help="a dense Jamba")
@@ -138,6 +139,7 @@ def write_checkpoint(shape: Shape, folder: Path) -> None:
 
 
 def write_safetensors(path: Path, tensors: dict[str, tuple[Fill, tuple[int, ...]]], weights: RandomWeights) -> None:
+    """Write random bf16 tensors as one safetensors file, in constant memory."""
     header = {}
     offset = 0
     for name, (_, shape) in tensors.items():
@@ -169,6 +171,7 @@ def hf_name(name: str) -> str:
 
 
 def config(shape: Shape) -> dict[str, object]:
+    """The config.json of a Jamba of this shape."""
     return {
         "architectures": ["JambaForCausalLM"], "model_type": "jamba", "torch_dtype": "bfloat16",
         "hidden_size": shape.n_embd, "intermediate_size": shape.n_ff, "num_hidden_layers": shape.n_layer,

@@ -31,6 +31,7 @@ class Command(TyperCommand):
     """Help in plain text, options under the headings they were given as `rich_help_panel`."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Options as plain text: drawing them with rich would double the time of --help."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -164,6 +165,7 @@ def _failed(err: Exception) -> int:
 
 
 def main() -> None:
+    """Entry point of the command `hybrid`: runs it and leaves with its exit code."""
     code: int | None = None
 
     def terminated(number: int, frame: FrameType | None) -> NoReturn:

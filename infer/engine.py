@@ -292,7 +292,8 @@ class Engine:
     def run(self, segments: Sequence[Segment], *, likelihood: bool = False) -> np.ndarray | None:
         """One ubatch. Returns logits f32 [n_out, n_vocab], or with `likelihood` -log p of the targets f64 [n_out].
 
-        Raises Interrupted when stopped; the memory of every sequence is then as it was before.
+        Raises Interrupted when stopped. The memory of every sequence is then as it was before, but for a step of a few
+        tokens of a recurrent model: its state is not copied for every token, so the sequence is then empty.
         """
         rows, targets = self._fill(segments)
         n_tok = int(self._control["ctl"][0])

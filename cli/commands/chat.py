@@ -38,6 +38,7 @@ class Chat:
     stopped: bool = False
 
     def loop(self) -> None:
+        """Read, answer and obey commands until the user leaves."""
         while True:
             try:
                 text = self.read()
@@ -132,6 +133,7 @@ def help_text() -> str:
 
 
 def statistics(conversation: Conversation) -> str:
+    """What /stats shows."""
     model, stats = conversation.model, conversation.stats
     held = len(conversation.seq.tokens)
     memory = model.memory.bytes_state_per_seq + held * model.memory.bytes_kv_per_token

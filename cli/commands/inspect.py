@@ -50,6 +50,7 @@ def inspect(
 
 
 def show(facts: "Inspection", gguf: "GGUFFile") -> None:
+    """Print what `inspect` found, for a person."""
     console.out(console.bold("metadata"))
     for key in gguf.metadata:
         console.out(f"  {console.one_line(key)} = {shortened(gguf.metadata[key])}")

@@ -203,8 +203,7 @@ def pack_float_tiles(a, tid, nth):
     groups, index, counter, cols = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9)
     rows = _eight_rows()
     whole = length // 8 * 8
-    per_eight = (whole + 32 * CHUNK - 1) // (32 * CHUNK)
-    per_eight = max(1, per_eight)
+    per_eight = max(1, (whole + 32 * CHUNK - 1) // (32 * CHUNK))
     done = 0
     i = atomic_add(counter, 1)
     for g in range(ldi(groups)):
