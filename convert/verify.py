@@ -17,6 +17,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
 
 from .convert import Progress, cpus
+from .outtype import OUTTYPES
 from .plan import PlannedTensor, Work, prepare
 from .stream import Piece, pieces
 
@@ -56,9 +57,11 @@ def verify(
     with GGUFFile.open(gguf_path) as file:
         where = shown(Path(gguf_path).name)
         try:
-            file_type = FileType(file.get("general.file_type"))
+            file_type: FileType | None = FileType(file.get("general.file_type"))
         except ValueError:
-            raise UnsupportedError(f"{where}: general.file_type is not one that `convert` writes.") from None
+            file_type = None
+        if file_type is None or file_type not in OUTTYPES.values():
+            raise UnsupportedError(f"{where}: general.file_type is not one that `convert` writes.")
         prepared = prepare(src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False)
         arch = prepared.family.arch
         if file.get("general.architecture") != arch:

@@ -28,6 +28,8 @@ _LEFT_ALONE = (
 )
 _TIME_MIX = re.compile(r"time_mix_(first|w0|w1|w2|v0|v1|v2|a0|a1|a2|g1|g2|decay_w1|decay_w2|lerp_fused)\.weight")
 _SSM = re.compile(r"\.ssm_(x|dt)\.weight$")
+# What `quantize` writes: file types whose formats have encoders and whose rules are all here.
+TARGETS = (FileType.F32, FileType.F16, FileType.BF16, FileType.Q8_0, FileType.Q4_0)
 OUTPUT, EMBEDDING = "output.weight", "token_embd.weight"
 
 

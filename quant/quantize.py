@@ -18,7 +18,7 @@ from .ggml.errors import FormatError, UnsupportedError, UsageError, shown
 from .ggml.reader import GGUFFile, TensorInfo
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
 from .ggml.writer import GGUFWriter
-from .policy import Reason, decide, is_quantized
+from .policy import TARGETS, Reason, decide, is_quantized
 
 QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 
@@ -97,14 +97,15 @@ class _Done:
 
 
 def file_type(target: FileType | str) -> FileType:
-    """The file type of that name, upper or lower case. UsageError lists those there are."""
-    if isinstance(target, FileType):
-        return target
-    try:
-        return FileType[target.strip().upper()]
-    except KeyError:
-        names = ", ".join(t.name for t in FileType)
-        raise UsageError(f"{shown(target)} is not a file type. Choose one of {names}.") from None
+    """The target of that name, upper or lower case. UsageError lists those there are."""
+    name = target.name if isinstance(target, FileType) else target.strip().upper()
+    for kind in TARGETS:
+        if kind.name == name:
+            return kind
+    names = ", ".join(t.name for t in TARGETS)
+    if name in FileType.__members__:
+        raise UsageError(f"{name} cannot be written by this version. Choose one of {names}.")
+    raise UsageError(f"{shown(target)} is not a file type. Choose one of {names}.")
 
 
 def plan(

@@ -34,9 +34,12 @@ def families() -> str:
 def formats() -> str:
     """File types with what they store."""
     from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS
+    from hybrid.quant.policy import TARGETS
 
     lines = ["| type | bits per weight | block | bytes per block |", "|---|---|---|---|"]
-    by_size = sorted(FILE_TYPE_WEIGHT.values(), key=lambda kind: (-TRAITS[kind].nbytes / TRAITS[kind].block, kind.name))
+    by_size = sorted(
+        (FILE_TYPE_WEIGHT[t] for t in TARGETS), key=lambda kind: (-TRAITS[kind].nbytes / TRAITS[kind].block, kind.name)
+    )
     for kind in by_size:
         t = TRAITS[kind]
         lines.append(f"| {kind.name} | {8 * t.nbytes / t.block:g} | {t.block} | {t.nbytes} |")

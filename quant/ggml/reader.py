@@ -25,7 +25,7 @@ import numpy as np
 from . import formats
 from .errors import FormatError, UnsupportedError, UsageError, shown
 from .metadata import Cursor, Metadata
-from .types import KNOWN_TYPE_NAMES, TRAITS, ArrayOf, GGMLType, ValueType, row_nbytes
+from .types import OTHER_TYPE_NAMES, TRAITS, ArrayOf, GGMLType, ValueType, row_nbytes
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
@@ -196,11 +196,11 @@ class GGUFFile:
         if 0 in shape or math.prod(shape) >= 1 << 63:
             raise cursor.damaged(f"tensor {shown(name)} has the impossible shape {dims}")
         if number not in TRAITS:
-            if number not in KNOWN_TYPE_NAMES:
+            if number not in OTHER_TYPE_NAMES:
                 raise cursor.damaged(f"tensor {shown(name)} has type {number}, which ggml does not have")
             raise UnsupportedError(
-                f"{self._where}: tensor {shown(name)} is {KNOWN_TYPE_NAMES[number]}, which this version cannot read. "
-                f"Use a file of {', '.join(t.name for t in GGMLType)}."
+                f"{self._where}: tensor {shown(name)} is {OTHER_TYPE_NAMES[number]}, which is no type for "
+                "weights. Convert the model again."
             )
         kind = GGMLType(number)
         if shape[-1] % TRAITS[kind].block:

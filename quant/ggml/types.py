@@ -7,13 +7,36 @@ from .errors import FormatError
 
 
 class GGMLType(IntEnum):
-    """Tensor types by the number stored in GGUF (ggml.h, `enum ggml_type`). Only those with a format here."""
+    """The types that weights are stored in, by the number that GGUF has (ggml.h, `enum ggml_type`)."""
 
     F32 = 0
     F16 = 1
     Q4_0 = 2
+    Q4_1 = 3
+    Q5_0 = 6
+    Q5_1 = 7
     Q8_0 = 8
+    Q2_K = 10
+    Q3_K = 11
+    Q4_K = 12
+    Q5_K = 13
+    Q6_K = 14
+    IQ2_XXS = 16
+    IQ2_XS = 17
+    IQ3_XXS = 18
+    IQ1_S = 19
+    IQ4_NL = 20
+    IQ3_S = 21
+    IQ2_S = 22
+    IQ4_XS = 23
+    IQ1_M = 29
     BF16 = 30
+    TQ1_0 = 34
+    TQ2_0 = 35
+    MXFP4 = 39
+    NVFP4 = 40
+    Q1_0 = 41
+    Q2_0 = 42
 
 
 @dataclass(frozen=True)
@@ -28,17 +51,36 @@ TRAITS: dict[GGMLType, TypeTraits] = {
     GGMLType.F32: TypeTraits(1, 4),
     GGMLType.F16: TypeTraits(1, 2),
     GGMLType.BF16: TypeTraits(1, 2),
+    GGMLType.Q1_0: TypeTraits(128, 18),
+    GGMLType.Q2_0: TypeTraits(64, 18),
     GGMLType.Q4_0: TypeTraits(32, 18),
+    GGMLType.Q4_1: TypeTraits(32, 20),
+    GGMLType.Q5_0: TypeTraits(32, 22),
+    GGMLType.Q5_1: TypeTraits(32, 24),
     GGMLType.Q8_0: TypeTraits(32, 34),
+    GGMLType.Q2_K: TypeTraits(256, 84),
+    GGMLType.Q3_K: TypeTraits(256, 110),
+    GGMLType.Q4_K: TypeTraits(256, 144),
+    GGMLType.Q5_K: TypeTraits(256, 176),
+    GGMLType.Q6_K: TypeTraits(256, 210),
+    GGMLType.IQ4_NL: TypeTraits(32, 18),
+    GGMLType.IQ4_XS: TypeTraits(256, 136),
+    GGMLType.IQ1_S: TypeTraits(256, 50),
+    GGMLType.IQ1_M: TypeTraits(256, 56),
+    GGMLType.IQ2_XXS: TypeTraits(256, 66),
+    GGMLType.IQ2_XS: TypeTraits(256, 74),
+    GGMLType.IQ2_S: TypeTraits(256, 82),
+    GGMLType.IQ3_XXS: TypeTraits(256, 98),
+    GGMLType.IQ3_S: TypeTraits(256, 110),
+    GGMLType.TQ1_0: TypeTraits(256, 54),
+    GGMLType.TQ2_0: TypeTraits(256, 66),
+    GGMLType.MXFP4: TypeTraits(32, 17),
+    GGMLType.NVFP4: TypeTraits(64, 36),
 }
+assert TRAITS.keys() == set(GGMLType)
 
-# Every type that ggml has, so that a file that uses one of ours-to-come is named instead of called damaged.
-KNOWN_TYPE_NAMES: dict[int, str] = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
-    12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
-    20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
-    29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
-}  # fmt: skip
+# Types of ggml that are no weights, so that a file that uses one is not called damaged.
+OTHER_TYPE_NAMES: dict[int, str] = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 
 
 class ValueType(IntEnum):
@@ -80,17 +122,81 @@ class FileType(IntEnum):
     F32 = 0
     F16 = 1
     Q4_0 = 2
+    Q4_1 = 3
     Q8_0 = 7
+    Q5_0 = 8
+    Q5_1 = 9
+    Q2_K = 10
+    Q3_K_S = 11
+    Q3_K_M = 12
+    Q3_K_L = 13
+    Q4_K_S = 14
+    Q4_K_M = 15
+    Q5_K_S = 16
+    Q5_K_M = 17
+    Q6_K = 18
+    IQ2_XXS = 19
+    IQ2_XS = 20
+    Q2_K_S = 21
+    IQ3_XS = 22
+    IQ3_XXS = 23
+    IQ1_S = 24
+    IQ4_NL = 25
+    IQ3_S = 26
+    IQ3_M = 27
+    IQ2_S = 28
+    IQ2_M = 29
+    IQ4_XS = 30
+    IQ1_M = 31
     BF16 = 32
+    TQ1_0 = 36
+    TQ2_0 = 37
+    MXFP4_MOE = 38
+    NVFP4 = 39
+    Q1_0 = 40
+    Q2_0 = 41
 
 
+# What llama-quantize gives a matrix for which it has no rule of its own. A trap: in a file called IQ2_S it is IQ2_XS.
 FILE_TYPE_WEIGHT: dict[FileType, GGMLType] = {
     FileType.F32: GGMLType.F32,
     FileType.F16: GGMLType.F16,
     FileType.Q4_0: GGMLType.Q4_0,
+    FileType.Q4_1: GGMLType.Q4_1,
     FileType.Q8_0: GGMLType.Q8_0,
+    FileType.Q5_0: GGMLType.Q5_0,
+    FileType.Q5_1: GGMLType.Q5_1,
+    FileType.Q2_K: GGMLType.Q2_K,
+    FileType.Q3_K_S: GGMLType.Q3_K,
+    FileType.Q3_K_M: GGMLType.Q3_K,
+    FileType.Q3_K_L: GGMLType.Q3_K,
+    FileType.Q4_K_S: GGMLType.Q4_K,
+    FileType.Q4_K_M: GGMLType.Q4_K,
+    FileType.Q5_K_S: GGMLType.Q5_K,
+    FileType.Q5_K_M: GGMLType.Q5_K,
+    FileType.Q6_K: GGMLType.Q6_K,
+    FileType.IQ2_XXS: GGMLType.IQ2_XXS,
+    FileType.IQ2_XS: GGMLType.IQ2_XS,
+    FileType.Q2_K_S: GGMLType.Q2_K,
+    FileType.IQ3_XS: GGMLType.IQ3_S,
+    FileType.IQ3_XXS: GGMLType.IQ3_XXS,
+    FileType.IQ1_S: GGMLType.IQ1_S,
+    FileType.IQ4_NL: GGMLType.IQ4_NL,
+    FileType.IQ3_S: GGMLType.IQ3_S,
+    FileType.IQ3_M: GGMLType.IQ3_S,
+    FileType.IQ2_S: GGMLType.IQ2_XS,
+    FileType.IQ2_M: GGMLType.IQ2_S,
+    FileType.IQ4_XS: GGMLType.IQ4_XS,
+    FileType.IQ1_M: GGMLType.IQ1_M,
     FileType.BF16: GGMLType.BF16,
+    FileType.TQ1_0: GGMLType.TQ1_0,
+    FileType.TQ2_0: GGMLType.TQ2_0,
+    FileType.MXFP4_MOE: GGMLType.MXFP4,
+    FileType.NVFP4: GGMLType.NVFP4,
+    FileType.Q1_0: GGMLType.Q1_0,
+    FileType.Q2_0: GGMLType.Q2_0,
 }
+assert FILE_TYPE_WEIGHT.keys() == set(FileType)
 
 
 def row_nbytes(kind: GGMLType, n: int) -> int:

@@ -91,8 +91,8 @@ def _type_of_nobody(m: Tiny) -> None:
     m.tensors["blk.1.ffn_up.weight"].number = 4
 
 
-def _type_of_later(m: Tiny) -> None:
-    m.tensors["blk.1.ffn_up.weight"].number = 12
+def _type_of_activations(m: Tiny) -> None:
+    m.tensors["blk.1.ffn_up.weight"].number = 15
 
 
 def _type_too_large(m: Tiny) -> None:
@@ -108,7 +108,7 @@ STRUCTURE: dict[str, tuple[Callable[[Tiny], None], str]] = {
     "overflowing": (_overflowing, "has the impossible shape"),
     "empty": (_empty, "has the impossible shape 0x32"),
     "type of nobody": (_type_of_nobody, "has type 4, which ggml does not have"),
-    "type of later": (_type_of_later, "is Q4_K, which this version cannot read"),
+    "type of activations": (_type_of_activations, "is Q8_K, which is no type for weights"),
 }
 
 

@@ -11,6 +11,7 @@ from hybrid.infer.bench.shapes import SHAPES, Shape, find_shape, tensor_type, wr
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
+from hybrid.quant.policy import TARGETS
 
 # every size differs, so that a swapped axis shows
 JAMBA = Shape(
@@ -65,7 +66,7 @@ def test_unknown_shape() -> None:
 
 
 @pytest.mark.parametrize("shape", [JAMBA, MAMBA, LLAMA], ids=lambda shape: shape.arch)
-@pytest.mark.parametrize("file_type", list(FileType))
+@pytest.mark.parametrize("file_type", TARGETS)
 def test_file(tmp_path: Path, shape: Shape, file_type: FileType) -> None:
     reports: list[tuple[int, int]] = []
     path = write_shape(shape, tmp_path / "m.gguf", file_type, progress=lambda *r: reports.append(r))

@@ -2,7 +2,7 @@
 
 import pytest
 from hybrid.quant.ggml.types import FileType, GGMLType
-from hybrid.quant.policy import Decision, Reason, decide
+from hybrid.quant.policy import TARGETS, Decision, Reason, decide
 
 F32, F16, BF16, Q8_0, Q4_0 = GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.Q4_0
 UNTIED = {"token_embd.weight", "output.weight"}
@@ -23,14 +23,14 @@ NO_MATRICES = [
 
 
 @pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("target", FileType, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_matrices_are_as_asked(name: str, target: FileType) -> None:
     assert decide(name, (64, 96), F32, target, UNTIED) == Decision(GGMLType[target.name], Reason.ASKED)
 
 
 @pytest.mark.parametrize("name", NO_MATRICES)
 @pytest.mark.parametrize("source", [F32, F16, BF16], ids=lambda t: t.name)
-@pytest.mark.parametrize("target", FileType, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_others_keep_their_type(name: str, source: GGMLType, target: FileType) -> None:
     assert decide(name, (64, 96), source, target, UNTIED) == Decision(source, Reason.LEFT_ALONE)
 
@@ -44,7 +44,7 @@ def test_vectors_are_no_matrices(shape: tuple[int, ...], is_matrix: bool) -> Non
 
 @pytest.mark.parametrize("name", ["blk.11.ssm_x.weight", "blk.0.ssm_dt.weight"])
 def test_ssm_x_and_dt(name: str) -> None:
-    for target in FileType:
+    for target in TARGETS:
         for source in (F32, F16, BF16):
             assert decide(name, (64, 32), source, target, TIED) == Decision(F32, Reason.SSM)
         asked = Decision(GGMLType[target.name], Reason.ASKED)

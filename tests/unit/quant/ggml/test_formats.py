@@ -112,7 +112,7 @@ def test_f16_beyond_its_range_is_infinite() -> None:
     assert formats.decode(F16, formats.encode(F16, x)).tolist() == [65504, 65504, np.inf, -np.inf]
 
 
-@pytest.mark.parametrize("kind", GGMLType, ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", [F32, F16, BF16, Q8_0, Q4_0], ids=lambda k: k.name)
 def test_shapes_chunks_and_outputs(kind: GGMLType) -> None:
     """Three dimensions, more values than one chunk, not a whole number of chunks, input not contiguous."""
     traits = TRAITS[kind]

@@ -132,9 +132,9 @@ STRUCTURE: dict[str, tuple[bytes, type[HybridError], str]] = {
     ),
     "removed type": (with_info(b.info("t", [32], 4, 0)), FormatError, "tensor t has type 4, which ggml does not have"),
     "unsupported type": (
-        with_info(b.info("blk.0.ffn_up.weight", [256], 12, 0)),
+        with_info(b.info("blk.0.ffn_up.weight", [256], 15, 0)),
         UnsupportedError,
-        "tensor blk.0.ffn_up.weight is Q4_K, which this version cannot read. Use a file of F32, F16, Q4_0, Q8_0, BF16.",
+        "tensor blk.0.ffn_up.weight is Q8_K, which is no type for weights. Convert the model again.",
     ),
     "row of half a block": (
         with_info(b.info("t", [16, 2], 8, 0)),
