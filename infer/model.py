@@ -27,7 +27,7 @@ from .engine import Engine, OpTime, Progress, Segment
 from .hparams import wrong
 from .memory.state_file import read_state
 from .sequence import Result, Sequence, TokenProgress, Work
-from .threads import Interrupted, physical_cores
+from .threads import Interrupted, default_threads
 
 if TYPE_CHECKING:
     from .chat_template import ChatTemplate
@@ -106,7 +106,7 @@ class Model:
             n_ctx=n_ctx,
             n_seq_max=n_seq_max,
             n_ubatch=n_ubatch,
-            n_threads=n_threads or physical_cores(),
+            n_threads=n_threads or default_threads(),
             exact=precision == "exact",
         )
         model = cls(gguf, engine, precision)

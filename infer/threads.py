@@ -1,19 +1,26 @@
-"""Worker threads that execute programs together."""
+"""Worker threads that execute programs together, and how many of them there should be."""
 
 import ctypes
+import math
 import os
 import threading
+import time
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-
-from .kernels.execute import GENERATION, STOP, SYNC_BYTES, executor
+from .kernels.execute import CLOSED, EXIT, GENERATION, N_SHARES, STOP, SYNC_BYTES, TICKS_PER_US, executor
 from .program import Program, aligned_empty
 
 
 class Interrupted(KeyboardInterrupt):
     """A run was stopped (Ctrl-C or `Model.stop`); the sequences are as they were before it."""
+
+
+# --- how many ---
+def default_threads() -> int:
+    """Physical cores that this process may use, but not more than its share of the machine's time allows."""
+    quota = cpu_quota()
+    return physical_cores() if quota is None else max(1, min(physical_cores(), math.ceil(quota)))
 
 
 def physical_cores() -> int:
@@ -32,118 +39,115 @@ def physical_cores() -> int:
     return len(siblings) or 1
 
 
-class Job(NamedTuple):
-    """What the threads from `first` on are to do; the caller is thread 0 when first is 1."""
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Cores' worth of time that the control groups of this process allow (Linux, versions 1 and 2); None: no limit."""
+    limits = []
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            mount = root / "sys/fs/cgroup"
+        elif "cpu" in controllers.split(","):
+            mount = root / "sys/fs/cgroup/cpu"
+        else:
+            continue
+        # a limit of any group around ours holds; in a container the path may lead nowhere and the mount is our group
+        place = Path(path.lstrip("/"))
+        for group in (place, *place.parents):
+            limits.append(_group_quota(mount / group))
+    return min((limit for limit in limits if limit is not None), default=None)
 
-    number: int
-    first: int
-    program: int
-    n_ops: int
-    base: int
-    stamps: int
+
+def _group_quota(folder: Path) -> float | None:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota, period = ((folder / f"cpu.cfs_{what}_us").read_text() for what in ("quota", "period"))
+        return float(quota) / float(period) if quota != "max" and float(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
+# --- workers ---
+@cache
+def _ticks_per_us() -> int:
+    """Rate of the counter that the executor measures time with."""
+    execute = executor()
+    begin, ticks = time.perf_counter(), execute(0, 0, 0, 0, 0)
+    time.sleep(0.001)
+    ticks = execute(0, 0, 0, 0, 0) - ticks
+    return max(1, round(ticks / (time.perf_counter() - begin) / 1e6))
 
 
 class Pool:
-    """`n` threads. Short programs: the caller is thread 0. Long ones: all are workers, and Ctrl-C reaches the caller.
-
-    Between runs the workers sleep on semaphores.
-    """
+    """The caller of `run` and n - 1 workers. Between runs the workers sleep; see kernels/execute.py."""
 
     def __init__(self, n: int) -> None:
         self.n = n
         self._execute = executor()
-        self._sync = aligned_empty(SYNC_BYTES).view(np.int64)
+        self._sync = aligned_empty(SYNC_BYTES)
         self._sync[:] = 0
         self._address = int(self._sync.ctypes.data)
-        self._job = Job(0, 0, 0, 0, 0, 0)
-        self._finished = [0] * n  # number of the last job that each thread has left
-        self._go = [threading.Semaphore(0) for _ in range(n)]
-        self._left = threading.Event()
-        self._closed = False
-        self._interrupt = ctypes.c_int64.from_address(self._address + STOP)
-        names = [f"hybrid-{tid}" for tid in range(n)]
+        self._state, self._interrupt, self._exit = (self._word(at) for at in (0, STOP, EXIT))
+        self._state.value = CLOSED
+        self._word(N_SHARES).value = n
+        self._word(TICKS_PER_US).value = _ticks_per_us()
         self._threads = [
-            threading.Thread(target=self._work, args=(tid,), name=name, daemon=True) for tid, name in enumerate(names)
+            threading.Thread(target=self._execute, args=(self._address, 0, 0, 0, 0), name=f"hybrid-{i}", daemon=True)
+            for i in range(1, n)
         ]
         for thread in self._threads:
             thread.start()
 
-    def _work(self, tid: int) -> None:
-        while True:
-            self._go[tid].acquire()
-            if self._closed:
-                return
-            job = self._job
-            if tid < job.first or self._finished[tid] == job.number:
-                continue  # called more than once for a job, see `run`
-            self._execute(job.program, job.n_ops, tid, self.n, self._address, job.base, job.stamps)
-            self._finished[tid] = job.number
-            self._left.set()
+    def _word(self, at: int) -> ctypes.c_int64:
+        return ctypes.c_int64.from_address(self._address + at)
 
     def stop(self) -> None:
         """Ask the running program to end after the op it is at. From any thread, any time."""
         self._interrupt.value = 1
 
     def run(self, program: Program, *, patient: bool, stamps: int = 0) -> None:
-        """Execute `program`. patient: it may take long, the caller waits where a signal can reach it.
+        """Execute `program`. patient: it may take long, an exception of a signal handler ends it early.
 
         Raises Interrupted when it was stopped: some ops have then not run.
         """
-        assert not self._closed
+        assert self._exit.value == 0
         program.counters[:] = 0
-        n_ops = len(program.ops)
-        if self._reached < 0:  # the last run was stopped
-            self._sync[:] = 0
-        base, first = self._reached, 0 if patient else 1
-        job = Job(self._job.number + 1, first, int(program.records.ctypes.data), n_ops, base, stamps)
-        workers = range(first, self.n)
+        records, n_ops = int(program.records.ctypes.data), len(program.ops)
+        before = self._state.value >> GENERATION
         signal: BaseException | None = None
-        # A signal handler may raise between any two instructions here, and threads at a barrier would wait forever for
-        # one that never came. So what was begun is completed: every step may be repeated without harm, and is.
+        # A signal handler may raise between any two instructions here; what was begun has to end all the same, since
+        # the threads work in the program's memory. Calling the executor again does no harm: it knows what has begun.
         while True:
             try:
-                self._job = job  # from here on a thread may begin
-                for tid in workers:
-                    self._go[tid].release()
-                if not patient:
-                    self._take_part(job)
-                while any(self._finished[tid] != job.number for tid in workers):
-                    self._left.wait(0.1)
-                    self._left.clear()
+                while not self._ended(before):
+                    self._execute(self._address, before, records, n_ops, stamps)
                 break
             except BaseException as error:
                 signal = error
                 if patient:
                     self.stop()
         if self._interrupt.value:
-            # the stop may have come after the last op
-            complete = self.n > 1 and self._reached == base + n_ops
-            self._sync[:] = 0
+            complete = self._state.value >> GENERATION == before + 1 + n_ops  # the stop may have come after the last op
+            self._interrupt.value = 0
             if complete and signal is not None:
                 raise signal
             raise Interrupted from signal
         if signal is not None:
-            raise signal  # the whole program has run, or nothing of it
+            raise signal  # the whole program has run
 
-    @property
-    def _reached(self) -> int:
-        """The generation after the last op that all threads have left; negative when that run was stopped there."""
-        return int(self._sync[GENERATION // 8])
-
-    def _take_part(self, job: Job) -> None:
-        """Be thread 0 of the job, once."""
-        if self._finished[0] == job.number:
-            return
-        if self.n == 1:
-            self._finished[0] = job.number
-        # no op ends without thread 0: a generation that has moved says that it was there
-        if self.n == 1 or self._reached == job.base:
-            self._execute(job.program, job.n_ops, 0, self.n, self._address, job.base, job.stamps)
-        self._finished[0] = job.number
+    def _ended(self, before: int) -> bool:
+        """Whether the run that began at generation `before` is over."""
+        state = self._state.value
+        return state & CLOSED != 0 and state >> GENERATION != before
 
     def close(self) -> None:
-        self._closed = True
-        for go in self._go:
-            go.release()
+        """End the workers."""
+        self._exit.value = 1
+        self._execute(self._address, 0, 0, 0, 0)  # tells those who sleep
         for thread in self._threads:
             thread.join()

@@ -1,28 +1,42 @@
-"""The executor: every worker thread runs the whole program inside one call, with a barrier after each op.
+"""The executor: threads share the ops of a program without waiting for one another's presence.
 
-A program is an array of op records of RECORD int64: the kernel's address, then its fields. Threads meet at a barrier
-made of a counter of arrivals and a generation number; the last to arrive publishes the next generation, or its negative
-when a stop was requested, so that all leave after the same op. Waiting threads pause, then yield, then sleep: with more
-threads than cores, or a busy neighbour, spinning would keep the awaited thread from running.
+A program is an array of op records of RECORD int64: the kernel's address, then its fields. An op is `nth` shares of
+work, kernel(args, share, nth) for share = 0 .. nth - 1. A thread takes the next share that nobody has taken; whoever
+completes the last one publishes the next op. So an op needs all its shares done, but no particular thread: one that the
+system has put to sleep between two shares is not missed, the others do its work, and when it comes back it takes part
+in whatever op is running then. Only a share that was begun has to be waited for. Kernels must not wait for each other.
 
-Both numbers only grow: a run begins at the generation where the last ended, and nobody needs to wait until all threads
-have left before the next one is posted.
+STATE is one i64: shares taken, shares done, and the generation, which grows by one with every op of every run. Taking
+is one atomic addition, and its result says for which op: a thread that is late by any number of ops (or runs) cannot
+take what is gone. The fields of the job are only read between taking a share and completing it, when no run can end.
+
+A thread without work pauses, then yields, then parks: with more threads than cores, or a busy neighbour, it is in the
+way of the thread it waits for, which the system moves to an idle core at once. A thread that has worked for a while
+yields before it takes the next share: to be put to sleep with nothing in its hands keeps nobody waiting.
 """
 
 import ctypes
+import sys
 
-from .emit import I32, I64, arg, atomic_add, atomic_load, atomic_store, call_kernel, emit, ldi, pause, sched_yield, sti
-from .jit import Kernel, kernel
+from .emit import I32, I64, arg, atomic_add, atomic_load, call_kernel, const, emit, ldi, pause, sched_yield, sti
+from .jit import Kernel, device, kernel
 
 RECORD = 24  # int64 per op: address and up to 23 fields
-GENERATION, STOP = 64, 128  # bytes from `sync`, each on a cache line of its own; the arrivals are at 0
-SYNC_BYTES = 192
-PAUSES, YIELDS = 300, 3000  # about 5 us of pauses, then a millisecond of yields to whoever wants the core
 
+# STATE: bits 0-11 shares taken, 12-23 shares done, 24-62 generation
+_BITS = 12
+TAKEN, DONE, GENERATION = (1 << _BITS) - 1, 1 << _BITS, 2 * _BITS
+CLOSED = 1 << (_BITS - 1)  # so many count as taken while there is no run
 
-@emit("i64->void")
-def _sleep(e, microseconds):
-    e.call("usleep", I32, e.b.trunc(microseconds, I32))
+# bytes from `sync`; what different threads write lies on cache lines of its own
+ASLEEP, WAKES, CALLER_ASLEEP, CALLER_WAKES = 128, 136, 144, 152
+STOP, EXIT = 256, 264
+PROGRAM, N_OPS, BASE, STAMPS, N_SHARES, TICKS_PER_US = 384, 392, 400, 408, 416, 424
+SYNC_BYTES = 512
+
+SPIN, YIELD = 8, 30  # microseconds without work until a thread yields, and until it parks
+WORK = 1000  # microseconds of work after which a thread yields
+STAY = 20_000  # microseconds after which the caller returns, so that signals are handled
 
 
 @emit("->i64")
@@ -30,44 +44,148 @@ def _ticks(e):
     return e.call("llvm.readcyclecounter" if e.isa.x86 else "llvm.readsteadycounter", I64)
 
 
-def _execute(program, n_ops, tid, nth, sync, base, stamps):
-    """Returns the generation after the last op, or its negative when stopped. stamps: i64[n_ops + 1] or 0."""
-    if stamps and tid == 0:
-        sti(stamps, _ticks())
-    for i in range(n_ops):
-        record = program + i * (RECORD * 8)
-        call_kernel(ldi(record), record + 8, tid, nth)
-        target = base + i + 1
-        if nth == 1:
-            if atomic_load(sync + STOP) != 0:
-                return -target
-        elif atomic_add(sync, 1) == nth * target - 1:
-            if atomic_load(sync + STOP) != 0:
-                atomic_store(sync + GENERATION, -target)
-                return -target
-            atomic_store(sync + GENERATION, target)
+# Sequentially consistent, where "store mine, then load the other's" has to meet "store the other's, then load mine".
+@emit("i64,i64->void")
+def _swap(e, address, value):
+    e.b.atomic_rmw("xchg", e.b.inttoptr(address, I64.as_pointer()), value, "seq_cst")
+
+
+@emit("i64,i64->void")
+def _count(e, address, value):
+    e.b.atomic_rmw("add", e.b.inttoptr(address, I64.as_pointer()), value, "seq_cst")
+
+
+@emit("i64->i64")
+def _look(e, address):
+    return e.b.load_atomic(e.b.inttoptr(address, I64.as_pointer()), "seq_cst", 8)
+
+
+def _futex(e, word, operation, value, timeout):
+    """Linux's futex(2) on the low half of an i64, private to the process."""
+    number = {"x86": 202, "arm64": 98}[e.isa.arch]
+    zero = const(I64, 0)
+    e.call("syscall", I64, const(I64, number), word, const(I64, 128 | operation), value, timeout, zero, zero)
+
+
+@emit("i64,i64,i64->void")
+def park(e, word, expected, microseconds):
+    """Sleep until `wake`, unless the word has changed already; 0 microseconds: for any time. May return early."""
+    b = e.b
+    if sys.platform != "linux":
+        short = b.icmp_signed("==", microseconds, const(I64, 0))
+        e.call("usleep", I32, b.trunc(b.select(short, const(I64, 1000), const(I64, 50)), I32))
+        return
+    limit = e.stack(I64, 2)
+    e.store(b.sdiv(microseconds, const(I64, 1_000_000)), limit)
+    e.store(b.mul(b.srem(microseconds, const(I64, 1_000_000)), const(I64, 1000)), limit, 8)
+    forever = b.icmp_signed("==", microseconds, const(I64, 0))
+    _futex(e, word, 0, expected, b.select(forever, const(I64, 0), b.ptrtoint(limit, I64)))
+
+
+@emit("i64->void")
+def wake(e, word):
+    """End every `park` on the word."""
+    if sys.platform == "linux":
+        _futex(e, word, 1, const(I64, 2**31 - 1), const(I64, 0))
+
+
+@device
+def _publish(sync, state):
+    """Make `state` known, and wake who can work on it, or wait for its end."""
+    _swap(sync, state)
+    if state & CLOSED == 0 and _look(sync + ASLEEP) > 0:
+        _count(sync + WAKES, 1)
+        wake(sync + WAKES)
+    if _look(sync + CALLER_ASLEEP) > 0:
+        _count(sync + CALLER_WAKES, 1)
+        wake(sync + CALLER_WAKES)
+
+
+@device
+def _wait(sync, state, is_caller, per_us):
+    """Until STATE is of another generation, or the thread has slept once."""
+    generation = state >> GENERATION
+    begin = _ticks()
+    while atomic_load(sync) >> GENERATION == generation:
+        waited = _ticks() - begin
+        if waited < SPIN * per_us:
+            pause()
+        elif waited < YIELD * per_us:
+            sched_yield()
         else:
-            waited = 0
-            while True:
-                now = atomic_load(sync + GENERATION)
-                if now >= target:
-                    break
-                if now < 0 and -now >= target:
-                    return now
-                waited += 1
-                if waited < PAUSES:
-                    pause()
-                elif waited < PAUSES + YIELDS:
-                    sched_yield()
-                else:
-                    _sleep(50)
-        if stamps and tid == 0:
-            sti(stamps + 8 * (i + 1), _ticks())
-    return base + n_ops
+            asleep = sync + (CALLER_ASLEEP if is_caller else ASLEEP)
+            wakes = asleep + 8
+            _count(asleep, 1)
+            seen = _look(wakes)
+            if _look(sync) >> GENERATION == generation and _look(sync + EXIT) == 0:
+                park(wakes, seen, STAY if is_caller else 0)
+            _count(asleep, -1)
+            return
 
 
-EXECUTE = Kernel(_execute, "int64(int64,int64,int64,int64,int64,int64,int64)")
-_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)
+def _execute(sync, before, program, n_ops, stamps):
+    """Take part in runs. Returns the ticks of now when sync is 0.
+
+    Worker: program is 0; returns when EXIT is set, which one call more makes known to those asleep. Caller: begins the
+    run if STATE is still closed at generation `before`, and returns when it has ended, or after a while: to be called
+    again until STATE is closed at another generation. stamps: i64[n_ops + 1], when each op ended, or 0.
+    """
+    if sync == 0:
+        return _ticks()
+    is_caller = program != 0
+    if is_caller and atomic_load(sync) >> GENERATION == before:
+        sti(sync + PROGRAM, program)
+        sti(sync + N_OPS, n_ops)
+        sti(sync + BASE, before + 1)
+        sti(sync + STAMPS, stamps)
+        if stamps:
+            sti(stamps, _ticks())
+        _publish(sync, (before + 1) << GENERATION)
+    nth, per_us = ldi(sync + N_SHARES), ldi(sync + TICKS_PER_US)
+    begin = rested = _ticks()
+    while True:
+        now = _ticks()
+        if now - rested > WORK * per_us:
+            if is_caller and now - begin > STAY * per_us:
+                return 0
+            sched_yield()
+            rested = _ticks()
+        state = atomic_load(sync)
+        if state & TAKEN < nth:
+            state = atomic_add(sync, 1)
+        share = state & TAKEN
+        if share >= nth:
+            if state & CLOSED:
+                if is_caller:
+                    return 0
+                if atomic_load(sync + EXIT) != 0:
+                    _count(sync + WAKES, 1)
+                    wake(sync + WAKES)
+                    return 0
+            _wait(sync, state, is_caller, per_us)
+            if is_caller and _ticks() - begin > STAY * per_us:
+                return 0
+        while share < nth:
+            i = (state >> GENERATION) - ldi(sync + BASE)
+            record = ldi(sync + PROGRAM) + i * (RECORD * 8)
+            call_kernel(ldi(record), record + 8, share, nth)
+            share = nth
+            if atomic_add(sync, DONE) >> _BITS & TAKEN == nth - 1:
+                now = _ticks()
+                times = ldi(sync + STAMPS)
+                if times:
+                    sti(times + 8 * (i + 1), now)
+                state = ((state >> GENERATION) + 1) << GENERATION
+                if i + 1 == ldi(sync + N_OPS) or atomic_load(sync + STOP) != 0:
+                    state |= CLOSED
+                elif now - rested <= WORK * per_us:
+                    share = 0  # taken before anyone else can see it
+                    state += 1
+                _publish(sync, state)
+
+
+EXECUTE = Kernel(_execute, "int64(int64,int64,int64,int64,int64)")
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
 
 
 def executor():

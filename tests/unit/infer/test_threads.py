@@ -1,0 +1,305 @@
+"""Threads that run programs: every share once, nobody missed, nothing lost to a signal; how many there should be."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import pytest
+from hybrid.infer import threads
+from hybrid.infer.kernels import execute
+from hybrid.infer.kernels.emit import arg, atomic_add, ldi, sti
+from hybrid.infer.kernels.execute import CLOSED, EXECUTE, GENERATION, N_SHARES, SYNC_BYTES, TICKS_PER_US, executor
+from hybrid.infer.kernels.jit import kernel
+from hybrid.infer.program import Batch, Builder, Counter, Program, aligned_empty
+from hybrid.infer.threads import Interrupted, Pool, cpu_quota, default_threads, physical_cores
+
+NO_BATCH = Batch(*[0] * 12)
+
+
+@kernel
+def add_one(a, tid, nth):
+    """Adds 1 to `n` cells: 0 cells, 1 n, 2 counter."""
+    while True:
+        i = atomic_add(arg(a, 2), 1)
+        if i >= arg(a, 1):
+            break
+        sti(arg(a, 0) + 8 * i, ldi(arg(a, 0) + 8 * i) + 1)
+
+
+@kernel
+def double(a, tid, nth):
+    for i in range(tid, arg(a, 1), nth):
+        sti(arg(a, 0) + 8 * i, ldi(arg(a, 0) + 8 * i) * 2)
+
+
+def program(cells: np.ndarray, rounds: int, n_threads: int) -> Program:
+    b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
+    for _ in range(rounds):
+        b.op(add_one, cells.ctypes.data, len(cells), Counter())
+        b.op(double, cells.ctypes.data, len(cells))
+    made = b.build()
+    _ = EXECUTE.address
+    made.link()
+    return made
+
+
+@pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_every_op_sees_what_the_one_before_wrote(n_threads: int, patient: bool) -> None:
+    cells = np.zeros(101, np.int64)
+    made = program(cells, 20, n_threads)
+    pool = Pool(n_threads)
+    for _ in range(5):
+        cells[:] = 0
+        pool.run(made, patient=patient)
+        assert (cells == 2 * (2**20 - 1)).all()
+    pool.close()
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_stop_ends_a_run_and_the_next_one_is_whole(n_threads: int) -> None:
+    cells = np.zeros(1000, np.int64)
+    long = program(cells, 20000, n_threads)
+    short = program(cells, 3, n_threads)
+    pool = Pool(n_threads)
+    timer = threading.Timer(0.05, pool.stop)
+    timer.start()
+    with pytest.raises(Interrupted):
+        while True:
+            pool.run(long, patient=True)
+    timer.join()
+    for _ in range(3):
+        cells[:] = 0
+        pool.run(short, patient=True)
+        assert (cells == 14).all()
+    pool.close()
+
+
+def test_ctrl_c_reaches_a_long_run() -> None:
+    cells = np.zeros(1000, np.int64)
+    long = program(cells, 30000, 2)
+    pool = Pool(2)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.05, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                pool.run(long, patient=True)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    pool.run(long, patient=True)
+    pool.close()
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_a_signal_at_any_instruction_leaves_the_threads_in_step(n_threads: int) -> None:
+    """A handler may raise anywhere in `run`. Whatever the run did then, it ends, and the next one is whole."""
+    cells = np.zeros(100, np.int64)
+    made = program(cells, 2, n_threads)
+    pool = Pool(n_threads)
+    rng = np.random.default_rng(1)
+    hits = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> object:
+        nonlocal countdown
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_code.co_filename.endswith("threads.py"):
+            countdown -= 1
+            if countdown == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    for patient in (False, True):
+        for _ in range(300):
+            cells[:] = 0
+            countdown = int(rng.integers(1, 250))
+            sys.settrace(trace)
+            try:
+                pool.run(made, patient=patient)
+            except KeyboardInterrupt:
+                hits += 1
+            finally:
+                sys.settrace(None)
+            if not patient:
+                assert (cells == cells[0]).all() and cells[0] in (0, 6), "half a program has run"
+            cells[:] = 0
+            for _ in range(2):  # a stop may still be pending
+                try:
+                    pool.run(made, patient=False)
+                    break
+                except Interrupted:
+                    cells[:] = 0
+            assert (cells == 6).all()
+    print(f"{hits} of 600 runs interrupted")
+    assert hits > 100
+    pool.close()
+
+
+def test_idle_threads_use_no_time() -> None:
+    cells = np.zeros(10, np.int64)
+    pool = Pool(2)
+    pool.run(program(cells, 5, 2), patient=True)
+    begin = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - begin < 0.1
+    pool.close()
+
+
+def test_cores_are_counted() -> None:
+    assert physical_cores() >= 1
+
+
+@kernel
+def enter(a, tid, nth):
+    """Counts the calls of each share: 0 cells."""
+    atomic_add(arg(a, 0) + 8 * tid, 1)
+
+
+@kernel
+def slow(a, tid, nth):
+    """Share `tid` of an op takes a time of its own: 0 cells, 1 rounds."""
+    for i in range(arg(a, 1) * (tid + 1)):
+        sti(arg(a, 0) + 64 * tid, ldi(arg(a, 0) + 64 * tid) + (i & 1) + 1)
+    atomic_add(arg(a, 0) + 64 * tid + 8, 1)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 7])
+def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
+    cells = np.zeros(n_threads, np.int64)
+    b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
+    for _ in range(500):
+        b.op(enter, cells.ctypes.data)
+    made = b.build()
+    made.link()
+    pool = Pool(n_threads)
+    for _ in range(20):
+        pool.run(made, patient=False)
+    pool.close()
+    assert (cells == 10_000).all(), cells
+
+
+def test_shares_that_take_longer_than_the_spin_are_waited_for() -> None:
+    cells = np.zeros((3, 8), np.int64)
+    b = Builder(1, 3, exact=False, batch=NO_BATCH)
+    for _ in range(20):
+        b.op(slow, cells.ctypes.data, 100_000)
+    made = b.build()
+    made.link()
+    pool = Pool(3)
+    pool.run(made, patient=True)
+    pool.close()
+    assert (cells[:, 1] == 20).all()
+
+
+def test_a_run_ends_without_threads_that_never_come() -> None:
+    """Five shares and nobody but the caller; then a worker that comes late, which finds nothing of the past."""
+    cells = np.zeros(101, np.int64)
+    made = program(cells, 20, 5)
+    sync = aligned_empty(SYNC_BYTES).view(np.int64)
+    sync[:] = 0
+    sync[0], sync[N_SHARES // 8], sync[TICKS_PER_US // 8] = CLOSED, 5, 1000
+    address, run = int(sync.ctypes.data), executor()
+    late: threading.Thread | None = None
+    for round_ in range(1, 4):
+        cells[:] = 0
+        made.counters[:] = 0
+        before = int(sync[0]) >> GENERATION
+        while int(sync[0]) >> GENERATION != before + 1 + len(made.ops):
+            run(address, before, made.records.ctypes.data, len(made.ops), 0)
+        assert (cells == 2 * (2**20 - 1)).all()
+        if round_ == 2:
+            late = threading.Thread(target=run, args=(address, 0, 0, 0, 0))
+            late.start()
+    sync[execute.EXIT // 8] = 1
+    run(address, 0, 0, 0, 0)
+    assert late is not None
+    late.join(5)
+    assert not late.is_alive()
+
+
+def test_the_caller_hears_of_signals_while_a_run_goes_on() -> None:
+    """The executor gives the caller back to Python every now and then, and goes on where it was."""
+    cells = np.zeros((1, 8), np.int64)
+    b = Builder(1, 1, exact=False, batch=NO_BATCH)
+    for _ in range(300):
+        b.op(slow, cells.ctypes.data, 200_000)
+    made = b.build()
+    made.link()
+    pool = Pool(1)
+    calls = 0
+    inner = pool._execute
+
+    def counted(*args: int) -> int:
+        nonlocal calls
+        calls += 1
+        return int(inner(*args))
+
+    pool._execute = counted  # type: ignore[assignment]
+    pool.run(made, patient=True)
+    assert cells[0, 1] == 300
+    assert calls > 1
+    pool._execute = inner
+    pool.close()
+
+
+def test_threads_left_alone_do_not_keep_the_process_alive() -> None:
+    code = (
+        "from hybrid.infer.threads import Pool; from hybrid.infer.program import *; import numpy as np\n"
+        "from hybrid.infer.kernels import execute\n"
+        "b = Builder(1, 2, exact=False, batch=Batch(*[0] * 12)); b.op(execute.nothing); p = b.build(); p.link()\n"
+        "pool = Pool(2); pool.run(p, patient=False); print('done')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "done\n", done.stderr
+    assert done.returncode == 0
+
+
+# --- how many ---
+def group(root: Path, path: str, **files: str) -> None:
+    folder = root / path
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_the_quota_of_a_control_group_is_found(tmp_path: Path) -> None:
+    group(tmp_path, "proc/self", cgroup="0::/a/b\n")
+    assert cpu_quota(tmp_path) is None
+    group(tmp_path, "sys/fs/cgroup/a/b", cpu__max="max 100000\n")
+    assert cpu_quota(tmp_path) is None
+    group(tmp_path, "sys/fs/cgroup/a", cpu__max="150000 100000\n")
+    assert cpu_quota(tmp_path) == 1.5
+    group(tmp_path, "sys/fs/cgroup/a/b", cpu__max="50000 100000\n")
+    assert cpu_quota(tmp_path) == 0.5
+    group(tmp_path, "sys/fs/cgroup/a/b", cpu__max="nonsense\n")
+    assert cpu_quota(tmp_path) == 1.5
+
+
+def test_the_quota_of_a_container_is_at_the_mount(tmp_path: Path) -> None:
+    group(tmp_path, "proc/self", cgroup="0::/../elsewhere\n")
+    group(tmp_path, "sys/fs/cgroup", cpu__max="200000 100000\n")
+    assert cpu_quota(tmp_path) == 2.0
+
+
+def test_the_quota_of_version_1(tmp_path: Path) -> None:
+    group(tmp_path, "proc/self", cgroup="3:cpuset:/\n2:cpu,cpuacct:/docker/x\n1:name=systemd:/\n")
+    group(tmp_path, "sys/fs/cgroup/cpu", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
+    assert cpu_quota(tmp_path) is None
+    group(tmp_path, "sys/fs/cgroup/cpu/docker/x", cpu__cfs_quota_us="250000\n", cpu__cfs_period_us="100000\n")
+    assert cpu_quota(tmp_path) == 2.5
+
+
+@pytest.mark.parametrize(("quota", "cores", "expected"), [(None, 4, 4), (1.5, 4, 2), (0.3, 4, 1), (8.0, 2, 2)])
+def test_threads_fit_cores_and_quota(
+    quota: float | None, cores: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(threads, "physical_cores", lambda: cores)
+    assert default_threads() == expected
