@@ -6,7 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...quant.ggml.errors import FormatError
-from ..kernels import elementwise, ssm
+from ..kernels import elementwise
+from ..kernels.conv import conv1d_silu
+from ..kernels.mamba1 import mamba1_scan, scan_decay
+from ..kernels.recurrent import pad_channels
 from ..memory import HybridMemory, RecurrentSpec
 from ..program import Builder, Counter, Rows
 from ..weights import Weights
@@ -44,15 +47,15 @@ class Mamba1:
                 f"{w.gguf.path.name}: {p}ssm_a has values from {a.min():g} to {a.max():g}, expected -exp(A_log), which "
                 "is not positive. Convert the model again."
             )
-        self.decay = w.keep(ssm.scan_decay(a))
-        self.skip = w.vector(p + "ssm_d", self.d_inner, ssm.pad_channels)
+        self.decay = w.keep(scan_decay(a))
+        self.skip = w.vector(p + "ssm_d", self.d_inner, pad_channels)
         self.norm_weights = [0, 0, 0]
         if self.norms == "weighted":
             sizes = {"dt": self.dt_rank, "b": self.d_state, "c": self.d_state}
             self.norm_weights = [w.vector(f"{p}ssm_{part}_norm.weight", n) for part, n in sizes.items()]
 
     def memory(self) -> RecurrentSpec:
-        return RecurrentSpec(self.layer, self.d_inner, self.d_conv, self.d_state)
+        return RecurrentSpec(self.layer, self.d_inner, self.d_conv, 1, self.d_inner, self.d_state)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
@@ -62,7 +65,7 @@ class Mamba1:
         inner, gate = xz.columns(0, self.d_inner), xz.columns(self.d_inner, self.d_inner)
         mixed = b.rows(self.d_inner)
         b.op(
-            ssm.conv1d_silu, batch.ctl, batch.seg, inner, inner.ld, self.taps, self.conv_bias, conv.ctypes.data,
+            conv1d_silu, batch.ctl, batch.seg, inner, inner.ld, self.taps, self.conv_bias, conv.ctypes.data,
             conv.strides[0], mixed, mixed.ld, self.d_inner, self.d_conv, Counter(),
         )  # fmt: skip
         parts = b.matmul(mixed, self.w_x, "ssm_x")
@@ -74,7 +77,7 @@ class Mamba1:
         step = b.matmul(dt, self.w_dt, "ssm_dt")
         y = b.rows(self.d_inner)
         b.op(
-            ssm.mamba1_scan, batch.ctl, batch.seg, mixed, mixed.ld, step, step.ld, self.dt_bias, self.decay, self.skip,
+            mamba1_scan, batch.ctl, batch.seg, mixed, mixed.ld, step, step.ld, self.dt_bias, self.decay, self.skip,
             B, B.ld, C, C.ld, gate, gate.ld, state.ctypes.data, state.strides[0], y, y.ld, self.d_inner, self.d_state,
             Counter(),
         )  # fmt: skip

@@ -21,7 +21,7 @@ def require_room(specs: list[AttentionSpec | RecurrentSpec], n_seq_max: int, n_c
     Pages are only taken when they are written, so the system itself says yes to almost any size.
     """
     per_token = sum(2 * 4 * s.n_kv * s.d_head for s in specs if isinstance(s, AttentionSpec))
-    state = sum(4 * s.n_channel * (s.d_conv - 1 + s.d_state) for s in specs if isinstance(s, RecurrentSpec))
+    state = sum(s.nbytes for s in specs if isinstance(s, RecurrentSpec))
     # cos and sin of every position, and what computing them takes for a moment
     rotary = max((32 * s.d_head for s in specs if isinstance(s, AttentionSpec)), default=0)
     need = n_seq_max * (n_ctx * per_token + state) + n_ctx * rotary

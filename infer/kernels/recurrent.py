@@ -1,0 +1,184 @@
+"""What the recurrent kernels share: batch control, states, and rows as the emitter sees them.
+
+Batch control:
+
+    ctl   i64 [3]         number of tokens, of segments, of outputs
+    seg   i64 [n_seg][4]  first token, number of tokens, memory slot, fresh
+                          (the tokens of one sequence, in order; fresh = 1: the sequence begins here, its state is zero)
+    ctr   i64             counter of work items, zero before each run
+
+Rows are f32 [tok][ld bytes]. An item is a strip of channels (or of a head's lanes) of one segment. A channel sees the
+same operations in the same order whatever the width of a vector, the strip, or the split of its tokens into calls.
+
+A state is f32 [head][lane / 16][depth][16]: 16 lanes side by side, the last group of a head padded. Lanes are what a
+kernel computes independently of one another, depth is what it sums over:
+
+    Mamba-1      1 head, lanes = channels, depth = d_state
+    Mamba-2      lanes = d_head, depth = d_state
+    delta rule   lanes = d_v, depth = d_k
+    RG-LRU       1 head, lanes = channels, depth = 1
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .emit import F32, I64, Emitter, Value, Vec, const, emit, stf
+from .jit import device
+
+GROUP = 16  # lanes side by side in a state
+MIN_STRIP = 64  # channels of the smallest strip worth an item
+ZERO = np.float32(0.0)
+
+F32Array = npt.NDArray[np.float32]
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
+def n_groups(n_lane: int) -> int:
+    """Groups of 16 lanes, the last one padded."""
+    return -(-n_lane // GROUP)
+
+
+def state_shape(n_head: int, n_lane: int, depth: int) -> tuple[int, int, int, int]:
+    """One sequence's state: [head][lane / 16][depth][16]."""
+    return n_head, n_groups(n_lane), depth, GROUP
+
+
+def conv_state_bytes(n_channel: int, d_conv: int) -> int:
+    """One sequence's state of a convolution: f32 [d_conv - 1][channel], oldest input first."""
+    return 4 * n_channel * (d_conv - 1)
+
+
+def arrange_heads(a: npt.ArrayLike) -> F32Array:
+    """f32 [head, lane, depth] -> [head, lane / 16, depth, 16]; missing lanes are zero."""
+    source = np.asarray(a, dtype=np.float32)
+    n_head, n_lane, depth = source.shape
+    padded = np.zeros((n_head, n_groups(n_lane) * GROUP, depth), np.float32)
+    padded[:, :n_lane] = source
+    return np.ascontiguousarray(padded.reshape(n_head, -1, GROUP, depth).transpose(0, 1, 3, 2))
+
+
+def restore_heads(arranged: npt.ArrayLike, n_lane: int) -> F32Array:
+    """Inverse of `arrange_heads`: [head, lane / 16, depth, 16] -> [head, lane, depth]."""
+    source = np.asarray(arranged, dtype=np.float32)
+    n_head, _, depth, _ = source.shape
+    return np.ascontiguousarray(source.transpose(0, 1, 3, 2).reshape(n_head, -1, depth)[:, :n_lane])
+
+
+def pad_channels(a: npt.ArrayLike) -> F32Array:
+    """f32 [channel] -> [channel / 16 * 16], zeros appended."""
+    source = np.asarray(a, dtype=np.float32)
+    padded = np.zeros(n_groups(source.shape[0]) * GROUP, np.float32)
+    padded[: source.shape[0]] = source
+    return padded
+
+
+# --- items ------------------------------------------------------------------------------------------------------------
+@device
+def strip_of(n_channel, n_item, nth, most):
+    """Channels of a strip, a multiple of 16: about four items a thread, between MIN_STRIP and `most`."""
+    share = n_channel * n_item // (4 * nth)
+    return (min(max(share, MIN_STRIP), most) + GROUP - 1) // GROUP * GROUP
+
+
+@device
+def zero_fill(address, n):
+    """n floats at `address` become zero."""
+    for i in range(n):
+        stf(address + 4 * i, ZERO)
+
+
+@emit("i64,i64,i64->void")
+def copy_floats(e, source, target, n):
+    def body(width: int) -> Callable[[Value, list[Value]], None]:
+        return lambda i, _: e.store(e.load(Vec(F32, width), source, i), target, i)
+
+    size = e.b.shl(n, const(I64, 2))
+    wide = e.b.and_(size, const(I64, -4 * GROUP))
+    e.loop(wide, body(GROUP), step=4 * GROUP)
+    e.loop(size, body(1), start=wide, step=4)
+
+
+# --- rows and fields in the emitter -----------------------------------------------------------------------------------
+class RowsAt:
+    """One column (or a vector of columns) of rows: element t lies t * stride bytes after `start`."""
+
+    def __init__(self, e: Emitter, start: Value, stride: Value) -> None:
+        self.e, self.start, self.stride = e, start, stride
+
+    def at(self, t: Value) -> Value:
+        return self.e.at(self.start, self.e.b.mul(t, self.stride))
+
+    def load(self, ty: Any, t: Value) -> Value:
+        return self.e.load(ty, self.at(t))
+
+    def store(self, value: Value, t: Value) -> None:
+        self.e.store(value, self.at(t))
+
+
+class Fields:
+    """The fields of an op record by name, loaded where they are asked for."""
+
+    def __init__(self, e: Emitter, record: Value, names: str) -> None:
+        self._e, self._record, self._names = e, record, names.split()
+
+    def __getattr__(self, name: str) -> Value:
+        return self._e.load(I64, self._record, 8 * self._names.index(name))
+
+    def f32(self, name: str) -> Value:
+        return self._e.load(F32, self._record, 8 * self._names.index(name))
+
+    def rows(self, name: str, token: Value, column: Value, stride: str = "") -> RowsAt:
+        """Rows of the field `name`, from `token` and `column` on; their stride is the field `ld` + name."""
+        b, ld = self._e.b, getattr(self, stride or "ld" + name)
+        offset = b.add(b.mul(token, ld), b.shl(column, const(I64, 2)))
+        return RowsAt(self._e, self._e.at(getattr(self, name), offset), ld)
+
+
+def optional(e: Emitter, ty: Any, address: Value, offset: Value) -> Value:
+    """What lies `offset` bytes after `address`; zeros where the address is 0."""
+    nothing = e.stack(ty)
+    e.store(const(ty, 0.0), nothing)
+    none = e.b.icmp_signed("==", address, const(I64, 0))
+    return e.load(ty, e.b.select(none, nothing, e.at(address, offset)))
+
+
+def load_lanes(e: Emitter, pointer: Value, n: Value, groups: int) -> list[Value]:
+    """`groups` vectors of 16 floats, of which the first n exist; the others are zero."""
+    b, ty = e.b, Vec(F32, GROUP)
+    missing = b.icmp_signed("<", n, const(I64, GROUP * groups))
+    slot = e.stack(ty, groups)
+    with b.if_else(missing) as (partly, wholly):
+        with partly:
+            for g in range(groups):
+                e.store(const(ty, 0.0), slot, 4 * GROUP * g)
+            e.loop(b.shl(n, const(I64, 2)), lambda o, _: e.store(e.load(F32, pointer, o), slot, o), step=4)
+            some = [e.load(ty, slot, 4 * GROUP * g) for g in range(groups)]
+            after_some = b.block
+        with wholly:
+            full = [e.load(ty, pointer, 4 * GROUP * g) for g in range(groups)]
+            after_full = b.block
+    merged = []
+    for one, other in zip(some, full, strict=True):
+        phi = b.phi(ty)
+        phi.add_incoming(one, after_some)
+        phi.add_incoming(other, after_full)
+        merged.append(phi)
+    return merged
+
+
+def store_lanes(e: Emitter, values: Sequence[Value], pointer: Value, n: Value) -> None:
+    """The first n floats of vectors of 16."""
+    b, ty = e.b, Vec(F32, GROUP)
+    missing = b.icmp_signed("<", n, const(I64, GROUP * len(values)))
+    slot = e.stack(ty, len(values))
+    with b.if_else(missing) as (partly, wholly):
+        with partly:
+            for g, value in enumerate(values):
+                e.store(value, slot, 4 * GROUP * g)
+            e.loop(b.shl(n, const(I64, 2)), lambda o, _: e.store(e.load(F32, slot, o), pointer, o), step=4)
+        with wholly:
+            for g, value in enumerate(values):
+                e.store(value, pointer, 4 * GROUP * g)
