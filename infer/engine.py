@@ -85,6 +85,7 @@ class Engine:
         self.n_compiled = 0
         self._programs: dict[tuple, tuple[Program, Rows | None]] = {}
         self._make_batch()
+        self._one: tuple[tuple[np.ndarray, ...], Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
 
     # --- loading ---
@@ -317,6 +318,36 @@ class Engine:
             assert logits is not None
             results.append(self._nll[: len(part)].copy() if likelihood else head.view(logits, len(part)).copy())
         return np.concatenate(results)
+
+    def step(self, slot: int, token: int) -> np.ndarray:
+        """`run` of one token that wants its logits, f32 [n_vocab], without the arrangements for several.
+
+        Python's part of a token counts: small models spend less than a millisecond on the rest.
+        """
+        if self.gguf.nbytes >= MAX_BYTES_UNPATIENT:
+            values = self.run([Segment(slot, (token,), (0,))])
+            assert values is not None
+            return values[0]
+        past = self.memory.n_past.item(slot)
+        assert past < self.n_ctx
+        if self._one is None:
+            c, (program, logits) = self._control, self.program("step", 1)
+            assert logits is not None
+            self._one = (c["tokens"], c["pos"], c["slot"], c["seg"]), program, program.view(logits, 1)[0]
+        (tokens, pos, slots, seg), program, view = self._one
+        tokens[0], pos[0], slots[0] = token, past, slot
+        seg[0], seg[1], seg[2], seg[3] = 0, 1, slot, past == 0
+        ctl, columns, outputs = self._control["ctl"], self._control["all_tokens"], self._control["all_outputs"]
+        ctl[0] = ctl[1] = ctl[2] = 1
+        for groups in (columns, outputs):
+            groups[0], groups[1], groups[2], groups[3] = 1, 0, 0, 1
+        self._control["out_index"][0] = 0
+        try:
+            self._run(program, patient=False)
+        except Interrupted:
+            self.memory.n_past[slot] = past if not self.memory.is_recurrent else 0
+            raise
+        return view.copy()
 
     def _guarded(self, program: Program, segments: Sequence[Segment], n_tok: int) -> None:
         """Run a program that changes the memory; a stop in the middle puts the recurrent states back."""

@@ -233,6 +233,16 @@ class Model:
                 progress(done, total)
         return [self._result(parts, likelihood) for parts in results]
 
+    def step(self, seq: "Sequence", token: int) -> np.ndarray:
+        """`eval` of one token: the logits after it, f32 [n_vocab]."""
+        if not (0 <= token < self.n_vocab and seq.n_past < self.n_ctx):
+            self._check([Work(seq, [token])])
+        seq._ready()
+        try:
+            return self.engine.step(seq.slot, token)
+        finally:
+            seq._has_seen(len(seq.tokens), (token,))
+
     def _check(self, works: list[Work]) -> None:
         if len({w.seq.slot for w in works}) != len(works):
             raise UsageError("a sequence was given twice in one call. Give each sequence its tokens at once.")

@@ -86,7 +86,8 @@ class Sequence:
 
     def decode(self, token: int) -> np.ndarray:
         """Append one token; returns the logits after it, f32 [n_vocab]."""
-        return self.prefill([token])
+        self.logits = logits = self.model.step(self, token)
+        return logits
 
     def logits_of(self, ids: Seq[int]) -> np.ndarray:
         """Append tokens; returns the logits after each, f32 [n, n_vocab]."""

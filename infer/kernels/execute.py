@@ -35,6 +35,7 @@ PROGRAM, N_OPS, BASE, STAMPS, N_SHARES, TICKS_PER_US = 384, 392, 400, 408, 416, 
 SYNC_BYTES = 512
 
 SPIN, YIELD = 8, 30  # microseconds without work until a thread yields, and until it parks
+LINGER = 300  # microseconds after a run until a thread parks: the next token comes sooner, and waking costs 30
 WORK = 1000  # microseconds of work after which a thread yields
 STAY = 20_000  # microseconds after which the caller returns, so that signals are handled
 
@@ -105,12 +106,15 @@ def _publish(sync, state):
 def _wait(sync, state, is_caller, per_us):
     """Until STATE is of another generation, or the thread has slept once."""
     generation = state >> GENERATION
+    limit = (LINGER if state & CLOSED else YIELD) * per_us
     begin = _ticks()
     while atomic_load(sync) >> GENERATION == generation:
         waited = _ticks() - begin
         if waited < SPIN * per_us:
             pause()
-        elif waited < YIELD * per_us:
+        elif waited < limit:
+            for _ in range(10):  # easy on the other half of a core with two threads
+                pause()
             sched_yield()
         else:
             asleep = sync + (CALLER_ASLEEP if is_caller else ASLEEP)
