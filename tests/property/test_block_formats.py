@@ -3,31 +3,63 @@
 import numpy as np
 import pytest
 from hybrid.quant.ggml import formats
-from hybrid.quant.ggml.types import GGMLType
+from hybrid.quant.ggml.formats.random_blocks import random_blocks
+from hybrid.quant.ggml.types import TRAITS, GGMLType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 QUICK = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+FEWER = settings(QUICK, max_examples=25)
 BLOCKS = hnp.arrays(np.float32, (3, 32), elements=st.floats(-30000, 30000, width=32))
+LARGE_BLOCKS = hnp.arrays(np.float32, (2, 256), elements=st.floats(-30000, 30000, width=32))
 FLOATS = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
+WRITTEN = sorted(k for k in GGMLType if formats.can_encode(k))
 
 
-@QUICK
-@given(st.sampled_from(sorted(k for k in GGMLType if formats.can_encode(k))), BLOCKS)
-def test_an_error_is_at_most_half_a_step(kind: GGMLType, x: np.ndarray) -> None:
-    values = formats.decode(kind, formats.encode(kind, x))
-    amax = np.abs(x).max(axis=1, keepdims=True).astype(np.float64)
-    # The step of each format, and the rounding of the scale to f16 (2^-11, if subnormal 2^-25) times the largest q.
-    bound = {
-        GGMLType.F32: 0 * amax,
-        GGMLType.F16: np.maximum(np.abs(x) * 2.0**-11, 2.0**-25),
-        GGMLType.BF16: np.maximum(np.abs(x) * 2.0**-8, 2.0**-134),
-        GGMLType.Q8_0: amax / 127 * 0.5001 + np.maximum(amax * 2.0**-11, 127 * 2.0**-25),
-        # q stops at 15, so that a weight opposite to the largest may miss by a whole step.
-        GGMLType.Q4_0: amax / 8 * 1.0001 + np.maximum(amax * 2.0**-11, 8 * 2.0**-25),
-    }[kind]
-    assert (np.abs(values.astype(np.float64) - x) <= bound).all()
+def bound(kind: GGMLType, x: np.ndarray) -> np.ndarray:
+    """The largest error of each weight: x f64 [n, block], whole blocks.
+
+    From the step of each format, and the rounding of a scale to f16 (2^-11, if subnormal 2^-25) times the largest q.
+    """
+    amax = np.abs(x).max(axis=1, keepdims=True)
+    span = np.ptp(x, axis=1, keepdims=True)
+
+    def f16(value: np.ndarray, times: float = 1) -> np.ndarray:
+        return np.maximum(value * 2.0**-11, times * 2.0**-25)
+
+    return {
+        GGMLType.F32: lambda: 0 * amax,
+        GGMLType.F16: lambda: f16(np.abs(x)),
+        GGMLType.BF16: lambda: np.maximum(np.abs(x) * 2.0**-8, 2.0**-134),
+        GGMLType.Q8_0: lambda: amax / 127 * 0.5001 + f16(amax, 127),
+        # q stops below 2^bits, so that a weight opposite to the largest may miss by a whole step
+        GGMLType.Q4_0: lambda: amax / 8 * 1.0001 + f16(amax, 8),
+        GGMLType.Q5_0: lambda: amax / 16 * 1.0001 + f16(amax, 16),
+        GGMLType.Q4_1: lambda: span / 15 * 0.5001 + f16(span, 15) + f16(amax),
+        GGMLType.Q5_1: lambda: span / 31 * 0.5001 + f16(span, 31) + f16(amax),
+        GGMLType.Q2_0: lambda: amax * 0.5001 + f16(amax),
+        GGMLType.TQ1_0: lambda: amax * 0.5001 + f16(amax),
+        GGMLType.TQ2_0: lambda: amax * 0.5001 + f16(amax),
+        # one magnitude, the mean, for all
+        GGMLType.Q1_0: lambda: amax * 1.0001 + f16(amax),
+        # steps of a quarter to an eighth of the largest, which may itself be a quarter beyond the largest code
+        GGMLType.MXFP4: lambda: amax * 0.2501 + 2.0**-127,
+        # the scale is rounded to 4 bits, 2^-9 at the least, and 448 at the most
+        GGMLType.NVFP4: lambda: amax * 0.3 + 6 * 2.0**-9 + np.maximum(amax - 2688, 0),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", WRITTEN, ids=lambda k: k.name)
+def test_an_error_is_at_most_half_a_step(kind: GGMLType) -> None:
+    @FEWER
+    @given(LARGE_BLOCKS)
+    def check(x: np.ndarray) -> None:
+        values = formats.decode(kind, formats.encode(kind, x))
+        wide = x.reshape(-1, max(TRAITS[kind].block, 32)).astype(np.float64)
+        assert (np.abs(values.astype(np.float64).reshape(wide.shape) - wide) <= bound(kind, wide)).all()
+
+    check()
 
 
 @QUICK
@@ -48,9 +80,25 @@ def test_encoding_a_decoded_q8_0_block_changes_nothing(q: np.ndarray, d: np.ndar
     np.testing.assert_array_equal(formats.encode(GGMLType.Q8_0, formats.decode(GGMLType.Q8_0, block)), block)
 
 
-@pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_0], ids=lambda k: k.name)
+STABLE = [k for k in WRITTEN if k not in (GGMLType.Q1_0, GGMLType.Q4_1, GGMLType.Q5_1, GGMLType.MXFP4, GGMLType.NVFP4)]
+
+
+@pytest.mark.parametrize("kind", STABLE, ids=lambda k: k.name)
 def test_encoding_a_decoded_block_is_stable_on_real_weights(kind: GGMLType) -> None:
-    x = np.random.default_rng(3).standard_normal((5000, 32)).astype(np.float32)
+    x = np.random.default_rng(3).standard_normal((600, 256)).astype(np.float32)
     once = formats.decode(kind, formats.encode(kind, x))
     twice = formats.decode(kind, formats.encode(kind, once))
     np.testing.assert_array_equal(once, twice)
+
+
+@QUICK
+@given(st.sampled_from(sorted(GGMLType)), st.integers(0, 5), st.sampled_from([1, 2, 7]), st.floats(0.004, 200))
+def test_random_blocks_are_finite_and_of_the_size_asked_for(kind: GGMLType, seed: int, rows: int, scale: float) -> None:
+    shape = (rows, 2, 1280)
+    raw = random_blocks(kind, shape, np.random.default_rng(seed), scale)
+    values = formats.decode(kind, raw).astype(np.float64)
+    assert values.shape == shape and np.isfinite(values).all()
+    assert 0.75 < values.std() / scale < 1.25, f"{kind.name}: {values.std()} for {scale}"
+    assert abs(values.mean()) < 0.25 * scale
+    again = random_blocks(kind, shape, np.random.default_rng(seed), scale)
+    np.testing.assert_array_equal(again, raw)

@@ -8,8 +8,23 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..types import TRAITS, GGMLType, row_nbytes
 from .float import decode_bf16, decode_f16, decode_f32, encode_bf16, encode_f16, encode_f32
+from .fp4 import decode_mxfp4, decode_nvfp4, encode_mxfp4, encode_nvfp4
+from .iq1 import decode_iq1_m, decode_iq1_s
+from .iq2 import decode_iq2_s, decode_iq2_xs, decode_iq2_xxs
+from .iq3 import decode_iq3_s, decode_iq3_xxs
+from .iq4 import decode_iq4_nl, decode_iq4_xs
+from .q1_0 import decode_q1_0, encode_q1_0
+from .q2_0 import decode_q2_0, encode_q2_0
+from .q2_k import decode_q2_k
+from .q3_k import decode_q3_k
 from .q4_0 import decode_q4_0, encode_q4_0
+from .q4_1 import decode_q4_1, encode_q4_1
+from .q4_k import decode_q4_k
+from .q5 import decode_q5_0, decode_q5_1, encode_q5_0, encode_q5_1
+from .q5_k import decode_q5_k
+from .q6_k import decode_q6_k
 from .q8_0 import decode_q8_0, encode_q8_0
+from .ternary import decode_tq1_0, decode_tq2_0, encode_tq1_0, encode_tq2_0
 
 __all__ = ["FORMATS", "Format", "can_encode", "decode", "encode"]
 
@@ -34,14 +49,38 @@ FORMATS: dict[GGMLType, Format] = {
     GGMLType.F32: Format(encode_f32, decode_f32),
     GGMLType.F16: Format(encode_f16, decode_f16),
     GGMLType.BF16: Format(encode_bf16, decode_bf16),
+    GGMLType.Q1_0: Format(encode_q1_0, decode_q1_0),
+    GGMLType.Q2_0: Format(encode_q2_0, decode_q2_0),
     GGMLType.Q4_0: Format(encode_q4_0, decode_q4_0),
+    GGMLType.Q4_1: Format(encode_q4_1, decode_q4_1),
+    GGMLType.Q5_0: Format(encode_q5_0, decode_q5_0),
+    GGMLType.Q5_1: Format(encode_q5_1, decode_q5_1),
     GGMLType.Q8_0: Format(encode_q8_0, decode_q8_0),
+    GGMLType.Q2_K: Format(None, decode_q2_k),
+    GGMLType.Q3_K: Format(None, decode_q3_k),
+    GGMLType.Q4_K: Format(None, decode_q4_k),
+    GGMLType.Q5_K: Format(None, decode_q5_k),
+    GGMLType.Q6_K: Format(None, decode_q6_k),
+    GGMLType.IQ4_NL: Format(None, decode_iq4_nl),
+    GGMLType.IQ4_XS: Format(None, decode_iq4_xs),
+    GGMLType.IQ1_S: Format(None, decode_iq1_s),
+    GGMLType.IQ1_M: Format(None, decode_iq1_m),
+    GGMLType.IQ2_XXS: Format(None, decode_iq2_xxs),
+    GGMLType.IQ2_XS: Format(None, decode_iq2_xs),
+    GGMLType.IQ2_S: Format(None, decode_iq2_s),
+    GGMLType.IQ3_XXS: Format(None, decode_iq3_xxs),
+    GGMLType.IQ3_S: Format(None, decode_iq3_s),
+    GGMLType.TQ1_0: Format(encode_tq1_0, decode_tq1_0),
+    GGMLType.TQ2_0: Format(encode_tq2_0, decode_tq2_0),
+    GGMLType.MXFP4: Format(encode_mxfp4, decode_mxfp4),
+    GGMLType.NVFP4: Format(encode_nvfp4, decode_nvfp4),
 }
+assert FORMATS.keys() == TRAITS.keys()
 
 
 def can_encode(kind: GGMLType) -> bool:
     """Whether weights can be stored as `kind`, not only read."""
-    return kind in FORMATS and FORMATS[kind].encode is not None
+    return FORMATS[kind].encode is not None
 
 
 def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -50,7 +89,7 @@ def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray | None = None) -> np.n
     FormatError: rows that are not whole blocks. UnsupportedError: a type that can only be read.
     """
     traits = TRAITS[kind]
-    encoder = FORMATS[kind].encode if kind in FORMATS else None
+    encoder = FORMATS[kind].encode
     if encoder is None:
         names = ", ".join(k.name for k in FORMATS if can_encode(k))
         raise UnsupportedError(f"{kind.name} can only be read by this version, not written. Choose one of {names}.")
@@ -68,8 +107,6 @@ def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray | None = None) -> np.n
 
 def decode(kind: GGMLType, raw: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """raw u8 [..., row_nbytes] -> f32 [..., n], into `out` (C order) when given; otherwise F32 is only viewed."""
-    if kind not in FORMATS:
-        raise UnsupportedError(f"{kind.name} cannot be decoded by this version.")
     traits = TRAITS[kind]
     assert raw.dtype == np.uint8 and raw.shape[-1] % traits.nbytes == 0
     raw = np.ascontiguousarray(raw)

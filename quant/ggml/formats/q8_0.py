@@ -12,14 +12,10 @@ q = w times the unrounded 1 / d, rounded with halves away from zero.
 import numpy as np
 
 from .largest import largest
+from .rounding import before_truncation
 
 BLOCK_Q8_0 = np.dtype([("d", "<f2"), ("qs", "i1", (32,))])
 assert BLOCK_Q8_0.itemsize == 34
-
-# trunc(y + copysign(0.49999997, y)) rounds halves away from zero, as C's roundf does and np.rint does not; with 0.5
-# itself, 0.49999997 + 0.5 would round up to 1. The sign is copied as a bit, since np.copysign has no SIMD loop.
-_HALF = np.nextafter(np.float32(0.5), np.float32(0.0)).view(np.uint32)
-_SIGN = np.uint32(0x80000000)
 
 
 def encode_q8_0(x: np.ndarray, out: np.ndarray) -> None:
@@ -29,12 +25,9 @@ def encode_q8_0(x: np.ndarray, out: np.ndarray) -> None:
     # 0 for a block of zeros, and where d is so small that 1 / d overflows (then d is 0 in f16 anyway).
     inverse[~np.isfinite(inverse)] = 0
     y = x * np.repeat(inverse, 32).reshape(x.shape)
-    half = y.view(np.uint32) & _SIGN
-    half |= _HALF
-    y += half.view(np.float32)
     blocks = out.view(BLOCK_Q8_0)[:, 0]
     blocks["d"] = d
-    blocks["qs"] = y
+    blocks["qs"] = before_truncation(y)
 
 
 def decode_q8_0(raw: np.ndarray, out: np.ndarray) -> None:

@@ -1,0 +1,54 @@
+"""IQ4_NL  32 weights in 18 bytes, 4.5 bits per weight: the code chooses one of 16 unequal steps
+
+  byte  field     type      meaning
+     0  d         f16       scale
+     2  qs        u8[16]    4-bit q; byte 2 + k holds weight k (low) and weight k + 16 (high)
+  w[k] = d * STEPS[q[k]]
+
+IQ4_XS  256 weights in 136 bytes, 4.25 bits per weight: the same steps, a 6-bit scale for 32 weights
+
+  byte  field     type      meaning
+     0  d         f16       scale of the scales
+     2  scales_h  u16       bits 4 and 5 of s[j] are its bits 2*j and 2*j + 1
+     4  scales_l  u8[4]     bits 0..3 of s[j]; byte 4 + i holds s[2*i] (low) and s[2*i + 1] (high)
+     8  qs        u8[128]   4-bit q; byte 8 + 16*j + k holds weights 32*j + k (low) and 32*j + 16 + k (high)
+  w[32*j + k] = d * (s[j] - 32) * STEPS[q[32*j + k]]        j = 0..7, k = 0..31
+
+The steps are llama.cpp's (PR #5590), fitted to the weights of trained models.
+"""
+
+import numpy as np
+
+from .unpack import fields, pairs, scaled
+
+STEPS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
+
+BLOCK_IQ4_NL = np.dtype([("d", "<f2"), ("qs", "u1", (16,))])
+assert BLOCK_IQ4_NL.itemsize == 18
+
+BLOCK_IQ4_XS = np.dtype([("d", "<f2"), ("scales_h", "<u2"), ("scales_l", "u1", (4,)), ("qs", "u1", (128,))])
+assert BLOCK_IQ4_XS.itemsize == 136
+
+_SHIFTS = np.arange(0, 16, 2, dtype=np.uint16)
+
+
+def decode_iq4_nl(raw: np.ndarray, out: np.ndarray) -> None:
+    """raw u8 [n, 18] -> out f32 [n, 32]."""
+    blocks = raw.view(BLOCK_IQ4_NL)[:, 0]
+    scaled(np.take(STEPS, fields(blocks["qs"], 4), mode="clip"), blocks["d"].astype(np.float32)[:, None], out)
+
+
+def scales_iq4_xs(blocks: np.ndarray) -> np.ndarray:
+    """s - 32, i8 [n, 8]."""
+    s = pairs(blocks["scales_l"])
+    s |= (blocks["scales_h"][:, None] >> _SHIFTS & 3).astype(np.uint8) << 4
+    signed = s.view(np.int8)
+    signed -= 32
+    return signed
+
+
+def decode_iq4_xs(raw: np.ndarray, out: np.ndarray) -> None:
+    """raw u8 [n, 136] -> out f32 [n, 256]."""
+    blocks = raw.view(BLOCK_IQ4_XS)[:, 0]
+    steps = np.take(STEPS, fields(blocks["qs"].reshape(-1, 8, 16), 4), mode="clip")
+    scaled(steps, blocks["d"].astype(np.float32)[:, None] * scales_iq4_xs(blocks), out)

@@ -1,0 +1,28 @@
+"""Q5_K    256 weights in 176 bytes, 5.5 bits per weight
+
+byte  field   type      meaning
+   0  d       f16       scale of the scales
+   2  dmin    f16       scale of the minima
+   4  scales  u8[12]    6-bit scales s[j] and minima m[j] of the 32 weights j, packed as in Q4_K
+  16  qh      u8[32]    bit 4 of q; byte 16 + k holds weights 32*j + k in bit j, j = 0..7
+  48  qs      u8[128]   bits 0..3 of q; byte 48 + 32*g + k holds weights 64*g + k (low) and 64*g + 32 + k (high)
+w[32*j + k] = d * s[j] * q[32*j + k] - dmin * m[j]        j = 0..7, k = 0..31
+"""
+
+import numpy as np
+
+from .q4_k import combine
+from .unpack import fields
+
+BLOCK_Q5_K = np.dtype(
+    [("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", (12,)), ("qh", "u1", (32,)), ("qs", "u1", (128,))]
+)
+assert BLOCK_Q5_K.itemsize == 176
+
+
+def decode_q5_k(raw: np.ndarray, out: np.ndarray) -> None:
+    """raw u8 [n, 176] -> out f32 [n, 256]."""
+    blocks = raw.view(BLOCK_Q5_K)[:, 0]
+    q = fields(blocks["qs"].reshape(-1, 4, 32), 4)
+    q |= fields(blocks["qh"], 1, at=4).reshape(q.shape)
+    combine(q, blocks, out)
