@@ -17,9 +17,9 @@ from .rounding import before_truncation
 BLOCK_Q2_0 = np.dtype([("d", "<f2"), ("qs", "u1", (16,))])
 assert BLOCK_Q2_0.itemsize == 18
 
-# For each byte its four weights q - 1 as i8, together a u32.
-_FOURS = (np.arange(256, dtype=np.uint8)[:, None] >> np.array([0, 2, 4, 6], np.uint8) & 3).astype(np.int8) - np.int8(1)
-_FOURS = _FOURS.view(np.uint32)[:, 0]
+_WEIGHTS = (np.arange(256, dtype=np.uint8)[:, None] >> np.array([0, 2, 4, 6], np.uint8) & 3).astype(np.int8)
+_WEIGHTS -= 1
+_FOURS = _WEIGHTS.view(np.uint32)[:, 0]  # for each byte its four q - 1
 
 
 def encode_q2_0(x: np.ndarray, out: np.ndarray) -> None:

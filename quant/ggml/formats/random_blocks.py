@@ -99,7 +99,7 @@ def _set_scales(kind: GGMLType, raw: np.ndarray, d: np.ndarray, rng: np.random.G
 
 def _set_mxfp4(raw: np.ndarray, rng: np.random.Generator, scale: float) -> None:
     """Two neighbouring powers of two, as often as makes the mean square right."""
-    wanted = scale / float(np.sqrt(np.mean(DOUBLED.astype(np.float64) ** 2)))
+    wanted = max(scale / _unit(GGMLType.MXFP4), 2.0**-128)
     low = math.floor(math.log2(wanted))
     share = ((wanted / 2.0**low) ** 2 - 1) / 3
     exponent = low + (rng.random(len(raw)) < share)
@@ -109,7 +109,7 @@ def _set_mxfp4(raw: np.ndarray, rng: np.random.Generator, scale: float) -> None:
 @cache
 def _unit(kind: GGMLType) -> float:
     """The standard deviation of the weights where the scales are around 1, from a fixed sample."""
-    if kind is GGMLType.NVFP4:
+    if kind in (GGMLType.MXFP4, GGMLType.NVFP4):
         return float(np.sqrt(np.mean(DOUBLED.astype(np.float64) ** 2)))
     rng = np.random.default_rng(0)
     raw = _codes(kind, (1 << 18) // TRAITS[kind].block, rng)

@@ -13,6 +13,9 @@ from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 F32, F16, BF16, Q8_0, Q4_0 = GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.Q4_0
+Q4_1, Q5_0, Q5_1, MXFP4, NVFP4 = GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q5_1, GGMLType.MXFP4, GGMLType.NVFP4
+Q1_0, Q2_0, TQ1_0, TQ2_0 = GGMLType.Q1_0, GGMLType.Q2_0, GGMLType.TQ1_0, GGMLType.TQ2_0
+WRITTEN = [k for k in GGMLType if formats.can_encode(k)]
 GOLDEN = np.load(Path(__file__).resolve().parents[3] / "golden" / "blocks" / "blocks.npz")
 
 
@@ -23,11 +26,12 @@ def test_golden_blocks(kind: GGMLType) -> None:
     np.testing.assert_array_equal(formats.decode(kind, encoded), GOLDEN[f"{kind.name}_decoded"])
 
 
-@pytest.mark.parametrize("kind", [F16, BF16, Q8_0, Q4_0], ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", [F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, TQ1_0, TQ2_0, MXFP4], ids=lambda k: k.name)
 def test_same_as_the_gguf_package(kind: GGMLType) -> None:
     """Enough blocks to reach roundings that one in a million weights meets."""
     rng = np.random.default_rng(1)
-    x = rng.standard_normal((40_000, 32)).astype(np.float32)
+    block = max(TRAITS[kind].block, 32)
+    x = rng.standard_normal((40_000 * 32 // block, block)).astype(np.float32)
     x[::3] = rng.integers(-128, 128, x[::3].shape) / 4  # many halves and equal magnitudes
     x *= np.float32(2) ** rng.integers(-12, 10, (len(x), 1)).astype(np.float32)
     other = gguf.GGMLQuantizationType[kind.name]
@@ -85,10 +89,10 @@ def test_blocks_of_zeros() -> None:
         assert formats.encode(Q4_0, x).tobytes() == b"\x00\x80" + b"\x88" * 16
 
 
-@pytest.mark.parametrize("kind", [Q8_0, Q4_0], ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", [k for k in WRITTEN if k not in (F32, BF16, MXFP4)], ids=lambda k: k.name)
 def test_tiny_weights_become_zeros(kind: GGMLType) -> None:
     """1 / d overflows f32 where d is subnormal; what is stored is zero, not garbage."""
-    x = np.linspace(-1e-41, 1e-41, 32, dtype=np.float32)
+    x = np.linspace(-1e-41, 1e-41, 256, dtype=np.float32)
     assert not formats.decode(kind, formats.encode(kind, x)).any()
 
 
@@ -112,14 +116,15 @@ def test_f16_beyond_its_range_is_infinite() -> None:
     assert formats.decode(F16, formats.encode(F16, x)).tolist() == [65504, 65504, np.inf, -np.inf]
 
 
-@pytest.mark.parametrize("kind", [F32, F16, BF16, Q8_0, Q4_0], ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", WRITTEN, ids=lambda k: k.name)
 def test_shapes_chunks_and_outputs(kind: GGMLType) -> None:
     """Three dimensions, more values than one chunk, not a whole number of chunks, input not contiguous."""
     traits = TRAITS[kind]
-    x = np.random.default_rng(2).standard_normal((3, 160, 5, 96)).astype(np.float32).transpose(0, 2, 1, 3)
+    n = math.lcm(traits.block, 96)
+    x = np.random.default_rng(2).standard_normal((3, 160, 5, n)).astype(np.float32).transpose(0, 2, 1, 3)
     assert x.size > formats.CHUNK and x.size % formats.CHUNK
     raw = formats.encode(kind, x)
-    assert raw.shape == (3, 5, 160, 96 // traits.block * traits.nbytes)
+    assert raw.shape == (3, 5, 160, n // traits.block * traits.nbytes)
     out = np.zeros_like(raw)
     assert formats.encode(kind, x, out) is out
     np.testing.assert_array_equal(out, raw)
@@ -132,7 +137,11 @@ def test_shapes_chunks_and_outputs(kind: GGMLType) -> None:
     np.testing.assert_array_equal(formats.decode(kind, raw[1:, ::2]), values[1:, ::2])
     error = np.abs(values - x).max() / np.abs(x).max()
     print(kind.name, error)
-    assert error <= {F32: 0, F16: 5e-4, BF16: 4e-3, Q8_0: 4.5e-3, Q4_0: 0.126}[kind]
+    bounds = {
+        F32: 0, F16: 5e-4, BF16: 4e-3, Q8_0: 4.5e-3, Q4_0: 0.126, Q4_1: 0.07, Q5_0: 0.063, Q5_1: 0.034, MXFP4: 0.25,
+        NVFP4: 0.18, Q1_0: 0.9, Q2_0: 0.501, TQ1_0: 0.501, TQ2_0: 0.501,
+    }  # fmt: skip
+    assert error <= bounds[kind]
 
 
 @pytest.mark.parametrize("kind", [Q8_0, Q4_0], ids=lambda k: k.name)
@@ -141,10 +150,71 @@ def test_rows_that_are_not_whole_blocks(kind: GGMLType) -> None:
         formats.encode(kind, np.zeros((2, 48), np.float32))
 
 
-@pytest.mark.parametrize("kind", [F16, Q8_0, Q4_0], ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", [k for k in WRITTEN if k not in (F32, BF16, MXFP4, NVFP4)], ids=lambda k: k.name)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e9])
 def test_what_cannot_be_stored_does_not_decode_to_numbers(kind: GGMLType, value: float) -> None:
-    x = np.ones((2, 32), np.float32)
+    x = np.ones((2, 256), np.float32)
     x[1, 7] = value
     values = formats.decode(kind, formats.encode(kind, x))
     np.testing.assert_array_equal(np.isfinite(values).all(axis=1), [True, False])
+
+
+def test_q4_1_layout() -> None:
+    x = np.zeros(32, np.float32)
+    x[0], x[1], x[16], x[31] = -3, 12, 4, -2
+    block = formats.encode(Q4_1, x)
+    assert block[:4].view("<f2").tolist() == [1, -3]
+    assert block[4:].tolist() == [0 | 7 << 4, 15 | 3 << 4, *[3 | 3 << 4] * 13, 3 | 1 << 4]
+    np.testing.assert_array_equal(formats.decode(Q4_1, block), x)
+
+
+def test_q5_layouts() -> None:
+    x = np.zeros(32, np.float32)
+    x[0], x[1], x[16], x[31] = -16, 15, 3, -1
+    block = formats.encode(Q5_0, x)
+    assert block[:2].view("<f2")[0] == 1
+    assert int(block[2:6].view("<u4")[0]) == 0xFFFFFFFF ^ 1 << 0 ^ 1 << 31
+    assert block[6:].tolist() == [0 | 3 << 4, 15 | 0 << 4, *[0] * 13, 0 | 15 << 4]
+    np.testing.assert_array_equal(formats.decode(Q5_0, block), x)
+    block = formats.encode(Q5_1, x)
+    assert block[:4].view("<f2").tolist() == [1, -16]
+    assert int(block[4:8].view("<u4")[0]) == 0xFFFFFFFF ^ 1 << 0 ^ 1 << 31
+    np.testing.assert_array_equal(formats.decode(Q5_1, block), x)
+
+
+def test_ternary_layouts() -> None:
+    """The weight at each place of a block, spelt out; all others are 0."""
+    for place in (0, 31, 32, 159, 160, 175, 239, 240, 243, 255):
+        x = np.zeros(256, np.float32)
+        x[place] = -2
+        trits = formats.encode(TQ1_0, x)
+        assert trits[52:].view("<f2")[0] == 2
+        if place < 160:
+            byte, digit, count = place % 32, place // 32, 5
+        elif place < 240:
+            byte, digit, count = 32 + (place - 160) % 16, (place - 160) // 16, 5
+        else:
+            byte, digit, count = 48 + (place - 240) % 4, (place - 240) // 4, 4
+        value = sum((0 if i == digit else 1) * 3 ** (4 - i) for i in range(count))
+        assert trits[byte] == -(-value * 256 // 243)
+        np.testing.assert_array_equal(formats.decode(TQ1_0, trits), x)
+        fields = formats.encode(TQ2_0, x)
+        assert fields[32 * (place // 128) + place % 32] == 0x55 - (1 << 2 * (place % 128 // 32))
+        np.testing.assert_array_equal(formats.decode(TQ2_0, fields), x)
+
+
+def test_fp4_takes_the_smaller_of_two_that_are_equally_near() -> None:
+    x = np.zeros(64, np.float32)
+    x[:16] = 6, 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, -0.25, -0.75, -1.25, -1.75, -2.5, -3.5, -5, -6
+    expected = [6, 0, 0.5, 1, 1.5, 2, 3, 4, 0, -0.5, -1, -1.5, -2, -3, -4, -6]
+    for kind in (MXFP4, NVFP4):
+        assert formats.decode(kind, formats.encode(kind, x))[:16].tolist() == expected
+
+
+def test_nvfp4_scales() -> None:
+    """Nearest, halves upwards; subnormals; 448 for all from 256 on; 0 for groups that are too small."""
+    d = np.array([1, 1.0625, 1.0624, 0.5 + 1e-3, 3 * 2.0**-9, 2.5 * 2.0**-9, 2.0**-10, 2.0**-11, 255, 256, 448, 1e6])
+    x = np.zeros((len(d), 64), np.float32)
+    x[:, 3] = 6 * d
+    codes = formats.encode(NVFP4, x)[:, 0].tolist()
+    assert codes == [56, 57, 56, 48, 3, 3, 1, 0, 126, 126, 126, 126]
