@@ -10,9 +10,9 @@ from pathlib import Path
 from hybrid.quant.ggml.reader import GGUFFile, TensorInfo
 from hybrid.quant.ggml.types import FileType
 
-# Bytes of one element in memory: state, keys and values are all kept in f32.
+# Bytes of one element in memory: states are kept in f32, keys and values in f16 (the default of --kv-type).
 STATE_ITEM = 4
-KV_ITEM = 4
+KV_ITEM = 2
 
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.(.+)")
 

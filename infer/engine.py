@@ -11,9 +11,9 @@ from ..quant.ggml.reader import GGUFFile
 from .architectures import FAMILIES, Family
 from .hparams import Hparams
 from .kernels import elementwise, execute, gemm
-from .kernels.attention import padded_context
 from .kernels.isa import host
 from .kernels.jit import Kernel, compile_kernels
+from .kernels.kv import KVType, padded_context
 from .layers import Layer
 from .memory import HybridMemory, require_room
 from .program import GEMV_COLUMNS, Batch, Builder, Columns, Program, Rows, aligned_empty, round_up
@@ -66,6 +66,7 @@ class Engine:
         n_ubatch: int,
         n_threads: int,
         exact: bool,
+        kv_type: KVType,
     ) -> None:
         self.gguf, self.exact, self.n_threads = gguf, exact, n_threads
         self.n_ubatch = n_ubatch
@@ -78,8 +79,8 @@ class Engine:
         self.weights = Weights(gguf)
         self._load()
         specs = [m for part in self.parts if (m := part.layer.memory()) is not None]
-        require_room(specs, n_seq_max, padded_context(n_ctx))
-        self.memory = HybridMemory(specs, n_seq_max, padded_context(n_ctx))
+        require_room(specs, n_seq_max, padded_context(n_ctx), kv_type)
+        self.memory = HybridMemory(specs, n_seq_max, padded_context(n_ctx), kv_type)
         self.n_ctx = n_ctx
         self.compile_seconds = 0.0
         self.n_compiled = 0

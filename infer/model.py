@@ -25,7 +25,9 @@ from ..quant.ggml.reader import GGUFFile
 from ..quant.ggml.types import FileType
 from .engine import Engine, OpTime, Progress, Segment
 from .hparams import wrong
-from .memory.state_file import read_state
+from .kernels.kv import KV_TYPES
+from .memory.attention import Layout
+from .memory.state_file import StateFile, read_state
 from .sequence import Result, Sequence, TokenProgress, Work
 from .threads import Interrupted, default_threads
 
@@ -37,6 +39,8 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_UBATCH = 512
 MAX_CONTEXT, MAX_UBATCH, MAX_THREADS = 2**31 - 1, 1 << 16, 512  # beyond these, a slip
 Precision = Literal["fast", "exact"]
+KVTypeName = Literal["f32", "f16", "q8_0"]
+DEFAULT_KV_TYPE: dict[Precision, KVTypeName] = {"fast": "f16", "exact": "f32"}
 
 
 class Model:
@@ -46,6 +50,7 @@ class Model:
         self.gguf, self.engine, self.precision = gguf, engine, precision
         self.path = gguf.path
         self.memory = engine.memory
+        self.kv_type = engine.memory.attention.kind.name
         self.n_ctx = engine.n_ctx
         self.n_vocab = engine.n_vocab
         self.n_threads = engine.n_threads
@@ -69,6 +74,7 @@ class Model:
         n_ubatch: int = DEFAULT_UBATCH,
         n_threads: int = 0,
         precision: Precision = "fast",
+        kv_type: KVTypeName | None = None,
         progress: Progress | None = None,
     ) -> "Model":
         """Open a GGUF file for inference.
@@ -78,6 +84,7 @@ class Model:
         n_ubatch   tokens that go through the layers at a time
         n_threads  0: one per physical core
         precision  'fast' quantizes activations to 8 bits for integer weight types; 'exact' computes in f32
+        kv_type    how keys and values are kept: 'f32', 'f16' or 'q8_0'; None: f16, with 'exact' f32
         progress   called with ("compile", done, total) while kernels compile for the first time on a machine
 
         Raises FormatError, UnsupportedError or UsageError.
@@ -93,6 +100,9 @@ class Model:
                 f"n_ctx = {n_ctx}, n_ubatch = {n_ubatch}, n_threads = {n_threads}: a context has at most {MAX_CONTEXT} "
                 f"tokens, {MAX_UBATCH} are computed at once, by {MAX_THREADS} threads."
             )
+        kv_type = kv_type or DEFAULT_KV_TYPE[precision]
+        if kv_type not in KV_TYPES:
+            raise UsageError(f"kv_type = {kv_type!r}: keys and values are kept in one of {', '.join(KV_TYPES)}.")
         gguf = GGUFFile.open(path)
         arch = gguf.get("general.architecture")
         if not isinstance(arch, str):
@@ -108,9 +118,11 @@ class Model:
             n_ubatch=n_ubatch,
             n_threads=n_threads or default_threads(),
             exact=precision == "exact",
+            kv_type=KV_TYPES[kv_type],
         )
         model = cls(gguf, engine, precision)
         helper = ["-m", "hybrid.infer.precompile", str(gguf.path), str(n_ubatch), str(engine.n_threads), precision]
+        helper.append(kv_type)
         engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None, helper)
         model.load_seconds = time.perf_counter() - start - engine.compile_seconds
         return model
@@ -285,13 +297,26 @@ class Model:
             if n and not (tokens.min() >= 0 and tokens.max() < self.n_vocab):
                 raise StateError(f"{Path(path).name} holds tokens that are not of this vocabulary. Start without it.")
             # everything is checked before a slot is taken or the old content of `seq` is touched
-            arrays = {name: state.expect(name, np.float32, shape) for name, shape in self.memory.shapes(n).items()}
+            layout = self.memory.layout(n)
+            self._check_kv_type(state, layout)
+            arrays = {name: state.expect(name, dtype, shape) for name, (dtype, shape) in layout.items()}
             target = seq or self.sequence()
             self.memory.load(target.slot, n, arrays)
             target.tokens = [int(t) for t in tokens]
             target.logits = logits
             target.extra = dict(state.header.extra)
         return target
+
+    def _check_kv_type(self, state: StateFile, layout: Layout) -> None:
+        """Converting would give other tokens than going on without a stop, so a state of another type is refused."""
+        names = {"float32": "f32", "float16": "f16", "int8": "q8_0"}
+        for name, (dtype, _) in layout.items():
+            if name.endswith(".k") and name in state and state.dtype(name) != dtype:
+                found = names.get(str(state.dtype(name)), str(state.dtype(name)))
+                raise StateError(
+                    f"{state.path.name} keeps keys and values in {found}, this model in {self.kv_type}. "
+                    f"Use --kv-type {found}."
+                )
 
     # --- measuring and ending ---
     def profile(self, works: Iterable[Work]) -> list[OpTime]:

@@ -1,4 +1,5 @@
-"""python -m hybrid.infer.precompile MODEL N_UBATCH N_THREADS PRECISION: compile a model's kernels into the disk cache.
+"""python -m hybrid.infer.precompile MODEL N_UBATCH N_THREADS PRECISION KV_TYPE: compile a model's kernels into the
+disk cache.
 
 Started by `Model.load` when kernels are missing, to use a second core; works from the end of the list of kernels while
 the model's own process works from its beginning.
@@ -11,10 +12,11 @@ from ..quant.ggml.errors import HybridError
 from ..quant.ggml.reader import GGUFFile
 from .engine import Engine
 from .kernels.jit import compile_backwards
+from .kernels.kv import KV_TYPES
 
 
 def main(arguments: list[str]) -> int:
-    path, n_ubatch, n_threads, precision = arguments
+    path, n_ubatch, n_threads, precision, kv_type = arguments
     if hasattr(os, "nice"):
         os.nice(1)
     try:
@@ -26,6 +28,7 @@ def main(arguments: list[str]) -> int:
                 n_ubatch=int(n_ubatch),
                 n_threads=int(n_threads),
                 exact=precision == "exact",
+                kv_type=KV_TYPES[kv_type],
             )
             compile_backwards(engine.first_kernels())
     except HybridError:

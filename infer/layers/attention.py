@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels import attention as kernels
+from ..kernels.attention import ATTENTION, attention_merge, attention_scratch_bytes, chunk_record_bytes, chunk_records
+from ..kernels.kv import KV_STORE, store_scratch_bytes
+from ..kernels.rope import NORM, rope, rope_table
 from ..memory import AttentionSpec, HybridMemory
 from ..program import Builder, Counter, Ref, Rows
 from ..weights import Weights
@@ -17,7 +19,7 @@ class Rope:
 
     n_rot: int
     freq_base: float
-    style: int = kernels.NORM
+    style: int = NORM
     freq_scale: float = 1.0
     factors: np.ndarray | None = None
 
@@ -25,14 +27,19 @@ class Rope:
         """Address of cos and sin for n_ctx positions; layers that turn alike share one table."""
         key = ("rope", n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors is None)
         if key not in w.shared:
-            made = kernels.rope_table(n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors)
+            made = rope_table(n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors)
             w.shared[key] = w.keep(made)
         return w.shared[key]
 
 
 @dataclass
 class Attention:
-    """n_head query heads over n_kv key and value heads of d_head each; scale 1 / sqrt(d_head)."""
+    """n_head query heads over n_kv key and value heads of d_head each.
+
+    scale     of the scores; 0: 1 / sqrt(d_head)
+    window    a token sees the last so many, itself included; 0: all
+    soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: they stay
+    """
 
     layer: int
     n_embd: int
@@ -40,7 +47,13 @@ class Attention:
     n_kv: int
     d_head: int
     rope: Rope | None = None
+    scale: float = 0.0
+    window: int = 0
+    soft_cap: float = 0.0
     letter = "A"
+
+    def __post_init__(self) -> None:
+        self.scale = self.scale or 1 / math.sqrt(self.d_head)
 
     def load(self, w: Weights) -> None:
         if self.n_head % self.n_kv:
@@ -68,18 +81,26 @@ class Attention:
             table = self.rope.table(self._weights, n_ctx)
             for rows, heads in ((q, self.n_head), (k, self.n_kv)):
                 b.op(
-                    kernels.rope, batch.ctl, batch.pos, rows, rows.ld, heads, self.d_head, self.rope.n_rot, table,
+                    rope, batch.ctl, batch.pos, rows, rows.ld, heads, self.d_head, self.rope.n_rot, table,
                     self.rope.style, Counter(),
                 )  # fmt: skip
+        kind = memory.attention.kind.name
+        per_thread = b.need_scratch(store_scratch_bytes(self.d_head))
         b.op(
-            kernels.kv_store, batch.ctl, batch.pos, batch.slot, k, k.ld, v, v.ld, keys.ctypes.data, values.ctypes.data,
-            keys.strides[0], values.strides[0], self.n_kv, self.d_head, n_ctx,
+            KV_STORE[kind], batch.ctl, batch.pos, batch.slot, k, k.ld, v, v.ld, keys.ctypes.data, values.ctypes.data,
+            keys.strides[0], values.strides[0], self.n_kv, self.d_head, n_ctx, Ref(b.scratch), per_thread,
+            name="kv_store",
         )  # fmt: skip
         out = b.rows(self.n_head * self.d_head)
-        per_thread = b.need_scratch(kernels.attention_scratch_bytes(self.d_head))
-        b.op(
-            kernels.attention, batch.ctl, batch.pos, batch.slot, q, q.ld, keys.ctypes.data, values.ctypes.data,
-            keys.strides[0], values.strides[0], out, out.ld, self.n_head, self.n_kv, self.d_head,
-            float(1 / math.sqrt(self.d_head)), n_ctx, Ref(b.scratch), per_thread, Counter(), 0,
+        per_thread = b.need_scratch(attention_scratch_bytes(self.d_head))
+        n_records = chunk_records(b.capacity, self.n_head, n_ctx, self.window) if b.n_threads > 1 else 0
+        records = b.buffer(n_records * chunk_record_bytes(self.d_head))
+        fields = (
+            batch.ctl, batch.pos, batch.slot, q, q.ld, keys.ctypes.data, values.ctypes.data, keys.strides[0],
+            values.strides[0], out, out.ld, self.n_head, self.n_kv, self.d_head, float(self.scale), n_ctx,
+            Ref(b.scratch), per_thread, Counter(), self.window, float(self.soft_cap), Ref(records), n_records,
         )  # fmt: skip
+        b.op(ATTENTION[kind], *fields, name="attention")
+        if n_records:
+            b.op(attention_merge, *fields)
         return b.matmul(out, self.w_out, "attn_out")

@@ -11,16 +11,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...quant.ggml.errors import StateError, UsageError
-from .attention import AttentionMemory, AttentionSpec
+from ..kernels.kv import KVType
+from .attention import AttentionMemory, AttentionSpec, Layout
 from .recurrent import RecurrentMemory, RecurrentSpec
 
 
-def require_room(specs: list[AttentionSpec | RecurrentSpec], n_seq_max: int, n_ctx: int) -> None:
+def require_room(specs: list[AttentionSpec | RecurrentSpec], n_seq_max: int, n_ctx: int, kind: KVType) -> None:
     """UsageError when the memory, fully used, is larger than the machine's: to be known before it is half used.
 
     Pages are only taken when they are written, so the system itself says yes to almost any size.
     """
-    per_token = sum(2 * 4 * s.n_kv * s.d_head for s in specs if isinstance(s, AttentionSpec))
+    per_token = sum(s.bytes_per_token(kind) for s in specs if isinstance(s, AttentionSpec))
     state = sum(s.nbytes for s in specs if isinstance(s, RecurrentSpec))
     # cos and sin of every position, and what computing them takes for a moment
     rotary = max((32 * s.d_head for s in specs if isinstance(s, AttentionSpec)), default=0)
@@ -34,10 +35,10 @@ def require_room(specs: list[AttentionSpec | RecurrentSpec], n_seq_max: int, n_c
 
 
 class HybridMemory:
-    """Memory for `n_seq_max` sequences of up to `n_ctx` tokens."""
+    """Memory for `n_seq_max` sequences of up to `n_ctx` tokens; `kind` is how keys and values are kept."""
 
-    def __init__(self, specs: list[AttentionSpec | RecurrentSpec], n_seq_max: int, n_ctx: int) -> None:
-        self.attention = AttentionMemory([s for s in specs if isinstance(s, AttentionSpec)], n_seq_max, n_ctx)
+    def __init__(self, specs: list[AttentionSpec | RecurrentSpec], n_seq_max: int, n_ctx: int, kind: KVType) -> None:
+        self.attention = AttentionMemory([s for s in specs if isinstance(s, AttentionSpec)], n_seq_max, n_ctx, kind)
         self.recurrent = RecurrentMemory([s for s in specs if isinstance(s, RecurrentSpec)], n_seq_max)
         self.n_seq_max, self.n_ctx = n_seq_max, n_ctx
         # tokens that the memory of each sequence covers; written by the last op of every program, so that it is true
@@ -98,14 +99,23 @@ class HybridMemory:
         if self.n_past[seq]:
             yield from self.recurrent.export(seq)
 
-    def shapes(self, n: int) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of `export` for a sequence of n tokens."""
-        return self.attention.shapes(n) | (self.recurrent.shapes() if n else {})
+    def layout(self, n: int) -> Layout:
+        """Names, dtypes and shapes of `export` for a sequence of n tokens."""
+        recurrent = self.recurrent.shapes() if n else {}
+        return self.attention.layout(n) | {name: (np.dtype(np.float32), shape) for name, shape in recurrent.items()}
 
     def load(self, seq: int, n: int, arrays: dict[str, np.ndarray]) -> None:
-        """Inverse of `export`; `arrays` has the names and shapes of `shapes(n)`."""
+        """Inverse of `export`; `arrays` has the names, dtypes and shapes of `layout(n)`."""
         self.n_past[seq] = 0
         self.attention.load(seq, n, arrays)
         if n:
             self.recurrent.load(seq, arrays)
+        self.n_past[seq] = n
+
+    def fill(self, seq: int, n: int, seed: int = 0) -> None:
+        """Random contents, finite, as if the sequence had n tokens: to measure at a depth without computing it."""
+        rng = np.random.default_rng(seed)
+        self.n_past[seq] = 0
+        self.attention.fill(seq, n, rng)
+        self.recurrent.fill(seq, rng)
         self.n_past[seq] = n

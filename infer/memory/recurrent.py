@@ -67,6 +67,11 @@ class RecurrentMemory:
         for array, old in zip(self._arrays(), saved, strict=True):
             array[slot] = old
 
+    def fill(self, slot: int, rng: np.random.Generator) -> None:
+        """A random state, for measuring."""
+        for array in self._arrays():
+            array[slot] = rng.standard_normal(array.shape[1:], np.float32)
+
     def export(self, slot: int) -> Iterator[tuple[str, np.ndarray]]:
         """(name, f32) as `shapes` has them."""
         for s in self.specs:

@@ -183,6 +183,10 @@ class StateFile:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """Of an array that is in the file."""
+        return _DTYPES[self._entries[name].dtype]
+
     def __getitem__(self, name: str) -> np.ndarray:
         """The array `name`. StateError when the file has none or its bytes were changed."""
         if name in self._arrays:

@@ -1,4 +1,4 @@
-"""Attention in float64: slow and obvious. Twins of infer/kernels/attention.py, one sequence at a time."""
+"""Attention in float64: slow and obvious. Twins of infer/kernels/{rope,kv,attention}.py, one sequence at a time."""
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,28 @@ def rope(
     return y
 
 
-def attention(q: F64, k: F64, v: F64, pos: npt.NDArray[np.int64], scale: float, window: int = 0) -> F64:
+def kept(x: npt.NDArray[np.float32], kind: str) -> npt.NDArray[np.float32]:
+    """x [position, head_kv, d_head] as it is read back from a cache of this type."""
+    x = x.astype(np.float32)
+    if kind == "f32":
+        return x
+    if kind == "f16":
+        return np.where(np.isfinite(x), np.clip(x, -65504, 65504), x).astype(np.float16).astype(np.float32)
+    y = np.empty_like(x)
+    for first in range(0, x.shape[-1], 32):
+        group = x[..., first : first + 32]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            largest = np.abs(group).max(axis=-1, keepdims=True)
+            scale = np.minimum(largest / np.float32(127), np.float32(65504)).astype(np.float16).astype(np.float32)
+            codes = np.rint(group * np.where(scale > 0, np.float32(1) / scale, np.float32(0))) + np.float32(0)
+            scale = np.where(np.isfinite(group).all(axis=-1, keepdims=True), scale, np.float32(np.nan))
+            y[..., first : first + 32] = np.clip(np.nan_to_num(codes, nan=0), -127, 127) * scale
+    return y
+
+
+def attention(
+    q: F64, k: F64, v: F64, pos: npt.NDArray[np.int64], scale: float, window: int = 0, soft_cap: float = 0.0
+) -> F64:
     """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, d_head] -> [tok, head, d_head]."""
     out = np.empty(q.shape)
     group = q.shape[1] // k.shape[1]
@@ -35,6 +56,8 @@ def attention(q: F64, k: F64, v: F64, pos: npt.NDArray[np.int64], scale: float, 
         for h in range(q.shape[1]):
             keys, values = k[low : p + 1, h // group].astype(np.float64), v[low : p + 1, h // group].astype(np.float64)
             scores = keys @ q[t, h].astype(np.float64) * scale
+            if soft_cap:
+                scores = soft_cap * np.tanh(scores / soft_cap)
             weights = np.exp(scores - scores.max())
             out[t, h] = weights @ values / weights.sum()
     return out

@@ -50,7 +50,7 @@ def test_facts(file: Path) -> None:
     assert facts.file_type == "Q8_0"
     assert facts.n_vocab == 11
     assert facts.state_nbytes_per_seq == 4 * (D_INNER * D_STATE + D_INNER * (D_CONV - 1))
-    assert facts.kv_nbytes_per_token == 4 * 2 * N_KV * D_HEAD
+    assert facts.kv_nbytes_per_token == 2 * 2 * N_KV * D_HEAD
     assert facts.kv_nbytes_per_seq == 100 * facts.kv_nbytes_per_token
     weights = sum(int(np.prod(shape)) for shape, _ in TENSORS.values())
     assert facts.n_weights == weights == sum(t.n_weights for t in facts.types)

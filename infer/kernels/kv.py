@@ -1,0 +1,239 @@
+"""Keys and values in memory: their types, their layout, and the kernel that stores them.
+
+    ctl   i64 [3]         number of tokens, of segments, of outputs
+    pos   i64 [tok]       position of the token in its sequence
+    slot  i64 [tok]       memory slot of its sequence
+    K     [slot][head_kv][n_ctx / 16] blocks of 16 positions:  values [d_pad][16], then scales f16 [group][16]
+    V     [slot][head_kv][n_ctx] rows:                         values [d_pad], then scales f16 [group]
+
+K has positions in the lanes, so that a score needs no sum over lanes; 16 rows of V are as many bytes as a block of K.
+d_pad is d_head rounded up to 16; n_ctx is a multiple of 16. The types:
+
+    f32   as computed
+    f16   rounded to nearest even. Finite values beyond 65504 become +-65504: an infinity would make every later token
+          NaN, where a key so large decides the softmax alone anyway. Infinity and NaN stay what they are.
+    q8_0  groups of 32 values of a head (the last may be shorter): scale = max |x| / 127 in f16, codes rint(x / scale)
+          in i8. A group with an infinity or NaN has the scale NaN.
+
+A value read back is the f16 widened, or code * scale, both exact in f32: kernels differ in how they read, not in what.
+
+Perplexity of the bundled model with --kv-type (444 chunks of 256 tokens, see README): PLACEHOLDER
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from .emit import F16, F32, I8, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from .jit import Kernel, kernel, variant
+
+K_LANES = 16  # positions side by side in K
+GROUP = 32  # values that share a scale
+
+VECTOR = Vec(F32, 16)
+_LARGEST_HALF = 65504.0
+
+
+@dataclass(frozen=True)
+class KVType:
+    """How keys and values are kept: bytes of a value, and of the scale of GROUP values (0: there is none)."""
+
+    name: str
+    item: int
+    scale: int = 0
+
+    def row_bytes(self, d_head: int) -> int:
+        """Bytes of one head of one position, in K and again in V."""
+        return self.item * padded_head(d_head) + self.scale * n_groups(d_head)
+
+
+F32_KV, F16_KV, Q8_0_KV = KVType("f32", 4), KVType("f16", 2), KVType("q8_0", 1, 2)
+KV_TYPES = {kind.name: kind for kind in (F32_KV, F16_KV, Q8_0_KV)}
+
+
+def padded_context(n_ctx: int) -> int:
+    """Positions a cache must hold for `n_ctx`: a multiple of 16."""
+    return -(-n_ctx // K_LANES) * K_LANES
+
+
+def padded_head(d_head: int) -> int:
+    """Values in memory of a head of `d_head`: a multiple of 16."""
+    return -(-d_head // 16) * 16
+
+
+def n_groups(d_head: int) -> int:
+    """Scales of a head."""
+    return -(-d_head // GROUP)
+
+
+def kv_bytes(kind: KVType, n_ctx: int, n_kv: int, d_head: int) -> int:
+    """Bytes of K, and again of V, of one slot of one layer."""
+    return padded_context(n_ctx) * n_kv * kind.row_bytes(d_head)
+
+
+def store_scratch_bytes(d_head: int) -> int:
+    """Scratch of `kv_store` for one thread: a row as f32, and as stored."""
+    return 4 * padded_head(d_head) + F32_KV.row_bytes(d_head)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+def load16(e: Emitter, kind: KVType, pointer: Value, offset: Value | int = 0) -> Value:
+    """16 neighbouring values as f32, without their scales."""
+    if kind is F32_KV:
+        return e.load(VECTOR, pointer, offset)
+    if kind is F16_KV:
+        return e.half(e.load(Vec(I16, 16), pointer, offset))
+    return e.to_f32(e.b.sext(e.load(Vec(I8, 16), pointer, offset), Vec(I32, 16)))
+
+
+def rounded_up(e: Emitter, d_head: Value) -> Value:
+    """`padded_head` in a kernel."""
+    return e.b.and_(e.b.add(d_head, const(I64, 15)), const(I64, -16))
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+@emit("i64,i64,i64->void")
+def pad_row(e, source, target, n):
+    """target f32 [n rounded up to 16] = source f32 [n], then zeros."""
+    b = e.b
+    whole = b.and_(n, const(I64, -16))
+
+    def copy(ty: Any) -> Any:
+        def body(d: Value, _: list[Value]) -> None:
+            place = b.shl(d, const(I64, 2))
+            e.store(e.load(ty, source, place), target, place)
+
+        return body
+
+    with b.if_then(b.icmp_signed("<", whole, n)):
+        e.store(const(VECTOR, 0.0), target, b.shl(whole, const(I64, 2)))
+    e.loop(whole, copy(VECTOR), step=16)
+    e.loop(n, copy(F32), start=whole)
+
+
+def _to_half(e: Emitter, x: Value) -> Value:
+    """f32 lanes -> f16: nearest even; finite values saturate."""
+    infinite = e.b.fcmp_ordered("==", e.intr("fabs", x), const(x.type, float("inf")))
+    bounded = e.at_least(e.at_most(x, _LARGEST_HALF), -_LARGEST_HALF)
+    return e.b.fptrunc(e.b.select(infinite, x, bounded), Vec(F16, x.type.count))
+
+
+def _encode_row(kind: KVType) -> Any:
+    @emit("i64,i64,i64->void")
+    def encode(e, source, target, d_pad):
+        """f32 [d_pad] -> a row of V."""
+        b = e.b
+
+        def plain(d: Value, _: list[Value]) -> None:
+            x = e.load(VECTOR, source, b.shl(d, const(I64, 2)))
+            e.store(_to_half(e, x) if kind is F16_KV else x, target, b.mul(d, const(I64, kind.item)))
+
+        def group(first: Value, _: list[Value]) -> None:
+            stop = e.intr("smin", d_pad, b.add(first, const(I64, GROUP)))
+
+            def largest(d: Value, carried: list[Value]) -> list[Value]:
+                x = e.load(VECTOR, source, b.shl(d, const(I64, 2)))
+                # 0 times infinity or NaN is NaN
+                return [e.intr("maxnum", carried[0], e.intr("fabs", x)), e.fma(x, const(VECTOR, 0.0), carried[1])]
+
+            most, check = e.loop(stop, largest, [const(VECTOR, 0.0)] * 2, start=first, step=16)
+            scale = b.fdiv(e.halving_max(most), const(F32, 127.0))
+            half = _to_half(e, e.splat(scale, 8))
+            scale = e.lane(b.fpext(half, Vec(F32, 8)), 0)
+            usable = b.fcmp_ordered(">", scale, const(F32, 0.0))
+            inverse = b.select(usable, b.fdiv(const(F32, 1.0), scale), const(F32, 0.0))
+            inverse = e.splat(inverse, 16)
+
+            def code(d: Value, _: list[Value]) -> None:
+                x = e.intr("rint", b.fmul(e.load(VECTOR, source, b.shl(d, const(I64, 2))), inverse))
+                # maxnum and minnum turn NaN into a number
+                x = e.intr("minnum", e.intr("maxnum", x, const(VECTOR, -127.0)), const(VECTOR, 127.0))
+                e.store(b.trunc(b.fptosi(x, Vec(I32, 16)), Vec(I8, 16)), target, d)
+
+            e.loop(stop, code, start=first, step=16)
+            finite = b.fcmp_ordered("==", e.halving_sum(check), const(F32, 0.0))
+            bits = b.select(finite, b.bitcast(e.lane(half, 0), I16), const(I16, 0x7E00))
+            place = b.add(target, b.add(d_pad, b.ashr(first, const(I64, 4))))
+            e.store(bits, place)
+
+        if kind.scale:
+            e.loop(d_pad, group, step=GROUP)
+        else:
+            e.loop(d_pad, plain, step=16)
+
+    return encode
+
+
+@emit("i64,i64,i64,i64->void")
+def spread_bytes(e, source, target, n, step):
+    """target[i * step] = source[i], one byte each."""
+    e.loop(n, lambda i, _: e.store(e.load(I8, source, i), target, e.b.mul(i, step)))
+
+
+def _spread(kind: KVType) -> Any:
+    @emit("i64,i64,i64,i64->void")
+    def spread(e, source, target, d_pad, d_head):
+        """A row as in V -> one lane of a block of K; `target` is the place of its first value."""
+        b = e.b
+
+        def place(ty: Any, size: int, source: Value, target: Value) -> Any:
+            def body(i: Value, _: list[Value]) -> None:
+                e.store(e.load(ty, source, b.mul(i, const(I64, size))), target, b.mul(i, const(I64, K_LANES * size)))
+
+            return body
+
+        e.loop(d_head, place({4: I32, 2: I16, 1: I8}[kind.item], kind.item, source, target))
+        if kind.scale:
+            # the scales' lanes are two bytes wide, the codes' one
+            lane = b.and_(target, const(I64, K_LANES - 1))
+            scales = b.add(b.add(target, lane), b.shl(d_pad, const(I64, 4)))
+            groups = b.ashr(b.add(d_head, const(I64, GROUP - 1)), const(I64, 5))
+            e.loop(groups, place(I16, 2, b.add(source, d_pad), scales))
+
+    return spread
+
+
+encode_row, spread_row, ITEM, SCALE = _encode_row(F32_KV), _spread(F32_KV), F32_KV.item, F32_KV.scale
+
+
+@kernel
+def kv_store(a, tid, nth):
+    """Write the keys and values of the batch into the cache. One kernel per type: see KV_STORE.
+
+     0 ctl, 1 pos, 2 slot
+     3 k, 4 ldk, 5 v, 6 ldv     f32 [tok][head_kv][d_head], keys after rope
+     7 K, 8 V                   the caches, on 16-byte boundaries
+     9 K slot stride, 10 V slot stride, in bytes
+    11 n_kv, 12 d_head, 13 n_ctx
+    14 scratch, 15 scratch bytes per thread: see `store_scratch_bytes`
+
+    Reference: tests/reference/attention.py, the same bits.
+    """
+    n_kv, d_head, n_ctx = arg(a, 11), arg(a, 12), arg(a, 13)
+    d_pad = (d_head + 15) // 16 * 16
+    row = d_pad * ITEM + (d_head + 31) // 32 * SCALE
+    padded = arg(a, 14) + tid * arg(a, 15)
+    encoded = padded + 4 * d_pad
+    total = ldi(arg(a, 0)) * n_kv
+    for j in range(total * tid // nth, total * (tid + 1) // nth):
+        t = j // n_kv
+        h = j - t * n_kv
+        p, s = ldi(arg(a, 1) + 8 * t), ldi(arg(a, 2) + 8 * t)
+        pad_row(arg(a, 3) + t * arg(a, 4) + h * d_head * 4, padded, d_head)
+        encode_row(padded, encoded, d_pad)
+        block = arg(a, 7) + s * arg(a, 9) + (h * n_ctx + p // 16 * 16) * row
+        spread_row(encoded, block + p % 16 * ITEM, d_pad, d_head)
+        pad_row(arg(a, 5) + t * arg(a, 6) + h * d_head * 4, padded, d_head)
+        encode_row(padded, arg(a, 8) + s * arg(a, 10) + (h * n_ctx + p) * row, d_pad)
+
+
+KV_STORE: dict[str, Kernel] = {
+    kind.name: variant(
+        kv_store,
+        f"kv_store_{kind.name}",
+        encode_row=_encode_row(kind),
+        spread_row=_spread(kind),
+        ITEM=kind.item,
+        SCALE=kind.scale,
+    )
+    for kind in KV_TYPES.values()
+}
