@@ -98,12 +98,14 @@ def _strip(groups: int) -> Any:
                     row, col = b.shl(s, const(I64, 6)), b.shl(s, const(I64, 2))
                     bs = [e.splat(e.load(F32, r, col), GROUP) for r in brow]
                     cs = [e.splat(e.load(F32, r, col), GROUP) for r in crow]
-                    for g in every:
-                        place = b.add(row, b.mul(depth, const(I64, g)))
-                        h = e.load(Vec(F32, GROUP), state, place)
-                        for j in range(count):
-                            h = e.fma(decay[j], h, b.fmul(bs[j], inputs[j][g]))
-                            acc[j * groups + g] = e.fma(h, cs[j], acc[j * groups + g])
+                    places = [b.add(row, b.mul(depth, const(I64, g))) for g in every]
+                    # all loads before the first store: lanes 16 apart may lie a multiple of 4 KB apart
+                    states = [e.load(Vec(F32, GROUP), state, place) for place in places]
+                    for j in range(count):
+                        for g in every:
+                            states[g] = e.fma(decay[j], states[g], b.fmul(bs[j], inputs[j][g]))
+                            acc[j * groups + g] = e.fma(states[g], cs[j], acc[j * groups + g])
+                    for h, place in zip(states, places, strict=True):
                         e.store(h, state, place)
                     return acc
 

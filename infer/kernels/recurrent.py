@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .emit import F32, I64, Emitter, Value, Vec, const, emit, stf
+from .emit import F32, I64, LOG2E, Emitter, Value, Vec, const, emit, stf
 from .jit import device
 
 GROUP = 16  # lanes side by side in a state
@@ -143,6 +143,13 @@ def optional(e: Emitter, ty: Any, address: Value, offset: Value) -> Value:
     e.store(const(ty, 0.0), nothing)
     none = e.b.icmp_signed("==", address, const(I64, 0))
     return e.load(ty, e.b.select(none, nothing, e.at(address, offset)))
+
+
+def sigmoid(e: Emitter, x: Value, numerator: Value | None = None) -> Value:
+    """1 / (1 + exp(-x)), or numerator / (1 + exp(-x)). NaN stays NaN."""
+    b, ty = e.b, x.type
+    power = e.exp2(e.at_most(b.fmul(x, const(ty, -LOG2E)), 126.0))
+    return b.fdiv(const(ty, 1.0) if numerator is None else numerator, b.fadd(const(ty, 1.0), power))
 
 
 def load_lanes(e: Emitter, pointer: Value, n: Value, groups: int) -> list[Value]:

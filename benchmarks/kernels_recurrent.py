@@ -1,0 +1,200 @@
+"""Recurrent kernels alone: time per token, and the share of what the machine can do.
+
+    python benchmarks/kernels_recurrent.py                       all kernels, on all cores
+    python benchmarks/kernels_recurrent.py --kernel mamba2_scan --threads 1
+
+Every kernel runs as in a model: one op per layer, each with a state of its own, so that the states of a model that does
+not fit the caches come from memory. `prompt` is 512 tokens of one sequence, `1 seq` and `16 seqs` one token of each.
+
+    ops      multiplications, additions and multiply-adds per token, divisions and the like left out, an exponential
+             counted as what it is made of; `of FMA` relates them to the multiply-adds that the cores do in registers
+    memory   states read and written (decoding), or rows read and written (prompts), against a loop that multiplies a
+             large array in place, counted likewise
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from hybrid.infer.bench.machine import cpu_name, default_threads, measure_machine
+from hybrid.infer.bench.tables import markdown_table
+from hybrid.infer.kernels import conv, mamba1, mamba2
+from hybrid.infer.kernels.emit import F32, I64, Vec, arg, const, emit
+from hybrid.infer.kernels.jit import Kernel, compile_kernels, kernel
+from hybrid.infer.kernels.recurrent import state_shape
+from hybrid.infer.program import Batch, Builder, Counter
+from hybrid.infer.threads import Pool
+
+EXP, SILU, SOFTPLUS = 12, 14, 24  # operations of Emitter.exp2, sigmoid_times, softplus
+MOST_STATE = 256 << 20  # bytes of all states of a measurement
+LARGE = 128 << 20  # bytes, beyond any cache
+BATCHES = {"prompt": (512, 1), "1 seq": (1, 1), "16 seqs": (1, 16)}  # tokens of each, sequences
+Field = np.ndarray | int | float | Counter
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel at the sizes of a model. `ops` and `row_bytes` per token, `state` floats of one sequence."""
+
+    kernel: Kernel
+    model: str
+    n_layer: int
+    state: tuple[int, ...]
+    ops: int
+    row_bytes: int
+    fields: Callable[[int, int, int, np.ndarray], list[Field]]
+    """(ctl, seg, tokens, states) -> the op's fields."""
+
+
+def rows(n_tok: int, width: int, low: float = -1.0, high: float = 1.0) -> np.ndarray:
+    return np.random.default_rng(width).uniform(low, high, (n_tok, width)).astype(np.float32)
+
+
+def with_ld(*arrays: np.ndarray) -> list[Field]:
+    return [field for a in arrays for field in (a, a.strides[0])]
+
+
+def conv_case(item: Kernel, model: str, n_layer: int, channels: int, taps: int, gates: int, activation: int) -> Case:
+    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+        x, y = rows(n, channels), rows(n, channels)
+        w, bias = rows(taps, channels), rows(1, channels)
+        gated = with_ld(*(rows(n, channels) for _ in range(gates)))
+        head: list[Field] = [ctl, seg, *with_ld(x), w, bias, states, states.strides[0], *with_ld(y), channels, taps]
+        return [*head, Counter(), *gated]
+
+    ops = channels * (taps + activation + gates)
+    return Case(item, model, n_layer, (taps - 1, channels), ops, 4 * channels * (2 + 2 * gates), fields)
+
+
+def mamba1_case(model: str, n_layer: int, channels: int, d_state: int) -> Case:
+    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+        x, dt, z, y = (rows(n, channels) for _ in range(4))
+        bias, skip = rows(1, channels, -7, -2), rows(1, channels)
+        decay = mamba1.scan_decay(-np.tile(np.arange(1.0, d_state + 1), (channels, 1)))
+        B, C = rows(n, d_state), rows(n, d_state)
+        return [
+            ctl, seg, *with_ld(x, dt), bias, decay, skip, *with_ld(B, C, z), states, states.strides[0], *with_ld(y),
+            channels, d_state, Counter(),
+        ]  # fmt: skip
+
+    ops = channels * (d_state * (EXP + 4) + SOFTPLUS + SILU + 5)
+    return Case(
+        mamba1.mamba1_scan, model, n_layer, state_shape(1, channels, d_state), ops, 4 * 4 * channels, fields
+    )  # fmt: skip
+
+
+def mamba2_case(model: str, n_layer: int, n_head: int, d_head: int, d_state: int, n_group: int = 1) -> Case:
+    inner = n_head * d_head
+
+    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+        xbc, z, y = rows(n, inner + 2 * n_group * d_state), rows(n, inner), rows(n, inner)
+        delta, decay = rows(n, n_head, 0.001, 0.1), rows(n, n_head, 0.5, 1.0)
+        b = xbc.ctypes.data + 4 * inner
+        return [
+            ctl, seg, xbc, b, b + 4 * n_group * d_state, xbc.strides[0], *with_ld(delta, decay), rows(1, n_head),
+            *with_ld(z), states, states.strides[0], *with_ld(y), n_head, d_head, d_state, n_group, Counter(),
+        ]  # fmt: skip
+
+    ops = inner * (3 * d_state + SILU + 3)
+    state = state_shape(n_head, d_head, d_state)
+    return Case(mamba2.mamba2_scan, model, n_layer, state, ops, 4 * 3 * inner, fields)
+
+
+CASES = [
+    conv_case(conv.conv1d_silu, "jamba-3b", 26, 5120, 4, 0, SILU),
+    conv_case(conv.conv1d_gated, "lfm2-1.2b", 10, 2048, 3, 2, 0),
+    conv_case(conv.conv1d, "recurrent-gemma-2b", 18, 2560, 4, 0, 0),
+    mamba1_case("jamba-3b", 26, 5120, 16),
+    mamba2_case("granite-h-tiny", 36, 48, 64, 128),
+    mamba2_case("mamba2-2.7b", 64, 80, 64, 128),
+]
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+@emit("i64,i64->void")
+def _scale_floats(e, x, n):
+    half = const(Vec(F32, 16), 0.5)
+
+    def one(o, _):
+        e.store(e.b.fmul(e.load(Vec(F32, 16), x, o), half), x, o)
+
+    e.loop(e.b.shl(n, const(I64, 2)), one, step=64)
+
+
+@kernel
+def bench_update(a, tid, nth):
+    """x /= 2. 0 x, 1 number of floats, a multiple of 16 * nth."""
+    share = arg(a, 1) // nth
+    _scale_floats(arg(a, 0) + 4 * tid * share, share)
+
+
+class Bench:
+    """Programs of one op per layer on `n_threads` threads."""
+
+    def __init__(self, n_threads: int, seconds: float) -> None:
+        self.pool, self.n_threads, self.seconds = Pool(n_threads), n_threads, seconds
+
+    def time(self, item: Kernel, layers: list[list[Field]]) -> float:
+        """Seconds of one op: the shortest of some runs, as the limits are."""
+        b = Builder(1, self.n_threads, exact=True, batch=Batch(*[0] * 12))
+        for fields in layers:
+            b.op(item, *[f.ctypes.data if isinstance(f, np.ndarray) else f for f in fields])
+        program = b.build()
+        compile_kernels(program.kernels)
+        program.link()
+        times: list[float] = []
+        begin = time.perf_counter()
+        while len(times) < 3 or time.perf_counter() - begin < self.seconds:
+            start = time.perf_counter()
+            self.pool.run(program, patient=True)
+            times.append((time.perf_counter() - start) / len(layers))
+        return min(times[1:])
+
+    def update_rate(self) -> float:
+        """Bytes per second, read and written."""
+        x = np.ones(LARGE // 4, np.float32)
+        return 2 * x.nbytes / self.time(bench_update, [[x, x.size // (16 * self.n_threads) * 16 * self.n_threads]])
+
+    def case(self, case: Case, n_tok: int, n_seq: int) -> float:
+        size = 4 * int(np.prod(case.state)) * n_seq
+        n_layer = max(1, min(case.n_layer, MOST_STATE // size))
+        ctl = np.array([n_tok * n_seq, n_seq, 0], np.int64)
+        seg = np.array([(i * n_tok, n_tok, i, 0) for i in range(n_seq)], np.int64)
+        states = [np.zeros((n_seq, *case.state), np.float32) for _ in range(n_layer)]
+        first = case.fields(ctl.ctypes.data, seg.ctypes.data, n_tok * n_seq, states[0])
+        at = next(i for i, field in enumerate(first) if field is states[0])
+        layers = [[*first[:at], state, *first[at + 1 :]] for state in states]
+        return self.time(case.kernel, layers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", default="", help="only kernels whose names contain this")
+    parser.add_argument("--model", default="", help="only the sizes of this model")
+    parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--seconds", type=float, default=0.3, help="of every measurement")
+    args = parser.parse_args()
+    machine, bench = measure_machine(args.threads), Bench(args.threads, args.seconds)
+    rate = bench.update_rate()
+    print(f"{cpu_name()}, {args.threads} threads, {machine.f32_gflop_s:.0f} GFLOP/s, update {rate / 1e9:.1f} GB/s\n")
+    table = []
+    for case in CASES:
+        if args.kernel not in case.kernel.name or args.model not in case.model:
+            continue
+        for name, (n_tok, n_seq) in BATCHES.items():
+            seconds, n = bench.case(case, n_tok, n_seq), n_tok * n_seq
+            nbytes = case.row_bytes * n if n_tok > 1 else 8 * int(np.prod(case.state)) * n_seq
+            gops = case.ops * n / seconds / 1e9
+            table.append([
+                case.kernel.name, case.model, name, f"{seconds * 1e6:.1f}", f"{seconds / n * 1e9:.0f}", f"{gops:.1f}",
+                f"{200 * gops / machine.f32_gflop_s:.0f} %", f"{nbytes / seconds / 1e9:.1f}",
+                f"{100 * nbytes / seconds / rate:.0f} %",
+            ])  # fmt: skip
+    header = ["kernel", "model", "batch", "us/op", "ns/token", "Gop/s", "of FMA", "GB/s", "of memory"]
+    print(markdown_table(header, table, left=3))
+
+
+if __name__ == "__main__":
+    main()
