@@ -1,24 +1,12 @@
 """RMS norm of groups of a row's values, gated: what stands between a scan and the projection behind it."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
 from .jit import kernel
-from .recurrent import GROUP, Fields, load_lanes, sigmoid, store_lanes
+from .recurrent import GROUP, Fields, each_group, load_lanes, sigmoid, store_lanes
 
-Body = Callable[[Value, Value, list[Value]], Sequence[Value] | None]
 FIELDS = "count y ldy z ldz weight stride out ldout n_group n eps norm_first sigmoid"
-
-
-def _each(e: Emitter, n: Value, body: Body, carried: Sequence[Value] = ()) -> list[Value]:
-    """carried = body(offset in bytes, values left, carried) for every 16 of n values; all 16 exist but in the last."""
-    b = e.b
-    size, whole = b.shl(n, const(I64, 2)), b.and_(b.shl(n, const(I64, 2)), const(I64, -4 * GROUP))
-    values = e.loop(whole, lambda o, c: body(o, const(I64, GROUP), c), carried, step=4 * GROUP)
-    return e.loop(
-        size, lambda o, c: body(o, b.lshr(b.sub(size, o), const(I64, 2)), c), values, start=whole, step=4 * GROUP
-    )  # fmt: skip
 
 
 def _norm_group(gate: str) -> Any:
@@ -47,10 +35,10 @@ def _norm_group(gate: str) -> Any:
             v = b.fmul(b.fmul(v, factor), w)
             store_lanes(e, [b.fmul(v, act(o, left)) if gate == "after" else v], e.at(out, o), left)
 
-        (sums,) = _each(e, f.n, square, [const(ty, 0.0)])
+        (sums,) = each_group(e, f.n, square, [const(ty, 0.0)])
         mean = b.fdiv(e.halving_sum(sums), b.sitofp(f.n, F32))
         factor = e.splat(b.fdiv(const(F32, 1.0), e.intr("sqrt", b.fadd(mean, f.f32("eps")))), GROUP)
-        _each(e, f.n, scale)
+        each_group(e, f.n, scale)
 
     return emit("i64,i64,i64->void")(norm_group)
 

@@ -189,3 +189,18 @@ def store_lanes(e: Emitter, values: Sequence[Value], pointer: Value, n: Value) -
         with wholly:
             for g, value in enumerate(values):
                 e.store(value, pointer, 4 * GROUP * g)
+
+
+def each_group(
+    e: Emitter,
+    n: Value,
+    body: Callable[[Value, Value, list[Value]], Sequence[Value] | None],
+    carried: Sequence[Value] = (),
+) -> list[Value]:
+    """carried = body(offset in bytes, values left, carried) for every 16 of n values; all 16 exist but in the last."""
+    b = e.b
+    size, whole = b.shl(n, const(I64, 2)), b.and_(b.shl(n, const(I64, 2)), const(I64, -4 * GROUP))
+    values = e.loop(whole, lambda o, c: body(o, const(I64, GROUP), c), carried, step=4 * GROUP)
+    return e.loop(
+        size, lambda o, c: body(o, b.lshr(b.sub(size, o), const(I64, 2)), c), values, start=whole, step=4 * GROUP
+    )  # fmt: skip

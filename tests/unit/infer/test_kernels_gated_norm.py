@@ -24,8 +24,8 @@ def test_matches_float64(n_tok: int, n_group: int, n: int, gate: str, shared: bo
         whole, out = guarded(shape, 6)
         fields = record(
             np.array([n_tok]), whole_y, whole_y.strides[0], 0 if gate == "none" else whole_z, whole_z.strides[0],
-            weight, 0 if shared else weight.strides[0], whole, whole.strides[0], n_group, n, float(EPS), "after" in gate,
-            "sigmoid" in gate,
+            weight, 0 if shared else weight.strides[0], whole, whole.strides[0], n_group, n, float(EPS),
+            "after" in gate, "sigmoid" in gate,
         )  # fmt: skip
         run(gated_norm, fields, n_threads)
         assert (whole[:, n_group * n :] == 7.25).all()
