@@ -225,7 +225,7 @@ class Builder:
             return Ref(buffer), stride
         width = 1 if self.use_gemv else self.tile.cols
         if integer:
-            per_block = 40 if form == "column" else (gemm.scheme(w.kind, self.isa).steps + 2) * 4 * width
+            per_block = 40 if form == "column" else (gemm.scheme(w.kind, self.isa).steps + pack.LINES) * 4 * width
             stride = w.n // 32 * per_block
         else:
             stride = w.n * 4 * width

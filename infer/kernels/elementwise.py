@@ -7,9 +7,9 @@ number of rows, so that one program serves every number of tokens.
 import math
 
 from ...quant.ggml.types import GGMLType
-from .emit import F32, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldf, ldi, stf
+from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldf, ldi, stf
 from .jit import Kernel, kernel, variant
-from .weights import FLOAT_BLOCKS
+from .weights import FLOAT_BLOCKS, LOAD1
 
 V16F = Vec(F32, 16)
 CHUNK = 512  # values of a row that a thread handles at a time where rows are split
@@ -29,25 +29,20 @@ def _make_embed_row(kind: GGMLType):
 
     def embed_row(e: Emitter, source, out, n):
         b = e.b
-        blocks = b.lshr(n, const(I64, 5))
+        shift = block.weights.bit_length() - 1
+        blocks = b.lshr(n, const(I64, shift))
 
         def one(i, _):
-            low, high = block.load(e, e.at(source, b.mul(i, const(I64, block.nbytes))))
-            o = b.shl(i, const(I64, 7))
-            e.store(low, out, o)
-            e.store(high, out, b.add(o, const(I64, 64)))
+            o = b.shl(i, const(I64, shift + 2))
+            for k, v in enumerate(block.load(e, e.at(source, b.mul(i, const(I64, block.nbytes))))):
+                e.store(v, out, b.add(o, const(I64, 64 * k)))
 
         e.loop(blocks, one)
-        if kind in (GGMLType.F32, GGMLType.F16, GGMLType.BF16):
+        if kind in LOAD1:
             size = block.nbytes // 32
 
             def element(k, _):
-                raw = e.load(F32 if size == 4 else I16, source, b.mul(k, const(I64, size)))
-                if kind == GGMLType.F16:
-                    raw = e.half(raw)
-                elif kind == GGMLType.BF16:
-                    raw = b.bitcast(b.shl(b.zext(raw, I32), const(I32, 16)), F32)
-                e.store(raw, out, b.shl(k, const(I64, 2)))
+                e.store(LOAD1[kind](e, e.at(source, b.mul(k, const(I64, size)))), out, b.shl(k, const(I64, 2)))
 
             e.loop(n, element, start=b.shl(blocks, const(I64, 5)))
 

@@ -124,6 +124,42 @@ class Emitter:
         wide = self.b.shl(self.b.zext(bits, Vec(I32, n)), const(Vec(I32, n), 16))
         return self.b.bitcast(wide, Vec(F32, n))
 
+    @staticmethod
+    def f32_like(x: Value) -> Any:
+        """The f32 type with as many lanes as x."""
+        return Vec(F32, x.type.count) if isinstance(x.type, Vec) else F32
+
+    # --- tables ---
+    def table(self, name: str, content: bytes) -> Value:
+        """Address of constant bytes, one copy per module; `name` says what they are."""
+        name = f"hybrid.{name}"
+        made = self.module.globals.get(name)
+        if made is None:
+            ty = ir.ArrayType(I8, len(content))
+            made = ir.GlobalVariable(self.module, ty, name)
+            made.linkage, made.global_constant, made.unnamed_addr, made.align = "internal", True, True, 64
+            made.initializer = ir.Constant(ty, bytearray(content))
+        return self.b.inttoptr(self.b.ptrtoint(made, I64), PTR)
+
+    def lookup16(self, values: Sequence[int], index: Value) -> Value:
+        """values[i] for every i (0..15) of a vector of 16 or 32 i8."""
+        ty = index.type
+        assert len(values) == 16 and ty.count in (16, 32)
+        if self.isa.x86 and self.isa.dot != "plain" and ty.count == 32:
+            return self.call("llvm.x86.avx2.pshuf.b", ty, const(ty, list(values) * 2), index)
+        if self.isa.arch == "arm64":
+            half = Vec(I8, 16)
+            table = const(half, list(values))
+            parts = [self.part(index, k, 16) for k in range(0, ty.count, 16)]
+            made = [self.call("llvm.aarch64.neon.tbl1.v16i8", half, table, p) for p in parts]
+            return made[0] if ty.count == 16 else self.cat(made[0], made[1])
+        # a tree of selections by the bits of the index: no instruction of a target needed
+        candidates = [const(ty, v) for v in values]
+        for bit in range(4):
+            chosen = self.b.icmp_unsigned("!=", self.b.and_(index, const(ty, 1 << bit)), const(ty, 0))
+            candidates = [self.b.select(chosen, candidates[i + 1], candidates[i]) for i in range(0, len(candidates), 2)]
+        return candidates[0]
+
     # --- reductions in a documented order ---
     def halving_sum(self, v: Value) -> Value:
         """Sum of the lanes: upper half onto lower half until one is left."""
@@ -140,6 +176,20 @@ class Emitter:
             n //= 2
             v = self.intr("maxnum", self.part(v, 0, n), self.part(v, n, n))
         return self.lane(v, 0)
+
+    def reduce8(self, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> tuple[Value, Value]:
+        """8 vectors of 8 32-bit lanes -> two: of each vector its first four lanes combined, and its last four."""
+
+        def pair(a: Value, c: Value) -> Value:
+            even = self.shuffle(a, [0, 2, 8, 10, 4, 6, 12, 14], c)
+            odd = self.shuffle(a, [1, 3, 9, 11, 5, 7, 13, 15], c)
+            return combine(even, odd)
+
+        one = [pair(rows[i], rows[i + 1]) for i in range(0, 8, 2)]
+        two = [pair(one[0], one[1]), pair(one[2], one[3])]
+        lower = self.shuffle(two[0], [0, 1, 2, 3, 8, 9, 10, 11], two[1])
+        upper = self.shuffle(two[0], [4, 5, 6, 7, 12, 13, 14, 15], two[1])
+        return lower, upper
 
     def chain_total(self, chains: Sequence[Value]) -> Value:
         """Total of the 16 chains of a row (see matmul.py), the same additions whoever calls it.

@@ -4,12 +4,13 @@ A thread takes a chunk of weight rows, unpacks them once into its scratch (integ
 over all tiles of columns with a register tile of R rows x C vectors of columns. A weight is broadcast; nothing but the
 activations is transposed, once per input (pack.py). The order of accumulation is that of gemv.py.
 
-Integer products by target:
-    vnni   u8 codes (w + 128 or w + 8) x s8, vpdpbusd
-    s16    s16 codes x s16, vpmaddwd: AVX2's vpmaddubsw saturates with 8-bit codes, and this is as fast (AVX2, Q8_0)
-    ub     u8 codes below 16 x s8, vpmaddubsw summed in 16 bits over a block (AVX2, Q4_0). The sums start from minus
-           bias * x, so what is left at the end is 16 products of at most 8 * 127 per half: it fits, and how the sum
-           wraps on the way does not matter
+Integer products by target, where stored codes c stand for weights c - base:
+    vnni   u8 codes (signed ones plus 128) x s8, vpdpbusd
+    ub     u8 codes x s8, vpmaddubsw summed in 16 bits over a block, or half of one (AVX2, codes of up to 6 bits). The
+           sums start from minus base * x, so what is left at the end fits, and how it wraps on the way does not matter
+    s16    s16 codes x s16, vpmaddwd: AVX2's vpmaddubsw saturates with 8-bit codes, and this is as fast (AVX2, Q8_0);
+           the integer factors of 16 weights (`sub`) are in the codes
+Elsewhere those factors multiply the sums of half a block.
 """
 
 from dataclasses import dataclass
@@ -18,33 +19,58 @@ from ...quant.ggml.types import GGMLType
 from .emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldf, ldi, stf
 from .isa import ISA, host
 from .jit import Kernel, device, kernel, variant
-from .weights import FLOAT_BLOCKS, INT_BLOCKS
+from .pack import LINES
+from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD1, IntBlock, eight_groups, one_block
 
-V8F = Vec(F32, 8)
+V8F, V8I, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I8, 32)
+V16I16, V32I16 = Vec(I16, 16), Vec(I16, 32)
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How an integer product is done: `steps` dwords of a block of 32, bytes of a code in the scratch, codes' bias."""
+    """How an integer product is done.
+
+    steps       dwords of a block of 32
+    code_bytes  bytes of a stored code
+    add         stored code minus the type's code
+    base        what stored codes have too much; taken off by starting the sums from -base * x
+    restore     part of `base` that they do not have too much (it only keeps the sums in 16 bits) and is given back
+    halves      sums of half a block are multiplied by the type's factors
+    words       4-byte numbers per block beside the codes: scale, factors, minima
+    """
 
     name: str
     steps: int
     code_bytes: int
-    bias: int
+    add: int
+    base: int
+    restore: int
+    halves: bool
+    words: int
 
     @property
     def packing(self) -> str:
         """The form of the columns: a key of pack.PACK_TILES."""
-        return {"vnni": "s8", "s16": "s16", "ub": "s8-bias8"}[self.name]
+        return "s16" if self.name == "s16" else "s8"
 
 
 def scheme(kind: GGMLType, isa: ISA) -> Scheme:
-    bias = INT_BLOCKS[kind].bias
+    block = INT_BLOCKS[kind]
+    bias = block.bias or 0
+    words = 1 + 2 * block.subs + block.n_min
     if isa.dot.startswith("vnni"):
-        return Scheme("vnni", 8, 1, bias or 128)
-    if isa.dot == "avx2" and bias == 8:
-        return Scheme("ub", 8, 1, bias)
-    return Scheme("s16", 16, 2, 0)
+        add = 128 if block.signed else 0
+        return Scheme("vnni", 8, 1, add, bias + add, 0, block.subs, words)
+    # 16 sums of products of a block, or of half a block, in 16 bits: 16 * 16 * 127 and 8 * 32 * 127 fit
+    limit = 32 if block.subs else 16
+    if isa.dot == "avx2":
+        if block.signed and block.largest <= 16:
+            return Scheme("ub", 8, 1, 16, 16, 0, block.subs, words)
+        if not block.signed and block.largest <= limit:
+            return Scheme("ub", 8, 1, 0, bias, 0, block.subs, words)
+        if not block.signed and block.largest < 2 * limit and not bias:
+            return Scheme("ub", 8, 1, 0, limit, limit, block.subs, words)
+    return Scheme("s16", 16, 2, -bias, 0, 0, False, 1 + block.n_min)
 
 
 @dataclass(frozen=True)
@@ -83,7 +109,7 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     if how.name == "ub" and e.isa.dot == "avx2":
         pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", Vec(I16, 16), b.bitcast(w, Vec(I8, 32)), b.bitcast(x, Vec(I8, 32)))
         return b.add(acc, pairs)
-    if how.name == "s16" and e.isa.dot == "avx2":
+    if how.name == "s16" and e.isa.dot in ("avx2", "vnni"):
         pairs = e.call("llvm.x86.avx2.pmadd.wd", acc.type, b.bitcast(w, Vec(I16, 16)), b.bitcast(x, Vec(I16, 16)))
         return b.add(acc, pairs)
     # any target: widen, multiply, add neighbours
@@ -97,20 +123,75 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     return acc
 
 
-def make_int_tile(how: Scheme, tile: Tile, isa: ISA | None = None):
-    """One register tile over the whole of K. codes and scales: rows of the scratch; x: packed tile; out: f32 [R][cols].
+class _Block:
+    """A block of 32 of all columns of a tile: addresses and what follows from its line of sums."""
 
-    `chains`: f32 [16][R][cols], scratch. Blocks are visited in their natural order, each added to its chain in memory.
+    def __init__(self, e: Emitter, how: Scheme, tile: Tile, x: Value) -> None:
+        self.e, self.how, self.tile, self.x = e, how, tile, x
+
+    def line(self, ty: Value, k: int) -> list[Value]:
+        """Line k after the codes, one vector per group of columns."""
+        C, L = self.tile.vectors, self.tile.lanes
+        return [self.e.load(ty, self.x, ((self.how.steps + k) * C + j) * 4 * L, 32) for j in range(C)]
+
+    def scales(self) -> list[Value]:
+        return self.line(Vec(F32, self.tile.lanes), 0)
+
+    def pairs(self, half: int | None) -> list[Value]:
+        """Sums of the first and of the last two s8 of the dwords, i16, of one half or of the block."""
+        ty = Vec(I16, 2 * self.tile.lanes)
+        if half is not None:
+            return self.line(ty, 1 + half)
+        return [self.e.b.add(u, v) for u, v in zip(self.line(ty, 1), self.line(ty, 2), strict=True)]
+
+    def sums(self, half: int | None) -> list[Value]:
+        """Sums of x over the block or a half, i32."""
+        return [_add_pairs(self.e, p) for p in self.pairs(half)]
+
+    def begin(self, half: int | None) -> list[Value]:
+        """What the sums of products start from."""
+        e, base = self.e, self.how.base
+        if self.how.name == "ub":
+            ty = Vec(I16, 2 * self.tile.lanes)
+            values = [e.b.mul(v, const(ty, -base)) for v in self.pairs(half)] if base else [const(ty, 0)]
+        else:
+            ty = Vec(I32, self.tile.lanes)
+            values = [e.b.mul(v, const(ty, -base)) for v in self.sums(half)] if base else [const(ty, 0)]
+        return [values[k % len(values)] for k in range(self.tile.rows * self.tile.vectors)]
+
+
+def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
+    """<2 n x i16>, times factors -> sums of neighbours, <n x i32>."""
+    b, n = e.b, v.type.count // 2
+    factors = const(v.type, 1) if factors is None else factors
+    if n == 8 and e.isa.x86 and e.isa.dot != "plain":
+        return e.call("llvm.x86.avx2.pmadd.wd", Vec(I32, n), v, factors)
+    if n == 16 and e.isa.dot == "vnni":
+        return e.call("llvm.x86.avx512.pmaddw.d.512", Vec(I32, n), v, factors)
+    wide = Vec(I32, 2 * n)
+    products = b.mul(b.sext(v, wide), b.sext(factors, wide))
+    return b.add(e.shuffle(products, list(range(0, 2 * n, 2))), e.shuffle(products, list(range(1, 2 * n, 2))))
+
+
+def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = None):
+    """One register tile over the whole of K. out: f32 [R][cols]; x: packed tile.
+
+    `codes` and `numbers` are rows of the scratch; numbers: f32 scale[blocks], i32 factor[blocks][2] if the scheme has
+    halves, f32 -min[n_min][blocks]. `chains`: f32 [16][R][cols], scratch. Blocks are visited in their natural order,
+    each added to its chain in memory.
     """
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vi, vf = Vec(I32, L), Vec(F32, L)
-    n_acc = R * C
+    n_acc, n_min = R * C, INT_BLOCKS[kind].n_min
+    acc_type = Vec(I16, 2 * L) if how.name == "ub" else vi
+    block_bytes = (how.steps + LINES) * 4 * tile.cols
 
-    def int_tile(e: Emitter, codes, code_stride, scales, scale_stride, x, out, chains, n_blocks):
+    def int_tile(e: Emitter, codes, code_stride, numbers, number_stride, x, out, chains, n_blocks):
         b = e.b
         row_codes = [e.at(codes, b.mul(code_stride, const(I64, r))) for r in range(R)]
-        row_scales = [e.at(scales, b.mul(scale_stride, const(I64, r))) for r in range(R)]
+        row_numbers = [e.at(numbers, b.mul(number_stride, const(I64, r))) for r in range(R)]
         chains = e.ptr(chains)
+        partial = e.stack(vi, n_acc) if how.halves else None
         # short rows leave chains empty: they are neither cleared nor added, which changes no bit (x + 0 = x)
         short = b.icmp_signed("<", n_blocks, const(I64, 16))
         n_chains = b.select(short, n_blocks, const(I64, 16))
@@ -120,17 +201,20 @@ def make_int_tile(how: Scheme, tile: Tile, isa: ISA | None = None):
                 e.store(const(vf, 0.0), e.at(chains, b.mul(c, const(I64, 4 * L * n_acc))), 4 * L * k, 32)
 
         e.loop(n_chains, clear)
-        block_bytes = (how.steps + 2) * 4 * tile.cols
-        acc_type = Vec(I16, 2 * L) if how.name == "ub" else vi
+
+        def number(r: int, place: int, i: Value, times: int = 1) -> Value:
+            """Number i of the array that begins after `place` times n_blocks numbers."""
+            at = b.add(b.mul(n_blocks, const(I64, 4 * place)), b.mul(i, const(I64, 4 * times)))
+            return e.at(row_numbers[r], at)
 
         def block(i, _):
-            xb = e.at(x, b.mul(i, const(I64, block_bytes)))
+            here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
             o = b.mul(i, const(I64, 32 * how.code_bytes))
             rows = [e.at(p, o) for p in row_codes]
 
             def step(s, acc):
                 acc = list(acc)
-                xp = e.at(xb, b.mul(s, const(I64, 4 * tile.cols)))
+                xp = e.at(here.x, b.mul(s, const(I64, 4 * tile.cols)))
                 o = b.shl(s, const(I64, 2))
                 for u in range(UNROLL):
                     xs = [e.load(vi, xp, (u * C + j) * 4 * L, 32) for j in range(C)]
@@ -141,27 +225,45 @@ def make_int_tile(how: Scheme, tile: Tile, isa: ISA | None = None):
                 return acc
 
             # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators
-            begin = [const(acc_type, 0)] * n_acc
-            if how.name == "ub":
-                starts = [e.load(acc_type, xb, ((how.steps + 1) * C + j) * 4 * L, 32) for j in range(C)]
-                begin = [starts[k % C] for k in range(n_acc)]
-            acc = e.loop(how.steps, step, begin, step=UNROLL)
-            d = [e.load(vf, xb, (how.steps * C + j) * 4 * L, 32) for j in range(C)]
-            corrected = how.bias and how.name != "ub"
-            sums = [e.load(vi, xb, ((how.steps + 1) * C + j) * 4 * L, 32) for j in range(C)] if corrected else []
-            bias = [b.mul(v, const(vi, how.bias)) for v in sums]
+            if how.halves:
+                half = how.steps // 2
+                for h in (0, 1):
+                    acc = e.loop((h + 1) * half, step, here.begin(h), start=h * half, step=UNROLL)
+                    for r in range(R):
+                        factor = e.splat(e.load(I32, number(r, 1, i, 2), 4 * h), L)
+                        for j in range(C):
+                            k = r * C + j
+                            if how.name == "ub":
+                                value = _add_pairs(e, acc[k], b.bitcast(factor, acc_type))
+                            else:
+                                value = b.mul(acc[k], factor)
+                            if h == 0:
+                                e.store(value, partial, 4 * L * k, 32)
+                            else:
+                                acc[k] = b.add(value, e.load(vi, partial, 4 * L * k, 32))
+            else:
+                acc = e.loop(how.steps, step, here.begin(None), step=UNROLL)
+            d = here.scales()
+            given = [b.mul(v, const(vi, how.restore)) for v in here.sums(None)] if how.restore else []
+            moments = [
+                [b.fmul(e.to_f32(v), d[j]) for j, v in enumerate(here.sums(m if n_min == 2 else None))]
+                for m in range(n_min)
+            ]
             slot = e.at(chains, b.mul(b.and_(i, const(I64, 15)), const(I64, 4 * L * n_acc)))
             for r in range(R):
-                scale = e.splat(e.load(F32, row_scales[r], b.shl(i, const(I64, 2))), L)
+                scale = e.splat(e.load(F32, number(r, 0, i)), L)
+                mins = [e.splat(e.load(F32, number(r, 1 + 2 * how.halves + m, i)), L) for m in range(n_min)]
                 for j in range(C):
                     k = r * C + j
                     isum = acc[k]
-                    if how.name == "ub":
-                        isum = e.call("llvm.x86.avx2.pmadd.wd", vi, isum, const(acc_type, 1))
-                    if corrected:
-                        isum = b.sub(isum, bias[j])
-                    old = e.load(vf, slot, 4 * L * k, 32)
-                    e.store(e.fma(e.to_f32(isum), b.fmul(scale, d[j]), old), slot, 4 * L * k, 32)
+                    if how.name == "ub" and not how.halves:
+                        isum = _add_pairs(e, isum)
+                    if how.restore:
+                        isum = b.add(isum, given[j])
+                    chain = e.fma(e.to_f32(isum), b.fmul(scale, d[j]), e.load(vf, slot, 4 * L * k, 32))
+                    for m in range(n_min):
+                        chain = e.fma(mins[m], moments[m][j], chain)
+                    e.store(chain, slot, 4 * L * k, 32)
 
         e.loop(n_blocks, block)
 
@@ -236,29 +338,67 @@ def make_float_tile(tile: Tile, isa: ISA | None = None):
     return emit("i64,i64,i64,i64,i64,i64,i64,i64->void", isa)(float_tile)
 
 
-def make_int_unpack(kind: GGMLType, how: Scheme):
-    """A row of blocks -> codes (u8 or s16) and f32 scales."""
+def _stored(e: Emitter, block: IntBlock, how: Scheme, codes: Value, subs: Value | None, group: int) -> Value:
+    """Codes of a group as the tile reads them: u8, or s16 times their factors."""
+    b = e.b
+    if how.name == "s16":
+        wide = b.sext(codes, V32I16) if block.signed else b.zext(codes, V32I16)
+        if how.add:
+            wide = b.add(wide, const(V32I16, how.add))
+        if subs is not None:
+            wide = b.mul(wide, e.shuffle(subs, [2 * group] * 16 + [2 * group + 1] * 16))
+        return wide
+    if how.add == 128:
+        return b.xor(codes, const(V32I8, -128))
+    return b.add(codes, const(V32I8, how.add)) if how.add else codes
+
+
+def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
+    """A row of blocks -> codes (u8 or s16) and numbers (see make_int_tile)."""
     block = INT_BLOCKS[kind]
 
-    def int_unpack(e: Emitter, source, codes, scales, n_blocks):
+    def int_unpack(e: Emitter, source, codes, numbers, n_blocks):
         b = e.b
+        shift = block.groups.bit_length() - 1
 
-        def one(i, _):
-            p = e.at(source, b.mul(i, const(I64, block.nbytes)))
-            e.prefetch(p, 4096)
-            q = block.load(e, p)
-            if how.name == "s16":
-                q = b.zext(q, Vec(I16, 32)) if block.bias else b.sext(q, Vec(I16, 32))
-                if block.bias:
-                    q = b.sub(q, const(Vec(I16, 32), block.bias))
-            elif how.bias != block.bias:
-                q = b.xor(q, const(Vec(I8, 32), -128))
-            e.store(q, codes, b.mul(i, const(I64, 32 * how.code_bytes)))
-            e.store(e.half(e.load(I16, p)), scales, b.shl(i, const(I64, 2)))
+        def array(place: int, i: Value, times: int = 1) -> Value:
+            return e.at(numbers, b.add(b.mul(n_blocks, const(I64, 4 * place)), b.mul(i, const(I64, 4 * times))))
 
-        e.loop(n_blocks, one)
+        def eight(turn, _):
+            i = b.shl(turn, const(I64, 3))
+            p = e.at(source, b.mul(b.lshr(i, const(I64, shift)), const(I64, block.nbytes)))
+            for line in range(0, 8 // block.groups * block.nbytes, 64):
+                e.prefetch(p, 4096 + line)
+            g = eight_groups(e, block, p)
+            out = e.at(codes, b.mul(i, const(I64, 32 * how.code_bytes)))
+            for k, c in enumerate(g.codes):
+                e.store(_stored(e, block, how, c, g.subs, k), out, 32 * how.code_bytes * k)
+            e.store(g.scale, array(0, i))
+            if how.halves:
+                wide = b.sext(g.subs, Vec(I32, 16))
+                if how.name == "ub":  # the same factor for both neighbours
+                    wide = b.or_(b.and_(wide, const(wide.type, 0xFFFF)), b.shl(wide, const(wide.type, 16)))
+                e.store(wide, array(1, i, 2))
+            for m, v in enumerate(g.mins):
+                e.store(b.fneg(v), array(1 + 2 * how.halves + m, i))
 
-    return emit("i64,i64,i64,i64->void")(int_unpack)
+        turns = b.lshr(n_blocks, const(I64, 3))
+        e.loop(turns, eight)
+        if block.weights < 256:
+
+            def single(i, _):
+                p = e.at(source, b.mul(b.lshr(i, const(I64, shift)), const(I64, block.nbytes)))
+                groups, d, mins = one_block(e, block, p)
+                for k, c in enumerate(groups):
+                    j = b.add(i, const(I64, k))
+                    e.store(_stored(e, block, how, c, None, 0), codes, b.mul(j, const(I64, 32 * how.code_bytes)))
+                    e.store(d, array(0, j))
+                    for m, v in enumerate(mins):
+                        e.store(b.fneg(v), array(1 + m, j))
+
+            e.loop(n_blocks, single, start=b.shl(turns, const(I64, 3)), step=block.groups)
+
+    return emit("i64,i64,i64,i64->void", isa)(int_unpack)
 
 
 def make_float_unpack(kind: GGMLType):
@@ -275,51 +415,47 @@ def make_float_unpack(kind: GGMLType):
                 for j, v in enumerate(e.transpose8([e.part(v, h, 8) for v in vectors])):
                     e.store(v, out, b.add(b.mul(per_chain_bytes, const(I64, h + j)), b.shl(turn, const(I64, 2))))
 
-        def four_blocks(i, _):
-            p = e.at(source, b.mul(i, const(I64, 4 * block.nbytes)))
-            for line in range(0, 4 * block.nbytes, 64):
+        batch = max(1, 128 // block.weights)  # blocks that make up whole groups of 8 vectors
+
+        def whole(i, _):
+            p = e.at(source, b.mul(i, const(I64, batch * block.nbytes)))
+            for line in range(0, batch * block.nbytes, 64):
                 e.prefetch(p, 4096 + line)
             vectors: list[Value] = []
-            for k in range(4):
+            for k in range(batch):
                 vectors += block.load(e, e.at(p, k * block.nbytes))
-            transposed(vectors, b.shl(i, const(I64, 3)))
+            turns = len(vectors)
+            for first in range(0, turns, 8):
+                transposed(vectors[first : first + 8], b.add(b.mul(i, const(I64, turns)), const(I64, first)))
 
-        quads = b.lshr(K, const(I64, 7))
-        e.loop(quads, four_blocks)
-        buffer = e.stack(F32, 32)
+        batches = b.udiv(K, const(I64, batch * block.weights))
+        e.loop(batches, whole)
+        if batch == 1:
+            return
+        turns = block.weights // 16
+        buffer = e.stack(F32, block.weights)
 
-        def scatter(first_turn: Value, n: int) -> None:
-            for k in range(n):
+        def rest(i, _):
+            for k, v in enumerate(block.load(e, e.at(source, b.mul(i, const(I64, block.nbytes))))):
+                e.store(v, buffer, 64 * k)
+            for k in range(block.weights):
                 chain = b.mul(per_chain_bytes, const(I64, k % 16))
-                turn = b.shl(b.add(first_turn, const(I64, k // 16)), const(I64, 2))
+                turn = b.shl(b.add(b.mul(i, const(I64, turns)), const(I64, k // 16)), const(I64, 2))
                 e.store(e.load(F32, buffer, 4 * k), out, b.add(chain, turn))
 
-        def one_block(i, _):
-            low, high = block.load(e, e.at(source, b.mul(i, const(I64, block.nbytes))))
-            e.store(low, buffer)
-            e.store(high, buffer, 64)
-            scatter(b.shl(i, const(I64, 1)), 32)
-
-        blocks = b.lshr(K, const(I64, 5))
-        e.loop(blocks, one_block, start=b.shl(quads, const(I64, 2)))
-        if TRAIT_ONE[kind]:
+        blocks = b.udiv(K, const(I64, block.weights))
+        e.loop(blocks, rest, start=b.mul(batches, const(I64, batch)))
+        if kind in LOAD1:
             size = block.nbytes // 32
 
             def element(k, _):
-                raw = e.load({2: I16, 4: F32}[size], source, b.mul(k, const(I64, size)))
-                if kind == GGMLType.F16:
-                    raw = e.half(raw)
-                elif kind == GGMLType.BF16:
-                    raw = b.bitcast(b.shl(b.zext(raw, I32), const(I32, 16)), F32)
                 turn = b.shl(b.lshr(k, const(I64, 4)), const(I64, 2))
-                e.store(raw, out, b.add(b.mul(per_chain_bytes, b.and_(k, const(I64, 15))), turn))
+                place = b.add(b.mul(per_chain_bytes, b.and_(k, const(I64, 15))), turn)
+                e.store(LOAD1[kind](e, e.at(source, b.mul(k, const(I64, size)))), out, place)
 
             e.loop(K, element, start=b.shl(blocks, const(I64, 5)))
 
     return emit("i64,i64,i64->void")(float_unpack)
-
-
-TRAIT_ONE = {kind: kind in (GGMLType.F32, GGMLType.F16, GGMLType.BF16) for kind in FLOAT_BLOCKS}
 
 
 @emit("i64,i64,i64,i64->void")
@@ -345,27 +481,28 @@ def _store_tile(out, cols, y, ldy, n_rows, n_cols):
                         stf(y + j * ldy + 4 * i, ldf(out + i * line + 4 * j))
 
 
-def tile_piece(codes, code_stride, scales, scale_stride, x, out, chains, n):  # these are replaced in every variant
+def tile_piece(codes, code_stride, numbers, number_stride, x, out, chains, n):  # these are replaced in every variant
     raise NotImplementedError
 
 
-def unpack_piece(source, codes, scales, n):
+def unpack_piece(source, codes, numbers, n):
     raise NotImplementedError
 
 
-CODE_BYTES = COLS = TILE_ROWS = 1
+CODE_BYTES = WORDS = COLS = TILE_ROWS = 1
 
 
 @kernel
 def gemm_int(a, tid, nth):
-    """Op record: gemv.py. Scratch: codes [rows][K], scales [rows][K/32], out [rows][cols], chains [16][R][cols]."""
+    """Op record: gemv.py. Scratch: codes [rows][K], numbers [rows][], out [rows][cols], chains [16][R][cols]."""
     w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
     N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
     scratch, rows = arg(a, 11) + tid * arg(a, 12), arg(a, 13)
     n_blocks = K // 32
     codes = scratch
-    scales = codes + rows * K * CODE_BYTES
-    out = scales + (rows * n_blocks * 4 + 63) // 64 * 64
+    numbers = codes + rows * K * CODE_BYTES
+    line = n_blocks * WORDS * 4
+    out = numbers + (rows * line + 63) // 64 * 64
     chains = out + rows * COLS * 4
     n_chunks = (N + rows - 1) // rows
     total = ldi(groups) * n_chunks
@@ -379,12 +516,12 @@ def gemm_int(a, tid, nth):
         first, n_cols = ldi(group + 8), ldi(group + 16)
         source = w + ldi(group) * expert_stride + r0 * stride
         for r in range(n_rows):
-            unpack_piece(source + r * stride, codes + r * K * CODE_BYTES, scales + r * n_blocks * 4, n_blocks)
+            unpack_piece(source + r * stride, codes + r * K * CODE_BYTES, numbers + r * line, n_blocks)
         for c in range(0, n_cols, COLS):
             tile = x + (first + c) // COLS * x_stride
             for r in range(0, n_rows, TILE_ROWS):
                 tile_piece(
-                    codes + r * K * CODE_BYTES, K * CODE_BYTES, scales + r * n_blocks * 4, n_blocks * 4,
+                    codes + r * K * CODE_BYTES, K * CODE_BYTES, numbers + r * line, line,
                     tile, out + r * COLS * 4, chains, n_blocks,
                 )  # fmt: skip
             _store_tile(out, COLS, y + (first + c) * ldy + r0 * 4, ldy, n_rows, min(COLS, n_cols - c))
@@ -421,7 +558,11 @@ def gemm_float(a, tid, nth):
 
 def scratch_bytes(kind: GGMLType, tile: Tile, K: int, rows: int, *, integer: bool, isa: ISA) -> int:
     """Scratch that one thread needs (a multiple of 64)."""
-    body = rows * K * scheme(kind, isa).code_bytes + rows * K // 32 * 4 + 64 if integer else rows * K * 4
+    if integer:
+        how = scheme(kind, isa)
+        body = rows * K * how.code_bytes + rows * K // 32 * 4 * how.words + 64
+    else:
+        body = rows * K * 4
     size = body + rows * tile.cols * 4 + (16 if integer else 1) * tile.rows * tile.cols * 4
     return (size + 4096 + 63) // 64 * 64
 
@@ -443,9 +584,10 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
     return variant(
         gemm_int,
         name,
-        tile_piece=make_int_tile(how, tile, isa),
-        unpack_piece=make_int_unpack(kind, how),
+        tile_piece=make_int_tile(kind, how, tile, isa),
+        unpack_piece=make_int_unpack(kind, how, isa),
         COLS=tile.cols,
         TILE_ROWS=tile.rows,
         CODE_BYTES=how.code_bytes,
+        WORDS=how.words,
     )

@@ -4,7 +4,9 @@ Order of accumulation (the same in gemm.py, so that prompt and decode agree to t
 blocks of 32 for integer products, of its single elements for float products; chain c takes units c, c + 16, c + 32...
 and adds them one after the other, starting from +0. The 16 chains are added as `Emitter.chain_total` says.
 
-    integer  chain += float(sum of 32 integer products) * (d_weight * d_x), one fma; the integer sum is exact
+    integer  chain += float(sum of 32 integer products) * (scale * d_x), one fma; the integer sum is exact and contains
+             the factors of 16 weights that some types have (`sub`). Types with minima then: chain += -min * (float(sum
+             of the 32 or 16 x) * d_x), one fma each
     float    chain += w * x, one fma
 
 Op record of a product y = W x for every column of every group (see `groups` below):
@@ -22,13 +24,11 @@ Op record of a product y = W x for every column of every group (see `groups` bel
     11 scratch, 12 scratch bytes per thread, 13 rows per chunk       (GEMM)
 """
 
-from llvmlite import ir
-
 from ...quant.ggml.types import GGMLType
 from .emit import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
 from .isa import ISA
 from .jit import Kernel, kernel, variant
-from .weights import FLOAT_BLOCKS, INT_BLOCKS, IntBlock
+from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, IntBlock, eight_groups, one_block
 
 V8I, V8F = Vec(I32, 8), Vec(F32, 8)
 V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
@@ -37,182 +37,238 @@ CHUNK_BYTES = 48 << 10  # of weights that a thread takes at a time
 _GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
 
 
-def dot_block(e: Emitter, kind: IntBlock, codes: Value, x: Value) -> tuple[Value, int]:
-    """<32 x i8> codes times <32 x s8> x -> 8 partial sums (exact) and the bias that they still contain.
+class GroupProducts:
+    """Exact integer products of groups of 32 codes with 32 s8 of x, as vectors of partial sums.
 
-    The sums are i32; on AVX2, of codes below 16, they are 16 of i16: even a sum of half a block fits.
+    `partial` gives per group a <8 x i32> whose lanes add up to the sum over (code - `bias`) * sub * x, up to `bias`
+    times the sub-weighted sum of x, which the caller takes off for all groups together. On AVX2, small codes without
+    subs stay 16 sums of i16: even a sum of all of them fits.
     """
-    b = e.b
-    bias = kind.bias
-    if e.isa.dot.startswith("vnni") and not bias:
-        codes, bias = b.xor(codes, const(V32I8, -128)), 128
-    if e.isa.dot == "vnni":
-        # LLVM knows AVX-VNNI's and AVX-512's instruction by one name
-        return e.call("llvm.x86.avx512.vpdpbusd.256", V8I, const(V8I, 0), codes, x), bias
-    if e.isa.dot == "avx2":
-        if not kind.bias:
-            # |w| <= 128 and |x| <= 127: a pair of products is at most 32512, so vpmaddubsw does not saturate
-            x = e.call("llvm.x86.avx2.psign.b", V32I8, x, codes)
-            codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0))
-        pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
-        return (pairs if 0 < kind.bias <= 8 else _widened(e, pairs)), kind.bias
-    wide = b.zext(codes, Vec(I32, 32)) if bias else b.sext(codes, Vec(I32, 32))
-    products = b.mul(wide, b.sext(x, Vec(I32, 32)))
-    total = e.part(products, 0, 8)
-    for k in (8, 16, 24):
-        total = b.add(total, e.part(products, k, 8))
-    return total, bias
+
+    def __init__(self, e: Emitter, block: IntBlock) -> None:
+        self.e, self.block = e, block
+        dot = e.isa.dot
+        self.vnni = dot.startswith("vnni") and not block.subs
+        # x86 multiplies u8 with s8: VNNI makes signed codes unsigned by adding 128, maddubs moves their sign to x
+        self.bias = 128 if self.vnni and block.signed else block.bias or 0
+        self.narrow = dot == "avx2" and not block.subs and not block.signed and block.largest + self.bias <= 16
+
+    def partial(self, codes: Value, x: Value, subs: Value | None, group: int) -> Value:
+        e, b, block = self.e, self.e.b, self.block
+        if self.vnni and block.signed:
+            codes = b.xor(codes, const(V32I8, -128))
+        if self.vnni and e.isa.dot == "vnni":
+            # LLVM knows AVX-VNNI's and AVX-512's instruction by one name
+            return e.call("llvm.x86.avx512.vpdpbusd.256", V8I, const(V8I, 0), codes, x)
+        if e.isa.dot in ("avx2", "vnni"):
+            if block.signed:
+                # |w| <= 128 and |x| <= 127: a pair of products is at most 32512, so vpmaddubsw does not saturate
+                x = e.call("llvm.x86.avx2.psign.b", V32I8, x, codes)
+                codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0))
+            pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
+            return pairs if self.narrow else widened(e, pairs, self._factors(subs, group))
+        if e.isa.dot == "neon":
+            return self._sdot(codes, x, subs, group)
+        signed = block.signed and not self.vnni
+        wide = b.sext(codes, Vec(I32, 32)) if signed else b.zext(codes, Vec(I32, 32))
+        products = b.mul(wide, b.sext(x, Vec(I32, 32)))
+        if subs is not None:
+            products = b.mul(products, b.sext(e.shuffle(subs, self._pattern(group, 16)), Vec(I32, 32)))
+        total = e.part(products, 0, 8)
+        for k in (8, 16, 24):
+            total = b.add(total, e.part(products, k, 8))
+        return total
+
+    def _sdot(self, codes: Value, x: Value, subs: Value | None, group: int) -> Value:
+        e, b = self.e, self.e.b
+        quarter, zero = Vec(I32, 4), const(Vec(I32, 4), 0)
+        parts = []
+        for h in (0, 1):
+            c, v = e.part(codes, 16 * h, 16), e.part(x, 16 * h, 16)
+            total = e.call("llvm.aarch64.neon.sdot.v4i32.v16i8", quarter, zero, c, v)
+            if subs is not None:
+                total = b.mul(total, b.sext(e.shuffle(subs, [2 * group + h] * 4), quarter))
+            parts.append(total)
+        return e.cat(parts[0], parts[1])
+
+    @staticmethod
+    def _pattern(group: int, width: int) -> list[int]:
+        return [2 * group] * width + [2 * group + 1] * width
+
+    def _factors(self, subs: Value | None, group: int) -> Value:
+        """<16 x i16> that the pairs of products of a group are multiplied by."""
+        return const(V16I16, 1) if subs is None else self.e.shuffle(subs, self._pattern(group, 8))
+
+    def sums(self, partials: list[Value]) -> Value:
+        """8 vectors of partial sums -> <8 x i32> with the sum of each."""
+        e = self.e
+        kind = partials[0].type
+        d = [e.b.bitcast(v, V8I) for v in partials]
+
+        def add(a: Value, c: Value) -> Value:
+            return e.b.bitcast(e.b.add(e.b.bitcast(a, kind), e.b.bitcast(c, kind)), V8I)
+
+        return widened(e, e.b.bitcast(add(*e.reduce8(d, add)), kind))
+
+    def sum_of_one(self, partial: Value) -> Value:
+        return self.e.halving_sum(widened(self.e, partial))
 
 
-def _widened(e: Emitter, sums: Value) -> Value:
-    """i16 sums -> i32 sums of neighbours; i32 sums as they are."""
+def widened(e: Emitter, sums: Value, factors: Value | None = None) -> Value:
+    """i16 sums (times factors) -> i32 sums of neighbours; i32 sums as they are."""
     if sums.type != V16I16:
         return sums
-    return e.call("llvm.x86.avx2.pmadd.wd", V8I, sums, const(V16I16, 1))
+    return pair_sums(e, sums, const(V16I16, 1) if factors is None else factors)
 
 
-def block_sums(e: Emitter, d: list[Value]) -> Value:
-    """8 vectors of partial sums (see dot_block) -> one vector with the sum of each."""
-    kind = d[0].type
-    d = [e.b.bitcast(v, V8I) for v in d]
-
-    def add(a: Value, c: Value) -> Value:
-        return e.b.bitcast(e.b.add(e.b.bitcast(a, kind), e.b.bitcast(c, kind)), V8I)
-
-    def pair(a: Value, c: Value) -> Value:
-        even = e.shuffle(a, [0, 2, 8, 10, 4, 6, 12, 14], c)
-        odd = e.shuffle(a, [1, 3, 9, 11, 5, 7, 13, 15], c)
-        return add(even, odd)
-
-    one = [pair(d[i], d[i + 1]) for i in range(0, 8, 2)]
-    two = [pair(one[0], one[1]), pair(one[2], one[3])]
-    lower = e.shuffle(two[0], [0, 1, 2, 3, 8, 9, 10, 11], two[1])
-    upper = e.shuffle(two[0], [4, 5, 6, 7, 12, 13, 14, 15], two[1])
-    return _widened(e, e.b.bitcast(add(lower, upper), kind))
+def pair_sums(e: Emitter, a: Value, c: Value) -> Value:
+    """<16 x i16> times <16 x i16>, neighbours added: <8 x i32>."""
+    if e.isa.x86 and e.isa.dot != "plain":
+        return e.call("llvm.x86.avx2.pmadd.wd", V8I, a, c)
+    wide = Vec(I32, 16)
+    products = e.b.mul(e.b.sext(a, wide), e.b.sext(c, wide))
+    return e.b.add(e.shuffle(products, list(range(0, 16, 2))), e.shuffle(products, list(range(1, 16, 2))))
 
 
 def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
-    """rows r0..r1 of one column. x record: s8 q[K], f32 d[K/32], i32 sum of q per block [K/32]."""
+    """rows r0..r1 of one column. x record: s8 q[K], f32 d[K/32], i16 sums of q [K/16]."""
     block = INT_BLOCKS[kind]
 
     def int_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
         b = e.b
-        n_blocks = b.lshr(K, const(I64, 5))
-        n_groups = b.lshr(n_blocks, const(I64, 4))
+        products = GroupProducts(e, block)
+        bias = products.bias
+        n_groups = b.lshr(K, const(I64, 5))
+        n_turns = b.lshr(n_groups, const(I64, 4))
         x_d = e.at(x, K)
-        x_sum = e.at(x_d, b.shl(n_blocks, const(I64, 2)))
-        ints, scales = e.stack(V8I), e.stack(V8F)
+        x_sum = e.at(x_d, b.shl(n_groups, const(I64, 2)))
 
-        def term(isum: Value, bias: int, sums: Value, dw: Value, dx: Value, chain: Value) -> Value:
+        def at(p: Value, group: Value) -> Value:
+            """Address of the block that begins with this group."""
+            shift = block.groups.bit_length() - 1
+            return e.at(p, b.mul(b.lshr(group, const(I64, shift)), const(I64, block.nbytes)))
+
+        def eight(p: Value, first: Value, chain: Value) -> Value:
+            q, xq, o = at(p, first), e.at(x, b.shl(first, const(I64, 5))), b.shl(first, const(I64, 2))
+            for line in range(0, 8 // block.groups * block.nbytes, 64):
+                e.prefetch(q, PREFETCH + line, 2)
+            g = eight_groups(e, block, q)
+            partials = [products.partial(c, e.load(V32I8, xq, 32 * k), g.subs, k) for k, c in enumerate(g.codes)]
+            isum = products.sums(partials)
+            x_sums = e.load(V16I16, x_sum, o) if bias or block.n_min else None
             if bias:
-                isum = b.sub(isum, b.mul(sums, const(sums.type, bias)))
-            return e.fma(e.to_f32(isum), b.fmul(dw, dx), chain)
+                taken = pair_sums(e, x_sums, const(V16I16, 1) if g.subs is None else g.subs)
+                isum = b.sub(isum, b.mul(taken, const(V8I, bias)))
+            dx = e.load(V8F, x_d, o)
+            chain = e.fma(e.to_f32(isum), b.fmul(g.scale, dx), chain)
+            for m, part in zip(g.mins, _sums_of(e, x_sums, block.n_min), strict=True):
+                chain = e.fma(b.fneg(m), b.fmul(e.to_f32(part), dx), chain)
+            return chain
+
+        def some(p: Value, begin: Value, chain: Value) -> Value:
+            """Up to 8 groups from `begin`, as many as the row has; lanes without a group add +0."""
+            if block.weights == 256:  # whole blocks: none or 8
+                return eight(p, begin, chain)
+            ints, scales, minima, moments = e.stack(V8I), e.stack(V8F), e.stack(V8F), e.stack(V8F)
+            count = b.sub(n_groups, begin)
+            short = b.icmp_signed("<", count, const(I64, 8))
+            count = b.select(short, count, const(I64, 8))
+            e.store(const(V8I, 0), ints)
+            for slot in (scales, minima, moments):
+                e.store(const(V8F, 0.0), slot)
+
+            def one(k, _):
+                codes, d, mins = one_block(e, block, at(p, b.add(begin, k)))
+                for j, c in enumerate(codes):
+                    group(b.add(k, const(I64, j)), c, d, mins)
+
+            def group(k: Value, codes: Value, d: Value, mins: list[Value]) -> None:
+                i = b.add(begin, k)
+                o, lane = b.shl(i, const(I64, 2)), b.shl(k, const(I64, 2))
+                partial = products.partial(codes, e.load(V32I8, x, b.shl(i, const(I64, 5))), None, 0)
+                isum = products.sum_of_one(partial)
+                first, second = (b.sext(e.load(I16, x_sum, b.add(o, const(I64, half))), I32) for half in (0, 2))
+                total = b.add(first, second)
+                if bias:
+                    isum = b.sub(isum, b.mul(total, const(I32, bias)))
+                dx = e.load(F32, x_d, o)
+                e.store(isum, ints, lane)
+                e.store(b.fmul(d, dx), scales, lane)
+                for m in mins:
+                    e.store(b.fneg(m), minima, lane)
+                    e.store(b.fmul(e.to_f32(total), dx), moments, lane)
+
+            e.loop(count, one, step=block.groups)
+            chain = e.fma(e.to_f32(e.load(V8I, ints)), e.load(V8F, scales), chain)
+            if block.n_min:
+                chain = e.fma(e.load(V8F, minima), e.load(V8F, moments), chain)
+            return chain
 
         def row(r, _):
             p = e.at(w, b.mul(r, stride))
 
-            def eight(first: Value, chain: Value) -> Value:
-                q = e.at(p, b.mul(first, const(I64, block.nbytes)))
-                xq = e.at(x, b.shl(first, const(I64, 5)))
-                halves = ir.Constant(Vec(I16, 8), ir.Undefined)
-                sums, bias = [], 0
-                for k in range(8):
-                    if k * block.nbytes % 64 < block.nbytes:
-                        e.prefetch(q, PREFETCH + k * block.nbytes, 2)
-                    at = e.at(q, k * block.nbytes)
-                    partial, bias = dot_block(e, block, block.load(e, at), e.load(V32I8, xq, 32 * k))
-                    sums.append(partial)
-                    halves = b.insert_element(halves, e.load(I16, at), const(I32, k))
-                o = b.shl(first, const(I64, 2))
-                return term(
-                    block_sums(e, sums), bias, e.load(V8I, x_sum, o), e.half(halves), e.load(V8F, x_d, o), chain
-                )
-
             def sixteen(i, chains):
                 first = b.shl(i, const(I64, 4))
-                return [eight(first, chains[0]), eight(b.add(first, const(I64, 8)), chains[1])]
+                return [eight(p, first, chains[0]), eight(p, b.add(first, const(I64, 8)), chains[1])]
 
-            low, high = e.loop(n_groups, sixteen, [const(V8F, 0.0)] * 2)
-            first = b.shl(n_groups, const(I64, 4))
-
-            def some(begin: Value, chain: Value) -> Value:
-                """Up to 8 blocks from `begin`, as many as the row has; lanes without a block add +0."""
-                count = b.sub(n_blocks, begin)
-                short = b.icmp_signed("<", count, const(I64, 8))
-                count = b.select(short, count, const(I64, 8))
-                e.store(const(V8I, 0), ints)
-                e.store(const(V8F, 0.0), scales)
-
-                def one(k, _):
-                    i = b.add(begin, k)
-                    at = e.at(p, b.mul(i, const(I64, block.nbytes)))
-                    partial, bias = dot_block(e, block, block.load(e, at), e.load(V32I8, x, b.shl(i, const(I64, 5))))
-                    isum = e.halving_sum(_widened(e, partial))
-                    o = b.shl(i, const(I64, 2))
-                    if bias:
-                        isum = b.sub(isum, b.mul(e.load(I32, x_sum, o), const(I32, bias)))
-                    lane = b.shl(k, const(I64, 2))
-                    e.store(isum, ints, lane)
-                    e.store(b.fmul(e.half(e.load(I16, at)), e.load(F32, x_d, o)), scales, lane)
-
-                e.loop(count, one)
-                return e.fma(e.to_f32(e.load(V8I, ints)), e.load(V8F, scales), chain)
-
-            (low,) = e.loop(b.zext(b.icmp_signed(">", n_blocks, first), I64), lambda _i, c: [some(first, c[0])], [low])
-            first = b.add(first, const(I64, 8))
-            (high,) = e.loop(
-                b.zext(b.icmp_signed(">", n_blocks, first), I64), lambda _i, c: [some(first, c[0])], [high]
-            )
-            e.store(e.chain_total_lanes(e.cat(low, high)), y, b.shl(r, const(I64, 2)))
+            chains = e.loop(n_turns, sixteen, [const(V8F, 0.0)] * 2)
+            for h in (0, 1):
+                begin = b.add(b.shl(n_turns, const(I64, 4)), const(I64, 8 * h))
+                left = b.zext(b.icmp_signed(">", n_groups, begin), I64)
+                (chains[h],) = e.loop(left, lambda _i, c, at=begin: [some(p, at, c[0])], [chains[h]])
+            e.store(e.chain_total_lanes(e.cat(*chains)), y, b.shl(r, const(I64, 2)))
 
         e.loop(r1, row, start=r0)
 
     return emit(_GEMV_SIGNATURE, isa)(int_gemv)
 
 
+def _sums_of(e: Emitter, x_sums: Value, n_min: int) -> list[Value]:
+    """Sums of q that belong to the minima of 8 groups: of the whole groups, or of their two halves."""
+    if n_min == 0:
+        return []
+    if n_min == 1:
+        return [pair_sums(e, x_sums, const(V16I16, 1))]
+    return [e.b.sext(e.shuffle(x_sums, list(range(h, 16, 2))), V8I) for h in (0, 1)]
+
+
 def make_float_gemv(kind: GGMLType):
-    """rows r0..r1 of one column of f32 x[K]; K a multiple of 16 (of 32 for block types)."""
+    """rows r0..r1 of one column of f32 x[K]; K a multiple of 16 (of the block for block types)."""
     block = FLOAT_BLOCKS[kind]
-    half = block.nbytes // 2  # bytes of 16 weights; only plain float types have rows of 16
 
     def float_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
         b = e.b
-        n_blocks = b.lshr(K, const(I64, 5))
+        shift = const(I64, block.weights.bit_length() - 1)
+        n_blocks = b.lshr(K, shift)
         has_half = b.and_(b.lshr(K, const(I64, 4)), const(I64, 1))
 
         def row(r, _):
             p = e.at(w, b.mul(r, stride))
 
-            def block32(i, chain):
+            def whole(i, chain):
                 q = e.at(p, b.mul(i, const(I64, block.nbytes)))
-                xq = e.at(x, b.shl(i, const(I64, 7)))
+                xq = e.at(x, b.shl(b.shl(i, shift), const(I64, 2)))
                 for line in range(0, block.nbytes, 64):
                     e.prefetch(q, PREFETCH + line, 2)
-                low, high = block.load(e, q)
-                acc = e.fma(low, e.load(Vec(F32, 16), xq), chain[0])
-                return [e.fma(high, e.load(Vec(F32, 16), xq, 64), acc)]
+                acc = chain[0]
+                for k, weights in enumerate(block.load(e, q)):
+                    acc = e.fma(weights, e.load(Vec(F32, 16), xq, 64 * k), acc)
+                return [acc]
 
-            (chain,) = e.loop(n_blocks, block32, [const(Vec(F32, 16), 0.0)])
-            if kind in _PLAIN:
+            (chain,) = e.loop(n_blocks, whole, [const(Vec(F32, 16), 0.0)])
+            if kind in LOAD16:
 
-                def block16(_i, chain):
+                def half(_i, chain):
                     q = e.at(p, b.mul(n_blocks, const(I64, block.nbytes)))
                     xq = e.at(x, b.shl(n_blocks, const(I64, 7)))
-                    return [e.fma(_PLAIN[kind](e, q, half), e.load(Vec(F32, 16), xq), chain[0])]
+                    return [e.fma(LOAD16[kind](e, q), e.load(Vec(F32, 16), xq), chain[0])]
 
-                (chain,) = e.loop(has_half, block16, [chain])
+                (chain,) = e.loop(has_half, half, [chain])
             e.store(e.chain_total_lanes(chain), y, b.shl(r, const(I64, 2)))
 
         e.loop(r1, row, start=r0)
 
     return emit(_GEMV_SIGNATURE)(float_gemv)
-
-
-_PLAIN = {
-    GGMLType.F32: lambda e, p, _n: e.load(Vec(F32, 16), p),
-    GGMLType.F16: lambda e, p, _n: e.half(e.load(Vec(I16, 16), p)),
-    GGMLType.BF16: lambda e, p, _n: e.bfloat(e.load(Vec(I16, 16), p)),
-}
 
 
 def piece(w, stride, x, y, r0, r1, K):  # replaced in every variant

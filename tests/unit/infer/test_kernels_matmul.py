@@ -76,7 +76,7 @@ class Product:
         groups = groups or [(0, 0, len(self.x))]
         if integer:
             how = gemm.scheme(self.kind, target)
-            stride = self.n // 32 * (how.steps + 2) * 4 * tile.cols
+            stride = self.n // 32 * (how.steps + pack.LINES) * 4 * tile.cols
             packer = pack.PACK_TILES[how.packing]
         else:
             stride, packer = self.K * 4 * tile.cols, pack.pack_float_tiles

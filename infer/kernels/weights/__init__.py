@@ -1,0 +1,30 @@
+"""How the rows of each weight type are read: one unpack rule per type, the same for all products.
+
+These are the only places of the core that know the block layouts (documented in quant/ggml/formats). A new type needs
+an entry in INT_BLOCKS if its weights are small integers with scales, else one in FLOAT_BLOCKS.
+"""
+
+from ....quant.ggml.types import TRAITS, GGMLType
+from .base import FloatBlock, Groups, IntBlock, eight_groups, floats_of, one_block
+from .grids import GRIDS
+from .k_quants import SUPER
+from .plain import FLOATS, LOAD1, LOAD16
+from .small import NVFP4, SMALL
+
+__all__ = [
+    "FLOAT_BLOCKS",
+    "INT_BLOCKS",
+    "LOAD1",
+    "LOAD16",
+    "FloatBlock",
+    "Groups",
+    "IntBlock",
+    "eight_groups",
+    "one_block",
+]
+
+INT_BLOCKS: dict[GGMLType, IntBlock] = SMALL | SUPER | GRIDS
+FLOAT_BLOCKS: dict[GGMLType, FloatBlock] = (
+    FLOATS | {GGMLType.NVFP4: NVFP4} | {kind: floats_of(block) for kind, block in INT_BLOCKS.items()}
+)
+assert FLOAT_BLOCKS.keys() == TRAITS.keys(), "every weight type runs"

@@ -1,0 +1,166 @@
+"""What the products know of a weight type: blocks of small integers with scales, or 32 floats at a time.
+
+A block of 32 to 256 weights falls into groups of 32 consecutive ones. In a group
+
+    w[k] = scale * sub[k // 16] * (code[k] - bias) - min[k // 16]
+
+with f32 `scale` and `min`, small integers `sub` and 8-bit `code`. Types without `sub` have 1 there, types without `min`
+0; a type with one minimum per group has it in both halves. The products with a scale are exact in f32 for nearly all
+types and are rounded as ggml's decoders do elsewhere, so `floats_of` gives their bits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from ..emit import F32, I8, I16, I32, Emitter, Value, Vec, const
+
+V16I8, V32I8 = Vec(I8, 16), Vec(I8, 32)
+V8F, V16F, V16I16 = Vec(F32, 8), Vec(F32, 16), Vec(I16, 16)
+
+
+@dataclass
+class Groups:
+    """The groups of 32 of one block, unpacked.
+
+    codes   <32 x i8> per group
+    scale   block of 256: <8 x f32>; smaller ones: the stored bits, an i16, for all their groups
+    mins    one or two as `n_min` says; block of 256: <8 x f32>; smaller ones: i16 with the bits of an f16
+    subs    <16 x i16>, two per group; None when the type has none
+    """
+
+    codes: list[Value]
+    scale: Value
+    mins: list[Value]
+    subs: Value | None = None
+
+
+@dataclass(frozen=True)
+class IntBlock:
+    """A type whose weights are small integers.
+
+    bias    subtracted from the codes, which are then unsigned; None: codes are signed (0 is an unsigned type without)
+    largest |code - bias| at most; for a type with subs |sub| * |code - bias| stays below 2^15
+    subs    whether groups have two integer factors
+    n_min   number of minima per group: 0, 1 or 2
+    scale   turns the stored bits (i16, one or a vector of them) into f32; not for blocks of 256
+    """
+
+    weights: int
+    nbytes: int
+    bias: int | None
+    largest: int
+    unpack: Callable[[Emitter, Value], Groups]
+    subs: bool = False
+    n_min: int = 0
+    scale: Callable[[Emitter, Value], Value] = Emitter.half
+
+    @property
+    def groups(self) -> int:
+        return self.weights // 32
+
+    @property
+    def signed(self) -> bool:
+        return self.bias is None
+
+
+@dataclass(frozen=True)
+class FloatBlock:
+    """`weights` consecutive weights as vectors of 16 f32, two per group of 32, with the bits of ggml's decoders."""
+
+    weights: int
+    nbytes: int
+    load: Callable[[Emitter, Value], list[Value]]
+
+
+def lanes_of(e: Emitter, scalars: list[Value]) -> Value:
+    v = ir.Constant(Vec(scalars[0].type, len(scalars)), ir.Undefined)
+    for k, x in enumerate(scalars):
+        v = e.b.insert_element(v, x, const(I32, k))
+    return v
+
+
+def eight_groups(e: Emitter, block: IntBlock, p: Value) -> Groups:
+    """Eight groups from p on, scales and mins as <8 x f32>."""
+    if block.weights == 256:
+        return block.unpack(e, p)
+    n = block.groups
+    parts = [block.unpack(e, e.at(p, k * block.nbytes)) for k in range(8 // n)]
+    scale = block.scale(e, lanes_of(e, [g.scale for g in parts for _ in range(n)]))
+    mins = [
+        e.b.fneg(e.half(lanes_of(e, [g.mins[i] for g in parts for _ in range(n)])))
+        for i in range(block.n_min)
+    ]  # fmt: skip
+    return Groups([codes for g in parts for codes in g.codes], scale, mins)
+
+
+def one_block(e: Emitter, block: IntBlock, p: Value) -> tuple[list[Value], Value, list[Value]]:
+    """Codes of the groups of a block of less than 256, its scale and mins (f32)."""
+    assert block.weights < 256
+    g = block.unpack(e, p)
+    return g.codes, block.scale(e, g.scale), [e.b.fneg(e.half(m)) for m in g.mins]
+
+
+def halves(e: Emitter, block: IntBlock, codes: Value) -> tuple[Value, Value]:
+    """code - bias as two <16 x i32>."""
+    b = e.b
+    made = []
+    for first in (0, 16):
+        part = e.part(codes, first, 16)
+        if block.signed:
+            made.append(b.sext(part, Vec(I32, 16)))
+        else:
+            wide = b.zext(part, Vec(I32, 16))
+            made.append(b.sub(wide, const(Vec(I32, 16), block.bias)) if block.bias else wide)
+    return made[0], made[1]
+
+
+def floats_of(block: IntBlock) -> FloatBlock:
+    """The same type, decoded to f32."""
+
+    def load(e: Emitter, p: Value) -> list[Value]:
+        b = e.b
+        if block.weights < 256:
+            groups, d, mins = one_block(e, block, p)
+            each = [(codes, [d, d], mins * (2 // max(1, len(mins)))) for codes in groups]
+        else:
+            g = block.unpack(e, p)
+            each = []
+            for k, codes in enumerate(g.codes):
+                d = [e.lane(g.scale, k)] * 2
+                if g.subs is not None:
+                    d = [b.fmul(d[h], b.sitofp(e.lane(g.subs, 2 * k + h), F32)) for h in (0, 1)]
+                m = [e.lane(v, k) for v in g.mins]
+                each.append((codes, d, m * (2 // max(1, len(m)))))
+        out = []
+        for codes, d, m in each:
+            for h, part in enumerate(halves(e, block, codes)):
+                w = b.fmul(e.to_f32(part), e.splat(d[h], 16))
+                out.append(b.fsub(w, e.splat(m[h], 16)) if m else w)
+        return out
+
+    return FloatBlock(block.weights, block.nbytes, load)
+
+
+# --- what several types are made of ---
+def nibbles(e: Emitter, packed: Value) -> tuple[Value, Value]:
+    """Low and high four bits of every byte, u8."""
+    return e.b.and_(packed, const(packed.type, 15)), e.b.lshr(packed, const(packed.type, 4))
+
+
+def nibble_codes(e: Emitter, p: Value, offset: int) -> Value:
+    """32 codes of four bits: 16 bytes, the low halves first."""
+    return e.cat(*nibbles(e, e.load(V16I8, p, offset)))
+
+
+def bit_select(e: Emitter, bits: Value, value: int) -> Value:
+    """<32 x i8>: `value` where the bit of the i32 is set, else 0."""
+    mask = e.b.bitcast(bits, Vec(ir.IntType(1), 32))
+    return e.b.select(mask, const(V32I8, value), const(V32I8, 0))
+
+
+def negate_where(e: Emitter, bits: Value, codes: Value) -> Value:
+    """Codes with their sign changed where the bit of the i32 is set."""
+    mask = e.b.bitcast(bits, Vec(ir.IntType(1), 32))
+    return e.b.select(mask, e.b.neg(codes), codes)

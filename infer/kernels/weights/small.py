@@ -1,0 +1,101 @@
+"""Types with blocks of 32, 64 or 128 weights (layouts: quant/ggml/formats)."""
+
+from ....quant.ggml.formats.fp4 import HALF_E4M3
+from ....quant.ggml.types import TRAITS, GGMLType
+from ..emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
+from .base import V32I8, FloatBlock, Groups, IntBlock, bit_select, nibble_codes, nibbles
+
+# 16 values of the codes of IQ4_NL and IQ4_XS, and of twice the numbers of 4 bits of MXFP4 (E2M1)
+IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+E2M1_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+
+
+def _q4_0(e: Emitter, p: Value) -> Groups:
+    return Groups([nibble_codes(e, p, 2)], e.load(I16, p), [])
+
+
+def _q4_1(e: Emitter, p: Value) -> Groups:
+    return Groups([nibble_codes(e, p, 4)], e.load(I16, p), [e.load(I16, p, 2)])
+
+
+def _fifth_bit(e: Emitter, p: Value, offset: int) -> Value:
+    return e.b.or_(nibble_codes(e, p, offset + 4), bit_select(e, e.load(I32, p, offset), 16))
+
+
+def _q5_0(e: Emitter, p: Value) -> Groups:
+    return Groups([_fifth_bit(e, p, 2)], e.load(I16, p), [])
+
+
+def _q5_1(e: Emitter, p: Value) -> Groups:
+    return Groups([_fifth_bit(e, p, 4)], e.load(I16, p), [e.load(I16, p, 2)])
+
+
+def _q8_0(e: Emitter, p: Value) -> Groups:
+    return Groups([e.load(V32I8, p, 2)], e.load(I16, p), [])
+
+
+def _iq4_nl(e: Emitter, p: Value) -> Groups:
+    return Groups([e.lookup16(IQ4_VALUES, nibble_codes(e, p, 2))], e.load(I16, p), [])
+
+
+def _mxfp4(e: Emitter, p: Value) -> Groups:
+    return Groups([e.lookup16(E2M1_VALUES, nibble_codes(e, p, 1))], e.b.zext(e.load(I8, p), I16), [])
+
+
+def _half_power_of_two(e: Emitter, x: Value) -> Value:
+    """E8M0 bits x (i16) -> 2^(x - 128) as f32; subnormal for 0 and 1."""
+    b = e.b
+    many = isinstance(x.type, Vec)
+    ty = Vec(I32, x.type.count) if many else I32
+    wide = b.zext(x, ty)
+    normal = b.shl(b.sub(wide, const(ty, 1)), const(ty, 23))
+    tiny = b.shl(const(ty, 1 << 21), wide)
+    bits = b.select(b.icmp_signed("<", wide, const(ty, 2)), tiny, normal)
+    return b.bitcast(bits, e.f32_like(x))
+
+
+def _q1_0(e: Emitter, p: Value) -> Groups:
+    """Codes 0 and 2 with a bias of 1."""
+    return Groups([bit_select(e, e.load(I32, p, 2 + 4 * k), 2) for k in range(4)], e.load(I16, p), [])
+
+
+def _q2_0(e: Emitter, p: Value) -> Groups:
+    b = e.b
+    codes = []
+    for k in range(2):
+        # every byte four times, then its two bits for that place
+        packed = e.shuffle(e.load(Vec(I8, 8), p, 2 + 8 * k), [j // 4 for j in range(32)])
+        codes.append(b.and_(b.lshr(packed, const(V32I8, [0, 2, 4, 6] * 8)), const(V32I8, 3)))
+    return Groups(codes, e.load(I16, p), [])
+
+
+def _nvfp4(e: Emitter, p: Value) -> list[Value]:
+    scales = e.table("half_e4m3", HALF_E4M3.tobytes())
+    out = []
+    for j in range(4):
+        d = e.load(F32, scales, e.b.shl(e.b.zext(e.load(I8, p, j), I64), const(I64, 2)))
+        low, high = nibbles(e, e.load(Vec(I8, 8), p, 4 + 8 * j))
+        codes = e.lookup16(E2M1_VALUES, e.cat(low, high))
+        out.append(e.b.fmul(e.to_f32(e.b.sext(codes, Vec(I32, 16))), e.splat(d, 16)))
+    return out
+
+
+# The scale of 16 weights is a float of 8 bits: not an integer, so the products with NVFP4 are always in f32.
+NVFP4 = FloatBlock(64, TRAITS[GGMLType.NVFP4].nbytes, _nvfp4)
+
+
+def _small(kind: GGMLType, bias: int | None, largest: int, unpack, **more) -> IntBlock:
+    return IntBlock(TRAITS[kind].block, TRAITS[kind].nbytes, bias, largest, unpack, **more)
+
+
+SMALL: dict[GGMLType, IntBlock] = {
+    GGMLType.Q1_0: _small(GGMLType.Q1_0, 1, 1, _q1_0),
+    GGMLType.Q2_0: _small(GGMLType.Q2_0, 1, 2, _q2_0),
+    GGMLType.Q4_0: _small(GGMLType.Q4_0, 8, 8, _q4_0),
+    GGMLType.Q4_1: _small(GGMLType.Q4_1, 0, 15, _q4_1, n_min=1),
+    GGMLType.Q5_0: _small(GGMLType.Q5_0, 16, 16, _q5_0),
+    GGMLType.Q5_1: _small(GGMLType.Q5_1, 0, 31, _q5_1, n_min=1),
+    GGMLType.Q8_0: _small(GGMLType.Q8_0, None, 128, _q8_0),
+    GGMLType.IQ4_NL: _small(GGMLType.IQ4_NL, None, 127, _iq4_nl),
+    GGMLType.MXFP4: _small(GGMLType.MXFP4, None, 12, _mxfp4, scale=_half_power_of_two),
+}
