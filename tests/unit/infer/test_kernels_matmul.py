@@ -2,15 +2,19 @@
 
 import numpy as np
 import pytest
-from hybrid.infer.kernels import gemm, gemv, isa, pack
+from hybrid.infer.kernels import elementwise, gemm, gemv, isa, pack
 from hybrid.infer.kernels.jit import variant
+from hybrid.infer.kernels.weights import FLOAT_BLOCKS, INT_BLOCKS
 from hybrid.infer.program import aligned_empty, round_up
 from hybrid.quant.ggml import formats
-from hybrid.quant.ggml.types import GGMLType
+from hybrid.quant.ggml.formats.random_blocks import random_blocks
+from hybrid.quant.ggml.types import TRAITS, GGMLType
 from reference.run_kernel import record, run
 
 PLAIN = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 BLOCKS = (GGMLType.Q8_0, GGMLType.Q4_0)
+# one type per way of computing in the inner loop: the types of the quick run
+FIRST = (*PLAIN, *BLOCKS, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K, GGMLType.Q2_K)
 NARROW, WIDE = gemm.tiles(isa.host())
 _KERNELS: dict = {}
 
@@ -30,8 +34,7 @@ class Product:
         self.kind, self.rows, self.n = kind, rows, n
         self.K = round_up(n, 16)
         self.x = rng.standard_normal((columns, n)).astype(np.float32)
-        weights = rng.standard_normal((n_expert, rows, n)).astype(np.float32)
-        encoded = formats.encode(kind, weights)
+        encoded = random_blocks(kind, (n_expert, rows, n), rng)
         self.decoded = formats.decode(kind, encoded).astype(np.float64)
         size = encoded.shape[-1] // n if kind in PLAIN else 0
         width = self.K * size if kind in PLAIN else encoded.shape[-1]
@@ -85,7 +88,6 @@ class Product:
 
 
 TILE_OF = {isa.PLAIN_WIDE: gemm.Tile(8, 2, 16), isa.PLAIN_X86: gemm.Tile(6, 2, 8)}
-SHAPES = [(70, 2560, 13), (37, 160, 5), (24, 544, 17), (25, 96, 3), (8, 32, 1)]
 RAGGED = [(23, 20, 9), (50, 48, 10), (3, 1, 2), (9, 135, 4)]
 
 
@@ -93,11 +95,22 @@ def bits(a: np.ndarray) -> np.ndarray:
     return a.view(np.uint32)
 
 
+def shapes(kind: GGMLType) -> list[tuple[int, int, int]]:
+    """(rows, length, columns): rows of many turns of 16 chains, of less than one, and with a part of one."""
+    block = TRAITS[kind].block
+    if block <= 32:
+        return [(70, 2560, 13), (37, 160, 5), (24, 544, 17), (25, 96, 3), (8, 32, 1)]
+    if block < 256:
+        return [(37, 384, 5), (24, 640, 17), (25, 128, 3)]
+    return [(70, 2560, 13), (25, 768, 5), (9, 256, 3)]
+
+
 def cases():
-    for kind in PLAIN:
-        yield from ((kind, False, *shape) for shape in SHAPES + RAGGED)
-    for kind in BLOCKS:
-        yield from ((kind, integer, *shape) for integer in (True, False) for shape in SHAPES)
+    for kind in FLOAT_BLOCKS:
+        marks = () if kind in FIRST else pytest.mark.slow
+        for shape in shapes(kind) + (RAGGED if kind in PLAIN else []):
+            for integer in (True, False) if kind in INT_BLOCKS else (False,):
+                yield pytest.param(kind, integer, *shape, marks=marks, id=f"{kind.name}-{integer}-{shape}")
 
 
 @pytest.mark.parametrize(("kind", "integer", "rows", "n", "columns"), list(cases()))
@@ -108,7 +121,8 @@ def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int)
     error = np.linalg.norm(few - expected) / np.linalg.norm(expected)
     print(f"{kind.name} {rows}x{n}x{columns}: relative error {error:.1e}")
     # 8-bit activations: a step of max / 127 is uniform noise of step / sqrt(12), about 0.6 % of a normal value
-    assert error < (1e-2 if integer else 5e-7)
+    # where minima take off most of a sum the noise is larger beside what is left
+    assert error < ((2e-2 if INT_BLOCKS[kind].n_min else 1e-2) if integer else 5e-7)
     for tile in (NARROW, WIDE):
         np.testing.assert_array_equal(bits(product.many(integer, tile)), bits(few))
     for n_threads in (2, 3):
@@ -117,10 +131,12 @@ def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int)
 
 
 @pytest.mark.parametrize("target", [isa.PLAIN_WIDE, isa.PLAIN_X86], ids=["wide", "plain"])
-@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize(
+    "kind", [k if k in BLOCKS else pytest.param(k, marks=pytest.mark.slow) for k in INT_BLOCKS], ids=lambda k: k.name
+)
 def test_other_targets_print_the_same_bits(kind: GGMLType, target: isa.ISA) -> None:
     """AVX-512's tile and biased codes (without its instruction), and the path without any target instruction."""
-    product = Product(kind, 31, 544, 35)
+    product = Product(kind, 31, 544 if TRAITS[kind].block == 32 else 768, 35)
     few = product.few(True)
     np.testing.assert_array_equal(bits(product.many(True, TILE_OF[target], target=target)), bits(few))
     piece = gemv.make_int_gemv(kind, target)
@@ -162,3 +178,26 @@ def test_broken_activations_stay_visible(value: float) -> None:
     y = product.few(False)
     assert np.isfinite(y[0]).all()
     assert not np.isfinite(y[1]).any()
+
+
+@pytest.mark.parametrize("kind", [k if k in FIRST else pytest.param(k, marks=pytest.mark.slow) for k in FLOAT_BLOCKS])
+def test_rows_of_floats_are_what_the_decoder_gives(kind: GGMLType) -> None:
+    """The unpack rule of the kernels against quant.ggml.formats, bit for bit: a row times the unit vectors."""
+    n = max(TRAITS[kind].block, 32) * 3
+    raw = random_blocks(kind, (7, n), np.random.default_rng(kind))
+    out = np.full((7, n + 5), np.nan, np.float32)
+    tokens = np.arange(7)[::-1].astype(np.int64)
+    count = np.array([7], np.int64)
+    run(elementwise.EMBED[kind], record(count, tokens, raw, raw.strides[0], out, out.strides[0], n), 2)
+    np.testing.assert_array_equal(bits(out[:, :n].copy()), bits(formats.decode(kind, raw)[::-1].copy()))
+    assert np.isnan(out[:, n:]).all()
+
+
+def test_a_broken_activation_is_seen_in_integer_products() -> None:
+    """Few columns and many quantize alike: NaN and infinity give NaN or infinity, not a wrong number."""
+    for value in (np.nan, np.inf):
+        product = Product(GGMLType.Q8_0, 5, 320, 2)
+        product.x[1, 70] = value
+        for y in (product.few(True), product.many(True, WIDE)):
+            assert np.isfinite(y[0]).all()
+            assert not np.isfinite(y[1]).any()
