@@ -26,10 +26,9 @@ from typing import Any
 from hybrid.cli.models import cache_dir
 from hybrid.infer.bench.machine import Machine, default_threads, measure_machine
 from hybrid.infer.bench.params import parse_ints
-from hybrid.infer.bench.shapes import find_shape, write_shape
+from hybrid.infer.bench.shapes import find_shape, find_type, write_shape
 from hybrid.infer.bench.tables import duration, markdown_table, size
 from hybrid.quant.ggml.errors import HybridError, UsageError
-from hybrid.quant.ggml.types import FileType
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 _FINAL = re.compile(r"Final estimate: PPL = (\S+) \+/- (\S+)")
@@ -174,14 +173,13 @@ def shape_files(names: list[str], types: str) -> list[Path]:
     paths = []
     for name in names:
         for kind in types.split(","):
-            if kind not in FileType.__members__:
-                raise UsageError(f"--type {kind}: expected some of {','.join(FileType.__members__)}.")
+            target = find_type(kind)
             folder = cache_dir() / "shapes"
             folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"{find_shape(name).name}-{kind}-as-llama-quantize.gguf"
+            path = folder / f"{find_shape(name).name}-{target.name}-as-llama-quantize.gguf"
             if not path.exists():
                 note(f"writing {path}")
-                write_shape(name, path, FileType[kind], ssm_f32=False)
+                write_shape(name, path, target, ssm_f32=False)
             paths.append(path)
     return paths
 

@@ -32,17 +32,16 @@ def families() -> str:
 
 
 def formats() -> str:
-    """File types with what they store."""
+    """Weight types by size, and which of them are also written."""
     from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS
     from hybrid.quant.policy import TARGETS
 
-    lines = ["| type | bits per weight | block | bytes per block |", "|---|---|---|---|"]
-    by_size = sorted(
-        (FILE_TYPE_WEIGHT[t] for t in TARGETS), key=lambda kind: (-TRAITS[kind].nbytes / TRAITS[kind].block, kind.name)
-    )
-    for kind in by_size:
+    lines = ["| type | bits per weight | block | bytes per block | `quantize` |", "|---|---|---|---|---|"]
+    written = {FILE_TYPE_WEIGHT[target] for target in TARGETS}
+    for kind in sorted(TRAITS, key=lambda kind: (-TRAITS[kind].nbytes / TRAITS[kind].block, kind.name)):
         t = TRAITS[kind]
-        lines.append(f"| {kind.name} | {8 * t.nbytes / t.block:g} | {t.block} | {t.nbytes} |")
+        bits = f"{8 * t.nbytes / t.block:.4f}".rstrip("0").rstrip(".")
+        lines.append(f"| {kind.name} | {bits} | {t.block} | {t.nbytes} | {'yes' if kind in written else ''} |")
     return "\n".join(lines) + "\n"
 
 

@@ -37,7 +37,9 @@ def bench(
         list[str] | None,
         typer.Option(help="Write and measure a random-weight model of this size (may be given several times)."),
     ] = None,
-    file_type: Annotated[str, typer.Option("--type", help="Type of --shape files, or several: Q8_0,Q4_0.")] = "Q8_0",
+    file_type: Annotated[
+        str, typer.Option("--type", help="Weight type or mix of --shape files, or several: Q8_0,Q4_K_M.")
+    ] = "Q8_0",
     prompts: Annotated[
         str,
         typer.Option("-p", "--n-prompt", metavar="LIST", help="Prompt lengths: 128,512 or 64-512*2 or 100-400+100."),
@@ -120,10 +122,9 @@ def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
 def shaped(name: str, kind: str) -> Path:
     """A random-weight file of this size and type, written into the cache directory when it is not there."""
     from hybrid.cli.models import cache_dir
-    from hybrid.infer.bench.shapes import find_shape, write_shape
-    from hybrid.quant.quantize import file_type
+    from hybrid.infer.bench.shapes import find_shape, find_type, write_shape
 
-    target = file_type(kind)
+    target = find_type(kind)
     shape = find_shape(name)
     path = cache_dir() / "shapes" / f"{shape.name}-{target.name}.gguf"
     if not path.exists():

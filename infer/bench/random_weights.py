@@ -5,7 +5,7 @@ from enum import Enum, auto
 from math import prod, sqrt
 
 import numpy as np
-from hybrid.quant.ggml.formats import encode
+from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.types import TRAITS, GGMLType, row_nbytes
 
 # Weights drawn and encoded per combination of type and row length. All further ones are made from these.
@@ -16,7 +16,7 @@ class Fill(Enum):
     """What a tensor is filled with."""
 
     WEIGHT = auto()
-    """Normal, standard deviation 1 / sqrt(columns)."""
+    """Standard deviation 1 / sqrt(columns); normal in F32, F16 and BF16, uniform codes in blocks."""
     SSM_WEIGHT = auto()
     """The same, for ssm_x and ssm_dt, which a quantized file may keep in F32."""
     ROUTER = auto()
@@ -63,12 +63,10 @@ class RandomWeights:
             done += n
 
     def _tile(self, kind: GGMLType, columns: int) -> np.ndarray:
-        """Encoded rows of normal weights, uint8 [row, row_nbytes]."""
+        """Rows of random weights, uint8 [row, row_nbytes]."""
         if (kind, columns) not in self._tiles:
             rows = max(1, _TILE // columns)
-            values = self._rng.standard_normal((rows, columns), np.float32)
-            values /= np.float32(sqrt(columns))
-            self._tiles[kind, columns] = encode(kind, values).reshape(rows, row_nbytes(kind, columns))
+            self._tiles[kind, columns] = random_blocks(kind, (rows, columns), self._rng, 1 / sqrt(columns))
         return self._tiles[kind, columns]
 
     def _vector(self, fill: Fill, shape: tuple[int, ...]) -> np.ndarray:

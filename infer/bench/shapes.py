@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.mixes import MIXES, fitting, mixed_types
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 
@@ -200,24 +201,56 @@ def find_shape(name: str) -> Shape:
     return SHAPES[name]
 
 
-def tensor_type(tensor: ShapeTensor, target: FileType, ssm_f32: bool) -> GGMLType:
-    """The type in which a file of type `target` holds this tensor.
+def find_type(name: str) -> FileType | GGMLType:
+    """What --type means: all matrices in one weight type (Q4_K), or a mix as llama-quantize makes it (Q4_K_M).
+
+    UsageError lists those there are.
+    """
+    key = name.strip().upper()
+    if key in GGMLType.__members__:
+        return GGMLType[key]
+    for mix in MIXES:
+        if mix.name == key:
+            return mix
+    names = ", ".join(t.name for t in (*GGMLType, *MIXES))
+    raise UsageError(f"--type {shown(name)}: not a type that files of random weights can have. Choose some of {names}.")
+
+
+def file_type_of(target: FileType | GGMLType) -> FileType:
+    """The general.file_type of a file whose matrices are `target`."""
+    if isinstance(target, FileType):
+        return target
+    if target.name in FileType.__members__ and FILE_TYPE_WEIGHT[FileType[target.name]] is target:
+        return FileType[target.name]
+    return next(number for number, kind in FILE_TYPE_WEIGHT.items() if kind is target)
+
+
+def tensor_types(shape: Shape, target: FileType | GGMLType, ssm_f32: bool) -> list[tuple[ShapeTensor, GGMLType]]:
+    """Every tensor with the type in which a file of this type holds it.
 
     With `ssm_f32`, a quantized file keeps ssm_x and ssm_dt in F32, as `hybrid quantize` does; without, they are
-    quantized as llama-quantize does. A row that is not a whole number of blocks becomes F16, as there.
+    quantized as llama-quantize does. A row that is not a whole number of blocks takes the type it has there.
     """
-    weight = FILE_TYPE_WEIGHT[target]
-    if tensor.fill not in (Fill.WEIGHT, Fill.SSM_WEIGHT):
-        return GGMLType.F32
-    if tensor.fill is Fill.SSM_WEIGHT and ssm_f32 and TRAITS[weight].block > 1:
-        return GGMLType.F32
-    return GGMLType.F16 if tensor.shape[-1] % TRAITS[weight].block else weight
+    tensors = list(shape.tensors())
+    matrices = [t.name for t in tensors if t.fill in (Fill.WEIGHT, Fill.SSM_WEIGHT)]
+    if isinstance(target, FileType) and target in MIXES:
+        kinds = mixed_types(target, matrices, shape.n_layer, shape.n_expert)
+    else:
+        kinds = dict.fromkeys(matrices, target if isinstance(target, GGMLType) else FILE_TYPE_WEIGHT[target])
+
+    def of(tensor: ShapeTensor) -> GGMLType:
+        kind = kinds.get(tensor.name, GGMLType.F32)
+        if tensor.fill is Fill.SSM_WEIGHT and ssm_f32 and TRAITS[kind].block > 1:
+            return GGMLType.F32
+        return fitting(kind, tensor.shape[-1])
+
+    return [(tensor, of(tensor)) for tensor in tensors]
 
 
 def write_shape(
     name: str | Shape,
     path: str | os.PathLike[str],
-    file_type: FileType,
+    file_type: FileType | GGMLType,
     seed: int = 0,
     *,
     ssm_f32: bool = True,
@@ -226,11 +259,12 @@ def write_shape(
     """Write a GGUF of this shape with random weights, in constant memory. `progress(bytes written, bytes in all)`.
 
     Norms are 1, A and the bias of dt are Mamba's initial values, a matrix has the standard deviation 1 / sqrt(columns):
-    activations and logits stay near 1, as in a trained model. All matrices take `file_type`, the embedding too.
+    activations and logits stay near 1, as in a trained model. All matrices take the type, the embedding too, but for a
+    file type of MIXES.
     """
     shape = name if isinstance(name, Shape) else find_shape(name)
     path = Path(path)
-    tensors = [(tensor, tensor_type(tensor, file_type, ssm_f32)) for tensor in shape.tensors()]
+    tensors = tensor_types(shape, file_type, ssm_f32)
     weights = RandomWeights(seed)
     total = sum(weights.nbytes(tensor.shape, kind) for tensor, kind in tensors)
     done = 0
@@ -248,7 +282,7 @@ def write_shape(
         writer.add("general.name", f"{shape.name} with random weights")
         for key, value in shape.metadata():
             writer.add(f"{shape.arch}.{key}", value)
-        writer.add("general.file_type", int(file_type))
+        writer.add("general.file_type", int(file_type_of(file_type)))
         writer.add("general.quantization_version", 2)
         for key, value in _vocabulary(shape.n_vocab):
             writer.add(f"tokenizer.ggml.{key}", value)

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hybrid.infer.bench.random_weights import Fill, RandomWeights
-from hybrid.infer.bench.shapes import SHAPES, Shape, find_shape, tensor_type, write_shape
+from hybrid.infer.bench.shapes import SHAPES, Shape, file_type_of, find_shape, find_type, tensor_types, write_shape
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
-from hybrid.quant.policy import TARGETS
 
 # every size differs, so that a swapped axis shows
 JAMBA = Shape(
@@ -66,20 +65,24 @@ def test_unknown_shape() -> None:
 
 
 @pytest.mark.parametrize("shape", [JAMBA, MAMBA, LLAMA], ids=lambda shape: shape.arch)
-@pytest.mark.parametrize("file_type", TARGETS)
-def test_file(tmp_path: Path, shape: Shape, file_type: FileType) -> None:
+@pytest.mark.parametrize("file_type", [FileType.F32, GGMLType.F16, FileType.BF16, GGMLType.Q8_0, FileType.Q4_0])
+def test_file(tmp_path: Path, shape: Shape, file_type: FileType | GGMLType) -> None:
+    check_file(tmp_path, shape, file_type)
+
+
+def check_file(tmp_path: Path, shape: Shape, file_type: FileType | GGMLType) -> None:
     reports: list[tuple[int, int]] = []
     path = write_shape(shape, tmp_path / "m.gguf", file_type, progress=lambda *r: reports.append(r))
     gguf = GGUFFile.open(path)
     assert gguf.get("general.architecture") == shape.arch
-    assert gguf.get("general.file_type") == file_type
+    assert gguf.get("general.file_type") == file_type_of(file_type)
     assert gguf.get(f"{shape.arch}.block_count") == shape.n_layer
     assert len(gguf.get("tokenizer.ggml.tokens")) == shape.n_vocab
     assert len(gguf.get("tokenizer.ggml.scores")) == len(gguf.get("tokenizer.ggml.token_type")) == shape.n_vocab
     assert {name: info.shape for name, info in gguf.tensors.items()} == {t.name: t.shape for t in shape.tensors()}
     assert sum(prod(info.shape) for info in gguf.tensors.values()) == shape.n_params
-    for tensor in shape.tensors():
-        assert gguf.tensors[tensor.name].type == tensor_type(tensor, file_type, True), tensor.name
+    for tensor, kind in tensor_types(shape, file_type, True):
+        assert gguf.tensors[tensor.name].type is kind, tensor.name
         values = gguf.f32(tensor.name)
         assert np.isfinite(values).all(), tensor.name
         if tensor.fill in (Fill.WEIGHT, Fill.SSM_WEIGHT, Fill.ROUTER):
@@ -100,17 +103,51 @@ def test_mamba_initial_values(tmp_path: Path) -> None:
     gguf.close()
 
 
+def types(shape: str, target: FileType | GGMLType, ssm_f32: bool) -> dict[str, GGMLType]:
+    return {tensor.name: kind for tensor, kind in tensor_types(SHAPES[shape], target, ssm_f32)}
+
+
 def test_types_of_the_small_ssm_matrices() -> None:
-    by_name = {tensor.name: tensor for tensor in SHAPES["jamba-3b"].tensors()}
-    x, dt = by_name["blk.0.ssm_x.weight"], by_name["blk.0.ssm_dt.weight"]
-    assert tensor_type(x, FileType.Q4_0, True) == tensor_type(dt, FileType.Q4_0, True) == GGMLType.F32
-    assert tensor_type(x, FileType.Q4_0, False) == tensor_type(dt, FileType.Q4_0, False) == GGMLType.Q4_0
-    assert tensor_type(x, FileType.BF16, True) == GGMLType.BF16
-    assert tensor_type(by_name["blk.0.ssm_in.weight"], FileType.Q8_0, True) == GGMLType.Q8_0
-    assert tensor_type(by_name["blk.0.ssm_conv1d.weight"], FileType.Q8_0, False) == GGMLType.F32
-    # mamba-130m: rows of 48 are not whole blocks of 32
-    small = {tensor.name: tensor for tensor in SHAPES["mamba-130m"].tensors()}["blk.0.ssm_dt.weight"]
-    assert tensor_type(small, FileType.Q8_0, False) == GGMLType.F16
+    names = [f"blk.0.ssm_{name}.weight" for name in ("x", "dt", "in", "conv1d")]
+    f32, q4_0, q8_0 = GGMLType.F32, GGMLType.Q4_0, GGMLType.Q8_0
+    assert [types("jamba-3b", FileType.Q4_0, True)[name] for name in names] == [f32, f32, q4_0, f32]
+    assert [types("jamba-3b", FileType.Q4_0, False)[name] for name in names] == [q4_0, q4_0, q4_0, f32]
+    assert types("jamba-3b", FileType.BF16, True)["blk.0.ssm_x.weight"] is GGMLType.BF16
+    # rows of 160 are no whole blocks of 256, those of 48 (mamba-130m) none of 32
+    assert types("jamba-3b", GGMLType.Q4_K, False)["blk.0.ssm_dt.weight"] is GGMLType.Q5_0
+    assert types("mamba-130m", q8_0, False)["blk.0.ssm_dt.weight"] is GGMLType.F16
+    assert types("mamba-130m", GGMLType.IQ1_S, False)["blk.0.ssm_dt.weight"] is GGMLType.F16
+
+
+WIDE = Shape("wide-jamba", "jamba", 2, 256, 320, 4096, 1e-6, n_ff=512, n_head=2, n_head_kv=1, head_dim=128, dt_rank=6,
+             attn_offset=1, attn_period=2)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GGMLType, ids=lambda k: k.name)
+def test_a_file_of_every_type(tmp_path: Path, kind: GGMLType) -> None:
+    check_file(tmp_path, WIDE, kind)
+    assert types_of(tmp_path / "m.gguf")["blk.1.attn_v.weight"] is kind
+
+
+def types_of(path: Path) -> dict[str, GGMLType]:
+    with GGUFFile.open(path) as gguf:
+        return {name: info.type for name, info in gguf.tensors.items()}
+
+
+def test_a_file_of_a_mix(tmp_path: Path) -> None:
+    check_file(tmp_path, WIDE, FileType.Q4_K_M)
+    kinds = types_of(tmp_path / "m.gguf")
+    assert kinds["token_embd.weight"] is GGMLType.Q6_K  # tied
+    assert kinds["blk.0.ffn_down.weight"] is GGMLType.Q4_K and kinds["blk.1.ffn_down.weight"] is GGMLType.Q6_K
+
+
+def test_what_type_means() -> None:
+    assert find_type("q4_k") is GGMLType.Q4_K and find_type(" Q4_K_M ") is FileType.Q4_K_M
+    assert find_type("IQ2_S") is GGMLType.IQ2_S
+    assert file_type_of(GGMLType.Q4_K) is FileType.Q4_K_S and file_type_of(GGMLType.IQ2_S) is FileType.IQ2_M
+    assert file_type_of(GGMLType.MXFP4) is FileType.MXFP4_MOE
+    with pytest.raises(UsageError, match=r"^--type Q9_9: not a type .*\. Choose some of F32, F16, .*, Q4_K_M, .*\.$"):
+        find_type("Q9_9")
 
 
 def test_seed_decides_the_bytes(tmp_path: Path) -> None:

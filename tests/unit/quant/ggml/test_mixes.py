@@ -1,0 +1,73 @@
+"""llama-quantize's mixes on the tensor names of hybrids and transformers, as its own rules give them."""
+
+import pytest
+from hybrid.quant.ggml.mixes import MIXES, fitting, mixed_types
+from hybrid.quant.ggml.types import TRAITS, FileType, GGMLType
+
+Q3, Q4, Q5, Q6 = GGMLType.Q3_K, GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K
+
+
+def names(n_layer: int, attention: list[int], down: str = "ffn_down", untied: bool = True) -> list[str]:
+    blocks = []
+    for i in range(n_layer):
+        mixer = ["attn_q", "attn_k", "attn_v", "attn_output"] if i in attention else ["ssm_in", "ssm_x", "ssm_out"]
+        blocks += [f"blk.{i}.{name}.weight" for name in [*mixer, "ffn_up", down]]
+    return ["token_embd.weight", *blocks, *(["output.weight"] if untied else [])]
+
+
+def layers(types: dict[str, GGMLType], part: str, kind: GGMLType) -> list[int]:
+    return [int(name.split(".")[1]) for name, found in types.items() if part in name and found is kind]
+
+
+def test_q4_k_m_of_jamba_mini() -> None:
+    """32 layers, 4 with attention, 16 experts: the layers as llama-quantize prints them."""
+    types = mixed_types(FileType.Q4_K_M, names(32, [4, 12, 20, 28], "ffn_down_exps"), 32, n_expert=16)
+    assert layers(types, "attn_v", Q4) == [4, 12] and layers(types, "attn_v", Q6) == [20, 28]
+    more = [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
+    assert layers(types, "ffn_down_exps", Q6) == more
+    assert types["output.weight"] is Q6 and types["token_embd.weight"] is Q4
+    assert {types["blk.0.ssm_in.weight"], types["blk.4.attn_output.weight"], types["blk.0.ffn_up.weight"]} == {Q4}
+
+
+def test_q4_k_m_of_jamba_3b() -> None:
+    types = mixed_types(FileType.Q4_K_M, names(28, [7, 21], untied=False), 28)
+    assert [types[f"blk.{i}.attn_v.weight"] for i in (7, 21)] == [Q4, Q6]
+    assert types["token_embd.weight"] is Q6
+
+
+@pytest.mark.parametrize(
+    ("file_type", "most", "attn_v", "attn_output", "down"),
+    [
+        (FileType.Q3_K_S, Q3, [Q3] * 6, Q3, [Q3] * 16),
+        (FileType.Q3_K_M, Q3, [Q5, Q5, Q4, Q4, Q4, Q4], Q4, [Q5] + [Q4] * 15),
+        (FileType.Q3_K_L, Q3, [Q5] * 6, Q5, [Q5] * 16),
+        (FileType.Q4_K_S, Q4, [Q5] * 4 + [Q4] * 2, Q4, [Q5] * 2 + [Q4] * 14),
+        (FileType.Q4_K_M, Q4, [Q4, Q4, Q6, Q4, Q4, Q6], Q4, [Q6, Q6, Q4, Q4, Q6] + [Q4, Q4, Q6] * 3 + [Q6, Q6]),
+        (FileType.Q5_K_S, Q5, [Q5] * 6, Q5, [Q5] * 16),
+        (FileType.Q5_K_M, Q5, [Q5, Q5, Q6, Q5, Q5, Q6], Q5, [Q6, Q6, Q5, Q5, Q6] + [Q5, Q5, Q6] * 3 + [Q6, Q6]),
+    ],
+)
+def test_every_mix(
+    file_type: FileType, most: GGMLType, attn_v: list[GGMLType], attn_output: GGMLType, down: list[GGMLType]
+) -> None:
+    types = mixed_types(file_type, names(16, [1, 3, 5, 7, 9, 11]), 16)
+    assert [kind for name, kind in types.items() if "attn_v" in name] == attn_v
+    assert {kind for name, kind in types.items() if "attn_output" in name} == {attn_output}
+    assert [kind for name, kind in types.items() if "ffn_down" in name] == down
+    assert {kind for name, kind in types.items() if "ffn_up" in name or "ssm_" in name or "attn_q" in name} == {most}
+    assert types["output.weight"] is Q6
+
+
+def test_every_k_mix_has_a_table() -> None:
+    assert {t.name for t in MIXES} == {t.name for t in FileType if t.name[2:5] == "_K_" and t is not FileType.Q2_K_S}
+
+
+def test_types_for_rows_that_are_not_whole_blocks() -> None:
+    assert [fitting(kind, 160) for kind in (Q3, Q4, Q5, Q6)] == [
+        GGMLType.Q4_0, GGMLType.Q5_0, GGMLType.Q5_1, GGMLType.Q8_0,
+    ]  # fmt: skip
+    assert fitting(GGMLType.IQ3_S, 96) is GGMLType.IQ4_NL and fitting(GGMLType.TQ2_0, 96) is GGMLType.Q4_0
+    for kind in GGMLType:
+        assert fitting(kind, 512) is kind
+        assert fitting(kind, 48) is (kind if TRAITS[kind].block == 1 else GGMLType.F16)
+        assert 64 % TRAITS[fitting(kind, 64)].block == 0
