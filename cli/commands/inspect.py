@@ -51,9 +51,12 @@ def inspect(
 
 def show(facts: "Inspection", gguf: "GGUFFile") -> None:
     """Print what `inspect` found, for a person."""
+    from hybrid.quant.ggml.types import FileType
+
     console.out(console.bold("metadata"))
     for key in gguf.metadata:
-        console.out(f"  {console.one_line(key)} = {shortened(gguf.metadata[key])}")
+        name = f" ({facts.file_type})" if key == "general.file_type" and facts.file_type in FileType.__members__ else ""
+        console.out(f"  {console.one_line(key)} = {shortened(gguf.metadata[key])}{name}")
 
     console.out("\n" + console.bold(f"{len(facts.pattern)} layers"))
     for line in pattern_rows(facts.pattern):

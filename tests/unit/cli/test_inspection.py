@@ -9,6 +9,7 @@ from hybrid.cli.commands.inspect import pattern_rows
 from hybrid.cli.inspection import inspect
 from hybrid.cli.main import run
 from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
@@ -82,3 +83,19 @@ def test_pattern_rows() -> None:
         " 0  M  AE M  AE M  AE M  AE M  AE M  AE M  AE M  AE",
         "16  M  AE",
     ]
+
+
+def test_a_mix_of_block_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {"token_embd.weight": GGMLType.Q6_K, "blk.0.ffn_up.weight": GGMLType.Q4_K, "x.weight": GGMLType.IQ1_M}
+    path = tmp_path / "mix.gguf"
+    with GGUFWriter(path, "llama") as writer:
+        writer.add("general.file_type", 15)
+        for name, kind in kinds.items():
+            writer.declare(name, (3, 512), kind)
+        for name, kind in kinds.items():
+            writer.write(name, random_blocks(kind, (3, 512), np.random.default_rng(0)))
+    assert run(["inspect", str(path), "--tensors"]) == 0
+    out = capsys.readouterr().out
+    assert "general.file_type = 15 (Q4_K_M)" in out
+    for kind in kinds.values():
+        assert kind.name in out

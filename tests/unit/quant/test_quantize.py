@@ -10,6 +10,7 @@ import pytest
 from hybrid.quant import quantize as q
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError, HybridError, UnsupportedError, UsageError
+from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
@@ -273,3 +274,25 @@ def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
 def test_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(HybridError, match=r"none/out\.gguf cannot be written: No such file or directory\."):
         q.quantize(model(tmp_path / "in.gguf"), tmp_path / "none" / "out.gguf", "Q8_0")
+
+
+def test_types_that_can_only_be_read_are_a_source(tmp_path: Path) -> None:
+    """Like any quantized type: refused at first, requantized when allowed, decoded to floats as they are."""
+    kinds = {f"blk.{i}.ffn_up.weight": kind for i, kind in enumerate((GGMLType.Q4_K, GGMLType.IQ2_XXS, GGMLType.NVFP4))}
+    raw = {name: random_blocks(kind, (5, 1536), np.random.default_rng(1)) for name, kind in kinds.items()}
+    src = tmp_path / "in.gguf"
+    with GGUFWriter(src, "jamba") as w:
+        w.add("general.file_type", int(FileType.Q4_K_M))
+        for name, kind in kinds.items():
+            w.declare(name, (5, 1536), kind)
+        for name, data in raw.items():
+            w.write(name, data)
+    with pytest.raises(UsageError, match=r"blk\.0\.ffn_up\.weight is Q4_K already; Q8_0 made from it is worse"):
+        q.quantize(src, tmp_path / "out.gguf", "Q8_0")
+    q.quantize(src, tmp_path / "f32.gguf", "F32")
+    q.quantize(src, tmp_path / "q8.gguf", "Q8_0", allow_requantize=True)
+    with GGUFFile.open(tmp_path / "f32.gguf") as floats, GGUFFile.open(tmp_path / "q8.gguf") as blocks:
+        for name, kind in kinds.items():
+            x = formats.decode(kind, raw[name])
+            np.testing.assert_array_equal(floats.f32(name), x)
+            np.testing.assert_array_equal(blocks.raw(name), formats.encode(Q8_0, x))

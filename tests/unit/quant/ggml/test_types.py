@@ -1,0 +1,32 @@
+"""Numbers and sizes against the tables that the gguf package publishes."""
+
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
+from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, OTHER_TYPE_NAMES, TRAITS, FileType, GGMLType
+
+NEWER = {"Q2_0"}  # in llama.cpp, not in the package
+
+
+def test_types() -> None:
+    """Every type of the package is a weight type with its size, or named as something else."""
+    for theirs in GGMLQuantizationType:
+        if int(theirs) in OTHER_TYPE_NAMES:
+            assert OTHER_TYPE_NAMES[int(theirs)] == theirs.name
+            continue
+        kind = GGMLType(int(theirs))
+        assert kind.name == theirs.name
+        assert (TRAITS[kind].block, TRAITS[kind].nbytes) == GGML_QUANT_SIZES[theirs]
+    assert {kind.name for kind in GGMLType} - {theirs.name for theirs in GGMLQuantizationType} == NEWER
+
+
+def test_file_types() -> None:
+    theirs = {int(t): t.name.removeprefix("ALL_").removeprefix("MOSTLY_") for t in LlamaFileType}
+    del theirs[int(LlamaFileType.GUESSED)]  # never in a file
+    ours = {int(t): t.name for t in FileType}
+    assert {number: name for number, name in ours.items() if name not in NEWER} == theirs
+
+
+def test_most_weights_of_a_file_type_are_of_its_name() -> None:
+    for file_type, kind in FILE_TYPE_WEIGHT.items():
+        # those that llama-quantize makes of other types than their names say
+        if file_type not in (FileType.IQ2_S, FileType.IQ2_M, FileType.IQ3_XS, FileType.IQ3_M):
+            assert file_type.name.startswith(kind.name)
