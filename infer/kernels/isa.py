@@ -47,6 +47,11 @@ def cpu_features() -> frozenset[str]:
     return frozenset(t[1:] for t in forced.split(",") if t.startswith("+"))
 
 
+def cpu_target() -> str:
+    """LLVM's name of the CPU that numba compiles for, e.g. 'znver3'."""
+    return os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+
+
 @cache
 def host() -> ISA:
     """The best path for the CPU that numba compiles for."""

@@ -1,8 +1,7 @@
 """Machine code on disk: one file per kernel, linked into the process by LLVM's linker, no compiler involved.
 
-The folder is named after everything the code depends on: our sources, numba and LLVM, the CPU and its features. Files
-are written whole or not at all, and are checked before they are used, so processes may start at the same time and a
-damaged file only means that a kernel is compiled again.
+Files are written whole or not at all, and are checked before they are used, so processes may start at the same time and
+a damaged file only means that a kernel is compiled again. Which folder they are in: cache_folders.py.
 """
 
 import ctypes
@@ -11,17 +10,12 @@ import json
 import os
 import tempfile
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import llvmlite
 import llvmlite.binding as llvm
-from platformdirs import user_cache_path
 
-from . import SOURCE_DIGEST
-from .isa import cpu_features
+from .cache_folders import folder
 
 _MAGIC = b"hybrid-kernel 1\n"
 
@@ -33,22 +27,6 @@ class CompiledObject:
     symbol: str
     declared: tuple[str, ...]
     code: bytes
-
-
-@cache
-def folder() -> Path | None:
-    """Where machine code is kept, or None when no such folder can be written."""
-    cpu = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
-    key = [SOURCE_DIGEST, version("numba"), llvmlite.__version__, cpu, *sorted(cpu_features())]
-    digest = hashlib.sha256(" ".join(key).encode())
-    made = user_cache_path("hybrid-lm") / "kernels" / digest.hexdigest()[:16]
-    try:
-        made.mkdir(parents=True, exist_ok=True)
-        if not os.access(made, os.W_OK):
-            return made if any(made.iterdir()) else None
-    except OSError:
-        return None
-    return made
 
 
 def _path(name: str) -> Path | None:
