@@ -4,11 +4,10 @@ from collections.abc import Callable, Hashable
 
 import numpy as np
 
-from ..quant.ggml.errors import FormatError, UnsupportedError, shown
+from ..quant.ggml.errors import FormatError, shown
 from ..quant.ggml.reader import GGUFFile
 from ..quant.ggml.types import TRAITS, GGMLType
 from .hparams import wrong
-from .kernels.weights import FLOAT_BLOCKS
 from .program import Weight, aligned_empty, round_up
 
 # Written by converters for other engines' sake, or derived from the metadata; not needed here.
@@ -61,11 +60,6 @@ class Weights:
 
     def _weight(self, name: str, rows: int, n: int, n_expert: int) -> Weight:
         kind = self.gguf.info(name).type
-        if kind not in FLOAT_BLOCKS:
-            raise UnsupportedError(
-                f"{self.gguf.path.name}: {shown(name)} is {kind.name}, which this version reads but cannot compute "
-                f"with. Use a file of {', '.join(k.name for k in FLOAT_BLOCKS)}."
-            )
         raw = self.gguf.raw(name)
         multiple = 32 if TRAITS[kind].block > 1 else 16
         padded = round_up(n, multiple)
