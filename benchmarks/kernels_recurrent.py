@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from hybrid.infer.bench.machine import cpu_name, default_threads, measure_machine
 from hybrid.infer.bench.tables import markdown_table
-from hybrid.infer.kernels import conv, mamba1, mamba2
+from hybrid.infer.kernels import conv, delta, mamba1, mamba2, rglru
 from hybrid.infer.kernels.emit import F32, I64, Vec, arg, const, emit
 from hybrid.infer.kernels.jit import Kernel, compile_kernels, kernel
 from hybrid.infer.kernels.recurrent import state_shape
@@ -102,6 +102,35 @@ def mamba2_case(model: str, n_layer: int, n_head: int, d_head: int, d_state: int
     return Case(mamba2.mamba2_scan, model, n_layer, state, ops, 4 * 3 * inner, fields)
 
 
+def delta_case(model: str, n_layer: int, n_head: int, n_k_head: int, d_k: int, d_v: int, n_channel: int) -> Case:
+    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+        qkv, y = rows(n, 2 * n_k_head * d_k + n_head * d_v, -0.1, 0.1), rows(n, n_head * d_v)
+        gate, beta = rows(n, n_head * n_channel, 0.9, 1.0), rows(n, n_head, 0.0, 1.0)
+        k = qkv.ctypes.data + 4 * n_k_head * d_k
+        return [
+            ctl, seg, qkv, k, k + 4 * n_k_head * d_k, qkv.strides[0], *with_ld(gate, beta), states, states.strides[0],
+            *with_ld(y), n_head, n_k_head, n_head // n_k_head, d_k, d_v, n_channel, Counter(),
+        ]  # fmt: skip
+
+    ops = n_head * d_v * (4 * d_k + 3)
+    return Case(
+        delta.delta_scan, model, n_layer, state_shape(n_head, d_v, d_k), ops, 4 * 2 * n_head * d_v, fields
+    )  # fmt: skip
+
+
+def rg_lru_case(model: str, n_layer: int, channels: int) -> Case:
+    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+        x, r, i, y = (rows(n, channels) for _ in range(4))
+        bias, rate = rows(1, channels), rglru.lru_rate(rows(1, channels)[0])
+        return [
+            ctl, seg, *with_ld(x, r), bias, *with_ld(i), bias, rate, states, states.strides[0], *with_ld(y), channels,
+            Counter(),
+        ]  # fmt: skip
+
+    ops = channels * (2 * SILU + 2 * EXP + 8)
+    return Case(rglru.rg_lru, model, n_layer, state_shape(1, channels, 1), ops, 4 * 4 * channels, fields)
+
+
 CASES = [
     conv_case(conv.conv1d_silu, "jamba-3b", 26, 5120, 4, 0, SILU),
     conv_case(conv.conv1d_gated, "lfm2-1.2b", 10, 2048, 3, 2, 0),
@@ -109,6 +138,9 @@ CASES = [
     mamba1_case("jamba-3b", 26, 5120, 16),
     mamba2_case("granite-h-tiny", 36, 48, 64, 128),
     mamba2_case("mamba2-2.7b", 64, 80, 64, 128),
+    delta_case("qwen3-next-80b", 36, 32, 16, 128, 128, 1),
+    delta_case("kimi-linear-48b", 20, 32, 32, 128, 128, 128),
+    rg_lru_case("recurrent-gemma-2b", 18, 2560),
 ]
 
 

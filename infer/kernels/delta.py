@@ -9,16 +9,14 @@ state is read once and written once, with four operations per element.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .emit import F32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
+from .emit import F32, I64, LOG2E, Value, Vec, arg, atomic_add, const, emit, ldi
 from .jit import kernel
 from .recurrent import GROUP, F32Array, Fields, each_group, load_lanes, sigmoid, store_lanes, zero_fill
 
-STRIP = 32  # lanes of a head that pass together
 CHUNK = 512  # gates that a thread handles at a time
 PREPARE = "count q k ld gate ldgate beta ldbeta gate_bias rate n_k_head d_k n_gate n_head eps scale"
 FIELDS = "ctl seg q k v ld gate ldgate beta ldbeta state stride y ldy n_head n_k_head repeat d_k d_v n_channel ctr"
@@ -105,74 +103,57 @@ def delta_prepare(a, tid, nth):
 
 
 # --- the scan ---------------------------------------------------------------------------------------------------------
-def _strip(groups: int) -> Any:
-    """All tokens of a segment for up to 16 * groups lanes of a head."""
+@emit("i64,i64,i64,i64,i64,i64->void")
+def _lanes(e, a, first, n, head, lane, state):
+    """All tokens of a segment for up to 16 lanes of a head. With 32, a CPU of 16 registers would spill the sums."""
+    b, f, ty = e.b, Fields(e, a, FIELDS), Vec(F32, GROUP)
+    column, left = b.add(b.mul(head, f.d_v), lane), b.sub(f.d_v, lane)
+    key_column = b.mul(b.srem(b.sdiv(head, f.repeat), f.n_k_head), f.d_k)
+    q, k = (f.rows(name, first, key_column, "ld") for name in ("q", "k"))
+    v, y = f.rows("v", first, column, "ld"), f.rows("y", first, column)
+    gates, betas = f.rows("gate", first, b.mul(head, f.n_channel)), f.rows("beta", first, head)
+    gate_step = b.select(b.icmp_signed("==", f.n_channel, const(I64, 1)), const(I64, 0), const(I64, 4))
+    even = b.and_(f.d_k, const(I64, -2))
 
-    def strip(e: Emitter, a: Value, first: Value, n: Value, head: Value, lane: Value, state: Value) -> None:
-        b, f, ty = e.b, Fields(e, a, FIELDS), Vec(F32, GROUP)
-        column, left = b.add(b.mul(head, f.d_v), lane), b.sub(f.d_v, lane)
-        key_column = b.mul(b.srem(b.sdiv(head, f.repeat), f.n_k_head), f.d_k)
-        q, k = (f.rows(name, first, key_column, "ld") for name in ("q", "k"))
-        v, y = f.rows("v", first, column, "ld"), f.rows("y", first, column)
-        gates, betas = f.rows("gate", first, b.mul(head, f.n_channel)), f.rows("beta", first, head)
-        gate_step = b.select(b.icmp_signed("==", f.n_channel, const(I64, 1)), const(I64, 0), const(I64, 4))
-        depth = b.shl(f.d_k, const(I64, 6))  # bytes of 16 lanes
-        every = range(groups)
+    def place(i: Value) -> Value:
+        return e.at(state, b.shl(i, const(I64, 6)))
 
-        def places(i: Value) -> list[Value]:
-            return [e.at(state, b.add(b.shl(i, const(I64, 6)), b.mul(depth, const(I64, g)))) for g in every]
+    def broadcast(row: Value, i: Value) -> Value:
+        return e.splat(e.load(F32, row, b.shl(i, const(I64, 2))), GROUP)
 
-        def broadcast(row: Value, i: Value) -> Value:
-            return e.splat(e.load(F32, row, b.shl(i, const(I64, 2))), GROUP)
+    def token(t: Value, added: Sequence[Value]) -> list[Value]:
+        """What token t adds to the state (times its k); `added`: what the token before still has to add, if any."""
+        krow, qrow, grow = k.at(t), q.at(t), gates.at(t)
+        before = k.at(b.sub(t, const(I64, 1)))
 
-        def add(at: Sequence[Value], key: Value, added: Sequence[Value]) -> list[Value]:
-            """The state at `at` with what the token before adds to it; all loads come before the first store."""
-            states = [e.load(ty, place) for place in at]
-            return [e.fma(key, more, s) for more, s in zip(added, states, strict=True)] if added else states
+        def product(o: Value, some: Value, sums: list[Value]) -> list[Value]:
+            (kv,), (qv,) = (load_lanes(e, e.at(row, o), some, 1) for row in (krow, qrow))
+            return [e.fma(kv, qv, sums[0])]
 
-        def token(t: Value, added: Sequence[Value]) -> list[Value]:
-            """What token t adds to the state (times its k); `added`: what the token before still has to add."""
-            krow, qrow, grow = k.at(t), q.at(t), gates.at(t)
-            before = k.at(b.sub(t, const(I64, 1)))
+        def step(i: Value, known: Value, seen: Value) -> tuple[Value, Value]:
+            s = e.load(ty, place(i))
+            if added:
+                s = e.fma(broadcast(before, i), added[0], s)
+            s = b.fmul(e.splat(e.load(F32, grow, b.mul(i, gate_step)), GROUP), s)
+            e.store(s, place(i))
+            return e.fma(broadcast(krow, i), s, known), e.fma(broadcast(qrow, i), s, seen)
 
-            def product(o: Value, some: Value, sums: list[Value]) -> list[Value]:
-                (kv,), (qv,) = (load_lanes(e, e.at(row, o), some, 1) for row in (krow, qrow))
-                return [e.fma(kv, qv, sums[0])]
+        def pair(i: Value, sums: list[Value]) -> list[Value]:
+            return [*step(i, *sums[:2]), *step(b.add(i, const(I64, 1)), *sums[2:])]
 
-            (products,) = each_group(e, f.d_k, product, [const(ty, 0.0)])
-            kq = e.splat(e.halving_sum(products), GROUP)
+        sums = e.loop(even, pair, [const(ty, 0.0)] * 4, step=2)
+        known, seen = e.loop(f.d_k, lambda i, c: step(i, *c), sums[:2], start=even)
+        known, seen = b.fadd(known, sums[2]), b.fadd(seen, sums[3])
+        (products,) = each_group(e, f.d_k, product, [const(ty, 0.0)])
+        kq = e.splat(e.halving_sum(products), GROUP)
+        (value,) = load_lanes(e, v.at(t), left, 1)
+        new = b.fmul(e.splat(betas.load(F32, t), GROUP), b.fsub(value, known))
+        store_lanes(e, [e.fma(kq, new, seen)], y.at(t), left)
+        return [new]
 
-            def state_row(i: Value, sums: list[Value]) -> list[Value]:
-                at = places(i)
-                gate = e.splat(e.load(F32, grow, b.mul(i, gate_step)), GROUP)
-                states = [b.fmul(gate, s) for s in add(at, broadcast(before, i), added)]
-                for s, place in zip(states, at, strict=True):
-                    e.store(s, place)
-                key, query = broadcast(krow, i), broadcast(qrow, i)
-                known = [e.fma(key, s, u) for s, u in zip(states, sums[:groups], strict=True)]
-                return known + [e.fma(query, s, w) for s, w in zip(states, sums[groups:], strict=True)]
-
-            sums = e.loop(f.d_k, state_row, [const(ty, 0.0)] * (2 * groups))
-            beta = e.splat(betas.load(F32, t), GROUP)
-            values = load_lanes(e, v.at(t), left, groups)
-            new = [b.fmul(beta, b.fsub(value, known)) for value, known in zip(values, sums[:groups], strict=True)]
-            store_lanes(e, [e.fma(kq, d, w) for d, w in zip(new, sums[groups:], strict=True)], y.at(t), left)
-            return new
-
-        added = e.loop(n, token, token(const(I64, 0), ()), start=1)
-        last = k.at(b.sub(n, const(I64, 1)))
-
-        def close(i: Value, _: list[Value]) -> None:
-            at = places(i)
-            for s, place in zip(add(at, broadcast(last, i), added), at, strict=True):
-                e.store(s, place)
-
-        e.loop(f.d_k, close)
-
-    return emit("i64,i64,i64,i64,i64,i64->void")(strip)
-
-
-strip_two, strip_one = _strip(2), _strip(1)
+    (added,) = e.loop(n, token, token(const(I64, 0), ()), start=1)
+    last = k.at(b.sub(n, const(I64, 1)))
+    e.loop(f.d_k, lambda i, _: e.store(e.fma(broadcast(last, i), added, e.load(ty, place(i))), place(i)))
 
 
 @kernel
@@ -188,23 +169,19 @@ def delta_scan(a, tid, nth):
     14 n_head, 15 n_k_head, 16 repeat      head h reads k head (h // repeat) % n_k_head
     17 d_k, 18 d_v, 19 n_channel (1 or d_k), 20 ctr
 
-    Sums over d_k: one fma per channel, ascending, from 0; k . q in 16 lanes, halved at the end.
+    Sums over d_k: even channels and odd ones by fma in ascending order, from 0, then the two sums; k . q in 16 lanes,
+    halved at the end.
     Reference: tests/reference/recurrent.py.
     """
     n_seg, n_head, d_k, d_v, ctr = ldi(arg(a, 0) + 8), arg(a, 14), arg(a, 17), arg(a, 18), arg(a, 20)
-    n_strip = (d_v + STRIP - 1) // STRIP
+    n_group = (d_v + GROUP - 1) // GROUP
     while True:
         i = atomic_add(ctr, 1)
-        if i >= n_strip * n_head * n_seg:
+        if i >= n_group * n_head * n_seg:
             break
         s = arg(a, 1) + 32 * (i % n_seg)
-        head, lane = i // n_seg // n_strip, i // n_seg % n_strip * STRIP
-        group = head * ((d_v + GROUP - 1) // GROUP) + lane // GROUP
+        group = i // n_seg
         state = arg(a, 10) + ldi(s + 16) * arg(a, 11) + 4 * GROUP * d_k * group
-        wide = d_v - lane > GROUP
         if ldi(s + 24) != 0:
-            zero_fill(state, (2 if wide else 1) * GROUP * d_k)
-        if wide:
-            strip_two(a, ldi(s), ldi(s + 8), head, lane, state)
-        else:
-            strip_one(a, ldi(s), ldi(s + 8), head, lane, state)
+            zero_fill(state, GROUP * d_k)
+        _lanes(a, ldi(s), ldi(s + 8), group // n_group, group % n_group * GROUP, state)
