@@ -67,38 +67,11 @@ def load(name: str) -> Any:
     return typer.main.get_command(single)
 
 
-def version_line() -> str:
-    """Everything a bug report needs to begin with."""
-    import platform
-    from importlib.metadata import PackageNotFoundError, version
-
-    def of(package: str) -> str:
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            return "missing"
-
-    return (
-        f"hybrid {of('hybrid-lm')} (Python {platform.python_version()}, numba {of('numba')}, numpy {of('numpy')}, "
-        f"{platform.system()} {platform.machine()}, {cpu_isa()})"
-    )
-
-
-def cpu_isa() -> str:
-    """The widest integer dot product this processor says it has; from the system's list, nothing is compiled."""
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-        for line in file:
-            if line.startswith(("flags", "Features")):
-                flags = set(line.split())
-                for flag in ("avx512_vnni", "avx_vnni", "avx2", "i8mm", "asimddp"):
-                    if flag in flags:
-                        return flag
-    return "instruction set unknown"
-
-
 def _version(value: bool) -> None:
     if value:
-        print(version_line())
+        from .about import version_text
+
+        print(version_text())
         raise typer.Exit
 
 
@@ -108,7 +81,7 @@ app = typer.Typer(cls=LazyGroup, add_completion=False, rich_markup_mode=None, co
 @app.callback(no_args_is_help=True)
 def hybrid(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print version, Python and processor, and exit."
+        False, "--version", callback=_version, is_eager=True, help="Print versions, code path and processor, and exit."
     ),
 ) -> None:
     """Language models that mix attention and state-space layers: convert, quantize, run and measure them on a CPU.

@@ -151,6 +151,7 @@ def measure(paths: list[Path], options: BenchOptions) -> BenchReport:
 
 def show_profile(path: Path, options: BenchOptions, exact: bool) -> None:
     """One table of operations per test."""
+    from hybrid.cli.about import version_text
     from hybrid.infer import Model
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.machine import measure_machine
@@ -168,5 +169,10 @@ def show_profile(path: Path, options: BenchOptions, exact: bool) -> None:
         precision="exact" if exact else "fast",
     ) as model:
         machine = measure_machine(model.n_threads)
+        console.out(version_text())
+        console.out(
+            f"{path.name}: loaded in {console.duration(model.load_seconds)}, kernels ready in "
+            f"{console.duration(model.compile_seconds)} ({model.n_compiled} compiled)\n"
+        )
         for test in tests:
             console.out(tables.profile_markdown(library(model, test, machine)))

@@ -35,6 +35,13 @@ AVX_VNNI = ISA("avx2-vnni", "x86", 8, "vnni")
 AVX2 = ISA("avx2", "x86", 8, "avx2")
 PLAIN_X86 = ISA("plain", "x86", 8, "plain")
 PLAIN_ARM = ISA("plain", "arm64", 8, "plain")
+# Code paths of x86, the best first, each with the LLVM features that its code uses.
+PATHS: tuple[tuple[ISA, tuple[str, ...]], ...] = (
+    (AVX512_VNNI, ("avx512f", "avx512bw", "avx512vl", "avx512vnni")),
+    (AVX_VNNI, ("avx2", "fma", "f16c", "avxvnni")),
+    (AVX2, ("avx2", "fma", "f16c")),
+    (PLAIN_X86, ()),
+)
 # Same structure as AVX512_VNNI without its instructions, so that its tiles can be tested on any machine.
 PLAIN_WIDE = ISA("plain-wide", "any", 16, "vnni-emulated")
 
@@ -55,13 +62,11 @@ def cpu_target() -> str:
 @cache
 def host() -> ISA:
     """The best path for the CPU that numba compiles for."""
-    features = cpu_features()
     if llvm.get_process_triple().startswith(("aarch64", "arm64")):
         return PLAIN_ARM
-    if {"avx512bw", "avx512vl", "avx512vnni"} <= features:
-        return AVX512_VNNI
-    if {"avx2", "fma", "avxvnni"} <= features:
-        return AVX_VNNI
-    if {"avx2", "fma", "f16c"} <= features:
-        return AVX2
-    return PLAIN_X86
+    return next(isa for isa, needed in PATHS if cpu_features().issuperset(needed))
+
+
+def used_features() -> tuple[str, ...]:
+    """The features that select the path of `host` and that its code uses."""
+    return dict(PATHS).get(host(), ())

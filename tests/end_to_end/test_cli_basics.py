@@ -3,10 +3,12 @@
 import importlib
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from hybrid.cli.main import COMMANDS, load, run
+from hybrid.infer.kernels.isa import host
 
 
 def hybrid(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
@@ -52,6 +54,9 @@ def test_version() -> None:
     assert result.returncode == 0
     assert result.stdout.startswith("hybrid 0.")
     assert f"Python {sys.version_info.major}.{sys.version_info.minor}" in result.stdout
+    assert f"\ncode path {host().name} " in result.stdout
+    for package in ("numba", "llvmlite"):
+        assert f"{package} {version(package)}" in result.stdout
 
 
 def test_no_arguments_is_help_and_exit_code_2() -> None:

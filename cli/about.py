@@ -1,0 +1,27 @@
+"""What this program is made of and which code this processor gets: how a bug report begins."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+
+def version_text() -> str:
+    """Two lines for `hybrid --version`."""
+    packages = ", ".join(f"{name} {_of(name)}" for name in ("numba", "llvmlite", "numpy"))
+    system = f"{platform.system()} {platform.machine()}"
+    return f"hybrid {_of('hybrid-lm')} (Python {platform.python_version()}, {packages}, {system})\n{code_path()}"
+
+
+def code_path() -> str:
+    """`code path avx2 (avx2, fma, f16c) on AMD EPYC (znver3)`"""
+    from hybrid.infer.bench.machine import cpu_name
+    from hybrid.infer.kernels.isa import host, used_features
+
+    used = f" ({', '.join(used_features())})" if used_features() else ""
+    return f"code path {host().name}{used} on {cpu_name()}"
+
+
+def _of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"

@@ -1,0 +1,69 @@
+"""Run Python under another instruction set: every x86 path on one machine, each with compiled kernels of its own.
+
+    done = python("avx2", "-c", "...")                      a script
+    done = python("plain", "-m", "pytest", "tests/unit/infer/test_kernels_matmul.py", "-k", "q4_0")
+
+Paths that this machine cannot execute can still be compiled: `assembly` returns what LLVM makes of a kernel.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+_V2 = "64bit cmov cx8 cx16 fxsr mmx popcnt sahf sse sse2 sse3 ssse3 sse4.1 sse4.2 crc32"
+_V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"
+FEATURES = {
+    "plain": _V2,
+    "avx2": _V3,
+    "avx2-vnni": f"{_V3} avxvnni",
+    "avx512-vnni": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni",
+}
+
+
+def environment(isa: str) -> dict[str, str]:
+    """What makes numba, and with it all of our code, take this path."""
+    return {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in FEATURES[isa].split())}
+
+
+def executable(isa: str) -> bool:
+    """Whether this machine has the instructions of the path."""
+    if not llvm.get_process_triple().startswith("x86_64"):
+        return False
+    has = {name for name, on in llvm.get_host_cpu_features().items() if on}
+    return has.issuperset(FEATURES[isa].split())
+
+
+def require(isa: str) -> None:
+    """Skip the test where the path cannot be executed."""
+    if not executable(isa):
+        pytest.skip(f"this processor does not execute {isa}")
+
+
+def python(isa: str, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments, in the root of the checkout; kernels go to the usual cache, in the path's folder."""
+    env = {**os.environ, **environment(isa), "PYTHONPATH": str(ROOT / "tests")}
+    return subprocess.run(
+        [sys.executable, *arguments], env=env, cwd=ROOT, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def passes(isa: str, *selection: str) -> None:
+    """Run tests under the path; fails with their output, and when the selection is empty."""
+    require(isa)
+    done = python(isa, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *selection)
+    assert done.returncode == 0, f"{isa}: pytest {' '.join(selection)}\n{done.stdout[-4000:]}{done.stderr[-1000:]}"
+
+
+def assembly(isa: str, kernel: str) -> str:
+    """Assembly of `module:NAME` (a kernel, or an expression that gives one) compiled for the path; nothing is run."""
+    module, _, name = kernel.partition(":")
+    # compile() always compiles; the object that keeps the machine code is then numba's
+    script = f"import {module} as m; k = m.{name}; k.compile(); print(k._keep._library.get_asm_str())"
+    done = python(isa, "-c", script)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

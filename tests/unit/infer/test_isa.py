@@ -1,0 +1,72 @@
+"""Which code path a processor gets, and that every path can be forced in a process of its own."""
+
+import forced_isa
+import pytest
+from hybrid.infer.kernels import isa
+
+HOST = """
+import numpy as np
+from hybrid.infer.kernels import elementwise, isa
+from hybrid.infer.kernels.cache_folders import owner
+from reference.run_kernel import record, run
+x = np.arange(40, dtype=np.float32).reshape(2, 20)
+out = np.full_like(x, np.nan)
+run(elementwise.copy_rows, record(np.array([2]), x, 80, out, 80, 20))
+assert (out == x).all()
+print(isa.host().name, owner().digest, *isa.used_features())
+"""
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        ("", isa.PLAIN_X86),
+        ("sse4.2 avx avx2", isa.PLAIN_X86),
+        ("avx2 fma f16c", isa.AVX2),
+        ("avx2 fma f16c avx512f avx512bw avx512vl", isa.AVX2),
+        ("avx2 fma f16c avxvnni", isa.AVX_VNNI),
+        ("avx2 fma f16c avx512f avx512bw avx512vl avx512vnni", isa.AVX512_VNNI),
+        ("avx2 fma f16c avxvnni avx512f avx512bw avx512vl avx512vnni", isa.AVX512_VNNI),
+    ],
+)
+def test_the_path_follows_the_features(features: str, expected: isa.ISA, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isa, "cpu_features", lambda: frozenset(features.split()))
+    monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
+    isa.host.cache_clear()
+    try:
+        assert isa.host() == expected
+        assert set(isa.used_features()) <= set(features.split())
+        monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: "aarch64-unknown-linux-gnu")
+        isa.host.cache_clear()
+        assert isa.host() == isa.PLAIN_ARM
+    finally:
+        isa.host.cache_clear()
+
+
+def test_forced_features_are_the_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64")
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx2,-fma,+f16c")
+    assert isa.cpu_features() == {"avx2", "f16c"}
+    assert isa.cpu_target() == "x86-64"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", list(forced_isa.FEATURES))
+def test_a_path_is_forced_with_kernels_of_its_own(path: str) -> None:
+    forced_isa.require(path)
+    done = forced_isa.python(path, "-c", HOST)
+    assert done.returncode == 0, done.stderr
+    name, digest, *used = done.stdout.split()
+    assert name == path
+    assert used == list(dict(isa.PATHS)[next(i for i, _ in isa.PATHS if i.name == path)])
+    from hybrid.infer.kernels.cache_folders import owner
+
+    assert digest != owner().digest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "instruction"), [("plain", "mulps"), ("avx2", "vmulps"), ("avx512-vnni", "zmm")], ids=lambda v: v
+)
+def test_a_path_that_cannot_run_here_is_compiled(path: str, instruction: str) -> None:
+    assert instruction in forced_isa.assembly(path, "hybrid.infer.kernels.elementwise:rms_norm")
