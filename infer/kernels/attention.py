@@ -15,6 +15,13 @@ a prompt changes a bit. Cache positions after the query's own may hold anything,
 
 import numpy as np
 
+from .attention_products import (
+    make_direct_scores,
+    make_direct_values,
+    make_unpack,
+    unpacked_scores,
+    unpacked_values,
+)
 from .attention_tile import (
     BLOCK,
     DIRECT,
@@ -27,16 +34,11 @@ from .attention_tile import (
     end_chunk,
     enter_row,
     leave_row,
-    make_direct_scores,
-    make_direct_values,
-    make_unpack,
     merge_record,
     record_bytes,
     soften,
     tile_bytes,
     total_record,
-    unpacked_scores,
-    unpacked_values,
 )
 from .emit import LOG2E, arg, atomic_add, ldf, ldi
 from .jit import Kernel, device, kernel, variant
@@ -161,8 +163,12 @@ def attention(a, tid, nth):
                 c0 += chunk
                 c1 = min(c1, c0 + 1)
             n_row = (u - t) * heads
-            step = DIRECT if n_row <= DIRECT else MICRO
-            n_pad = (n_row + step - 1) // step * step
+            # rows at a time: more of them do a seventh more work in the same time, unless too many have no query
+            n_pad = (n_row + MICRO - 1) // MICRO * MICRO
+            micro = MICRO
+            if n_row <= DIRECT or (n_row + DIRECT - 1) // DIRECT * DIRECT * 8 < n_pad * 7:
+                n_pad = (n_row + DIRECT - 1) // DIRECT * DIRECT
+                micro = DIRECT
             if c0 < c1:
                 for r in range(n_pad):
                     w = t + r // heads
@@ -185,9 +191,9 @@ def attention(a, tid, nth):
                         direct_values(scratch, n_row, vb, row, d_head, b0, window)
                     else:
                         keys = unpack(scratch, kb, vb, row, d_head, seen)
-                        unpacked_scores(scratch, n_row, keys, d_head, b0, seen)
+                        unpacked_scores(scratch, n_row, micro, keys, d_head, b0, seen)
                         soften(scratch, n_row, d_head, b0, window, cap)
-                        unpacked_values(scratch, n_row, d_head, b0, window)
+                        unpacked_values(scratch, n_row, micro, d_head, b0, window)
                 for r in range(n_row):
                     w = t + r // heads
                     p = ldi(pos + 8 * w)

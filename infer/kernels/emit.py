@@ -82,6 +82,21 @@ class Emitter:
             return f"v{ty.count}{Emitter._suffix(ty.element)}"
         return f"i{ty.width}" if isinstance(ty, ir.IntType) else ty.intrinsic_name
 
+    def function(self, name: str, body: Callable[..., Value], *args: Value, result: Any = VOID) -> Value:
+        """Call body(e, *args) as a function of its own, written once per module.
+
+        For what is used in several places, or loops for long: the kernels become smaller and compile faster.
+        """
+        fn = self.module.globals.get(name)
+        if fn is None:
+            fn = ir.Function(self.module, ir.FunctionType(result, [a.type for a in args]), name)
+            fn.linkage = "internal"
+            fn.attributes.add("noinline")
+            builder = ir.IRBuilder(fn.append_basic_block("entry"))
+            value = body(Emitter(builder, self.isa), *fn.args)
+            builder.ret_void() if result is VOID else builder.ret(value)
+        return self.b.call(fn, args)
+
     def intr(self, name: str, *args: Value) -> Value:
         """Overloaded LLVM intrinsic whose operands and result share one type."""
         return self.call(f"llvm.{name}.{self._suffix(args[0].type)}", args[0].type, *args)
@@ -340,8 +355,8 @@ class Emitter:
 class Piece:
     """A function that writes IR, callable from kernels. Becomes a numba intrinsic when a kernel is compiled."""
 
-    def __init__(self, body: Callable[..., Value], sig: str, isa: ISA | None) -> None:
-        self.body, self.sig, self.isa, self.__name__ = body, sig, isa, body.__name__
+    def __init__(self, body: Callable[..., Value], sig: str, isa: ISA | None, apart: bool) -> None:
+        self.body, self.sig, self.isa, self.apart, self.__name__ = body, sig, isa, apart, body.__name__
 
     def __call__(self, *args: Any) -> Any:
         raise TypeError(f"{self.__name__} writes machine code; it can only be called in a kernel")
@@ -358,7 +373,12 @@ class Piece:
         numba_signature = signature(kinds[result], *taken)
 
         def codegen(context: Any, builder: Any, _sig: Any, args: Sequence[Value]) -> Value:
-            value = self.body(Emitter(builder, self.isa), *args)
+            e = Emitter(builder, self.isa)
+            if self.apart:
+                value = e.function(self.__name__, self.body, *args, result={"void": VOID, "i64": I64}[result])
+            else:
+                value = self.body(e, *args)
+            value = None if result == "void" else value
             return context.get_dummy_value() if value is None else value
 
         # numba reads the arity from the Python signature, so each intrinsic needs a function with that many names
@@ -368,9 +388,12 @@ class Piece:
         return intrinsic(scope[self.__name__])
 
 
-def emit(sig: str, isa: ISA | None = None) -> Callable[[Callable[..., Value]], Any]:
-    """@emit('i64,f32->void') on `def piece(e: Emitter, address, x)`: makes it callable from kernels."""
-    return lambda body: Piece(body, sig, isa)
+def emit(sig: str, isa: ISA | None = None, *, apart: bool = False) -> Callable[[Callable[..., Value]], Any]:
+    """@emit('i64,f32->void') on `def piece(e: Emitter, address, x)`: makes it callable from kernels.
+
+    apart: as a function of its own (see `Emitter.function`) instead of inline.
+    """
+    return lambda body: Piece(body, sig, isa, apart)
 
 
 # --- pieces that every kernel uses ---

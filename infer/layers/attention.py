@@ -72,35 +72,42 @@ class Attention:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
-        n_ctx = memory.n_ctx
-        keys, values = memory.attention.k[self.layer], memory.attention.v[self.layer]
         q = b.matmul(x, self.w_q, "attn_q")
         k = b.matmul(x, self.w_k, "attn_k")
         v = b.matmul(x, self.w_v, "attn_v")
         if self.rope:
-            table = self.rope.table(self._weights, n_ctx)
+            table = self.rope.table(self._weights, memory.n_ctx)
             for rows, heads in ((q, self.n_head), (k, self.n_kv)):
                 b.op(
                     rope, batch.ctl, batch.pos, rows, rows.ld, heads, self.d_head, self.rope.n_rot, table,
                     self.rope.style, Counter(),
                 )  # fmt: skip
-        kind = memory.attention.kind.name
+        self.store(b, k, v, memory)
+        return b.matmul(self.attend(b, q, memory), self.w_out, "attn_out")
+
+    def store(self, b: Builder, k: Rows, v: Rows, memory: HybridMemory) -> None:
+        """Put the keys (after rope) and values of the batch into the memory."""
+        batch, keys, values = b.batch, memory.attention.k[self.layer], memory.attention.v[self.layer]
         per_thread = b.need_scratch(store_scratch_bytes(self.d_head))
         b.op(
-            KV_STORE[kind], batch.ctl, batch.pos, batch.slot, k, k.ld, v, v.ld, keys.ctypes.data, values.ctypes.data,
-            keys.strides[0], values.strides[0], self.n_kv, self.d_head, n_ctx, Ref(b.scratch), per_thread,
-            name="kv_store",
+            KV_STORE[memory.attention.kind.name], batch.ctl, batch.pos, batch.slot, k, k.ld, v, v.ld,
+            keys.ctypes.data, values.ctypes.data, keys.strides[0], values.strides[0], self.n_kv, self.d_head,
+            memory.n_ctx, Ref(b.scratch), per_thread, name="kv_store",
         )  # fmt: skip
+
+    def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
+        """Outputs of the heads for queries after rope."""
+        batch, keys, values = b.batch, memory.attention.k[self.layer], memory.attention.v[self.layer]
         out = b.rows(self.n_head * self.d_head)
         per_thread = b.need_scratch(attention_scratch_bytes(self.d_head))
-        n_records = chunk_records(b.capacity, self.n_head, n_ctx, self.window) if b.n_threads > 1 else 0
+        n_records = chunk_records(b.capacity, self.n_head, memory.n_ctx, self.window) if b.n_threads > 1 else 0
         records = b.buffer(n_records * chunk_record_bytes(self.d_head))
         fields = (
             batch.ctl, batch.pos, batch.slot, q, q.ld, keys.ctypes.data, values.ctypes.data, keys.strides[0],
-            values.strides[0], out, out.ld, self.n_head, self.n_kv, self.d_head, float(self.scale), n_ctx,
+            values.strides[0], out, out.ld, self.n_head, self.n_kv, self.d_head, float(self.scale), memory.n_ctx,
             Ref(b.scratch), per_thread, Counter(), self.window, float(self.soft_cap), Ref(records), n_records,
         )  # fmt: skip
-        b.op(ATTENTION[kind], *fields, name="attention")
+        b.op(ATTENTION[memory.attention.kind.name], *fields, name="attention")
         if n_records:
             b.op(attention_merge, *fields)
-        return b.matmul(out, self.w_out, "attn_out")
+        return out
