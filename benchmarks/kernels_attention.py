@@ -4,8 +4,8 @@
     python benchmarks/kernels_attention.py --heads 20/1x128 --kv-type f16,q8_0 --depth 4096,16384,65536
 
 One token on top of `depth` others (tg), and 512 tokens (pp512). As many layers run in a row as it takes for their keys
-and values to exceed the caches, as in a model; the time is that of one layer, the best of the repetitions. A token reads
-every key and value once, in the type they are kept in; a multiply-add counts as two operations, the softmax as none.
+and values to exceed the caches, as in a model; the time is that of one layer, the best of the repetitions. Counted are
+every key and value once, in the type they are kept in, and two operations for a multiply-add; the softmax as none.
 """
 
 import argparse

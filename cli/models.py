@@ -6,6 +6,7 @@ the names, sizes and times of its files, so that a changed folder is converted a
 
 import hashlib
 from contextlib import suppress
+from enum import StrEnum
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -100,7 +101,26 @@ def cache_path(folder: Path) -> Path:
     return cache_dir() / "converted" / f"{folder.name}-{where}-{content.hexdigest()[:12]}.gguf"
 
 
-def load(model: Path | None, *, n_ctx: int = 0, n_seq_max: int = 1, n_threads: int = 0, exact: bool = False) -> "Model":
+class KVType(StrEnum):
+    """What --kv-type accepts."""
+
+    F32 = "f32"
+    F16 = "f16"
+    Q8_0 = "q8_0"
+
+
+KV_TYPE_HELP = "How keys and values are kept: f32, f16 or q8_0. Default: f16; with --exact f32."
+
+
+def load(
+    model: Path | None,
+    *,
+    n_ctx: int = 0,
+    n_seq_max: int = 1,
+    n_threads: int = 0,
+    exact: bool = False,
+    kv_type: KVType | None = None,
+) -> "Model":
     """Resolves and loads MODEL; says on stderr when kernels are compiled, which happens once per processor."""
     path = resolve(model)
     from hybrid.infer import Model
@@ -121,5 +141,6 @@ def load(model: Path | None, *, n_ctx: int = 0, n_seq_max: int = 1, n_threads: i
             n_seq_max=n_seq_max,
             n_threads=n_threads,
             precision="exact" if exact else "fast",
+            kv_type=kv_type.value if kv_type else None,
             progress=compiling,
         )

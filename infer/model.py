@@ -40,7 +40,7 @@ DEFAULT_UBATCH = 512
 MAX_CONTEXT, MAX_UBATCH, MAX_THREADS = 2**31 - 1, 1 << 16, 512  # beyond these, a slip
 Precision = Literal["fast", "exact"]
 KVTypeName = Literal["f32", "f16", "q8_0"]
-DEFAULT_KV_TYPE: dict[Precision, KVTypeName] = {"fast": "f16", "exact": "f32"}
+DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
 
 
 class Model:
@@ -315,7 +315,7 @@ class Model:
                 found = names.get(str(state.dtype(name)), str(state.dtype(name)))
                 raise StateError(
                     f"{state.path.name} keeps keys and values in {found}, this model in {self.kv_type}. "
-                    f"Use --kv-type {found}."
+                    f"Use --kv-type {found}, or start without --state."
                 )
 
     # --- measuring and ending ---

@@ -103,6 +103,19 @@ class Sequence:
         self.model.memory.seq_rm(self.slot, 0)
         self._follow_memory()
 
+    def fill(self, ids: Seq[int]) -> None:
+        """Forget everything and hold `ids` with a memory of random numbers: to measure at a depth without computing it.
+
+        What the model predicts then means nothing, and how fast it does is as always.
+        """
+        self._ready()
+        if len(ids) > self.model.n_ctx:
+            raise UsageError(
+                f"{len(ids)} tokens do not fit the context of {self.model.n_ctx}. Use a larger context (-c)."
+            )
+        self.model.memory.fill(self.slot, len(ids))
+        self.tokens, self.logits = list(ids), None
+
     def rewind(self, n: int) -> int:
         """Go back to the first n tokens, or to the last earlier point the memory still has; returns where it goes on.
 

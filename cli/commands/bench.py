@@ -10,6 +10,7 @@ from hybrid.infer.bench.benchmark import BenchOptions, BenchReport
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
+from ..models import KVType
 
 DEFAULTS = BenchOptions()
 
@@ -59,6 +60,10 @@ def bench(
     threads: Annotated[
         str, typer.Option("-t", "--threads", metavar="LIST", help="Worker threads; 0: all cores.")
     ] = listed(DEFAULTS.threads),
+    kv_types: Annotated[
+        str | None,
+        typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
+    ] = None,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", help="Runs of each test.")] = DEFAULTS.repetitions,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")] = Output.MD,
     exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits.")] = False,
@@ -89,6 +94,7 @@ def bench(
         depths=parse_ints(depths, "-d"),
         threads=parse_ints(threads, "-t"),
         ubatches=parse_ints(ubatches, "-b", minimum=1),
+        kv_types=[kv_type(name) for name in kv_types.split(",")] if kv_types else [],
         repetitions=repetitions,
         warmup=not no_warmup,
         precision="exact" if exact else "fast",
@@ -108,6 +114,14 @@ def bench(
         Output.CSV: tables.as_csv,
     }[output]
     console.out(printer(report), end="")
+
+
+def kv_type(name: str) -> str:
+    """UsageError unless it is one."""
+    known = [kind.value for kind in KVType]
+    if name not in known:
+        raise UsageError(f"--kv-type {name}: keys and values are kept in {', '.join(known[:-1])} or {known[-1]}.")
+    return name
 
 
 def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
@@ -159,14 +173,15 @@ def show_profile(path: Path, options: BenchOptions, exact: bool) -> None:
 
     tests = options.tests()
     n_ctx = max(test.n_depth + test.n_tokens for test in tests)
-    if len(options.threads) > 1 or len(options.ubatches) > 1:
-        raise UsageError("--profile takes one number of threads and one ubatch. Give one of each.")
+    if len(options.threads) > 1 or len(options.ubatches) > 1 or len(options.kv_types) > 1:
+        raise UsageError("--profile takes one number of threads, one ubatch and one --kv-type. Give one of each.")
     with Model.load(
         path,
         n_ctx=n_ctx,
         n_ubatch=options.ubatches[0],
         n_threads=options.threads[0],
         precision="exact" if exact else "fast",
+        kv_type=options.kv_types[0] if options.kv_types else None,  # type: ignore[arg-type]
     ) as model:
         machine = measure_machine(model.n_threads)
         console.out(version_text())

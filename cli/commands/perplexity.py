@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import console
+from ..models import KV_TYPE_HELP, KVType
 
 if TYPE_CHECKING:
     from hybrid.infer.perplexity import PerplexityResult
@@ -33,6 +34,7 @@ def perplexity(
     exact: Annotated[
         bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower, for stating a figure.")
     ] = False,
+    kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
     threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -51,6 +53,7 @@ def perplexity(
         chunks=chunks,
         stride=stride,
         exact=exact,
+        kv_type=kv_type,
         threads=threads,
         as_json=as_json,
     )
@@ -65,6 +68,7 @@ def measure(
     chunks: int | None = None,
     stride: int = 0,
     exact: bool = False,
+    kv_type: KVType | None = None,
     threads: int = 0,
     as_json: bool = False,
 ) -> None:
@@ -73,7 +77,9 @@ def measure(
 
     text = texts.read_text(file)
     n_seq = max(1, n_batch // n_ctx)
-    with models.load(model, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded:
+    with models.load(
+        model, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type
+    ) as loaded:
         from hybrid.infer.perplexity import perplexity as library
 
         result = library(

@@ -10,6 +10,7 @@ from hybrid.infer.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
+from ..models import KV_TYPE_HELP, KVType
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -53,6 +54,7 @@ def run(
         ),
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower.")] = False,
+    kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
     no_template: Annotated[
         bool, typer.Option("--no-template", help="Chat as plain completion, without the model's chat template.")
     ] = False,
@@ -121,7 +123,7 @@ def run(
     elif as_json or not sys.stdout.isatty():
         raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
 
-    with models.load(model, n_ctx=n_ctx, n_threads=threads, exact=exact) as loaded:
+    with models.load(model, n_ctx=n_ctx, n_threads=threads, exact=exact, kv_type=kv_type) as loaded:
         params = SamplingParams.from_metadata(
             loaded.gguf.metadata,
             seed=seed,

@@ -3,7 +3,8 @@
     pp512           a prompt of 512 tokens in one go, logits of the last one
     tg128           128 tokens one by one, logits of each
     pp512+tg128     both in a row, one rate for all tokens
-    ... @ d4096     with 4096 tokens in the memory already, which are not timed
+    ... @ d4096     with 4096 tokens in the memory already, which are not timed; nor computed: the memory is filled with
+                    random numbers, since how fast it is read does not depend on what they are
 
 A rate is the mean of the repetitions' tokens per second; the spread is their standard deviation (n - 1). Kernels that
 had to be compiled are compiled by the load and by the warm-up runs; that time is stated apart and never in a rate.
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
@@ -49,7 +51,7 @@ class BenchTest:
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What to measure: every combination of threads, ubatch and depth with every prompt, generation and pair."""
+    """What to measure: every combination of the lists, in each of them every prompt, generation and pair."""
 
     prompts: Sequence[int] = (512,)
     gens: Sequence[int] = (128,)
@@ -58,6 +60,8 @@ class BenchOptions:
     threads: Sequence[int] = (0,)
     """0: as many as there are cores."""
     ubatches: Sequence[int] = (512,)
+    kv_types: Sequence[str] = ()
+    """How keys and values are kept: f32, f16, q8_0. None given: the model's default."""
     repetitions: int = 5
     warmup: bool = True
     precision: str = "fast"
@@ -93,6 +97,7 @@ class Setting:
     n_threads: int
     n_ubatch: int
     precision: str
+    kv_type: str
 
 
 @dataclass(frozen=True)
@@ -163,23 +168,25 @@ def benchmark(
 ) -> BenchReport:
     """Run all tests of `options` on the model that `load` gives.
 
-    `load(n_ctx=, n_seq_max=, n_ubatch=, n_threads=, precision=)` is Model.load with its path. `progress(what, done,
-    total)` counts runs, warm-ups included; `on_row` gets each row as soon as it is there.
+    `load(n_ctx=, n_seq_max=, n_ubatch=, n_threads=, precision=, kv_type=)` is Model.load with its path.
+    `progress(what, done, total)` counts runs, warm-ups included; `on_row` gets each row as soon as it is there.
     """
     tests = options.tests()
-    settings = [(n_ubatch, n_threads) for n_ubatch in options.ubatches for n_threads in options.threads]
+    kv_types: list[str | None] = [*options.kv_types] or [None]
+    settings = list(product(kv_types, options.ubatches, options.threads))
     steps = _Steps(progress, len(settings) * len(tests) * (options.repetitions + options.warmup))
     rows: list[SpeedRow] = []
     starts: list[StartRow] = []
-    for n_ubatch, n_threads in settings:
+    for kv_type, n_ubatch, n_threads in settings:
         _reset_peak_rss()
         start = time.perf_counter()
         model = load(
             n_ctx=max(test.n_depth + test.n_tokens for test in tests),
-            n_seq_max=2 if options.state or any(options.depths) else 1,
+            n_seq_max=2 if options.state else 1,
             n_ubatch=n_ubatch,
             n_threads=n_threads,
             precision=options.precision,
+            kv_type=kv_type,
         )
         load_seconds = max(0.0, time.perf_counter() - start - model.compile_seconds)
         try:
@@ -214,49 +221,39 @@ class _Bench:
         self._rng = np.random.default_rng(options.seed)
         what = f"{model.arch} {model.file_type}"
         self._setting = Setting(
-            str(model.path), what, model.n_bytes, model.n_params, model.n_threads, n_ubatch, model.precision
-        )
+            str(model.path), what, model.n_bytes, model.n_params, model.n_threads, n_ubatch, model.precision,
+            model.kv_type,
+        )  # fmt: skip
 
     def run(self, test: BenchTest) -> SpeedRow:
-        base = self._filled(test.n_depth)
+        seq = self._model.sequence()
         try:
             if self._options.warmup:
                 self._steps.next(f"{test.name} warm-up")
                 # one generated token compiles and touches what all of them need
-                self._time(base, BenchTest(test.n_prompt, min(test.n_gen, 1), test.n_depth))
+                self._time(seq, BenchTest(test.n_prompt, min(test.n_gen, 1), test.n_depth))
             seconds = []
             for i in range(self._options.repetitions):
                 self._steps.next(f"{test.name} {i + 1}/{self._options.repetitions}")
-                seconds.append(self._time(base, test))
+                seconds.append(self._time(seq, test))
         finally:
-            base.close()
+            seq.close()
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return SpeedRow(self._setting, test, tuple(seconds), now)
 
-    def _time(self, base: "TokenSequence", test: BenchTest) -> float:
-        """Wall seconds of one run behind what `base` holds, which stays as it is."""
+    def _time(self, seq: "TokenSequence", test: BenchTest) -> float:
+        """Wall seconds of one run behind a memory of n_depth tokens."""
         prompt, gen = self._tokens(test.n_prompt), self._tokens(test.n_gen)
         if test.n_depth:
-            seq = base.copy()
+            seq.fill(self._tokens(test.n_depth))
         else:
-            base.clear()
-            seq = base
-        try:
-            start = time.perf_counter()
-            if prompt:
-                seq.prefill(prompt)
-            for token in gen:
-                seq.decode(token)
-            return time.perf_counter() - start
-        finally:
-            if seq is not base:
-                seq.close()
-
-    def _filled(self, n: int) -> "TokenSequence":
-        seq = self._model.sequence()
-        if n:
-            seq.prefill(self._tokens(n))
-        return seq
+            seq.clear()
+        start = time.perf_counter()
+        if prompt:
+            seq.prefill(prompt)
+        for token in gen:
+            seq.decode(token)
+        return time.perf_counter() - start
 
     def _tokens(self, n: int) -> list[int]:
         tokens: list[int] = self._rng.integers(self._model.n_vocab, size=n).tolist()

@@ -64,7 +64,7 @@ def profile(model: "Model", test: BenchTest, machine: Machine, *, seed: int = 0)
             seq.clear()
             times.clear()
             if test.n_depth:
-                seq.prefill(tokens(test.n_depth))
+                seq.fill(tokens(test.n_depth))
             # a profile is of one pass through the layers
             for piece in range(0, test.n_prompt, n_ubatch):
                 times += model.profile([Work(seq, tokens(min(n_ubatch, test.n_prompt - piece)))])

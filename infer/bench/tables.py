@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..model import DEFAULT_KV_TYPE
 from .benchmark import BenchReport, SpeedRow, StartRow
 from .profile import Profile
 
@@ -30,7 +31,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
 
 
 def speed_markdown(rows: Sequence[SpeedRow]) -> str:
-    """llama-bench's table. n_ubatch and precision get a column only where they are not the default everywhere."""
+    """llama-bench's table. What may differ gets a column only where it is not the default everywhere."""
     columns: list[tuple[str, Any]] = [
         ("model", lambda row: row.setting.model),
         ("size", lambda row: size(row.setting.nbytes)),
@@ -41,6 +42,8 @@ def speed_markdown(rows: Sequence[SpeedRow]) -> str:
         columns.append(("n_ubatch", lambda row: str(row.setting.n_ubatch)))
     if any(row.setting.precision != "fast" for row in rows):
         columns.append(("precision", lambda row: row.setting.precision))
+    if any(row.setting.kv_type != DEFAULT_KV_TYPE.get(row.setting.precision) for row in rows):
+        columns.append(("kv", lambda row: row.setting.kv_type))
     columns += [
         ("test", lambda row: row.test.name),
         ("t/s", lambda row: f"{row.tokens_per_second:.2f} ± {row.spread:.2f}"),
@@ -116,6 +119,8 @@ def _record(row: SpeedRow) -> dict[str, Any]:
         "model_n_params": row.setting.n_params,
         "n_ubatch": row.setting.n_ubatch,
         "n_threads": row.setting.n_threads,
+        "type_k": row.setting.kv_type,
+        "type_v": row.setting.kv_type,
         "precision": row.setting.precision,
         "n_prompt": row.test.n_prompt,
         "n_gen": row.test.n_gen,

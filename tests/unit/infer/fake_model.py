@@ -51,6 +51,11 @@ class FakeSequence:
         self.model.clock.now += 0.01
         return self._append([token])
 
+    def fill(self, ids: list[int]) -> None:
+        self.model.calls.append(("fill", len(self.tokens), len(ids)))
+        self.tokens = list(ids)
+        assert len(self.tokens) <= self.model.n_ctx, "longer than n_ctx"
+
     def clear(self) -> None:
         self.tokens = []
 
@@ -72,6 +77,7 @@ class FakeModel:
     def __init__(self, n_ctx: int = 64, n_seq_max: int = 1, add_bos: bool = True, bos: int | None = 1):
         self.n_ctx, self.memory = n_ctx, SimpleNamespace(n_seq_max=n_seq_max)
         self.path, self.arch, self.file_type, self.precision = Path("/m/fake.gguf"), "jamba", "Q8_0", "fast"
+        self.kv_type = "f16"
         self.n_bytes, self.n_params, self.n_threads, self.n_vocab = 3_360_000_000, 3_029_000_000, 2, N_VOCAB
         self.compile_seconds, self.n_compiled = 0.25, 17
         self.tokenizer = SimpleNamespace(bos=bos, add_bos=add_bos, encode=self._encode)

@@ -89,15 +89,15 @@ def test_without_warm_up(load: Loader) -> None:
     assert len(load.models[0].calls) == 2 + 2, "two repetitions, and two for the time to first token"
 
 
-def test_depth_is_filled_once_and_not_timed(load: Loader) -> None:
+def test_depth_is_filled_without_computing_and_not_timed(load: Loader) -> None:
     report = run(load, prompts=(), gens=(2,), depths=(30,), repetitions=3, state=False)
     calls = load.models[0].calls
-    assert calls[0] == ("prefill", 0, 30)
-    assert [call for call in calls if call[2] == 30] == [("prefill", 0, 30)]
-    assert calls[1:] == [("decode", 30, 1)] + [("decode", 30, 1), ("decode", 31, 1)] * 3 + [("prefill", 0, 1)] * 3
+    assert calls[:2] == [("fill", 0, 30), ("decode", 30, 1)], "the warm-up"
+    again = [("decode", 30, 1), ("decode", 31, 1)]
+    assert calls[2:] == [("fill", 31, 30), *again] + [("fill", 32, 30), *again] * 2 + [("prefill", 0, 1)] * 3
     assert report.rows[0].tokens_per_second == pytest.approx(100)
     assert load.settings[0]["n_ctx"] == 32
-    assert load.settings[0]["n_seq_max"] == 2
+    assert load.settings[0]["n_seq_max"] == 1
 
 
 def test_one_load_per_setting(load: Loader) -> None:
@@ -111,6 +111,12 @@ def test_one_load_per_setting(load: Loader) -> None:
     ]
     assert len(report.starts) == 4
     assert {s["n_seq_max"] for s in load.settings} == {1}
+    assert {s["kv_type"] for s in load.settings} == {None}, "the model's default"
+
+
+def test_kv_types(load: Loader) -> None:
+    run(load, prompts=(4,), gens=(), kv_types=("f32", "q8_0"), repetitions=1, state=False)
+    assert [s["kv_type"] for s in load.settings] == ["f32", "q8_0"]
 
 
 def test_costs_of_a_start(load: Loader) -> None:

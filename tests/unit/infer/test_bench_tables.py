@@ -19,7 +19,7 @@ from hybrid.infer.bench.tables import (
     speed_markdown,
 )
 
-SETTING = Setting("/m/j.gguf", "jamba Q8_0", 3_367_408_352, 3_029_337_472, 2, 512, "fast")
+SETTING = Setting("/m/j.gguf", "jamba Q8_0", 3_367_408_352, 3_029_337_472, 2, 512, "fast", "f16")
 ROWS = (
     SpeedRow(SETTING, BenchTest(512, 0), (2.0, 2.56), "2026-01-02T03:04:05Z"),
     SpeedRow(SETTING, BenchTest(0, 128, 4096), (10.0,), "2026-01-02T03:05:05Z"),
@@ -39,11 +39,11 @@ def test_speed_table() -> None:
 
 
 def test_what_differs_gets_a_column() -> None:
-    other = SpeedRow(Setting("m", "llama F32", 9 << 20, 2_000_000, 1, 64, "exact"), BenchTest(8, 0), (1.0,), "")
+    other = SpeedRow(Setting("m", "llama F32", 9 << 20, 2_000_000, 1, 64, "exact", "q8_0"), BenchTest(8, 0), (1.0,), "")
     lines = speed_markdown([*ROWS, other]).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert cells[0] == ["model", "size", "params", "threads", "n_ubatch", "precision", "test", "t/s"]
-    assert cells[-1] == ["llama F32", "9.00 MiB", "2.00 M", "1", "64", "exact", "pp8", "8.00 ± 0.00"]
+    assert cells[0] == ["model", "size", "params", "threads", "n_ubatch", "precision", "kv", "test", "t/s"]
+    assert cells[-1] == ["llama F32", "9.00 MiB", "2.00 M", "1", "64", "exact", "q8_0", "pp8", "8.00 ± 0.00"]
     assert len({len(line) for line in lines}) == 1
 
 
@@ -73,6 +73,7 @@ def test_json_has_llama_benchs_fields() -> None:
     assert first["model_size"] == 3_367_408_352
     assert (first["n_prompt"], first["n_gen"], first["n_depth"]) == (512, 0, 0)
     assert (second["n_prompt"], second["n_gen"], second["n_depth"]) == (0, 128, 4096)
+    assert first["type_k"] == first["type_v"] == "f16"
     assert first["avg_ns"] == 2_280_000_000
     assert first["avg_ts"] == 228.0
     assert first["samples_ns"] == [2_000_000_000, 2_560_000_000]
