@@ -172,9 +172,12 @@ def _canonical(
         if name.endswith(_DROPPED):
             continue
         canonical = family.canonical(name)
-        if canonical in found:
-            raise CheckpointError(f"{shown(found[canonical].name)} and {shown(name)} are the same tensor. Keep one.")
-        found[canonical] = tensor
+        parts = list(family.parts(canonical, tensor.shape)) if isinstance(tensor.dtype, Dtype) else []
+        made = {part.name: tensor.part(part.start, part.shape) for part in parts} or {canonical: tensor}
+        for key, value in made.items():
+            if key in found:
+                raise CheckpointError(f"{shown(found[key].name)} and {shown(name)} are the same tensor. Keep one.")
+            found[key] = value
     return found
 
 

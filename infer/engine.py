@@ -100,7 +100,8 @@ class Engine:
                 address = w.vector(f"blk.{i}.{norm}.weight", h.n_embd)
                 layer.load(w)
                 self.parts.append(_Part(i, address, layer))
-        self.output_norm = w.vector("output_norm.weight", h.n_embd)
+        # logits are divided by a scale: here, where it costs nothing
+        self.output_norm = w.vector("output_norm.weight", h.n_embd, lambda x: x / np.float32(h.scales.logits))
         tied = "output.weight" not in w
         self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
         w.finish()
@@ -137,13 +138,15 @@ class Engine:
             elementwise.EMBED[self.embedding.kind], self.batch.n_tok, self.batch.tokens, self.embedding.address,
             self.embedding.stride, x, x.ld, h.n_embd, name="embed",
         )  # fmt: skip
+        if h.scales.embedding != 1.0:
+            b.op(elementwise.scale_rows, self.batch.n_tok, x, x.ld, x.n, float(h.scales.embedding))
         residual: Rows | None = None
         eps = self.family.eps(h)
         for i, part in enumerate(self.parts):
             if trace is not None and (i == 0 or part.block != self.parts[i - 1].block):
                 trace.append(self._add_tap(b, residual))
                 residual = None
-            normed = b.norm(x, part.norm, eps, residual)
+            normed = b.norm(x, part.norm, eps, residual, scale=h.scales.residual)
             residual = part.layer.build(b, normed, self.memory)
         if trace is not None:
             trace.append(self._add_tap(b, residual))
@@ -156,10 +159,14 @@ class Engine:
         """Add the residual to the stream and keep a copy of it."""
         x = self.stream
         if residual is not None:
-            b.op(elementwise.add_rows, self.batch.n_tok, x, x.ld, residual, residual.ld, x.n)
+            self._add_residual(b, residual)
         kept = b.rows(x.n)
         b.op(elementwise.copy_rows, self.batch.n_tok, x, x.ld, kept, kept.ld, x.n)
         return kept
+
+    def _add_residual(self, b: Builder, residual: Rows) -> None:
+        x, scale = self.stream, float(self.hparams.scales.residual)
+        b.op(elementwise.add_rows, self.batch.n_tok, x, x.ld, residual, residual.ld, x.n, scale)
 
     def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
         """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block."""
@@ -182,7 +189,8 @@ class Engine:
         r = (residual, residual.ld) if residual else (0, 0)
         b.op(
             elementwise.rms_norm, self.batch.n_out, x, x.ld, *r, self.output_norm, out, out.ld, n,
-            float(self.family.eps(self.hparams)), self.batch.out_index, name="output_norm",
+            float(self.family.eps(self.hparams)), self.batch.out_index,
+            float(self.hparams.scales.residual), name="output_norm",
         )  # fmt: skip
         return b.matmul(out, self.output, "output", Columns(self.batch.all_outputs, b.capacity))
 
@@ -210,8 +218,7 @@ class Engine:
             residual = self._add_body(b)
         if part == "body":
             assert residual is not None
-            x = self.stream
-            b.op(elementwise.add_rows, self.batch.n_tok, x, x.ld, residual, residual.ld, x.n)
+            self._add_residual(b, residual)
         else:
             logits = self._add_head(b, residual)
             if part == "likelihood":

@@ -26,12 +26,25 @@ def key(name: str, default: Any = _REQUIRED, *, per_layer: bool = False, minimum
 
 
 @dataclass(frozen=True)
+class Scales:
+    """What some families multiply the embedding and what every part adds by, and divide the logits by."""
+
+    embedding: float = 1.0
+    residual: float = 1.0
+    logits: float = 1.0
+
+
+@dataclass(frozen=True)
 class Hparams:
     """What every family has."""
 
     n_layer: int = key("block_count", minimum=1)
     n_embd: int = key("embedding_length", minimum=1)
     n_ctx_train: int = key("context_length", minimum=1)
+
+    @property
+    def scales(self) -> Scales:
+        return Scales()
 
     @classmethod
     def read(cls: type[H], gguf: GGUFFile, arch: str) -> H:

@@ -178,11 +178,16 @@ class Builder:
         assert len(record) < RECORD, kernel
         self.ops.append(Op(name or kernel.name, kernel, record, nbytes, flops))
 
-    def norm(self, x: Rows, weight: int, eps: float, residual: Rows | None = None, *, name: str = "norm") -> Rows:
-        """x += residual, then RMS norm; `weight` is an address or 0."""
+    def norm(
+        self, x: Rows, weight: int, eps: float, residual: Rows | None = None, *, scale: float = 1.0, name: str = "norm"
+    ) -> Rows:
+        """x += scale * residual, then RMS norm; `weight` is an address or 0."""
         out = self.rows(x.n)
         r = (residual, residual.ld) if residual else (0, 0)
-        self.op(elementwise.rms_norm, self.batch.n_tok, x, x.ld, *r, weight, out, out.ld, x.n, float(eps), 0, name=name)
+        self.op(
+            elementwise.rms_norm, self.batch.n_tok, x, x.ld, *r, weight, out, out.ld, x.n, float(eps), 0, float(scale),
+            name=name,
+        )  # fmt: skip
         return out
 
     def matmul(self, x: Rows, w: Weight, name: str, columns: Columns | None = None) -> Rows:

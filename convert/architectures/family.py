@@ -15,6 +15,16 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the checkpoint's tensors; empty whe
 
 
 @dataclass(frozen=True)
+class Part:
+    """A block of a checkpoint's tensor that is a tensor of its own in GGUF: from index `start`, of the last dimensions
+    `shape` (one index of each dimension before them)."""
+
+    name: str
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Row:
     """One tensor of the GGUF file. Shapes in numpy order."""
 
@@ -71,6 +81,10 @@ class Family(ABC):
 
     def notes(self) -> Iterator[str]:
         """What the user should know about this model's file."""
+        yield from ()
+
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+        """What a checkpoint's tensor is taken apart into; nothing: it stays whole."""
         yield from ()
 
     def canonical(self, name: str) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -78,6 +78,17 @@ class StoredTensor:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+    def part(self, start: tuple[int, ...], shape: tuple[int, ...]) -> "StoredTensor":
+        """The block from index `start` (one of every dimension) that has `shape`, which are the last dimensions."""
+        assert isinstance(self.dtype, Dtype) and len(start) == len(self.shape) >= len(shape)
+        strides = self.strides or tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+        offset = sum(i * step for i, step in zip(start, strides, strict=True))
+        kept = strides[len(strides) - len(shape) :]
+        whole = kept == tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+        return replace(
+            self, shape=shape, offset=self.offset + offset * self.dtype.itemsize, strides=None if whole else kept
+        )  # fmt: skip
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Elements [start, stop) of the flattened tensor, in its own type: [stop - start]."""

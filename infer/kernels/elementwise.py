@@ -67,15 +67,16 @@ EMBED: dict[GGMLType, Kernel] = {
 
 
 # --- RMS norm ---
-@emit("i64,i64,i64->void")
-def _add_row(e, x, r, n):
-    """x += r."""
+@emit("i64,i64,i64,f32->void")
+def _add_row(e, x, r, n, scale):
+    """x += scale * r, rounded once; x + r to the bit when scale is 1."""
+    wide = e.splat(scale, 16)
 
     def whole(o):
-        e.store(e.b.fadd(e.load(V16F, x, o), e.load(V16F, r, o)), x, o)
+        e.store(e.fma(wide, e.load(V16F, r, o), e.load(V16F, x, o)), x, o)
 
     def single(o):
-        e.store(e.b.fadd(e.load(F32, x, o), e.load(F32, r, o)), x, o)
+        e.store(e.fma(scale, e.load(F32, r, o), e.load(F32, x, o)), x, o)
 
     _over(e, n, whole, single)
 
@@ -122,27 +123,45 @@ def _rms_norm_row(e, x, weight, out, n, eps):
 
 @kernel
 def rms_norm(a, tid, nth):
-    """x += residual (kept), then out = norm(x) * weight. Zhang & Sennrich 2019, arXiv:1910.07467.
+    """x += scale * residual (kept), then out = norm(x) * weight. Zhang & Sennrich 2019, arXiv:1910.07467.
 
     0 count, 1 x, 2 ldx, 3 residual or 0, 4 ldr, 5 weight or 0, 6 out, 7 ldo, 8 length, 9 eps,
-    10 i64 rows of x and residual to take or 0 (row i of out is then row index[i] of x)
+    10 i64 rows of x and residual to take or 0 (row i of out is then row index[i] of x), 11 scale
     """
     x, ldx, residual, ldr, weight = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
     out, ldo, n, index = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 10)
-    eps = ldf(a + 72)
+    eps, scale = ldf(a + 72), ldf(a + 88)
     for t in range(tid, ldi(arg(a, 0)), nth):
         row = ldi(index + 8 * t) if index else t
         source = x + row * ldx
         if residual:
-            _add_row(source, residual + row * ldr, n)
+            _add_row(source, residual + row * ldr, n, scale)
         _rms_norm_row(source, weight, out + t * ldo, n, eps)
 
 
 @kernel
 def add_rows(a, tid, nth):
-    """x += residual. 0 count, 1 x, 2 ldx, 3 residual, 4 ldr, 5 length."""
+    """x += scale * residual. 0 count, 1 x, 2 ldx, 3 residual, 4 ldr, 5 length, 6 scale."""
     for t in range(tid, ldi(arg(a, 0)), nth):
-        _add_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5))
+        _add_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5), ldf(a + 48))
+
+
+@emit("i64,i64,f32->void")
+def _scale_row(e, x, n, scale):
+    wide = e.splat(scale, 16)
+    _over(
+        e,
+        n,
+        lambda o: e.store(e.b.fmul(wide, e.load(V16F, x, o)), x, o),
+        lambda o: e.store(e.b.fmul(scale, e.load(F32, x, o)), x, o),
+    )
+
+
+@kernel
+def scale_rows(a, tid, nth):
+    """x *= scale. 0 count, 1 x, 2 ldx, 3 length, 4 scale."""
+    for t in range(tid, ldi(arg(a, 0)), nth):
+        _scale_row(arg(a, 1) + t * arg(a, 2), arg(a, 3), ldf(a + 32))
 
 
 @kernel

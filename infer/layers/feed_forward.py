@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..kernels import moe
+from ..kernels import elementwise, moe
 from ..memory import HybridMemory
 from ..program import Builder, Columns, Counter, Ref, Rows, round_up
 from ..weights import Weights
@@ -10,24 +10,27 @@ from ..weights import Weights
 
 @dataclass
 class GatedFeedForward:
+    """`suffix` of the tensors' names: '_shexp' for a shared expert."""
+
     layer: int
     n_embd: int
     n_ff: int
+    suffix: str = ""
     letter = "F"
 
     def load(self, w: Weights) -> None:
         p = f"blk.{self.layer}."
-        self.w_gate = w.matrix(p + "ffn_gate.weight", self.n_ff, self.n_embd)
-        self.w_up = w.matrix(p + "ffn_up.weight", self.n_ff, self.n_embd)
-        self.w_down = w.matrix(p + "ffn_down.weight", self.n_embd, self.n_ff)
+        self.w_gate = w.matrix(f"{p}ffn_gate{self.suffix}.weight", self.n_ff, self.n_embd)
+        self.w_up = w.matrix(f"{p}ffn_up{self.suffix}.weight", self.n_ff, self.n_embd)
+        self.w_down = w.matrix(f"{p}ffn_down{self.suffix}.weight", self.n_embd, self.n_ff)
 
     def memory(self) -> None:
         return None
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        gate = b.matmul(x, self.w_gate, "ffn_gate")
-        up = b.matmul(x, self.w_up, "ffn_up")
-        return b.matmul(b.swiglu(gate, up), self.w_down, "ffn_down")
+        gate = b.matmul(x, self.w_gate, "ffn_gate" + self.suffix)
+        up = b.matmul(x, self.w_up, "ffn_up" + self.suffix)
+        return b.matmul(b.swiglu(gate, up), self.w_down, "ffn_down" + self.suffix)
 
 
 @dataclass
@@ -79,3 +82,24 @@ class MixtureOfExperts:
             Counter(),
         )  # fmt: skip
         return out
+
+
+@dataclass
+class WithSharedExpert:
+    """A mixture of experts, and beside it an expert that sees every token."""
+
+    routed: MixtureOfExperts
+    shared: GatedFeedForward
+    letter = "E"
+
+    def load(self, w: Weights) -> None:
+        self.routed.load(w)
+        self.shared.load(w)
+
+    def memory(self) -> None:
+        return None
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        total, more = self.routed.build(b, x, memory), self.shared.build(b, x, memory)
+        b.op(elementwise.add_rows, b.batch.n_tok, total, total.ld, more, more.ld, total.n, 1.0)
+        return total

@@ -19,6 +19,9 @@ NOISE = {
     "mamba-trained-bf16": 8.6e-6,
     "falcon-mamba": 1.1e-5,
     "llama": 8.8e-6,
+    "mamba2": 1.1e-5,
+    "granite-dense": 4.8e-5,
+    "granite-moe": 3.0e-5,
     "llama-unigram-bin": 1.3e-5,
 }
 BUNDLED = "jamba-11m"

@@ -44,7 +44,8 @@ def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Ca
         ids = reference.ids("short")
         embedded, *after = model.engine.trace([Segment(seq.slot, ids, [])])
     assert len(after) == model.n_layer
-    np.testing.assert_array_equal(embedded, reference.layers["embed_lookup"].reshape(embedded.shape))
+    scale = np.float32(model.hparams.scales.embedding)
+    np.testing.assert_array_equal(embedded, reference.layers["embed_lookup"].reshape(embedded.shape) * scale)
     for i, rows in enumerate(after):
         expected = reference.layers[f"layer_{i}_out"].reshape(rows.shape)
         error = np.abs(rows - expected).max() / np.abs(expected).max()

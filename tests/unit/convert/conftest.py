@@ -70,6 +70,20 @@ MAMBA = {
     "num_hidden_layers": 2, "conv_kernel": 3, "state_size": 5, "time_step_rank": 6, "vocab_size": 29,
     "layer_norm_epsilon": 1e-5,
 }  # fmt: skip
+MAMBA2 = {
+    "architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2", "hidden_size": 48, "expand": 2, "head_dim": 16,
+    "num_heads": 6, "n_groups": 2, "num_hidden_layers": 2, "conv_kernel": 3, "state_size": 5, "vocab_size": 29,
+    "layer_norm_epsilon": 1e-5, "time_step_limit": [0.0, {"__float__": "Infinity"}], "tie_word_embeddings": False,
+}  # fmt: skip
+GRANITE = {
+    "architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "hidden_size": 64,
+    "intermediate_size": 24, "shared_intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "layer_types": ["mamba", "attention", "mamba"], "num_local_experts": 3,
+    "num_experts_per_tok": 2, "mamba_expand": 2, "mamba_d_head": "auto", "mamba_n_heads": 4, "mamba_n_groups": 1,
+    "mamba_d_conv": 4, "mamba_d_state": 7, "attention_multiplier": 0.5, "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.25, "logits_scaling": 6.0, "position_embedding_type": "nope", "vocab_size": 31,
+    "max_position_embeddings": 77, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+}  # fmt: skip
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 29,
@@ -131,6 +145,64 @@ def mamba_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def mamba2_mixer(
+    m: str, n: int, inner: int, heads: int, groups: int, state: int, conv: int
+) -> dict[str, tuple[int, ...]]:
+    mixed = inner + 2 * groups * state
+    return {
+        m + "in_proj.weight": (inner + mixed + heads, n), m + "conv1d.weight": (mixed, 1, conv),
+        m + "conv1d.bias": (mixed,), m + "dt_bias": (heads,), m + "A_log": (heads,), m + "D": (heads,),
+        m + "norm.weight": (inner,), m + "out_proj.weight": (n, inner),
+    }  # fmt: skip
+
+
+def mamba2_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    n, sizes = c["hidden_size"], (c["num_heads"], c["n_groups"], c["state_size"], c["conv_kernel"])
+    shapes: dict[str, tuple[int, ...]] = {
+        "backbone.embeddings.weight": (c["vocab_size"], n),
+        "backbone.norm_f.weight": (n,),
+        "lm_head.weight": (c["vocab_size"], n),
+    }
+    for i in range(c["num_hidden_layers"]):
+        p = f"backbone.layers.{i}."
+        shapes |= {p + "norm.weight": (n,), **mamba2_mixer(p + "mixer.", n, c["expand"] * n, *sizes)}
+    return shapes
+
+
+def granite_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    n, ff, shared, experts = (
+        c["hidden_size"],
+        c["intermediate_size"],
+        c["shared_intermediate_size"],
+        c["num_local_experts"],
+    )
+    sizes = (c["mamba_n_heads"], c["mamba_n_groups"], c["mamba_d_state"], c["mamba_d_conv"])
+    n_kv = n // c["num_attention_heads"] * c["num_key_value_heads"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (c["vocab_size"], n),
+        "model.norm.weight": (n,),
+    }
+    for i, kind in enumerate(c["layer_types"]):
+        p = f"model.layers.{i}."
+        shapes |= {p + "input_layernorm.weight": (n,), p + "post_attention_layernorm.weight": (n,)}
+        if kind == "attention":
+            widths = {"q": n, "k": n_kv, "v": n_kv, "o": n}
+            shapes |= {f"{p}self_attn.{k}_proj.weight": (width, n) for k, width in widths.items()}
+        else:
+            shapes |= mamba2_mixer(p + "mamba.", n, c["mamba_expand"] * n, *sizes)
+        shapes |= {
+            p + "shared_mlp.input_linear.weight": (2 * shared, n),
+            p + "shared_mlp.output_linear.weight": (n, shared),
+        }
+        if experts:
+            m = p + "block_sparse_moe."
+            shapes |= {
+                m + "router.layer.weight": (experts, n), m + "input_linear.weight": (experts, 2 * ff, n),
+                m + "output_linear.weight": (experts, n, ff),
+            }  # fmt: skip
+    return shapes
+
+
 def llama_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     n, ff, heads = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"]
     head = c.get("head_dim", n // heads)
@@ -188,6 +260,16 @@ def jamba(tmp_path: Path) -> Callable[..., Tiny]:
 @pytest.fixture
 def mamba(tmp_path: Path) -> Callable[..., Tiny]:
     return lambda **config: Tiny(_folder(tmp_path), MAMBA | config, mamba_shapes)
+
+
+@pytest.fixture
+def mamba2(tmp_path: Path) -> Callable[..., Tiny]:
+    return lambda **config: Tiny(_folder(tmp_path), MAMBA2 | config, mamba2_shapes)
+
+
+@pytest.fixture
+def granite(tmp_path: Path) -> Callable[..., Tiny]:
+    return lambda **config: Tiny(_folder(tmp_path), GRANITE | config, granite_shapes)
 
 
 @pytest.fixture

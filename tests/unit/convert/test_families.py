@@ -216,13 +216,6 @@ def test_embedding_is_padded_only_where_the_weights_are(mamba):
     assert len(made.metadata["tokenizer.ggml.tokens"]) == 29 == made.tensors[0].shape[0]
 
 
-def test_mamba_2_is_refused(mamba):
-    tiny = mamba()
-    tiny.config = {"d_model": 48, "n_layer": 2, "vocab_size": 29, "ssm_cfg": {"layer": "Mamba2"}}
-    with pytest.raises(UnsupportedError, match="Mamba2ForCausalLM is not supported"):
-        plan(tiny.write())
-
-
 def test_llama_rotates_rows(llama, tmp_path):
     tiny = llama()
     fields, tensors = read(convert(tiny.write(), tmp_path / "o.gguf").output)

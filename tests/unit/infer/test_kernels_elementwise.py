@@ -5,7 +5,7 @@ import pytest
 from hybrid.infer.kernels import elementwise
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.types import GGMLType
-from reference.run_kernel import guarded, record, run, worst
+from reference.run_kernel import guarded, record, run, same_bits, worst
 
 LENGTHS = [1, 7, 16, 33, 250, 1031]
 
@@ -22,14 +22,16 @@ def count(n: int) -> np.ndarray:
 
 @pytest.mark.parametrize("n", LENGTHS)
 @pytest.mark.parametrize("weighted", [True, False])
-def test_rms_norm_adds_the_residual_and_normalizes(n: int, weighted: bool) -> None:
+@pytest.mark.parametrize("scale", [1.0, 0.6])
+def test_rms_norm_adds_the_residual_and_normalizes(n: int, weighted: bool, scale: float) -> None:
     x, r, out = rows((5, n), 1), rows((5, n), 2), rows((5, n), 3)
     w = np.random.default_rng(4).standard_normal(n).astype(np.float32) if weighted else 0
-    total = (x + r).astype(np.float64)
+    before, total = x + r, x.astype(np.float64) + np.float32(scale) * r.astype(np.float64)
     expected = total / np.sqrt((total**2).mean(1, keepdims=True) + 1e-5) * (w if weighted else 1.0)
-    fields = record(count(5), x, x.strides[0], r, r.strides[0], w, out, out.strides[0], n, np.float32(1e-5), 0)
+    fields = record(count(5), x, x.strides[0], r, r.strides[0], w, out, out.strides[0], n, np.float32(1e-5), 0, scale)
     run(elementwise.rms_norm, fields, 2)
     assert worst(x, total) < 1e-6
+    assert scale != 1.0 or same_bits(x.copy(), before)
     assert worst(out, expected) < 2e-6
 
 
@@ -42,6 +44,17 @@ def test_rms_norm_of_chosen_rows() -> None:
     chosen = before[[4, 1]].astype(np.float64)
     assert worst(out, chosen / np.sqrt((chosen**2).mean(1, keepdims=True))) < 2e-6
     np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_scaled_rows(n: int) -> None:
+    x, r = rows((5, n), 1), rows((5, n), 2)
+    total = x.astype(np.float64) + np.float32(0.22) * r.astype(np.float64)
+    run(elementwise.add_rows, record(count(5), x, x.strides[0], r, r.strides[0], n, 0.22), 2)
+    assert worst(x, total) < 1e-6
+    product = x * np.float32(12.0)
+    run(elementwise.scale_rows, record(count(5), x, x.strides[0], n, 12.0), 3)
+    assert same_bits(x.copy(), product)
 
 
 @pytest.mark.parametrize("n", LENGTHS)

@@ -1,0 +1,171 @@
+"""Granite 4 H: Mamba-2 and some attention, dense or with experts beside a shared one. Of ibm-granite."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import interleave_rope
+from .family import Family, Part, Row, Shapes, row, vocabulary_rows
+from .jamba import NOT_IN_LLAMA_CPP
+from .mamba2 import Ssm
+
+UNLIMITED = 1 << 20  # context of a model without positions
+
+
+@dataclass(frozen=True)
+class GraniteHybrid(Family):
+    arch = "granitehybrid"
+    architectures = ("GraniteMoeHybridForCausalLM",)
+    pre = ("dbrx", "refact")
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_ctx: int
+    n_embd: int
+    n_ff: int  # of an expert, or of a dense layer
+    n_ff_shared: int  # of the shared expert; 0 without experts
+    n_head: int
+    n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba-2 layer
+    rope_theta: float
+    uses_rope: bool
+    eps: float
+    n_expert: int
+    n_expert_used: int
+    scales: tuple[tuple[str, float], ...]
+    ssm: Ssm
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_act", "silu")
+        config.expects("attention_bias", False)
+        config.expects("mamba_proj_bias", False)
+        config.expects("position_embedding_type", "rope", "nope")
+        n_layer = config.integer("num_hidden_layers", maximum=4096)
+        n_embd = config.integer("hidden_size")
+        n_head = config.integer("num_attention_heads")
+        n_head_kv = config.integer("num_key_value_heads", default=n_head)
+        if n_embd % n_head or n_embd // n_head % 2:
+            raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd} into even parts")
+        if n_head % n_head_kv:
+            raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
+        rope = config.section("rope_parameters", "rope_scaling")
+        rope.expects("rope_type", "default")
+        n_expert = config.integer("num_local_experts", default=0, minimum=0, maximum=4096)
+        n_expert_used = config.integer("num_experts_per_tok", default=0, minimum=0)
+        if n_expert and not 1 <= n_expert_used <= n_expert:
+            raise config.wrong("num_experts_per_tok", f"1 to {n_expert}")
+        n_ff_shared = config.integer("shared_intermediate_size")
+        names = {
+            "attention.scale": "attention_multiplier",
+            "embedding_scale": "embedding_multiplier",
+            "residual_scale": "residual_multiplier",
+            "logit_scale": "logits_scaling",
+        }
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
+            tied=config.boolean("tie_word_embeddings", default=False),
+            n_layer=n_layer,
+            n_ctx=config.integer("max_position_embeddings", default=2048),
+            n_embd=n_embd,
+            n_ff=config.integer("intermediate_size") if n_expert else n_ff_shared,
+            n_ff_shared=n_ff_shared if n_expert else 0,
+            n_head=n_head,
+            n_head_kv=tuple(n_head_kv if is_attention else 0 for is_attention in _attention(config, n_layer)),
+            rope_theta=rope.number("rope_theta", default=config.number("rope_theta", default=10000.0)),
+            uses_rope=config.get("position_embedding_type") == "rope",
+            eps=config.number("rms_norm_eps", default=1e-6),
+            n_expert=n_expert,
+            n_expert_used=n_expert_used if n_expert else 0,
+            scales=tuple((key, config.number(name, default=1.0)) for key, name in names.items()),
+            ssm=Ssm.read(config, n_embd),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        d_head = self.n_embd // self.n_head
+        yield "block_count", self.n_layer
+        yield "context_length", self.n_ctx if self.uses_rope else UNLIMITED
+        yield "embedding_length", self.n_embd
+        yield "feed_forward_length", self.n_ff
+        yield "attention.head_count", self.n_head
+        yield "attention.head_count_kv", list(self.n_head_kv)
+        yield "rope.freq_base", self.rope_theta
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "expert_count", self.n_expert
+        yield "expert_used_count", self.n_expert_used
+        yield "general.file_type", int(file_type)
+        yield "vocab_size", self.n_vocab
+        yield "rope.dimension_count", d_head
+        yield from self.scales
+        if self.n_ff_shared:
+            yield "expert_shared_feed_forward_length", self.n_ff_shared
+        yield from self.ssm.keys()
+        yield "rope.scaling.finetuned", self.uses_rope
+
+    def notes(self) -> Iterator[str]:
+        if self.ssm.d_inner != 2 * self.n_embd:
+            yield NOT_IN_LLAMA_CPP
+
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+        """input_linear holds gate and up, one after the other, for every expert. Other shapes have no place."""
+        halves = ("gate", "up")
+        if name.endswith(".shared_mlp.input_linear.weight"):
+            n_ff = self.n_ff_shared or self.n_ff
+            if shape == (2 * n_ff, self.n_embd):
+                for i, half in enumerate(halves):
+                    yield Part(f"{name}.{half}", (i * n_ff, 0), (n_ff, self.n_embd))
+        elif name.endswith(".input_linear.weight") and shape == (self.n_expert, 2 * self.n_ff, self.n_embd):
+            for e in range(self.n_expert):
+                for i, half in enumerate(halves):
+                    yield Part(f"{name}.{half}.{e}", (e, i * self.n_ff, 0), (self.n_ff, self.n_embd))
+
+    def rows(self) -> Iterator[Row]:
+        n = self.n_embd
+        yield row("model.embed_tokens.weight", "token_embd.weight", self.n_vocab, n)
+        yield row("model.norm.weight", "output_norm.weight", n)
+        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to="model.embed_tokens.weight")
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
+            yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
+            yield from self._attention(hf, blk, i) if self.n_head_kv[i] else self.ssm.rows(hf + "mamba.", blk, n)
+            if self.n_expert:
+                yield from self._moe(hf + "block_sparse_moe.", blk)
+            shared, n_ff = ("_shexp", self.n_ff_shared) if self.n_expert else ("", self.n_ff)
+            mlp = hf + "shared_mlp."
+            yield row(mlp + "input_linear.weight.gate", f"{blk}ffn_gate{shared}.weight", n_ff, n)
+            yield row(mlp + "input_linear.weight.up", f"{blk}ffn_up{shared}.weight", n_ff, n)
+            yield row(mlp + "output_linear.weight", f"{blk}ffn_down{shared}.weight", n, n_ff)
+
+    def _attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        n, n_kv = self.n_embd, self.n_head_kv[i] * (self.n_embd // self.n_head)
+        rope = interleave_rope(self.n_embd // self.n_head)  # without positions too: llama.cpp's files are so
+        yield row(hf + "self_attn.q_proj.weight", blk + "attn_q.weight", n, n, transform=rope)
+        yield row(hf + "self_attn.k_proj.weight", blk + "attn_k.weight", n_kv, n, transform=rope)
+        yield row(hf + "self_attn.v_proj.weight", blk + "attn_v.weight", n_kv, n)
+        yield row(hf + "self_attn.o_proj.weight", blk + "attn_output.weight", n, n)
+
+    def _moe(self, hf: str, blk: str) -> Iterator[Row]:
+        n, n_ff, n_expert = self.n_embd, self.n_ff, self.n_expert
+        yield row(hf + "router.layer.weight", blk + "ffn_gate_inp.weight", n_expert, n)
+        for half in ("gate", "up"):
+            sources = tuple(f"{hf}input_linear.weight.{half}.{e}" for e in range(n_expert))
+            yield Row(f"{blk}ffn_{half}_exps.weight", (n_expert, n_ff, n), sources, group=hf)
+        yield row(hf + "output_linear.weight", blk + "ffn_down_exps.weight", n_expert, n, n_ff)
+
+
+def _attention(config: Config, n_layer: int) -> list[bool]:
+    """Per layer, whether it has attention. transformers 5 has other words for the kinds of layers."""
+    key = "layer_types" if "layer_types" in config else "layers_block_type"
+    kinds, known = (
+        config.get(key),
+        {"attention": True, "full_attention": True, "mamba": False, "linear_attention": False},
+    )
+    if kinds is None:
+        config.string("layer_types")  # says that it is missing
+    if not isinstance(kinds, list) or len(kinds) != n_layer or not all(kind in known for kind in kinds):
+        raise config.wrong(key, f"{n_layer} times attention or mamba")
+    return [known[kind] for kind in kinds]

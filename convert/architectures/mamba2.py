@@ -1,0 +1,157 @@
+"""Mamba-2: state space duality layers only. arXiv:2405.21060. Also the original checkpoints of state-spaces, whose
+config has no architecture's name and keeps the layer's sizes in `ssm_cfg`, and Codestral-Mamba."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import NEGATIVE_EXP
+from .family import Family, Row, Shapes, row, vocabulary_rows
+from .jamba import NOT_IN_LLAMA_CPP
+
+
+@dataclass(frozen=True)
+class Ssm:
+    """Sizes of a Mamba-2 layer; `n_head` heads share `n_group` groups of B and C."""
+
+    d_conv: int
+    d_inner: int
+    d_state: int
+    n_head: int
+    n_group: int
+    conv_bias: bool
+
+    @classmethod
+    def read(cls, config: Config, n_embd: int) -> Self:
+        """The keys of Mamba-2's own configs, of state-spaces' `ssm_cfg`, and with `mamba_` before them of hybrids."""
+        _no_limits(config)
+        d_inner = config.integer("d_inner", default=config.integer("mamba_expand", "expand", default=2) * n_embd)
+        heads = ("mamba_n_heads", "num_heads")
+        widths = ("mamba_d_head", "head_dim", "headdim")
+        d_head = 0 if config.get(*widths) == "auto" else config.integer(*widths, default=64)
+        n_head = config.integer(*heads, default=max(1, d_inner // d_head)) if d_head else config.integer(*heads)
+        d_head = d_head or d_inner // n_head
+        if n_head * d_head != d_inner:
+            named = [key for key in (*heads, *widths, "hidden_size", "d_model", "dim") if key in config]
+            raise config.wrong(named[0], f"{d_inner} channels of a layer in heads of {d_head}, as its other keys say")
+        groups = ("mamba_n_groups", "n_groups", "ngroups")
+        n_group = config.integer(*groups, default=1)
+        if n_head % n_group:
+            raise config.wrong(next(key for key in groups if key in config), f"a divisor of the {n_head} heads")
+        return cls(
+            d_conv=config.integer("mamba_d_conv", "conv_kernel", "d_conv", default=4, minimum=2),
+            d_inner=d_inner,
+            d_state=config.integer("mamba_d_state", "state_size", "d_state", default=128),
+            n_head=n_head,
+            n_group=n_group,
+            conv_bias=config.boolean("mamba_conv_bias", "use_conv_bias", "conv_bias", default=True),
+        )
+
+    def keys(self) -> Iterator[tuple[str, Any]]:
+        yield "ssm.conv_kernel", self.d_conv
+        yield "ssm.inner_size", self.d_inner
+        yield "ssm.state_size", self.d_state
+        yield "ssm.time_step_rank", self.n_head
+        yield "ssm.group_count", self.n_group
+
+    def rows(self, hf: str, blk: str, n_embd: int) -> Iterator[Row]:
+        """in_proj holds [z | x | B | C | dt] by rows, the convolution [x | B | C]."""
+        mixed = self.d_inner + 2 * self.n_group * self.d_state
+        yield row(hf + "in_proj.weight", blk + "ssm_in.weight", self.d_inner + mixed + self.n_head, n_embd)
+        yield row(
+            hf + "conv1d.weight", blk + "ssm_conv1d.weight", mixed, self.d_conv, source_shape=(mixed, 1, self.d_conv)
+        )  # fmt: skip
+        if self.conv_bias:
+            yield row(hf + "conv1d.bias", blk + "ssm_conv1d.bias", mixed)
+        yield row(hf + "dt_bias", blk + "ssm_dt.bias", self.n_head)
+        per_head: dict[str, Any] = {"source_shape": (self.n_head,)}
+        yield row(hf + "A_log", blk + "ssm_a", self.n_head, 1, transform=NEGATIVE_EXP, **per_head)
+        yield row(hf + "D", blk + "ssm_d", self.n_head, 1, **per_head)
+        group = self.d_inner // self.n_group
+        yield row(hf + "norm.weight", blk + "ssm_norm.weight", self.n_group, group, source_shape=(self.d_inner,))
+        yield row(hf + "out_proj.weight", blk + "ssm_out.weight", n_embd, self.d_inner)
+
+
+def _no_limits(config: Config) -> None:
+    """GGUF has no key for limits of the step size."""
+    limits = config.get("time_step_limit", "dt_limit")
+    if limits is None:
+        return
+    if not isinstance(limits, list) or len(limits) != 2:
+        raise config.wrong("time_step_limit", "two numbers")
+    low, high = (Config({"x": x}, config.where).get("x") for x in limits)
+    if not (low == 0.0 and high == math.inf):
+        raise UnsupportedError(f"{config.where}: time_step_limit = [{low}, {high}] is not supported, only [0, inf] is.")
+
+
+@dataclass(frozen=True)
+class Mamba2(Family):
+    arch = "mamba2"
+    architectures = ("Mamba2ForCausalLM",)
+    pre = ("mpt",)
+    tokenizer_hint = "EleutherAI/gpt-neox-20b"
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_embd: int
+    eps: float
+    ssm: Ssm
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_act", "silu")
+        config.expects("use_bias", False)
+        config.expects("rms_norm", True)
+        config.expects("norm_before_gate", False)
+        ssm = config.section("ssm_cfg")
+        ssm.expects("layer", "Mamba2")
+        ssm.expects("bias", False)
+        ssm.expects("rmsnorm", True)
+        ssm.expects("norm_before_gate", False)
+        config.expects("attn_layer_idx", [])
+        config.expects("d_intermediate", 0)
+        merged = Config({**ssm.data, **config.data}, config.where)
+        n_embd = merged.integer("hidden_size", "d_model", "dim")
+        multiple = config.integer("pad_vocab_size_multiple", default=16, maximum=1 << 16)
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
+            tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
+            n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=4096),
+            n_embd=n_embd,
+            eps=merged.number("layer_norm_epsilon", "rms_norm_eps", default=1e-5),
+            ssm=Ssm.read(merged, n_embd),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield "context_length", 1 << 20  # there is no limit; llama.cpp needs the key
+        yield "embedding_length", self.n_embd
+        yield "feed_forward_length", 0
+        yield "attention.head_count", 0
+        yield "block_count", self.n_layer
+        yield from self.ssm.keys()
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "general.file_type", int(file_type)
+
+    def notes(self) -> Iterator[str]:
+        if self.ssm.d_inner != 2 * self.n_embd:
+            yield NOT_IN_LLAMA_CPP
+
+    def canonical(self, name: str) -> str:
+        name = name.removeprefix("model.") if name.startswith(("model.backbone.", "model.lm_head.")) else name
+        return "backbone.embeddings.weight" if name == "backbone.embedding.weight" else name  # state-spaces
+
+    def rows(self) -> Iterator[Row]:
+        n = self.n_embd
+        yield row("backbone.embeddings.weight", "token_embd.weight", self.n_vocab, n)
+        yield row("backbone.norm_f.weight", "output_norm.weight", n)
+        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to="backbone.embeddings.weight")
+        for i in range(self.n_layer):
+            hf, blk = f"backbone.layers.{i}.", f"blk.{i}."
+            yield row(hf + "norm.weight", blk + "attn_norm.weight", n)
+            yield from self.ssm.rows(hf + "mixer.", blk, n)

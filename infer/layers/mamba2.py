@@ -1,0 +1,96 @@
+"""The Mamba-2 mixer: in-projection, causal convolution, scan, gate, norm of groups, out-projection. Dao & Gu 2024,
+arXiv:2405.21060."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...quant.ggml.errors import FormatError
+from ..kernels.conv import conv1d_silu
+from ..kernels.gated_norm import gated_norm
+from ..kernels.mamba2 import decay_rate, mamba2_scan, mamba2_steps
+from ..memory import HybridMemory, RecurrentSpec
+from ..program import Builder, Counter, Rows
+from ..weights import Weights
+
+A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
+
+
+@dataclass
+class Mamba2:
+    """n_head heads of d_inner / n_head channels, n_group groups of B and C; step sizes are kept within `limits`."""
+
+    layer: int
+    n_embd: int
+    d_inner: int
+    d_state: int
+    d_conv: int
+    n_head: int
+    n_group: int
+    eps: float
+    limits: tuple[float, float] = (0.0, math.inf)
+    letter = "M"
+
+    @property
+    def n_mixed(self) -> int:
+        """Channels of the convolution: x, B, C."""
+        return self.d_inner + 2 * self.n_group * self.d_state
+
+    def load(self, w: Weights) -> None:
+        if self.d_inner % self.n_head:
+            raise w.wrong("ssm.time_step_rank", self.n_head, f"a divisor of ssm.inner_size = {self.d_inner}")
+        if self.n_head % self.n_group:
+            raise w.wrong("ssm.group_count", self.n_group, f"a divisor of the {self.n_head} heads")
+        p = f"blk.{self.layer}."
+        self.w_in = w.matrix(p + "ssm_in.weight", self.d_inner + self.n_mixed + self.n_head, self.n_embd)
+        self.w_out = w.matrix(p + "ssm_out.weight", self.n_embd, self.d_inner)
+        taps = w.array(p + "ssm_conv1d.weight", self.n_mixed, self.d_conv)
+        self.taps = w.keep(np.ascontiguousarray(taps.T))
+        bias = p + "ssm_conv1d.bias"
+        self.conv_bias = w.vector(bias, self.n_mixed) if bias in w else 0
+        self.dt_bias = w.vector(p + "ssm_dt.bias", self.n_head)
+        a = w.array(p + "ssm_a", self.n_head, 1)
+        if a.max() > 0 or a.min() < A_LOWEST:
+            raise FormatError(
+                f"{w.gguf.path.name}: {p}ssm_a has values from {a.min():g} to {a.max():g}, expected -exp(A_log), which "
+                "is not positive. Convert the model again."
+            )
+        self.rate = w.keep(decay_rate(a))
+        self.skip = w.keep(w.array(p + "ssm_d", self.n_head, 1))
+        self.norm = w.keep(w.array(p + "ssm_norm.weight", self.n_group, self.d_inner // self.n_group))
+
+    def memory(self) -> RecurrentSpec:
+        d_head = self.d_inner // self.n_head
+        return RecurrentSpec(self.layer, self.n_mixed, self.d_conv, self.n_head, d_head, self.d_state)
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch = b.batch
+        conv, state = memory.recurrent.conv[self.layer], memory.recurrent.ssm[self.layer]
+        rows = b.matmul(x, self.w_in, "ssm_in")
+        gate, inputs = rows.columns(0, self.d_inner), rows.columns(self.d_inner, self.n_mixed)
+        dt = rows.columns(self.d_inner + self.n_mixed, self.n_head)
+        delta, decay = b.rows(self.n_head), b.rows(self.n_head)
+        b.op(
+            mamba2_steps, batch.n_tok, dt, dt.ld, self.dt_bias, self.rate, delta, delta.ld, decay, decay.ld,
+            self.n_head, *self.limits,
+        )  # fmt: skip
+        mixed = b.rows(self.n_mixed)
+        b.op(
+            conv1d_silu, batch.ctl, batch.seg, inputs, inputs.ld, self.taps, self.conv_bias, conv.ctypes.data,
+            conv.strides[0], mixed, mixed.ld, self.n_mixed, self.d_conv, Counter(),
+        )  # fmt: skip
+        groups = self.n_group * self.d_state
+        B, C = mixed.columns(self.d_inner, groups), mixed.columns(self.d_inner + groups, groups)
+        y = b.rows(self.d_inner)
+        b.op(
+            mamba2_scan, batch.ctl, batch.seg, mixed, B, C, mixed.ld, delta, delta.ld, decay, decay.ld, self.skip,
+            gate, gate.ld, state.ctypes.data, state.strides[0], y, y.ld, self.n_head, self.d_inner // self.n_head,
+            self.d_state, self.n_group, Counter(),
+        )  # fmt: skip
+        n = self.d_inner // self.n_group
+        b.op(
+            gated_norm, batch.n_tok, y, y.ld, 0, 0, self.norm, 4 * n, y, y.ld, self.n_group, n, float(self.eps), 0, 0,
+            name="ssm_norm",
+        )  # fmt: skip
+        return b.matmul(y, self.w_out, "ssm_out")
