@@ -1,5 +1,7 @@
 """Threads that run programs: every share once, nobody missed, nothing lost to a signal; how many there should be."""
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from hybrid.infer.kernels import execute
 from hybrid.infer.kernels.emit import arg, atomic_add, ldi, sti
 from hybrid.infer.kernels.execute import CLOSED, EXECUTE, GENERATION, N_SHARES, SYNC_BYTES, TICKS_PER_US, executor
 from hybrid.infer.kernels.jit import kernel
-from hybrid.infer.program import Batch, Builder, Counter, Program, aligned_empty
+from hybrid.infer.program import Batch, Builder, Counter, Program, Ref, aligned_empty
 from hybrid.infer.threads import Interrupted, Pool, cpu_quota, default_threads, physical_cores
 
 NO_BATCH = Batch(*[0] * 12)
@@ -35,6 +37,26 @@ def add_one(a, tid, nth):
 def double(a, tid, nth):
     for i in range(tid, arg(a, 1), nth):
         sti(arg(a, 0) + 8 * i, ldi(arg(a, 0) + 8 * i) * 2)
+
+
+@kernel
+def slow(a, tid, nth):
+    """Share `tid` of an op takes a time of its own: 0 cells, 1 rounds."""
+    for i in range(arg(a, 1) * (tid + 1)):
+        sti(arg(a, 0) + 64 * tid, ldi(arg(a, 0) + 64 * tid) + (i & 1) + 1)
+    atomic_add(arg(a, 0) + 64 * tid + 8, 1)
+
+
+def slow_program(n_threads: int, n_ops: int) -> Program:
+    """Ops of about 0.1 ms."""
+    b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
+    cells = b.buffer(64 * n_threads)
+    for _ in range(n_ops):
+        b.op(slow, Ref(cells), 50_000)
+    made = b.build()
+    made.arena[:] = 0
+    made.link()
+    return made
 
 
 def program(cells: np.ndarray, rounds: int, n_threads: int) -> Program:
@@ -64,7 +86,7 @@ def test_every_op_sees_what_the_one_before_wrote(n_threads: int, patient: bool) 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_stop_ends_a_run_and_the_next_one_is_whole(n_threads: int) -> None:
     cells = np.zeros(1000, np.int64)
-    long = program(cells, 20000, n_threads)
+    long = slow_program(n_threads, 400)
     short = program(cells, 3, n_threads)
     pool = Pool(n_threads)
     timer = threading.Timer(0.05, pool.stop)
@@ -81,8 +103,7 @@ def test_stop_ends_a_run_and_the_next_one_is_whole(n_threads: int) -> None:
 
 
 def test_ctrl_c_reaches_a_long_run() -> None:
-    cells = np.zeros(1000, np.int64)
-    long = program(cells, 30000, 2)
+    long = slow_program(2, 400)
     pool = Pool(2)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.05, lambda: signal.raise_signal(signal.SIGINT))
@@ -162,14 +183,6 @@ def enter(a, tid, nth):
     atomic_add(arg(a, 0) + 8 * tid, 1)
 
 
-@kernel
-def slow(a, tid, nth):
-    """Share `tid` of an op takes a time of its own: 0 cells, 1 rounds."""
-    for i in range(arg(a, 1) * (tid + 1)):
-        sti(arg(a, 0) + 64 * tid, ldi(arg(a, 0) + 64 * tid) + (i & 1) + 1)
-    atomic_add(arg(a, 0) + 64 * tid + 8, 1)
-
-
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 7])
 def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
     cells = np.zeros(n_threads, np.int64)
@@ -186,16 +199,11 @@ def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
 
 
 def test_shares_that_take_longer_than_the_spin_are_waited_for() -> None:
-    cells = np.zeros((3, 8), np.int64)
-    b = Builder(1, 3, exact=False, batch=NO_BATCH)
-    for _ in range(20):
-        b.op(slow, cells.ctypes.data, 100_000)
-    made = b.build()
-    made.link()
+    made = slow_program(3, 20)
     pool = Pool(3)
     pool.run(made, patient=True)
     pool.close()
-    assert (cells[:, 1] == 20).all()
+    assert (made.arena[: 3 * 64].view(np.int64).reshape(3, 8)[:, 1] == 20).all()
 
 
 def test_a_run_ends_without_threads_that_never_come() -> None:
@@ -226,12 +234,7 @@ def test_a_run_ends_without_threads_that_never_come() -> None:
 
 def test_the_caller_hears_of_signals_while_a_run_goes_on() -> None:
     """The executor gives the caller back to Python every now and then, and goes on where it was."""
-    cells = np.zeros((1, 8), np.int64)
-    b = Builder(1, 1, exact=False, batch=NO_BATCH)
-    for _ in range(300):
-        b.op(slow, cells.ctypes.data, 200_000)
-    made = b.build()
-    made.link()
+    made = slow_program(1, 1000)
     pool = Pool(1)
     calls = 0
     inner = pool._execute
@@ -243,7 +246,7 @@ def test_the_caller_hears_of_signals_while_a_run_goes_on() -> None:
 
     pool._execute = counted  # type: ignore[assignment]
     pool.run(made, patient=True)
-    assert cells[0, 1] == 300
+    assert made.arena[8:16].view(np.int64)[0] == 1000
     assert calls > 1
     pool._execute = inner
     pool.close()
@@ -303,3 +306,74 @@ def test_threads_fit_cores_and_quota(
     monkeypatch.setattr(threads, "cpu_quota", lambda: quota)
     monkeypatch.setattr(threads, "physical_cores", lambda: cores)
     assert default_threads() == expected
+
+
+# --- other systems and other machines ---
+PORTABLE = """
+import sys
+sys.platform = "other"  # what the executor's pieces ask when they are compiled
+import numpy as np
+from hybrid.infer.kernels import execute
+from hybrid.infer.kernels.emit import arg, atomic_add
+from hybrid.infer.kernels.jit import kernel
+from hybrid.infer.program import Batch, Builder
+from hybrid.infer.threads import Pool
+
+@kernel
+def enter(a, tid, nth):
+    atomic_add(arg(a, 0) + 8 * tid, 1)
+
+execute.EXECUTE.compile()
+assert "syscall" not in execute.EXECUTE._keep._library.get_asm_str()
+cells = np.zeros(3, np.int64)
+b = Builder(1, 3, exact=False, batch=Batch(*[0] * 12))
+for _ in range(300):
+    b.op(enter, cells.ctypes.data)
+made = b.build()
+made.link()
+pool = Pool(3)
+for _ in range(30):
+    pool.run(made, patient=False)
+pool.close()
+print(*cells)
+"""
+
+
+def test_threads_work_without_futexes(tmp_path: Path) -> None:
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", PORTABLE], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["9000"] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
+def test_a_core_that_is_taken_away_in_the_middle() -> None:
+    """All threads end up on one core while they run, and go back: the same results, and the runs end."""
+    allowed = os.sched_getaffinity(0)
+    cells = np.zeros(200, np.int64)
+    made = program(cells, 400, 3)
+    pool = Pool(3)
+    ended = threading.Event()
+
+    def confine() -> None:
+        while not ended.is_set():
+            for cpus in ({min(allowed)}, allowed):
+                for task in Path("/proc/self/task").iterdir():
+                    with contextlib.suppress(OSError):
+                        os.sched_setaffinity(int(task.name), cpus)
+                time.sleep(0.003)
+
+    mover = threading.Thread(target=confine)
+    mover.start()
+    try:
+        small = program(cells, 30, 3)
+        for _ in range(20):
+            pool.run(made, patient=False)
+            cells[:] = 0
+            pool.run(small, patient=True)
+            assert (cells == 2 * (2**30 - 1)).all()
+    finally:
+        ended.set()
+        mover.join()
+        pool.close()
+        os.sched_setaffinity(0, allowed)
