@@ -24,10 +24,11 @@ from statistics import median
 from typing import Any
 
 from hybrid.cli.models import cache_dir
-from hybrid.infer.bench.machine import Machine, default_threads, measure_machine
+from hybrid.infer.bench.machine import Machine, measure_machine
 from hybrid.infer.bench.params import parse_ints
 from hybrid.infer.bench.shapes import find_shape, find_type, write_shape
 from hybrid.infer.bench.tables import duration, markdown_table, size
+from hybrid.infer.threads import default_threads
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 RESULTS = Path(__file__).with_name("RESULTS.md")

@@ -5,7 +5,6 @@ and the 8-bit dot product in registers. No limit of a specification sheet says w
 """
 
 import ctypes
-import os
 import platform
 import subprocess
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 from hybrid.infer.kernels.isa import ISA, host
+from hybrid.infer.threads import default_threads
 
 # larger than the last-level cache of anything but a few servers
 _BUFFER = 512 << 20
@@ -50,13 +50,6 @@ def cpu_name() -> str:
         found = subprocess.run(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
         name = found.stdout.strip() or name
     return f"{name} ({llvm.get_host_cpu_name()})"
-
-
-def default_threads() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def measure_machine(n_threads: int = 0) -> Machine:
