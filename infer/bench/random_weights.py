@@ -29,6 +29,8 @@ class Fill(Enum):
     """Such that softplus(bias) is spread evenly, on a log scale, over 0.001 .. 0.1. Gu & Dao 2023, arXiv:2312.00752."""
     SSM_A = auto()
     """-(1 .. d_state) in every row (same source)."""
+    HEAD_A = auto()
+    """Uniform from -16 to -1. Dao & Gu 2024, arXiv:2405.21060."""
 
 
 class RandomWeights:
@@ -79,5 +81,7 @@ class RandomWeights:
         if fill is Fill.DT_BIAS:
             dt = np.exp(self._rng.uniform(np.log(0.001), np.log(0.1), shape))
             return dt + np.log(-np.expm1(-dt))
+        if fill is Fill.HEAD_A:
+            return self._rng.uniform(-16, -1, shape)
         assert fill is Fill.SSM_A
         return np.broadcast_to(-np.arange(1.0, shape[-1] + 1), shape)

@@ -31,7 +31,8 @@ class ShapeTensor:
 
 @dataclass(frozen=True)
 class Shape:
-    """The dimensions of a model. Every layer is a Mamba-1 layer (`mamba`), an attention layer (`llama`), or either."""
+    """The dimensions of a model. Every layer is a Mamba layer (`mamba`, `mamba2`), an attention layer (`llama`), or
+    either (`jamba`, `granitehybrid`); Mamba-2 has heads (n_ssm_head)."""
 
     name: str
     arch: str
@@ -53,8 +54,11 @@ class Shape:
     d_conv: int = 4
     dt_rank: int = 0
     dt_b_c_rms: bool = False
+    n_ssm_head: int = 0
+    n_group: int = 1
     n_expert: int = 0
     n_expert_used: int = 0
+    n_ff_shared: int = 0
     expert_offset: int = 0
     expert_period: int = 1
 
@@ -67,7 +71,7 @@ class Shape:
         return sum(prod(tensor.shape) for tensor in self.tensors())
 
     def has_attention(self, i: int) -> bool:
-        if self.arch == "mamba":
+        if self.arch in ("mamba", "mamba2"):
             return False
         return i >= self.attn_offset and (i - self.attn_offset) % self.attn_period == 0
 
@@ -78,7 +82,8 @@ class Shape:
         """Every tensor, by layer."""
         yield ShapeTensor("token_embd.weight", (self.n_vocab, self.n_embd), Fill.WEIGHT)
         for i in range(self.n_layer):
-            mixer = self._attention() if self.has_attention(i) else self._mamba()
+            mamba = self._mamba2() if self.n_ssm_head else self._mamba()
+            mixer = self._attention() if self.has_attention(i) else mamba
             for name, shape, fill in [("attn_norm.weight", (self.n_embd,), Fill.ONE), *mixer, *self._ffn(i)]:
                 yield ShapeTensor(f"blk.{i}.{name}", shape, fill)
         yield ShapeTensor("output_norm.weight", (self.n_embd,), Fill.ONE)
@@ -107,6 +112,17 @@ class Shape:
         yield "ssm_d", (self.d_inner,), Fill.ONE
         yield "ssm_out.weight", (self.n_embd, self.d_inner), Fill.WEIGHT
 
+    def _mamba2(self) -> Iterator[tuple[str, tuple[int, ...], Fill]]:
+        mixed = self.d_inner + 2 * self.n_group * self.d_state
+        yield "ssm_in.weight", (self.d_inner + mixed + self.n_ssm_head, self.n_embd), Fill.WEIGHT
+        yield "ssm_conv1d.weight", (mixed, self.d_conv), Fill.CONV
+        yield "ssm_conv1d.bias", (mixed,), Fill.ZERO
+        yield "ssm_dt.bias", (self.n_ssm_head,), Fill.DT_BIAS
+        yield "ssm_a", (self.n_ssm_head, 1), Fill.HEAD_A
+        yield "ssm_d", (self.n_ssm_head, 1), Fill.ONE
+        yield "ssm_norm.weight", (self.n_group, self.d_inner // self.n_group), Fill.ONE
+        yield "ssm_out.weight", (self.n_embd, self.d_inner), Fill.WEIGHT
+
     def _ffn(self, i: int) -> Iterator[tuple[str, tuple[int, ...], Fill]]:
         if not self.n_ff:
             return
@@ -117,6 +133,10 @@ class Shape:
             yield "ffn_gate_exps.weight", (self.n_expert, *up), Fill.WEIGHT
             yield "ffn_up_exps.weight", (self.n_expert, *up), Fill.WEIGHT
             yield "ffn_down_exps.weight", (self.n_expert, *down), Fill.WEIGHT
+            if self.n_ff_shared:
+                yield "ffn_gate_shexp.weight", (self.n_ff_shared, self.n_embd), Fill.WEIGHT
+                yield "ffn_up_shexp.weight", (self.n_ff_shared, self.n_embd), Fill.WEIGHT
+                yield "ffn_down_shexp.weight", (self.n_embd, self.n_ff_shared), Fill.WEIGHT
         else:
             yield "ffn_gate.weight", up, Fill.WEIGHT
             yield "ffn_up.weight", up, Fill.WEIGHT
@@ -129,7 +149,7 @@ class Shape:
         yield "embedding_length", self.n_embd
         yield "feed_forward_length", self.n_ff
         yield "attention.head_count", self.n_head
-        if self.arch == "jamba":
+        if self.arch in ("jamba", "granitehybrid"):
             kv = [self.n_head_kv if self.has_attention(i) else 0 for i in range(self.n_layer)]
             yield "attention.head_count_kv", kv
         elif self.arch == "llama":
@@ -139,21 +159,48 @@ class Shape:
             yield "rope.dimension_count", self.head_dim
             yield "rope.freq_base", self.rope_base
             yield "vocab_size", self.n_vocab
-        if self.dt_rank:
+        if self.dt_rank or self.n_ssm_head:
             yield "ssm.conv_kernel", self.d_conv
             yield "ssm.inner_size", self.d_inner
             yield "ssm.state_size", self.d_state
-            yield "ssm.time_step_rank", self.dt_rank
+            yield "ssm.time_step_rank", self.n_ssm_head or self.dt_rank
+        if self.n_ssm_head:
+            yield "ssm.group_count", self.n_group
         yield "attention.layer_norm_rms_epsilon", self.eps
         if self.arch == "mamba":
             yield "ssm.dt_b_c_rms", self.dt_b_c_rms
         if self.arch == "jamba":
             yield "expert_count", max(1, self.n_expert)
             yield "expert_used_count", max(1, self.n_expert_used)
+        if self.arch == "granitehybrid":
+            yield "rope.freq_base", self.rope_base or 10000.0
+            yield "rope.dimension_count", self.head_dim
+            yield "rope.scaling.finetuned", bool(self.rope_base)
+            yield "vocab_size", self.n_vocab
+            yield "expert_count", self.n_expert
+            yield "expert_used_count", self.n_expert_used
+            if self.n_ff_shared:
+                yield "expert_shared_feed_forward_length", self.n_ff_shared
+            yield "attention.scale", 1 / self.head_dim
+            yield "embedding_scale", 12.0
+            yield "residual_scale", 0.22
+            yield "logit_scale", 6.0
 
 
 def _mamba(name: str, n_embd: int, n_layer: int, n_vocab: int = 50280, **more: Any) -> Shape:
     return Shape(name, "mamba", n_layer, n_embd, n_vocab, 1 << 20, 1e-5, dt_rank=-(-n_embd // 16), **more)
+
+
+def _mamba2(name: str, n_embd: int, n_layer: int) -> Shape:
+    return Shape(name, "mamba2", n_layer, n_embd, 50288, 1 << 20, 1e-5, d_state=128, n_ssm_head=n_embd // 32)
+
+
+def _granite(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **more: Any) -> Shape:
+    """Granite 4 H: attention without positions on layers 5, 15, 25..."""
+    return Shape(
+        name, "granitehybrid", n_layer, n_embd, 100352, 1 << 20, 1e-5, n_head=n_head, n_head_kv=n_head_kv,
+        head_dim=n_embd // n_head, d_state=128, n_ssm_head=n_embd // 32, attn_offset=5, attn_period=10, **more,
+    )  # fmt: skip
 
 
 def _llama(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **more: Any) -> Shape:
@@ -185,6 +232,11 @@ SHAPES: dict[str, Shape] = {
         _mamba("mamba-1.4b", 2048, 48),
         _mamba("mamba-2.8b", 2560, 64),
         _mamba("falcon-mamba-7b", 4096, 64, 65024, dt_b_c_rms=True, tied=False),
+        _mamba2("mamba2-130m", 768, 24),
+        _mamba2("mamba2-1.3b", 2048, 48),
+        _mamba2("mamba2-2.7b", 2560, 64),
+        _granite("granite-h-1b", 40, 1536, 12, 4, n_ff=4096),
+        _granite("granite-h-tiny", 40, 1536, 12, 4, n_ff=512, n_expert=64, n_expert_used=6, n_ff_shared=1024),
         _llama(
             "tinyllama-1.1b", 22, 2048, 32, 4, n_ff=5632, n_vocab=32000, n_ctx_train=2048, rope_base=1e4, tied=False
         ),

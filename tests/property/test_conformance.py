@@ -21,6 +21,12 @@ SHAPES = {
     ),
     "mamba": Shape("odd-mamba", "mamba", 3, 64, 320, 512, 1e-5, d_state=16, dt_rank=4),
     "falcon-mamba": Shape("odd-falcon", "mamba", 2, 96, 320, 512, 1e-5, d_state=5, dt_rank=6, dt_b_c_rms=True),
+    "mamba2": Shape("odd-mamba2", "mamba2", 3, 80, 320, 512, 1e-5, d_state=19, d_conv=3, n_ssm_head=4, n_group=2),
+    "granite": Shape(
+        "odd-granite", "granitehybrid", 3, 96, 320, 512, 1e-5, n_ff=32, n_head=3, n_head_kv=1, head_dim=32,
+        n_ssm_head=6, d_state=7, attn_offset=1, attn_period=3, n_expert=5, n_expert_used=2, n_ff_shared=64,
+        rope_base=10000.0,
+    ),
     "llama": Shape(
         "odd-llama", "llama", 3, 96, 320, 512, 1e-5, tied=False, n_ff=224, n_head=6, n_head_kv=2, head_dim=16,
         rope_base=10000.0,
@@ -35,7 +41,7 @@ def every() -> Iterator:
         for kind in TYPES:
             for precision in ("fast", "exact") if kind in ("Q8_0", "Q4_0") else ("fast",):
                 # the inner loop keeps one of each family and one of each weight type
-                quick = (family, kind) in {("jamba", "Q8_0"), ("mamba", "Q4_0"), ("llama", "BF16")}
+                quick = (family, kind) in {("jamba", "Q8_0"), ("mamba", "Q4_0"), ("granite", "F16"), ("llama", "BF16")}
                 marks = () if quick and precision == "fast" else (pytest.mark.slow,)
                 yield pytest.param(family, kind, precision, marks=marks, id=f"{family}-{kind}-{precision}")
 

@@ -18,6 +18,11 @@ JAMBA = Shape(
     attn_offset=1, attn_period=3, n_expert=3, n_expert_used=2, expert_offset=2, expert_period=2, d_state=5,
 )  # fmt: skip
 MAMBA = Shape("tiny-mamba", "mamba", 2, 64, 300, 1 << 20, 1e-5, dt_rank=4)
+MAMBA2 = Shape("tiny-mamba2", "mamba2", 2, 64, 300, 1 << 20, 1e-5, d_state=7, d_conv=3, n_ssm_head=8, n_group=2)
+GRANITE = Shape(
+    "tiny-granite", "granitehybrid", 3, 96, 320, 4096, 1e-5, n_ff=32, n_head=3, n_head_kv=1, head_dim=32, n_ssm_head=6,
+    d_state=5, attn_offset=1, attn_period=3, n_expert=3, n_expert_used=2, n_ff_shared=64,
+)  # fmt: skip
 LLAMA = Shape("tiny-llama", "llama", 2, 96, 310, 512, 1e-5, n_ff=224, n_head=6, n_head_kv=2, head_dim=16, rope_base=1e4)
 
 
@@ -33,6 +38,11 @@ LLAMA = Shape("tiny-llama", "llama", 2, 96, 310, 512, 1e-5, n_ff=224, n_head=6, 
         ("mamba-1.4b", 1.372),
         ("mamba-2.8b", 2.768),
         ("falcon-mamba-7b", 7.27),
+        ("mamba2-130m", 0.129),
+        ("mamba2-1.3b", 1.344),
+        ("mamba2-2.7b", 2.703),
+        ("granite-h-1b", 1.46),
+        ("granite-h-tiny", 6.94),
         ("tinyllama-1.1b", 1.10),
         ("llama-1b", 1.24),
         ("llama-3b", 3.21),
@@ -48,7 +58,7 @@ def test_every_shape_is_consistent() -> None:
         names = [tensor.name for tensor in shape.tensors()]
         assert len(set(names)) == len(names), name
         assert all(min(tensor.shape) > 0 for tensor in shape.tensors()), name
-        if shape.arch != "mamba":
+        if shape.n_head:
             assert shape.n_head * shape.head_dim == shape.n_embd, name
             assert shape.n_head % shape.n_head_kv == 0, name
 
@@ -64,7 +74,7 @@ def test_unknown_shape() -> None:
         find_shape("jamba-9b")
 
 
-@pytest.mark.parametrize("shape", [JAMBA, MAMBA, LLAMA], ids=lambda shape: shape.arch)
+@pytest.mark.parametrize("shape", [JAMBA, MAMBA, MAMBA2, GRANITE, LLAMA], ids=lambda shape: shape.arch)
 @pytest.mark.parametrize("file_type", [FileType.F32, GGMLType.F16, FileType.BF16, GGMLType.Q8_0, FileType.Q4_0])
 def test_file(tmp_path: Path, shape: Shape, file_type: FileType | GGMLType) -> None:
     check_file(tmp_path, shape, file_type)
@@ -100,6 +110,14 @@ def test_mamba_initial_values(tmp_path: Path) -> None:
     assert 0.00099 < step.min() < 0.002
     assert 0.05 < step.max() < 0.1001
     assert abs(gguf.f32("blk.0.ssm_conv1d.weight")).max() <= 0.5
+    gguf.close()
+
+
+def test_mamba2_initial_values(tmp_path: Path) -> None:
+    gguf = GGUFFile.open(write_shape(MAMBA2, tmp_path / "m.gguf", FileType.F16))
+    a = gguf.f32("blk.1.ssm_a")
+    assert a.shape == (8, 1)
+    assert -16 < a.min() < -8 < a.max() < -1
     gguf.close()
 
 
