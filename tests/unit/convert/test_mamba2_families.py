@@ -128,7 +128,7 @@ def test_dense_granite(granite, tmp_path):
         ({"layer_types": ["mamba", "sliding", "mamba"]}, CheckpointError, "layer_types = .*3 times attention or mamba"),
         ({"layer_types": None}, CheckpointError, "layer_types"),
         ({"num_experts_per_tok": 4}, CheckpointError, "num_experts_per_tok = 4"),
-        ({"shared_intermediate_size": 41}, CheckpointError, r"output_linear.weight has shape \[64, 40\], expected \[64, 41\]"),
+        ({"shared_intermediate_size": 41}, CheckpointError, "output_linear.weight has shape .*expected .64, 41"),
         ({"position_embedding_type": "alibi"}, UnsupportedError, "position_embedding_type"),
         ({"mamba_proj_bias": True}, UnsupportedError, "mamba_proj_bias"),
     ],
