@@ -228,26 +228,36 @@ def _mask(e: Emitter, p: Value, low: Value, high: Value) -> None:
         e.store(b.select(inside, score, const(VECTOR, LOWEST)), p, 4 * K_LANES * i)
 
 
-def _maximum(e: Emitter, p: Value, top: Value, factor: Value) -> None:
-    """The maximum of a row goes up; `factor` is for what was summed under the old one."""
-    best = e.load(VECTOR, p)
-    for i in range(1, GROUPS):
-        best = e.intr("maxnum", best, e.load(VECTOR, p, 4 * K_LANES * i))
+def _larger(e: Emitter, a: Value, b: Value) -> Value:
+    """max(a, b), where a NaN may be dropped: it comes back with the weights. One instruction on x86."""
+    return e.b.select(e.b.fcmp_ordered(">", a, b), a, b)
+
+
+def _maximum(e: Emitter, p: Value, top: Value, fall: Value) -> None:
+    """The maximum of a row goes up; by how much is written to `fall`, as a number that is not positive."""
+    parts = [e.load(VECTOR, p, 4 * K_LANES * i) for i in range(GROUPS)]
+    while len(parts) > 1:
+        parts = [_larger(e, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    best, n = parts[0], K_LANES
+    while n > 1:
+        n //= 2
+        best = _larger(e, e.part(best, 0, n), e.part(best, n, n))
     before = e.load(F32, top)
-    now = e.intr("maxnum", before, e.halving_max(best))
+    now = _larger(e, e.lane(best, 0), before)
     e.store(now, top)
-    e.store(e.lane(e.exp2(e.splat(e.b.fsub(before, now), 4)), 0), factor)
+    e.store(e.b.fsub(before, now), fall)
 
 
 def _soften(e: Emitter, p: Value, top: Value, sums: Value, factor: Value) -> None:
-    """Scores (base 2) of a row and block -> weights, in place; masked ones -> 0. A NaN stays NaN."""
+    """Scores (base 2) of a row and block -> weights, in place. A NaN stays NaN.
+
+    Masked ones weigh 2^-126, which is nothing beside the 1 of the maximum; no value is ever multiplied by them.
+    """
     b = e.b
     now = e.splat(e.load(F32, top), K_LANES)
     total = b.fmul(e.load(VECTOR, sums), e.splat(factor, K_LANES))
     for i in range(GROUPS):
-        score = e.load(VECTOR, p, 4 * K_LANES * i)
-        masked = b.fcmp_ordered("==", score, const(VECTOR, LOWEST))
-        weight = b.select(masked, const(VECTOR, 0.0), e.exp2(b.fsub(score, now)))
+        weight = e.exp2(b.fsub(e.load(VECTOR, p, 4 * K_LANES * i), now))
         e.store(weight, p, 4 * K_LANES * i)
         total = b.fadd(total, weight)
     e.store(total, sums)
@@ -261,19 +271,29 @@ def soften(e, tile, n_row, d_head, b0, window, cap):
     """
     b = e.b
     at = Tile(e, tile, d_head)
+    end = const(I64, BLOCK - 1)
+
+    def seen(r: Value) -> tuple[Value, Value, Value]:
+        """First and last position that row r sees, and whether there is one in this block."""
+        first, last = at.first(r, b0, window), at.last(r, b0)
+        return first, last, b.and_(b.icmp_signed(">=", last, const(I64, 0)), b.icmp_signed("<=", first, end))
 
     def maximum(r: Value, _: list[Value]) -> None:
-        begin, last = at.first(r, b0, window), at.last(r, b0)
-        with b.if_then(b.icmp_signed(">=", last, const(I64, 0))):
+        first, last, any_ = seen(r)
+        with b.if_then(any_):
             with b.if_then(b.fcmp_unordered("!=", cap, const(F32, 0.0))):
                 _cap(e, at.weights(r), cap)
-            partly = b.or_(b.icmp_signed(">", begin, const(I64, 0)), b.icmp_signed("<", last, const(I64, BLOCK - 1)))
+            partly = b.or_(b.icmp_signed(">", first, const(I64, 0)), b.icmp_signed("<", last, end))
             with b.if_then(partly):
-                _mask(e, at.weights(r), *(at_most(e, v, const(I64, BLOCK)) for v in (begin, last)))
+                _mask(e, at.weights(r), first, at_most(e, last, end))
             _maximum(e, at.weights(r), at.chunk_record(r), at.row(_FACTOR, r, 4))
 
+    def factors(r: Value, _: list[Value]) -> None:
+        place = at.row(_FACTOR, r, 4)
+        e.store(e.exp2(e.load(VECTOR, place)), place)
+
     def weigh(r: Value, _: list[Value]) -> None:
-        with b.if_then(b.icmp_signed(">=", at.last(r, b0), const(I64, 0))):
+        with b.if_then(seen(r)[2]):
             factor = e.load(F32, at.row(_FACTOR, r, 4))
             record = at.chunk_record(r)
             _soften(e, at.weights(r), record, at.row(_SUMS, r, 4 * K_LANES), factor)
@@ -282,4 +302,5 @@ def soften(e, tile, n_row, d_head, b0, window, cap):
                 _each16(e, at.d_pad, out, out, lambda x: b.fmul(x, e.splat(factor, 16)))
 
     e.loop(n_row, maximum)
+    e.loop(n_row, factors, step=16)
     e.loop(n_row, weigh)
