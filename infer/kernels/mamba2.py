@@ -54,6 +54,8 @@ def mamba2_steps(a, tid, nth):
     3 dt_bias, 4 A2    f32 [head]; A2 = A * log2(e), see `decay_rate`
     5 delta, 6 lddelta, 7 decay, 8 lddecay      f32 [tok][head]
     9 n_head, 10 low, 11 high                   0 and infinity: no limits
+
+    Reference: tests/reference/recurrent.py. Error: 1e-6 of max(1, |value|).
     """
     n_head = arg(a, 9)
     per_token = (n_head + GROUP - 1) // GROUP
@@ -149,7 +151,8 @@ def mamba2_scan(a, tid, nth):
     17 n_head, 18 d_head, 19 d_state, 20 n_group, 21 ctr      head h reads group h * n_group // n_head
 
     The sum begins with D * x, then one fma per n, ascending.
-    Reference: tests/reference/recurrent.py.
+    Reference: tests/reference/recurrent.py. Error of the state: 2.4e-7 of max(1, |h|); of y: 7e-7 of sqrt(d_state) |h|
+    with 256 states.
     """
     n_seg, n_head, d_head, d_state, ctr = ldi(arg(a, 0) + 8), arg(a, 17), arg(a, 18), arg(a, 19), arg(a, 21)
     n_strip = (d_head + STRIP - 1) // STRIP

@@ -84,7 +84,7 @@ def rg_lru(a, tid, nth):
     13 y, 14 ldy              f32 [tok][C]; may be x, r or i
     15 C, 16 ctr
 
-    Reference: tests/reference/recurrent.py.
+    Reference: tests/reference/recurrent.py. Error: 6e-7 of max(1, |h|).
     """
     n_seg, n_channel, ctr = ldi(arg(a, 0) + 8), arg(a, 15), arg(a, 16)
     strip = strip_of(n_channel, n_seg, nth, 128)

@@ -79,7 +79,7 @@ class Mamba1:
         b.op(
             mamba1_scan, batch.ctl, batch.seg, mixed, mixed.ld, step, step.ld, self.dt_bias, self.decay, self.skip,
             B, B.ld, C, C.ld, gate, gate.ld, state.ctypes.data, state.strides[0], y, y.ld, self.d_inner, self.d_state,
-            Counter(),
+            Counter(), nbytes=2 * state[0].nbytes,
         )  # fmt: skip
         return b.matmul(y, self.w_out, "ssm_out")
 

@@ -86,7 +86,7 @@ class Mamba2:
         b.op(
             mamba2_scan, batch.ctl, batch.seg, mixed, B, C, mixed.ld, delta, delta.ld, decay, decay.ld, self.skip,
             gate, gate.ld, state.ctypes.data, state.strides[0], y, y.ld, self.n_head, self.d_inner // self.n_head,
-            self.d_state, self.n_group, Counter(),
+            self.d_state, self.n_group, Counter(), nbytes=2 * state[0].nbytes, flops=5 * self.d_inner * self.d_state,
         )  # fmt: skip
         n = self.d_inner // self.n_group
         b.op(

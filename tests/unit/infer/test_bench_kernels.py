@@ -1,0 +1,39 @@
+"""benchmarks/kernels_recurrent.py: every case runs, at sizes that take no time."""
+
+import sys
+
+import numpy as np
+import pytest
+from hybrid.infer.bench.machine import Machine
+from test_bench_scripts import script
+
+
+def test_recurrent_kernels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("kernels_recurrent")
+    monkeypatch.setattr(module, "measure_machine", lambda n: Machine("EPYC", "avx2", 1, 50.0, 500.0, 1500.0))
+    monkeypatch.setattr(module, "LARGE", 1 << 16)
+    monkeypatch.setattr(module, "BATCHES", {"prompt": (5, 1), "2 seqs": (1, 2)})
+    cases = [
+        module.conv_case(module.conv.conv1d_silu, "tiny", 3, 40, 4, 0, module.SILU),
+        module.conv_case(module.conv.conv1d_gated, "tiny", 2, 40, 3, 2, 0),
+        module.mamba1_case("tiny", 2, 40, 3),
+        module.mamba2_case("tiny", 2, 2, 20, 3),
+        module.delta_case("tiny", 2, 4, 2, 5, 20, 1),
+        module.delta_case("tiny", 2, 2, 2, 5, 20, 5),
+        module.rg_lru_case("tiny", 2, 40),
+    ]
+    monkeypatch.setattr(module, "CASES", cases)
+    monkeypatch.setattr(sys, "argv", ["kernels_recurrent.py", "--threads", "1", "--seconds", "0", "--kernel", "a"])
+    module.main()
+    table = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    kernels = [case.kernel.name for case in cases if "a" in case.kernel.name]
+    assert [row[0].strip() for row in table[2:]] == [name for name in kernels for _ in range(2)]
+    assert all(float(row[3]) > 0 and np.isfinite(float(row[5])) for row in table[2:])
+
+
+def test_the_cases_are_models() -> None:
+    """Their fields are as many as the kernels read, and their states fit."""
+    module = script("kernels_recurrent")
+    assert len({(case.kernel.name, case.model) for case in module.CASES}) == len(module.CASES)
+    for case in module.CASES:
+        assert 4 * int(np.prod(case.state)) * 16 <= module.MOST_STATE, case.model

@@ -1,0 +1,54 @@
+"""Recurrent states: sizes, export without padding, copies and snapshots."""
+
+import numpy as np
+from hybrid.infer.memory.recurrent import RecurrentMemory, RecurrentSpec
+from reference.run_kernel import same_bits
+
+SPECS = [
+    RecurrentSpec(0, 23, 4, 1, 19, 7),  # Mamba-1
+    RecurrentSpec(2, 31, 3, 3, 20, 5),  # Mamba-2, delta rule: heads whose lanes are padded
+    RecurrentSpec(3, 11, 3),  # a short convolution
+]
+
+
+def filled(n_slots: int = 3) -> RecurrentMemory:
+    memory = RecurrentMemory(SPECS, n_slots)
+    rng = np.random.default_rng(0)
+    for slot in range(n_slots):
+        arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in memory.shapes().items()}
+        memory.load(slot, arrays)
+    return memory
+
+
+def state(memory: RecurrentMemory, slot: int) -> list[bytes]:
+    return [array.tobytes() for array in memory.snapshot(slot)]
+
+
+def test_shapes_and_sizes() -> None:
+    memory = RecurrentMemory(SPECS, 2)
+    assert memory.shapes() == {
+        "blk.0.conv": (3, 23), "blk.0.ssm": (19, 7), "blk.2.conv": (2, 31), "blk.2.ssm": (60, 5), "blk.3.conv": (2, 11),
+    }  # fmt: skip
+    assert memory.ssm[2].shape == (2, 3, 2, 5, 16)
+    assert 3 not in memory.ssm
+    exported = sum(4 * int(np.prod(shape)) for shape in memory.shapes().values())
+    assert memory.bytes_per_sequence == sum(s.nbytes for s in SPECS) == exported
+
+
+def test_what_is_exported_can_be_loaded() -> None:
+    memory, other = filled(), RecurrentMemory(SPECS, 1)
+    arrays = dict(memory.export(1))
+    assert {name: a.shape for name, a in arrays.items()} == memory.shapes()
+    other.load(0, arrays)
+    assert state(other, 0) == state(memory, 1)
+    assert all(same_bits(a, arrays[name]) for name, a in other.export(0))
+
+
+def test_copy_and_put_back() -> None:
+    memory = filled()
+    before = [state(memory, slot) for slot in range(3)]
+    saved = memory.snapshot(2)
+    memory.copy(0, 2)
+    assert [state(memory, slot) for slot in range(3)] == [before[0], before[1], before[0]]
+    memory.put_back(2, saved)
+    assert [state(memory, slot) for slot in range(3)] == before
