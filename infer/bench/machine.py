@@ -24,6 +24,7 @@ from hybrid.infer.threads import default_threads
 _BUFFER = 512 << 20
 _READ_STEP = 512
 _REPEATS = 12
+DOT_WAYS = ("vnni", "ub", "s16")
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,12 @@ class Machine:
     n_threads: int
     read_gb_s: float
     f32_gflop_s: float
-    int8_gop_s: float | None
-    """None where the code has no 8-bit dot instruction to measure."""
+    dot_gop_s: dict[str, float]
+    """8-bit products by the way they are done (kernels/gemm.py, Scheme); empty where no instruction does them."""
+
+    @property
+    def int8_gop_s(self) -> float | None:
+        return max(self.dot_gop_s.values(), default=None)
 
 
 def cpu_name() -> str:
@@ -61,7 +66,7 @@ def measure_machine(n_threads: int = 0) -> Machine:
         n_threads,
         read_bandwidth(n_threads),
         _peak("fma_loop", n_threads) or 0.0,
-        _peak("dot_loop", n_threads),
+        {way: rate for way in DOT_WAYS if (rate := _peak(f"{way}_loop", n_threads)) is not None},
     )
 
 
@@ -185,16 +190,13 @@ class _Body:
     @property
     def _qwords(self) -> int:
         count, _, element = self.kind.strip("<>").split()
-        return int(count) * {"i64": 8, "i32": 4, "float": 4}[element] // 8
+        return int(count) * {"i64": 8, "i32": 4, "i16": 2, "float": 4}[element] // 8
 
 
 def _bodies(isa: ISA) -> dict[str, _Body]:
     lanes = isa.lanes
     bodies = {"read_loop": _read_body(), "fma_loop": _fma_body(lanes)}
-    dot = _dot_body(isa)
-    if dot is not None:
-        bodies["dot_loop"] = dot
-    return bodies
+    return bodies | {f"{way}_loop": body for way, body in _dot_bodies(isa).items()}
 
 
 def _read_body() -> _Body:
@@ -219,40 +221,41 @@ def _fma_body(lanes: int) -> _Body:
     return _Body(kind, chains, 2 * lanes * chains, lambda k: f"  %b{k} = {call}{k})", entry)
 
 
-def _dot_body(isa: ISA) -> _Body | None:
+def _dot_bodies(isa: ISA) -> dict[str, _Body]:
+    """Products of 8-bit integers. One factor is the running sum, or LLVM would move the products out of the loop."""
+    if not isa.x86 or isa.dot not in ("vnni", "avx2"):
+        return {}
     lanes, chains = isa.lanes, 12
-    kind, octets = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
+    dwords, words, octets = f"<{lanes} x i32>", f"<{2 * lanes} x i16>", f"<{4 * lanes} x i8>"
     splat = (
         f"  %t = trunc i64 %first to i8\n  %e = insertelement {octets} zeroinitializer, i8 %t, i32 0\n"
-        f"  %u = shufflevector {octets} %e, {octets} zeroinitializer, <{4 * lanes} x i32> zeroinitializer"
+        f"  %u = shufflevector {octets} %e, {octets} zeroinitializer, <{4 * lanes} x i32> zeroinitializer\n"
+        f"  %w = bitcast {octets} %u to {words}"
     )
-    if isa.x86 and isa.dot == "vnni":
-        intrinsic = f"@llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-        declare = f"declare {kind} {intrinsic}({kind}, {octets}, {octets})"
-        call = f"call {kind} {intrinsic}({kind} %a"
-        return _Body(
-            kind,
-            chains,
-            8 * lanes * chains,
-            lambda k: f"  %b{k} = {call}{k}, {octets} %u, {octets} %u)",
-            splat,
-            declare,
-        )
-    if isa.x86 and isa.dot == "avx2":
-        # vpmaddubsw, vpmaddwd, vpaddd. One factor is the running sum, or LLVM would move the products out of the loop.
-        ones = ", ".join(["i16 1"] * 16)
-        declare = (
-            "declare <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8>, <32 x i8>)\n"
-            "declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)"
+    if isa.dot == "vnni":
+        name = f"@llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+        declare = f"declare {dwords} {name}({dwords}, {octets}, {octets})"
+        call = f"call {dwords} {name}({dwords} %a"
+        step = lambda k: f"  %b{k} = {call}{k}, {octets} %u, {octets} %u)"
+        return {"vnni": _Body(dwords, chains, 8 * lanes * chains, step, splat, declare)}
+
+    def ub(k: int) -> str:
+        return (
+            f"  %c{k} = bitcast {words} %a{k} to {octets}\n"
+            f"  %d{k} = call {words} @llvm.x86.avx2.pmadd.ub.sw({octets} %u, {octets} %c{k})\n"
+            f"  %b{k} = add {words} %a{k}, %d{k}"
         )
 
-        def step(k: int) -> str:
-            return (
-                f"  %c{k} = bitcast <8 x i32> %a{k} to <32 x i8>\n"
-                f"  %d{k} = call <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8> %u, <32 x i8> %c{k})\n"
-                f"  %w{k} = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %d{k}, <16 x i16> <{ones}>)\n"
-                f"  %b{k} = add <8 x i32> %a{k}, %w{k}"
-            )
+    def s16(k: int) -> str:
+        return (
+            f"  %c{k} = bitcast {dwords} %a{k} to {words}\n"
+            f"  %d{k} = call {dwords} @llvm.x86.avx2.pmadd.wd({words} %w, {words} %c{k})\n"
+            f"  %b{k} = add {dwords} %a{k}, %d{k}"
+        )
 
-        return _Body(kind, chains, 8 * lanes * chains, step, splat, declare)
-    return None
+    declare_ub = f"declare {words} @llvm.x86.avx2.pmadd.ub.sw({octets}, {octets})"
+    declare_s16 = f"declare {dwords} @llvm.x86.avx2.pmadd.wd({words}, {words})"
+    return {
+        "ub": _Body(words, chains, 8 * lanes * chains, ub, splat, declare_ub),
+        "s16": _Body(dwords, chains, 4 * lanes * chains, s16, splat, declare_s16),
+    }

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..kernels.gemm import scheme
+from ..kernels.isa import host
+from ..kernels.weights import INT_BLOCKS
 from .benchmark import BenchTest
 from .machine import Machine
 
@@ -98,5 +101,12 @@ def summarize(times: Iterable["OpTime"], test: BenchTest, machine: Machine) -> P
 
 
 def _of_limit(kind: str, gb_s: float, gflop_s: float, machine: Machine) -> float:
-    peak = machine.int8_gop_s if "_int_" in kind and machine.int8_gop_s is not None else machine.f32_gflop_s
-    return max(gb_s / machine.read_gb_s, gflop_s / peak)
+    return max(gb_s / machine.read_gb_s, gflop_s / _peak(kind, machine))
+
+
+def _peak(kernel: str, machine: Machine) -> float:
+    """Operations per ns that the instructions of a product's kernel ('gemm_int_q8_0_16', 'gemv_int_q8_0') reach."""
+    for kind in sorted(INT_BLOCKS, key=lambda k: -len(k.name)):
+        if f"_int_{kind.name.lower()}" in kernel:
+            return machine.dot_gop_s.get(scheme(kind, host()).name, machine.f32_gflop_s)
+    return machine.f32_gflop_s

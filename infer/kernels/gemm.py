@@ -19,7 +19,7 @@ from ...quant.ggml.types import GGMLType
 from .emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldf, ldi, stf
 from .isa import ISA, host
 from .jit import Kernel, device, kernel, variant
-from .pack import LINES
+from .pack import LINES, chain_place
 from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD1, IntBlock, eight_groups, one_block
 
 V8F, V8I, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I8, 32)
@@ -93,6 +93,7 @@ def tiles(isa: ISA) -> tuple[Tile, Tile]:
     return Tile(12, 1, 8), Tile(6, 2, 8)
 
 
+SKEW = 72  # bytes between rows of codes: rows at multiples of 4096 would meet in the same sets and banks of the cache
 UNROLL = 2  # steps per iteration of the innermost loop
 ROWS = 24  # a chunk of rows is a multiple of this: of every tile's rows, and of the 8 of the output transposition
 
@@ -121,6 +122,9 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     for k in range(parts):
         acc = b.add(acc, e.shuffle(products, [parts * i + k for i in range(n)]))
     return acc
+
+
+_TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
 
 
 class _Block:
@@ -174,11 +178,11 @@ def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
 
 
 def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = None):
-    """One register tile over the whole of K. out: f32 [R][cols]; x: packed tile.
+    """One chain of one register tile: q [R][cols] += the chain's sum, f32.
 
-    `codes` and `numbers` are rows of the scratch; numbers: f32 scale[blocks], i32 factor[blocks][2] if the scheme has
-    halves, f32 -min[n_min][blocks]. `chains`: f32 [16][R][cols], scratch. Blocks are visited in their natural order,
-    each added to its chain in memory.
+    `x`: the chain's blocks of a packed tile, `codes`: those of the first row; both lie one after the other. `numbers`
+    of the first row, in which blocks k, k + 16... belong to chain k: f32 scale[blocks], i32 factor[blocks][2] if the
+    scheme has halves, f32 -min[n_min][blocks]. `chain`: scratch of the size of q.
     """
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vi, vf = Vec(I32, L), Vec(F32, L)
@@ -186,31 +190,31 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
     acc_type = Vec(I16, 2 * L) if how.name == "ub" else vi
     block_bytes = (how.steps + LINES) * 4 * tile.cols
 
-    def int_tile(e: Emitter, codes, code_stride, numbers, number_stride, x, out, chains, n_blocks):
+    def int_tile(e: Emitter, codes, code_stride, numbers, number_stride, x, soon, q, chain, k, length, n_blocks):
         b = e.b
         row_codes = [e.at(codes, b.mul(code_stride, const(I64, r))) for r in range(R)]
         row_numbers = [e.at(numbers, b.mul(number_stride, const(I64, r))) for r in range(R)]
-        chains = e.ptr(chains)
+        q, chain, first = e.ptr(q), e.ptr(chain), k
         partial = e.stack(vi, n_acc) if how.halves else None
-        # short rows leave chains empty: they are neither cleared nor added, which changes no bit (x + 0 = x)
-        short = b.icmp_signed("<", n_blocks, const(I64, 16))
-        n_chains = b.select(short, n_blocks, const(I64, 16))
-
-        def clear(c, _):
-            for k in range(n_acc):
-                e.store(const(vf, 0.0), e.at(chains, b.mul(c, const(I64, 4 * L * n_acc))), 4 * L * k, 32)
-
-        e.loop(n_chains, clear)
+        for a in range(n_acc):
+            e.store(const(vf, 0.0), chain, 4 * L * a, 32)
 
         def number(r: int, place: int, i: Value, times: int = 1) -> Value:
-            """Number i of the array that begins after `place` times n_blocks numbers."""
-            at = b.add(b.mul(n_blocks, const(I64, 4 * place)), b.mul(i, const(I64, 4 * times)))
-            return e.at(row_numbers[r], at)
+            """Number of block i of the chain in the array that begins after `place` times n_blocks numbers."""
+            natural = b.add(b.shl(i, const(I64, 4)), first)
+            array = b.mul(n_blocks, const(I64, 4 * place))
+            return e.at(row_numbers[r], b.add(array, b.mul(natural, const(I64, 4 * times))))
 
         def block(i, _):
             here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
             o = b.mul(i, const(I64, 32 * how.code_bytes))
             rows = [e.at(p, o) for p in row_codes]
+            for p in rows:
+                e.prefetch(e.at(p, b.mul(code_stride, const(I64, R))), 0)
+            following = e.at(soon, b.mul(i, const(I64, block_bytes)))
+            with b.if_then(b.icmp_signed("!=", soon, const(I64, 0))):
+                for line in range(0, block_bytes, 64):
+                    e.prefetch(following, line, 2)
 
             def step(s, acc):
                 acc = list(acc)
@@ -245,14 +249,10 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
                 acc = e.loop(how.steps, step, here.begin(None), step=UNROLL)
             d = here.scales()
             given = [b.mul(v, const(vi, how.restore)) for v in here.sums(None)] if how.restore else []
-            moments = [
-                [b.fmul(e.to_f32(v), d[j]) for j, v in enumerate(here.sums(m if n_min == 2 else None))]
-                for m in range(n_min)
-            ]
-            slot = e.at(chains, b.mul(b.and_(i, const(I64, 15)), const(I64, 4 * L * n_acc)))
+            # an address that changes, as far as LLVM knows: it would keep the sums in registers, and spill them
+            slot = e.at(chain, b.mul(i, b.lshr(n_blocks, const(I64, 62))))
             for r in range(R):
                 scale = e.splat(e.load(F32, number(r, 0, i)), L)
-                mins = [e.splat(e.load(F32, number(r, 1 + 2 * how.halves + m, i)), L) for m in range(n_min)]
                 for j in range(C):
                     k = r * C + j
                     isum = acc[k]
@@ -260,82 +260,60 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
                         isum = _add_pairs(e, isum)
                     if how.restore:
                         isum = b.add(isum, given[j])
-                    chain = e.fma(e.to_f32(isum), b.fmul(scale, d[j]), e.load(vf, slot, 4 * L * k, 32))
-                    for m in range(n_min):
-                        chain = e.fma(mins[m], moments[m][j], chain)
-                    e.store(chain, slot, 4 * L * k, 32)
+                    value = e.fma(e.to_f32(isum), b.fmul(scale, d[j]), e.load(vf, slot, 4 * L * k, 32))
+                    e.store(value, slot, 4 * L * k, 32)
 
-        e.loop(n_blocks, block)
+        def minima(i, acc):
+            here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
+            d = here.scales()
+            for m in range(n_min):
+                moments = [b.fmul(e.to_f32(v), d[j]) for j, v in enumerate(here.sums(m if n_min == 2 else None))]
+                for r in range(R):
+                    value = e.splat(e.load(F32, number(r, 1 + 2 * how.halves + m, i)), L)
+                    acc[r * C : r * C + C] = [e.fma(value, moments[j], acc[r * C + j]) for j in range(C)]
+            return acc
 
-        def total(k, _):
-            o = b.mul(k, const(I64, 4 * L))
-            e.store(e.chain_total([e.load(vf, e.at(chains, 4 * L * n_acc * c), o, 32) for c in range(16)]), out, o, 32)
+        e.loop(length, block)
+        taken = e.loop(length, minima, [const(vf, 0.0)] * n_acc) if n_min else []
+        for a in range(n_acc):
+            o = 4 * L * a
+            value = e.load(vf, chain, o, 32)
+            value = b.fadd(value, taken[a]) if n_min else value
+            e.store(b.fadd(e.load(vf, q, o, 32), value), q, o, 32)
 
-        def short_total(k, _):
-            o = b.mul(k, const(I64, 4 * L))
-            total = const(vf, 0.0)
-            for i in range(4):
-
-                def quarter(c, q, o=o):
-                    return [b.fadd(q[0], e.load(vf, e.at(chains, b.mul(c, const(I64, 4 * L * n_acc))), o, 32))]
-
-                (q,) = e.loop(n_chains, quarter, [const(vf, 0.0)], start=i, step=4)
-                total = b.fadd(total, q)
-            e.store(total, out, o, 32)
-
-        with b.if_else(short) as (then, otherwise):
-            with then:
-                e.loop(n_acc, short_total)
-            with otherwise:
-                e.loop(n_acc, total)
-
-    return emit("i64,i64,i64,i64,i64,i64,i64,i64->void", isa)(int_tile)
+    return emit(_TILE_SIGNATURE, isa)(int_tile)
 
 
 def make_float_tile(tile: Tile, isa: ISA | None = None):
-    """As make_int_tile for f32 rows that lie chain after chain (element k at (k % 16) * (K / 16) + k / 16)."""
+    """As make_int_tile: `length` f32 of each row and of each column, side by side."""
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vf = Vec(F32, L)
     n_acc = R * C
 
-    def float_tile(e: Emitter, w, w_stride, _s, _ss, x, out, part, per_chain):
+    def float_tile(e: Emitter, w, w_stride, _n, _ns, x, soon, q, _c, _k, length, _b):
         b = e.b
         rows = [e.at(w, b.mul(w_stride, const(I64, r))) for r in range(R)]
-        out, part = e.ptr(out), e.ptr(part)
-        zero = const(vf, 0.0)
+        q = e.ptr(q)
+        ahead = b.select(b.icmp_signed("!=", soon, const(I64, 0)), soon, x)
+
+        def step(p, acc):
+            acc = list(acc)
+            line = b.mul(p, const(I64, 4 * tile.cols))
+            xp = e.at(x, line)
+            e.prefetch(e.at(ahead, line), 0, 2)
+            o = b.shl(p, const(I64, 2))
+            xs = [e.load(vf, xp, 4 * L * j, 32) for j in range(C)]
+            for r in range(R):
+                value = e.splat(e.load(F32, rows[r], o), L)
+                for j in range(C):
+                    acc[r * C + j] = e.fma(value, xs[j], acc[r * C + j])
+            return acc
+
+        acc = e.loop(length, step, [const(vf, 0.0)] * n_acc)
         for k in range(n_acc):
-            e.store(zero, out, 4 * L * k, 32)
+            e.store(b.fadd(e.load(vf, q, 4 * L * k, 32), acc[k]), q, 4 * L * k, 32)
 
-        def quarter(i, _):
-            for k in range(n_acc):
-                e.store(zero, part, 4 * L * k, 32)
-
-            def chain(q, _):
-                first = b.mul(b.add(i, b.shl(q, const(I64, 2))), per_chain)
-
-                def step(p, acc):
-                    acc = list(acc)
-                    xp = e.at(x, b.mul(p, const(I64, 4 * tile.cols)))
-                    o = b.shl(p, const(I64, 2))
-                    xs = [e.load(vf, xp, 4 * L * j, 32) for j in range(C)]
-                    for r in range(R):
-                        value = e.splat(e.load(F32, rows[r], o), L)
-                        for j in range(C):
-                            acc[r * C + j] = e.fma(value, xs[j], acc[r * C + j])
-                    return acc
-
-                acc = e.loop(b.add(first, per_chain), step, [zero] * n_acc, start=first)
-                for k in range(n_acc):
-                    e.store(b.fadd(e.load(vf, part, 4 * L * k, 32), acc[k]), part, 4 * L * k, 32)
-
-            e.loop(4, chain)
-            for k in range(n_acc):
-                o = 4 * L * k
-                e.store(b.fadd(e.load(vf, out, o, 32), e.load(vf, part, o, 32)), out, o, 32)
-
-        e.loop(4, quarter)
-
-    return emit("i64,i64,i64,i64,i64,i64,i64,i64->void", isa)(float_tile)
+    return emit(_TILE_SIGNATURE, isa)(float_tile)
 
 
 def _stored(e: Emitter, block: IntBlock, how: Scheme, codes: Value, subs: Value | None, group: int) -> Value:
@@ -354,7 +332,7 @@ def _stored(e: Emitter, block: IntBlock, how: Scheme, codes: Value, subs: Value 
 
 
 def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
-    """A row of blocks -> codes (u8 or s16) and numbers (see make_int_tile)."""
+    """A row of blocks -> codes (u8 or s16), chain after chain, and numbers in the row's order (see make_int_tile)."""
     block = INT_BLOCKS[kind]
 
     def int_unpack(e: Emitter, source, codes, numbers, n_blocks):
@@ -364,15 +342,17 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
         def array(place: int, i: Value, times: int = 1) -> Value:
             return e.at(numbers, b.add(b.mul(n_blocks, const(I64, 4 * place)), b.mul(i, const(I64, 4 * times))))
 
+        def place(i: Value) -> Value:
+            return b.mul(chain_place(e, i, n_blocks), const(I64, 32 * how.code_bytes))
+
         def eight(turn, _):
             i = b.shl(turn, const(I64, 3))
             p = e.at(source, b.mul(b.lshr(i, const(I64, shift)), const(I64, block.nbytes)))
             for line in range(0, 8 // block.groups * block.nbytes, 64):
                 e.prefetch(p, 4096 + line)
             g = eight_groups(e, block, p)
-            out = e.at(codes, b.mul(i, const(I64, 32 * how.code_bytes)))
             for k, c in enumerate(g.codes):
-                e.store(_stored(e, block, how, c, g.subs, k), out, 32 * how.code_bytes * k)
+                e.store(_stored(e, block, how, c, g.subs, k), codes, place(b.add(i, const(I64, k))))
             e.store(g.scale, array(0, i))
             if how.halves:
                 wide = b.sext(g.subs, Vec(I32, 16))
@@ -391,7 +371,7 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
                 groups, d, mins = one_block(e, block, p)
                 for k, c in enumerate(groups):
                     j = b.add(i, const(I64, k))
-                    e.store(_stored(e, block, how, c, None, 0), codes, b.mul(j, const(I64, 32 * how.code_bytes)))
+                    e.store(_stored(e, block, how, c, None, 0), codes, place(j))
                     e.store(d, array(0, j))
                     for m, v in enumerate(mins):
                         e.store(b.fneg(v), array(1 + m, j))
@@ -405,7 +385,7 @@ def make_float_unpack(kind: GGMLType):
     """n elements (a multiple of 16) of a row -> f32, chain after chain."""
     block = FLOAT_BLOCKS[kind]
 
-    def float_unpack(e: Emitter, source, out, K):
+    def float_unpack(e: Emitter, source, out, _numbers, K):
         b = e.b
         per_chain_bytes = b.shl(b.lshr(K, const(I64, 4)), const(I64, 2))
 
@@ -455,7 +435,7 @@ def make_float_unpack(kind: GGMLType):
 
             e.loop(K, element, start=b.shl(blocks, const(I64, 5)))
 
-    return emit("i64,i64,i64->void")(float_unpack)
+    return emit("i64,i64,i64,i64->void")(float_unpack)
 
 
 @emit("i64,i64,i64,i64->void")
@@ -481,7 +461,25 @@ def _store_tile(out, cols, y, ldy, n_rows, n_cols):
                         stf(y + j * ldy + 4 * i, ldf(out + i * line + 4 * j))
 
 
-def tile_piece(codes, code_stride, numbers, number_stride, x, out, chains, n):  # these are replaced in every variant
+@emit("i64,i64->void")
+def _clear(e, out, n):
+    """n floats, a multiple of 8, become zero."""
+    e.loop(e.b.shl(n, const(I64, 2)), lambda o, _: e.store(const(V8F, 0.0), out, o, 32), step=32)
+
+
+@emit("i64,i64,i64->void")
+def _add_to(e, out, q, n):
+    """out += q, n floats."""
+
+    def body(o, _):
+        e.store(e.b.fadd(e.load(V8F, out, o, 32), e.load(V8F, q, o, 32)), out, o, 32)
+
+    e.loop(e.b.shl(n, const(I64, 2)), body, step=32)
+
+
+def tile_piece(
+    codes, code_stride, numbers, number_stride, x, soon, q, chain, k, length, n
+):  # replaced in every variant
     raise NotImplementedError
 
 
@@ -489,21 +487,26 @@ def unpack_piece(source, codes, numbers, n):
     raise NotImplementedError
 
 
-CODE_BYTES = WORDS = COLS = TILE_ROWS = 1
+CODE_BYTES = WORDS = COLS = TILE_ROWS = UNIT = UNIT_BYTES = 1
 
 
 @kernel
-def gemm_int(a, tid, nth):
-    """Op record: gemv.py. Scratch: codes [rows][K], numbers [rows][], out [rows][cols], chains [16][R][cols]."""
+def gemm(a, tid, nth):
+    """Op record: gemv.py. Scratch: codes [rows][K], numbers [rows][], then f32 out and q [rows][cols], chain [R][cols].
+
+    The columns of a tile meet all rows of the chunk chain by chain: a chain's part of them stays in the first-level
+    cache meanwhile, the chunk's codes in the second. Chains are added up as `Emitter.chain_total` says.
+    """
     w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
     N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
     scratch, rows = arg(a, 11) + tid * arg(a, 12), arg(a, 13)
-    n_blocks = K // 32
-    codes = scratch
-    numbers = codes + rows * K * CODE_BYTES
-    line = n_blocks * WORDS * 4
-    out = numbers + (rows * line + 63) // 64 * 64
-    chains = out + rows * COLS * 4
+    n_units = K // UNIT
+    per_chain, longer = n_units // 16, n_units % 16
+    codes, code_line, line = scratch, K * CODE_BYTES + SKEW, n_units * WORDS * 4
+    numbers = codes + rows * code_line
+    out = (numbers + rows * line + 63) // 64 * 64
+    q = out + rows * COLS * 4
+    chain = q + rows * COLS * 4
     n_chunks = (N + rows - 1) // rows
     total = ldi(groups) * n_chunks
     while True:
@@ -516,43 +519,25 @@ def gemm_int(a, tid, nth):
         first, n_cols = ldi(group + 8), ldi(group + 16)
         source = w + ldi(group) * expert_stride + r0 * stride
         for r in range(n_rows):
-            unpack_piece(source + r * stride, codes + r * K * CODE_BYTES, numbers + r * line, n_blocks)
+            unpack_piece(source + r * stride, codes + r * code_line, numbers + r * line, n_units)
         for c in range(0, n_cols, COLS):
             tile = x + (first + c) // COLS * x_stride
-            for r in range(0, n_rows, TILE_ROWS):
-                tile_piece(
-                    codes + r * K * CODE_BYTES, K * CODE_BYTES, numbers + r * line, line,
-                    tile, out + r * COLS * 4, chains, n_blocks,
-                )  # fmt: skip
-            _store_tile(out, COLS, y + (first + c) * ldy + r0 * 4, ldy, n_rows, min(COLS, n_cols - c))
-
-
-@kernel
-def gemm_float(a, tid, nth):
-    """Op record: gemv.py. Scratch: f32 [rows][K], out [rows][cols], part [R][cols]."""
-    w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
-    scratch, rows = arg(a, 11) + tid * arg(a, 12), arg(a, 13)
-    values = scratch
-    out = values + rows * K * 4
-    part = out + rows * COLS * 4
-    n_chunks = (N + rows - 1) // rows
-    total = ldi(groups) * n_chunks
-    while True:
-        i = atomic_add(counter, 1)
-        if i >= total:
-            break
-        group = groups + 8 + i // n_chunks * 24
-        r0 = i % n_chunks * rows
-        n_rows = min(rows, N - r0)
-        first, n_cols = ldi(group + 8), ldi(group + 16)
-        source = w + ldi(group) * expert_stride + r0 * stride
-        for r in range(n_rows):
-            unpack_piece(source + r * stride, values + r * K * 4, K)
-        for c in range(0, n_cols, COLS):
-            tile = x + (first + c) // COLS * x_stride
-            for r in range(0, n_rows, TILE_ROWS):
-                tile_piece(values + r * K * 4, K * 4, 0, 0, tile, out + r * COLS * 4, part, K // 16)
+            _clear(out, n_rows * COLS)
+            for quarter in range(4):
+                _clear(q, n_rows * COLS)
+                for k in range(quarter, min(16, n_units), 4):
+                    length = per_chain + (1 if k < longer else 0)
+                    begin = k * per_chain + min(k, longer)
+                    # where the next chain lies; the first rows ask for it
+                    after = k + 4 if k + 4 < min(16, n_units) else quarter + 1
+                    soon = tile + (after * per_chain + min(after, longer)) * UNIT_BYTES
+                    for r in range(0, n_rows, TILE_ROWS):
+                        tile_piece(
+                            codes + r * code_line + begin * (UNIT * CODE_BYTES), code_line, numbers + r * line, line,
+                            tile + begin * UNIT_BYTES, soon if r == 0 else 0, q + r * COLS * 4, chain,
+                            k, length, n_units,
+                        )  # fmt: skip
+                _add_to(out, q, n_rows * COLS)
             _store_tile(out, COLS, y + (first + c) * ldy + r0 * 4, ldy, n_rows, min(COLS, n_cols - c))
 
 
@@ -560,10 +545,10 @@ def scratch_bytes(kind: GGMLType, tile: Tile, K: int, rows: int, *, integer: boo
     """Scratch that one thread needs (a multiple of 64)."""
     if integer:
         how = scheme(kind, isa)
-        body = rows * K * how.code_bytes + rows * K // 32 * 4 * how.words + 64
+        body = rows * (K * how.code_bytes + SKEW) + rows * K // 32 * 4 * how.words + 64
     else:
-        body = rows * K * 4
-    size = body + rows * tile.cols * 4 + (16 if integer else 1) * tile.rows * tile.cols * 4
+        body = rows * (K * 4 + SKEW)
+    size = body + (2 * rows + tile.rows) * tile.cols * 4
     return (size + 4096 + 63) // 64 * 64
 
 
@@ -573,21 +558,27 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
     name = f"gemm_{'int' if integer else 'float'}_{kind.name.lower()}_{tile.cols}{'' if isa is host() else isa.name}"
     if not integer:
         return variant(
-            gemm_float,
+            gemm,
             name,
             tile_piece=make_float_tile(tile, isa),
             unpack_piece=make_float_unpack(kind),
             COLS=tile.cols,
             TILE_ROWS=tile.rows,
+            UNIT=1,
+            UNIT_BYTES=4 * tile.cols,
+            CODE_BYTES=4,
+            WORDS=0,
         )
     how = scheme(kind, isa)
     return variant(
-        gemm_int,
+        gemm,
         name,
         tile_piece=make_int_tile(kind, how, tile, isa),
         unpack_piece=make_int_unpack(kind, how, isa),
         COLS=tile.cols,
         TILE_ROWS=tile.rows,
+        UNIT=32,
+        UNIT_BYTES=(how.steps + LINES) * 4 * tile.cols,
         CODE_BYTES=how.code_bytes,
         WORDS=how.words,
     )

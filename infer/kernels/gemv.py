@@ -5,8 +5,8 @@ blocks of 32 for integer products, of its single elements for float products; ch
 and adds them one after the other, starting from +0. The 16 chains are added as `Emitter.chain_total` says.
 
     integer  chain += float(sum of 32 integer products) * (scale * d_x), one fma; the integer sum is exact and contains
-             the factors of 16 weights that some types have (`sub`). Types with minima then: chain += -min * (float(sum
-             of the 32 or 16 x) * d_x), one fma each
+             the factors of 16 weights that some types have (`sub`). What minima take off has chains of its own,
+             chain += -min * (float(sum of the 32 or 16 x) * d_x), which are added to the others at the end
     float    chain += w * x, one fma
 
 Op record of a product y = W x for every column of every group (see `groups` below):
@@ -148,7 +148,8 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
             shift = block.groups.bit_length() - 1
             return e.at(p, b.mul(b.lshr(group, const(I64, shift)), const(I64, block.nbytes)))
 
-        def eight(p: Value, first: Value, chain: Value) -> Value:
+        def eight(p: Value, first: Value, chains: list[Value]) -> list[Value]:
+            """8 groups added to [chains] or [chains, what minima take off]."""
             q, xq, o = at(p, first), e.at(x, b.shl(first, const(I64, 5))), b.shl(first, const(I64, 2))
             for line in range(0, 8 // block.groups * block.nbytes, 64):
                 e.prefetch(q, PREFETCH + line, 2)
@@ -160,15 +161,16 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
                 taken = pair_sums(e, x_sums, const(V16I16, 1) if g.subs is None else g.subs)
                 isum = b.sub(isum, b.mul(taken, const(V8I, bias)))
             dx = e.load(V8F, x_d, o)
-            chain = e.fma(e.to_f32(isum), b.fmul(g.scale, dx), chain)
+            chains = list(chains)
+            chains[0] = e.fma(e.to_f32(isum), b.fmul(g.scale, dx), chains[0])
             for m, part in zip(g.mins, _sums_of(e, x_sums, block.n_min), strict=True):
-                chain = e.fma(b.fneg(m), b.fmul(e.to_f32(part), dx), chain)
-            return chain
+                chains[1] = e.fma(b.fneg(m), b.fmul(e.to_f32(part), dx), chains[1])
+            return chains
 
-        def some(p: Value, begin: Value, chain: Value) -> Value:
+        def some(p: Value, begin: Value, chains: list[Value]) -> list[Value]:
             """Up to 8 groups from `begin`, as many as the row has; lanes without a group add +0."""
             if block.weights == 256:  # whole blocks: none or 8
-                return eight(p, begin, chain)
+                return eight(p, begin, chains)
             ints, scales, minima, moments = e.stack(V8I), e.stack(V8F), e.stack(V8F), e.stack(V8F)
             count = b.sub(n_groups, begin)
             short = b.icmp_signed("<", count, const(I64, 8))
@@ -199,24 +201,28 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
                     e.store(b.fmul(e.to_f32(total), dx), moments, lane)
 
             e.loop(count, one, step=block.groups)
-            chain = e.fma(e.to_f32(e.load(V8I, ints)), e.load(V8F, scales), chain)
+            added = [e.fma(e.to_f32(e.load(V8I, ints)), e.load(V8F, scales), chains[0])]
             if block.n_min:
-                chain = e.fma(e.load(V8F, minima), e.load(V8F, moments), chain)
-            return chain
+                added.append(e.fma(e.load(V8F, minima), e.load(V8F, moments), chains[1]))
+            return added
 
         def row(r, _):
             p = e.at(w, b.mul(r, stride))
 
+            n = 1 + (block.n_min > 0)
+
             def sixteen(i, chains):
                 first = b.shl(i, const(I64, 4))
-                return [eight(p, first, chains[0]), eight(p, b.add(first, const(I64, 8)), chains[1])]
+                return [*eight(p, first, chains[:n]), *eight(p, b.add(first, const(I64, 8)), chains[n:])]
 
-            chains = e.loop(n_turns, sixteen, [const(V8F, 0.0)] * 2)
+            chains = e.loop(n_turns, sixteen, [const(V8F, 0.0)] * (2 * n))
+            halves = []
             for h in (0, 1):
                 begin = b.add(b.shl(n_turns, const(I64, 4)), const(I64, 8 * h))
                 left = b.zext(b.icmp_signed(">", n_groups, begin), I64)
-                (chains[h],) = e.loop(left, lambda _i, c, at=begin: [some(p, at, c[0])], [chains[h]])
-            e.store(e.chain_total_lanes(e.cat(*chains)), y, b.shl(r, const(I64, 2)))
+                half = e.loop(left, lambda _i, c, at=begin: some(p, at, c), chains[h * n : h * n + n])
+                halves.append(half[0] if n == 1 else b.fadd(half[0], half[1]))
+            e.store(e.chain_total_lanes(e.cat(*halves)), y, b.shl(r, const(I64, 2)))
 
         e.loop(r1, row, start=r0)
 

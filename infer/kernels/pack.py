@@ -2,9 +2,9 @@
 
 GEMV, integer   per column: s8 q[K], f32 d[K/32], i16 sum[K/16]
 GEMV, float     per column: f32 x[K], K rounded up to 16 with zeros
-GEMM, integer   per tile of `cols` columns and block of 32: dword[steps][cols], f32 d[cols], i16 pair[2][cols][2]; a
-                dword holds four s8 (8 steps) or two s16 (16 steps). pair[h]: sums over half h of the block of the
-                values that are first or second, and third or fourth, of four neighbours
+GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and block of 32: dword[steps][cols], f32
+                d[cols], i16 pair[2][cols][2]; a dword holds four s8 (8 steps) or two s16 (16 steps). pair[h]: sums over
+                half h of the block of the values that are first or second, and third or fourth, of four neighbours
 GEMM, float     per tile: f32 [K][cols], element k at place (k % 16) * (K / 16) + k / 16: chain after chain
 
 x = d * q with d = max |x| / 127 of the 32 (f32; llama.cpp rounds it to f16), q = x / d rounded to nearest even.
@@ -21,6 +21,15 @@ V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
 CHUNK = 32  # blocks of 32 values that a thread packs at a time
 LINES = 3  # 4-byte numbers per column and block beside the dwords
 BLOCK = 128  # bytes of 32 floats
+
+
+def chain_place(e: Emitter, i: Value, n: Value) -> Value:
+    """Where unit i of n lies when they are sorted into 16 chains of units c, c + 16, c + 32..."""
+    b = e.b
+    chain = b.and_(i, const(I64, 15))
+    longer = e.intr("smin", chain, b.and_(n, const(I64, 15)))
+    begin = b.add(b.mul(chain, b.lshr(n, const(I64, 4))), longer)
+    return b.add(begin, b.lshr(i, const(I64, 4)))
 
 
 def _maximum(e: Emitter, a: Value, c: Value) -> Value:
@@ -153,7 +162,7 @@ def _make_int_tile(form: str, isa: ISA | None = None):
     """Blocks b0..b1 of 8 columns, whose row addresses are in `rows`, into a tile of `cols` columns."""
     steps = 16 if form == "s16" else 8
 
-    def int_tile(e: Emitter, rows, out, cols, b0, b1):
+    def int_tile(e: Emitter, rows, out, cols, b0, b1, n_blocks):
         b = e.b
         line = b.shl(cols, const(I64, 2))  # bytes of one step
         sources = [e.load(I64, rows, 8 * j) for j in range(8)]
@@ -162,7 +171,7 @@ def _make_int_tile(form: str, isa: ISA | None = None):
             e.store(v, base, b.mul(line, const(I64, k)))
 
         def block(i, _):
-            base = e.at(out, b.mul(i, b.mul(line, const(I64, steps + LINES))))
+            base = e.at(out, b.mul(chain_place(e, i, n_blocks), b.mul(line, const(I64, steps + LINES))))
             blocks, d = _quantize8(e, [e.at(p, b.mul(i, const(I64, BLOCK))) for p in sources])
             put(d, base, steps)
             for h in (0, 1):
@@ -187,7 +196,7 @@ def _make_int_tile(form: str, isa: ISA | None = None):
 
         e.loop(b1, block, start=b0)
 
-    return emit("i64,i64,i64,i64,i64->void", isa)(int_tile)
+    return emit("i64,i64,i64,i64,i64,i64->void", isa)(int_tile)
 
 
 def _total(e: Emitter, values: list[Value]) -> Value:
@@ -256,7 +265,7 @@ def _eight_rows(e):
     return e.b.ptrtoint(e.stack(I64, 8), I64)
 
 
-def tile_piece(rows, out, cols, b0, b1):  # replaced in every variant
+def tile_piece(rows, out, cols, b0, b1, n_blocks):  # replaced in every variant
     raise NotImplementedError
 
 
@@ -290,7 +299,7 @@ def pack_int_tiles(a, tid, nth):
             b0 = (i - done) % per_eight * CHUNK
             _gather(rows, x, ldx, index, first + min(column, n - 1), max(1, n - column))
             tile = out + (first + column) // cols * stride
-            tile_piece(rows, tile + (first + column) % cols * 4, cols, b0, min(n_blocks, b0 + CHUNK))
+            tile_piece(rows, tile + (first + column) % cols * 4, cols, b0, min(n_blocks, b0 + CHUNK), n_blocks)
             i = atomic_add(counter, 1)
         done += items
 

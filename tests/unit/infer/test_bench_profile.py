@@ -8,7 +8,7 @@ from hybrid.infer.bench.benchmark import BenchTest
 from hybrid.infer.bench.machine import Machine
 from hybrid.infer.bench.profile import summarize
 
-MACHINE = Machine("cpu", "avx2", 2, 40.0, 200.0, None)
+MACHINE = Machine("cpu", "avx2", 2, 40.0, 200.0, {})
 
 
 def op(name: str, kind: str, seconds: float, nbytes: int, flops: int, count: int = 1) -> Any:
@@ -38,7 +38,7 @@ def test_layers_and_steps_are_added_up() -> None:
 
 
 def test_the_nearer_limit_counts() -> None:
-    with_int8 = Machine("cpu", "avx2", 2, 40.0, 200.0, 400.0)
+    with_int8 = Machine("cpu", "avx2", 2, 40.0, 200.0, {"ub": 400.0, "s16": 400.0, "vnni": 400.0})
     integer, real = (
         op("a", "gemm_int_q8_0_16", 1.0, 10**9, 300 * 10**9),
         op("b", "gemm_float_f32_16", 1.0, 0, 100 * 10**9),

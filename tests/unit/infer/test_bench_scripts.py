@@ -34,7 +34,7 @@ def script(name: str) -> ModuleType:
 @pytest.fixture
 def compare(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = script("compare")
-    machine = Machine("EPYC (znver5)", "avx512-vnni", 2, 50.0, 500.0, 1500.0)
+    machine = Machine("EPYC (znver5)", "avx512-vnni", 2, 50.0, 500.0, {"vnni": 1500.0})
     monkeypatch.setattr(module, "measure_machine", lambda n: machine)
     monkeypatch.setattr(sys, "argv", ["compare.py", "--peer", "/somewhere/private/bin", "-p", "512"])
     return module

@@ -101,14 +101,14 @@ def test_csv() -> None:
 
 
 def test_profile_table() -> None:
-    machine = Machine("AMD EPYC (znver5)", "avx512-vnni", 2, 75.0, 500.0, 1500.0)
+    machine = Machine("AMD EPYC (znver5)", "avx512-vnni", 2, 75.0, 500.0, {"vnni": 1500.0})
     rows = (ProfileRow("ssm_in", "gemv Q8_0", 26, 0.012, 0.75, 60.0, 113.25, 0.8),)
     text = profile_markdown(Profile(BenchTest(0, 1), machine, 0.016, rows))
     assert "| ssm_in | gemv Q8_0 |    26 | 12 ms | 75.0% | 60.0 | 113.2 |      80% |" in text
     assert text.endswith(
         "tg1: 16 ms in operations. AMD EPYC (znver5), 2 threads: 75.0 GB/s read, 500 GFLOP/s f32, 1500 Gop/s int8.\n"
     )
-    plain = Machine("M1", "plain", 1, 60.0, 100.0, None)
+    plain = Machine("M1", "plain", 1, 60.0, 100.0, {})
     assert "int8" not in profile_markdown(Profile(BenchTest(0, 1), plain, 0.016, rows))
 
 
