@@ -34,8 +34,9 @@ STOP, EXIT = 256, 264
 PROGRAM, N_OPS, BASE, STAMPS, N_SHARES, TICKS_PER_US = 384, 392, 400, 408, 416, 424
 SYNC_BYTES = 512
 
-SPIN, YIELD = 8, 30  # microseconds without work until a thread yields, and until it parks
-LINGER = 300  # microseconds after a run until a thread parks: the next token comes sooner, and waking costs 30
+# Microseconds without work until a thread yields, and until it parks, within a run and after one. Waking costs 30, so
+# short waits are not slept through; and Linux moves a waiting thread to an idle core only 500 after it last ran.
+SPIN, YIELD, LINGER = 8, 600, 1000
 WORK = 1000  # microseconds of work after which a thread yields
 STAY = 20_000  # microseconds after which the caller returns, so that signals are handled
 
