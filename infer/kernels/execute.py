@@ -10,8 +10,8 @@ STATE is one i64: shares taken, shares done, and the generation, which grows by 
 is one atomic addition, and its result says for which op: a thread that is late by any number of ops (or runs) cannot
 take what is gone. The fields of the job are only read between taking a share and completing it, when no run can end.
 
-A thread without work pauses, then yields, then parks: with more threads than cores, or a busy neighbour, it is in the
-way of the thread it waits for, which the system moves to an idle core at once. A thread that has worked for a while
+A thread without work pauses, then yields, then parks: with more threads than cores, or a busy neighbour, it may be in
+the way of the thread it waits for, which the system moves to a core that is idle. A thread that has worked for a while
 yields before it takes the next share: to be put to sleep with nothing in its hands keeps nobody waiting.
 """
 
