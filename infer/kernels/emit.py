@@ -128,10 +128,25 @@ class Emitter:
 
     def half(self, bits: Value) -> Value:
         """i16 (or a vector of them) holding binary16 -> f32."""
+        if self.isa.x86 and self.isa.dot == "plain":
+            return self._half_in_integers(bits)
         if isinstance(bits.type, Vec):
             n = bits.type.count
             return self.b.fpext(self.b.bitcast(bits, Vec(F16, n)), Vec(F32, n))
         return self.b.fpext(self.b.bitcast(bits, F16), F32)
+
+    def _half_in_integers(self, bits: Value) -> Value:
+        """`half` without F16C, for which LLVM would call a function that not every system has."""
+        b, n = self.b, bits.type.count if isinstance(bits.type, Vec) else 0
+        ints, floats = (Vec(I32, n), Vec(F32, n)) if n else (I32, F32)
+        wide = b.zext(bits, ints)
+        size = b.and_(wide, const(ints, 0x7FFF))
+        shifted = b.shl(size, const(ints, 13))
+        # the exponent grows by 112; a number below 2^-14 becomes normal on the way
+        finite = b.bitcast(b.fmul(b.bitcast(shifted, floats), const(floats, 2.0**112)), ints)
+        special = b.icmp_unsigned(">=", size, const(ints, 0x7C00))
+        size = b.select(special, b.or_(shifted, const(ints, 0x7F800000)), finite)
+        return b.bitcast(b.or_(size, b.shl(b.and_(wide, const(ints, 0x8000)), const(ints, 16))), floats)
 
     def bfloat(self, bits: Value) -> Value:
         """Vector of i16 holding bfloat16 -> f32."""

@@ -24,14 +24,13 @@ Perplexity of the bundled model (BF16, 444 chunks of 256 tokens of its held-out 
 from dataclasses import dataclass
 from typing import Any
 
-from .emit import F16, F32, I8, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from .emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
 from .jit import Kernel, kernel, variant
 
 K_LANES = 16  # positions side by side in K
 GROUP = 32  # values that share a scale
 
 VECTOR = Vec(F32, 16)
-_LARGEST_HALF = 65504.0
 
 
 @dataclass(frozen=True)
@@ -112,10 +111,28 @@ def pad_row(e, source, target, n):
 
 
 def _to_half(e: Emitter, x: Value) -> Value:
-    """f32 lanes -> f16: nearest even; finite values saturate."""
-    infinite = e.b.fcmp_ordered("==", e.intr("fabs", x), const(x.type, float("inf")))
-    bounded = e.at_least(e.at_most(x, _LARGEST_HALF), -_LARGEST_HALF)
-    return e.b.fptrunc(e.b.select(infinite, x, bounded), Vec(F16, x.type.count))
+    """f32 lanes -> bits of f16, i16: nearest even; finite values saturate, a NaN becomes the quiet one.
+
+    In integers, the same on every target: without F16C, LLVM would call a function that not every system has.
+    """
+    b = e.b
+    ty = Vec(I32, x.type.count)
+    bits = b.bitcast(x, ty)
+    size = b.and_(bits, const(ty, 0x7FFFFFFF))
+    special = b.icmp_unsigned(">=", size, const(ty, 0x7F800000))
+    largest = const(ty, 0x477FE000)  # 65504
+    bounded = b.select(b.icmp_unsigned(">", size, largest), largest, size)
+    # half of the last place kept, less one if that is even; and 112 less in the exponent
+    odd = b.and_(b.lshr(bounded, const(ty, 13)), const(ty, 1))
+    normal = b.lshr(b.sub(b.add(bounded, b.add(odd, const(ty, 0xFFF))), const(ty, 112 << 23)), const(ty, 13))
+    # below 2^-14: added to 1/2, whose last place is 2^-24, that of the smallest f16
+    shifted = b.fadd(b.bitcast(bounded, x.type), const(x.type, 0.5))
+    small = b.sub(b.bitcast(shifted, ty), const(ty, 0x3F000000))
+    half = b.select(b.icmp_unsigned("<", bounded, const(ty, 0x38800000)), small, normal)
+    infinite = b.icmp_unsigned("==", size, const(ty, 0x7F800000))
+    half = b.select(special, b.select(infinite, const(ty, 0x7C00), const(ty, 0x7E00)), half)
+    sign = b.and_(b.lshr(bits, const(ty, 16)), const(ty, 0x8000))
+    return b.trunc(b.or_(half, sign), Vec(I16, x.type.count))
 
 
 def _encode_row(kind: KVType) -> Any:
@@ -139,7 +156,7 @@ def _encode_row(kind: KVType) -> Any:
             most, check = e.loop(stop, largest, [const(VECTOR, 0.0)] * 2, start=first, step=16)
             scale = b.fdiv(e.halving_max(most), const(F32, 127.0))
             half = _to_half(e, e.splat(scale, 8))
-            scale = e.lane(b.fpext(half, Vec(F32, 8)), 0)
+            scale = e.lane(e.half(half), 0)
             usable = b.fcmp_ordered(">", scale, const(F32, 0.0))
             inverse = b.select(usable, b.fdiv(const(F32, 1.0), scale), const(F32, 0.0))
             inverse = e.splat(inverse, 16)
@@ -152,7 +169,7 @@ def _encode_row(kind: KVType) -> Any:
 
             e.loop(stop, code, start=first, step=16)
             finite = b.fcmp_ordered("==", e.halving_sum(check), const(F32, 0.0))
-            bits = b.select(finite, b.bitcast(e.lane(half, 0), I16), const(I16, 0x7E00))
+            bits = b.select(finite, e.lane(half, 0), const(I16, 0x7E00))
             place = b.add(target, b.add(d_pad, b.ashr(first, const(I64, 4))))
             e.store(bits, place)
 

@@ -3,6 +3,7 @@ depend on the sequence only."""
 
 from itertools import pairwise
 
+import forced_isa
 import numpy as np
 import pytest
 from hybrid.infer.kernels import attention as kernels
@@ -330,3 +331,29 @@ def test_bytes() -> None:
     assert [kind.row_bytes(5) for kind in kv.KV_TYPES.values()] == [64, 32, 18]
     memory = AttentionMemory([AttentionSpec(0, 2, 80), AttentionSpec(3, 1, 128)], 1, 16, kv.KV_TYPES["q8_0"])
     assert memory.bytes_per_token == 2 * (2 * 86 + 136) == (memory.k[0].nbytes + memory.k[3].nbytes) * 2 // 16
+
+
+def test_every_rounding_of_f16() -> None:
+    """Numbers around every f16 and every middle between two, as numpy rounds them."""
+    halves = np.arange(0, 0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    middles = (halves[:-1] + halves[1:]) / 2
+    x = np.concatenate([halves, middles, np.nextafter(middles, np.float32(0)), np.nextafter(middles, np.float32(1e9))])
+    x = np.concatenate([x, -x, [65503.99, 65504, 65519.996, 65520, 3e38, 1e-45, 2.9e-8, 3e-8]]).astype(np.float32)
+    x = np.resize(x, (-(-x.size // 1600), 1, 1600))
+    layer = Layer(1, 1, 1600, len(x), kind="f16")
+    layer.store(x, x, (len(x), 0, 0))
+    for got in layer.held(0, len(x)):
+        assert same_bits(got, np.clip(x, -65504, 65504).astype(np.float16).astype(np.float32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", ["plain", "avx2-vnni", "avx512-vnni"])
+def test_other_instruction_sets(isa: str) -> None:
+    forced_isa.passes(isa, __file__, "-k", "soft_cap or deep or hold or every")
+
+
+@pytest.mark.slow
+def test_wide_registers_are_used() -> None:
+    """On AVX-512 a block of 16 positions is one register, multiplied by a number from memory in one instruction."""
+    text = forced_isa.assembly("avx512-vnni", "hybrid.infer.kernels.attention:ATTENTION['f16']")
+    assert max(part.count("{1to16}") for part in text.split(".LBB")) >= 12
