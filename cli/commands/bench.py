@@ -54,6 +54,10 @@ def bench(
     depths: Annotated[
         str, typer.Option("-d", "--n-depth", metavar="LIST", help="Tokens in memory beforehand, not timed.")
     ] = listed(DEFAULTS.depths),
+    parallel: Annotated[
+        str,
+        typer.Option("-np", "--parallel", metavar="LIST", help="Sequences that generate together; rate of all."),
+    ] = listed(DEFAULTS.parallel),
     ubatches: Annotated[
         str, typer.Option("-b", "-ub", "--ubatch", metavar="LIST", help="Tokens computed at once.")
     ] = listed(DEFAULTS.ubatches),
@@ -92,6 +96,7 @@ def bench(
         gens=parse_ints(gens, "-n"),
         pairs=[parse_pair(pair, "-pg") for pair in pairs or []],
         depths=parse_ints(depths, "-d"),
+        parallel=parse_ints(parallel, "-np", minimum=1),
         threads=parse_ints(threads, "-t"),
         ubatches=parse_ints(ubatches, "-b", minimum=1),
         kv_types=[kv_type(name) for name in kv_types.split(",")] if kv_types else [],
@@ -172,7 +177,9 @@ def show_profile(path: Path, options: BenchOptions, exact: bool) -> None:
     from hybrid.infer.bench.profile import profile as library
 
     tests = options.tests()
-    n_ctx = max(test.n_depth + test.n_tokens for test in tests)
+    if any(test.n_parallel > 1 for test in tests):
+        raise UsageError("--profile is of one sequence. Leave -np out.")
+    n_ctx = max(test.n_ctx for test in tests)
     if len(options.threads) > 1 or len(options.ubatches) > 1 or len(options.kv_types) > 1:
         raise UsageError("--profile takes one number of threads, one ubatch and one --kv-type. Give one of each.")
     with Model.load(

@@ -3,6 +3,7 @@
     pp512           a prompt of 512 tokens in one go, logits of the last one
     tg128           128 tokens one by one, logits of each
     pp512+tg128     both in a row, one rate for all tokens
+    tg128 x8        128 tokens of each of 8 sequences, which decode together; one rate for the tokens of all
     ... @ d4096     with 4096 tokens in the memory already, which are not timed; nor computed: the memory is filled with
                     random numbers, since how fast it is read does not depend on what they are
 
@@ -15,7 +16,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -32,21 +33,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchTest:
-    """A prompt of `n_prompt` tokens, then `n_gen` generated, on top of `n_depth` that are there already."""
+    """A prompt of `n_prompt` tokens, then `n_gen` generated, on top of `n_depth` that are there already.
+
+    `n_parallel` sequences do so at the same time: their tokens go through the layers together.
+    """
 
     n_prompt: int
     n_gen: int
     n_depth: int = 0
+    n_parallel: int = 1
 
     @property
     def name(self) -> str:
         parts = [f"pp{self.n_prompt}"] if self.n_prompt else []
         parts += [f"tg{self.n_gen}"] if self.n_gen else []
-        return "+".join(parts) + (f" @ d{self.n_depth}" if self.n_depth else "")
+        together = f" x{self.n_parallel}" if self.n_parallel > 1 else ""
+        return "+".join(parts) + together + (f" @ d{self.n_depth}" if self.n_depth else "")
 
     @property
     def n_tokens(self) -> int:
-        return self.n_prompt + self.n_gen
+        """Of all sequences."""
+        return self.n_parallel * (self.n_prompt + self.n_gen)
+
+    @property
+    def n_ctx(self) -> int:
+        """What one sequence has to hold."""
+        return self.n_depth + self.n_prompt + self.n_gen
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,8 @@ class BenchOptions:
     gens: Sequence[int] = (128,)
     pairs: Sequence[tuple[int, int]] = ()
     depths: Sequence[int] = (0,)
+    parallel: Sequence[int] = (1,)
+    """Sequences that generate together; prompts and pairs are of one."""
     threads: Sequence[int] = (0,)
     """0: as many as there are cores."""
     ubatches: Sequence[int] = (512,)
@@ -74,7 +88,7 @@ class BenchOptions:
         tests: list[BenchTest] = []
         for depth in self.depths:
             tests += [BenchTest(n, 0, depth) for n in self.prompts if n]
-            tests += [BenchTest(0, n, depth) for n in self.gens if n]
+            tests += [BenchTest(0, n, depth, together) for n in self.gens if n for together in self.parallel]
             tests += [BenchTest(p, g, depth) for p, g in self.pairs if p + g]
         if not tests:
             raise UsageError(
@@ -181,8 +195,8 @@ def benchmark(
         _reset_peak_rss()
         start = time.perf_counter()
         model = load(
-            n_ctx=max(test.n_depth + test.n_tokens for test in tests),
-            n_seq_max=2 if options.state else 1,
+            n_ctx=max(test.n_ctx for test in tests),
+            n_seq_max=max(2 if options.state else 1, *(test.n_parallel for test in tests)),
             n_ubatch=n_ubatch,
             n_threads=n_threads,
             precision=options.precision,
@@ -226,33 +240,50 @@ class _Bench:
         )  # fmt: skip
 
     def run(self, test: BenchTest) -> SpeedRow:
-        seq = self._model.sequence()
+        seqs = [self._model.sequence() for _ in range(test.n_parallel)]
         try:
             if self._options.warmup:
                 self._steps.next(f"{test.name} warm-up")
                 # one generated token compiles and touches what all of them need
-                self._time(seq, BenchTest(test.n_prompt, min(test.n_gen, 1), test.n_depth))
+                self._time(seqs, replace(test, n_gen=min(test.n_gen, 1)))
             seconds = []
             for i in range(self._options.repetitions):
                 self._steps.next(f"{test.name} {i + 1}/{self._options.repetitions}")
-                seconds.append(self._time(seq, test))
+                seconds.append(self._time(seqs, test))
         finally:
-            seq.close()
+            for seq in seqs:
+                seq.close()
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return SpeedRow(self._setting, test, tuple(seconds), now)
 
-    def _time(self, seq: "TokenSequence", test: BenchTest) -> float:
+    def _time(self, seqs: "Sequence[TokenSequence]", test: BenchTest) -> float:
         """Wall seconds of one run behind a memory of n_depth tokens."""
         prompt, gen = self._tokens(test.n_prompt), self._tokens(test.n_gen)
-        if test.n_depth:
-            seq.fill(self._tokens(test.n_depth))
-        else:
-            seq.clear()
+        for seq in seqs:
+            if test.n_depth:
+                seq.fill(self._tokens(test.n_depth))
+            else:
+                seq.clear()
+        if len(seqs) > 1:
+            return self._time_together(seqs, prompt, test.n_gen)
+        seq = seqs[0]
         start = time.perf_counter()
         if prompt:
             seq.prefill(prompt)
         for token in gen:
             seq.decode(token)
+        return time.perf_counter() - start
+
+    def _time_together(self, seqs: "Sequence[TokenSequence]", prompt: list[int], n_gen: int) -> float:
+        """The same with several sequences: a prompt of all of them, then one token of each at a time."""
+        from hybrid.infer.model import Work
+
+        steps = [self._tokens(len(seqs)) for _ in range(n_gen)]
+        start = time.perf_counter()
+        if prompt:
+            self._model.eval([Work(seq, prompt) for seq in seqs])
+        for tokens in steps:
+            self._model.eval([Work(seq, (token,)) for seq, token in zip(seqs, tokens, strict=True)])
         return time.perf_counter() - start
 
     def _tokens(self, n: int) -> list[int]:

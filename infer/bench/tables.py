@@ -125,6 +125,7 @@ def _record(row: SpeedRow) -> dict[str, Any]:
         "n_prompt": row.test.n_prompt,
         "n_gen": row.test.n_gen,
         "n_depth": row.test.n_depth,
+        "n_parallel": row.test.n_parallel,
         "test_time": row.measured_at,
         "avg_ns": round(mean * 1e9),
         "avg_ts": row.tokens_per_second,

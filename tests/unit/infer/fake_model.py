@@ -103,11 +103,15 @@ class FakeModel:
 
     def eval(self, works: list[Any]) -> list[Any]:
         self.batches.append(len(works))
+        self.clock.now += 0.002
         results = []
         for work in works:
             rows = []
             for token in work.ids:
                 rows.append(work.seq._append([token]))
+            if work.targets is None:
+                results.append(SimpleNamespace(nll=None, logits=np.array(rows[-1:])))
+                continue
             picked = np.array(rows)[work.output]
             assert len(picked) == len(work.targets) > 0
             nll = -picked[np.arange(len(picked)), list(work.targets)]

@@ -41,6 +41,7 @@ def test_names() -> None:
     assert BenchTest(0, 128).name == "tg128"
     assert BenchTest(512, 128).name == "pp512+tg128"
     assert BenchTest(0, 128, 4096).name == "tg128 @ d4096"
+    assert BenchTest(0, 128, 4096, 8).name == "tg128 x8 @ d4096"
 
 
 def test_tests_are_in_llama_benchs_order() -> None:
@@ -98,6 +99,16 @@ def test_depth_is_filled_without_computing_and_not_timed(load: Loader) -> None:
     assert report.rows[0].tokens_per_second == pytest.approx(100)
     assert load.settings[0]["n_ctx"] == 32
     assert load.settings[0]["n_seq_max"] == 1
+
+
+def test_sequences_that_generate_together(load: Loader) -> None:
+    report = run(load, prompts=(5,), gens=(3,), parallel=(1, 4), depths=(7,), repetitions=2, state=False)
+    assert [row.test.name for row in report.rows] == ["pp5 @ d7", "tg3 @ d7", "tg3 x4 @ d7"]
+    # the fake takes 2 ms for a step of all four
+    assert report.rows[2].tokens_per_second == pytest.approx(4 / 0.002)
+    assert load.models[0].batches == [4] * (1 + 3 + 3), "a warm-up of one token, two runs of three"
+    assert load.settings[0]["n_ctx"] == 12
+    assert load.settings[0]["n_seq_max"] == 4
 
 
 def test_one_load_per_setting(load: Loader) -> None:

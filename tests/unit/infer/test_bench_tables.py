@@ -73,6 +73,7 @@ def test_json_has_llama_benchs_fields() -> None:
     assert first["model_size"] == 3_367_408_352
     assert (first["n_prompt"], first["n_gen"], first["n_depth"]) == (512, 0, 0)
     assert (second["n_prompt"], second["n_gen"], second["n_depth"]) == (0, 128, 4096)
+    assert first["n_parallel"] == 1
     assert first["type_k"] == first["type_v"] == "f16"
     assert first["avg_ns"] == 2_280_000_000
     assert first["avg_ts"] == 228.0
