@@ -31,12 +31,16 @@ def _negative_exp(x: np.ndarray, _: int) -> np.ndarray:
 NEGATIVE_EXP = Transform("-exp", _negative_exp, arithmetic=True)
 
 
-def interleave_rope(d_head: int) -> Transform:
-    """Rows of q and k from Hugging Face's RoPE order (row j turns with row j + d_head / 2, in each head) to the one
-    that llama.cpp uses for the architecture `llama` (row 2j turns with row 2j + 1)."""
+def interleave_rope(d_head: int, n_rot: int = 0) -> Transform:
+    """Rows of q and k from Hugging Face's RoPE order (row j turns with row j + n_rot / 2, in each head) to the one
+    that llama.cpp uses for the architecture `llama` (row 2j turns with row 2j + 1). The rows of a head from n_rot on
+    stay; 0: none do."""
+    turned = n_rot or d_head
 
     def apply(x: np.ndarray, _: int) -> np.ndarray:
-        heads = x.reshape(-1, 2, d_head // 2, x.shape[1])
-        return np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(x.shape)
+        heads = x.reshape(-1, d_head, x.shape[1]).copy()
+        halves = heads[:, :turned].reshape(-1, 2, turned // 2, x.shape[1])
+        heads[:, :turned] = halves.swapaxes(1, 2).reshape(-1, turned, x.shape[1])
+        return heads.reshape(x.shape)
 
     return Transform("interleave", apply, arithmetic=False, unit=d_head)

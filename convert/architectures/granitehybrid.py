@@ -131,7 +131,12 @@ class GraniteHybrid(Family):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
-            yield from self._attention(hf, blk, i) if self.n_head_kv[i] else self.ssm.rows(hf + "mamba.", blk, n)
+            if self.n_head_kv[i]:
+                d_head = n // self.n_head
+                # turned over without positions too: llama.cpp's files are so
+                yield from attention_rows(hf, blk, n, self.n_head_kv[i] * d_head, d_head, d_head)
+            else:
+                yield from self.ssm.rows(hf + "mamba.", blk, n)
             if self.n_expert:
                 yield from self._moe(hf + "block_sparse_moe.", blk)
             shared, n_ff = ("_shexp", self.n_ff_shared) if self.n_expert else ("", self.n_ff)
@@ -140,14 +145,6 @@ class GraniteHybrid(Family):
             yield row(mlp + "input_linear.weight.up", f"{blk}ffn_up{shared}.weight", n_ff, n)
             yield row(mlp + "output_linear.weight", f"{blk}ffn_down{shared}.weight", n, n_ff)
 
-    def _attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
-        n, n_kv = self.n_embd, self.n_head_kv[i] * (self.n_embd // self.n_head)
-        rope = interleave_rope(self.n_embd // self.n_head)  # without positions too: llama.cpp's files are so
-        yield row(hf + "self_attn.q_proj.weight", blk + "attn_q.weight", n, n, transform=rope)
-        yield row(hf + "self_attn.k_proj.weight", blk + "attn_k.weight", n_kv, n, transform=rope)
-        yield row(hf + "self_attn.v_proj.weight", blk + "attn_v.weight", n_kv, n)
-        yield row(hf + "self_attn.o_proj.weight", blk + "attn_output.weight", n, n)
-
     def _moe(self, hf: str, blk: str) -> Iterator[Row]:
         n, n_ff, n_expert = self.n_embd, self.n_ff, self.n_expert
         yield row(hf + "router.layer.weight", blk + "ffn_gate_inp.weight", n_expert, n)
@@ -155,6 +152,15 @@ class GraniteHybrid(Family):
             sources = tuple(f"{hf}input_linear.weight.{half}.{e}" for e in range(n_expert))
             yield Row(f"{blk}ffn_{half}_exps.weight", (n_expert, n_ff, n), sources, group=hf)
         yield row(hf + "output_linear.weight", blk + "ffn_down_exps.weight", n_expert, n, n_ff)
+
+
+def attention_rows(hf: str, blk: str, n: int, n_kv: int, d_head: int, n_rot: int) -> Iterator[Row]:
+    """Attention of as many query channels as the model is wide; RoPE turns the first n_rot of each head."""
+    rope = interleave_rope(d_head, n_rot)
+    yield row(hf + "self_attn.q_proj.weight", blk + "attn_q.weight", n, n, transform=rope)
+    yield row(hf + "self_attn.k_proj.weight", blk + "attn_k.weight", n_kv, n, transform=rope)
+    yield row(hf + "self_attn.v_proj.weight", blk + "attn_v.weight", n_kv, n)
+    yield row(hf + "self_attn.o_proj.weight", blk + "attn_output.weight", n, n)
 
 
 def _attention(config: Config, n_layer: int) -> list[bool]:

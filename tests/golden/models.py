@@ -22,6 +22,7 @@ NOISE = {
     "mamba2": 1.1e-5,
     "granite-dense": 4.8e-5,
     "granite-moe": 3.0e-5,
+    "bamba": 5.5e-5,
     "llama-unigram-bin": 1.3e-5,
 }
 BUNDLED = "jamba-11m"

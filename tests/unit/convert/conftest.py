@@ -84,6 +84,13 @@ GRANITE = {
     "residual_multiplier": 0.25, "logits_scaling": 6.0, "position_embedding_type": "nope", "vocab_size": 31,
     "max_position_embeddings": 77, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
 }  # fmt: skip
+BAMBA = {
+    "architectures": ["BambaForCausalLM"], "model_type": "bamba", "hidden_size": 64, "intermediate_size": 40,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "attn_layer_indices": [1],
+    "attn_rotary_emb": 8, "mamba_expand": 2, "mamba_d_head": 32, "mamba_n_heads": 4, "mamba_n_groups": 1,
+    "mamba_d_conv": 4, "mamba_d_state": 7, "vocab_size": 31, "max_position_embeddings": 77, "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+}  # fmt: skip
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 29,
@@ -203,6 +210,25 @@ def granite_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def bamba_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """As a dense Granite, under other names and with gate and up apart."""
+    kinds = ["attention" if i in c["attn_layer_indices"] else "mamba" for i in range(c["num_hidden_layers"])]
+    more = {"layer_types": kinds, "num_local_experts": 0, "shared_intermediate_size": c["intermediate_size"]}
+    shapes = granite_shapes(c | more)
+    names = {"model.norm.": "model.final_layernorm.", "post_attention_layernorm": "pre_ff_layernorm",
+             "shared_mlp.output_linear": "feed_forward.down_proj"}  # fmt: skip
+    made: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        if "shared_mlp.input_linear" in name:
+            for half in ("gate", "up"):
+                made[name.replace("shared_mlp.input_linear", f"feed_forward.{half}_proj")] = (shape[0] // 2, shape[1])
+        else:
+            made[name] = shape
+    return made
+
+
 def llama_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     n, ff, heads = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"]
     head = c.get("head_dim", n // heads)
@@ -270,6 +296,11 @@ def mamba2(tmp_path: Path) -> Callable[..., Tiny]:
 @pytest.fixture
 def granite(tmp_path: Path) -> Callable[..., Tiny]:
     return lambda **config: Tiny(_folder(tmp_path), GRANITE | config, granite_shapes)
+
+
+@pytest.fixture
+def bamba(tmp_path: Path) -> Callable[..., Tiny]:
+    return lambda **config: Tiny(_folder(tmp_path), BAMBA | config, bamba_shapes)
 
 
 @pytest.fixture

@@ -140,6 +140,36 @@ def test_granite_errors(granite, change, kind, message):
         plan(tiny.write())
 
 
+def test_bamba(bamba, tmp_path):
+    """RoPE turns the first 8 rows of heads of 16: row j with row j + 4 there, row 2j with row 2j + 1 here."""
+    tiny = bamba()
+    keys, tensors = read(convert(tiny.write(), tmp_path / "o.gguf").output, "granitehybrid")
+    assert (keys["rope.dimension_count"], keys["rope.scaling.finetuned"], keys["context_length"]) == (8, True, 77)
+    assert keys["attention.head_count_kv"] == [0, 2, 0]
+    check_mixer(tensors, tiny.tensors, "blk.0.", "model.layers.0.mamba.", 1)
+    source = tiny.tensors["model.layers.1.self_attn.k_proj.weight"]
+    for head in (0, 16):
+        order = [head + j for j in (0, 4, 1, 5, 2, 6, 3, 7, *range(8, 16))]
+        np.testing.assert_array_equal(tensors["blk.1.attn_k.weight"][head : head + 16], source[order])
+    up = tiny.tensors["model.layers.2.feed_forward.up_proj.weight"]
+    np.testing.assert_array_equal(tensors["blk.2.ffn_up.weight"], up)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"attn_rotary_emb": 7}, "attn_rotary_emb = 7.*an even part"),
+        ({"attn_rotary_emb": 18}, "attn_rotary_emb = 18.*from 2 to 16"),
+        ({"attn_layer_indices": [3]}, "attn_layer_indices = .3.*numbers of the 3 layers"),
+    ],
+)
+def test_bamba_errors(bamba, change, message):
+    tiny = bamba()
+    tiny.config |= change
+    with pytest.raises(CheckpointError, match=message):
+        plan(tiny.write())
+
+
 def test_parts_of_a_transposed_tensor(tmp_path):
     """A block of a tensor that torch stored transposed is gathered."""
     from hybrid.convert.checkpoint.tensor import DataFile, Dtype, StoredTensor

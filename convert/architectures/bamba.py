@@ -1,0 +1,118 @@
+"""Bamba: Mamba-2 and some attention with RoPE on half of each head, a gated feed-forward part on every layer. Of IBM,
+Princeton, CMU and UIUC; in GGUF it is a Granite 4 H."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from .family import Family, Row, Shapes, row, vocabulary_rows
+from .granitehybrid import attention_rows
+from .jamba import NOT_IN_LLAMA_CPP, periodic
+from .mamba2 import Ssm
+
+
+@dataclass(frozen=True)
+class Bamba(Family):
+    arch = "granitehybrid"
+    architectures = ("BambaForCausalLM",)
+    pre = ("llama-bpe",)
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_ctx: int
+    n_embd: int
+    n_ff: int
+    n_head: int
+    n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba-2 layer
+    n_rot: int
+    rope_theta: float
+    eps: float
+    ssm: Ssm
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_act", "silu")
+        for key in ("attention_bias", "mlp_bias", "mamba_proj_bias"):
+            config.expects(key, False)
+        n_layer = config.integer("num_hidden_layers", maximum=4096)
+        n_embd = config.integer("hidden_size")
+        n_head = config.integer("num_attention_heads")
+        n_head_kv = config.integer("num_key_value_heads", default=n_head)
+        if n_embd % n_head:
+            raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd}")
+        if n_head % n_head_kv:
+            raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
+        rope = config.section("rope_parameters", "rope_scaling")
+        rope.expects("rope_type", "default")
+        d_head = n_embd // n_head
+        part = int(d_head * rope.number("partial_rotary_factor", default=0.5))
+        n_rot = config.integer("attn_rotary_emb", default=part, minimum=2, maximum=d_head)
+        if n_rot % 2 or not 0 < n_rot <= d_head:
+            named = "attn_rotary_emb" if "attn_rotary_emb" in config else "num_attention_heads"
+            raise config.wrong(named, f"heads of which an even part turns; {n_rot} of {d_head} is none")
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
+            tied=config.boolean("tie_word_embeddings", default=False),
+            n_layer=n_layer,
+            n_ctx=config.integer("max_position_embeddings", default=2048),
+            n_embd=n_embd,
+            n_ff=config.integer("intermediate_size"),
+            n_head=n_head,
+            n_head_kv=tuple(n_head_kv if is_attention else 0 for is_attention in _attention(config, n_layer)),
+            n_rot=n_rot,
+            rope_theta=rope.number("rope_theta", default=config.number("rope_theta", default=10000.0)),
+            eps=config.number("rms_norm_eps", default=1e-5),
+            ssm=Ssm.read(config, n_embd),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield "block_count", self.n_layer
+        yield "context_length", self.n_ctx
+        yield "embedding_length", self.n_embd
+        yield "feed_forward_length", self.n_ff
+        yield "attention.head_count", self.n_head
+        yield "attention.head_count_kv", list(self.n_head_kv)
+        yield "rope.freq_base", self.rope_theta
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "general.file_type", int(file_type)
+        yield "vocab_size", self.n_vocab
+        yield from self.ssm.keys()
+        yield "rope.dimension_count", self.n_rot
+        yield "rope.scaling.finetuned", True
+
+    def notes(self) -> Iterator[str]:
+        if self.ssm.d_inner != 2 * self.n_embd:
+            yield NOT_IN_LLAMA_CPP
+
+    def rows(self) -> Iterator[Row]:
+        n, n_ff, d_head = self.n_embd, self.n_ff, self.n_embd // self.n_head
+        yield row("model.embed_tokens.weight", "token_embd.weight", self.n_vocab, n)
+        yield row("model.final_layernorm.weight", "output_norm.weight", n)
+        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to="model.embed_tokens.weight")
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
+            yield row(hf + "pre_ff_layernorm.weight", blk + "ffn_norm.weight", n)
+            if self.n_head_kv[i]:
+                yield from attention_rows(hf, blk, n, self.n_head_kv[i] * d_head, d_head, self.n_rot)
+            else:
+                yield from self.ssm.rows(hf + "mamba.", blk, n)
+            yield row(hf + "feed_forward.gate_proj.weight", blk + "ffn_gate.weight", n_ff, n)
+            yield row(hf + "feed_forward.up_proj.weight", blk + "ffn_up.weight", n_ff, n)
+            yield row(hf + "feed_forward.down_proj.weight", blk + "ffn_down.weight", n, n_ff)
+
+
+def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
+    """Per layer, whether it has attention."""
+    indices = config.get("attn_layer_indices")
+    if indices is None and "attn_layer_period" in config:
+        return periodic(config, "attn_layer", n_layer)
+    if indices is None:
+        return (False,) * n_layer
+    if not isinstance(indices, list) or not all(type(i) is int and 0 <= i < n_layer for i in indices):
+        raise config.wrong("attn_layer_indices", f"numbers of the {n_layer} layers")
+    return tuple(i in indices for i in range(n_layer))
