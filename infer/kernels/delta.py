@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from .emit import F32, I64, LOG2E, Value, Vec, arg, atomic_add, const, emit, ldi
 from .jit import kernel
-from .recurrent import GROUP, F32Array, Fields, each_group, load_lanes, sigmoid, store_lanes, zero_fill
+from .recurrent import GROUP, F32Array, Fields, block_of, each_group, load_lanes, sigmoid, store_lanes, zero_fill
 
+TILE = 64  # tokens of a tile
 CHUNK = 512  # gates that a thread handles at a time
 PREPARE = "count q k ld gate ldgate beta ldbeta gate_bias rate n_k_head d_k n_gate n_head eps scale"
 FIELDS = "ctl seg q k v ld gate ldgate beta ldbeta state stride y ldy n_head n_k_head repeat d_k d_v n_channel ctr"
@@ -107,7 +108,7 @@ def delta_prepare(a, tid, nth):
 # --- the scan ---------------------------------------------------------------------------------------------------------
 @emit("i64,i64,i64,i64,i64,i64->void")
 def _lanes(e, a, first, n, head, lane, state):
-    """All tokens of a segment for up to 16 lanes of a head. With 32, a CPU of 16 registers would spill the sums."""
+    """n tokens from row `first` for up to 16 lanes of a head. With 32, a CPU of 16 registers would spill the sums."""
     b, f, ty = e.b, Fields(e, a, FIELDS), Vec(F32, GROUP)
     column, left = b.add(b.mul(head, f.d_v), lane), b.sub(f.d_v, lane)
     key_column = b.mul(b.srem(b.sdiv(head, f.repeat), f.n_k_head), f.d_k)
@@ -176,14 +177,20 @@ def delta_scan(a, tid, nth):
     Reference: tests/reference/recurrent.py. Error: 2e-7 of max(1, |y|), 1.3e-7 of max(1, |S|).
     """
     n_seg, n_head, d_k, d_v, ctr = ldi(arg(a, 0) + 8), arg(a, 14), arg(a, 17), arg(a, 18), arg(a, 20)
-    n_group = (d_v + GROUP - 1) // GROUP
+    head_bytes = 4 * ((d_v + GROUP - 1) // GROUP * GROUP) * d_k
+    block = block_of(n_head, n_seg, nth)
+    n_block = (n_head + block - 1) // block
     while True:
         i = atomic_add(ctr, 1)
-        if i >= n_group * n_head * n_seg:
+        if i >= n_block * n_seg:
             break
         s = arg(a, 1) + 32 * (i % n_seg)
-        group = i // n_seg
-        state = arg(a, 10) + ldi(s + 16) * arg(a, 11) + 4 * GROUP * d_k * group
+        first, n, slot = ldi(s), ldi(s + 8), arg(a, 10) + ldi(s + 16) * arg(a, 11)
+        h0 = i // n_seg * block
+        h1 = min(n_head, h0 + block)
         if ldi(s + 24) != 0:
-            zero_fill(state, GROUP * d_k)
-        _lanes(a, ldi(s), ldi(s + 8), group // n_group, group % n_group * GROUP, state)
+            zero_fill(slot + h0 * head_bytes, (h1 - h0) * head_bytes // 4)
+        for t in range(0, n, TILE):
+            for head in range(h0, h1):
+                for lane in range(0, d_v, GROUP):
+                    _lanes(a, first + t, min(TILE, n - t), head, lane, slot + head * head_bytes + 4 * lane * d_k)

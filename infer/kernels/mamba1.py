@@ -170,7 +170,7 @@ def mamba1_scan(a, tid, nth):
     with 16 states, 3.4e-6 with 65.
     """
     n_seg, n_channel, d_state, ctr = ldi(arg(a, 0) + 8), arg(a, 19), arg(a, 20), arg(a, 21)
-    strip = strip_of(n_channel, n_seg, nth, 128)
+    strip = strip_of(n_channel, n_seg, nth, 2048)
     n_strip = (n_channel + strip - 1) // strip
     while True:
         i = atomic_add(ctr, 1)

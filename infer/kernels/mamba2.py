@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from .emit import F32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
 from .jit import kernel
-from .recurrent import GROUP, F32Array, Fields, load_lanes, store_lanes, zero_fill
+from .recurrent import GROUP, F32Array, Fields, block_of, load_lanes, store_lanes, zero_fill
 
 STRIP = 32  # lanes of a head that pass together: 4 registers of 8 lanes for the state, 8 for the sums of two tokens
+TILE = 64  # tokens of a tile
 STEPS = "count dt lddt dt_bias rate delta lddelta decay lddecay n_head low high"
 FIELDS = "ctl seg x b c ld delta lddelta decay lddecay skip z ldz state stride y ldy n_head d_head d_state n_group ctr"
 
@@ -66,7 +67,7 @@ def mamba2_steps(a, tid, nth):
 
 # --- the scan ---------------------------------------------------------------------------------------------------------
 def _strip(groups: int) -> Any:
-    """All tokens of a segment for up to 16 * groups lanes of a head."""
+    """n tokens from row `first` for up to 16 * groups lanes of a head."""
 
     def strip(e: Emitter, a: Value, first: Value, n: Value, head: Value, lane: Value, state: Value) -> None:
         b, f = e.b, Fields(e, a, FIELDS)
@@ -155,19 +156,25 @@ def mamba2_scan(a, tid, nth):
     with 256 states.
     """
     n_seg, n_head, d_head, d_state, ctr = ldi(arg(a, 0) + 8), arg(a, 17), arg(a, 18), arg(a, 19), arg(a, 21)
-    n_strip = (d_head + STRIP - 1) // STRIP
+    head_bytes = 4 * ((d_head + GROUP - 1) // GROUP * GROUP) * d_state
+    block = block_of(n_head, n_seg, nth)
+    n_block = (n_head + block - 1) // block
     while True:
         i = atomic_add(ctr, 1)
-        if i >= n_strip * n_head * n_seg:
+        if i >= n_block * n_seg:
             break
         s = arg(a, 1) + 32 * (i % n_seg)
-        head, lane = i // n_seg // n_strip, i // n_seg % n_strip * STRIP
-        group = head * ((d_head + GROUP - 1) // GROUP) + lane // GROUP
-        state = arg(a, 13) + ldi(s + 16) * arg(a, 14) + 4 * GROUP * d_state * group
-        wide = d_head - lane > GROUP
+        first, n, slot = ldi(s), ldi(s + 8), arg(a, 13) + ldi(s + 16) * arg(a, 14)
+        h0 = i // n_seg * block
+        h1 = min(n_head, h0 + block)
         if ldi(s + 24) != 0:
-            zero_fill(state, (2 if wide else 1) * GROUP * d_state)
-        if wide:
-            strip_two(a, ldi(s), ldi(s + 8), head, lane, state)
-        else:
-            strip_one(a, ldi(s), ldi(s + 8), head, lane, state)
+            zero_fill(slot + h0 * head_bytes, (h1 - h0) * head_bytes // 4)
+        for t in range(0, n, TILE):
+            u, m = first + t, min(TILE, n - t)
+            for head in range(h0, h1):
+                for lane in range(0, d_head, STRIP):
+                    state = slot + head * head_bytes + 4 * lane * d_state
+                    if d_head - lane > GROUP:
+                        strip_two(a, u, m, head, lane, state)
+                    else:
+                        strip_one(a, u, m, head, lane, state)

@@ -84,6 +84,13 @@ def strip_of(n_channel, n_item, nth, most):
 
 
 @device
+def block_of(n_head, n_seg, nth):
+    """Heads of an item: about eight items a thread. Tokens pass in tiles, all heads of the block tile by tile: if a
+    long segment is walked once per head, every row lies on a page that is no longer in the TLB."""
+    return max(1, min(n_head, n_head * n_seg // (8 * nth)))
+
+
+@device
 def zero_fill(address, n):
     """n floats at `address` become zero."""
     for i in range(n):

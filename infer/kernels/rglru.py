@@ -87,7 +87,7 @@ def rg_lru(a, tid, nth):
     Reference: tests/reference/recurrent.py. Error: 6e-7 of max(1, |h|).
     """
     n_seg, n_channel, ctr = ldi(arg(a, 0) + 8), arg(a, 15), arg(a, 16)
-    strip = strip_of(n_channel, n_seg, nth, 128)
+    strip = strip_of(n_channel, n_seg, nth, 512)
     n_strip = (n_channel + strip - 1) // strip
     while True:
         i = atomic_add(ctr, 1)
