@@ -210,13 +210,14 @@ class Emitter:
     def reduce8(self, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> tuple[Value, Value]:
         """8 vectors of 8 32-bit lanes -> two: of each vector its first four lanes combined, and its last four."""
 
-        def pair(a: Value, c: Value) -> Value:
-            even = self.shuffle(a, [0, 2, 8, 10, 4, 6, 12, 14], c)
-            odd = self.shuffle(a, [1, 3, 9, 11, 5, 7, 13, 15], c)
-            return combine(even, odd)
+        def merge(a: Value, c: Value, low: list[int], high: list[int]) -> Value:
+            return combine(self.shuffle(a, low, c), self.shuffle(a, high, c))
 
-        one = [pair(rows[i], rows[i + 1]) for i in range(0, 8, 2)]
-        two = [pair(one[0], one[1]), pair(one[2], one[3])]
+        # interleaving, not even and odd lanes: from those LLVM makes horizontal additions, which are slow everywhere
+        singles = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+        pairs = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
+        one = [merge(rows[i], rows[i + 1], *singles) for i in range(0, 8, 2)]
+        two = [merge(one[0], one[1], *pairs), merge(one[2], one[3], *pairs)]
         lower = self.shuffle(two[0], [0, 1, 2, 3, 8, 9, 10, 11], two[1])
         upper = self.shuffle(two[0], [4, 5, 6, 7, 12, 13, 14, 15], two[1])
         return lower, upper

@@ -150,8 +150,11 @@ def nibbles(e: Emitter, packed: Value) -> tuple[Value, Value]:
 
 
 def nibble_codes(e: Emitter, p: Value, offset: int) -> Value:
-    """32 codes of four bits: 16 bytes, the low halves first."""
-    return e.cat(*nibbles(e, e.load(V16I8, p, offset)))
+    """32 codes of four bits: 16 bytes, the low halves first. Both halves of a register hold them, one is shifted."""
+    b, ty = e.b, Vec(I32, 8)
+    twice = e.shuffle(e.load(Vec(I32, 4), p, offset), [0, 1, 2, 3] * 2)
+    shifted = b.lshr(twice, const(ty, [0] * 4 + [4] * 4))
+    return b.bitcast(b.and_(shifted, const(ty, 0x0F0F0F0F)), V32I8)
 
 
 def bit_select(e: Emitter, bits: Value, value: int) -> Value:
