@@ -26,7 +26,7 @@ from hybrid.quant.ggml.types import GGMLType, row_nbytes
 
 ROWS, LENGTH = 8192, 2560  # as in a model of 3 billion weights
 MEMORY = 160 << 20  # bytes of weights that are beyond the caches
-CACHE = 192 << 10  # bytes of weights that fit the second-level cache of a core
+CACHE = 128 << 10  # bytes of weights that fit the second-level cache of a core
 
 
 class Bench:
@@ -36,8 +36,11 @@ class Bench:
         self.pool, self.n_threads, self.seconds, self.exact = Pool(n_threads), n_threads, seconds, exact
         self._control = np.zeros(16, np.int64)
 
-    def seconds_of(self, kind: GGMLType, rows: int, length: int, columns: int, n_matrix: int) -> float:
-        """Seconds of one product of [rows, length] with `columns` columns: the shortest of some runs, as the limits."""
+    def seconds_of(self, kind: GGMLType, rows: int, length: int, columns: int, n_matrix: int, times: int = 1) -> float:
+        """Seconds of one product of [rows, length] with `columns` columns: the shortest of some runs, as the limits.
+
+        Every run multiplies `n_matrix` matrices `times` times.
+        """
         some = random_blocks(kind, (16, length), np.random.default_rng(1), 0.02)
         raw = np.tile(some, (n_matrix * rows // 16 + 1, 1))[: n_matrix * rows]
         x = np.random.default_rng(2).standard_normal((columns, length)).astype(np.float32)
@@ -46,23 +49,23 @@ class Bench:
         batch = Batch(*[at] * 10, all_tokens=at + 8, all_outputs=at + 8)
         b = Builder(columns, self.n_threads, exact=self.exact, batch=batch)
         source = Rows(int(x.ctypes.data), length, x.strides[0])
-        for i in range(n_matrix):
-            address = int(raw.ctypes.data) + i * rows * raw.strides[0]
+        for i in range(n_matrix * times):
+            address = int(raw.ctypes.data) + i % n_matrix * rows * raw.strides[0]
             b.matmul(source, Weight("w", kind, rows, length, address, raw.strides[0], keep=raw), "product")
         program = b.build()
         compile_kernels(program.kernels)
         program.link()
         stamps = np.zeros(len(program.ops) + 1, np.int64)
         products = [i for i, op in enumerate(program.ops) if op.name == "product"]
-        times: list[float] = []
+        measured: list[float] = []
         begin = time.perf_counter()
-        while len(times) < 3 or time.perf_counter() - begin < self.seconds:
+        while len(measured) < 3 or time.perf_counter() - begin < self.seconds:
             start = time.perf_counter()
             self.pool.run(program, patient=True, stamps=int(stamps.ctypes.data))
             seconds = time.perf_counter() - start
             spent = np.diff(stamps)
-            times.append(seconds * float(spent[products].sum() / spent.sum()) / n_matrix)
-        return min(times[1:])
+            measured.append(seconds * float(spent[products].sum() / spent.sum()) / (n_matrix * times))
+        return min(measured[1:])
 
 
 def peak_of(kind: GGMLType, machine: Machine, exact: bool) -> float | None:
@@ -78,7 +81,7 @@ def row(bench: Bench, kind: GGMLType, columns: list[int], machine: Machine) -> l
     for n in columns:
         if n == 1:
             small = max(32, CACHE * bench.n_threads // row_nbytes(kind, 2560) // 32 * 32)
-            cached = small * row_nbytes(kind, 2560) * 64 / bench.seconds_of(kind, small, 2560, 1, 1) / 64 / 1e9
+            cached = small * row_nbytes(kind, 2560) / bench.seconds_of(kind, small, 2560, 1, 1, 200) / 1e9
             rate = nbytes / bench.seconds_of(kind, ROWS, LENGTH, 1, max(1, MEMORY // nbytes)) / 1e9
             cells += [f"{cached:.1f}", f"{rate:.1f}", f"{100 * rate / machine.read_gb_s:.0f} %"]
         elif n <= 64:

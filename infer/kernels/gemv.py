@@ -33,7 +33,7 @@ from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, IntBlock, eight_groups, o
 V8I, V8F = Vec(I32, 8), Vec(F32, 8)
 V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
 PREFETCH = 4096  # bytes ahead, into the second-level cache
-CHUNK_BYTES = 48 << 10  # of weights that a thread takes at a time
+MOST_BYTES, LEAST_BYTES = 192 << 10, 16 << 10  # of weights that a thread takes at a time
 _GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
 
 
@@ -286,8 +286,9 @@ def gemv(a, tid, nth):
     """Chunks of rows; within a chunk the columns one after the other, so that the rows come from the cache."""
     w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
     N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
-    # a few microseconds of work: nobody waits long for the last chunk, and a core that is taken away costs its share
-    chunk = max(4, CHUNK_BYTES // stride)
+    # long runs of memory are read fastest, but nobody shall wait long for the last chunk
+    share = ldi(groups) * N * stride // (8 * nth)
+    chunk = max(4, min(max(share, LEAST_BYTES), MOST_BYTES) // stride)
     n_chunks = (N + chunk - 1) // chunk
     total = ldi(groups) * n_chunks
     while True:
