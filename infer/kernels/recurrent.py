@@ -7,7 +7,7 @@ Batch control:
                           (the tokens of one sequence, in order; fresh = 1: the sequence begins here, its state is zero)
     ctr   i64             counter of work items, zero before each run
 
-Rows are f32 [tok][ld bytes]. An item is a strip of channels (or of a head's lanes) of one segment. A channel sees the
+Rows are f32 [tok][ld bytes]. An item is a strip of channels, or a block of heads, of one segment. A channel sees the
 same operations in the same order whatever the width of a vector, the strip, or the split of its tokens into calls.
 
 A state is f32 [head][lane / 16][depth][16]: 16 lanes side by side, the last group of a head padded. Lanes are what a

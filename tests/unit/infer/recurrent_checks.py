@@ -52,8 +52,8 @@ def check_other_slots_untouched(case: Case, used: int) -> None:
     assert np.isnan(case.state[others]).all(), "touched the state of another slot"
 
 
-def check_splits_and_threads(make: Callable[[], Case], n: int = 63) -> None:
-    """Any split of the tokens into calls, on 1, 2 or 3 threads, gives the bits of one call."""
+def check_splits_and_threads(make: Callable[[], Case], n: int = 151) -> None:
+    """Any split of the tokens into calls, on 1, 2 or 3 threads, gives the bits of one call. n: more than two tiles."""
     whole = make()
     inputs = whole.inputs(n)
     y = whole.step(inputs, (n, 0, True))
