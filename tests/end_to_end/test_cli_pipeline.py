@@ -198,6 +198,8 @@ def test_a_state_of_another_model_is_refused(cli: Cli, files: dict[str, Path], t
     ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 2, "--state", state))
     before = state.read_bytes()
     assert "s.state" in failed(cli("run", files["bf16"], "-p", "x", "-n", 2, "--state", state), code=1)
+    error = failed(cli("run", files["q8_0"], "-p", "x", "-n", 2, "--state", state, "--kv-type", "q8_0"), code=1)
+    assert "keeps keys and values in f16, this model in q8_0. Use --kv-type f16" in " ".join(error.split())
     assert state.read_bytes() == before
     state.write_bytes(before[:1000])
     failed(cli("run", files["q8_0"], "-p", "x", "-n", 2, "--state", state), code=1)
@@ -358,6 +360,13 @@ def test_bench_tables(cli: Cli, files: dict[str, Path]) -> None:
     records = json.loads(ok(cli("bench", files["q8_0"], *options, "-o", "json")))
     assert [(r["n_prompt"], r["n_gen"]) for r in records] == [(16, 0), (0, 4), (8, 2)]
     assert all(r["avg_ts"] > 0 for r in records)
+
+
+def test_bench_at_a_depth(cli: Cli, files: dict[str, Path]) -> None:
+    options = ["-p", "0", "-n", "2", "-r", "1", "-d", "0,600", "--kv-type", "f32,q8_0", "--no-state", "-o", "json"]
+    records = json.loads(ok(cli("bench", files["q8_0"], *options)))
+    assert [(r["type_k"], r["n_depth"]) for r in records] == [("f32", 0), ("f32", 600), ("q8_0", 0), ("q8_0", 600)]
+    assert "f32, f16 or q8_0" in failed(cli("bench", files["q8_0"], "--kv-type", "f12"), code=2)
 
 
 def test_bench_profile(cli: Cli, files: dict[str, Path]) -> None:

@@ -20,7 +20,7 @@ def golden(shared_dir: Path) -> Path:
 def model(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     path = tmp_path_factory.mktemp("jamba") / "jamba-f32.gguf"
     convert(golden.parent, path, outtype="f32")
-    with Model.load(path, n_ctx=256, n_seq_max=4, n_threads=2) as loaded:
+    with Model.load(path, n_ctx=256, n_seq_max=4, n_threads=2, kv_type="f32") as loaded:
         yield loaded
 
 
