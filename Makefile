@@ -26,7 +26,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow and not shared"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not shared"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
