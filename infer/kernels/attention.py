@@ -188,7 +188,7 @@ def attention(a, tid, nth):
                     if n_row <= DIRECT:
                         direct_scores(scratch, n_row, kb, vb, row, d_head, seen)
                         soften(scratch, n_row, d_head, b0, window, cap)
-                        direct_values(scratch, n_row, vb, row, d_head, b0, window)
+                        direct_values(scratch, n_row, kb, vb, row, d_head, b0, window)
                     else:
                         keys = unpack(scratch, kb, vb, row, d_head, seen)
                         unpacked_scores(scratch, n_row, micro, keys, d_head, b0, seen)

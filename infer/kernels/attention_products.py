@@ -100,7 +100,7 @@ def _write_scores(
 def make_direct_scores(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def direct_scores(e, tile, n_row, k, v, row, d_head, seen):
-        """Scores of up to DIRECT rows with the positions 0 .. seen of a block; asks for its values and the next keys.
+        """Scores of up to DIRECT rows with the positions 0 .. seen of a block; asks for its values meanwhile.
 
         k and v are addresses of the block, `row` the bytes of a position in either.
         """
@@ -113,16 +113,14 @@ def make_direct_scores(kind: KVType) -> Any:
             with one:
                 # blocks after the last that the query sees repeat it; their scores are masked
                 keys = [b.add(k, b.mul(size, at_most(e, const(I64, i), last))) for i in range(GROUPS)]
-                ahead = [b.add(k, b.mul(size, const(I64, GROUPS + i))) for i in range(GROUPS)]
                 values = [b.add(v, b.mul(size, const(I64, i))) for i in range(GROUPS)]
-                _scores(e, kind, 1, at.query, at.line, keys, first_row, d_head, [*ahead, *values])
+                _scores(e, kind, 1, at.query, at.line, keys, first_row, d_head, values)
             with several:
 
                 def group(g: Value, _: list[Value]) -> None:
                     place = b.mul(g, size)
-                    soon = [b.add(k, b.add(place, b.mul(size, const(I64, GROUPS)))), b.add(v, place)]
                     p = b.add(first_row, b.shl(g, const(I64, 6)))
-                    _scores(e, kind, DIRECT, at.query, at.line, [b.add(k, place)], p, d_head, soon)
+                    _scores(e, kind, DIRECT, at.query, at.line, [b.add(k, place)], p, d_head, [b.add(v, place)])
 
                 e.loop(b.add(last, const(I64, 1)), group)
 
@@ -160,17 +158,18 @@ def unpacked_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
 # --- values -----------------------------------------------------------------------------------------------------------
 def _add(
     e: Emitter, kind: KVType, rows: int, vectors: int, p: Value, out: Value, record: Value, first: Value, stop: Value,
-    source: Value, scales: Value, step: Value,
+    source: Value, scales: Value, step: Value, *soon: Value,
 ) -> None:  # fmt: skip
     """out [rows][16 * vectors] += weights [rows][j] * values [j] for j = first .. stop - 1, one fma each.
 
     `source` and `scales` are of position 0, `step` is the bytes from one position to the next; rows of `out` are
-    `record` bytes apart. With several vectors the first value is the first of a group.
+    `record` bytes apart. With several vectors the first value is the first of a group. `soon`: memory to ask for
+    meanwhile, per position as many bytes as values are read.
     """
 
     def body(
         e: Emitter, p: Value, out: Value, record: Value, first: Value, stop: Value, source: Value, scales: Value,
-        step: Value,
+        step: Value, *soon: Value,
     ) -> None:  # fmt: skip
         b = e.b
         cells = [(r, i) for r in range(rows) for i in range(vectors)]
@@ -183,6 +182,10 @@ def _add(
                 times = [_scale16(e, b.add(scales, place), 2 * i) for i in range((vectors + 1) // 2)]
                 loaded = [b.fmul(x, times[i // 2]) for i, x in enumerate(loaded)]
             weights = [e.splat(e.load(F32, column, 4 * BLOCK * r), 16) for r in range(rows)]
+            size = 16 * vectors * kind.item
+            for address in soon:
+                for line in range(0, size, 64):
+                    e.prefetch(b.add(address, b.mul(j, const(I64, size))), line)
             return [e.fma(weights[r], loaded[i], s) for (r, i), s in zip(cells, acc, strict=True)]
 
         starts = [e.load(VECTOR, targets[r], 64 * i) for r, i in cells]
@@ -190,8 +193,8 @@ def _add(
             e.store(total, targets[r], 64 * i)
 
     with e.b.if_then(e.b.icmp_signed("<", first, stop)):
-        name = f"values_{kind.name}_{rows}_{vectors}"
-        e.function(name, body, p, out, record, first, stop, source, scales, step)
+        name = f"values_{kind.name}_{rows}_{vectors}_{len(soon)}"
+        e.function(name, body, p, out, record, first, stop, source, scales, step, *soon)
 
 
 def _add_ragged(
@@ -234,20 +237,27 @@ def _add_ragged(
         with b.if_then(b.icmp_signed(">", end(final), stop)):
             singles(lambda u: e.intr("smax", low(u), stop), end)
 
-    at.e.function(f"add_{kind.name}_{rows}", body, at.base, at.d_head, *where, offset, *source)
+    at.e.function(f"add_{kind.name}_{rows}_{len(source)}", body, at.base, at.d_head, *where, offset, *source)
 
 
 def make_direct_values(kind: KVType) -> Any:
-    @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def direct_values(e, tile, n_row, v, row, d_head, b0, window):
-        """Up to DIRECT rows add weights times values of a block; v is its address, `row` the bytes of a position."""
+    @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def direct_values(e, tile, n_row, k, v, row, d_head, b0, window):
+        """Up to DIRECT rows add weights times values of a block; asks for the next block of keys meanwhile.
+
+        k and v are addresses of the block, `row` the bytes of a position in either.
+        """
         b = e.b
         at = Tile(e, tile, d_head)
         zero = const(I64, 0)
         all_scales = b.add(v, b.mul(at.d_pad, const(I64, kind.item)))
 
-        def source(d: Value) -> tuple[Value, Value, Value]:
-            return b.add(v, b.mul(d, const(I64, kind.item))), b.add(all_scales, _scale_place(e, d)), row
+        next_keys = b.add(k, b.mul(row, const(I64, BLOCK)))
+
+        def source(d: Value) -> tuple[Value, Value, Value, Value]:
+            place = b.mul(d, const(I64, kind.item))
+            soon = b.add(next_keys, b.mul(place, const(I64, BLOCK)))
+            return b.add(v, place), b.add(all_scales, _scale_place(e, d)), row, soon
 
         def offset(d: Value) -> Value:
             return b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
