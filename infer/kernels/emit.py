@@ -347,8 +347,8 @@ class Emitter:
         small = self.fma(b.fmul(p, s), x, x)
         power = self.exp2(b.fmul(self.at_most(size, 10.0), const(ty, 2 * LOG2E)))
         large = b.fsub(const(ty, 1.0), b.fdiv(const(ty, 2.0), b.fadd(power, const(ty, 1.0))))
-        large = self.intr("copysign", large, x)
-        return b.select(b.fcmp_ordered("<", size, const(ty, 0.55)), small, large)
+        # with the sign of x, that of -0 too
+        return self.intr("copysign", b.select(b.fcmp_ordered("<", size, const(ty, 0.55)), small, large), x)
 
     # --- 8x8 transposition ---
     def transpose8(self, rows: Sequence[Value]) -> list[Value]:
