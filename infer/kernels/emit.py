@@ -159,6 +159,25 @@ class Emitter:
         """The f32 type with as many lanes as x."""
         return Vec(F32, x.type.count) if isinstance(x.type, Vec) else F32
 
+    # --- NEON ---
+    def sdot(self, acc: Value, a: Value, c: Value) -> Value:
+        """<4 x i32> += sums of four products of <16 x i8>, signed."""
+        if self.isa.dot == "neon":
+            return self.call("llvm.aarch64.neon.sdot.v4i32.v16i8", acc.type, acc, a, c)
+        wide = Vec(I32, 16)
+        products = self.b.mul(self.b.sext(a, wide), self.b.sext(c, wide))
+        for k in range(4):
+            acc = self.b.add(acc, self.shuffle(products, list(range(k, 16, 4))))
+        return acc
+
+    def add_neighbours(self, a: Value, c: Value) -> Value:
+        """Two vectors of integers -> sums of neighbours of a, then those of c."""
+        n = a.type.count
+        if self.isa.dot == "neon" and n * a.type.element.width == 128:
+            return self.call(f"llvm.aarch64.neon.addp.{self._suffix(a.type)}", a.type, a, c)
+        even, odd = (self.shuffle(a, list(range(h, 2 * n, 2)), c) for h in (0, 1))
+        return self.b.add(even, odd)
+
     # --- tables ---
     def table(self, name: str, content: bytes) -> Value:
         """Address of constant bytes, one copy per module; `name` says what they are."""

@@ -8,6 +8,7 @@ Integer products by target, where stored codes c stand for weights c - base:
     vnni   u8 codes (signed ones plus 128) x s8, vpdpbusd
     ub     u8 codes x s8, vpmaddubsw summed in 16 bits over a block, or half of one (AVX2, codes of up to 6 bits). The
            sums start from minus base * x, so what is left at the end fits, and how it wraps on the way does not matter
+    sdot   s8 codes with the bias taken off x s8, NEON's sdot
     s16    s16 codes x s16, vpmaddwd: AVX2's vpmaddubsw saturates with 8-bit codes, and this is as fast (AVX2, Q8_0);
            the integer factors of 16 weights (`sub`) are in the codes
 Elsewhere those factors multiply the sums of half a block.
@@ -61,6 +62,8 @@ def scheme(kind: GGMLType, isa: ISA) -> Scheme:
     if isa.dot.startswith("vnni"):
         add = 128 if block.signed else 0
         return Scheme("vnni", 8, 1, add, bias + add, 0, block.subs, words)
+    if isa.dot.startswith("neon"):
+        return Scheme("sdot", 8, 1, -bias, 0, 0, block.subs, words)
     # 16 sums of products of a block, or of half a block, in 16 bits: 16 * 16 * 127 and 8 * 32 * 127 fit
     limit = 32 if block.subs else 16
     if isa.dot == "avx2":
@@ -90,11 +93,14 @@ def tiles(isa: ISA) -> tuple[Tile, Tile]:
     """(narrow, wide): for ubatches of at most `narrow.cols` columns, and for larger ones."""
     if isa.lanes == 16:
         return Tile(12, 1, 16), Tile(8, 2, 16)
+    if isa.dot.startswith("neon"):  # 32 registers of half the lanes, of which each row takes one: see QUAD
+        return Tile(8, 1, 8), Tile(4, 2, 8)
     return Tile(12, 1, 8), Tile(6, 2, 8)
 
 
 SKEW = 72  # bytes between rows of codes: rows at multiples of 4096 would meet in the same sets and banks of the cache
 UNROLL = 2  # steps per iteration of the innermost loop
+QUAD = 4  # NEON: steps whose weights of a row are loaded at once, into a register whose lanes are multiplied with
 ROWS = 24  # a chunk of rows is a multiple of this: of every tile's rows, and of the 8 of the output transposition
 
 
@@ -113,6 +119,12 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     if how.name == "s16" and e.isa.dot in ("avx2", "vnni"):
         pairs = e.call("llvm.x86.avx2.pmadd.wd", acc.type, b.bitcast(w, Vec(I16, 16)), b.bitcast(x, Vec(I16, 16)))
         return b.add(acc, pairs)
+    if how.name == "sdot":
+        byte = Vec(I8, 16)
+        w, x = ([b.bitcast(e.part(v, k, 4), byte) for k in range(0, n, 4)] for v in (w, x))
+        # in this order LLVM finds the form of sdot that multiplies with one dword of w
+        sums = [e.sdot(e.part(acc, 4 * k, 4), v, u) for k, (u, v) in enumerate(zip(w, x, strict=True))]
+        return sums[0] if n == 4 else e.cat(*sums)
     # any target: widen, multiply, add neighbours
     parts = 2 if how.name == "s16" else 4
     narrow = Vec(I16 if parts == 2 else I8, parts * n)
@@ -189,6 +201,7 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
     n_acc, n_min = R * C, INT_BLOCKS[kind].n_min
     acc_type = Vec(I16, 2 * L) if how.name == "ub" else vi
     block_bytes = (how.steps + LINES) * 4 * tile.cols
+    unroll = QUAD if how.name == "sdot" else UNROLL
 
     def int_tile(e: Emitter, codes, code_stride, numbers, number_stride, x, soon, q, chain, k, length, n_blocks):
         b = e.b
@@ -220,19 +233,27 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
                 acc = list(acc)
                 xp = e.at(here.x, b.mul(s, const(I64, 4 * tile.cols)))
                 o = b.shl(s, const(I64, 2))
-                for u in range(UNROLL):
+                quads = [e.load(Vec(I32, 4), e.at(rows[r], o)) for r in range(R)] if unroll == QUAD else []
+                for u in range(unroll):
                     xs = [e.load(vi, xp, (u * C + j) * 4 * L, 32) for j in range(C)]
                     for r in range(R):
-                        w = e.splat(e.load(I32, e.at(rows[r], o), 4 * u), L)
+                        if quads:
+                            w = e.shuffle(quads[r], [u] * L)
+                        else:
+                            w = e.splat(e.load(I32, e.at(rows[r], o), 4 * u), L)
                         for j in range(C):
                             acc[r * C + j] = _dot(e, how, acc[r * C + j], w, xs[j])
                 return acc
 
-            # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators
+            # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. It would unroll
+            # two turns, if it knew that they are two
+            hidden = b.lshr(n_blocks, const(I64, 62)) if unroll == QUAD else const(I64, 0)
             if how.halves:
                 half = how.steps // 2
                 for h in (0, 1):
-                    acc = e.loop((h + 1) * half, step, here.begin(h), start=h * half, step=UNROLL)
+                    acc = e.loop(
+                        b.add(hidden, const(I64, (h + 1) * half)), step, here.begin(h), start=h * half, step=unroll
+                    )
                     for r in range(R):
                         factor = e.splat(e.load(I32, number(r, 1, i, 2), 4 * h), L)
                         for j in range(C):
@@ -246,7 +267,7 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
                             else:
                                 acc[k] = b.add(value, e.load(vi, partial, 4 * L * k, 32))
             else:
-                acc = e.loop(how.steps, step, here.begin(None), step=UNROLL)
+                acc = e.loop(b.add(hidden, const(I64, how.steps)), step, here.begin(None), step=unroll)
             d = here.scales()
             given = [b.mul(v, const(vi, how.restore)) for v in here.sums(None)] if how.restore else []
             # an address that changes, as far as LLVM knows: it would keep the sums in registers, and spill them
@@ -296,20 +317,28 @@ def make_float_tile(tile: Tile, isa: ISA | None = None):
         q = e.ptr(q)
         ahead = b.select(b.icmp_signed("!=", soon, const(I64, 0)), soon, x)
 
-        def step(p, acc):
+        def step(p, acc, width=1):
+            """`width` elements of each row and column."""
             acc = list(acc)
             line = b.mul(p, const(I64, 4 * tile.cols))
             xp = e.at(x, line)
-            e.prefetch(e.at(ahead, line), 0, 2)
+            for near in range(0, 4 * tile.cols * width, 64):
+                e.prefetch(e.at(ahead, line), near, 2)
             o = b.shl(p, const(I64, 2))
-            xs = [e.load(vf, xp, 4 * L * j, 32) for j in range(C)]
-            for r in range(R):
-                value = e.splat(e.load(F32, rows[r], o), L)
-                for j in range(C):
-                    acc[r * C + j] = e.fma(value, xs[j], acc[r * C + j])
+            weights = [e.load(F32 if width == 1 else Vec(F32, width), rows[r], o) for r in range(R)]
+            for u in range(width):
+                xs = [e.load(vf, xp, 4 * (tile.cols * u + L * j), 32) for j in range(C)]
+                for r in range(R):
+                    value = e.splat(weights[r], L) if width == 1 else e.shuffle(weights[r], [u] * L)
+                    for j in range(C):
+                        acc[r * C + j] = e.fma(value, xs[j], acc[r * C + j])
             return acc
 
-        acc = e.loop(length, step, [const(vf, 0.0)] * n_acc)
+        acc, first = [const(vf, 0.0)] * n_acc, const(I64, 0)
+        if e.isa.dot.startswith("neon"):
+            first = b.and_(length, const(I64, -QUAD))
+            acc = e.loop(first, lambda p, acc: step(p, acc, QUAD), acc, step=QUAD)
+        acc = e.loop(length, step, acc, start=first)
         for k in range(n_acc):
             e.store(b.fadd(e.load(vf, q, 4 * L * k, 32), acc[k]), q, 4 * L * k, 32)
 

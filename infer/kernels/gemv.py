@@ -30,7 +30,7 @@ from .isa import ISA
 from .jit import Kernel, kernel, variant
 from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, IntBlock, eight_groups, one_block
 
-V8I, V8F = Vec(I32, 8), Vec(F32, 8)
+V4I, V8I, V8F = Vec(I32, 4), Vec(I32, 8), Vec(F32, 8)
 V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
 PREFETCH = 4096  # bytes ahead, into the second-level cache
 MOST_BYTES, LEAST_BYTES = 192 << 10, 16 << 10  # of weights that a thread takes at a time
@@ -40,8 +40,9 @@ _GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
 class GroupProducts:
     """Exact integer products of groups of 32 codes with 32 s8 of x, as vectors of partial sums.
 
-    `partial` gives per group a <8 x i32> whose lanes add up to the sum over (code - `bias`) * sub * x, up to `bias`
-    times the sub-weighted sum of x, which the caller takes off for all groups together. On AVX2, small codes without
+    `partial` gives per group a <8 x i32> (NEON: <4 x i32>, still without sub) whose lanes add up to the sum over
+    (code - `bias`) * sub * x, up to `bias` times the sub-weighted sum of x, which the caller takes off for all groups
+    together. On AVX2, small codes without
     subs stay 16 sums of i16: even a sum of all of them fits.
     """
 
@@ -67,8 +68,8 @@ class GroupProducts:
                 codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0))
             pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
             return pairs if self.narrow else widened(e, pairs, self._factors(subs, group))
-        if e.isa.dot == "neon":
-            return self._sdot(codes, x, subs, group)
+        if e.isa.dot.startswith("neon"):
+            return self._sdot(codes, x)
         signed = block.signed and not self.vnni
         wide = b.sext(codes, Vec(I32, 32)) if signed else b.zext(codes, Vec(I32, 32))
         products = b.mul(wide, b.sext(x, Vec(I32, 32)))
@@ -79,17 +80,13 @@ class GroupProducts:
             total = b.add(total, e.part(products, k, 8))
         return total
 
-    def _sdot(self, codes: Value, x: Value, subs: Value | None, group: int) -> Value:
-        e, b = self.e, self.e.b
-        quarter, zero = Vec(I32, 4), const(Vec(I32, 4), 0)
-        parts = []
-        for h in (0, 1):
-            c, v = e.part(codes, 16 * h, 16), e.part(x, 16 * h, 16)
-            total = e.call("llvm.aarch64.neon.sdot.v4i32.v16i8", quarter, zero, c, v)
-            if subs is not None:
-                total = b.mul(total, b.sext(e.shuffle(subs, [2 * group + h] * 4), quarter))
-            parts.append(total)
-        return e.cat(parts[0], parts[1])
+    def _sdot(self, codes: Value, x: Value) -> Value:
+        """<4 x i32>; with subs the first two lanes belong to the first half of the group, see `sums`."""
+        e, total = self.e, const(V4I, 0)
+        first, second = ((e.part(codes, k, 16), e.part(x, k, 16)) for k in (0, 16))
+        if self.block.subs:
+            return e.add_neighbours(e.sdot(total, *first), e.sdot(total, *second))
+        return e.sdot(e.sdot(total, *first), *second)
 
     @staticmethod
     def _pattern(group: int, width: int) -> list[int]:
@@ -99,10 +96,16 @@ class GroupProducts:
         """<16 x i16> that the pairs of products of a group are multiplied by."""
         return const(V16I16, 1) if subs is None else self.e.shuffle(subs, self._pattern(group, 8))
 
-    def sums(self, partials: list[Value]) -> Value:
+    def sums(self, partials: list[Value], subs: Value | None) -> Value:
         """8 vectors of partial sums -> <8 x i32> with the sum of each."""
         e = self.e
         kind = partials[0].type
+        if kind == V4I:
+            parts = [e.add_neighbours(partials[i], partials[i + 1]) for i in range(0, 8, 2)]
+            if subs is not None:  # here are 16 sums in the order of the 16 factors: no lane has to be repeated
+                wide = e.b.sext(subs, Vec(I32, 16))
+                parts = [e.b.mul(v, e.part(wide, 4 * k, 4)) for k, v in enumerate(parts)]
+            return e.cat(e.add_neighbours(parts[0], parts[1]), e.add_neighbours(parts[2], parts[3]))
         d = [e.b.bitcast(v, V8I) for v in partials]
 
         def add(a: Value, c: Value) -> Value:
@@ -155,7 +158,7 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
                 e.prefetch(q, PREFETCH + line, 2)
             g = eight_groups(e, block, q)
             partials = [products.partial(c, e.load(V32I8, xq, 32 * k), g.subs, k) for k, c in enumerate(g.codes)]
-            isum = products.sums(partials)
+            isum = products.sums(partials, g.subs)
             x_sums = e.load(V16I16, x_sum, o) if bias or block.n_min else None
             if bias:
                 taken = pair_sums(e, x_sums, const(V16I16, 1) if g.subs is None else g.subs)

@@ -17,6 +17,7 @@ class ISA:
 
     dot   'vnni'  x86 vpdpbusd: u8 x s8, four products a lane
           'avx2'  x86 vpmaddwd / vpmaddubsw
+          'neon'  arm64 sdot: s8 x s8, four products a lane
           'plain' whatever LLVM makes of widening multiplications
     """
 
@@ -34,6 +35,8 @@ AVX512_VNNI = ISA("avx512-vnni", "x86", 16, "vnni")
 AVX_VNNI = ISA("avx2-vnni", "x86", 8, "vnni")
 AVX2 = ISA("avx2", "x86", 8, "avx2")
 PLAIN_X86 = ISA("plain", "x86", 8, "plain")
+# 8 lanes are two registers: the tiles and the order of attention's sums are those of AVX2.
+NEON = ISA("neon", "arm64", 8, "neon")
 PLAIN_ARM = ISA("plain", "arm64", 8, "plain")
 # Code paths of x86, the best first, each with the LLVM features that its code uses.
 PATHS: tuple[tuple[ISA, tuple[str, ...]], ...] = (
@@ -42,8 +45,20 @@ PATHS: tuple[tuple[ISA, tuple[str, ...]], ...] = (
     (AVX2, ("avx2", "fma", "f16c")),
     (PLAIN_X86, ()),
 )
-# Same structure as AVX512_VNNI without its instructions, so that its tiles can be tested on any machine.
+# Same structure as AVX512_VNNI and NEON without their instructions, so that it can be tested on any machine.
 PLAIN_WIDE = ISA("plain-wide", "any", 16, "vnni-emulated")
+PLAIN_NEON = ISA("plain-neon", "any", 8, "neon-emulated")
+# LLVM turns this into `sdot` if its target has it.
+_SDOT_PROBE = """
+define i32 @probe(<16 x i8> %a, <16 x i8> %b) {
+  %x = sext <16 x i8> %a to <16 x i32>
+  %y = sext <16 x i8> %b to <16 x i32>
+  %m = mul <16 x i32> %x, %y
+  %r = call i32 @llvm.vector.reduce.add.v16i32(<16 x i32> %m)
+  ret i32 %r
+}
+declare i32 @llvm.vector.reduce.add.v16i32(<16 x i32>)
+"""
 
 
 def cpu_features() -> frozenset[str]:
@@ -59,14 +74,32 @@ def cpu_target() -> str:
     return os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
 
 
+def has_sdot(triple: str, cpu: str, features: frozenset[str]) -> bool:
+    """Whether LLVM has aarch64's `sdot` when it compiles for this.
+
+    The features alone do not tell: LLVM 22 leaves `dotprod` out of those of a Linux machine, and names none on macOS;
+    it follows from the name of the CPU. Where it does not, NUMBA_CPU_FEATURES=+neon,+dotprod says so.
+    """
+    if "dotprod" in features:
+        return True
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = llvm.parse_assembly(_SDOT_PROBE)
+    module.triple = triple
+    flags = ",".join(f"+{name}" for name in sorted(features))
+    target = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=flags, opt=2)
+    return "sdot" in target.emit_assembly(module)
+
+
 @cache
 def host() -> ISA:
     """The best path for the CPU that numba compiles for."""
-    if llvm.get_process_triple().startswith(("aarch64", "arm64")):
-        return PLAIN_ARM
+    triple = llvm.get_process_triple()
+    if triple.startswith(("aarch64", "arm64")):
+        return NEON if has_sdot(triple, cpu_target(), cpu_features()) else PLAIN_ARM
     return next(isa for isa, needed in PATHS if cpu_features().issuperset(needed))
 
 
 def used_features() -> tuple[str, ...]:
     """The features that select the path of `host` and that its code uses."""
-    return dict(PATHS).get(host(), ())
+    return ("neon", "dotprod") if host() is NEON else dict(PATHS).get(host(), ())

@@ -157,13 +157,20 @@ def nibble_codes(e: Emitter, p: Value, offset: int) -> Value:
     return b.bitcast(b.and_(shifted, const(ty, 0x0F0F0F0F)), V32I8)
 
 
+def _is_set(e: Emitter, bits: Value) -> Value:
+    """The bits of an i32 as <32 x i1>."""
+    if e.isa.arch != "arm64":
+        return e.b.bitcast(bits, Vec(ir.IntType(1), 32))
+    # LLVM takes the bits out one by one there
+    spread = e.shuffle(e.b.bitcast(bits, Vec(I8, 4)), [k // 8 for k in range(32)])
+    return e.b.icmp_unsigned("!=", e.b.and_(spread, const(V32I8, [1 << k % 8 for k in range(32)])), const(V32I8, 0))
+
+
 def bit_select(e: Emitter, bits: Value, value: int) -> Value:
     """<32 x i8>: `value` where the bit of the i32 is set, else 0."""
-    mask = e.b.bitcast(bits, Vec(ir.IntType(1), 32))
-    return e.b.select(mask, const(V32I8, value), const(V32I8, 0))
+    return e.b.select(_is_set(e, bits), const(V32I8, value), const(V32I8, 0))
 
 
 def negate_where(e: Emitter, bits: Value, codes: Value) -> Value:
     """Codes with their sign changed where the bit of the i32 is set."""
-    mask = e.b.bitcast(bits, Vec(ir.IntType(1), 32))
-    return e.b.select(mask, e.b.neg(codes), codes)
+    return e.b.select(_is_set(e, bits), e.b.neg(codes), codes)

@@ -36,9 +36,33 @@ def test_the_path_follows_the_features(features: str, expected: isa.ISA, monkeyp
     try:
         assert isa.host() == expected
         assert set(isa.used_features()) <= set(features.split())
-        monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: "aarch64-unknown-linux-gnu")
+    finally:
         isa.host.cache_clear()
-        assert isa.host() == isa.PLAIN_ARM
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu", "features", "expected"),
+    [
+        # what LLVM says of a Linux machine: never dotprod, but the CPU; macOS: no feature at all
+        ("aarch64-unknown-linux-gnu", "neoverse-n1", "neon fp-armv8 crc lse", isa.NEON),
+        ("aarch64-unknown-linux-gnu", "cortex-a72", "neon fp-armv8 crc", isa.PLAIN_ARM),
+        ("aarch64-unknown-linux-gnu", "generic", "neon", isa.PLAIN_ARM),
+        ("aarch64-unknown-linux-gnu", "generic", "neon dotprod", isa.NEON),
+        ("arm64-apple-darwin24.0.0", "apple-m1", "", isa.NEON),
+    ],
+)
+def test_the_path_of_an_arm64(
+    triple: str, cpu: str, features: str, expected: isa.ISA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isa.llvm.initialize_all_targets()
+    isa.llvm.initialize_all_asmprinters()
+    monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: triple)
+    monkeypatch.setattr(isa, "cpu_target", lambda: cpu)
+    monkeypatch.setattr(isa, "cpu_features", lambda: frozenset(features.split()))
+    isa.host.cache_clear()
+    try:
+        assert isa.host() == expected
+        assert isa.used_features() == (("neon", "dotprod") if expected is isa.NEON else ())
     finally:
         isa.host.cache_clear()
 

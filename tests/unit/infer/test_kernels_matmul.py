@@ -87,7 +87,11 @@ class Product:
         return self._run(kernel, packer, stride, tile.cols, integer, n_threads, groups, index, target, chunk)
 
 
-TILE_OF = {isa.PLAIN_WIDE: gemm.Tile(8, 2, 16), isa.PLAIN_X86: gemm.Tile(6, 2, 8)}
+TILE_OF = {
+    isa.PLAIN_WIDE: gemm.Tile(8, 2, 16),
+    isa.PLAIN_X86: gemm.Tile(6, 2, 8),
+    isa.PLAIN_NEON: gemm.Tile(4, 2, 8),
+}
 RAGGED = [(23, 20, 9), (50, 48, 10), (3, 1, 2), (9, 135, 4)]
 
 
@@ -130,12 +134,12 @@ def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int)
         np.testing.assert_array_equal(bits(product.many(integer, WIDE, n_threads, chunk=48)), bits(few))
 
 
-@pytest.mark.parametrize("target", [isa.PLAIN_WIDE, isa.PLAIN_X86], ids=["wide", "plain"])
+@pytest.mark.parametrize("target", [isa.PLAIN_WIDE, isa.PLAIN_X86, isa.PLAIN_NEON], ids=["wide", "plain", "neon"])
 @pytest.mark.parametrize(
     "kind", [k if k in BLOCKS else pytest.param(k, marks=pytest.mark.slow) for k in INT_BLOCKS], ids=lambda k: k.name
 )
 def test_other_targets_print_the_same_bits(kind: GGMLType, target: isa.ISA) -> None:
-    """AVX-512's tile and biased codes (without its instruction), and the path without any target instruction."""
+    """The tiles and codes of AVX-512 and NEON (without their instructions), and the path without any of a target."""
     product = Product(kind, 31, 544 if TRAITS[kind].block == 32 else 768, 35)
     few = product.few(True)
     np.testing.assert_array_equal(bits(product.many(True, TILE_OF[target], target=target)), bits(few))

@@ -1,0 +1,262 @@
+"""All kernels as aarch64 code in an emulator: the tests of kernels run on a machine that has no such processor.
+
+    python -m pytest -p emulated_arm64 tests/unit/infer/test_kernels_matmul.py
+
+As a pytest plugin (or after `install()`) the code path of the process is NEON, numba stops before it makes machine
+code, LLVM compiles what numba has made for aarch64, and `reference.run_kernel.run` executes that in `unicorn`. The
+emulated memory is the memory of this process, at the same addresses, so records may point anywhere. Linux only.
+"""
+
+import struct
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import llvmlite.binding as llvm
+import numpy as np
+
+TRIPLE = "aarch64-unknown-linux-gnu"
+FEATURES = "+neon,+dotprod"
+_CODE, _STACK, _STACK_BYTES = 0x10000000, 0x8000000, 4 << 20
+_RETURN = _STACK - 4096
+_CHUNK = 1 << 20
+
+
+def missing() -> str:
+    """Why this machine cannot emulate; empty if it can."""
+    try:
+        import unicorn  # noqa: F401
+    except ImportError:
+        return "no emulator of aarch64: pip install unicorn"
+    return "" if Path("/proc/self/maps").exists() else "the emulator's memory needs /proc/self/maps"
+
+
+class Emulator:
+    """One aarch64 processor whose memory is that of this process."""
+
+    def __init__(self) -> None:
+        import unicorn
+        from unicorn import arm64_const
+
+        self._uc, self._arm = unicorn, arm64_const
+        self._cpu = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+        self._cpu.ctl_set_cpu_model(arm64_const.UC_CPU_ARM64_MAX)
+        self._cpu.reg_write(arm64_const.UC_ARM64_REG_CPACR_EL1, 3 << 20)  # floats and vectors are not trapped
+        self._cpu.mem_map(_STACK, _STACK_BYTES)
+        self._cpu.hook_add(unicorn.UC_HOOK_MEM_READ_UNMAPPED | unicorn.UC_HOOK_MEM_WRITE_UNMAPPED, self._share)
+        self._end = _CODE
+        self._known: dict[str, int] = {}
+        module = llvm.parse_assembly(f'target triple = "{TRIPLE}"\n{_RUNTIME}')
+        self._known = self.load(_target().emit_object(module))
+
+    def load(self, code: bytes) -> dict[str, int]:
+        """An object file becomes part of the memory; the addresses of what it defines."""
+        image, defined = _link(code, self._end, self._known)
+        size = (len(image) + 4095) // 4096 * 4096
+        self._cpu.mem_map(self._end, size)
+        self._cpu.mem_write(self._end, bytes(image))
+        self._end += size
+        return defined
+
+    def call(self, address: int, *arguments: int) -> None:
+        for k, value in enumerate(arguments):
+            self._cpu.reg_write(self._arm.UC_ARM64_REG_X0 + k, value & (1 << 64) - 1)
+        self._cpu.reg_write(self._arm.UC_ARM64_REG_SP, _STACK + _STACK_BYTES - 256)
+        self._cpu.reg_write(self._arm.UC_ARM64_REG_LR, _RETURN)
+        self._cpu.emu_start(address, _RETURN)
+
+    def _share(self, _cpu: Any, _access: int, address: int, _size: int, _value: int, _data: Any) -> bool:
+        """Memory of this process that is touched for the first time."""
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            first, last = (int(v, 16) for v in line.split(" ", 1)[0].split("-"))
+            if first <= address < last:
+                chunk = address // _CHUNK * _CHUNK
+                start, end = max(first, chunk), min(last, chunk + _CHUNK)
+                try:
+                    self._cpu.mem_map_ptr(start, end - start, self._uc.UC_PROT_ALL, start)
+                except self._uc.UcError:  # a part of it is shared already
+                    start = address // 4096 * 4096
+                    self._cpu.mem_map_ptr(start, 4096, self._uc.UC_PROT_ALL, start)
+                return True
+        return False
+
+
+# What LLVM makes of loops that it knows. Volatile, or it would make them of these, too.
+_RUNTIME = """
+define ptr @memset(ptr %p, i32 %v, i64 %n) {
+entry:
+  %byte = trunc i32 %v to i8
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %body, label %end
+body:
+  %at = getelementptr i8, ptr %p, i64 %i
+  store volatile i8 %byte, ptr %at
+  %next = add i64 %i, 1
+  br label %loop
+end:
+  ret ptr %p
+}
+define ptr @memcpy(ptr %p, ptr %q, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %body, label %end
+body:
+  %from = getelementptr i8, ptr %q, i64 %i
+  %at = getelementptr i8, ptr %p, i64 %i
+  %byte = load volatile i8, ptr %from
+  store volatile i8 %byte, ptr %at
+  %next = add i64 %i, 1
+  br label %loop
+end:
+  ret ptr %p
+}
+"""
+_NEVER_CALLED = ("numba_", "NRT_", "Py", "_Py")  # the rest of numba's code for exceptions
+# ADR_GOT_PAGE, LD64_GOT_LO12_NC: as these, of the slot
+_FROM_SLOT = {311: 275, 312: 286}
+
+
+def _link(code: bytes, base: int, known: dict[str, int]) -> tuple[bytearray, dict[str, int]]:
+    """An ELF object of 64 bits -> its image at `base`, and the addresses of its symbols. `known`: what it may refer to.
+
+    What it refers to besides, numba's runtime for exceptions that kernels never raise, has an address that cannot be
+    called. Relocations: ELF for the Arm 64-bit Architecture, those that code of the small model has; any other fails.
+    """
+    table, size, count = *struct.unpack_from("<Q", code, 40), *struct.unpack_from("<HH", code, 58)
+    # name, type, flags, address, offset, size, link, info, alignment, entry size
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, table + k * size) for k in range(count)]
+    image, at = bytearray(), {}
+    for k, (_, kind, flags, _, offset, nbytes, _, _, align, _) in enumerate(sections):
+        if flags & 2:  # occupies memory
+            image += bytes(-len(image) % max(align, 1))
+            at[k] = base + len(image)
+            image += bytes(nbytes) if kind == 8 else code[offset : offset + nbytes]
+    symbols: list[int] = []
+    defined: dict[str, int] = {}
+    for _, kind, _, _, offset, nbytes, link, _, _, _ in sections:
+        if kind != 2:
+            continue
+        for k in range(0, nbytes, 24):
+            text, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", code, offset + k)
+            start = sections[link][4] + text
+            name = code[start : code.index(b"\0", start)].decode()
+            if section in at:
+                symbols.append(at[section] + value)
+                defined[name] = symbols[-1]
+            else:
+                assert section or not name or name in known or name.startswith(_NEVER_CALLED), f"kernels need {name}"
+                symbols.append(known.get(name, base - 4096))
+    slots: dict[int, int] = {}  # addresses of symbols that may be anywhere are read from memory
+    for _, kind, _, _, offset, nbytes, _, target, _, _ in sections:
+        if kind != 4 or target not in at:
+            continue
+        for k in range(0, nbytes, 24):
+            place, info, addend = struct.unpack_from("<QQq", code, offset + k)
+            symbol, kind = info >> 32, info & 0xFFFFFFFF
+            value = symbols[symbol] + addend
+            if kind in _FROM_SLOT:
+                if symbol not in slots:
+                    image += bytes(-len(image) % 8)
+                    slots[symbol] = base + len(image)
+                    image += struct.pack("<Q", value)
+                kind, value = _FROM_SLOT[kind], slots[symbol]
+            _relocate(image, base, at[target] + place, kind, value)
+    return image, defined
+
+
+def _relocate(image: bytearray, base: int, place: int, kind: int, value: int) -> None:
+    (word,) = struct.unpack_from("<I", image, place - base)
+    scaled = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4}  # ADD_ABS_LO12_NC, LDST8 to LDST128_ABS_LO12_NC
+    if kind in (282, 283):  # JUMP26, CALL26
+        word |= (value - place) >> 2 & 0x3FFFFFF
+    elif kind == 275:  # ADR_PREL_PG_HI21
+        pages = (value >> 12) - (place >> 12)
+        word |= (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5
+    elif kind in scaled:
+        word |= (value & 0xFFF) >> scaled[kind] << 10
+    elif kind == 261:  # PREL32: unwinding, which nobody does
+        return
+    elif kind == 257:  # ABS64
+        struct.pack_into("<Q", image, place - base, value)
+        return
+    else:
+        raise AssertionError(f"relocation {kind} of aarch64 is not known here")
+    struct.pack_into("<I", image, place - base, word)
+
+
+def _target() -> Any:
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(
+        cpu="generic", features=FEATURES, opt=3, reloc="static", codemodel="small"
+    )
+
+
+def object_code(kernel: Any) -> tuple[bytes, str]:
+    """A kernel compiled for aarch64: an object file and the name of its function."""
+    from hybrid.infer.kernels import jit
+    from numba.core import codegen
+    from numba.core.ccallback import CFunc
+    from numba.core.sigutils import normalize_signature
+
+    def finished(library: Any) -> None:
+        library._finalized = True
+
+    def pointer(library: Any, _name: str) -> int:
+        library._ensure_finalized()
+        return 1
+
+    # numba's own pipeline up to machine code, which it would make for this processor
+    with (
+        mock.patch.object(codegen.CPUCodeLibrary, "_finalize_final_module", finished),
+        mock.patch.object(codegen.JITCodeLibrary, "get_pointer_to_function", pointer),
+        mock.patch.object(codegen.JITCPUCodegen, "set_env", lambda self, name, env: None),
+    ):
+        compiled: Any = CFunc(
+            jit._bound(kernel.function), normalize_signature(kernel.signature), {}, dict(jit._OPTIONS)
+        )
+        compiled.compile()
+    target = _target()
+    text = str(compiled._library._final_module)
+    lines = [line for line in text.splitlines() if not line.startswith(("target triple", "target datalayout"))]
+    module = llvm.parse_assembly("\n".join(lines))
+    module.triple, module.data_layout = TRIPLE, str(target.target_data)
+    module.verify()
+    return target.emit_object(module), compiled.native_name
+
+
+_emulator: Emulator | None = None
+_loaded: dict[Any, int] = {}
+
+
+def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:
+    """As reference.run_kernel.run; threads take their turns one after the other."""
+    global _emulator
+    _emulator = _emulator or Emulator()
+    if kernel not in _loaded:
+        code, entry = object_code(kernel)
+        _loaded[kernel] = _emulator.load(code)[entry]
+    for tid in range(n_threads):
+        _emulator.call(_loaded[kernel], fields.ctypes.data, tid, n_threads)
+
+
+def install() -> None:
+    """From here on kernels are aarch64's. Before anything of hybrid.infer.kernels is imported."""
+    import numba
+    from hybrid.infer.kernels import isa
+    from reference import run_kernel
+
+    isa.host = lambda: isa.NEON  # type: ignore[assignment]
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    numba.njit("int64(int64)")(lambda x: x)  # what numba's runtime needs is made for this processor, once
+    run_kernel.run = run
+
+
+def pytest_configure() -> None:
+    assert not missing(), missing()
+    install()
