@@ -245,9 +245,10 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
                             acc[r * C + j] = _dot(e, how, acc[r * C + j], w, xs[j])
                 return acc
 
-            # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. It would unroll
-            # two turns, if it knew that they are two
-            hidden = b.lshr(n_blocks, const(I64, 62)) if unroll == QUAD else const(I64, 0)
+            # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. A few turns it
+            # would unroll, if it knew their number; half blocks on x86 are faster so, spills and all
+            few = how.name == "sdot" or (how.name == "vnni" and C == 2 and not how.halves)
+            hidden = b.lshr(n_blocks, const(I64, 56)) if few else const(I64, 0)
             if how.halves:
                 half = how.steps // 2
                 for h in (0, 1):

@@ -42,8 +42,7 @@ class GroupProducts:
 
     `partial` gives per group a <8 x i32> (NEON: <4 x i32>, still without sub) whose lanes add up to the sum over
     (code - `bias`) * sub * x, up to `bias` times the sub-weighted sum of x, which the caller takes off for all groups
-    together. On AVX2, small codes without
-    subs stay 16 sums of i16: even a sum of all of them fits.
+    together. On AVX2, small codes without subs stay 16 sums of i16: even a sum of all of them fits.
     """
 
     def __init__(self, e: Emitter, block: IntBlock) -> None:

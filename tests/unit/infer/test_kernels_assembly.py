@@ -1,0 +1,81 @@
+"""Inner loops of the products are made of the instruction of their path, on processors that this one need not be."""
+
+import re
+
+import pytest
+from assembly import ARM, Machine, assembly, count, loop_with, spills, x86
+from hybrid.infer.kernels import gemm, gemv
+from hybrid.infer.kernels.isa import AVX2, AVX512_VNNI, AVX_VNNI, ISA, NEON, PLAIN_X86
+from hybrid.quant.ggml.types import GGMLType
+
+PLAIN = x86("x86-64")
+TARGETS = [
+    pytest.param(AVX512_VNNI, x86("znver4"), id="znver4"),
+    pytest.param(AVX512_VNNI, x86("znver5"), id="znver5", marks=pytest.mark.slow),
+    pytest.param(AVX512_VNNI, x86("icelake-server"), id="icelake", marks=pytest.mark.slow),
+    pytest.param(AVX_VNNI, x86("alderlake"), id="alderlake"),
+    pytest.param(AVX2, x86("haswell"), id="haswell"),
+    pytest.param(AVX2, x86("znver3"), id="znver3", marks=pytest.mark.slow),
+    pytest.param(NEON, ARM, id="arm64"),
+]
+DOT = {"vnni": "vpdpbusd", "ub": "vpmaddubsw", "s16": "vpmaddwd", "sdot": "sdot"}
+FMA = {"x86": "vfmadd", "arm64": "fmla"}
+REGISTER = {AVX512_VNNI: "zmm", AVX_VNNI: "ymm", AVX2: "ymm", NEON: ".4s"}
+
+
+@pytest.mark.parametrize(("isa", "machine"), TARGETS)
+@pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q4_K])
+def test_many_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
+    tile = gemm.tiles(isa)[1]
+    how = gemm.scheme(kind, isa)
+    loop = loop_with(assembly(gemm.make_int_tile(kind, how, tile, isa), isa, machine), DOT[how.name])
+    products = [line for line in loop if DOT[how.name] in line]
+    per_step = tile.rows * tile.vectors * (2 if isa is NEON else 1)
+    assert len(products) % per_step == 0, "every accumulator once in each step"
+    assert all(REGISTER[isa] in line for line in products)
+    assert len(loop) < 3.2 * len(products), "little besides: loading, broadcasting, adding"
+    assert len(spills(loop)) <= (2 if how.name == "ub" else 0), spills(loop)
+    if isa is NEON:
+        assert all(re.search(r"\.4b\[\d\]", line) for line in products), "multiplies with one dword of a register"
+    if isa is AVX_VNNI:
+        assert all(line.startswith("{vex}") for line in products)
+
+
+@pytest.mark.parametrize(("isa", "machine"), TARGETS)
+def test_many_columns_float(isa: ISA, machine: Machine) -> None:
+    tile = gemm.tiles(isa)[1]
+    loop = loop_with(assembly(gemm.make_float_tile(tile, isa), isa, machine), FMA[isa.arch])
+    products = [line for line in loop if FMA[isa.arch] in line]
+    assert len(products) % (tile.rows * tile.vectors) == 0
+    assert all(REGISTER[isa] in line for line in products)
+    assert len(loop) < 2.8 * len(products)
+    assert not spills(loop)
+
+
+@pytest.mark.parametrize(("isa", "machine"), TARGETS)
+@pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K])
+def test_few_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
+    """16 groups of 32 in an iteration: one 256-bit instruction or two of 128 bits for each."""
+    factors = kind is GGMLType.Q6_K  # of 16 weights: vpdpbusd would add across them
+    wanted = {"vnni": "vpmaddubsw" if factors else "vpdpbusd", "avx2": "vpmaddubsw", "neon": "sdot"}[isa.dot]
+    loop = loop_with(assembly(gemv.make_int_gemv(kind, isa), isa, machine), wanted)
+    assert count(loop, wanted) == (32 if isa is NEON else 16)
+    assert len(loop) < 30 * 16
+
+
+@pytest.mark.parametrize(("isa", "machine"), TARGETS)
+@pytest.mark.parametrize("kind", [GGMLType.F32, GGMLType.BF16, GGMLType.F16])
+def test_few_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> None:
+    loop = loop_with(assembly(gemv.make_float_gemv(kind), isa, machine), FMA[isa.arch])
+    assert len(loop) < 16 * count(loop, FMA[isa.arch])
+
+
+@pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_K])
+def test_the_plain_path_has_no_avx(kind: GGMLType) -> None:
+    how, tile = gemm.scheme(kind, PLAIN_X86), gemm.tiles(PLAIN_X86)[1]
+    pieces = [gemm.make_int_tile(kind, how, tile, PLAIN_X86), gemv.make_int_gemv(kind, PLAIN_X86)]
+    for piece in pieces:
+        text = assembly(piece, PLAIN_X86, PLAIN)
+        assert "pmadd" in text or "pmul" in text
+        assert not re.search(r"^\s+v\w+\s.*%[xyz]mm", text, re.MULTILINE)
+        assert "%ymm" not in text
