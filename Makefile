@@ -3,7 +3,10 @@
 # make quick   its inner loop, under a minute
 # make lint    ruff and mypy; make format repairs what ruff can
 # make docs    renew the parts of the documentation that are generated
-# make bench   speed of this machine; PEER=path/to/llama-bench measures both side by side
+# make bench   speed of this machine in some minutes; PEER=path/to/llama.cpp/build/bin measures both side by side
+# make bench-full     all shapes and types, some hours; rows are kept, ARGS=--resume goes on; ARGS='--only "llama-1b pp512"'
+# make bench-compare  REF=commit: what became faster or slower since
+# make chart   draw the README's chart from benchmarks/results.jsonl
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +16,7 @@ FOUND := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 py
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PYTHON ?= $(FOUND)
 
-.PHONY: demo test quick lint format docs bench help clean
+.PHONY: demo test quick lint format docs bench bench-full bench-compare chart help clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +45,16 @@ docs: $(VENV)/.dev
 
 bench: $(VENV)/.runtime
 	$(BIN)/python benchmarks/compare.py $(if $(PEER),--peer $(PEER)) $(ARGS)
+
+bench-full: $(VENV)/.runtime
+	$(BIN)/python benchmarks/compare.py --set full --write $(if $(PEER),--peer $(PEER)) $(ARGS)
+
+bench-compare: $(VENV)/.runtime
+	@test -n "$(REF)" || { echo "error: name the commit to compare with: make bench-compare REF=HEAD~1" >&2; exit 1; }
+	$(BIN)/python benchmarks/commits.py $(REF) $(ARGS)
+
+chart: $(VENV)/.runtime
+	$(BIN)/python benchmarks/chart.py
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

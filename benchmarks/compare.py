@@ -1,243 +1,365 @@
 """Speed and perplexity beside llama.cpp's, on the same files, on this machine, in the same run.
 
-    python benchmarks/compare.py                              ours alone, on a random-weight jamba-3b
-    python benchmarks/compare.py --peer DIR                   DIR holds llama-bench and llama-perplexity
-    python benchmarks/compare.py --peer DIR --model m.gguf --text heldout.txt --write
+    python benchmarks/compare.py                              ours alone, the quick set
+    python benchmarks/compare.py --peer DIR                   DIR holds llama.cpp's programs
+    python benchmarks/compare.py --set full --peer DIR --write --resume
+    python benchmarks/compare.py --only "jamba-3b Q4* pp512"  words of a test: model, type, pp512, prompt, depth, batch
+    python benchmarks/compare.py --peer DIR --model m.gguf --text heldout.txt
 
-Both sides run as their users run them, as processes of their own, one after the other and again (A B A B ...), so that
-a busy neighbour or a warm CPU meets both. What is printed is the median of the rounds, with lowest and highest.
+Both sides run as their users run them, as processes of their own, one after the other and again (A B B A A B ...), so
+that a busy neighbour or a warm CPU meets both. What is printed is the median of the rounds, with lowest and highest.
 A first run of ours, not counted, compiles the kernels.
+
+Nothing else may compute meanwhile. The machine's limits are measured before and after every round; a round in which
+they moved by more than 25 %, or in which others computed, is measured again, three times per group of tests at most.
+What is left is marked; with --busy nothing is measured again. --write keeps the rows in results.jsonl after every
+group, so a run that was stopped goes on with --resume.
 """
 
 import argparse
-import json
-import os
-import re
 import subprocess
 import sys
-import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from hybrid.cli.models import cache_dir
+import results
+from hybrid.infer.bench.benchmark import BenchTest
 from hybrid.infer.bench.machine import Machine, measure_machine
+from hybrid.infer.bench.needs import TokenNeeds
 from hybrid.infer.bench.params import parse_ints
 from hybrid.infer.bench.shapes import find_shape, find_type, write_shape
-from hybrid.infer.bench.tables import duration, markdown_table, size
 from hybrid.infer.threads import default_threads
 from hybrid.quant.ggml.errors import HybridError, UsageError
+from hybrid.quant.ggml.reader import GGUFFile
+from model_files import model_name, shape_file, why_not
+from plan import SETS, Plan, groups, may_be_wanted, types, wanted
+from programs import Hybrid, LlamaCpp, llama_cpp, ours
+from quiet import Watch, busy_now, disturbed
 
-RESULTS = Path(__file__).with_name("RESULTS.md")
-_FINAL = re.compile(r"Final estimate: PPL = (\S+) \+/- (\S+)")
+MOST_AGAIN = 3
+"""Rounds of a group that may be measured again."""
+LARGE_FILE = 2 << 30
+"""Bytes above which a random-weight file that this run wrote is removed when it was measured."""
 
 
 @dataclass
-class Side:
-    """Ours or the peer: where its programs are, and what it measured."""
+class Limits:
+    """The machine's limits around the rounds that count."""
 
-    name: str
-    folder: Path
-    version: str = ""
-    rates: dict[tuple[Path, str], list[float]] = field(default_factory=dict)
-    """Tokens per second of each round, by file and test."""
-    ppl: dict[Path, tuple[float, float]] = field(default_factory=dict)
-    seconds: dict[Path, list[float]] = field(default_factory=dict)
+    machines: list[Machine] = field(default_factory=list)
+    noise: list[str] = field(default_factory=list)
 
-    def tool(self, name: str) -> str:
-        path = self.folder / name
-        if not path.exists():
-            raise UsageError(f"{path}: no such program. {self.name} is expected in that folder.")
-        return str(path)
+    def as_data(self) -> dict[str, list[float]]:
+        values = {
+            "read_gb_s": [results.rounded(m.read_gb_s) for m in self.machines],
+            "f32_gflop_s": [results.rounded(m.f32_gflop_s) for m in self.machines],
+            "int8_gop_s": [results.rounded(m.int8_gop_s) for m in self.machines if m.int8_gop_s],
+        }
+        return {name: found for name, found in values.items() if found}
 
-    def add(self, path: Path, records: list[dict[str, Any]]) -> None:
-        """Records of `hybrid bench -o json` or `llama-bench -o json`; the fields used have the same names."""
-        for record in records:
-            test = f"pp{record['n_prompt']}" if record["n_prompt"] else f"tg{record['n_gen']}"
-            test += f" @ d{record['n_depth']}" if record["n_depth"] else ""
-            self.rates.setdefault((path, test), []).append(float(record["avg_ts"]))
-            if "build_commit" in record:
-                self.version = f"llama.cpp {record['build_commit']}"
+    def middle(self) -> Machine:
+        """Their medians."""
+        first = self.machines[0]
+        dots = {way: results.median(m.dot_gop_s[way] for m in self.machines) for way in first.dot_gop_s}
+        read = results.median(m.read_gb_s for m in self.machines)
+        return replace(
+            first, read_gb_s=read, f32_gflop_s=results.median(m.f32_gflop_s for m in self.machines), dot_gop_s=dots
+        )
 
 
+@dataclass
+class Run:
+    """One invocation: its options, both sides, and the rows it made."""
+
+    args: argparse.Namespace
+    plan: Plan
+    mine: Hybrid
+    peer: LlamaCpp | None
+    done: set[tuple[Any, ...]]
+    """Keys of rows that --resume leaves out."""
+    rows: list[results.Row] = field(default_factory=list)
+    peer_prompt_rate: float = 0.0
+    """Of the file being measured: how long the peer needs to reach a depth follows from it."""
+
+    def head(self, kind: str, model: str, file_type: str, test: str) -> results.Row:
+        """The fields that every row begins with."""
+        machine = measured_here(self.args.t)
+        return {
+            "kind": kind, "cpu": machine.cpu, "isa": machine.isa, "threads": self.args.t, "model": model,
+            "type": file_type, "precision": "exact" if self.args.exact else "fast", "test": test,
+        }  # fmt: skip
+
+    def versions(self, with_peer: bool) -> dict[str, str]:
+        versions = {"hybrid": hybrid_version(), "Python": sys.version.split()[0], "numba": version("numba")}
+        if with_peer and self.peer is not None:
+            versions["llama.cpp"] = self.peer.version or "?"
+        return versions
+
+    def keep(self, rows: list[results.Row]) -> None:
+        """Remember rows, and with --write put them into the file of results."""
+        self.rows += rows
+        if self.args.write:
+            every, left_out = results.merged(results.load(self.args.data), rows)
+            results.save(every, self.args.data)
+            for row in left_out:
+                note(f"{row['model']} {row['type']} {row['test']}: not written, the row there is has a peer's figure")
+
+    # --- files ---
+    def files(self) -> Iterator[tuple[Path, str, str]]:
+        """(path, model, type) of everything there is to measure; large files written for it are removed afterwards."""
+        for path in self.args.model:
+            model, kind = model_name(path)
+            yield path, model, kind
+        for name in self.plan.shapes:
+            for kind in self.plan.types:
+                if not may_be_wanted(self.args.only, name, kind, self.plan):
+                    continue
+                tests = [t for g in groups(self.plan, kind) for t in g if wanted(self.args.only, name, kind, t)]
+                if all(results.key(self.head("speed", name, kind, t.name)) in self.done for t in tests):
+                    continue
+                path = shape_file(name, kind)
+                if reason := why_not(name, kind, path):
+                    note(f"{path.name} left out: {reason}")
+                    continue
+                new = not path.exists()
+                if new:
+                    note(f"writing {path}")
+                    write_shape(name, path, find_type(kind), ssm_f32=False)
+                try:
+                    yield path, name, kind
+                finally:
+                    if new and not self.args.keep_files and path.stat().st_size > LARGE_FILE:
+                        path.unlink()
+
+    # --- speed ---
+    def file(self, path: Path, model: str, kind: str) -> None:
+        """All tests of one file."""
+        needs = TokenNeeds.of(GGUFFile.open(path))
+        self.peer_prompt_rate = self.known_prompt_rate(model, kind)
+        warm = False
+        for group in groups(self.plan, kind):
+            tests = [test for test in group if wanted(self.args.only, model, kind, test)]
+            tests = [t for t in tests if results.key(self.head("speed", model, kind, t.name)) not in self.done]
+            if not tests:
+                continue
+            if not warm:
+                note(f"{path.name}: compiling")
+                self.mine.warm_up(path, self.args.t)
+                warm = True
+            self.keep(self.group(path, model, kind, tests, needs))
+
+    def group(self, path: Path, model: str, kind: str, tests: list[BenchTest], needs: TokenNeeds) -> list[results.Row]:
+        """All rounds of some tests of one depth."""
+        found: tuple[dict[str, list[float]], dict[str, list[float]]] = ({}, {})
+        limits, again = Limits(), 0
+        with_peer = self.peer_rounds(tests[0].n_depth)
+        names = ", ".join(test.name for test in tests)
+        i = 0
+        while i < self.plan.rounds:
+            note(f"{path.name}: {names}, round {i + 1} of {self.plan.rounds}")
+            before = measure_machine(self.args.t)
+            sides: list[Hybrid | LlamaCpp] = [self.mine]
+            if self.peer is not None and i < with_peer:
+                # A B B A: who runs first changes from round to round
+                sides.insert(1 - i % 2, self.peer)
+            with Watch() as watch:
+                rates = [(side is self.peer, side.rates(path, tests, self.args.t)) for side in sides]
+            after = measure_machine(self.args.t)
+            noise = disturbed(before, after, watch.usage)
+            if noise and again < MOST_AGAIN and not self.args.busy:
+                again += 1
+                note(f"  again: {'; '.join(noise)}")
+                continue
+            for theirs, values in rates:
+                for name, value in values.items():
+                    found[theirs].setdefault(name, []).append(value)
+            limits.machines += [before, after]
+            limits.noise += [text for text in noise if text not in limits.noise]
+            i += 1
+        mine, peer = found
+        if "pp512" in peer:
+            self.peer_prompt_rate = results.median(peer["pp512"])
+        return [self.row(path, model, kind, test, mine, peer, limits, needs) for test in tests]
+
+    def known_prompt_rate(self, model: str, kind: str) -> float:
+        """The peer's pp512 as it was measured before; 0 when it never was."""
+        wanted_key = results.key(self.head("speed", model, kind, "pp512"))
+        row = next((row for row in results.load(self.args.data) if results.key(row) == wanted_key), {})
+        return float(row["peer"]["median"]) if row.get("peer") else 0.0
+
+    def peer_rounds(self, depth: int) -> int:
+        """Rounds of the peer: it has to compute what lies before a depth, ours fills the memory."""
+        if self.peer is None or not depth or not self.peer_prompt_rate:
+            return self.plan.rounds
+        n = int(self.args.patience * self.peer_prompt_rate / depth)
+        if n < self.plan.rounds:
+            note(f"depth {depth}: {n} rounds of llama.cpp, which needs {depth / self.peer_prompt_rate:.0f} s for each")
+        return min(n, self.plan.rounds)
+
+    def row(
+        self, path: Path, model: str, kind: str, test: BenchTest, mine: dict[str, list[float]],
+        peer: dict[str, list[float]], limits: Limits, needs: TokenNeeds,
+    ) -> results.Row:  # fmt: skip
+        if test.name not in mine:
+            raise UsageError(f"hybrid bench printed no {test.name}. Is another version beside this Python?")
+        side, theirs = results.rates(mine[test.name]), peer.get(test.name)
+        machine = limits.middle()
+        of_bandwidth = of_peak = None
+        if not test.n_depth and test.n_gen and not (needs.has_experts and test.n_parallel > 1):
+            of_bandwidth = needs.of_bandwidth(side["median"] / test.n_parallel, machine.read_gb_s)
+        if not test.n_depth and test.n_prompt:
+            of_peak = needs.of_peak(side["median"], machine)
+        return {
+            **self.head("speed", model, kind, test.name),
+            "nbytes": path.stat().st_size,
+            "date": now(),
+            "hybrid": side,
+            "peer": results.rates(theirs) if theirs else None,
+            "of_bandwidth": of_bandwidth and round(of_bandwidth, 3),
+            "of_peak": of_peak and round(of_peak, 3),
+            "limits": limits.as_data(),
+            "noisy": "; ".join(limits.noise[:2]),
+            "versions": self.versions(bool(theirs)),
+            "command": command_line(),
+        }
+
+    # --- perplexity ---
+    def perplexity(self, path: Path, model: str, kind: str) -> None:
+        """Both sides' perplexity of one file on --text, with the times of the processes."""
+        text, context = self.args.text, self.args.c
+        self.mine.perplexity(path, text, context, self.args.t, chunks=1)
+        found: tuple[list[dict[str, float]], list[dict[str, float]]] = ([], [])
+        for i in range(self.plan.rounds):
+            note(f"{path.name}: perplexity, round {i + 1} of {self.plan.rounds}")
+            found[0].append(self.mine.perplexity(path, text, context, self.args.t))
+            if self.peer is not None:
+                found[1].append(self.peer.perplexity(path, text, context, self.args.t))
+        sides = [{**side[-1], "seconds": [round(r["seconds"], 2) for r in side]} if side else None for side in found]
+        row = self.head("perplexity", model, kind, f"{text.name}, context {context}")
+        row |= {"nbytes": path.stat().st_size, "date": now(), "hybrid": sides[0], "peer": sides[1]}
+        self.keep([{**row, "versions": self.versions(self.peer is not None), "command": command_line()}])
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
 def main() -> int:
     """Measure both sides and print the tables; exit code 1 or 2 with one line on bad input."""
     args = parse_arguments()
     try:
-        text = run(args)
+        print(results.report(start(args)))
     except HybridError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    print(text)
-    if args.write:
-        RESULTS.write_text(text)
-        print(f"written to {RESULTS}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("stopped; with --write what was measured is kept, and --resume goes on there", file=sys.stderr)
+        return 130
     return 0
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--peer", type=Path, help="folder with llama-bench and llama-perplexity, or one of the two")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", type=Path, help="folder with llama.cpp's programs, or one of them")
+    parser.add_argument("--set", choices=SETS, default="quick", help="what is measured where no option says else")
+    parser.add_argument("--only", action="append", default=[], help='words of a test: "jamba-3b Q4*" (several times)')
     parser.add_argument("--model", type=Path, action="append", default=[], help="a GGUF file (several times)")
-    parser.add_argument("--shape", action="append", default=[], help="a random-weight model (jamba-3b without --model)")
-    parser.add_argument("--type", default="Q8_0,Q4_0", help="types of the --shape files")
-    parser.add_argument("-p", default="512", help="prompt lengths")
-    parser.add_argument("-n", default="64", help="numbers of tokens to generate")
-    parser.add_argument("-d", default="0", help="depths")
+    parser.add_argument("--shape", action="append", default=[], help="a random-weight model (several times)")
+    parser.add_argument("--type", help="types of the random-weight files: Q8_0,Q4_K_M")
+    parser.add_argument("-p", help="prompt lengths")
+    parser.add_argument("-n", help="numbers of tokens to generate")
+    parser.add_argument("-d", help="depths")
+    parser.add_argument("-np", help="sequences that generate together")
     parser.add_argument("-t", type=int, default=0, help="threads, 0: all cores")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--patience", type=float, default=900.0, help="seconds for llama.cpp to reach a depth, in all")
     parser.add_argument("--text", type=Path, help="also measure perplexity on this file")
     parser.add_argument("-c", type=int, default=512, help="context of the perplexity")
     parser.add_argument("--exact", action="store_true", help="ours without 8-bit activations")
-    parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULTS.name}")
-    return parser.parse_args()
+    parser.add_argument("--busy", action="store_true", help="measure although others compute; rows are marked")
+    parser.add_argument("--write", action="store_true", help="keep the rows in results.jsonl and renew RESULTS.md")
+    parser.add_argument("--resume", action="store_true", help="leave out what results.jsonl has from today, quiet")
+    parser.add_argument("--keep-files", action="store_true", help="do not remove large random-weight files")
+    parser.add_argument("--data", type=Path, default=results.DATA, help="instead of results.jsonl")
+    return parser.parse_args(words)
 
 
-def run(args: argparse.Namespace) -> str:
-    """Measure everything; the report as markdown."""
-    for option, text in [("-p", args.p), ("-n", args.n), ("-d", args.d)]:
-        parse_ints(text, option)
+def planned(args: argparse.Namespace) -> Plan:
+    """The set with what the options say instead. UsageError when a number or a name is none."""
+    plan = SETS[args.set]
+    if args.p is not None:
+        plan = replace(plan, prompts=parse_ints(args.p, "-p"))
+    if args.n is not None:
+        plan = replace(plan, gens=parse_ints(args.n, "-n"))
+    # depths and batches that were asked for are of every type
+    if args.d is not None:
+        plan = replace(plan, depths=parse_ints(args.d, "-d"), depth_types=())
+    if args.np is not None:
+        plan = replace(plan, parallel=parse_ints(args.np, "-np"), parallel_types=())
+    if args.type:
+        plan = replace(plan, types=[find_type(kind).name for kind in types(args.type)])
+    if args.shape or args.model:
+        plan = replace(plan, shapes=[find_shape(name).name for name in args.shape])
+    if args.rounds is not None:
+        if args.rounds < 1:
+            raise UsageError(f"--rounds {args.rounds}: at least 1 is needed.")
+        plan = replace(plan, rounds=args.rounds)
+    return plan
+
+
+def start(args: argparse.Namespace) -> list[results.Row]:
+    """Measure everything; the rows."""
+    plan = planned(args)
     args.t = args.t or default_threads()
-    paths = [*args.model, *shape_files(args.shape or ([] if args.model else ["jamba-3b"]), args.type)]
-    ours = Side("hybrid", Path(sys.executable).parent, f"hybrid-lm {version('hybrid-lm')}")
-    theirs = None
-    if args.peer is not None:
-        theirs = Side("llama.cpp", args.peer if args.peer.is_dir() else args.peer.parent)
-    machines = []
-    for path in paths:
-        machines += measure_speed(path, args, ours, theirs)
+    if not args.busy and (reason := busy_now()):
+        raise UsageError(f"the machine is busy: {reason}. Wait, or use --busy to measure and mark the rows.")
+    done: set[tuple[Any, ...]] = set()
+    if args.resume:
+        done = results.measured_since(results.load(args.data), now()[:10], args.peer is not None)
+    mine, peer = ours(["--exact"] if args.exact else []), llama_cpp(args.peer) if args.peer else None
+    run = Run(args, plan, mine, peer, done)
+    found = False
+    for path, model, kind in run.files():
+        found = True
+        run.file(path, model, kind)
         if args.text is not None:
-            measure_perplexity(path, args, ours, theirs)
-    machine = machines[-1]
-    read = median(m.read_gb_s for m in machines)
-    int8 = "" if machine.int8_gop_s is None else f", {machine.int8_gop_s:.0f} Gop/s int8"
-    versions = [ours.version, f"numba {version('numba')}", f"Python {sys.version.split()[0]}"]
-    versions += [theirs.version] if theirs is not None else []
-    parts = [
-        f"# Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n",
-        f"{machine.cpu}, {args.t} threads. Read bandwidth {read:.1f} GB/s (median), peak {machine.f32_gflop_s:.0f} "
-        f"GFLOP/s f32{int8}. {', '.join(versions)}. Median of {args.rounds} interleaved rounds (lowest - highest).\n",
-        f"`{' '.join(['python benchmarks/compare.py', *arguments_without_folders()])}`\n",
-        speed_table(ours, theirs, read),
-    ]
-    if args.text is not None:
-        parts.append(f"Perplexity of {args.text.name}, context {args.c}; time of the whole process:\n")
-        parts.append(perplexity_table(paths, ours, theirs))
-    return "\n".join(parts)
+            run.perplexity(path, model, kind)
+    if not found and not args.resume:
+        raise UsageError("nothing to measure. Check --only: its words are models, types and tests such as pp512.")
+    if args.write and args.data == results.DATA:
+        results.renew()
+        note(f"written to {results.DATA.name} and {results.DOCUMENT.name}; `make docs chart` renews the others")
+    return results.merged([], run.rows)[0]
 
 
-def measure_speed(path: Path, args: argparse.Namespace, ours: Side, theirs: Side | None) -> list[Machine]:
-    """All rounds of one file; the machine's limits as they were in each."""
-    exact = ["--exact"] if args.exact else []
-    common = ["-t", str(args.t), "-r", "1"]
-    tests = ["-p", args.p, "-n", args.n, "-d", args.d, *common, "-o", "json"]
-    hybrid = [ours.tool("hybrid"), "bench", str(path), "--no-state", *exact]
-    note(f"{path.name}: compiling")
-    command([*hybrid, "-p", "16", "-n", "2", *common])
-    machines = []
-    for i in range(args.rounds):
-        machines.append(measure_machine(args.t))
-        note(f"{path.name}: round {i + 1} of {args.rounds}")
-        ours.add(path, json.loads(command([*hybrid, *tests])[0]))
-        if theirs is not None:
-            theirs.add(path, json.loads(command([theirs.tool("llama-bench"), "-m", str(path), *tests])[0]))
-    return machines
+_here: dict[int, Machine] = {}
 
 
-def measure_perplexity(path: Path, args: argparse.Namespace, ours: Side, theirs: Side | None) -> None:
-    """Time and result of both perplexity commands on one file, added to the sides."""
-    options = ["-f", str(args.text), "-c", str(args.c), "-t", str(args.t)]
-    exact = ["--exact"] if args.exact else []
-    mine = [ours.tool("hybrid"), "perplexity", str(path), *options, "--json", *exact]
-    command([*mine, "--chunks", "1"])
-    for i in range(args.rounds):
-        note(f"{path.name}: perplexity, round {i + 1} of {args.rounds}")
-        out, seconds = command(mine)
-        result = json.loads(out)
-        ours.ppl[path] = (result["ppl"], result["stderr"])
-        ours.seconds.setdefault(path, []).append(seconds)
-        if theirs is not None:
-            out, seconds = command([theirs.tool("llama-perplexity"), "-m", str(path), *options])
-            found = _FINAL.search(out)
-            if found is None:
-                raise UsageError(f"llama-perplexity gave no estimate for {path.name}. Is the text long enough?")
-            theirs.ppl[path] = (float(found[1]), float(found[2]))
-            theirs.seconds.setdefault(path, []).append(seconds)
+def measured_here(threads: int) -> Machine:
+    """The machine's names; its limits as they once were."""
+    if threads not in _here:
+        _here[threads] = measure_machine(threads)
+    return _here[threads]
 
 
-def shape_files(names: list[str], types: str) -> list[Path]:
-    """The random-weight files, written when not there; ssm_x and ssm_dt are quantized as llama-quantize does it."""
-    paths = []
-    for name in names:
-        for kind in types.split(","):
-            target = find_type(kind)
-            folder = cache_dir() / "shapes"
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"{find_shape(name).name}-{target.name}-as-llama-quantize.gguf"
-            if not path.exists():
-                note(f"writing {path}")
-                write_shape(name, path, target, ssm_f32=False)
-            paths.append(path)
-    return paths
+def hybrid_version() -> str:
+    """'0.1.0', in a checkout with the commit."""
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude", "*"], cwd=results.HERE, capture_output=True, text=True
+    )
+    return version("hybrid-lm") + (f" {done.stdout.strip()}" if done.returncode == 0 else "")
 
 
-def speed_table(ours: Side, theirs: Side | None, read_gb_s: float) -> str:
-    """Rates, their ratio, and for a generation the share of the read bandwidth that the file's bytes per second are."""
-    header = ["model", "size", "test", "hybrid t/s", *(["llama.cpp t/s", "ratio"] if theirs else []), "of bandwidth"]
-    rows = []
-    for (path, test), mine in ours.rates.items():
-        nbytes = path.stat().st_size
-        row = [path.stem, size(nbytes), test, spread(mine)]
-        if theirs is not None:
-            other = theirs.rates[path, test]
-            row += [spread(other), f"{median(mine) / median(other):.2f}"]
-        share = median(mine) * nbytes / 1e9 / read_gb_s
-        rows.append([*row, f"{share:.0%}" if test.startswith("tg") else "-"])
-    return markdown_table(header, rows)
+def now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%MZ}"
 
 
-def perplexity_table(paths: list[Path], ours: Side, theirs: Side | None) -> str:
-    """Markdown: both figures, their times, the difference and the ratio."""
-    header = ["model", "hybrid PPL", "time", *(["llama.cpp PPL", "time", "difference", "time ratio"] if theirs else [])]
-    rows = []
-    for path in paths:
-        ppl, stderr = ours.ppl[path]
-        row = [path.stem, f"{ppl:.4f} ± {stderr:.4f}", duration(median(ours.seconds[path]))]
-        if theirs is not None:
-            other, other_stderr = theirs.ppl[path]
-            ratio = median(ours.seconds[path]) / median(theirs.seconds[path])
-            row += [f"{other:.4f} ± {other_stderr:.4f}", duration(median(theirs.seconds[path]))]
-            row += [f"{ppl / other - 1:+.3%}", f"{ratio:.2f}"]
-        rows.append(row)
-    return markdown_table(header, rows)
-
-
-def spread(values: list[float]) -> str:
-    return f"{median(values):.2f} ({min(values):.2f} - {max(values):.2f})"
-
-
-def command(words: list[str]) -> tuple[str, float]:
-    """Standard output and error of a process in one text, and its wall time. UsageError when it cannot run or fails."""
-    start = time.perf_counter()
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, errors="replace", env=os.environ)
-    except OSError as error:
-        raise UsageError(f"{words[0]}: cannot be run: {error.strerror}. Check --peer.") from error
-    seconds = time.perf_counter() - start
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
-        raise UsageError(f"{' '.join(words)} failed with {done.returncode}: {lines[-1]}")
-    # llama-perplexity logs its result to standard error; what prints JSON prints nothing else on standard output
-    return (done.stdout if done.stdout.lstrip()[:1] in ("[", "{") else done.stdout + done.stderr), seconds
-
-
-def arguments_without_folders() -> list[str]:
-    """Our own arguments as they can be published: folders of this machine left out."""
-    return [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+def command_line() -> str:
+    """As it can be published: folders of this machine left out."""
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    return " ".join(["python benchmarks/compare.py", *(f'"{word}"' if " " in word else word for word in words)])
 
 
 def note(text: str) -> None:

@@ -7,12 +7,14 @@ import contextlib
 import io
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ("README.md", "cli/COMMANDS.md")
+sys.path.append(str(ROOT / "benchmarks"))
+FILES = ("README.md", "cli/COMMANDS.md", "benchmarks/RESULTS.md")
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -62,6 +64,20 @@ def help_text(*args: str) -> str:
     return out.getvalue()
 
 
+def results() -> str:
+    """Everything that was measured."""
+    import results as measured
+
+    return measured.report(measured.load())
+
+
+def speed() -> str:
+    """The README's table of speed."""
+    import results as measured
+
+    return measured.summary(measured.load())
+
+
 def usage() -> str:
     return f"```\n{help_text()}```\n"
 
@@ -76,6 +92,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "families": families,
     "formats": formats,
     "shapes": shapes,
+    "results": results,
+    "speed": speed,
     "usage": usage,
     "commands": commands,
 }

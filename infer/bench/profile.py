@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..kernels.gemm import scheme
-from ..kernels.isa import host
 from ..kernels.weights import INT_BLOCKS
 from .benchmark import BenchTest
 from .machine import Machine
+from .needs import peak_of
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -108,5 +107,5 @@ def _peak(kernel: str, machine: Machine) -> float:
     """Operations per ns that the instructions of a product's kernel ('gemm_int_q8_0_16', 'gemv_int_q8_0') reach."""
     for kind in sorted(INT_BLOCKS, key=lambda k: -len(k.name)):
         if f"_int_{kind.name.lower()}" in kernel:
-            return machine.dot_gop_s.get(scheme(kind, host()).name, machine.f32_gflop_s)
+            return peak_of(kind, machine)
     return machine.f32_gflop_s

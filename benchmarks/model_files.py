@@ -1,0 +1,38 @@
+"""The files that are measured: where random-weight ones are kept, whether they fit, and what they are called."""
+
+import shutil
+from math import prod
+from os import sysconf
+from pathlib import Path
+
+from hybrid.cli.models import cache_dir
+from hybrid.infer.bench.shapes import find_shape, find_type, tensor_types
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import FileType, row_nbytes
+
+
+def shape_file(name: str, kind: str) -> Path:
+    """Where the random-weight file is kept; ssm_x and ssm_dt are quantized in it as llama-quantize does it."""
+    return cache_dir() / "shapes" / f"{find_shape(name).name}-{find_type(kind).name}-as-llama-quantize.gguf"
+
+
+def why_not(name: str, kind: str, path: Path) -> str:
+    """Why this file cannot be measured here; empty when it can."""
+    tensors = tensor_types(find_shape(name), find_type(kind), ssm_f32=False)
+    nbytes = sum(row_nbytes(of, t.shape[-1]) * prod(t.shape[:-1]) for t, of in tensors)
+    memory = sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES")
+    if nbytes > 0.85 * memory:
+        return f"{nbytes / 1e9:.1f} GB do not stay in {memory / 1e9:.1f} GB of memory"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(path.parent).free
+    if not path.exists() and nbytes + (1 << 30) > free:
+        return f"{nbytes / 1e9:.1f} GB do not fit the {free / 1e9:.1f} GB free on the disk"
+    return ""
+
+
+def model_name(path: Path) -> tuple[str, str]:
+    """Model and type of a file: its name, without the type at its end, and its general.file_type."""
+    number = GGUFFile.open(path).get("general.file_type", None)
+    kind = FileType(number).name if isinstance(number, int) and number in list(FileType) else "?"
+    ending = f"-{kind.lower()}"
+    return (path.stem[: -len(ending)] if path.stem.lower().endswith(ending) else path.stem), kind

@@ -1,0 +1,65 @@
+"""What a token needs of a machine at least: bytes of weights to read, and products of weights and activations.
+
+Only the matrices are counted: what attention, states and norms add depends on the text before it, and is the reason
+why a model stays below these floors.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import GGMLType
+
+from ..kernels.gemm import scheme
+from ..kernels.isa import host
+from ..kernels.weights import INT_BLOCKS
+from .machine import Machine
+
+_EXPERTS = ("_exps.weight",)
+_NO_PRODUCTS = ("norm", "conv1d", "token_embd")
+
+
+@dataclass(frozen=True)
+class TokenNeeds:
+    """Of one token of one sequence; of the experts, those that it uses."""
+
+    nbytes: int
+    """Weights that a generated token reads."""
+    flops: dict[GGMLType, int]
+    """Operations of a token of a prompt by weight type, two for a multiply-add; without the output, which only the last
+    token of a prompt needs."""
+    has_experts: bool
+
+    @classmethod
+    def of(cls, gguf: GGUFFile) -> "TokenNeeds":
+        arch = gguf.get("general.architecture")
+        n_expert = int(gguf.get(f"{arch}.expert_count", 0) or 0)
+        used = int(gguf.get(f"{arch}.expert_used_count", 0) or 0)
+        tied = "output.weight" not in gguf.tensors
+        nbytes = 0
+        flops: dict[GGMLType, int] = {}
+        for name, tensor in gguf.tensors.items():
+            # experts lie one after the other in one tensor
+            part = used / n_expert if n_expert and name.endswith(_EXPERTS) else 1.0
+            rows = tensor.shape[0] if name.startswith("token_embd") and not tied else 1
+            nbytes += round(tensor.nbytes * part) // rows
+            if name.endswith(".weight") and len(tensor.shape) > 1 and name != "output.weight":
+                if any(word in name for word in _NO_PRODUCTS):
+                    continue
+                flops[tensor.type] = flops.get(tensor.type, 0) + round(2 * prod(tensor.shape) * part)
+        return cls(nbytes, flops, n_expert > 0)
+
+    def of_bandwidth(self, tokens_per_second: float, read_gb_s: float) -> float:
+        """Share of the read bandwidth that a generation makes use of."""
+        return tokens_per_second * self.nbytes / 1e9 / read_gb_s
+
+    def of_peak(self, tokens_per_second: float, machine: Machine) -> float:
+        """Share of the arithmetic peak that a prompt makes use of, each weight type measured by its own instruction."""
+        return tokens_per_second * sum(n / 1e9 / peak_of(kind, machine) for kind, n in self.flops.items())
+
+
+def peak_of(kind: GGMLType, machine: Machine) -> float:
+    """Operations per ns that the instructions of a product with weights of this type reach in registers."""
+    if kind not in INT_BLOCKS:
+        return machine.f32_gflop_s
+    return machine.dot_gop_s.get(scheme(kind, host()).name, machine.f32_gflop_s)
