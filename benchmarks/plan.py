@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 
 from hybrid.infer.bench.benchmark import BenchTest
 from hybrid.quant.ggml.errors import UsageError
-from programs import LONG_PROMPT
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,8 @@ FULL = Plan(
 )
 SETS = {"quick": QUICK, "full": FULL}
 DEPTH_PROMPT = 512
+LONG_PROMPT = 1024
+"""Prompts from so many tokens on are measured by processes of their own: a round that is disturbed costs less."""
 
 
 def groups(plan: Plan, kind: str) -> Iterator[list[BenchTest]]:

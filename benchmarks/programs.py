@@ -15,8 +15,9 @@ from hybrid.infer.bench.benchmark import BenchTest
 from hybrid.quant.ggml.errors import UsageError
 
 _FINAL = re.compile(r"Final estimate: PPL = (\S+) \+/- (\S+)")
-LONG_PROMPT = 1024
-"""From so many tokens on a warm-up costs more time than it takes noise away."""
+LARGE_FILE = 1 << 30
+FIRST_PROMPT = 8
+"""Tokens of the prompt that takes the place of warm-ups with files of that size; its rate is not used."""
 
 
 @dataclass
@@ -43,14 +44,14 @@ class Hybrid(Programs):
 
     def rates(self, path: Path, tests: Sequence[BenchTest], threads: int) -> dict[str, float]:
         """Tokens per second by the name of the test. All tests have one depth."""
-        words = [self.tool("hybrid"), "bench", str(path), "--no-state", *lists(tests)]
+        words = [self.tool("hybrid"), "bench", str(path), "--no-start", *lists(tests, large(path, tests))]
         words += ["-np", listed(t.n_parallel for t in tests if t.n_gen)] if any(t.n_parallel > 1 for t in tests) else []
-        out, _ = command([*words, *common(tests, threads), *self.options])
+        out, _ = command([*words, *common(large(path, tests), threads), *self.options])
         return parse_bench(out)[0]
 
     def warm_up(self, path: Path, threads: int) -> None:
         """Compile what is not in the cache yet, and bring the file into memory."""
-        words = [self.tool("hybrid"), "bench", str(path), "--no-state", "-p", "16", "-n", "2", "-t", str(threads)]
+        words = [self.tool("hybrid"), "bench", str(path), "--no-start", "-p", "16", "-n", "2", "-t", str(threads)]
         command([*words, "-r", "1", *self.options])
 
     def perplexity(self, path: Path, text: Path, context: int, threads: int, chunks: int = 0) -> dict[str, float]:
@@ -69,7 +70,8 @@ class LlamaCpp(Programs):
         """Tokens per second by the name of the test. All tests have one depth."""
         if any(test.n_parallel > 1 for test in tests):
             return self._batched(path, tests, threads)
-        out, _ = command([self.tool("llama-bench"), "-m", str(path), *lists(tests), *common(tests, threads)])
+        words = [*lists(tests, large(path, tests)), *common(large(path, tests), threads)]
+        out, _ = command([self.tool("llama-bench"), "-m", str(path), *words])
         rates, commit = parse_bench(out)
         if commit:
             self.version = commit
@@ -97,15 +99,24 @@ class LlamaCpp(Programs):
         return {"ppl": float(found[1]), "stderr": float(found[2]), "seconds": seconds}
 
 
-def lists(tests: Sequence[BenchTest]) -> list[str]:
+def large(path: Path, tests: Sequence[BenchTest]) -> bool:
+    """Whether warm-ups take too long: a short prompt then comes first, which touches all weights too.
+
+    The warm-up of a generation is one token, so it stays.
+    """
+    return path.stat().st_size >= LARGE_FILE and any(test.n_prompt for test in tests)
+
+
+def lists(tests: Sequence[BenchTest], is_large: bool = False) -> list[str]:
     """-p, -n and -d of both bench programs."""
-    prompts, gens = listed(t.n_prompt for t in tests if t.n_prompt), listed(t.n_gen for t in tests if t.n_gen)
-    return ["-p", prompts or "0", "-n", gens or "0", "-d", str(tests[0].n_depth)]
+    prompts = [FIRST_PROMPT] if is_large else []
+    prompts += [t.n_prompt for t in tests if t.n_prompt]
+    gens = listed(t.n_gen for t in tests if t.n_gen)
+    return ["-p", listed(prompts) or "0", "-n", gens or "0", "-d", str(tests[0].n_depth)]
 
 
-def common(tests: Sequence[BenchTest], threads: int) -> list[str]:
-    long = all(test.n_prompt >= LONG_PROMPT for test in tests)
-    return ["-t", str(threads), "-r", "1", "-o", "json", *(["--no-warmup"] if long else [])]
+def common(is_large: bool, threads: int) -> list[str]:
+    return ["-t", str(threads), "-r", "1", "-o", "json", *(["--no-warmup"] if is_large else [])]
 
 
 def listed(values: Any) -> str:

@@ -73,6 +73,7 @@ def bench(
     exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits.")] = False,
     no_warmup: Annotated[bool, typer.Option("--no-warmup", help="Time the first run too.")] = False,
     no_state: Annotated[bool, typer.Option("--no-state", help="Do not time saving and restoring a sequence.")] = False,
+    no_start: Annotated[bool, typer.Option("--no-start", help="Only rates, not what a start costs.")] = False,
     profile: Annotated[
         bool, typer.Option("--profile", help="Time per operation, with GB/s and GFLOP/s and the machine's limits.")
     ] = False,
@@ -103,7 +104,8 @@ def bench(
         repetitions=repetitions,
         warmup=not no_warmup,
         precision="exact" if exact else "fast",
-        state=not no_state,
+        state=not (no_state or no_start),
+        start=not no_start,
     )
     options.tests()  # says what is wrong before a large file is written
     paths = files(models or [], shape or [], file_type)

@@ -81,6 +81,8 @@ class BenchOptions:
     precision: str = "fast"
     state: bool = True
     """Also measure saving, restoring and copying a sequence."""
+    start: bool = True
+    """Also measure the first token, and with `state` the state files: what StartRow has."""
     seed: int = 0
 
     def tests(self) -> list[BenchTest]:
@@ -209,7 +211,8 @@ def benchmark(
                 rows.append(bench.run(test))
                 if on_row is not None:
                     on_row(rows[-1])
-            starts.append(bench.start(load_seconds, max([n for n in options.prompts if n], default=1)))
+            if options.start:
+                starts.append(bench.start(load_seconds, max([n for n in options.prompts if n], default=1)))
         finally:
             model.close()
     return BenchReport(tuple(rows), tuple(starts))

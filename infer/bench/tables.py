@@ -99,7 +99,7 @@ def profile_markdown(profile: Profile) -> str:
 
 
 def markdown(report: BenchReport) -> str:
-    return speed_markdown(report.rows) + "\n" + start_markdown(report.starts)
+    return speed_markdown(report.rows) + ("\n" + start_markdown(report.starts) if report.starts else "")
 
 
 def records(report: BenchReport) -> list[dict[str, Any]]:

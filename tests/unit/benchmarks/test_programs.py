@@ -35,6 +35,13 @@ def program(path: Path, body: str) -> None:
     path.chmod(0o755)
 
 
+def gguf(folder: Path, nbytes: int = 1000) -> Path:
+    path = folder / "m.gguf"
+    with path.open("wb") as file:
+        file.truncate(nbytes)
+    return path
+
+
 def logged(folder: Path) -> list[str]:
     return (folder / "log").read_text().splitlines()
 
@@ -57,14 +64,24 @@ def test_parse_batched() -> None:
 def test_both_sides_get_the_same_tests(folder: Path) -> None:
     for name in ("hybrid", "llama-bench"):
         program(folder / name, f"echo loading >&2; echo '{json.dumps(BENCH)}'")
-    peer = programs.llama_cpp(folder / "llama-bench")
+    peer, model = programs.llama_cpp(folder / "llama-bench"), gguf(folder)
     tests = [BenchTest(16, 0, 64), BenchTest(32, 0, 64), BenchTest(0, 4, 64)]
-    assert programs.ours().rates(Path("m.gguf"), tests, 2) == peer.rates(Path("m.gguf"), tests, 2)
+    assert programs.ours().rates(model, tests, 2) == peer.rates(model, tests, 2)
     assert peer.version == "0c1e570"
     for line in logged(folder):
         assert line.endswith("-p 16,32 -n 4 -d 64 -t 2 -r 1 -o json")
-    peer.rates(Path("m.gguf"), [BenchTest(2048, 0)], 2)
-    assert logged(folder)[-1].endswith("-p 2048 -n 0 -d 0 -t 2 -r 1 -o json --no-warmup")
+
+
+def test_large_files_are_warmed_up_by_a_short_prompt(folder: Path) -> None:
+    for name in ("hybrid", "llama-bench"):
+        program(folder / name, f"echo '{json.dumps(BENCH)}'")
+    model = gguf(folder, 1 << 30)
+    for side in (programs.ours(), programs.llama_cpp(folder)):
+        side.rates(model, [BenchTest(512, 0), BenchTest(0, 4)], 2)
+    for line in logged(folder):
+        assert line.endswith("-p 8,512 -n 4 -d 0 -t 2 -r 1 -o json --no-warmup")
+    programs.ours().rates(model, [BenchTest(0, 4, 0, 8)], 2)
+    assert logged(folder)[-1].endswith("-p 0 -n 4 -d 0 -np 8 -t 2 -r 1 -o json")
 
 
 def test_batches(folder: Path) -> None:
@@ -72,8 +89,8 @@ def test_batches(folder: Path) -> None:
     program(folder / "hybrid", f"echo '{json.dumps([record])}'")
     program(folder / "llama-batched-bench", f"echo '{BATCHED}'")
     tests = [BenchTest(0, 4, 0, 2), BenchTest(0, 4, 0, 8)]
-    assert programs.ours(["--exact"]).rates(Path("m.gguf"), tests, 2) == {"tg4 x8": 1.0}
-    assert programs.llama_cpp(folder).rates(Path("m.gguf"), tests, 2)["tg4 x2"] == 99.232193
+    assert programs.ours(["--exact"]).rates(gguf(folder), tests, 2) == {"tg4 x8": 1.0}
+    assert programs.llama_cpp(folder).rates(gguf(folder), tests, 2)["tg4 x2"] == 99.232193
     ours, theirs = logged(folder)
     assert "-p 0 -n 4 -d 0 -np 2,8 " in ours
     assert ours.endswith("--exact")
@@ -97,7 +114,7 @@ def test_perplexity(folder: Path) -> None:
 def test_failures_are_one_line(folder: Path) -> None:
     peer = programs.llama_cpp(folder)
     with pytest.raises(UsageError, match=r"no such program\. llama\.cpp is expected"):
-        peer.rates(Path("m.gguf"), [BenchTest(1, 0)], 2)
+        peer.rates(gguf(folder), [BenchTest(1, 0)], 2)
     program(folder / "llama-bench", "echo 'error: no such device' >&2; exit 3")
     with pytest.raises(UsageError, match="failed with 3: error: no such device"):
-        peer.rates(Path("m.gguf"), [BenchTest(1, 0)], 2)
+        peer.rates(gguf(folder), [BenchTest(1, 0)], 2)

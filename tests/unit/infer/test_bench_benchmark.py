@@ -146,6 +146,13 @@ def test_costs_of_a_start(load: Loader) -> None:
     assert start.state.copy_seconds == pytest.approx(0.0005)
 
 
+def test_without_the_costs_of_a_start(load: Loader) -> None:
+    report = run(load, prompts=(20,), gens=(), repetitions=1, warmup=False, state=False, start=False)
+    assert report.starts == ()
+    assert load.models[0].calls == [("prefill", 0, 20)]
+    assert load.models[0].closed
+
+
 def test_compile_time_is_no_load_time(load: Loader) -> None:
     def slow(**settings: Any) -> FakeModel:
         load.clock.now += 2.0

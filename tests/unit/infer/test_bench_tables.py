@@ -66,6 +66,12 @@ def test_start_table() -> None:
     assert markdown(BenchReport(ROWS, (without,))).splitlines()[-1].count(" - |") == 4
 
 
+def test_report_without_starts() -> None:
+    report = BenchReport(ROWS, ())
+    assert markdown(report) == speed_markdown(ROWS)
+    assert json.loads(as_json(report))[0]["start"] is None
+
+
 def test_json_has_llama_benchs_fields() -> None:
     first, second = json.loads(as_json(REPORT))
     assert first["model_filename"] == "/m/j.gguf"
