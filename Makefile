@@ -5,6 +5,7 @@
 # make docs    renew the parts of the documentation that are generated
 # make bench   speed of this machine in some minutes; PEER=path/to/llama.cpp/build/bin measures both side by side
 # make bench-full     all shapes and types, some hours; rows are kept, ARGS=--resume goes on; ARGS='--only "llama-1b pp512"'
+# make bench-kernels  matrix products, attention and recurrent kernels alone, as shares of the machine's limits
 # make bench-compare  REF=commit: what became faster or slower since
 # make chart   draw the README's chart from benchmarks/results.jsonl
 
@@ -16,7 +17,7 @@ FOUND := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 py
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PYTHON ?= $(FOUND)
 
-.PHONY: demo test quick lint format docs bench bench-full bench-compare chart help clean
+.PHONY: demo test quick lint format docs bench bench-full bench-kernels bench-compare chart help clean
 .DEFAULT_GOAL := help
 
 help:
@@ -48,6 +49,9 @@ bench: $(VENV)/.runtime
 
 bench-full: $(VENV)/.runtime
 	$(BIN)/python benchmarks/compare.py --set full --write $(if $(PEER),--peer $(PEER)) $(ARGS)
+
+bench-kernels: $(VENV)/.runtime
+	for kind in matmul attention recurrent; do $(BIN)/python benchmarks/kernels_$$kind.py || exit 1; done
 
 bench-compare: $(VENV)/.runtime
 	@test -n "$(REF)" || { echo "error: name the commit to compare with: make bench-compare REF=HEAD~1" >&2; exit 1; }
