@@ -1,10 +1,10 @@
-"""All kernels as aarch64 code in an emulator: the tests of kernels run on a machine that has no such processor.
+"""All kernels as aarch64 code in an emulator: tests of kernels, and whole models, on a machine of another kind.
 
     python -m pytest -p emulated_arm64 tests/unit/infer/test_kernels_matmul.py
 
 As a pytest plugin (or after `install()`) the code path of the process is NEON, numba stops before it makes machine
-code, LLVM compiles what numba has made for aarch64, and `reference.run_kernel.run` executes that in `unicorn`. The
-emulated memory is the memory of this process, at the same addresses, so records may point anywhere. Linux only.
+code, LLVM compiles what numba has made for aarch64, and `unicorn` executes it, one thread after the other. The emulated
+memory is the memory of this process, at the same addresses, so records may point anywhere. Linux only.
 """
 
 import struct
@@ -117,7 +117,8 @@ end:
   ret ptr %p
 }
 """
-_NEVER_CALLED = ("numba_", "NRT_", "Py", "_Py")  # the rest of numba's code for exceptions
+# numba's code for exceptions, the executor's for waiting, and the logarithm of the C library
+_NEVER_CALLED = ("numba_", "NRT_", "Py", "_Py", "syscall", "sched_yield", "log")
 # ADR_GOT_PAGE, LD64_GOT_LO12_NC: as these, of the slot
 _FROM_SLOT = {311: 275, 312: 286}
 
@@ -125,8 +126,8 @@ _FROM_SLOT = {311: 275, 312: 286}
 def _link(code: bytes, base: int, known: dict[str, int]) -> tuple[bytearray, dict[str, int]]:
     """An ELF object of 64 bits -> its image at `base`, and the addresses of its symbols. `known`: what it may refer to.
 
-    What it refers to besides, numba's runtime for exceptions that kernels never raise, has an address that cannot be
-    called. Relocations: ELF for the Arm 64-bit Architecture, those that code of the small model has; any other fails.
+    What else it names (_NEVER_CALLED) has an address that cannot be called. Relocations: ELF for the Arm 64-bit
+    Architecture, those that code of the small model has; any other fails.
     """
     table, size, count = *struct.unpack_from("<Q", code, 40), *struct.unpack_from("<HH", code, 58)
     # name, type, flags, address, offset, size, link, info, alignment, entry size
@@ -216,9 +217,8 @@ def object_code(kernel: Any) -> tuple[bytes, str]:
         mock.patch.object(codegen.JITCodeLibrary, "get_pointer_to_function", pointer),
         mock.patch.object(codegen.JITCPUCodegen, "set_env", lambda self, name, env: None),
     ):
-        compiled: Any = CFunc(
-            jit._bound(kernel.function), normalize_signature(kernel.signature), {}, dict(jit._OPTIONS)
-        )
+        signature = normalize_signature(kernel.signature)
+        compiled: Any = CFunc(jit._bound(kernel.function), signature, {}, dict(jit._OPTIONS))
         compiled.compile()
     target = _target()
     text = str(compiled._library._final_module)
@@ -229,31 +229,67 @@ def object_code(kernel: Any) -> tuple[bytes, str]:
     return target.emit_object(module), compiled.native_name
 
 
-_emulator: Emulator | None = None
-_loaded: dict[Any, int] = {}
+class _Machine:
+    """The emulator of this process."""
+
+    emulator: Emulator | None = None
+
+
+def _compile(kernel: Any) -> None:
+    """In place of Kernel.compile: the address is one of the emulator's."""
+    _Machine.emulator = _Machine.emulator or Emulator()
+    code, entry = object_code(kernel)
+    kernel.use(_Machine.emulator.load(code)[entry], None, from_cache=False)
+
+
+def _call(address: int, record: int, tid: int, nth: int) -> None:
+    assert _Machine.emulator is not None
+    _Machine.emulator.call(address, record, tid, nth)
 
 
 def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:
-    """As reference.run_kernel.run; threads take their turns one after the other."""
-    global _emulator
-    _emulator = _emulator or Emulator()
-    if kernel not in _loaded:
-        code, entry = object_code(kernel)
-        _loaded[kernel] = _emulator.load(code)[entry]
+    """As reference.run_kernel.run."""
+    address = kernel.address
     for tid in range(n_threads):
-        _emulator.call(_loaded[kernel], fields.ctypes.data, tid, n_threads)
+        _call(address, fields.ctypes.data, tid, n_threads)
+
+
+class Pool:
+    """As hybrid.infer.threads.Pool, whose executor needs threads that run at the same time."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def run(self, program: Any, *, patient: bool, stamps: int = 0) -> None:
+        program.counters[:] = 0
+        for record in program.records[: len(program.ops)]:
+            for tid in range(self.n):
+                _call(int(record[0]), record[1:].ctypes.data, tid, self.n)
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 def install() -> None:
     """From here on kernels are aarch64's. Before anything of hybrid.infer.kernels is imported."""
     import numba
     from hybrid.infer.kernels import isa
-    from reference import run_kernel
 
     isa.host = lambda: isa.NEON  # type: ignore[assignment]
+    from hybrid.infer import engine
+    from hybrid.infer.kernels import jit
+    from reference import run_kernel
+
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     numba.njit("int64(int64)")(lambda x: x)  # what numba's runtime needs is made for this processor, once
+    jit.Kernel.compile = _compile  # type: ignore[method-assign]
+    jit.folder = lambda: None
+    jit.load_cached = lambda kernels: [k for k in kernels if not k.ready]
+    engine.Pool = Pool  # type: ignore[misc,assignment]
     run_kernel.run = run
 
 

@@ -1,0 +1,38 @@
+"""Bits of the logits of models on the code path of this process: a prompt at once, then token after token.
+
+python tests/logits_digest.py [--emulate-arm64] model.gguf:fast model.gguf:exact...
+"""
+
+import hashlib
+import sys
+
+import numpy as np
+
+
+def digests(*cases: str) -> list[str]:
+    """One for each model and precision."""
+    from hybrid.infer import Model
+
+    made = []
+    for case in cases:
+        path, _, precision = case.rpartition(":")
+        with Model.load(path, n_ctx=64, n_threads=1, precision=precision) as model:  # type: ignore[arg-type]
+            ids = np.random.default_rng(1).integers(3, model.n_vocab, 24).tolist()
+            sequence = model.sequence()
+            rows = [sequence.logits_of(ids[:21])] + [sequence.decode(token)[None] for token in ids[21:]]
+            logits = np.concatenate(rows)
+            assert np.isfinite(logits).all()
+            made.append(hashlib.sha256(logits.tobytes()).hexdigest()[:16])
+    return made
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    if arguments[0] == "--emulate-arm64":
+        import emulated_arm64
+
+        emulated_arm64.install()
+        del arguments[0]
+    from hybrid.infer.kernels.isa import host
+
+    print(host().name, *digests(*arguments))

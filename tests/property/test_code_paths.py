@@ -1,0 +1,59 @@
+"""A model gives the same bits on every code path: x86's forced one by one, aarch64's in an emulator."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import emulated_arm64
+import forced_isa
+import pytest
+from hybrid.infer.bench.shapes import Shape
+from hybrid.infer.kernels.isa import host
+from hybrid.quant.ggml.types import FileType
+from logits_digest import digests
+
+JAMBA = Shape(
+    "paths-jamba", "jamba", 2, 256, 320, 512, 1e-6, n_ff=256, n_head=4, n_head_kv=2, head_dim=64, attn_offset=1,
+    attn_period=2, d_state=16, d_conv=4, dt_rank=16, n_expert=3, n_expert_used=2, expert_offset=1, expert_period=2,
+)  # fmt: skip
+GRANITE = Shape(
+    "paths-granite", "granitehybrid", 2, 96, 320, 512, 1e-5, n_ff=32, n_head=3, n_head_kv=1, head_dim=32, n_ssm_head=6,
+    d_state=7, attn_offset=1, attn_period=2, n_expert=3, n_expert_used=2, n_ff_shared=64, rope_base=10000.0,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cases(random_model: Callable[[Shape, FileType], Path]) -> list[str]:
+    """Q4_K with Q6_K and F32; Q8_0 with F32."""
+    jamba, granite = random_model(JAMBA, FileType.Q4_K_M), random_model(GRANITE, FileType.Q8_0)
+    return [f"{jamba}:fast", f"{jamba}:exact", f"{granite}:fast"]
+
+
+@pytest.fixture(scope="module")
+def expected(cases: list[str]) -> list[str]:
+    return digests(*cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", list(forced_isa.FEATURES))
+def test_x86(path: str, cases: list[str], expected: list[str]) -> None:
+    forced_isa.require(path)
+    if path == host().name:
+        pytest.skip("this is the path that the others are compared with")
+    done = forced_isa.python(path, "tests/logits_digest.py", *cases)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [path, *expected]
+
+
+@pytest.mark.slow
+def test_arm64(cases: list[str], expected: list[str]) -> None:
+    """One model only: everything is compiled anew, and the rest is in test_kernels_arm64.py."""
+    if reason := emulated_arm64.missing():
+        pytest.skip(reason)
+    command = [sys.executable, "tests/logits_digest.py", "--emulate-arm64", cases[0]]
+    env = {**os.environ, "PYTHONPATH": "tests"}
+    done = subprocess.run(command, cwd=forced_isa.ROOT, env=env, capture_output=True, text=True, timeout=290)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["neon", expected[0]]
