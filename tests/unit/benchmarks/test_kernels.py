@@ -1,16 +1,16 @@
-"""benchmarks/kernels_recurrent.py: every case runs, at sizes that take no time."""
+"""benchmarks/kernels_*.py: every case runs, at sizes that take no time."""
 
 import sys
 
+import kernels_matmul
+import kernels_recurrent as module
 import numpy as np
 import pytest
 from hybrid.infer.bench.machine import Machine
-from test_bench_scripts import script
 
 
 def test_recurrent_kernels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    module = script("kernels_recurrent")
-    monkeypatch.setattr(module, "measure_machine", lambda n: Machine("EPYC", "avx2", 1, 50.0, 500.0, 1500.0))
+    monkeypatch.setattr(module, "measure_machine", lambda n: Machine("EPYC", "avx2", 1, 50.0, 500.0, {"vnni": 1500.0}))
     monkeypatch.setattr(module, "LARGE", 1 << 16)
     monkeypatch.setattr(module, "BATCHES", {"prompt": (5, 1), "2 seqs": (1, 2)})
     cases = [
@@ -33,7 +33,22 @@ def test_recurrent_kernels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 def test_the_cases_are_models() -> None:
     """Their fields are as many as the kernels read, and their states fit."""
-    module = script("kernels_recurrent")
     assert len({(case.kernel.name, case.model) for case in module.CASES}) == len(module.CASES)
     for case in module.CASES:
         assert 4 * int(np.prod(case.state)) * 16 <= module.MOST_STATE, case.model
+
+
+def test_products(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = Machine("EPYC", "avx2", 1, 50.0, 500.0, dict.fromkeys(("vnni", "ub", "s16", "sdot"), 1500.0))
+    monkeypatch.setattr(kernels_matmul, "measure_machine", lambda n: machine)
+    for name, value in (("ROWS", 32), ("LENGTH", 256), ("MEMORY", 1 << 16), ("CACHE", 1 << 12)):
+        monkeypatch.setattr(kernels_matmul, name, value)
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["kernels_matmul.py", "--threads", "1", "--seconds", "0", "--type", "Q8_0,F32", "--columns", "1,65"],
+    )
+    kernels_matmul.main()
+    table = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [row[0].strip() for row in table[2:]] == ["Q8_0", "F32"]
+    assert all(float(cell.strip().rstrip("%")) > 0 for row in table[2:] for cell in row[1:4])
