@@ -195,23 +195,53 @@ class Builder:
         columns = columns or self.tokens
         integer = not self.exact and w.kind in INT_BLOCKS
         assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
-        packed, stride = self._pack(x, w, integer, columns)
+        pairs = self._in_pairs(w)
+        K = w.n // 2 if pairs else w.n
+        packed, stride = self._pack_pairs(x, w, columns) if pairs else self._pack(x, w, integer, columns)
         y = self.rows(w.rows, columns.capacity)
         nbytes, flops = w.nbytes, 2 * w.rows * w.n
-        head = (w.address, w.stride, packed, stride, y, y.ld, w.rows, w.n, Counter(), columns.groups, w.expert_stride)
+        head = (w.address, w.stride, packed, stride, y, y.ld, w.rows, K, Counter(), columns.groups, w.expert_stride)
         if self.use_gemv:
             table = gemv.INT_GEMV if integer else gemv.FLOAT_GEMV
-            self.op(table[w.kind], *head, name=name, nbytes=nbytes, flops=flops)
+            single = gemv.pairs_gemv(self.isa) if pairs else table[w.kind]
+            self.op(single, *head, name=name, nbytes=nbytes, flops=flops)
             return y
         rows = self._chunk_rows(w, integer)
-        per_thread = self.need_scratch(gemm.scratch_bytes(w.kind, self.tile, w.n, rows, integer=integer, isa=self.isa))
-        kernel = gemm_kernel(w.kind, self.tile, integer, self.isa)
+        per_thread = self.need_scratch(gemm.scratch_bytes(w.kind, self.tile, K, rows, integer=integer, isa=self.isa))
+        kernel = gemm_kernel(w.kind, self.tile, integer, self.isa, pairs)
         self.op(kernel, *head, Ref(self.scratch), per_thread, rows, name=name, nbytes=nbytes, flops=flops)
         return y
 
+    def _in_pairs(self, w: Weight) -> bool:
+        """Whether a product multiplies pairs of BF16."""
+        return self.isa.bf16 and not self.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
+
+    def _pack_pairs(self, x: Rows, w: Weight, columns: Columns) -> tuple[Ref, int]:
+        """Columns of BF16, and for tiles these again, moved about like columns of half as many f32."""
+        K, width = w.n // 2, 1 if self.use_gemv else self.tile.cols
+        key = (x, "pairs", columns)
+        if key not in self._packed:
+            stride = round_up(K * 4, ALIGN)
+            buffer = self.buffer(stride * columns.capacity)
+            self.op(
+                pack.pack_pairs_columns, x, x.ld, Ref(buffer), stride, x.n, w.n, columns.groups, columns.index,
+                name="pack",
+            )  # fmt: skip
+            if not self.use_gemv:
+                source, ld, stride = Ref(buffer), stride, round_up(K * 4 * width, ALIGN)
+                buffer = self.buffer(stride * ((columns.capacity + width - 1) // width))
+                self.op(
+                    pack.pack_float_tiles, source, ld, Ref(buffer), stride, K, K, columns.groups, 0, Counter(), width,
+                    name="pack",
+                )  # fmt: skip
+            self._packed[key] = (buffer, stride)
+        buffer, stride = self._packed[key]
+        return Ref(buffer), stride
+
     def _chunk_rows(self, w: Weight, integer: bool) -> int:
         """Rows that a thread unpacks at a time: what fits, but enough chunks for all threads."""
-        row_bytes = w.n * (gemm.scheme(w.kind, self.isa).code_bytes if integer else 4)
+        item = gemm.scheme(w.kind, self.isa).code_bytes if integer else 2 if self._in_pairs(w) else 4
+        row_bytes = w.n * item
         fitting = max(1, SCRATCH_TARGET // row_bytes // gemm.ROWS)
         sharing = max(1, w.rows // (4 * self.n_threads) // gemm.ROWS)
         return gemm.ROWS * min(fitting, sharing, 4)
@@ -262,10 +292,11 @@ class Builder:
 _GEMMS: dict[tuple, Kernel] = {}
 
 
-def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA) -> Kernel:
-    key = (kind, tile, integer, isa)
+def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA, pairs: bool = False) -> Kernel:
+    key = (kind, tile, integer, isa, pairs)
     if key not in _GEMMS:
-        _GEMMS[key] = gemm.make_gemm(kind, tile, integer=integer, isa=isa)
+        made = gemm.make_pairs_gemm(tile, isa) if pairs else gemm.make_gemm(kind, tile, integer=integer, isa=isa)
+        _GEMMS[key] = made
     return _GEMMS[key]
 
 

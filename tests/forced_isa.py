@@ -22,6 +22,7 @@ FEATURES = {
     "avx2": _V3,
     "avx2-vnni": f"{_V3} avxvnni",
     "avx512-vnni": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni",
+    "avx512-bf16": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni avx512bf16",
 }
 
 

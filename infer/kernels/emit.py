@@ -31,6 +31,21 @@ def const(ty: Any, value: Any) -> ir.Constant:
     return ir.Constant(ty, value)
 
 
+class _BFloat(ir.types.Type):
+    """LLVM's bfloat, which llvmlite has no name for."""
+
+    intrinsic_name = "bf16"
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
+
+
 class Emitter:
     """Writes IR at the position of an IRBuilder. Addresses are i64 or pointers; offsets are bytes."""
 
@@ -158,6 +173,32 @@ class Emitter:
     def f32_like(x: Value) -> Any:
         """The f32 type with as many lanes as x."""
         return Vec(F32, x.type.count) if isinstance(x.type, Vec) else F32
+
+    # --- BF16 ---
+    def dot_pairs(self, acc: Value, a: Value, c: Value) -> Value:
+        """<16 x f32> += two products of BF16, of the high halves of a lane's dwords first, then of the low ones.
+
+        Without the instruction as two fma, which is what its description says. It also takes subnormal numbers for
+        zero, so that processors may differ in what is below 2^-126.
+        """
+        if self.isa.bf16 and self.isa.x86:
+            pairs = Vec(_BFloat(), 32)
+            a, c = self.b.bitcast(a, pairs), self.b.bitcast(c, pairs)
+            return self.call("llvm.x86.avx512bf16.dpbf16ps.512", acc.type, acc, a, c)
+        ty = Vec(I32, acc.type.count)
+        a, c = self.b.bitcast(a, ty), self.b.bitcast(c, ty)
+        high = [self.b.bitcast(self.b.and_(v, const(ty, -65536)), acc.type) for v in (a, c)]
+        low = [self.b.bitcast(self.b.shl(v, const(ty, 16)), acc.type) for v in (a, c)]
+        return self.fma(low[0], low[1], self.fma(high[0], high[1], acc))
+
+    def to_bf16(self, x: Value) -> Value:
+        """f32 lanes -> i16 with BF16, rounded to nearest even; NaN stays NaN."""
+        ty = Vec(I32, x.type.count)
+        bits = self.b.bitcast(x, ty)
+        odd = self.b.and_(self.b.lshr(bits, const(ty, 16)), const(ty, 1))
+        rounded = self.b.lshr(self.b.add(bits, self.b.add(odd, const(ty, 0x7FFF))), const(ty, 16))
+        quiet = self.b.or_(self.b.lshr(bits, const(ty, 16)), const(ty, 64))
+        return self.b.trunc(self.b.select(self.b.fcmp_unordered("uno", x, x), quiet, rounded), Vec(I16, ty.count))
 
     # --- NEON ---
     def sdot(self, acc: Value, a: Value, c: Value) -> Value:

@@ -306,8 +306,8 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
     return emit(_TILE_SIGNATURE, isa)(int_tile)
 
 
-def make_float_tile(tile: Tile, isa: ISA | None = None):
-    """As make_int_tile: `length` f32 of each row and of each column, side by side."""
+def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
+    """As make_int_tile: `length` f32 (or pairs of BF16) of each row and of each column, side by side."""
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vf = Vec(F32, L)
     n_acc = R * C
@@ -332,7 +332,8 @@ def make_float_tile(tile: Tile, isa: ISA | None = None):
                 for r in range(R):
                     value = e.splat(weights[r], L) if width == 1 else e.shuffle(weights[r], [u] * L)
                     for j in range(C):
-                        acc[r * C + j] = e.fma(value, xs[j], acc[r * C + j])
+                        a = acc[r * C + j]
+                        acc[r * C + j] = e.dot_pairs(a, xs[j], value) if pairs else e.fma(value, xs[j], a)
             return acc
 
         acc, first = [const(vf, 0.0)] * n_acc, const(I64, 0)
@@ -611,4 +612,20 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
         UNIT_BYTES=(how.steps + LINES) * 4 * tile.cols,
         CODE_BYTES=how.code_bytes,
         WORDS=how.words,
+    )
+
+
+def make_pairs_gemm(tile: Tile, isa: ISA) -> Kernel:
+    """BF16 weights times pairs of BF16; K of the op record counts pairs, which are moved about as if they were f32."""
+    return variant(
+        gemm,
+        f"gemm_pairs_{tile.cols}_{isa.name}",
+        tile_piece=make_float_tile(tile, isa, pairs=True),
+        unpack_piece=make_float_unpack(GGMLType.F32),
+        COLS=tile.cols,
+        TILE_ROWS=tile.rows,
+        UNIT=1,
+        UNIT_BYTES=4 * tile.cols,
+        CODE_BYTES=4,
+        WORDS=0,
     )

@@ -8,6 +8,8 @@ and adds them one after the other, starting from +0. The 16 chains are added as 
              the factors of 16 weights that some types have (`sub`). What minima take off has chains of its own,
              chain += -min * (float(sum of the 32 or 16 x) * d_x), which are added to the others at the end
     float    chain += w * x, one fma
+    pairs    (BF16 weights where the processor has vdpbf16ps) a unit is two elements, whose products are added to the
+             chain, see `Emitter.dot_pairs`; x is rounded to BF16
 
 Op record of a product y = W x for every column of every group (see `groups` below):
      0 w         address of the first row of expert 0
@@ -240,12 +242,15 @@ def _sums_of(e: Emitter, x_sums: Value, n_min: int) -> list[Value]:
     return [e.b.sext(e.shuffle(x_sums, list(range(h, 16, 2))), V8I) for h in (0, 1)]
 
 
-def make_float_gemv(kind: GGMLType):
-    """rows r0..r1 of one column of f32 x[K]; K a multiple of 16 (of the block for block types)."""
+def make_float_gemv(kind: GGMLType, isa: ISA | None = None, *, pairs: bool = False):
+    """rows r0..r1 of one column of f32 x[K]; K a multiple of 16 (of the block for block types).
+
+    pairs (kind F32): the elements of rows and columns are pairs of BF16, see `Emitter.dot_pairs`.
+    """
     block = FLOAT_BLOCKS[kind]
 
     def float_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
-        b = e.b
+        b, multiply = e.b, _multiply_pairs if pairs else _multiply
         shift = const(I64, block.weights.bit_length() - 1)
         n_blocks = b.lshr(K, shift)
         has_half = b.and_(b.lshr(K, const(I64, 4)), const(I64, 1))
@@ -260,7 +265,7 @@ def make_float_gemv(kind: GGMLType):
                     e.prefetch(q, PREFETCH + line, 2)
                 acc = chain[0]
                 for k, weights in enumerate(block.load(e, q)):
-                    acc = e.fma(weights, e.load(Vec(F32, 16), xq, 64 * k), acc)
+                    acc = multiply(e, weights, e.load(Vec(F32, 16), xq, 64 * k), acc)
                 return [acc]
 
             (chain,) = e.loop(n_blocks, whole, [const(Vec(F32, 16), 0.0)])
@@ -269,14 +274,22 @@ def make_float_gemv(kind: GGMLType):
                 def half(_i, chain):
                     q = e.at(p, b.mul(n_blocks, const(I64, block.nbytes)))
                     xq = e.at(x, b.shl(n_blocks, const(I64, 7)))
-                    return [e.fma(LOAD16[kind](e, q), e.load(Vec(F32, 16), xq), chain[0])]
+                    return [multiply(e, LOAD16[kind](e, q), e.load(Vec(F32, 16), xq), chain[0])]
 
                 (chain,) = e.loop(has_half, half, [chain])
             e.store(e.chain_total_lanes(chain), y, b.shl(r, const(I64, 2)))
 
         e.loop(r1, row, start=r0)
 
-    return emit(_GEMV_SIGNATURE)(float_gemv)
+    return emit(_GEMV_SIGNATURE, isa)(float_gemv)
+
+
+def _multiply(e: Emitter, w: Value, x: Value, acc: Value) -> Value:
+    return e.fma(w, x, acc)
+
+
+def _multiply_pairs(e: Emitter, w: Value, x: Value, acc: Value) -> Value:
+    return e.dot_pairs(acc, w, x)
 
 
 def piece(w, stride, x, y, r0, r1, K):  # replaced in every variant
@@ -312,3 +325,14 @@ INT_GEMV: dict[GGMLType, Kernel] = {
 FLOAT_GEMV: dict[GGMLType, Kernel] = {
     kind: variant(gemv, f"gemv_float_{kind.name.lower()}", piece=make_float_gemv(kind)) for kind in FLOAT_BLOCKS
 }
+
+
+def pairs_gemv(isa: ISA) -> Kernel:
+    """BF16 weights times pairs of BF16; K of the op record counts pairs."""
+    if isa not in _PAIRS_GEMV:
+        piece = make_float_gemv(GGMLType.F32, isa, pairs=True)
+        _PAIRS_GEMV[isa] = variant(gemv, f"gemv_pairs_{isa.name}", piece=piece)
+    return _PAIRS_GEMV[isa]
+
+
+_PAIRS_GEMV: dict[ISA, Kernel] = {}

@@ -19,18 +19,21 @@ class ISA:
           'avx2'  x86 vpmaddwd / vpmaddubsw
           'neon'  arm64 sdot: s8 x s8, four products a lane
           'plain' whatever LLVM makes of widening multiplications
+    bf16  vdpbf16ps: BF16 weights are multiplied with activations rounded to BF16, but for exact precision
     """
 
     name: str
     arch: str
     lanes: int
     dot: str
+    bf16: bool = False
 
     @property
     def x86(self) -> bool:
         return self.arch == "x86"
 
 
+AVX512_BF16 = ISA("avx512-bf16", "x86", 16, "vnni", bf16=True)
 AVX512_VNNI = ISA("avx512-vnni", "x86", 16, "vnni")
 AVX_VNNI = ISA("avx2-vnni", "x86", 8, "vnni")
 AVX2 = ISA("avx2", "x86", 8, "avx2")
@@ -40,13 +43,14 @@ NEON = ISA("neon", "arm64", 8, "neon")
 PLAIN_ARM = ISA("plain", "arm64", 8, "plain")
 # Code paths of x86, the best first, each with the LLVM features that its code uses.
 PATHS: tuple[tuple[ISA, tuple[str, ...]], ...] = (
+    (AVX512_BF16, ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16")),
     (AVX512_VNNI, ("avx512f", "avx512bw", "avx512vl", "avx512vnni")),
     (AVX_VNNI, ("avx2", "fma", "f16c", "avxvnni")),
     (AVX2, ("avx2", "fma", "f16c")),
     (PLAIN_X86, ()),
 )
-# Same structure as AVX512_VNNI and NEON without their instructions, so that it can be tested on any machine.
-PLAIN_WIDE = ISA("plain-wide", "any", 16, "vnni-emulated")
+# Same structure as AVX512_BF16 and NEON without their instructions, so that it can be tested on any machine.
+PLAIN_WIDE = ISA("plain-wide", "any", 16, "vnni-emulated", bf16=True)
 PLAIN_NEON = ISA("plain-neon", "any", 8, "neon-emulated")
 # LLVM turns this into `sdot` if its target has it.
 _SDOT_PROBE = """

@@ -2,10 +2,12 @@
 
 GEMV, integer   per column: s8 q[K], f32 d[K/32], i16 sum[K/16]
 GEMV, float     per column: f32 x[K], K rounded up to 16 with zeros
+GEMV, pairs     per column: BF16 x[K]
 GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and block of 32: dword[steps][cols], f32
                 d[cols], i16 pair[2][cols][2]; a dword holds four s8 (8 steps) or two s16 (16 steps). pair[h]: sums over
                 half h of the block of the values that are first or second, and third or fourth, of four neighbours
 GEMM, float     per tile: f32 [K][cols], element k at place (k % 16) * (K / 16) + k / 16: chain after chain
+GEMM, pairs     as GEMM, float, of the columns of GEMV, pairs, two BF16 in the place of an f32
 
 x = d * q with d = max |x| / 127 of the 32 (f32; llama.cpp rounds it to f16), q = x / d rounded to nearest even.
 
@@ -257,6 +259,35 @@ def pack_float_columns(a, tid, nth):
                 stf(target + 4 * k, ldf(source + 4 * k))
             for k in range(n, K):
                 stf(target + 4 * k, 0.0)
+
+
+@emit("i64,i64,i64,i64->void")
+def _pairs(e, x, out, n, K):
+    """out BF16 [K] = x f32 [n], rounded, then zeros; K is a multiple of 16."""
+    b = e.b
+    whole = b.and_(n, const(I64, -8))
+
+    def eight(k, _):
+        e.store(e.to_bf16(e.load(V8F, x, b.shl(k, const(I64, 2)))), out, b.shl(k, const(I64, 1)))
+
+    def one(k, _):
+        value = e.to_bf16(e.load(Vec(F32, 1), x, b.shl(k, const(I64, 2))))
+        e.store(e.lane(value, 0), out, b.shl(k, const(I64, 1)))
+
+    e.loop(whole, eight, step=8)
+    e.loop(n, one, start=whole)
+    e.loop(K, lambda k, _: e.store(const(I16, 0), out, b.shl(k, const(I64, 1))), start=n)
+
+
+@kernel
+def pack_pairs_columns(a, tid, nth):
+    x, ldx, out, stride, n, K = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
+    groups, index = arg(a, 6), arg(a, 7)
+    for g in range(ldi(groups)):
+        group = groups + 8 + 24 * g
+        first = ldi(group + 8)
+        for column in range(first + tid, first + ldi(group + 16), nth):
+            _pairs(_source(x, ldx, index, column), out + column * stride, n, K)
 
 
 @emit("->i64")

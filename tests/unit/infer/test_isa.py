@@ -27,6 +27,8 @@ print(isa.host().name, owner().digest, *isa.used_features())
         ("avx2 fma f16c avxvnni", isa.AVX_VNNI),
         ("avx2 fma f16c avx512f avx512bw avx512vl avx512vnni", isa.AVX512_VNNI),
         ("avx2 fma f16c avxvnni avx512f avx512bw avx512vl avx512vnni", isa.AVX512_VNNI),
+        ("avx2 fma f16c avx512f avx512bw avx512vl avx512vnni avx512bf16", isa.AVX512_BF16),
+        ("avx2 fma f16c avx512f avx512bw avx512vl avx512bf16", isa.AVX2),
     ],
 )
 def test_the_path_follows_the_features(features: str, expected: isa.ISA, monkeypatch: pytest.MonkeyPatch) -> None:

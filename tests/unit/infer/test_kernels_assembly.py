@@ -5,7 +5,7 @@ import re
 import pytest
 from assembly import ARM, Machine, assembly, count, loop_with, spills, x86
 from hybrid.infer.kernels import gemm, gemv
-from hybrid.infer.kernels.isa import AVX2, AVX512_VNNI, AVX_VNNI, ISA, NEON, PLAIN_X86
+from hybrid.infer.kernels.isa import AVX2, AVX512_BF16, AVX512_VNNI, AVX_VNNI, ISA, NEON, PLAIN_X86
 from hybrid.quant.ggml.types import GGMLType
 
 PLAIN = x86("x86-64")
@@ -79,3 +79,16 @@ def test_the_plain_path_has_no_avx(kind: GGMLType) -> None:
         assert "pmadd" in text or "pmul" in text
         assert not re.search(r"^\s+v\w+\s.*%[xyz]mm", text, re.MULTILINE)
         assert "%ymm" not in text
+
+
+def test_pairs_of_bf16() -> None:
+    machine = x86("znver4")
+    for tile in gemm.tiles(AVX512_BF16):
+        loop = loop_with(
+            assembly(gemm.make_float_tile(tile, AVX512_BF16, pairs=True), AVX512_BF16, machine), "vdpbf16ps"
+        )
+        assert count(loop, "vdpbf16ps") % (tile.rows * tile.vectors) == 0
+        assert all("zmm" in line for line in loop if "vdpbf16ps" in line)
+        assert not spills(loop)
+    single = gemv.make_float_gemv(GGMLType.F32, AVX512_BF16, pairs=True)
+    assert count(loop_with(assembly(single, AVX512_BF16, machine), "vdpbf16ps"), "vdpbf16ps") >= 2
