@@ -70,6 +70,8 @@ class Bench:
 
 def peak_of(kind: GGMLType, machine: Machine, exact: bool) -> float | None:
     """Gop/s of the instructions that multiply this type in a prompt."""
+    if kind is GGMLType.BF16 and host().bf16 and not exact:
+        return machine.dot_gop_s.get("pairs")
     if exact or kind not in INT_BLOCKS:
         return machine.f32_gflop_s
     return machine.dot_gop_s.get(gemm.scheme(kind, host()).name)

@@ -24,7 +24,7 @@ from hybrid.infer.threads import default_threads
 _BUFFER = 512 << 20
 _READ_STEP = 512
 _REPEATS = 12
-DOT_WAYS = ("vnni", "ub", "s16")
+DOT_WAYS = ("vnni", "ub", "s16", "sdot", "pairs")
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,12 @@ class Machine:
     read_gb_s: float
     f32_gflop_s: float
     dot_gop_s: dict[str, float]
-    """8-bit products by the way they are done (kernels/gemm.py, Scheme); empty where no instruction does them."""
+    """8-bit products by the way they are done (kernels/gemm.py, Scheme), and pairs of BF16; empty where no instruction
+    does them."""
 
     @property
     def int8_gop_s(self) -> float | None:
-        return max(self.dot_gop_s.values(), default=None)
+        return max((rate for way, rate in self.dot_gop_s.items() if way != "pairs"), default=None)
 
 
 def cpu_name() -> str:
@@ -221,8 +222,32 @@ def _fma_body(lanes: int) -> _Body:
     return _Body(kind, chains, 2 * lanes * chains, lambda k: f"  %b{k} = {call}{k})", entry)
 
 
+def _sdot_body() -> _Body:
+    quads, octets, name = "<4 x i32>", "<16 x i8>", "@llvm.aarch64.neon.sdot.v4i32.v16i8"
+    entry = (
+        f"  %t = trunc i64 %first to i8\n  %e = insertelement {octets} zeroinitializer, i8 %t, i32 0\n"
+        f"  %u = shufflevector {octets} %e, {octets} zeroinitializer, {octets.replace('i8', 'i32')} zeroinitializer"
+    )
+    step = lambda k: f"  %b{k} = call {quads} {name}({quads} %a{k}, {octets} %u, {octets} %u)"
+    return _Body(quads, 16, 8 * 4 * 16, step, entry, f"declare {quads} {name}({quads}, {octets}, {octets})")
+
+
+def _pairs_body() -> _Body:
+    kind, pairs, name = "<16 x float>", "<32 x bfloat>", "@llvm.x86.avx512bf16.dpbf16ps.512"
+    entry = (
+        "  %t = trunc i64 %first to i32\n  %e = insertelement <16 x i32> zeroinitializer, i32 %t, i32 0\n"
+        "  %f = shufflevector <16 x i32> %e, <16 x i32> zeroinitializer, <16 x i32> zeroinitializer\n"
+        f"  %u = bitcast <16 x i32> %f to {pairs}"
+    )
+    step = lambda k: f"  %b{k} = call {kind} {name}({kind} %a{k}, {pairs} %u, {pairs} %u)"
+    return _Body(kind, 12, 4 * 16 * 12, step, entry, f"declare {kind} {name}({kind}, {pairs}, {pairs})")
+
+
 def _dot_bodies(isa: ISA) -> dict[str, _Body]:
-    """Products of 8-bit integers. One factor is the running sum, or LLVM would move the products out of the loop."""
+    """Products of 8-bit integers, and of pairs of BF16. On AVX2 one factor is the running sum, or LLVM would move the
+    products out of the loop."""
+    if isa.dot == "neon":
+        return {"sdot": _sdot_body()}
     if not isa.x86 or isa.dot not in ("vnni", "avx2"):
         return {}
     lanes, chains = isa.lanes, 12
@@ -237,7 +262,8 @@ def _dot_bodies(isa: ISA) -> dict[str, _Body]:
         declare = f"declare {dwords} {name}({dwords}, {octets}, {octets})"
         call = f"call {dwords} {name}({dwords} %a"
         step = lambda k: f"  %b{k} = {call}{k}, {octets} %u, {octets} %u)"
-        return {"vnni": _Body(dwords, chains, 8 * lanes * chains, step, splat, declare)}
+        pairs = {"pairs": _pairs_body()} if isa.bf16 else {}
+        return {"vnni": _Body(dwords, chains, 8 * lanes * chains, step, splat, declare), **pairs}
 
     def ub(k: int) -> str:
         return (

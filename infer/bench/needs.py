@@ -60,6 +60,8 @@ class TokenNeeds:
 
 def peak_of(kind: GGMLType, machine: Machine) -> float:
     """Operations per ns that the instructions of a product with weights of this type reach in registers."""
+    if kind is GGMLType.BF16 and host().bf16:
+        return machine.dot_gop_s.get("pairs", machine.f32_gflop_s)
     if kind not in INT_BLOCKS:
         return machine.f32_gflop_s
     return machine.dot_gop_s.get(scheme(kind, host()).name, machine.f32_gflop_s)

@@ -108,4 +108,4 @@ def _peak(kernel: str, machine: Machine) -> float:
     for kind in sorted(INT_BLOCKS, key=lambda k: -len(k.name)):
         if f"_int_{kind.name.lower()}" in kernel:
             return peak_of(kind, machine)
-    return machine.f32_gflop_s
+    return machine.dot_gop_s.get("pairs", machine.f32_gflop_s) if "_pairs_" in kernel else machine.f32_gflop_s

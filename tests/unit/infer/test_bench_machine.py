@@ -4,7 +4,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hybrid.infer.bench import machine
-from hybrid.infer.kernels.isa import AVX2, AVX512_VNNI, AVX_VNNI, ISA, PLAIN_ARM, PLAIN_X86
+from hybrid.infer.kernels.isa import AVX2, AVX512_BF16, AVX512_VNNI, AVX_VNNI, ISA, NEON, PLAIN_ARM, PLAIN_X86
 
 
 def assembly(isa: ISA, cpu: str, features: str, triple: str = "x86_64-unknown-linux-gnu") -> str:
@@ -22,6 +22,7 @@ def assembly(isa: ISA, cpu: str, features: str, triple: str = "x86_64-unknown-li
     ("isa", "cpu", "features", "instructions"),
     [
         (AVX512_VNNI, "znver4", "", ["vpdpbusd", "vfmadd", "zmm"]),
+        (AVX512_BF16, "znver4", "", ["vpdpbusd", "vdpbf16ps", "zmm"]),
         (AVX_VNNI, "haswell", "+avxvnni", ["vpdpbusd", "vfmadd", "ymm"]),
         (AVX2, "znver3", "", ["vpmaddubsw", "vpmaddwd", "vfmadd", "ymm"]),
         (PLAIN_X86, "x86-64", "", ["paddq"]),
@@ -36,6 +37,7 @@ def test_loops_use_the_instruction_they_measure(isa: ISA, cpu: str, features: st
 
 
 def test_loops_compile_for_aarch64() -> None:
+    assert "sdot" in assembly(NEON, "apple-m1", "", "aarch64-unknown-linux-gnu")
     assert "fmla" in assembly(PLAIN_ARM, "apple-m1", "", "aarch64-unknown-linux-gnu")
     assert not {f"{way}_loop" for way in machine.DOT_WAYS} & machine._bodies(PLAIN_ARM).keys()
 
