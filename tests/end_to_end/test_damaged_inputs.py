@@ -336,10 +336,10 @@ STATES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "another version": (flipped(8), "state format 17"),
     "no arrays": (restated(lambda h: h.update(arrays=[])), "belong to nothing"),
     "array misnamed": (restated(lambda h: h["arrays"][2].update(name="blk.9.k")), "is missing"),
-    "array of another type": (restated(lambda h: h["arrays"][2].update(dtype="i32")), "array 'blk.0.k' is i32"),
+    "array of another type": (restated(lambda h: h["arrays"][2].update(dtype="i16")), "array 'blk.0.k' is i16"),
     "array of another shape": (
         restated(lambda h: h["arrays"][2]["shape"].reverse()),
-        "array 'blk.0.k' is f32 [8, 2, 5], this model needs f32 [5, 2, 8]",
+        "array 'blk.0.k' is f16 [8, 2, 5], this model needs f16 [5, 2, 8]",
     ),
     "tokens 10^9": (restated(lambda h: h.update(n_tokens=10**9)), "the context is 64"),
     "tokens -1": (restated(lambda h: h.update(n_tokens=-1)), "n_tokens of its header is -1"),
