@@ -311,8 +311,9 @@ class Model:
         """Converting would give other tokens than going on without a stop, so a state of another type is refused."""
         names = {"float32": "f32", "float16": "f16", "int8": "q8_0"}
         for name, (dtype, _) in layout.items():
-            if name.endswith(".k") and name in state and state.dtype(name) != dtype:
-                found = names.get(str(state.dtype(name)), str(state.dtype(name)))
+            found = names.get(str(state.dtype(name))) if name.endswith(".k") and name in state else None
+            # any other type is damage, which is found later
+            if found and state.dtype(name) != dtype:
                 raise StateError(
                     f"{state.path.name} keeps keys and values in {found}, this model in {self.kv_type}. "
                     f"Use --kv-type {found}, or start without --state."
