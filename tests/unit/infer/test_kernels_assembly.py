@@ -4,7 +4,7 @@ import re
 
 import pytest
 from assembly import ARM, Machine, assembly, count, loop_with, spills, x86
-from hybrid.infer.kernels import gemm, gemv
+from hybrid.infer.kernels import gemm, gemm_tiles, gemv
 from hybrid.infer.kernels.isa import AVX2, AVX512_BF16, AVX512_VNNI, AVX_VNNI, ISA, NEON, PLAIN_X86
 from hybrid.quant.ggml.types import GGMLType
 
@@ -28,7 +28,7 @@ REGISTER = {AVX512_VNNI: "zmm", AVX_VNNI: "ymm", AVX2: "ymm", NEON: ".4s"}
 def test_many_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
     tile = gemm.tiles(isa)[1]
     how = gemm.scheme(kind, isa)
-    loop = loop_with(assembly(gemm.make_int_tile(kind, how, tile, isa), isa, machine), DOT[how.name])
+    loop = loop_with(assembly(gemm_tiles.make_int_tile(kind, how, tile, isa), isa, machine), DOT[how.name])
     products = [line for line in loop if DOT[how.name] in line]
     per_step = tile.rows * tile.vectors * (2 if isa is NEON else 1)
     assert len(products) % per_step == 0, "every accumulator once in each step"
@@ -44,7 +44,7 @@ def test_many_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> Non
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 def test_many_columns_float(isa: ISA, machine: Machine) -> None:
     tile = gemm.tiles(isa)[1]
-    loop = loop_with(assembly(gemm.make_float_tile(tile, isa), isa, machine), FMA[isa.arch])
+    loop = loop_with(assembly(gemm_tiles.make_float_tile(tile, isa), isa, machine), FMA[isa.arch])
     products = [line for line in loop if FMA[isa.arch] in line]
     assert len(products) % (tile.rows * tile.vectors) == 0
     assert all(REGISTER[isa] in line for line in products)
@@ -73,7 +73,7 @@ def test_few_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> None:
 @pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_K])
 def test_the_plain_path_has_no_avx(kind: GGMLType) -> None:
     how, tile = gemm.scheme(kind, PLAIN_X86), gemm.tiles(PLAIN_X86)[1]
-    pieces = [gemm.make_int_tile(kind, how, tile, PLAIN_X86), gemv.make_int_gemv(kind, PLAIN_X86)]
+    pieces = [gemm_tiles.make_int_tile(kind, how, tile, PLAIN_X86), gemv.make_int_gemv(kind, PLAIN_X86)]
     for piece in pieces:
         text = assembly(piece, PLAIN_X86, PLAIN)
         assert "pmadd" in text or "pmul" in text
@@ -85,7 +85,7 @@ def test_pairs_of_bf16() -> None:
     machine = x86("znver4")
     for tile in gemm.tiles(AVX512_BF16):
         loop = loop_with(
-            assembly(gemm.make_float_tile(tile, AVX512_BF16, pairs=True), AVX512_BF16, machine), "vdpbf16ps"
+            assembly(gemm_tiles.make_float_tile(tile, AVX512_BF16, pairs=True), AVX512_BF16, machine), "vdpbf16ps"
         )
         assert count(loop, "vdpbf16ps") % (tile.rows * tile.vectors) == 0
         assert all("zmm" in line for line in loop if "vdpbf16ps" in line)

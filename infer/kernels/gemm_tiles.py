@@ -1,0 +1,337 @@
+"""Register tiles of the products with many columns: how 8-bit products are done on each target, and their loops.
+
+Stored codes c stand for weights c - base:
+    vnni   u8 codes (signed ones plus 128) x s8, vpdpbusd
+    ub     u8 codes x s8, vpmaddubsw summed in 16 bits over a block, or half of one (AVX2, codes of up to 6 bits). The
+           sums start from minus base * x, so what is left at the end fits, and how it wraps on the way does not matter
+    sdot   s8 codes with the bias taken off x s8, NEON's sdot
+    s16    s16 codes x s16, vpmaddwd: AVX2's vpmaddubsw saturates with 8-bit codes, and this is as fast (AVX2, Q8_0);
+           the integer factors of 16 weights (`sub`) are in the codes
+Elsewhere those factors multiply the sums of half a block.
+"""
+
+from dataclasses import dataclass
+
+from ...quant.ggml.types import GGMLType
+from .emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
+from .isa import ISA
+from .pack import LINES
+from .weights import INT_BLOCKS
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How an integer product is done.
+
+    steps       dwords of a block of 32
+    code_bytes  bytes of a stored code
+    add         stored code minus the type's code
+    base        what stored codes have too much; taken off by starting the sums from -base * x
+    restore     part of `base` that they do not have too much (it only keeps the sums in 16 bits) and is given back
+    halves      sums of half a block are multiplied by the type's factors
+    words       4-byte numbers per block beside the codes: scale, factors, minima
+    """
+
+    name: str
+    steps: int
+    code_bytes: int
+    add: int
+    base: int
+    restore: int
+    halves: bool
+    words: int
+
+    @property
+    def packing(self) -> str:
+        """The form of the columns: a key of pack.PACK_TILES."""
+        return "s16" if self.name == "s16" else "s8"
+
+
+def scheme(kind: GGMLType, isa: ISA) -> Scheme:
+    block = INT_BLOCKS[kind]
+    bias = block.bias or 0
+    words = 1 + 2 * block.subs + block.n_min
+    if isa.dot.startswith("vnni"):
+        add = 128 if block.signed else 0
+        return Scheme("vnni", 8, 1, add, bias + add, 0, block.subs, words)
+    if isa.dot.startswith("neon"):
+        return Scheme("sdot", 8, 1, -bias, 0, 0, block.subs, words)
+    # 16 sums of products of a block, or of half a block, in 16 bits: 16 * 16 * 127 and 8 * 32 * 127 fit
+    limit = 32 if block.subs else 16
+    if isa.dot == "avx2":
+        if block.signed and block.largest <= 16:
+            return Scheme("ub", 8, 1, 16, 16, 0, block.subs, words)
+        if not block.signed and block.largest <= limit:
+            return Scheme("ub", 8, 1, 0, bias, 0, block.subs, words)
+        if not block.signed and block.largest < 2 * limit and not bias:
+            return Scheme("ub", 8, 1, 0, limit, limit, block.subs, words)
+    return Scheme("s16", 16, 2, -bias, 0, 0, False, 1 + block.n_min)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Register tile: `rows` rows x `vectors` vectors of `lanes` columns."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def cols(self) -> int:
+        return self.vectors * self.lanes
+
+
+def tiles(isa: ISA) -> tuple[Tile, Tile]:
+    """(narrow, wide): for ubatches of at most `narrow.cols` columns, and for larger ones."""
+    if isa.lanes == 16:
+        return Tile(12, 1, 16), Tile(8, 2, 16)
+    if isa.dot.startswith("neon"):  # 32 registers of half the lanes, of which each row takes one: see QUAD
+        return Tile(8, 1, 8), Tile(4, 2, 8)
+    return Tile(12, 1, 8), Tile(6, 2, 8)
+
+
+UNROLL = 2  # steps per iteration of the innermost loop
+QUAD = 4  # NEON: steps whose weights of a row are loaded at once, into a register whose lanes are multiplied with
+
+
+def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
+    """acc += products of one dword of codes per lane. ub: acc is <2 lanes x i16>, else <lanes x i32>."""
+    b = e.b
+    n = x.type.count
+    if how.name == "vnni" and e.isa.dot == "vnni":
+        bits = {16: 512, 8: 256}[n]
+        bytes_ = Vec(I8, 4 * n)
+        name = f"llvm.x86.avx512.vpdpbusd.{bits}"
+        return e.call(name, acc.type, acc, b.bitcast(w, bytes_), b.bitcast(x, bytes_))
+    if how.name == "ub" and e.isa.dot == "avx2":
+        pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", Vec(I16, 16), b.bitcast(w, Vec(I8, 32)), b.bitcast(x, Vec(I8, 32)))
+        return b.add(acc, pairs)
+    if how.name == "s16" and e.isa.dot in ("avx2", "vnni"):
+        pairs = e.call("llvm.x86.avx2.pmadd.wd", acc.type, b.bitcast(w, Vec(I16, 16)), b.bitcast(x, Vec(I16, 16)))
+        return b.add(acc, pairs)
+    if how.name == "sdot":
+        byte = Vec(I8, 16)
+        w, x = ([b.bitcast(e.part(v, k, 4), byte) for k in range(0, n, 4)] for v in (w, x))
+        # in this order LLVM finds the form of sdot that multiplies with one dword of w
+        sums = [e.sdot(e.part(acc, 4 * k, 4), v, u) for k, (u, v) in enumerate(zip(w, x, strict=True))]
+        return sums[0] if n == 4 else e.cat(*sums)
+    # any target: widen, multiply, add neighbours
+    parts = 2 if how.name == "s16" else 4
+    narrow = Vec(I16 if parts == 2 else I8, parts * n)
+    wide = Vec(I32, parts * n)
+    left = b.sext(b.bitcast(w, narrow), wide) if parts == 2 else b.zext(b.bitcast(w, narrow), wide)
+    products = b.mul(left, b.sext(b.bitcast(x, narrow), wide))
+    for k in range(parts):
+        acc = b.add(acc, e.shuffle(products, [parts * i + k for i in range(n)]))
+    return acc
+
+
+_TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
+
+
+class _Block:
+    """A block of 32 of all columns of a tile: addresses and what follows from its line of sums."""
+
+    def __init__(self, e: Emitter, how: Scheme, tile: Tile, x: Value) -> None:
+        self.e, self.how, self.tile, self.x = e, how, tile, x
+
+    def line(self, ty: Value, k: int) -> list[Value]:
+        """Line k after the codes, one vector per group of columns."""
+        C, L = self.tile.vectors, self.tile.lanes
+        return [self.e.load(ty, self.x, ((self.how.steps + k) * C + j) * 4 * L, 32) for j in range(C)]
+
+    def scales(self) -> list[Value]:
+        return self.line(Vec(F32, self.tile.lanes), 0)
+
+    def pairs(self, half: int | None) -> list[Value]:
+        """Sums of the first and of the last two s8 of the dwords, i16, of one half or of the block."""
+        ty = Vec(I16, 2 * self.tile.lanes)
+        if half is not None:
+            return self.line(ty, 1 + half)
+        return [self.e.b.add(u, v) for u, v in zip(self.line(ty, 1), self.line(ty, 2), strict=True)]
+
+    def sums(self, half: int | None) -> list[Value]:
+        """Sums of x over the block or a half, i32."""
+        return [_add_pairs(self.e, p) for p in self.pairs(half)]
+
+    def begin(self, half: int | None) -> list[Value]:
+        """What the sums of products start from."""
+        e, base = self.e, self.how.base
+        if self.how.name == "ub":
+            ty = Vec(I16, 2 * self.tile.lanes)
+            values = [e.b.mul(v, const(ty, -base)) for v in self.pairs(half)] if base else [const(ty, 0)]
+        else:
+            ty = Vec(I32, self.tile.lanes)
+            values = [e.b.mul(v, const(ty, -base)) for v in self.sums(half)] if base else [const(ty, 0)]
+        return [values[k % len(values)] for k in range(self.tile.rows * self.tile.vectors)]
+
+
+def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
+    """<2 n x i16>, times factors -> sums of neighbours, <n x i32>."""
+    b, n = e.b, v.type.count // 2
+    factors = const(v.type, 1) if factors is None else factors
+    if n == 8 and e.isa.x86 and e.isa.dot != "plain":
+        return e.call("llvm.x86.avx2.pmadd.wd", Vec(I32, n), v, factors)
+    if n == 16 and e.isa.dot == "vnni":
+        return e.call("llvm.x86.avx512.pmaddw.d.512", Vec(I32, n), v, factors)
+    wide = Vec(I32, 2 * n)
+    products = b.mul(b.sext(v, wide), b.sext(factors, wide))
+    return b.add(e.shuffle(products, list(range(0, 2 * n, 2))), e.shuffle(products, list(range(1, 2 * n, 2))))
+
+
+def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = None):
+    """One chain of one register tile: q [R][cols] += the chain's sum, f32.
+
+    `x`: the chain's blocks of a packed tile, `codes`: those of the first row; both lie one after the other. `numbers`
+    of the first row, in which blocks k, k + 16... belong to chain k: f32 scale[blocks], i32 factor[blocks][2] if the
+    scheme has halves, f32 -min[n_min][blocks]. `chain`: scratch of the size of q.
+    """
+    R, C, L = tile.rows, tile.vectors, tile.lanes
+    vi, vf = Vec(I32, L), Vec(F32, L)
+    n_acc, n_min = R * C, INT_BLOCKS[kind].n_min
+    acc_type = Vec(I16, 2 * L) if how.name == "ub" else vi
+    block_bytes = (how.steps + LINES) * 4 * tile.cols
+    unroll = QUAD if how.name == "sdot" else UNROLL
+
+    def int_tile(e: Emitter, codes, code_stride, numbers, number_stride, x, soon, q, chain, k, length, n_blocks):
+        b = e.b
+        row_codes = [e.at(codes, b.mul(code_stride, const(I64, r))) for r in range(R)]
+        row_numbers = [e.at(numbers, b.mul(number_stride, const(I64, r))) for r in range(R)]
+        q, chain, first = e.ptr(q), e.ptr(chain), k
+        partial = e.stack(vi, n_acc) if how.halves else None
+        for a in range(n_acc):
+            e.store(const(vf, 0.0), chain, 4 * L * a, 32)
+
+        def number(r: int, place: int, i: Value, times: int = 1) -> Value:
+            """Number of block i of the chain in the array that begins after `place` times n_blocks numbers."""
+            natural = b.add(b.shl(i, const(I64, 4)), first)
+            array = b.mul(n_blocks, const(I64, 4 * place))
+            return e.at(row_numbers[r], b.add(array, b.mul(natural, const(I64, 4 * times))))
+
+        def block(i, _):
+            here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
+            o = b.mul(i, const(I64, 32 * how.code_bytes))
+            rows = [e.at(p, o) for p in row_codes]
+            for p in rows:
+                e.prefetch(e.at(p, b.mul(code_stride, const(I64, R))), 0)
+            following = e.at(soon, b.mul(i, const(I64, block_bytes)))
+            with b.if_then(b.icmp_signed("!=", soon, const(I64, 0))):
+                for line in range(0, block_bytes, 64):
+                    e.prefetch(following, line, 2)
+
+            def step(s, acc):
+                acc = list(acc)
+                xp = e.at(here.x, b.mul(s, const(I64, 4 * tile.cols)))
+                o = b.shl(s, const(I64, 2))
+                quads = [e.load(Vec(I32, 4), e.at(rows[r], o)) for r in range(R)] if unroll == QUAD else []
+                for u in range(unroll):
+                    xs = [e.load(vi, xp, (u * C + j) * 4 * L, 32) for j in range(C)]
+                    for r in range(R):
+                        if quads:
+                            w = e.shuffle(quads[r], [u] * L)
+                        else:
+                            w = e.splat(e.load(I32, e.at(rows[r], o), 4 * u), L)
+                        for j in range(C):
+                            acc[r * C + j] = _dot(e, how, acc[r * C + j], w, xs[j])
+                return acc
+
+            # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. A few turns it
+            # would unroll, if it knew their number; half blocks on x86 are faster so, spills and all
+            few = how.name == "sdot" or (how.name == "vnni" and C == 2 and not how.halves)
+            hidden = b.lshr(n_blocks, const(I64, 56)) if few else const(I64, 0)
+            if how.halves:
+                half = how.steps // 2
+                for h in (0, 1):
+                    acc = e.loop(
+                        b.add(hidden, const(I64, (h + 1) * half)), step, here.begin(h), start=h * half, step=unroll
+                    )
+                    for r in range(R):
+                        factor = e.splat(e.load(I32, number(r, 1, i, 2), 4 * h), L)
+                        for j in range(C):
+                            k = r * C + j
+                            if how.name == "ub":
+                                value = _add_pairs(e, acc[k], b.bitcast(factor, acc_type))
+                            else:
+                                value = b.mul(acc[k], factor)
+                            if h == 0:
+                                e.store(value, partial, 4 * L * k, 32)
+                            else:
+                                acc[k] = b.add(value, e.load(vi, partial, 4 * L * k, 32))
+            else:
+                acc = e.loop(b.add(hidden, const(I64, how.steps)), step, here.begin(None), step=unroll)
+            d = here.scales()
+            given = [b.mul(v, const(vi, how.restore)) for v in here.sums(None)] if how.restore else []
+            # an address that changes, as far as LLVM knows: it would keep the sums in registers, and spill them
+            slot = e.at(chain, b.mul(i, b.lshr(n_blocks, const(I64, 62))))
+            for r in range(R):
+                scale = e.splat(e.load(F32, number(r, 0, i)), L)
+                for j in range(C):
+                    k = r * C + j
+                    isum = acc[k]
+                    if how.name == "ub" and not how.halves:
+                        isum = _add_pairs(e, isum)
+                    if how.restore:
+                        isum = b.add(isum, given[j])
+                    value = e.fma(e.to_f32(isum), b.fmul(scale, d[j]), e.load(vf, slot, 4 * L * k, 32))
+                    e.store(value, slot, 4 * L * k, 32)
+
+        def minima(i, acc):
+            here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
+            d = here.scales()
+            for m in range(n_min):
+                moments = [b.fmul(e.to_f32(v), d[j]) for j, v in enumerate(here.sums(m if n_min == 2 else None))]
+                for r in range(R):
+                    value = e.splat(e.load(F32, number(r, 1 + 2 * how.halves + m, i)), L)
+                    acc[r * C : r * C + C] = [e.fma(value, moments[j], acc[r * C + j]) for j in range(C)]
+            return acc
+
+        e.loop(length, block)
+        taken = e.loop(length, minima, [const(vf, 0.0)] * n_acc) if n_min else []
+        for a in range(n_acc):
+            o = 4 * L * a
+            value = e.load(vf, chain, o, 32)
+            value = b.fadd(value, taken[a]) if n_min else value
+            e.store(b.fadd(e.load(vf, q, o, 32), value), q, o, 32)
+
+    return emit(_TILE_SIGNATURE, isa)(int_tile)
+
+
+def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
+    """As make_int_tile: `length` f32 (or pairs of BF16) of each row and of each column, side by side."""
+    R, C, L = tile.rows, tile.vectors, tile.lanes
+    vf = Vec(F32, L)
+    n_acc = R * C
+
+    def float_tile(e: Emitter, w, w_stride, _n, _ns, x, soon, q, _c, _k, length, _b):
+        b = e.b
+        rows = [e.at(w, b.mul(w_stride, const(I64, r))) for r in range(R)]
+        q = e.ptr(q)
+        ahead = b.select(b.icmp_signed("!=", soon, const(I64, 0)), soon, x)
+
+        def step(p, acc, width=1):
+            """`width` elements of each row and column."""
+            acc = list(acc)
+            line = b.mul(p, const(I64, 4 * tile.cols))
+            xp = e.at(x, line)
+            for near in range(0, 4 * tile.cols * width, 64):
+                e.prefetch(e.at(ahead, line), near, 2)
+            o = b.shl(p, const(I64, 2))
+            weights = [e.load(F32 if width == 1 else Vec(F32, width), rows[r], o) for r in range(R)]
+            for u in range(width):
+                xs = [e.load(vf, xp, 4 * (tile.cols * u + L * j), 32) for j in range(C)]
+                for r in range(R):
+                    value = e.splat(weights[r], L) if width == 1 else e.shuffle(weights[r], [u] * L)
+                    for j in range(C):
+                        a = acc[r * C + j]
+                        acc[r * C + j] = e.dot_pairs(a, xs[j], value) if pairs else e.fma(value, xs[j], a)
+            return acc
+
+        acc, first = [const(vf, 0.0)] * n_acc, const(I64, 0)
+        if e.isa.dot.startswith("neon"):
+            first = b.and_(length, const(I64, -QUAD))
+            acc = e.loop(first, lambda p, acc: step(p, acc, QUAD), acc, step=QUAD)
+        acc = e.loop(length, step, acc, start=first)
+        for k in range(n_acc):
+            e.store(b.fadd(e.load(vf, q, 4 * L * k, 32), acc[k]), q, 4 * L * k, 32)
+
+    return emit(_TILE_SIGNATURE, isa)(float_tile)
