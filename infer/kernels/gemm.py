@@ -60,9 +60,7 @@ def _add_to(e, out, q, n):
     e.loop(e.b.shl(n, const(I64, 2)), body, step=32)
 
 
-def tile_piece(
-    codes, code_stride, numbers, number_stride, x, soon, q, chain, k, length, n
-):  # replaced in every variant
+def tile_piece(codes, code_stride, numbers, number_stride, x, q, chain, k, length, n):  # replaced in every variant
     raise NotImplementedError
 
 
@@ -111,13 +109,10 @@ def gemm(a, tid, nth):
                 for k in range(quarter, min(16, n_units), 4):
                     length = per_chain + (1 if k < longer else 0)
                     begin = k * per_chain + min(k, longer)
-                    # where the next chain lies; the first rows ask for it
-                    after = k + 4 if k + 4 < min(16, n_units) else quarter + 1
-                    soon = tile + (after * per_chain + min(after, longer)) * UNIT_BYTES
                     for r in range(0, n_rows, TILE_ROWS):
                         tile_piece(
                             codes + r * code_line + begin * (UNIT * CODE_BYTES), code_line, numbers + r * line, line,
-                            tile + begin * UNIT_BYTES, soon if r == 0 else 0, q + r * COLS * 4, chain,
+                            tile + begin * UNIT_BYTES, q + r * COLS * 4, chain,
                             k, length, n_units,
                         )  # fmt: skip
                 _add_to(out, q, n_rows * COLS)

@@ -126,7 +126,7 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     return acc
 
 
-_TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
+_TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
 
 
 class _Block:
@@ -193,7 +193,7 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
     block_bytes = (how.steps + LINES) * 4 * tile.cols
     unroll = QUAD if how.name == "sdot" else UNROLL
 
-    def int_tile(e: Emitter, codes, code_stride, numbers, number_stride, x, soon, q, chain, k, length, n_blocks):
+    def int_tile(e: Emitter, codes, code_stride, numbers, number_stride, x, q, chain, k, length, n_blocks):
         b = e.b
         row_codes = [e.at(codes, b.mul(code_stride, const(I64, r))) for r in range(R)]
         row_numbers = [e.at(numbers, b.mul(number_stride, const(I64, r))) for r in range(R)]
@@ -212,12 +212,6 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
             here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
             o = b.mul(i, const(I64, 32 * how.code_bytes))
             rows = [e.at(p, o) for p in row_codes]
-            for p in rows:
-                e.prefetch(e.at(p, b.mul(code_stride, const(I64, R))), 0)
-            following = e.at(soon, b.mul(i, const(I64, block_bytes)))
-            with b.if_then(b.icmp_signed("!=", soon, const(I64, 0))):
-                for line in range(0, block_bytes, 64):
-                    e.prefetch(following, line, 2)
 
             def step(s, acc):
                 acc = list(acc)
@@ -302,19 +296,15 @@ def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
     vf = Vec(F32, L)
     n_acc = R * C
 
-    def float_tile(e: Emitter, w, w_stride, _n, _ns, x, soon, q, _c, _k, length, _b):
+    def float_tile(e: Emitter, w, w_stride, _n, _ns, x, q, _c, _k, length, _b):
         b = e.b
         rows = [e.at(w, b.mul(w_stride, const(I64, r))) for r in range(R)]
         q = e.ptr(q)
-        ahead = b.select(b.icmp_signed("!=", soon, const(I64, 0)), soon, x)
 
         def step(p, acc, width=1):
             """`width` elements of each row and column."""
             acc = list(acc)
-            line = b.mul(p, const(I64, 4 * tile.cols))
-            xp = e.at(x, line)
-            for near in range(0, 4 * tile.cols * width, 64):
-                e.prefetch(e.at(ahead, line), near, 2)
+            xp = e.at(x, b.mul(p, const(I64, 4 * tile.cols)))
             o = b.shl(p, const(I64, 2))
             weights = [e.load(F32 if width == 1 else Vec(F32, width), rows[r], o) for r in range(R)]
             for u in range(width):
