@@ -42,12 +42,8 @@ _TEST = re.compile(r"(?:pp(\d+))?\+?(?:tg(\d+))?(?: x(\d+))?(?: @ d(\d+))?")
 
 def rates(values: Sequence[float]) -> dict[str, Any]:
     """A side's field of a row, from the tokens per second of its rounds."""
-    return {
-        "median": rounded(median(values)),
-        "low": rounded(min(values)),
-        "high": rounded(max(values)),
-        "rates": [rounded(value) for value in values],
-    }
+    kept = [rounded(value) for value in values]
+    return {"median": rounded(median(kept)), "low": min(kept), "high": max(kept), "rates": kept}
 
 
 def rounded(value: float) -> float:
