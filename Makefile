@@ -27,7 +27,7 @@ demo: $(VENV)/.runtime
 	$(BIN)/hybrid demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not shared"
