@@ -141,12 +141,11 @@ class Engine:
         if h.scales.embedding != 1.0:
             b.op(elementwise.scale_rows, self.batch.n_tok, x, x.ld, x.n, float(h.scales.embedding))
         residual: Rows | None = None
-        eps = self.family.eps(h)
         for i, part in enumerate(self.parts):
             if trace is not None and (i == 0 or part.block != self.parts[i - 1].block):
                 trace.append(self._add_tap(b, residual))
                 residual = None
-            normed = b.norm(x, part.norm, eps, residual, scale=h.scales.residual)
+            normed = b.norm(x, part.norm, h.eps, residual, scale=h.scales.residual)
             residual = part.layer.build(b, normed, self.memory)
         if trace is not None:
             trace.append(self._add_tap(b, residual))
@@ -189,7 +188,7 @@ class Engine:
         r = (residual, residual.ld) if residual else (0, 0)
         b.op(
             elementwise.rms_norm, self.batch.n_out, x, x.ld, *r, self.output_norm, out, out.ld, n,
-            float(self.family.eps(self.hparams)), self.batch.out_index,
+            float(self.hparams.eps), self.batch.out_index,
             float(self.hparams.scales.residual), name="output_norm",
         )  # fmt: skip
         return b.matmul(out, self.output, "output", Columns(self.batch.all_outputs, b.capacity))

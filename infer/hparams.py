@@ -41,6 +41,7 @@ class Hparams:
     n_layer: int = key("block_count", minimum=1)
     n_embd: int = key("embedding_length", minimum=1)
     n_ctx_train: int = key("context_length", minimum=1)
+    eps: float = key("attention.layer_norm_rms_epsilon")  # of the RMS norms
 
     @property
     def scales(self) -> Scales:

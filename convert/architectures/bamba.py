@@ -8,9 +8,10 @@ from typing import Any, Self
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
+from ..transforms import interleave_rope
+from .blocks import Heads, read_layers, read_rope, size_keys, swiglu, twice_as_wide
 from .family import Family, Row, Shapes, row, vocabulary_rows
-from .granitehybrid import attention_rows
-from .jamba import NOT_IN_LLAMA_CPP, periodic
+from .jamba import periodic
 from .mamba2 import Ssm
 
 
@@ -26,7 +27,7 @@ class Bamba(Family):
     n_ctx: int
     n_embd: int
     n_ff: int
-    n_head: int
+    heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba-2 layer
     n_rot: int
     rope_theta: float
@@ -38,17 +39,12 @@ class Bamba(Family):
         config.expects("hidden_act", "silu")
         for key in ("attention_bias", "mlp_bias", "mamba_proj_bias"):
             config.expects(key, False)
-        n_layer = config.integer("num_hidden_layers", maximum=4096)
+        n_layer = read_layers(config)
         n_embd = config.integer("hidden_size")
-        n_head = config.integer("num_attention_heads")
-        n_head_kv = config.integer("num_key_value_heads", default=n_head)
-        if n_embd % n_head:
-            raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd}")
-        if n_head % n_head_kv:
-            raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
-        rope = config.section("rope_parameters", "rope_scaling")
+        heads = Heads.read(config, n_embd, head_dim=False)
+        rope, theta = read_rope(config)
         rope.expects("rope_type", "default")
-        d_head = n_embd // n_head
+        d_head = heads.d_head
         part = int(d_head * rope.number("partial_rotary_factor", default=0.5))
         n_rot = config.integer("attn_rotary_emb", default=part, minimum=2, maximum=d_head)
         if n_rot % 2 or not 0 < n_rot <= d_head:
@@ -61,21 +57,16 @@ class Bamba(Family):
             n_ctx=config.integer("max_position_embeddings", default=2048),
             n_embd=n_embd,
             n_ff=config.integer("intermediate_size"),
-            n_head=n_head,
-            n_head_kv=tuple(n_head_kv if is_attention else 0 for is_attention in _attention(config, n_layer)),
+            heads=heads,
+            n_head_kv=heads.per_layer(_attention(config, n_layer)),
             n_rot=n_rot,
-            rope_theta=rope.number("rope_theta", default=config.number("rope_theta", default=10000.0)),
+            rope_theta=theta,
             eps=config.number("rms_norm_eps", default=1e-5),
             ssm=Ssm.read(config, n_embd),
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "block_count", self.n_layer
-        yield "context_length", self.n_ctx
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", self.n_ff
-        yield "attention.head_count", self.n_head
-        yield "attention.head_count_kv", list(self.n_head_kv)
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
         yield "rope.freq_base", self.rope_theta
         yield "attention.layer_norm_rms_epsilon", self.eps
         yield "general.file_type", int(file_type)
@@ -85,25 +76,20 @@ class Bamba(Family):
         yield "rope.scaling.finetuned", True
 
     def notes(self) -> Iterator[str]:
-        if self.ssm.d_inner != 2 * self.n_embd:
-            yield NOT_IN_LLAMA_CPP
+        yield from twice_as_wide(self.ssm.d_inner, self.n_embd)
 
     def rows(self) -> Iterator[Row]:
-        n, n_ff, d_head = self.n_embd, self.n_ff, self.n_embd // self.n_head
-        yield row("model.embed_tokens.weight", "token_embd.weight", self.n_vocab, n)
-        yield row("model.final_layernorm.weight", "output_norm.weight", n)
-        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to="model.embed_tokens.weight")
+        n, turned = self.n_embd, interleave_rope(self.heads.d_head, self.n_rot)
+        yield from self.outer_rows("model.embed_tokens.weight", "model.final_layernorm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "pre_ff_layernorm.weight", blk + "ffn_norm.weight", n)
             if self.n_head_kv[i]:
-                yield from attention_rows(hf, blk, n, self.n_head_kv[i] * d_head, d_head, self.n_rot)
+                yield from self.heads.rows(hf + "self_attn.", blk, n, turned)
             else:
                 yield from self.ssm.rows(hf + "mamba.", blk, n)
-            yield row(hf + "feed_forward.gate_proj.weight", blk + "ffn_gate.weight", n_ff, n)
-            yield row(hf + "feed_forward.up_proj.weight", blk + "ffn_up.weight", n_ff, n)
-            yield row(hf + "feed_forward.down_proj.weight", blk + "ffn_down.weight", n, n_ff)
+            yield from swiglu(hf + "feed_forward.", blk, n, self.n_ff)
 
 
 def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:

@@ -64,6 +64,7 @@ class Family(ABC):
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
 
     n_vocab: int  # rows of the embedding: tokens of the vocabulary, with padding
+    n_embd: int
     tied: bool  # the output matrix is the embedding, unless the checkpoint has both
 
     @classmethod
@@ -78,6 +79,12 @@ class Family(ABC):
     @abstractmethod
     def rows(self) -> Iterator[Row]:
         """Every tensor of the file."""
+
+    def outer_rows(self, embedding: str, norm: str) -> Iterator[Row]:
+        """What stands before and after the layers."""
+        yield row(embedding, "token_embd.weight", self.n_vocab, self.n_embd)
+        yield row(norm, "output_norm.weight", self.n_embd)
+        yield row("lm_head.weight", "output.weight", self.n_vocab, self.n_embd, tied_to=embedding)
 
     def notes(self) -> Iterator[str]:
         """What the user should know about this model's file."""

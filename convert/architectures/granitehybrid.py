@@ -8,11 +8,12 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
+from .blocks import UNLIMITED, Heads, read_kinds, read_layers, read_plain_rope, size_keys, twice_as_wide
 from .family import Family, Part, Row, Shapes, row, vocabulary_rows
-from .jamba import NOT_IN_LLAMA_CPP
 from .mamba2 import Ssm
 
-UNLIMITED = 1 << 20  # context of a model without positions
+# transformers 5 has other words for the kinds of layers
+KINDS = {"attention": "attention", "full_attention": "attention", "mamba": "mamba", "linear_attention": "mamba"}
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class GraniteHybrid(Family):
     n_embd: int
     n_ff: int  # of an expert, or of a dense layer
     n_ff_shared: int  # of the shared expert; 0 without experts
-    n_head: int
+    heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba-2 layer
     rope_theta: float
     uses_rope: bool
@@ -44,16 +45,11 @@ class GraniteHybrid(Family):
         config.expects("attention_bias", False)
         config.expects("mamba_proj_bias", False)
         config.expects("position_embedding_type", "rope", "nope")
-        n_layer = config.integer("num_hidden_layers", maximum=4096)
+        n_layer = read_layers(config)
         n_embd = config.integer("hidden_size")
-        n_head = config.integer("num_attention_heads")
-        n_head_kv = config.integer("num_key_value_heads", default=n_head)
-        if n_embd % n_head or n_embd // n_head % 2:
-            raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd} into even parts")
-        if n_head % n_head_kv:
-            raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
-        rope = config.section("rope_parameters", "rope_scaling")
-        rope.expects("rope_type", "default")
+        heads = Heads.read(config, n_embd, head_dim=False)
+        heads.require_even(config)
+        kinds = read_kinds(config, n_layer, KINDS, "layer_types", "layers_block_type")
         n_expert = config.integer("num_local_experts", default=0, minimum=0, maximum=4096)
         n_expert_used = config.integer("num_experts_per_tok", default=0, minimum=0)
         if n_expert and not 1 <= n_expert_used <= n_expert:
@@ -73,9 +69,9 @@ class GraniteHybrid(Family):
             n_embd=n_embd,
             n_ff=config.integer("intermediate_size") if n_expert else n_ff_shared,
             n_ff_shared=n_ff_shared if n_expert else 0,
-            n_head=n_head,
-            n_head_kv=tuple(n_head_kv if is_attention else 0 for is_attention in _attention(config, n_layer)),
-            rope_theta=rope.number("rope_theta", default=config.number("rope_theta", default=10000.0)),
+            heads=heads,
+            n_head_kv=heads.per_layer([kind == "attention" for kind in kinds]),
+            rope_theta=read_plain_rope(config),
             uses_rope=config.get("position_embedding_type") == "rope",
             eps=config.number("rms_norm_eps", default=1e-6),
             n_expert=n_expert,
@@ -85,20 +81,15 @@ class GraniteHybrid(Family):
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        d_head = self.n_embd // self.n_head
-        yield "block_count", self.n_layer
-        yield "context_length", self.n_ctx if self.uses_rope else UNLIMITED
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", self.n_ff
-        yield "attention.head_count", self.n_head
-        yield "attention.head_count_kv", list(self.n_head_kv)
+        n_ctx = self.n_ctx if self.uses_rope else UNLIMITED
+        yield from size_keys(self.n_layer, n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
         yield "rope.freq_base", self.rope_theta
         yield "attention.layer_norm_rms_epsilon", self.eps
         yield "expert_count", self.n_expert
         yield "expert_used_count", self.n_expert_used
         yield "general.file_type", int(file_type)
         yield "vocab_size", self.n_vocab
-        yield "rope.dimension_count", d_head
+        yield "rope.dimension_count", self.heads.d_head
         yield from self.scales
         if self.n_ff_shared:
             yield "expert_shared_feed_forward_length", self.n_ff_shared
@@ -106,8 +97,7 @@ class GraniteHybrid(Family):
         yield "rope.scaling.finetuned", self.uses_rope
 
     def notes(self) -> Iterator[str]:
-        if self.ssm.d_inner != 2 * self.n_embd:
-            yield NOT_IN_LLAMA_CPP
+        yield from twice_as_wide(self.ssm.d_inner, self.n_embd)
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         """input_linear holds gate and up, one after the other, for every expert. Other shapes have no place."""
@@ -123,18 +113,15 @@ class GraniteHybrid(Family):
                     yield Part(f"{name}.{half}.{e}", (e, i * self.n_ff, 0), (self.n_ff, self.n_embd))
 
     def rows(self) -> Iterator[Row]:
-        n = self.n_embd
-        yield row("model.embed_tokens.weight", "token_embd.weight", self.n_vocab, n)
-        yield row("model.norm.weight", "output_norm.weight", n)
-        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to="model.embed_tokens.weight")
+        # turned over without positions too: llama.cpp's files are so
+        n, turned = self.n_embd, interleave_rope(self.heads.d_head)
+        yield from self.outer_rows("model.embed_tokens.weight", "model.norm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
             if self.n_head_kv[i]:
-                d_head = n // self.n_head
-                # turned over without positions too: llama.cpp's files are so
-                yield from attention_rows(hf, blk, n, self.n_head_kv[i] * d_head, d_head, d_head)
+                yield from self.heads.rows(hf + "self_attn.", blk, n, turned)
             else:
                 yield from self.ssm.rows(hf + "mamba.", blk, n)
             if self.n_expert:
@@ -152,26 +139,3 @@ class GraniteHybrid(Family):
             sources = tuple(f"{hf}input_linear.weight.{half}.{e}" for e in range(n_expert))
             yield Row(f"{blk}ffn_{half}_exps.weight", (n_expert, n_ff, n), sources, group=hf)
         yield row(hf + "output_linear.weight", blk + "ffn_down_exps.weight", n_expert, n, n_ff)
-
-
-def attention_rows(hf: str, blk: str, n: int, n_kv: int, d_head: int, n_rot: int) -> Iterator[Row]:
-    """Attention of as many query channels as the model is wide; RoPE turns the first n_rot of each head."""
-    rope = interleave_rope(d_head, n_rot)
-    yield row(hf + "self_attn.q_proj.weight", blk + "attn_q.weight", n, n, transform=rope)
-    yield row(hf + "self_attn.k_proj.weight", blk + "attn_k.weight", n_kv, n, transform=rope)
-    yield row(hf + "self_attn.v_proj.weight", blk + "attn_v.weight", n_kv, n)
-    yield row(hf + "self_attn.o_proj.weight", blk + "attn_output.weight", n, n)
-
-
-def _attention(config: Config, n_layer: int) -> list[bool]:
-    """Per layer, whether it has attention. transformers 5 has other words for the kinds of layers."""
-    key = "layer_types" if "layer_types" in config else "layers_block_type"
-    kinds, known = (
-        config.get(key),
-        {"attention": True, "full_attention": True, "mamba": False, "linear_attention": False},
-    )
-    if kinds is None:
-        config.string("layer_types")  # says that it is missing
-    if not isinstance(kinds, list) or len(kinds) != n_layer or not all(kind in known for kind in kinds):
-        raise config.wrong(key, f"{n_layer} times attention or mamba")
-    return [known[kind] for kind in kinds]

@@ -8,9 +8,8 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
-from .family import Family, Row, Shapes, experts, row, vocabulary_rows
-
-NOT_IN_LLAMA_CPP = "llama.cpp cannot load this file: its Mamba layers are twice as wide as the model, here they are not"
+from .blocks import Heads, read_layers, size_keys, stacked_experts, swiglu, twice_as_wide
+from .family import Family, Row, Shapes, row, vocabulary_rows
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Jamba(Family):
     n_ctx: int
     n_embd: int
     n_ff: int
-    n_head: int
+    heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba layer
     d_conv: int
     d_inner: int
@@ -42,14 +41,9 @@ class Jamba(Family):
         config.expects("mamba_proj_bias", False)
         config.expects("mamba_inner_layernorms", True)
         config.expects("sliding_window", None)
-        n_layer = config.integer("num_hidden_layers", maximum=4096)
+        n_layer = read_layers(config)
         n_embd = config.integer("hidden_size", "mamba_d_model")
-        n_head = config.integer("num_attention_heads")
-        n_head_kv = config.integer("num_key_value_heads", default=n_head)
-        if n_embd % n_head:
-            raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd}")
-        if n_head % n_head_kv:
-            raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
+        heads = Heads.read(config, n_embd, head_dim=False)
         attention = periodic(config, "attn_layer", n_layer)
         n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
         n_expert_used = config.integer("num_experts_per_tok", "num_experts_per_token")
@@ -62,8 +56,8 @@ class Jamba(Family):
             n_ctx=config.integer("max_position_embeddings", "n_ctx"),
             n_embd=n_embd,
             n_ff=config.integer("intermediate_size"),
-            n_head=n_head,
-            n_head_kv=tuple(n_head_kv if is_attention else 0 for is_attention in attention),
+            heads=heads,
+            n_head_kv=heads.per_layer(attention),
             d_conv=config.integer("mamba_d_conv", default=4),
             d_inner=config.integer("mamba_expand") * n_embd,
             d_state=config.integer("mamba_d_state", default=16),
@@ -75,12 +69,7 @@ class Jamba(Family):
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "block_count", self.n_layer
-        yield "context_length", self.n_ctx
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", self.n_ff
-        yield "attention.head_count", self.n_head
-        yield "attention.head_count_kv", list(self.n_head_kv)
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
         yield "ssm.conv_kernel", self.d_conv
         yield "ssm.inner_size", self.d_inner
         yield "ssm.state_size", self.d_state
@@ -91,8 +80,7 @@ class Jamba(Family):
         yield "general.file_type", int(file_type)
 
     def notes(self) -> Iterator[str]:
-        if self.d_inner != 2 * self.n_embd:
-            yield NOT_IN_LLAMA_CPP
+        yield from twice_as_wide(self.d_inner, self.n_embd)
 
     def canonical(self, name: str) -> str:
         # Mini-Jamba: "moe" for the feed-forward part, an only expert on dense layers, another name for its norm.
@@ -107,22 +95,14 @@ class Jamba(Family):
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
-        yield row("model.embed_tokens.weight", "token_embd.weight", self.n_vocab, n)
-        yield row("model.final_layernorm.weight", "output_norm.weight", n)
-        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to="model.embed_tokens.weight")
+        yield from self.outer_rows("model.embed_tokens.weight", "model.final_layernorm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "pre_ff_layernorm.weight", blk + "ffn_norm.weight", n)
-            yield from self._attention(hf, blk, i) if self.n_head_kv[i] else self._mamba(hf, blk)
-            yield from self._moe(hf, blk) if self.moe[i] else self._dense(hf, blk)
-
-    def _attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
-        n, n_kv = self.n_embd, self.n_head_kv[i] * (self.n_embd // self.n_head)
-        yield row(hf + "self_attn.q_proj.weight", blk + "attn_q.weight", n, n)  # no RoPE, so no permutation
-        yield row(hf + "self_attn.k_proj.weight", blk + "attn_k.weight", n_kv, n)
-        yield row(hf + "self_attn.v_proj.weight", blk + "attn_v.weight", n_kv, n)
-        yield row(hf + "self_attn.o_proj.weight", blk + "attn_output.weight", n, n)
+            # no RoPE, so queries and keys stay as they are
+            yield from self.heads.rows(hf + "self_attn.", blk, n) if self.n_head_kv[i] else self._mamba(hf, blk)
+            yield from self._moe(hf, blk) if self.moe[i] else swiglu(hf + "feed_forward.", blk, n, self.n_ff)
 
     def _mamba(self, hf: str, blk: str) -> Iterator[Row]:
         yield from mamba1(hf + "mamba.", blk, self.n_embd, self.d_inner, self.d_state, self.dt_rank, self.d_conv)
@@ -130,18 +110,10 @@ class Jamba(Family):
         yield row(hf + "mamba.b_layernorm.weight", blk + "ssm_b_norm.weight", self.d_state)
         yield row(hf + "mamba.c_layernorm.weight", blk + "ssm_c_norm.weight", self.d_state)
 
-    def _dense(self, hf: str, blk: str) -> Iterator[Row]:
-        n, n_ff = self.n_embd, self.n_ff
-        yield row(hf + "feed_forward.gate_proj.weight", blk + "ffn_gate.weight", n_ff, n)
-        yield row(hf + "feed_forward.up_proj.weight", blk + "ffn_up.weight", n_ff, n)
-        yield row(hf + "feed_forward.down_proj.weight", blk + "ffn_down.weight", n, n_ff)
-
     def _moe(self, hf: str, blk: str) -> Iterator[Row]:
-        n, n_ff = self.n_embd, self.n_ff
-        yield row(hf + "feed_forward.router.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
-        for part, shape in (("down", (n, n_ff)), ("gate", (n_ff, n)), ("up", (n_ff, n))):
-            names = [f"{hf}feed_forward.experts.{e}.{part}_proj.weight" for e in range(self.n_expert)]
-            yield experts(names, f"{blk}ffn_{part}_exps.weight", *shape, group=hf)
+        yield row(hf + "feed_forward.router.weight", blk + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
+        names = (("down", "down_proj"), ("gate", "gate_proj"), ("up", "up_proj"))
+        yield from stacked_experts(hf + "feed_forward.experts.", blk, self.n_expert, self.n_embd, self.n_ff, names)
 
 
 def mamba1(hf: str, blk: str, n_embd: int, d_inner: int, d_state: int, dt_rank: int, d_conv: int) -> Iterator[Row]:

@@ -11,8 +11,9 @@ from typing import Any, Self
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
+from .blocks import MAX_LAYERS, mamba_size_keys, twice_as_wide
 from .family import Family, Row, Shapes, row, vocabulary_rows
-from .jamba import NOT_IN_LLAMA_CPP, mamba1, rank
+from .jamba import mamba1, rank
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Mamba(Family):
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
             tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
-            n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=4096),
+            n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=MAX_LAYERS),
             n_embd=n_embd,
             d_conv=merged.integer("conv_kernel", "d_conv", default=4),
             d_inner=d_inner,
@@ -63,11 +64,7 @@ class Mamba(Family):
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "context_length", 1 << 20  # there is no limit; llama.cpp needs the key
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", 0
-        yield "attention.head_count", 0
-        yield "block_count", self.n_layer
+        yield from mamba_size_keys(self.n_layer, self.n_embd)
         yield "ssm.conv_kernel", self.d_conv
         yield "ssm.inner_size", self.d_inner
         yield "ssm.state_size", self.d_state
@@ -80,17 +77,14 @@ class Mamba(Family):
         yield "general.file_type", int(file_type)
 
     def notes(self) -> Iterator[str]:
-        if self.d_inner != 2 * self.n_embd:
-            yield NOT_IN_LLAMA_CPP
+        yield from twice_as_wide(self.d_inner, self.n_embd)
 
     def canonical(self, name: str) -> str:
         return "backbone.embeddings.weight" if name == "backbone.embedding.weight" else name  # state-spaces
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
-        yield row("backbone.embeddings.weight", "token_embd.weight", self.n_vocab, n)
-        yield row("backbone.norm_f.weight", "output_norm.weight", n)
-        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to="backbone.embeddings.weight")
+        yield from self.outer_rows("backbone.embeddings.weight", "backbone.norm_f.weight")
         for i in range(self.n_layer):
             hf, blk = f"backbone.layers.{i}.", f"blk.{i}."
             yield row(hf + "norm.weight", blk + "attn_norm.weight", n)

@@ -11,8 +11,8 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
+from .blocks import MAX_LAYERS, mamba_size_keys
 from .family import Family, Row, Shapes, row, vocabulary_rows
-from .jamba import NOT_IN_LLAMA_CPP
 
 
 @dataclass(frozen=True)
@@ -122,25 +122,17 @@ class Mamba2(Family):
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
             tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
-            n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=4096),
+            n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=MAX_LAYERS),
             n_embd=n_embd,
             eps=merged.number("layer_norm_epsilon", "rms_norm_eps", default=1e-5),
             ssm=Ssm.read(merged, n_embd),
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "context_length", 1 << 20  # there is no limit; llama.cpp needs the key
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", 0
-        yield "attention.head_count", 0
-        yield "block_count", self.n_layer
+        yield from mamba_size_keys(self.n_layer, self.n_embd)
         yield from self.ssm.keys()
         yield "attention.layer_norm_rms_epsilon", self.eps
         yield "general.file_type", int(file_type)
-
-    def notes(self) -> Iterator[str]:
-        if self.ssm.d_inner != 2 * self.n_embd:
-            yield NOT_IN_LLAMA_CPP
 
     def canonical(self, name: str) -> str:
         name = name.removeprefix("model.") if name.startswith(("model.backbone.", "model.lm_head.")) else name
@@ -148,9 +140,7 @@ class Mamba2(Family):
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
-        yield row("backbone.embeddings.weight", "token_embd.weight", self.n_vocab, n)
-        yield row("backbone.norm_f.weight", "output_norm.weight", n)
-        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to="backbone.embeddings.weight")
+        yield from self.outer_rows("backbone.embeddings.weight", "backbone.norm_f.weight")
         for i in range(self.n_layer):
             hf, blk = f"backbone.layers.{i}.", f"blk.{i}."
             yield row(hf + "norm.weight", blk + "attn_norm.weight", n)

@@ -1,9 +1,11 @@
 """What a family declares: its hyper-parameters and, layer by layer, what a block is made of."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..layers import Layer
+from ..hparams import Hparams, key
+from ..layers import Layer, Mamba2
 from ..weights import Weights
 
 # A part of a block and the name of the norm in front of it: x += layer(norm(x)).
@@ -20,6 +22,32 @@ class Family(Protocol):
         """The parts of block `i`, in order."""
         ...
 
-    def eps(self, h: Any) -> float:
-        """Epsilon of the RMS norms."""
-        ...
+
+@dataclass(frozen=True)
+class AttentionHparams(Hparams):
+    """Of a model with attention on some layers or all."""
+
+    n_head: int = key("attention.head_count", minimum=1)
+    n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True)  # 0 marks a layer without attention
+
+    def head_size(self, w: Weights, stated: int = 0) -> int:
+        """`stated`: attention.key_length, 0 where there is none."""
+        if not stated and self.n_embd % self.n_head:
+            raise w.wrong("attention.head_count", self.n_head, f"a divisor of embedding_length = {self.n_embd}")
+        return stated or self.n_embd // self.n_head
+
+
+@dataclass(frozen=True)
+class Mamba2Hparams(Hparams):
+    """Of a model with Mamba-2 on some layers or all."""
+
+    d_conv: int = key("ssm.conv_kernel", minimum=2)
+    d_inner: int = key("ssm.inner_size", minimum=1)
+    d_state: int = key("ssm.state_size", minimum=1)
+    n_ssm_head: int = key("ssm.time_step_rank", minimum=1)
+    n_group: int = key("ssm.group_count", minimum=1)
+
+    def mamba2(self, i: int) -> Mamba2:
+        return Mamba2(
+            i, self.n_embd, self.d_inner, self.d_state, self.d_conv, self.n_ssm_head, self.n_group, self.eps
+        )  # fmt: skip

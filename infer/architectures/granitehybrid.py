@@ -3,23 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import Hparams, Scales, key
-from ..layers import Attention, GatedFeedForward, Mamba2, MixtureOfExperts, Rope, WithSharedExpert
+from ..hparams import Scales, key
+from ..layers import Attention, GatedFeedForward, MixtureOfExperts, Rope, WithSharedExpert
 from ..weights import Weights
-from .base import Part
+from .base import AttentionHparams, Mamba2Hparams, Part
 
 
 @dataclass(frozen=True)
-class GraniteHybridHparams(Hparams):
+class GraniteHybridHparams(AttentionHparams, Mamba2Hparams):
     n_ff: int = key("feed_forward_length", minimum=1)
-    n_head: int = key("attention.head_count", minimum=1)
-    n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True)  # 0 marks a Mamba-2 layer
-    d_conv: int = key("ssm.conv_kernel", minimum=2)
-    d_inner: int = key("ssm.inner_size", minimum=1)
-    d_state: int = key("ssm.state_size", minimum=1)
-    n_ssm_head: int = key("ssm.time_step_rank", minimum=1)
-    n_group: int = key("ssm.group_count", minimum=1)
-    eps: float = key("attention.layer_norm_rms_epsilon")
     n_expert: int = key("expert_count", 0)
     n_expert_used: int = key("expert_used_count", 0)
     n_ff_shared: int = key("expert_shared_feed_forward_length", 0)
@@ -43,13 +35,11 @@ class GraniteHybrid:
 
     def block(self, h: GraniteHybridHparams, i: int, w: Weights) -> Iterator[Part]:
         if h.n_head_kv[i]:
-            if h.n_embd % h.n_head:
-                raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
-            d_head = h.n_embd // h.n_head
+            d_head = h.head_size(w)
             rope = Rope(h.n_rot or d_head, h.freq_base) if h.uses_rope else None
             yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale)
         else:
-            yield "attn_norm", Mamba2(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.n_ssm_head, h.n_group, h.eps)
+            yield "attn_norm", h.mamba2(i)
         if not h.n_expert:
             yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)
             return
@@ -58,6 +48,3 @@ class GraniteHybrid:
             yield "ffn_norm", WithSharedExpert(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))
         else:
             yield "ffn_norm", experts
-
-    def eps(self, h: GraniteHybridHparams) -> float:
-        return h.eps

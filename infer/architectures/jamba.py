@@ -3,22 +3,19 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import Hparams, key
+from ..hparams import key
 from ..layers import Attention, GatedFeedForward, Mamba1, MixtureOfExperts
 from ..weights import Weights
-from .base import Part
+from .base import AttentionHparams, Part
 
 
 @dataclass(frozen=True)
-class JambaHparams(Hparams):
+class JambaHparams(AttentionHparams):
     n_ff: int = key("feed_forward_length", minimum=1)
-    n_head: int = key("attention.head_count", minimum=1)
-    n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True)  # 0 marks a Mamba layer
     d_conv: int = key("ssm.conv_kernel", minimum=2)
     d_inner: int = key("ssm.inner_size", minimum=1)
     d_state: int = key("ssm.state_size", minimum=1)
     dt_rank: int = key("ssm.time_step_rank", minimum=1)
-    eps: float = key("attention.layer_norm_rms_epsilon")
     n_expert: int = key("expert_count", 0)
     n_expert_used: int = key("expert_used_count", 0)
 
@@ -29,9 +26,7 @@ class Jamba:
 
     def block(self, h: JambaHparams, i: int, w: Weights) -> Iterator[Part]:
         if h.n_head_kv[i]:
-            if h.n_embd % h.n_head:
-                raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
-            yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], h.n_embd // h.n_head)
+            yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], h.head_size(w))
         else:
             yield "attn_norm", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, h.eps, "weighted")
         # no key says which layers have experts: a router does
@@ -39,6 +34,3 @@ class Jamba:
             yield "ffn_norm", MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used)
         else:
             yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)
-
-    def eps(self, h: JambaHparams) -> float:
-        return h.eps

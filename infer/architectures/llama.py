@@ -6,18 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...quant.ggml.errors import FormatError, UnsupportedError, shown
-from ..hparams import Hparams, key
+from ..hparams import key
 from ..layers import Attention, GatedFeedForward, Rope
 from ..weights import Weights
-from .base import Part
+from .base import AttentionHparams, Part
 
 
 @dataclass(frozen=True)
-class LlamaHparams(Hparams):
+class LlamaHparams(AttentionHparams):
     n_ff: int = key("feed_forward_length", minimum=1)
-    n_head: int = key("attention.head_count", minimum=1)
-    n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True, minimum=1)
-    eps: float = key("attention.layer_norm_rms_epsilon")
     freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
     n_rot: int = key("rope.dimension_count", 0)
     d_head: int = key("attention.key_length", 0)
@@ -30,15 +27,10 @@ class Llama:
     hparams = LlamaHparams
 
     def block(self, h: LlamaHparams, i: int, w: Weights) -> Iterator[Part]:
-        if not h.d_head and h.n_embd % h.n_head:
-            raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
-        d_head = h.d_head or h.n_embd // h.n_head
+        d_head = h.head_size(w, h.d_head)
         rope = Rope(h.n_rot or d_head, h.freq_base, freq_scale=_scale(h, w), factors=_factors(h, d_head, w))
         yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope)
         yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)
-
-    def eps(self, h: LlamaHparams) -> float:
-        return h.eps
 
 
 def _scale(h: LlamaHparams, w: Weights) -> float:

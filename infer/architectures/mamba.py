@@ -15,7 +15,6 @@ class MambaHparams(Hparams):
     d_inner: int = key("ssm.inner_size", minimum=1)
     d_state: int = key("ssm.state_size", minimum=1)
     dt_rank: int = key("ssm.time_step_rank", minimum=1)
-    eps: float = key("attention.layer_norm_rms_epsilon")
     dt_b_c_rms: bool = key("ssm.dt_b_c_rms", False)
     dt_b_c_eps: float = key("ssm.dt_b_c_rms_epsilon", 0.0)  # 0: eps; a key that only our converter writes
 
@@ -28,6 +27,3 @@ class Mamba:
         norms = "plain" if h.dt_b_c_rms else ""
         eps = h.dt_b_c_eps or h.eps
         yield "attn_norm", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, eps, norms)
-
-    def eps(self, h: MambaHparams) -> float:
-        return h.eps

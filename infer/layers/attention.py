@@ -56,7 +56,7 @@ class Attention:
         self.scale = self.scale or 1 / math.sqrt(self.d_head)
 
     def load(self, w: Weights) -> None:
-        if self.n_head % self.n_kv:
+        if not self.n_kv or self.n_head % self.n_kv:
             raise w.wrong("attention.head_count_kv", self.n_kv, f"a divisor of the {self.n_head} query heads")
         if self.rope and (self.rope.n_rot % 2 or self.rope.n_rot > self.d_head):
             raise w.wrong("rope.dimension_count", self.rope.n_rot, f"an even part of a head of {self.d_head} values")

@@ -1,0 +1,138 @@
+"""What several families have: sizes read from their configs, keys in llama.cpp's order, tensors of the same names."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ..checkpoint import Config
+from ..transforms import Transform
+from .family import Row, experts, row
+
+MAX_LAYERS = 4096
+UNLIMITED = 1 << 20  # context of a model without positions; llama.cpp needs the key
+
+
+@dataclass(frozen=True)
+class Heads:
+    """n_head query heads on n_kv heads of keys and values, d_head values each; `stated`: the config has head_dim."""
+
+    n_head: int
+    n_kv: int
+    d_head: int
+    stated: bool = False
+
+    @classmethod
+    def read(cls, config: Config, n_embd: int, *, head_dim: bool = True) -> Self:
+        """`head_dim`: whether the model obeys that key."""
+        n_head = config.integer("num_attention_heads")
+        n_kv = config.integer("num_key_value_heads", default=n_head)
+        stated = head_dim and "head_dim" in config
+        if not stated and n_embd % n_head:
+            raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd}")
+        if n_head % n_kv:
+            raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
+        d_head = config.integer("head_dim", maximum=1 << 16) if stated else n_embd // n_head
+        return cls(n_head, n_kv, d_head, stated)
+
+    def require_even(self, config: Config) -> None:
+        """What RoPE needs where it turns whole heads."""
+        if self.d_head % 2:
+            raise config.wrong("head_dim" if self.stated else "num_attention_heads", "heads of even size, for RoPE")
+
+    def per_layer(self, has_attention: Sequence[bool]) -> tuple[int, ...]:
+        """Heads of keys and values per layer; 0 marks one without attention."""
+        return tuple(self.n_kv if is_attention else 0 for is_attention in has_attention)
+
+    def rows(
+        self, hf: str, blk: str, n: int, turned: Transform | None = None, *, bias: bool = False, out: str = "o_proj"
+    ) -> Iterator[Row]:
+        """Self-attention; `turned` is what happens to queries and keys."""
+        n_q, n_kv = self.n_head * self.d_head, self.n_kv * self.d_head
+        for source, target, rows, columns, transform in (
+            ("q_proj", "attn_q", n_q, n, turned),
+            ("k_proj", "attn_k", n_kv, n, turned),
+            ("v_proj", "attn_v", n_kv, n, None),
+            (out, "attn_output", n, n_q, None),
+        ):
+            yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", rows, columns, transform=transform)
+            if bias:
+                yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", rows, transform=transform)
+
+
+def read_layers(config: Config) -> int:
+    return config.integer("num_hidden_layers", maximum=MAX_LAYERS)
+
+
+def read_rope(config: Config) -> tuple[Config, float]:
+    """The settings of RoPE and its base. transformers 5 has one object; older configs have a number, and an object
+    that is null without scaling."""
+    rope = config.section("rope_parameters", "rope_scaling")
+    return rope, rope.number("rope_theta", default=config.number("rope_theta", default=10000.0))
+
+
+def read_plain_rope(config: Config) -> float:
+    """The base of RoPE, for a family of which no scaling is known."""
+    rope, theta = read_rope(config)
+    rope.expects("rope_type", "default")
+    return theta
+
+
+def read_kinds(config: Config, n_layer: int, known: dict[str, str], *keys: str) -> list[str]:
+    """What each layer is, in the words that are the values of `known`; its keys are the config's words."""
+    key = next((key for key in keys if key in config), keys[0])
+    kinds = config.get(key)
+    if kinds is None:
+        config.string(key)  # says that it is missing
+    if not isinstance(kinds, list) or len(kinds) != n_layer or not all(kind in known for kind in kinds):
+        raise config.wrong(key, f"{n_layer} times {' or '.join(dict.fromkeys(known.values()))}")
+    return [known[kind] for kind in kinds]
+
+
+def size_keys(
+    n_layer: int, n_ctx: int, n_embd: int, n_ff: int | list[int], n_head: int, n_head_kv: int | Sequence[int]
+) -> Iterator[tuple[str, Any]]:
+    """Keys of a model with attention."""
+    yield "block_count", n_layer
+    yield "context_length", n_ctx
+    yield "embedding_length", n_embd
+    yield "feed_forward_length", n_ff
+    yield "attention.head_count", n_head
+    yield "attention.head_count_kv", n_head_kv if isinstance(n_head_kv, int) else list(n_head_kv)
+
+
+def mamba_size_keys(n_layer: int, n_embd: int) -> Iterator[tuple[str, Any]]:
+    """Keys of a model without attention and feed-forward parts."""
+    yield "context_length", UNLIMITED
+    yield "embedding_length", n_embd
+    yield "feed_forward_length", 0
+    yield "attention.head_count", 0
+    yield "block_count", n_layer
+
+
+def swiglu(hf: str, blk: str, n: int, n_ff: int, suffix: str = "") -> Iterator[Row]:
+    """A gated feed-forward part; `suffix` of the names in GGUF."""
+    yield row(hf + "gate_proj.weight", f"{blk}ffn_gate{suffix}.weight", n_ff, n)
+    yield row(hf + "up_proj.weight", f"{blk}ffn_up{suffix}.weight", n_ff, n)
+    yield row(hf + "down_proj.weight", f"{blk}ffn_down{suffix}.weight", n, n_ff)
+
+
+def swiglu_bias(hf: str, blk: str, n: int, n_ff: int) -> Iterator[Row]:
+    yield row(hf + "gate_proj.bias", blk + "ffn_gate.bias", n_ff)
+    yield row(hf + "up_proj.bias", blk + "ffn_up.bias", n_ff)
+    yield row(hf + "down_proj.bias", blk + "ffn_down.bias", n)
+
+
+def stacked_experts(
+    hf: str, blk: str, n_expert: int, n: int, n_ff: int, names: Sequence[tuple[str, str]]
+) -> Iterator[Row]:
+    """Experts `hf`E.NAME.weight, stacked; `names` in pairs: down, gate or up, and what the checkpoint says for it."""
+    for part, name in names:
+        shape = (n, n_ff) if part == "down" else (n_ff, n)
+        sources = [f"{hf}{e}.{name}.weight" for e in range(n_expert)]
+        yield experts(sources, f"{blk}ffn_{part}_exps.weight", *shape, group=hf)
+
+
+def twice_as_wide(d_inner: int, n_embd: int) -> Iterator[str]:
+    """The note on Mamba layers that llama.cpp refuses in the architectures mamba, jamba and granitehybrid."""
+    if d_inner != 2 * n_embd:
+        yield "llama.cpp cannot load this file: its Mamba layers are twice as wide as the model, here they are not"
