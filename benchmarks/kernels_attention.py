@@ -20,7 +20,7 @@ from hybrid.infer.bench.params import parse_ints
 from hybrid.infer.bench.tables import duration, markdown_table
 from hybrid.infer.kernels.execute import EXECUTE
 from hybrid.infer.kernels.jit import compile_kernels
-from hybrid.infer.kernels.kv import KV_TYPES, padded_context
+from hybrid.infer.kernels.kv import KV_TYPES
 from hybrid.infer.layers import Attention
 from hybrid.infer.memory import HybridMemory
 from hybrid.infer.program import Batch, Builder, Program, Rows, aligned_empty
@@ -50,7 +50,7 @@ def measure(heads: str, kv_type: str, depth: int, n_tok: int, n_threads: int, re
     kind = KV_TYPES[kv_type]
     n_head, rest = heads.split("/")
     layer = Attention(0, 1, int(n_head), *(int(n) for n in rest.split("x")), soft_cap=cap)
-    n_ctx = padded_context(depth + n_tok)
+    n_ctx = depth + n_tok
     of_layer = layer.memory().bytes_per_token(kind) * n_ctx
     n_layer = 1 if n_tok > 1 else min(MOST_LAYERS, math.ceil(LARGE / of_layer))
     layers = [Attention(i, 1, layer.n_head, layer.n_kv, layer.d_head, soft_cap=cap) for i in range(n_layer)]

@@ -193,7 +193,7 @@ class Bench:
         size = 4 * int(np.prod(case.state)) * n_seq
         n_layer = max(1, min(case.n_layer, MOST_STATE // size))
         ctl = np.array([n_tok * n_seq, n_seq, 0], np.int64)
-        seg = np.array([(i * n_tok, n_tok, i, 0) for i in range(n_seq)], np.int64)
+        seg = np.array([(i * n_tok, n_tok, i, i) for i in range(n_seq)], np.int64)
         states = [np.zeros((n_seq, *case.state), np.float32) for _ in range(n_layer)]
         first = case.fields(ctl.ctypes.data, seg.ctypes.data, n_tok * n_seq, states[0])
         at = next(i for i, field in enumerate(first) if field is states[0])

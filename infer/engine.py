@@ -13,9 +13,9 @@ from .hparams import Hparams
 from .kernels import elementwise, execute, gemm
 from .kernels.isa import host
 from .kernels.jit import Kernel, compile_kernels
-from .kernels.kv import KVType, padded_context
+from .kernels.kv import KVType
 from .layers import Layer
-from .memory import HybridMemory, require_room
+from .memory import Move, plan_memory
 from .program import GEMV_COLUMNS, Batch, Builder, Columns, Program, Rows, aligned_empty, round_up
 from .threads import Interrupted, Pool
 from .weights import Weights
@@ -27,12 +27,17 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Segment:
-    """Tokens that a sequence is given in one ubatch. `outputs`: which of them want logits (indices into tokens)."""
+    """Tokens that a sequence is given in one ubatch.
+
+    outputs  which of them want logits (indices into tokens)
+    each     a state is left after every token, so that the sequence can go back to any of them: see `Engine.settle`
+    """
 
     slot: int
     tokens: Sequence[int]
     outputs: Sequence[int]
     targets: Sequence[int] | None = None
+    each: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Engine:
         n_threads: int,
         exact: bool,
         kv_type: KVType,
+        spare: int = 0,
     ) -> None:
         self.gguf, self.exact, self.n_threads = gguf, exact, n_threads
         self.n_ubatch = n_ubatch
@@ -79,8 +85,7 @@ class Engine:
         self.weights = Weights(gguf)
         self._load()
         specs = [m for part in self.parts if (m := part.layer.memory()) is not None]
-        require_room(specs, n_seq_max, padded_context(n_ctx), kv_type)
-        self.memory = HybridMemory(specs, n_seq_max, padded_context(n_ctx), kv_type)
+        self.memory = plan_memory(specs, n_seq_max, n_ctx, kv_type, spare)
         self.n_ctx = n_ctx
         self.compile_seconds = 0.0
         self.n_compiled = 0
@@ -107,10 +112,10 @@ class Engine:
         w.finish()
 
     def _make_batch(self) -> None:
-        n, seqs = self.n_ubatch, self.memory.n_seq_max
+        n = self.n_ubatch
         self.n_out_max = max(16, min(round_up(n, 16), LOGITS_BYTES // (4 * self.n_vocab) // 16 * 16))
         sizes = {
-            "ctl": 8, "tokens": n, "pos": n, "slot": n, "seg": 4 * seqs, "out_index": n, "targets": n,
+            "ctl": 8, "tokens": n, "pos": n, "slot": n, "seg": 4 * n, "out_index": n, "targets": n,
             "all_tokens": 4, "all_outputs": 4,
         }  # fmt: skip
         self._control = {name: aligned_empty(8 * size).view(np.int64) for name, size in sizes.items()}
@@ -151,7 +156,7 @@ class Engine:
             trace.append(self._add_tap(b, residual))
         assert residual is not None
         n_past = int(self.memory.n_past.ctypes.data)
-        b.op(execute.advance, self.batch.n_seg, self.batch.seg, self.batch.pos, n_past)
+        b.op(execute.advance, self.batch.n_seg, self.batch.seg, self.batch.pos, self.batch.slot, n_past)
         return residual
 
     def _add_tap(self, b: Builder, residual: Rows | None) -> Rows:
@@ -176,9 +181,10 @@ class Engine:
         program = b.build()
         self._compile(program.kernels)
         program.link()
-        self._fill(segments)
+        moves = self._begin(segments)
+        self._fill(segments, moves)
         n_tok = int(self._control["ctl"][0])
-        self._run(program, patient=True)
+        self._guarded(program, moves, patient=True)
         return [program.view(rows, n_tok).copy() for rows in kept]
 
     def _add_head(self, b: Builder, residual: Rows | None) -> Rows:
@@ -269,22 +275,24 @@ class Engine:
             self.pool = Pool(self.n_threads)
         self.pool.run(program, patient=patient, stamps=stamps)
 
-    def _fill(self, segments: Sequence[Segment]) -> tuple[list[int], list[int]]:
+    def _fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> tuple[list[int], list[int]]:
         """Write the control block; returns the output rows and their targets."""
         c = self._control
-        first, out_rows, targets = 0, [], []
-        for s, segment in enumerate(segments):
+        first, n_seg, out_rows, targets = 0, 0, [], []
+        for segment, move in zip(segments, moves, strict=True):
             n = len(segment.tokens)
             past = int(self.memory.n_past[segment.slot])
-            assert past + n <= self.n_ctx
             c["tokens"][first : first + n] = segment.tokens
             c["pos"][first : first + n] = np.arange(past, past + n)
             c["slot"][first : first + n] = segment.slot
-            c["seg"][4 * s : 4 * s + 4] = (first, n, segment.slot, past == 0)
+            before, step = move.before, n // len(move.rows)
+            for i, row in enumerate(move.rows):
+                c["seg"][4 * n_seg : 4 * n_seg + 4] = (first + i * step, step, row, before)
+                before, n_seg = row, n_seg + 1
             out_rows += [first + o for o in segment.outputs]
             targets += list(segment.targets) if segment.targets is not None else []
             first += n
-        c["ctl"][:2] = (first, len(segments))
+        c["ctl"][:2] = (first, n_seg)
         c["all_tokens"][:] = (1, 0, 0, first)
         return out_rows, targets
 
@@ -303,17 +311,19 @@ class Engine:
         Raises Interrupted when stopped. The memory of every sequence is then as it was before, but for a step of a few
         tokens of a recurrent model: its state is not copied for every token, so the sequence is then empty.
         """
-        rows, targets = self._fill(segments)
-        n_tok = int(self._control["ctl"][0])
+        n_tok = sum(len(s.tokens) for s in segments)
         assert 0 < n_tok <= self.n_ubatch
+        short = n_tok <= GEMV_COLUMNS and self.gguf.nbytes < MAX_BYTES_UNPATIENT
+        moves = self._begin(segments, keep=not short)
+        rows, targets = self._fill(segments, moves)
         if n_tok <= GEMV_COLUMNS and len(rows) > 0 and not likelihood:
             self._outputs(rows, ())
             program, logits = self.program("step", n_tok)
-            self._guarded(program, segments, n_tok)
+            self._guarded(program, moves, patient=not short)
             assert logits is not None
             return program.view(logits, len(rows)).copy()
         body, _ = self.program("body", n_tok)
-        self._guarded(body, segments, n_tok)
+        self._guarded(body, moves, patient=not short)
         if not rows:
             return None
         results = []
@@ -336,14 +346,19 @@ class Engine:
             assert values is not None
             return values[0]
         past = self.memory.n_past.item(slot)
-        assert past < self.n_ctx
+        if past >= self.memory.writable[slot]:
+            move = self.memory.begin(slot, 1)
+            row, before = move.rows[0], move.before
+        else:
+            move, row = None, self.memory.recurrent.row[slot]
+            before = row
         if self._one is None:
             c, (program, logits) = self._control, self.program("step", 1)
             assert logits is not None
             self._one = (c["tokens"], c["pos"], c["slot"], c["seg"]), program, program.view(logits, 1)[0]
         (tokens, pos, slots, seg), program, view = self._one
         tokens[0], pos[0], slots[0] = token, past, slot
-        seg[0], seg[1], seg[2], seg[3] = 0, 1, slot, past == 0
+        seg[0], seg[1], seg[2], seg[3] = 0, 1, row, before
         ctl, columns, outputs = self._control["ctl"], self._control["all_tokens"], self._control["all_outputs"]
         ctl[0] = ctl[1] = ctl[2] = 1
         for groups in (columns, outputs):
@@ -352,30 +367,44 @@ class Engine:
         try:
             self._run(program, patient=False)
         except Interrupted:
-            self.memory.n_past[slot] = past if not self.memory.is_recurrent else 0
+            if move is not None:
+                self.memory.abandon(move, ran=True)
+            elif self.memory.is_recurrent:
+                self.memory.release(slot)
+            else:
+                self.memory.n_past[slot] = past
             raise
+        if move is not None:
+            self.memory.finish(move)
         return view.copy()
 
-    def _guarded(self, program: Program, segments: Sequence[Segment], n_tok: int) -> None:
-        """Run a program that changes the memory; a stop in the middle puts the recurrent states back."""
-        short = n_tok <= GEMV_COLUMNS and self.gguf.nbytes < MAX_BYTES_UNPATIENT
-        saved = {}
-        if not short:
-            fresh = [s for s in segments if self.memory.n_past[s.slot]]
-            saved = {s.slot: self.memory.recurrent.snapshot(s.slot) for s in fresh}
-        before = {s.slot: int(self.memory.n_past[s.slot]) for s in segments}
+    def _begin(self, segments: Sequence[Segment], keep: bool = False) -> list[Move]:
+        moves: list[Move] = []
         try:
-            self._run(program, patient=not short)
-        except Interrupted:
-            for slot, state in saved.items():
-                self.memory.recurrent.put_back(slot, state)
-            for slot, past in before.items():
-                self.memory.n_past[slot] = past if slot in saved or not self.memory.is_recurrent else 0
+            for s in segments:
+                n = len(s.tokens)
+                moves.append(self.memory.begin(s.slot, n, keep=keep, pieces=n if s.each else 1))
+        except BaseException:
+            for move in moves:
+                self.memory.abandon(move, ran=False)
             raise
+        return moves
+
+    def _guarded(self, program: Program, moves: Sequence[Move], patient: bool) -> None:
+        """Run a program that changes the memory; after a stop in the middle the sequences are as they were."""
+        try:
+            self._run(program, patient=patient)
+        except Interrupted:
+            for move in moves:
+                self.memory.abandon(move, ran=True)
+            raise
+        for move in moves:
+            self.memory.finish(move)
 
     def profile(self, segments: Sequence[Segment]) -> list[OpTime]:
         """Run one ubatch with the time of every op taken by thread 0, summed by name."""
-        rows, _ = self._fill(segments)
+        moves = self._begin(segments)
+        rows, _ = self._fill(segments, moves)
         n_tok = int(self._control["ctl"][0])
         self._outputs(rows, ())
         parts = ["step"] if n_tok <= GEMV_COLUMNS else ["body", "head"]
@@ -395,6 +424,8 @@ class Engine:
                     op.name, op.kernel.name, old.seconds + seconds, old.nbytes + op.nbytes, old.flops + op.flops * n,
                     old.count + 1,
                 )  # fmt: skip
+        for move in moves:
+            self.memory.finish(move)
         return sorted(totals.values(), key=lambda t: -t.seconds)
 
     def stop(self) -> None:

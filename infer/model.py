@@ -26,6 +26,7 @@ from ..quant.ggml.types import FileType
 from .engine import Engine, OpTime, Progress, Segment
 from .hparams import wrong
 from .kernels.kv import KV_TYPES
+from .memory import PromptCache
 from .memory.attention import Layout
 from .memory.state_file import StateFile, read_state
 from .sequence import Result, Sequence, TokenProgress, Work
@@ -46,10 +47,11 @@ DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
 class Model:
     """A loaded model with memory for `n_seq_max` sequences. Use `load`."""
 
-    def __init__(self, gguf: GGUFFile, engine: Engine, precision: Precision) -> None:
+    def __init__(self, gguf: GGUFFile, engine: Engine, precision: Precision, checkpoint_budget: int = 0) -> None:
         self.gguf, self.engine, self.precision = gguf, engine, precision
         self.path = gguf.path
         self.memory = engine.memory
+        self.cache = PromptCache(engine.memory, checkpoint_budget) if checkpoint_budget else None
         self.kv_type = engine.memory.attention.kind.name
         self.n_ctx = engine.n_ctx
         self.n_vocab = engine.n_vocab
@@ -75,6 +77,7 @@ class Model:
         n_threads: int = 0,
         precision: Precision = "fast",
         kv_type: KVTypeName | None = None,
+        checkpoint_budget: int = 0,
         progress: Progress | None = None,
     ) -> "Model":
         """Open a GGUF file for inference.
@@ -85,6 +88,7 @@ class Model:
         n_threads  0: one per physical core
         precision  'fast' quantizes activations to 8 bits for integer weight types; 'exact' computes in f32
         kv_type    how keys and values are kept: 'f32', 'f16' or 'q8_0'; None: f16, with 'exact' f32
+        checkpoint_budget  bytes for what earlier texts leave behind (memory/cache.py); 0: nothing is kept
         progress   called with ("compile", done, total) while kernels compile for the first time on a machine
 
         Raises FormatError, UnsupportedError or UsageError.
@@ -95,6 +99,8 @@ class Model:
                 f"n_ctx = {n_ctx}, n_seq_max = {n_seq_max}, n_ubatch = {n_ubatch}, n_threads = {n_threads}: "
                 "the context and the threads must not be negative, the others at least 1."
             )
+        if checkpoint_budget < 0:
+            raise UsageError(f"checkpoint_budget = {checkpoint_budget}: it is a number of bytes, 0 or more.")
         if n_ctx > MAX_CONTEXT or n_ubatch > MAX_UBATCH or n_threads > MAX_THREADS:
             raise UsageError(
                 f"n_ctx = {n_ctx}, n_ubatch = {n_ubatch}, n_threads = {n_threads}: a context has at most {MAX_CONTEXT} "
@@ -119,8 +125,9 @@ class Model:
             n_threads=n_threads or default_threads(),
             exact=precision == "exact",
             kv_type=KV_TYPES[kv_type],
+            spare=checkpoint_budget,
         )
-        model = cls(gguf, engine, precision)
+        model = cls(gguf, engine, precision, checkpoint_budget)
         helper = ["-m", "hybrid.infer.precompile", str(gguf.path), str(n_ubatch), str(engine.n_threads), precision]
         helper.append(kv_type)
         engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None, helper)
@@ -190,7 +197,7 @@ class Model:
             n = self.memory.n_seq_max
             raise UsageError(f"all {n} sequences are in use. Close one, or load the model with a larger n_seq_max.")
         slot = self._free.pop()
-        self.memory.n_past[slot] = 0
+        self.memory.release(slot)
         return Sequence(self, slot)
 
     def eval(self, works: Iterable[Work], progress: TokenProgress | None = None) -> list[Result]:
@@ -201,7 +208,7 @@ class Model:
         sequence holding a prefix of what it was to get.
         """
         works = list(works)
-        self._check(works)
+        self.check(works)
         pending = [w for w in works if len(w.ids)]
         begun = {id(w): 0 for w in works}
         before = {id(w): len(w.seq.tokens) for w in works}
@@ -248,14 +255,15 @@ class Model:
     def step(self, seq: "Sequence", token: int) -> np.ndarray:
         """`eval` of one token: the logits after it, f32 [n_vocab]."""
         if not (0 <= token < self.n_vocab and seq.n_past < self.n_ctx):
-            self._check([Work(seq, [token])])
+            self.check([Work(seq, [token])])
         seq._ready()
         try:
             return self.engine.step(seq.slot, token)
         finally:
             seq._has_seen(len(seq.tokens), (token,))
 
-    def _check(self, works: list[Work]) -> None:
+    def check(self, works: list[Work]) -> None:
+        """UsageError when `eval` of these would be refused."""
         if len({w.seq.slot for w in works}) != len(works):
             raise UsageError("a sequence was given twice in one call. Give each sequence its tokens at once.")
         if len({w.targets is None for w in works if w.outputs()}) > 1:
@@ -305,6 +313,7 @@ class Model:
             target.tokens = [int(t) for t in tokens]
             target.logits = logits
             target.extra = dict(state.header.extra)
+            target._known = True
         return target
 
     def _check_kv_type(self, state: StateFile, layout: Layout) -> None:
@@ -323,7 +332,7 @@ class Model:
     def profile(self, works: Iterable[Work]) -> list[OpTime]:
         """Time per op of one ubatch; its tokens are appended to the sequences as `eval` would."""
         works = list(works)
-        self._check(works)
+        self.check(works)
         segments = [Segment(w.seq.slot, w.ids, list(w.outputs())) for w in works]
         start = [len(w.seq.tokens) for w in works]
         try:

@@ -1,7 +1,7 @@
 """A text in a model's memory, and the work that is done on it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..quant.ggml.errors import StateError, UsageError
+from .memory.cache import LADDER
 from .memory.state_file import StateHeader, write_state
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Sequence:
         self.logits: np.ndarray | None = None
         self.extra: dict[str, Any] = {}
         self._open = True
+        self._known = True  # whether the memory is what the model makes of the tokens
 
     @property
     def id(self) -> int:
@@ -75,19 +77,82 @@ class Sequence:
         del self.tokens[self.n_past :]
         self.logits = None
 
-    def prefill(self, ids: Seq[int], progress: TokenProgress | None = None) -> np.ndarray:
-        """Append tokens; returns the logits after the last, f32 [n_vocab]."""
+    def prefill(
+        self, ids: Seq[int], progress: TokenProgress | None = None, boundaries: Iterable[int] = ()
+    ) -> np.ndarray:
+        """Append tokens; returns the logits after the last, f32 [n_vocab].
+
+        boundaries: positions in the whole text that somebody may come back to. With a prompt cache there will be
+        checkpoints at them, at the beginning and at the end, and at every multiple of LADDER.
+        """
         if not len(ids):
             raise UsageError("there are no tokens to process")
-        result = self.model.eval([Work(self, ids)], progress)[0]
+        self._ready()
+        start, end = self.n_past, self.n_past + len(ids)
+        if self._caches:
+            self.model.check([Work(self, ids)])
+            self.checkpoint()
+            marks = {b for b in boundaries if start < b < end}
+            ladder = set(range((start // LADDER + 1) * LADDER, end, LADDER))
+            for at in sorted(marks | ladder):
+                part = ids[self.n_past - start : at - start]
+                self.model.eval([Work(self, part, "none")], _shifted(progress, self.n_past - start, len(ids)))
+                self.checkpoint(boundary=at in marks)
+        rest = ids[self.n_past - start :]
+        result = self.model.eval([Work(self, rest)], _shifted(progress, self.n_past - start, len(ids)))[0]
         assert result.logits is not None
         self.logits = result.logits[-1]
+        self.checkpoint()
         return self.logits
 
     def decode(self, token: int) -> np.ndarray:
         """Append one token; returns the logits after it, f32 [n_vocab]."""
         self.logits = logits = self.model.step(self, token)
+        if len(self.tokens) % LADDER == 0:
+            self.checkpoint(boundary=False)
         return logits
+
+    @property
+    def _caches(self) -> bool:
+        return self.model.cache is not None and self._known
+
+    def checkpoint(self, *, boundary: bool = True) -> None:
+        """Remember this place: `resume` and `rewind` of any sequence find it. Nothing without a prompt cache.
+
+        boundary: people come back here; False: one of the ladder that bounds how much is processed again.
+        """
+        self._ready()
+        if self._caches and self.tokens and self.model.cache is not None:
+            self.model.cache.keep(self.slot, self.tokens, boundary=boundary, logits=self.logits if boundary else None)
+
+    def resume(self, ids: Seq[int]) -> int:
+        """Hold as much of the beginning of `ids` as is known, from this or any earlier text, and nothing else.
+
+        Returns how much: `ids` from there on are left to be processed. All of it is known only where the logits after
+        it are known too. What the sequence held before stays in the prompt cache.
+        """
+        self._ready()
+        if not len(ids):
+            self.clear()
+            return 0
+        own = _common(self.tokens, ids)
+        if own == len(ids) and (own < len(self.tokens) or self.logits is None):
+            own -= 1
+        if own < len(self.tokens):
+            self.checkpoint()
+            if self.model.memory.is_recurrent:
+                own = 0
+        found = self.model.cache.find(ids) if self._caches and self.model.cache is not None else None
+        if found is not None and found.position > own:
+            assert self.model.cache is not None
+            self.model.cache.restore(self.slot, found)
+            self.tokens = [int(i) for i in ids[: found.position]]
+            point = found.checkpoint
+            self.logits = point.logits.copy() if point is not None and point.logits is not None else None
+        elif own < len(self.tokens):
+            self.model.memory.seq_rm(self.slot, own)
+            self._follow_memory()
+        return len(self.tokens)
 
     def logits_of(self, ids: Seq[int]) -> np.ndarray:
         """Append tokens; returns the logits after each, f32 [n, n_vocab]."""
@@ -100,8 +165,10 @@ class Sequence:
     def clear(self) -> None:
         """Forget everything."""
         self._ready()
+        self.checkpoint()
         self.model.memory.seq_rm(self.slot, 0)
         self._follow_memory()
+        self._known = True
 
     def fill(self, ids: Seq[int]) -> None:
         """Forget everything and hold `ids` with a memory of random numbers: to measure at a depth without computing it.
@@ -114,16 +181,18 @@ class Sequence:
                 f"{len(ids)} tokens do not fit the context of {self.model.n_ctx}. Use a larger context (-c)."
             )
         self.model.memory.fill(self.slot, len(ids))
-        self.tokens, self.logits = list(ids), None
+        self.tokens, self.logits, self._known = list(ids), None, False
 
     def rewind(self, n: int) -> int:
         """Go back to the first n tokens, or to the last earlier point the memory still has; returns where it goes on.
 
-        A recurrent state cannot be cut, so for models that have one the point is n only if nothing follows it.
+        A recurrent state cannot be cut, so models that have one go back to the last checkpoint.
         """
         self._ready()
         if n >= len(self.tokens):
             return len(self.tokens)
+        if self._caches and self.model.memory.is_recurrent:
+            return self.resume(self.tokens[: max(n, 0)])
         at = self.model.memory.seq_rm(self.slot, n)
         self._follow_memory()
         return at
@@ -136,6 +205,7 @@ class Sequence:
         other.tokens = list(self.tokens)
         other.logits = None if self.logits is None else self.logits.copy()
         other.extra = dict(self.extra)
+        other._known = self._known
         return other
 
     @property
@@ -159,6 +229,19 @@ class Sequence:
     def close(self) -> None:
         """Give the slot back."""
         if self._open:
+            self.checkpoint()
             self._open = False
-            self.model.memory.n_past[self.slot] = 0
+            self.model.memory.release(self.slot)
             self.model._free.append(self.slot)
+
+
+def _common(a: Seq[int], b: Seq[int]) -> int:
+    """Length of the beginning that both have."""
+    n = min(len(a), len(b))
+    differ = np.flatnonzero(np.asarray(a[:n], np.int64) != np.asarray(b[:n], np.int64))
+    return int(differ[0]) if len(differ) else n
+
+
+def _shifted(progress: TokenProgress | None, begun: int, total: int) -> TokenProgress | None:
+    """Progress of a part that begins after `begun` of `total` tokens."""
+    return None if progress is None else lambda done, _: progress(begun + done, total)

@@ -2,9 +2,9 @@
 
     ctl   i64 [3]         number of tokens, of segments, of outputs
     pos   i64 [tok]       position of the token in its sequence
-    slot  i64 [tok]       memory slot of its sequence; tokens of one sequence are neighbours, in order
+    slot  i64 [tok]       its sequence: a row of the table; tokens of one sequence are neighbours, in order
     ctr   i64             counter of work items, zero before each run
-    K, V                  the caches: see kv.py
+    K, V, table           the caches, and where the pages of a sequence lie in them: see kv.py
 
 The order of a query's sums follows from its position alone. Positions are taken in blocks of BLOCK, with the online
 softmax from block to block, and in chunks of CHUNK, each summed from nothing; both begin at multiples of their size.
@@ -42,10 +42,11 @@ from .attention_tile import (
 )
 from .emit import LOG2E, arg, atomic_add, ldf, ldi
 from .jit import Kernel, device, kernel, variant
-from .kv import F32_KV, KV_TYPES
+from .kv import F32_KV, KV_TYPES, PAGE
 
 CHUNK = 512  # positions whose result is merged as one
 SHARED_TOKENS = 8  # tokens of a batch whose positions may be shared out among threads, at most
+assert PAGE % BLOCK == 0 and CHUNK % PAGE == 0
 WIDE_HEAD = 128  # heads beyond it have tiles of half as many rows, for the second-level cache
 
 _LOG2E = np.float32(LOG2E)
@@ -97,11 +98,11 @@ def attention(a, tid, nth):
      0 ctl, 1 pos, 2 slot
      3 q, 4 ldq       f32 [tok][head][d_head] after rope
      5 K, 6 V         the caches, with the batch's own keys and values in them
-     7 K slot stride, 8 V slot stride, in bytes
+     7 table, 8 stride of its rows in bytes
      9 out, 10 ldo    f32 [tok][head][d_head]; may be q
     11 n_head, 12 n_kv, 13 d_head
     14 scale          f32 bits in the low half
-    15 n_ctx          capacity of a slot, a multiple of 16
+    15 bytes of a page in K, and in V
     16 scratch, 17 scratch bytes per thread: see `attention_scratch_bytes`
     18 ctr
     19 window         0: none; otherwise a query sees the last `window` positions, itself included
@@ -113,7 +114,7 @@ def attention(a, tid, nth):
     """
     n_tok = ldi(arg(a, 0))
     pos, slot, q, ldq, out, ldo = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 9), arg(a, 10)
-    n_heads, n_kv, d_head, n_ctx, window = arg(a, 11), arg(a, 12), arg(a, 13), arg(a, 15), arg(a, 19)
+    n_heads, n_kv, d_head, window = arg(a, 11), arg(a, 12), arg(a, 13), arg(a, 19)
     scratch = arg(a, 16) + tid * arg(a, 17)
     d_pad = (d_head + 15) // 16 * 16
     row = d_pad * ITEM + (d_head + 31) // 32 * SCALE
@@ -177,13 +178,13 @@ def attention(a, tid, nth):
                         enter_row(scratch, r, source, d_head, factor, ldi(pos + 8 * w))
                     else:
                         enter_row(scratch, r, q, d_head, factor, -1)
-            k = arg(a, 5) + s * arg(a, 7) + h_kv * n_ctx * row
-            v = arg(a, 6) + s * arg(a, 8) + h_kv * n_ctx * row
+            k, v, pages = arg(a, 5) + h_kv * PAGE * row, arg(a, 6) + h_kv * PAGE * row, arg(a, 7) + s * arg(a, 8)
             for c in range(c0, c1):
                 begin_chunk(scratch, n_pad, d_head)
                 b1 = min(final + 1, (c + 1) * CHUNK)
                 for b0 in range(max(start, c * CHUNK) // BLOCK * BLOCK, b1, BLOCK):
-                    kb, vb = k + b0 * row, v + b0 * row
+                    place = ldi(pages + b0 // PAGE * 8) * arg(a, 15) + b0 % PAGE * row
+                    kb, vb = k + place, v + place
                     seen = min(final - b0, BLOCK - 1)
                     if n_row <= DIRECT:
                         direct_scores(scratch, n_row, kb, vb, row, d_head, seen)
@@ -200,8 +201,8 @@ def attention(a, tid, nth):
                     if p >= c * CHUNK and p - window + 1 < (c + 1) * CHUNK:
                         record = end_chunk(scratch, r, d_head)
                         if n_chunk > 0:
-                            place = (w * n_heads + h0 + r % heads) * n_chunk + c % n_chunk
-                            copy_record(record, arg(a, 21) + place * (HEAD + 4 * d_pad), d_head)
+                            index = (w * n_heads + h0 + r % heads) * n_chunk + c % n_chunk
+                            copy_record(record, arg(a, 21) + index * (HEAD + 4 * d_pad), d_head)
                         else:
                             merge_record(total_record(scratch, r, d_head), record, d_head)
             if n_chunk == 0:

@@ -10,8 +10,8 @@
      2 x, 3 ldx       f32 [tok][C]
      4 w              f32 [d_conv][C], oldest tap first
      5 bias           f32 [C], or 0: none
-     6 state          f32 [slot][d_conv - 1][C], oldest input first; read, then the last d_conv - 1 inputs
-     7 stride         of the slots, in bytes
+     6 state          f32 [row][d_conv - 1][C], oldest input first; read, then the last d_conv - 1 inputs
+     7 stride         of the rows, in bytes
      8 y, 9 ldy       f32 [tok][C], not x
     10 C, 11 d_conv   d_conv at least 2
     12 ctr
@@ -26,7 +26,7 @@ from typing import Any
 
 from .emit import F32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
 from .jit import Kernel, variant
-from .recurrent import GROUP, Fields, copy_floats, optional, strip_of, zero_fill
+from .recurrent import GROUP, Fields, continues, copy_floats, enter_state, optional, strip_of
 
 TILE = 16  # tokens of a tile
 FIELDS = "ctl seg x ldx w bias state stride y ldy n_channel d_conv ctr before ldbefore after ldafter"
@@ -162,30 +162,33 @@ def _conv(a, tid, nth):
         c0 = i // n_seg * strip
         c1 = min(n_channel, c0 + strip)
         s = arg(a, 1) + 32 * (i % n_seg)
-        first, n = ldi(s), ldi(s + 8)
-        state = arg(a, 6) + ldi(s + 16) * arg(a, 7)
-        if ldi(s + 24) != 0:
+        more = not continues(arg(a, 1), s)
+        while more:
+            first, n = ldi(s), ldi(s + 8)
+            state = arg(a, 6) + ldi(s + 16) * arg(a, 7)
             for k in range(taps - 1):
-                zero_fill(state + 4 * (k * n_channel + c0), c1 - c0)
-        for t in range(0, n, TILE):
-            m = min(TILE, n - t)
-            gate_inputs(a, first + t, c0, c1, m)
-            c = c0
-            if taps == FEW:
-                while c + GROUP <= c1:
-                    few_wide(a, first, state, t, c, m)
-                    c += GROUP
-                while c < c1:
-                    few_one(a, first, state, t, c, m)
-                    c += 1
-            else:
-                while c + GROUP <= c1:
-                    any_wide(a, first, state, t, c, m)
-                    c += GROUP
-                while c < c1:
-                    any_one(a, first, state, t, c, m)
-                    c += 1
-        _keep_inputs(a, first, state, n, c0, c1 - c0)
+                enter_state(s, arg(a, 6), arg(a, 7), 4 * (k * n_channel + c0), c1 - c0)
+            for t in range(0, n, TILE):
+                m = min(TILE, n - t)
+                gate_inputs(a, first + t, c0, c1, m)
+                c = c0
+                if taps == FEW:
+                    while c + GROUP <= c1:
+                        few_wide(a, first, state, t, c, m)
+                        c += GROUP
+                    while c < c1:
+                        few_one(a, first, state, t, c, m)
+                        c += 1
+                else:
+                    while c + GROUP <= c1:
+                        any_wide(a, first, state, t, c, m)
+                        c += GROUP
+                    while c < c1:
+                        any_one(a, first, state, t, c, m)
+                        c += 1
+            _keep_inputs(a, first, state, n, c0, c1 - c0)
+            s += 32
+            more = s < arg(a, 1) + 32 * n_seg and continues(arg(a, 1), s)
 
 
 def _make(name: str, taps: int, finish: Finish, gate: Any) -> Kernel:

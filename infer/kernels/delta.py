@@ -15,7 +15,18 @@ import numpy.typing as npt
 
 from .emit import F32, I64, LOG2E, Value, Vec, arg, atomic_add, const, emit, ldi
 from .jit import kernel
-from .recurrent import GROUP, F32Array, Fields, block_of, each_group, load_lanes, sigmoid, store_lanes, zero_fill
+from .recurrent import (
+    GROUP,
+    F32Array,
+    Fields,
+    block_of,
+    continues,
+    each_group,
+    enter_state,
+    load_lanes,
+    sigmoid,
+    store_lanes,
+)
 
 TILE = 64  # tokens of a tile
 CHUNK = 512  # gates that a thread handles at a time
@@ -167,7 +178,7 @@ def delta_scan(a, tid, nth):
      2 q, 3 k, 4 v, 5 ld     f32 rows: q and k [tok][k head][d_k], v [tok][head][d_v]
      6 gate, 7 ldgate        f32 [tok][head][n_channel]: factors of the state
      8 beta, 9 ldbeta        f32 [tok][head]
-    10 state, 11 stride      f32 [slot][head][d_v / 16][d_k][16], read and written; stride of slots in bytes
+    10 state, 11 stride      f32 [row][head][d_v / 16][d_k][16], read and written; stride of rows in bytes
     12 y, 13 ldy             f32 [tok][head][d_v], not v
     14 n_head, 15 n_k_head, 16 repeat      head h reads k head (h // repeat) % n_k_head
     17 d_k, 18 d_v, 19 n_channel (1 or d_k), 20 ctr
@@ -185,12 +196,15 @@ def delta_scan(a, tid, nth):
         if i >= n_block * n_seg:
             break
         s = arg(a, 1) + 32 * (i % n_seg)
-        first, n, slot = ldi(s), ldi(s + 8), arg(a, 10) + ldi(s + 16) * arg(a, 11)
         h0 = i // n_seg * block
         h1 = min(n_head, h0 + block)
-        if ldi(s + 24) != 0:
-            zero_fill(slot + h0 * head_bytes, (h1 - h0) * head_bytes // 4)
-        for t in range(0, n, TILE):
-            for head in range(h0, h1):
-                for lane in range(0, d_v, GROUP):
-                    _lanes(a, first + t, min(TILE, n - t), head, lane, slot + head * head_bytes + 4 * lane * d_k)
+        more = not continues(arg(a, 1), s)
+        while more:
+            first, n, row = ldi(s), ldi(s + 8), arg(a, 10) + ldi(s + 16) * arg(a, 11)
+            enter_state(s, arg(a, 10), arg(a, 11), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
+            for t in range(0, n, TILE):
+                for head in range(h0, h1):
+                    for lane in range(0, d_v, GROUP):
+                        _lanes(a, first + t, min(TILE, n - t), head, lane, row + head * head_bytes + 4 * lane * d_k)
+            s += 32
+            more = s < arg(a, 1) + 32 * n_seg and continues(arg(a, 1), s)

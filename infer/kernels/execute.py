@@ -200,15 +200,17 @@ def executor():
 
 @kernel
 def advance(a, tid, nth):
-    """n_past[slot] = position after the last token of each segment. 0 count of segments, 1 seg, 2 pos, 3 n_past.
+    """n_past[slot] = position after the last token of each segment.
+
+    0 count of segments, 1 seg, 2 pos and 3 slot of every token, 4 n_past.
 
     The last op of every program that changes a memory: whether a run took effect is then written by the run itself.
     """
     if tid == 0:
-        seg, pos, n_past = arg(a, 1), arg(a, 2), arg(a, 3)
+        seg, pos, slot, n_past = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4)
         for s in range(ldi(arg(a, 0))):
             last = ldi(seg + 32 * s) + ldi(seg + 32 * s + 8) - 1
-            sti(n_past + 8 * ldi(seg + 32 * s + 16), ldi(pos + 8 * last) + 1)
+            sti(n_past + 8 * ldi(slot + 8 * last), ldi(pos + 8 * last) + 1)
 
 
 @kernel

@@ -2,12 +2,13 @@
 
     ctl   i64 [3]         number of tokens, of segments, of outputs
     pos   i64 [tok]       position of the token in its sequence
-    slot  i64 [tok]       memory slot of its sequence
-    K     [slot][head_kv][n_ctx / 16] blocks of 16 positions:  values [d_pad][16], then scales f16 [group][16]
-    V     [slot][head_kv][n_ctx] rows:                         values [d_pad], then scales f16 [group]
+    slot  i64 [tok]       its sequence: a row of the table
+    table i64 [slot][page]  where a sequence has the positions PAGE * page and following; rows are `stride` bytes
+    K     [page][head_kv][PAGE / 16] blocks of 16 positions:  values [d_pad][16], then scales f16 [group][16]
+    V     [page][head_kv][PAGE] rows:                         values [d_pad], then scales f16 [group]
 
-K has positions in the lanes, so that a score needs no sum over lanes; 16 rows of V are as many bytes as a block of K.
-d_pad is d_head rounded up to 16; n_ctx is a multiple of 16. The types:
+Sequences with a common beginning share its pages. K has positions in the lanes, so that a score needs no sum over
+lanes; 16 rows of V are as many bytes as a block of K. d_pad is d_head rounded up to 16. The types:
 
     f32   as computed
     f16   rounded to nearest even. Finite values beyond 65504 become +-65504: an infinity would make every later token
@@ -28,6 +29,7 @@ from .emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, arg, const, emit,
 from .jit import Kernel, kernel, variant
 
 K_LANES = 16  # positions side by side in K
+PAGE = 64  # positions of a page, a multiple of what attention reads at once
 GROUP = 32  # values that share a scale
 
 VECTOR = Vec(F32, 16)
@@ -50,9 +52,9 @@ F32_KV, F16_KV, Q8_0_KV = KVType("f32", 4), KVType("f16", 2), KVType("q8_0", 1, 
 KV_TYPES = {kind.name: kind for kind in (F32_KV, F16_KV, Q8_0_KV)}
 
 
-def padded_context(n_ctx: int) -> int:
-    """Positions a cache must hold for `n_ctx`: a multiple of 16."""
-    return -(-n_ctx // K_LANES) * K_LANES
+def pages_of(n: int) -> int:
+    """Pages that hold n positions."""
+    return -(-n // PAGE)
 
 
 def padded_head(d_head: int) -> int:
@@ -63,11 +65,6 @@ def padded_head(d_head: int) -> int:
 def n_groups(d_head: int) -> int:
     """Scales of a head."""
     return -(-d_head // GROUP)
-
-
-def kv_bytes(kind: KVType, n_ctx: int, n_kv: int, d_head: int) -> int:
-    """Bytes of K, and again of V, of one slot of one layer."""
-    return padded_context(n_ctx) * n_kv * kind.row_bytes(d_head)
 
 
 def store_scratch_bytes(d_head: int) -> int:
@@ -220,13 +217,14 @@ def kv_store(a, tid, nth):
      0 ctl, 1 pos, 2 slot
      3 k, 4 ldk, 5 v, 6 ldv     f32 [tok][head_kv][d_head], keys after rope
      7 K, 8 V                   the caches, on 16-byte boundaries
-     9 K slot stride, 10 V slot stride, in bytes
-    11 n_kv, 12 d_head, 13 n_ctx
+     9 table, 10 its stride     of rows, in bytes
+    11 n_kv, 12 d_head
+    13 bytes of a page         in K, and in V
     14 scratch, 15 scratch bytes per thread: see `store_scratch_bytes`
 
     Reference: tests/reference/attention.py, the same bits.
     """
-    n_kv, d_head, n_ctx = arg(a, 11), arg(a, 12), arg(a, 13)
+    n_kv, d_head = arg(a, 11), arg(a, 12)
     d_pad = (d_head + 15) // 16 * 16
     row = d_pad * ITEM + (d_head + 31) // 32 * SCALE
     padded = arg(a, 14) + tid * arg(a, 15)
@@ -236,12 +234,14 @@ def kv_store(a, tid, nth):
         t = j // n_kv
         h = j - t * n_kv
         p, s = ldi(arg(a, 1) + 8 * t), ldi(arg(a, 2) + 8 * t)
+        page = ldi(arg(a, 9) + s * arg(a, 10) + p // PAGE * 8) * arg(a, 13)
+        p = p % PAGE
         pad_row(arg(a, 3) + t * arg(a, 4) + h * d_head * 4, padded, d_head)
         encode_row(padded, encoded, d_pad)
-        block = arg(a, 7) + s * arg(a, 9) + (h * n_ctx + p // 16 * 16) * row
+        block = arg(a, 7) + page + (h * PAGE + p // 16 * 16) * row
         spread_row(encoded, block + p % 16 * ITEM, d_pad, d_head)
         pad_row(arg(a, 5) + t * arg(a, 6) + h * d_head * 4, padded, d_head)
-        encode_row(padded, arg(a, 8) + s * arg(a, 10) + (h * n_ctx + p) * row, d_pad)
+        encode_row(padded, arg(a, 8) + page + (h * PAGE + p) * row, d_pad)
 
 
 KV_STORE: dict[str, Kernel] = {

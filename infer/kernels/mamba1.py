@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from .emit import F32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
 from .jit import kernel
-from .recurrent import GROUP, F32Array, Fields, arrange_heads, strip_of, zero_fill
+from .recurrent import GROUP, F32Array, Fields, arrange_heads, continues, enter_state, strip_of
 
 TILE = 16  # tokens of a tile
 FIELDS = "ctl seg x ldx dt lddt dt_bias decay skip b ldb c ldc z ldz state stride y ldy n_channel d_state ctr"
@@ -160,8 +160,8 @@ def mamba1_scan(a, tid, nth):
      9 B, 10 ldb       f32 [tok][d_state]
     11 C, 12 ldc       f32 [tok][d_state]
     13 z, 14 ldz       f32 [tok][C]
-    15 state           f32 [slot][group][d_state][16], read and written
-    16 slot stride in bytes
+    15 state           f32 [row][group][d_state][16], read and written
+    16 row stride in bytes
     17 y, 18 ldy       f32 [tok][C]; may be x or z
     19 C, 20 d_state, 21 ctr
 
@@ -179,17 +179,21 @@ def mamba1_scan(a, tid, nth):
         c0 = i // n_seg * strip
         c1 = min(n_channel, c0 + strip)
         s = arg(a, 1) + 32 * (i % n_seg)
-        first, n = ldi(s), ldi(s + 8)
-        state = arg(a, 15) + ldi(s + 16) * arg(a, 16)
-        if ldi(s + 24) != 0:
-            zero_fill(state + 4 * c0 * d_state, (c1 - c0 + GROUP - 1) // GROUP * GROUP * d_state)
-        for t in range(0, n, TILE):
-            u, m = first + t, min(TILE, n - t)
-            for c in range(c0, c1 - GROUP + 1, GROUP):
-                at = state + 4 * c * d_state
-                if m < 3:
-                    scan_wide(a, u, c, at, m)
-                else:
-                    scan_tile(a, u, c, at, m)
-            for c in range(c1 // GROUP * GROUP, c1):
-                scan_one(a, u, c, state + 4 * (c // GROUP * GROUP * d_state + c % GROUP), m)
+        more = not continues(arg(a, 1), s)
+        while more:
+            first, n = ldi(s), ldi(s + 8)
+            state = arg(a, 15) + ldi(s + 16) * arg(a, 16)
+            size = (c1 - c0 + GROUP - 1) // GROUP * GROUP * d_state
+            enter_state(s, arg(a, 15), arg(a, 16), 4 * c0 * d_state, size)
+            for t in range(0, n, TILE):
+                u, m = first + t, min(TILE, n - t)
+                for c in range(c0, c1 - GROUP + 1, GROUP):
+                    at = state + 4 * c * d_state
+                    if m < 3:
+                        scan_wide(a, u, c, at, m)
+                    else:
+                        scan_tile(a, u, c, at, m)
+                for c in range(c1 // GROUP * GROUP, c1):
+                    scan_one(a, u, c, state + 4 * (c // GROUP * GROUP * d_state + c % GROUP), m)
+            s += 32
+            more = s < arg(a, 1) + 32 * n_seg and continues(arg(a, 1), s)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .emit import F32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
 from .jit import kernel
-from .recurrent import GROUP, F32Array, Fields, block_of, load_lanes, store_lanes, zero_fill
+from .recurrent import GROUP, F32Array, Fields, block_of, continues, enter_state, load_lanes, store_lanes
 
 STRIP = 32  # lanes of a head that pass together: 4 registers of 8 lanes for the state, 8 for the sums of two tokens
 TILE = 64  # tokens of a tile
@@ -147,7 +147,7 @@ def mamba2_scan(a, tid, nth):
      8 decay, 9 lddecay     f32 [tok][head]
     10 D                    f32 [head]
     11 z, 12 ldz            f32 [tok][head][d_head]; z = 0: no gate
-    13 state, 14 stride     f32 [slot][head][d_head / 16][d_state][16], read and written; stride of slots in bytes
+    13 state, 14 stride     f32 [row][head][d_head / 16][d_state][16], read and written; stride of rows in bytes
     15 y, 16 ldy            f32 [tok][head][d_head]; may be z
     17 n_head, 18 d_head, 19 d_state, 20 n_group, 21 ctr      head h reads group h * n_group // n_head
 
@@ -164,17 +164,20 @@ def mamba2_scan(a, tid, nth):
         if i >= n_block * n_seg:
             break
         s = arg(a, 1) + 32 * (i % n_seg)
-        first, n, slot = ldi(s), ldi(s + 8), arg(a, 13) + ldi(s + 16) * arg(a, 14)
         h0 = i // n_seg * block
         h1 = min(n_head, h0 + block)
-        if ldi(s + 24) != 0:
-            zero_fill(slot + h0 * head_bytes, (h1 - h0) * head_bytes // 4)
-        for t in range(0, n, TILE):
-            u, m = first + t, min(TILE, n - t)
-            for head in range(h0, h1):
-                for lane in range(0, d_head, STRIP):
-                    state = slot + head * head_bytes + 4 * lane * d_state
-                    if d_head - lane > GROUP:
-                        strip_two(a, u, m, head, lane, state)
-                    else:
-                        strip_one(a, u, m, head, lane, state)
+        more = not continues(arg(a, 1), s)
+        while more:
+            first, n, row = ldi(s), ldi(s + 8), arg(a, 13) + ldi(s + 16) * arg(a, 14)
+            enter_state(s, arg(a, 13), arg(a, 14), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
+            for t in range(0, n, TILE):
+                u, m = first + t, min(TILE, n - t)
+                for head in range(h0, h1):
+                    for lane in range(0, d_head, STRIP):
+                        state = row + head * head_bytes + 4 * lane * d_state
+                        if d_head - lane > GROUP:
+                            strip_two(a, u, m, head, lane, state)
+                        else:
+                            strip_one(a, u, m, head, lane, state)
+            s += 32
+            more = s < arg(a, 1) + 32 * n_seg and continues(arg(a, 1), s)

@@ -3,9 +3,13 @@
 Batch control:
 
     ctl   i64 [3]         number of tokens, of segments, of outputs
-    seg   i64 [n_seg][4]  first token, number of tokens, memory slot, fresh
-                          (the tokens of one sequence, in order; fresh = 1: the sequence begins here, its state is zero)
+    seg   i64 [n_seg][4]  first token, number of tokens, row of the state after them, row of the state before them
+                          (the tokens of one sequence, in order; row before -1: the sequence begins, its state is zero)
     ctr   i64             counter of work items, zero before each run
+
+The two rows may be the same one. Otherwise the row before stays as it is, which costs a copy: that is how states are
+kept, shared and gone back to. A segment whose row before is the row after of the one before it continues that one (one
+sequence, a state kept after every piece); whoever computes a segment computes those that continue it.
 
 Rows are f32 [tok][ld bytes]. An item is a strip of channels, or a block of heads, of one segment. A channel sees the
 same operations in the same order whatever the width of a vector, the strip, or the split of its tokens into calls.
@@ -25,7 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .emit import F32, I64, LOG2E, Emitter, Value, Vec, const, emit, stf
+from .emit import F32, I64, LOG2E, Emitter, Value, Vec, const, emit, ldi, stf
 from .jit import device
 
 GROUP = 16  # lanes side by side in a state
@@ -97,6 +101,12 @@ def zero_fill(address, n):
         stf(address + 4 * i, ZERO)
 
 
+@device
+def continues(seg, s):
+    """Whether the segment at `s` continues the one before it (see above); `seg` is the first."""
+    return s > seg and ldi(s + 24) >= 0 and ldi(s + 24) == ldi(s - 16)
+
+
 @emit("i64,i64,i64->void")
 def copy_floats(e, source, target, n):
     def body(width: int) -> Callable[[Value, list[Value]], None]:
@@ -106,6 +116,16 @@ def copy_floats(e, source, target, n):
     wide = e.b.and_(size, const(I64, -4 * GROUP))
     e.loop(wide, body(GROUP), step=4 * GROUP)
     e.loop(size, body(1), start=wide, step=4)
+
+
+@device
+def enter_state(s, base, stride, offset, n):
+    """Brings n floats at `offset` of the state before segment `s` into the row after it; states lie at `base`."""
+    after, before = ldi(s + 16), ldi(s + 24)
+    if before < 0:
+        zero_fill(base + after * stride + offset, n)
+    elif before != after:
+        copy_floats(base + before * stride + offset, base + after * stride + offset, n)
 
 
 # --- rows and fields in the emitter -----------------------------------------------------------------------------------

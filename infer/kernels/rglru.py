@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from .emit import F32, I32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
 from .jit import kernel
-from .recurrent import GROUP, F32Array, Fields, optional, sigmoid, strip_of, zero_fill
+from .recurrent import GROUP, F32Array, Fields, continues, enter_state, optional, sigmoid, strip_of
 
 TILE = 16  # tokens of a tile
 POWER = 8.0  # c of the paper
@@ -80,7 +80,7 @@ def rg_lru(a, tid, nth):
      4 r, 5 ldr, 6 r_bias     f32 [tok][C]; bias f32 [C], or 0: none
      7 i, 8 ldi, 9 i_bias     the same
     10 rate                   f32 [C], see `lru_rate`
-    11 state, 12 stride       f32 [slot][C / 16][1][16], read and written; stride of slots in bytes
+    11 state, 12 stride       f32 [row][C / 16][1][16], read and written; stride of rows in bytes
     13 y, 14 ldy              f32 [tok][C]; may be x, r or i
     15 C, 16 ctr
 
@@ -96,13 +96,16 @@ def rg_lru(a, tid, nth):
         c0 = i // n_seg * strip
         c1 = min(n_channel, c0 + strip)
         s = arg(a, 1) + 32 * (i % n_seg)
-        first, n, fresh = ldi(s), ldi(s + 8), ldi(s + 24)
-        state = arg(a, 11) + ldi(s + 16) * arg(a, 12)
-        if fresh != 0:
-            zero_fill(state + 4 * c0, (c1 - c0 + GROUP - 1) // GROUP * GROUP)
-        for t in range(0, n, TILE):
-            u, m, begins = first + t, min(TILE, n - t), fresh if t == 0 else 0
-            for c in range(c0, c1 - GROUP + 1, GROUP):
-                channels_wide(a, u, c, state + 4 * c, begins, m)
-            for c in range(c1 // GROUP * GROUP, c1):
-                channels_one(a, u, c, state + 4 * c, begins, m)
+        more = not continues(arg(a, 1), s)
+        while more:
+            first, n, fresh = ldi(s), ldi(s + 8), 1 if ldi(s + 24) < 0 else 0
+            state = arg(a, 11) + ldi(s + 16) * arg(a, 12)
+            enter_state(s, arg(a, 11), arg(a, 12), 4 * c0, (c1 - c0 + GROUP - 1) // GROUP * GROUP)
+            for t in range(0, n, TILE):
+                u, m, begins = first + t, min(TILE, n - t), fresh if t == 0 else 0
+                for c in range(c0, c1 - GROUP + 1, GROUP):
+                    channels_wide(a, u, c, state + 4 * c, begins, m)
+                for c in range(c1 // GROUP * GROUP, c1):
+                    channels_one(a, u, c, state + 4 * c, begins, m)
+            s += 32
+            more = s < arg(a, 1) + 32 * n_seg and continues(arg(a, 1), s)

@@ -88,23 +88,25 @@ class Attention:
     def store(self, b: Builder, k: Rows, v: Rows, memory: HybridMemory) -> None:
         """Put the keys (after rope) and values of the batch into the memory."""
         batch, keys, values = b.batch, memory.attention.k[self.layer], memory.attention.v[self.layer]
+        table = memory.attention.table
         per_thread = b.need_scratch(store_scratch_bytes(self.d_head))
         b.op(
             KV_STORE[memory.attention.kind.name], batch.ctl, batch.pos, batch.slot, k, k.ld, v, v.ld,
-            keys.ctypes.data, values.ctypes.data, keys.strides[0], values.strides[0], self.n_kv, self.d_head,
-            memory.n_ctx, Ref(b.scratch), per_thread, name="kv_store",
+            keys.ctypes.data, values.ctypes.data, table.ctypes.data, table.strides[0], self.n_kv, self.d_head,
+            keys.strides[0], Ref(b.scratch), per_thread, name="kv_store",
         )  # fmt: skip
 
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
         """Outputs of the heads for queries after rope."""
         batch, keys, values = b.batch, memory.attention.k[self.layer], memory.attention.v[self.layer]
+        table = memory.attention.table
         out = b.rows(self.n_head * self.d_head)
         per_thread = b.need_scratch(attention_scratch_bytes(self.d_head))
         n_records = chunk_records(b.capacity, self.n_head, memory.n_ctx, self.window) if b.n_threads > 1 else 0
         records = b.buffer(n_records * chunk_record_bytes(self.d_head))
         fields = (
-            batch.ctl, batch.pos, batch.slot, q, q.ld, keys.ctypes.data, values.ctypes.data, keys.strides[0],
-            values.strides[0], out, out.ld, self.n_head, self.n_kv, self.d_head, float(self.scale), memory.n_ctx,
+            batch.ctl, batch.pos, batch.slot, q, q.ld, keys.ctypes.data, values.ctypes.data, table.ctypes.data,
+            table.strides[0], out, out.ld, self.n_head, self.n_kv, self.d_head, float(self.scale), keys.strides[0],
             Ref(b.scratch), per_thread, Counter(), self.window, float(self.soft_cap), Ref(records), n_records,
         )  # fmt: skip
         b.op(ATTENTION[memory.attention.kind.name], *fields, name="attention")

@@ -1,7 +1,8 @@
 """What a model remembers of its sequences."""
 
 from .attention import AttentionSpec
-from .hybrid import HybridMemory, require_room
+from .cache import PromptCache
+from .hybrid import HybridMemory, Move, plan_memory
 from .recurrent import RecurrentSpec
 
-__all__ = ["AttentionSpec", "HybridMemory", "RecurrentSpec", "require_room"]
+__all__ = ["AttentionSpec", "HybridMemory", "Move", "PromptCache", "RecurrentSpec", "plan_memory"]

@@ -1,4 +1,4 @@
-"""Keys and values of the attention layers, for every sequence slot."""
+"""Keys and values of the attention layers, in pages that sequences share where they begin alike."""
 
 import math
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels.kv import K_LANES, KVType, padded_head
+from ..kernels.kv import K_LANES, PAGE, KVType, padded_head, pages_of
+from .pool import Pool
 
 Layout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype, shape
 
@@ -26,15 +27,19 @@ class AttentionSpec:
 
 
 class AttentionMemory:
-    """K and V u8 [slot][n_kv][n_ctx / 16][bytes of 16 positions] per layer: see kernels/kv.py for what the bytes are.
+    """K and V u8 [page][n_kv][PAGE / 16][bytes of 16 positions] per layer: see kernels/kv.py for what the bytes are.
 
-    Pages become resident when they are written, so a large `n_ctx` costs nothing until it is used.
+    A page holds PAGE positions of all layers; `table` says which pages a sequence has. A page with several owners is
+    copied before it is written. Pages become resident when they are written, so a large `n_ctx` costs nothing until it
+    is used. n_spare: pages beyond those that n_slots sequences of n_ctx can use.
     """
 
-    def __init__(self, specs: list[AttentionSpec], n_slots: int, n_ctx: int, kind: KVType) -> None:
-        assert n_ctx % K_LANES == 0
+    def __init__(self, specs: list[AttentionSpec], n_slots: int, n_ctx: int, kind: KVType, n_spare: int = 0) -> None:
         self.specs, self.n_ctx, self.kind = specs, n_ctx, kind
-        sizes = {s.layer: (n_slots, s.n_kv, n_ctx // K_LANES, K_LANES * kind.row_bytes(s.d_head)) for s in specs}
+        self.table = np.zeros((n_slots, pages_of(n_ctx)), np.int64)
+        self.pool = Pool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
+        self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of the table
+        sizes = {s.layer: (self.pool.size, s.n_kv, PAGE // K_LANES, K_LANES * kind.row_bytes(s.d_head)) for s in specs}
         self.k = {layer: _aligned_zeros(shape) for layer, shape in sizes.items()}
         self.v = {layer: _aligned_zeros(shape) for layer, shape in sizes.items()}
 
@@ -42,68 +47,115 @@ class AttentionMemory:
     def bytes_per_token(self) -> int:
         return sum(s.bytes_per_token(self.kind) for s in self.specs)
 
-    def copy(self, source: int, target: int, n: int) -> None:
-        """The first `n` positions of one slot to another."""
-        blocks = -(-n // K_LANES)
-        for s in self.specs:
-            for array in (self.k[s.layer], self.v[s.layer]):
-                array[target, :, :blocks] = array[source, :, :blocks]
+    @property
+    def bytes_per_page(self) -> int:
+        return PAGE * self.bytes_per_token
 
+    def pages(self, slot: int) -> list[int]:
+        """The pages of a sequence, first positions first."""
+        return list(self._pages[slot])
+
+    def extend(self, slot: int, past: int, n: int) -> int:
+        """Pages for n positions after `past`, which nobody else has. Returns the position up to which they reach."""
+        if not self.specs:
+            return self.n_ctx
+        held, end = self._pages[slot], pages_of(past + n)
+        first = past // PAGE
+        if first < len(held) and self.pool.owners(held[first]) > 1:
+            self._put(slot, first, self._copied(held[first]))
+        for i in range(len(held), end):
+            self._put(slot, i, self.pool.take())
+        return min(self.n_ctx, end * PAGE)
+
+    def cut(self, slot: int, n: int) -> None:
+        """Give back the pages after the first n positions."""
+        held = self._pages[slot]
+        while len(held) > pages_of(n):
+            self.pool.drop(held.pop())
+
+    def adopt(self, slot: int, pages: list[int]) -> None:
+        """Share these pages, instead of what the sequence had."""
+        for page in pages:
+            self.pool.share(page)
+        self.cut(slot, 0)
+        for i, page in enumerate(pages):
+            self._put(slot, i, page)
+
+    def _put(self, slot: int, i: int, page: int) -> None:
+        held = self._pages[slot]
+        held[i : i + 1] = [page]
+        self.table[slot, i] = page
+
+    def _copied(self, page: int) -> int:
+        """A copy of a page, which loses an owner."""
+        new = self.pool.take()
+        for s in self.specs:
+            self.k[s.layer][new] = self.k[s.layer][page]
+            self.v[s.layer][new] = self.v[s.layer][page]
+        self.pool.drop(page)
+        return new
+
+    # --- as arrays without padding ---
     def layout(self, n: int) -> Layout:
         """What `export` gives: values [n, n_kv, d_head] as f32, f16 or i8, for q8_0 scales f16 [n, n_kv, group] too."""
         return {
-            name: (view.dtype, (n, *view.shape[2:]))
+            name: (view.dtype, (n, *view.shape[3:]))
             for s in self.specs
-            for name, view in self._views(s, 0).items()
+            for name, view in self._views(s).items()
         }  # fmt: skip
 
-    def export(self, slot: int, n: int) -> Iterator[tuple[str, np.ndarray]]:
-        """(name, array) of every layer's keys and values, as they are kept."""
-        blocks = -(-n // K_LANES)
-        for s in self.specs:
-            for name, view in self._views(s, slot).items():
-                yield name, np.ascontiguousarray(view[:blocks]).reshape(-1, *view.shape[2:])[:n]
+    def export(self, pages: list[int], n: int, start: int = 0) -> Iterator[tuple[str, np.ndarray]]:
+        """(name, array) of every layer's keys and values of positions start..n, as they are kept in `pages`.
 
-    def load(self, slot: int, n: int, arrays: dict[str, np.ndarray]) -> None:
-        """Inverse of `export`; dtypes and shapes have been checked."""
-        whole, rest = n // K_LANES, n % K_LANES
+        `pages` begins with the one that holds `start`.
+        """
+        begin = start % PAGE
         for s in self.specs:
-            for name, view in self._views(s, slot).items():
-                array = arrays[name]
-                view[:whole] = array[: n - rest].reshape(whole, K_LANES, *view.shape[2:])
-                if rest:
-                    view[whole, :rest] = array[n - rest :]
+            for name, view in self._views(s).items():
+                rows = view[pages]
+                yield name, rows.reshape(-1, *view.shape[3:])[begin : begin + n - start]
+
+    def load(self, pages: list[int], n: int, arrays: dict[str, np.ndarray], start: int = 0) -> None:
+        """Inverse of `export`; dtypes and shapes have been checked. The rest of the pages becomes zero."""
+        begin = start % PAGE
+        for s in self.specs:
+            for name, view in self._views(s).items():
+                rows = np.zeros((len(pages) * PAGE, *view.shape[3:]), view.dtype)
+                rows[begin : begin + n - start] = arrays[name]
+                view[pages] = rows.reshape(len(pages), *view.shape[1:])
 
     def fill(self, slot: int, n: int, rng: np.random.Generator) -> None:
         """Random keys and values for n positions, every 16 the same: for measuring, where values do not matter."""
-        blocks = -(-n // K_LANES)
-        for s in self.specs:
-            for name, view in self._views(s, slot).items():
-                some = rng.standard_normal(view.shape[1:])
+        self.cut(slot, 0)
+        self.extend(slot, 0, n)
+        pages = self._pages[slot]
+        for s in self.specs if pages else ():
+            for name, view in self._views(s).items():
+                some = rng.standard_normal(view.shape[2:])
                 if name.endswith(".scale"):
                     some = np.abs(some) / 64
                 elif view.dtype == np.int8:
                     some = np.clip(np.rint(some * 40), -127, 127)
-                view[0] = some.astype(view.dtype)
-            for array in (self.k[s.layer][slot], self.v[s.layer][slot]):
-                array[:, 1:blocks] = array[:, :1]
+                view[pages[0]] = some.astype(view.dtype)
+            for array in (self.k[s.layer], self.v[s.layer]):
+                array[pages[1:]] = array[pages[0]]
 
-    def _views(self, s: AttentionSpec, slot: int) -> dict[str, np.ndarray]:
-        """Name -> [n_ctx / 16, 16, n_kv, d_head] of values, [..., group] of scales."""
+    def _views(self, s: AttentionSpec) -> dict[str, np.ndarray]:
+        """Name -> [page, PAGE / 16, 16, n_kv, d_head] of values, [..., group] of scales."""
         kind, d_pad = self.kind, padded_head(s.d_head)
         dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[kind.name]
-        k, v = self.k[s.layer][slot], self.v[s.layer][slot]
-        v = v.reshape(*v.shape[:2], K_LANES, -1)
+        k, v = self.k[s.layer], self.v[s.layer]
+        v = v.reshape(*v.shape[:3], K_LANES, -1)
         size = kind.item * d_pad
         name = f"blk.{s.layer}."
-        keys = k[..., : K_LANES * size].view(dtype).reshape(*k.shape[:2], d_pad, K_LANES)[:, :, : s.d_head]
-        views = {name + "k": keys.transpose(1, 3, 0, 2)}
+        keys = k[..., : K_LANES * size].view(dtype).reshape(*k.shape[:3], d_pad, K_LANES)[:, :, :, : s.d_head]
+        views = {name + "k": keys.transpose(0, 2, 4, 1, 3)}
         if kind.scale:
-            scales = k[..., K_LANES * size :].view(np.float16).reshape(*k.shape[:2], -1, K_LANES)
-            views[name + "k.scale"] = scales.transpose(1, 3, 0, 2)
-        views[name + "v"] = v[..., :size].view(dtype)[..., : s.d_head].transpose(1, 2, 0, 3)
+            scales = k[..., K_LANES * size :].view(np.float16).reshape(*k.shape[:3], -1, K_LANES)
+            views[name + "k.scale"] = scales.transpose(0, 2, 4, 1, 3)
+        views[name + "v"] = v[..., :size].view(dtype)[..., : s.d_head].transpose(0, 2, 3, 1, 4)
         if kind.scale:
-            views[name + "v.scale"] = v[..., size:].view(np.float16).transpose(1, 2, 0, 3)
+            views[name + "v.scale"] = v[..., size:].view(np.float16).transpose(0, 2, 3, 1, 4)
         return views
 
 

@@ -2,48 +2,92 @@
 
 Vocabulary of llama.cpp (PRs #7531, #13979): `seq_rm`, `seq_cp`, `seq_keep`. The first two return the position at which
 the sequence goes on, which may lie before the one asked for: attention can be cut anywhere, a recurrent state cannot.
-A sequence id is the index of its row in every array, so any set of ids, in any order, costs the same.
+A sequence id is the index of its row in every table, so any set of ids, in any order, costs the same. Sequences share
+pages of keys and values and rows of states; what is shared is copied when one of them writes it.
+
+A run has three steps: `begin` finds the places it writes and changes nothing that the sequence holds; the program
+runs and writes `n_past` at its very end; `finish` or `abandon` follows.
 """
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...quant.ggml.errors import StateError, UsageError
-from ..kernels.kv import KVType
+from ..kernels.kv import PAGE, KVType, pages_of
 from .attention import AttentionMemory, AttentionSpec, Layout
 from .recurrent import RecurrentMemory, RecurrentSpec
 
+Specs = list[AttentionSpec | RecurrentSpec]
 
-def require_room(specs: list[AttentionSpec | RecurrentSpec], n_seq_max: int, n_ctx: int, kind: KVType) -> None:
-    """UsageError when the memory, fully used, is larger than the machine's: to be known before it is half used.
 
+def split_specs(specs: Specs) -> tuple[list[AttentionSpec], list[RecurrentSpec]]:
+    return [s for s in specs if isinstance(s, AttentionSpec)], [s for s in specs if isinstance(s, RecurrentSpec)]
+
+
+def plan_memory(specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, spare: int = 0) -> "HybridMemory":
+    """A memory with room for up to `spare` bytes beside the sequences.
+
+    UsageError when what the sequences can use is larger than the machine's memory: to be known before it is half used.
     Pages are only taken when they are written, so the system itself says yes to almost any size.
     """
-    per_token = sum(s.bytes_per_token(kind) for s in specs if isinstance(s, AttentionSpec))
-    state = sum(s.nbytes for s in specs if isinstance(s, RecurrentSpec))
+    kv, states = split_specs(specs)
+    per_token = sum(s.bytes_per_token(kind) for s in kv)
+    state = sum(s.nbytes for s in states)  # before a run and after it
     # cos and sin of every position, and what computing them takes for a moment
-    rotary = max((32 * s.d_head for s in specs if isinstance(s, AttentionSpec)), default=0)
-    need = n_seq_max * (n_ctx * per_token + state) + n_ctx * rotary
+    rotary = max((32 * s.d_head for s in kv), default=0)
+    need = n_seq_max * (n_ctx * per_token + 2 * state) + n_ctx * rotary
     have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if need > have:
         raise UsageError(
             f"{n_seq_max} sequence{'s' * (n_seq_max > 1)} of {n_ctx} tokens need {need / 2**30:.1f} GiB, this machine "
             f"has {have / 2**30:.1f}. Use a smaller context (-c){' or batch (-b)' * (n_seq_max > 1)}."
         )
+    spare = min(spare, have - need)
+    page = PAGE * per_token
+    return HybridMemory(specs, n_seq_max, n_ctx, kind, spare // page if page else 0, spare // state if state else 0)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A run that appends `n` tokens to the `past` of a sequence: its state goes from row `before` (-1: none) to `rows`,
+    one after each piece of the tokens. `reach`: up to there single tokens can follow without asking."""
+
+    seq: int
+    past: int
+    n: int
+    reach: int
+    before: int
+    rows: tuple[int, ...]
 
 
 class HybridMemory:
-    """Memory for `n_seq_max` sequences of up to `n_ctx` tokens; `kind` is how keys and values are kept."""
+    """Memory for `n_seq_max` sequences of up to `n_ctx` tokens; `kind` is how keys and values are kept.
 
-    def __init__(self, specs: list[AttentionSpec | RecurrentSpec], n_seq_max: int, n_ctx: int, kind: KVType) -> None:
-        self.attention = AttentionMemory([s for s in specs if isinstance(s, AttentionSpec)], n_seq_max, n_ctx, kind)
-        self.recurrent = RecurrentMemory([s for s in specs if isinstance(s, RecurrentSpec)], n_seq_max)
+    n_spare_pages, n_spare_rows: room for what is kept beside the sequences (see cache.py).
+    """
+
+    def __init__(
+        self,
+        specs: Specs,
+        n_seq_max: int,
+        n_ctx: int,
+        kind: KVType,
+        n_spare_pages: int = 0,
+        n_spare_rows: int = 0,
+    ) -> None:
+        kv, states = split_specs(specs)
+        self.attention = AttentionMemory(kv, n_seq_max, n_ctx, kind, n_spare_pages)
+        self.recurrent = RecurrentMemory(states, n_seq_max, n_spare_rows)
         self.n_seq_max, self.n_ctx = n_seq_max, n_ctx
         # tokens that the memory of each sequence covers; written by the last op of every program, so that it is true
         # whatever interrupts the Python code around the run
         self.n_past = np.zeros(n_seq_max, np.int64)
+        # up to here single tokens can be appended without asking: pages are there, and nothing is shared
+        self.writable = [0] * n_seq_max
+        self._moves: dict[int, Move] = {}  # begun and not finished
 
     @property
     def is_recurrent(self) -> bool:
@@ -57,11 +101,94 @@ class HybridMemory:
     def bytes_kv_per_token(self) -> int:
         return self.attention.bytes_per_token
 
+    # --- runs ---
+    def begin(self, seq: int, n: int, *, keep: bool = False, pieces: int = 1) -> Move:
+        """Room for n more tokens. keep: the state before them stays, so that the run can be given up.
+
+        pieces: a state is left after each of so many pieces of the tokens.
+        """
+        self._settle(seq)
+        past = int(self.n_past[seq])
+        if past + n > self.n_ctx:
+            raise UsageError(f"sequence {seq}: {past} + {n} tokens do not fit the context of {self.n_ctx}.")
+        reach = self.attention.extend(seq, past, n)
+        rows, before, pool = [0] * pieces, -1, self.recurrent.pool
+        if self.is_recurrent:
+            own = self.recurrent.own(seq)
+            in_place = own >= 0 and pieces == 1 and not (keep and past)
+            before = self.recurrent.row[seq] if past else -1
+            rows = [own] if in_place else pool.take_many(pieces)
+        self._moves[seq] = move = Move(seq, past, n, reach, before, tuple(rows))
+        return move
+
+    def finish(self, move: Move, piece: int = -1) -> None:
+        """After a run: the sequence goes on from the state after `piece`; the others are given up."""
+        del self._moves[move.seq]
+        if self.is_recurrent:
+            kept = move.rows[piece]
+            self._drop_rows(move, kept)
+            if kept != self.recurrent.row[move.seq]:
+                self.recurrent.put(move.seq, kept)
+        self.n_past[move.seq] = past = move.past + move.n * (piece % len(move.rows) + 1) // len(move.rows)
+        self.attention.cut(move.seq, past)
+        self.writable[move.seq] = move.reach if past == move.past + move.n else 0
+
+    def abandon(self, move: Move, *, ran: bool) -> None:
+        """Take a move back; after a run that was stopped in the middle the tokens before it are lost too, if the state
+        was being overwritten."""
+        del self._moves[move.seq]
+        lost = ran and self.is_recurrent and move.rows[-1] == move.before
+        if self.is_recurrent:
+            self._drop_rows(move, self.recurrent.row[move.seq])
+        self.n_past[move.seq] = 0 if lost else move.past
+        self._trim(move.seq)
+
+    def _drop_rows(self, move: Move, kept: int) -> None:
+        for row in move.rows:
+            if row not in (kept, self.recurrent.row[move.seq]):
+                self.recurrent.pool.drop(row)
+
+    def _settle(self, seq: int) -> None:
+        """Whatever interrupted the code around the last run: its effect is in `n_past`."""
+        move = self._moves.get(seq)
+        if move is not None:
+            if self.n_past[seq] == move.past:
+                self.abandon(move, ran=False)
+            else:
+                self.finish(move)
+
+    # --- sequences ---
+    def _check(self, seq: int) -> None:
+        if not 0 <= seq < self.n_seq_max:
+            raise UsageError(f"there is no sequence {seq}: this memory has sequences 0 to {self.n_seq_max - 1}.")
+        self._settle(seq)
+
+    def release(self, seq: int) -> None:
+        """Forget a sequence."""
+        self._check(seq)
+        self.n_past[seq] = 0
+        self._trim(seq)
+
+    def hold(self, seq: int) -> tuple[list[int], int]:
+        """Pages and row of a sequence, which is about to share them: it copies before it writes them again."""
+        self._check(seq)
+        self.writable[seq] = 0
+        return self.attention.pages(seq), self.recurrent.row[seq]
+
+    def _trim(self, seq: int) -> None:
+        """Give back what lies after `n_past`."""
+        n = int(self.n_past[seq])
+        self.attention.cut(seq, n)
+        if not n:
+            self.recurrent.put(seq, -1)
+        self.writable[seq] = 0
+
     def seq_rm(self, seq: int, p0: int, p1: int = -1) -> int:
         """Forget positions p0..p1 (-1: to the end). Returns the position at which the sequence goes on.
 
         Only a tail can be removed; the middle of a sequence stays in the recurrent state and in what later tokens saw.
         """
+        self._check(seq)
         n = int(self.n_past[seq])
         if p0 >= n:
             return n
@@ -72,32 +199,48 @@ class HybridMemory:
             )
         # the state at p0 is gone unless nothing recurrent has to know it
         self.n_past[seq] = max(0, p0) if not self.is_recurrent else 0
+        self._trim(seq)
         return int(self.n_past[seq])
 
     def seq_cp(self, source: int, target: int, p1: int = -1) -> int:
-        """Make `target` a copy of the first p1 positions of `source` (-1: all). Returns where it goes on."""
+        """Make `target` a copy of the first p1 positions of `source` (-1: all), sharing its memory.
+
+        Returns where it goes on.
+        """
+        self._check(source)
+        self._check(target)
         n = int(self.n_past[source])
         wanted = n if p1 < 0 else min(p1, n)
         if wanted < n and self.is_recurrent:
             wanted = 0
         if source != target:
-            if wanted:
-                self.attention.copy(source, target, wanted)
-                self.recurrent.copy(source, target)
-            self.n_past[target] = wanted
+            self.adopt(target, wanted, *self.hold(source))
         return wanted
+
+    def adopt(self, seq: int, n: int, pages: list[int], row: int) -> None:
+        """The sequence becomes the n tokens whose keys and values lie in `pages` and whose state is `row`, shared."""
+        self._check(seq)
+        self.attention.adopt(seq, pages[: pages_of(n)] if self.attention.specs else [])
+        if self.is_recurrent:
+            self.recurrent.put(seq, self.recurrent.pool.share(row) if n else -1)
+        self.n_past[seq] = n
+        self.writable[seq] = 0
 
     def seq_keep(self, seq: int) -> None:
         """Forget every sequence but one."""
-        kept = self.n_past[seq]
-        self.n_past[:] = 0
-        self.n_past[seq] = kept
+        self._check(seq)
+        for other in range(self.n_seq_max):
+            if other != seq:
+                self.release(other)
 
+    # --- as arrays ---
     def export(self, seq: int) -> Iterator[tuple[str, np.ndarray]]:
         """Named arrays that hold everything the memory knows of a sequence, in a layout without padding."""
-        yield from self.attention.export(seq, int(self.n_past[seq]))
-        if self.n_past[seq]:
-            yield from self.recurrent.export(seq)
+        self._check(seq)
+        n = int(self.n_past[seq])
+        yield from self.attention.export(self.attention.pages(seq), n)
+        if n:
+            yield from self.recurrent.export(self.recurrent.row[seq])
 
     def layout(self, n: int) -> Layout:
         """Names, dtypes and shapes of `export` for a sequence of n tokens."""
@@ -106,16 +249,18 @@ class HybridMemory:
 
     def load(self, seq: int, n: int, arrays: dict[str, np.ndarray]) -> None:
         """Inverse of `export`; `arrays` has the names, dtypes and shapes of `layout(n)`."""
-        self.n_past[seq] = 0
-        self.attention.load(seq, n, arrays)
-        if n:
-            self.recurrent.load(seq, arrays)
+        self.release(seq)
+        self.attention.extend(seq, 0, n)
+        self.attention.load(self.attention.pages(seq), n, arrays)
+        if n and self.is_recurrent:
+            self.recurrent.put(seq, self.recurrent.pool.take())
+            self.recurrent.load(self.recurrent.row[seq], arrays)
         self.n_past[seq] = n
 
     def fill(self, seq: int, n: int, seed: int = 0) -> None:
         """Random contents, finite, as if the sequence had n tokens: to measure at a depth without computing it."""
         rng = np.random.default_rng(seed)
-        self.n_past[seq] = 0
+        self.release(seq)
         self.attention.fill(seq, n, rng)
         self.recurrent.fill(seq, rng)
         self.n_past[seq] = n

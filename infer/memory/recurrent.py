@@ -1,4 +1,9 @@
-"""States of the recurrent layers: one row per sequence slot, the same size whatever the length of the sequence."""
+"""States of the recurrent layers, in rows that sequences and checkpoints share.
+
+A row holds the state after some tokens, of the same size whatever their number. A program reads one row and writes
+another or the same one (kernels/recurrent.py), so a checkpoint is a row that nobody writes any more: it costs nothing
+to take and nothing to go back to.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels.recurrent import arrange_heads, restore_heads, state_shape
+from .pool import Pool
 
 
 @dataclass(frozen=True)
@@ -35,57 +41,65 @@ class RecurrentSpec:
 
 
 class RecurrentMemory:
-    """conv f32 [slot][d_conv - 1][channel] and ssm f32 [slot][head][lane / 16][depth][16] per layer."""
+    """conv f32 [row][d_conv - 1][channel] and ssm f32 [row][head][lane / 16][depth][16] per layer.
 
-    def __init__(self, specs: list[RecurrentSpec], n_slots: int) -> None:
+    Rows become resident when they are written. n_spare: rows beyond two for each of the n_slots sequences (the state
+    before a run and the one after it).
+    """
+
+    def __init__(self, specs: list[RecurrentSpec], n_slots: int, n_spare: int = 0) -> None:
         self.specs = specs
-        self.conv = {s.layer: np.zeros((n_slots, s.d_conv - 1, s.n_channel), np.float32) for s in specs}
+        n = 2 * n_slots + n_spare if specs else 0
+        self.pool = Pool(n, "rows of recurrent states")
+        self.row = [-1] * n_slots  # of each sequence; -1: it has none
+        self.conv = {s.layer: np.zeros((n, s.d_conv - 1, s.n_channel), np.float32) for s in specs}
         self.ssm = {
-            s.layer: np.zeros((n_slots, *state_shape(s.n_head, s.n_lane, s.depth)), np.float32)
+            s.layer: np.zeros((n, *state_shape(s.n_head, s.n_lane, s.depth)), np.float32)
             for s in specs
             if s.n_head
-        }
+        }  # fmt: skip
 
     @property
     def bytes_per_sequence(self) -> int:
         return sum(s.nbytes for s in self.specs)
 
-    def _arrays(self) -> Iterator[np.ndarray]:
-        """All arrays, in a fixed order; their first dimension is the slot."""
+    def arrays(self) -> Iterator[np.ndarray]:
+        """All arrays, in a fixed order; their first dimension is the row."""
         yield from self.conv.values()
         yield from self.ssm.values()
 
-    def copy(self, source: int, target: int) -> None:
-        for array in self._arrays():
-            array[target] = array[source]
+    def put(self, slot: int, row: int) -> None:
+        """A sequence goes on from `row` (-1: none), whose owner it becomes; it gives its old one back."""
+        old, self.row[slot] = self.row[slot], row
+        if old >= 0:
+            self.pool.drop(old)
 
-    def snapshot(self, slot: int) -> list[np.ndarray]:
-        """The state of a slot as it lies in memory, for `put_back`."""
-        return [array[slot].copy() for array in self._arrays()]
-
-    def put_back(self, slot: int, saved: list[np.ndarray]) -> None:
-        for array, old in zip(self._arrays(), saved, strict=True):
-            array[slot] = old
+    def own(self, slot: int) -> int:
+        """The row of a sequence if nobody else has it, otherwise -1."""
+        row = self.row[slot]
+        return row if row >= 0 and self.pool.owners(row) == 1 else -1
 
     def fill(self, slot: int, rng: np.random.Generator) -> None:
         """A random state, for measuring."""
-        for array in self._arrays():
-            array[slot] = rng.standard_normal(array.shape[1:], np.float32)
+        if self.specs:
+            self.put(slot, self.pool.take())
+        for array in self.arrays():
+            array[self.row[slot]] = rng.standard_normal(array.shape[1:], np.float32)
 
-    def export(self, slot: int) -> Iterator[tuple[str, np.ndarray]]:
+    def export(self, row: int) -> Iterator[tuple[str, np.ndarray]]:
         """(name, f32) as `shapes` has them."""
         for s in self.specs:
-            yield f"blk.{s.layer}.conv", self.conv[s.layer][slot].copy()
+            yield f"blk.{s.layer}.conv", self.conv[s.layer][row].copy()
             if s.n_head:
-                yield f"blk.{s.layer}.ssm", restore_heads(self.ssm[s.layer][slot], s.n_lane).reshape(-1, s.depth)
+                yield f"blk.{s.layer}.ssm", restore_heads(self.ssm[s.layer][row], s.n_lane).reshape(-1, s.depth)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: shape for s in self.specs for name, shape in s.shapes.items()}
 
-    def load(self, slot: int, arrays: dict[str, np.ndarray]) -> None:
+    def load(self, row: int, arrays: dict[str, np.ndarray]) -> None:
         """Inverse of `export`; shapes have been checked."""
         for s in self.specs:
-            self.conv[s.layer][slot] = arrays[f"blk.{s.layer}.conv"]
+            self.conv[s.layer][row] = arrays[f"blk.{s.layer}.conv"]
             if s.n_head:
                 state = arrays[f"blk.{s.layer}.ssm"].reshape(s.n_head, s.n_lane, s.depth)
-                self.ssm[s.layer][slot] = arrange_heads(state)
+                self.ssm[s.layer][row] = arrange_heads(state)

@@ -44,11 +44,14 @@ def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:
         w.join()
 
 
-def segments(*rows: tuple[int, int, bool]) -> tuple[np.ndarray, np.ndarray]:
-    """(n tokens, slot, fresh) of each sequence of a batch -> ctl, seg."""
+def segments(*rows: tuple[int, int, bool | int]) -> tuple[np.ndarray, np.ndarray]:
+    """(n tokens, row, before) of each segment of a batch -> ctl, seg.
+
+    before: True: the sequence begins; False: the state is updated in place; a number: the row of the state before.
+    """
     table, first = [], 0
-    for n, slot, fresh in rows:
-        table.append((first, n, slot, int(fresh)))
+    for n, row, before in rows:
+        table.append((first, n, row, -1 if before is True else row if before is False else before))
         first += n
     return np.array([first, len(rows), 0], np.int64), np.array(table, np.int64).reshape(-1, 4)
 

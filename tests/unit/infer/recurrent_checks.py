@@ -18,15 +18,15 @@ class Case(Protocol):
 
     def inputs(self, n: int, seed: int = 0) -> Inputs: ...
 
-    def step(self, inputs: Inputs, *rows: tuple[int, int, bool], n_threads: int = 1) -> np.ndarray:
-        """Run one batch; rows: (tokens, slot, fresh) of each sequence."""
+    def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
+        """Run one batch; rows: see `segments`."""
         ...
 
 
 class Batch:
     """Batch control, inputs whose rows are followed by NaN, and an output whose padding nobody may touch."""
 
-    def __init__(self, inputs: Inputs, rows: tuple[tuple[int, int, bool], ...], width: int) -> None:
+    def __init__(self, inputs: Inputs, rows: tuple[tuple[int, int, bool | int], ...], width: int) -> None:
         self.ctl, self.seg = segments(*rows)
         self.inputs = []
         for i, a in enumerate(inputs):
@@ -54,6 +54,7 @@ def check_other_slots_untouched(case: Case, used: int) -> None:
 
 def check_splits_and_threads(make: Callable[[], Case], n: int = 151) -> None:
     """Any split of the tokens into calls, on 1, 2 or 3 threads, gives the bits of one call. n: more than two tiles."""
+    check_states_are_kept(make)
     whole = make()
     inputs = whole.inputs(n)
     y = whole.step(inputs, (n, 0, True))
@@ -70,6 +71,25 @@ def check_splits_and_threads(make: Callable[[], Case], n: int = 151) -> None:
     parts = [one_by_one.step([a[t : t + 1] for a in inputs], (1, 1, t == 0)) for t in range(n)]
     assert same_bits(np.concatenate(parts), y)
     assert same_bits(one_by_one.state[1], whole.state[0])
+
+
+def check_states_are_kept(make: Callable[[], Case]) -> None:
+    """Tokens of one sequence as segments that continue each other, a row for each: the bits of one after the other."""
+    for n_threads in (1, 3):
+        chained, stepped = make(), make()
+        inputs = chained.inputs(45)
+        parts = [chained.step([a[:20] for a in inputs], (20, 0, True), n_threads=n_threads)]
+        begun = chained.state[0].copy()
+        rows = ((1, 2, 0), (20, 1, 2), (4, 3, 1))
+        parts.append(chained.step([a[20:] for a in inputs], *rows, n_threads=n_threads))
+        want = []
+        first = 0
+        for n, row, _ in ((20, 0, True), *rows):
+            want.append(stepped.step([a[first : first + n] for a in inputs], (n, 1, first == 0)))
+            assert same_bits(chained.state[row], stepped.state[1]), (n_threads, row)
+            first += n
+        assert same_bits(np.concatenate(parts), np.concatenate(want))
+        assert same_bits(chained.state[0], begun), "the state before was written"
 
 
 def check_sequences_together(make: Callable[[int], Case]) -> None:

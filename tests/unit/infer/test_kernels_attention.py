@@ -23,12 +23,16 @@ class Layer:
         self, n_head: int, n_kv: int, d_head: int, n_ctx: int, window: int = 0, *, kind: str = "f32", cap: float = 0.0
     ) -> None:
         self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
-        self.n_ctx = kv.padded_context(n_ctx)
+        self.n_ctx = n_ctx
         self.scale = d_head**-0.5
         self.memory = AttentionMemory([AttentionSpec(0, n_kv, d_head)], N_SLOT, self.n_ctx, kv.KV_TYPES[kind])
         self.k, self.v = self.memory.k[0], self.memory.v[0]
-        assert self.k[0].nbytes == self.v[0].nbytes == kv.kv_bytes(kv.KV_TYPES[kind], n_ctx, n_kv, d_head)
+        row = n_kv * kv.KV_TYPES[kind].row_bytes(d_head)
+        assert self.k.nbytes == self.v.nbytes == N_SLOT * kv.pages_of(n_ctx) * kv.PAGE * row
         self.k[...], self.v[...] = 255, 255  # NaN in f32 and f16
+        # pages in no order at all
+        self.table = self.memory.table
+        self.table[...] = np.random.default_rng(9).permutation(self.table.size).reshape(self.table.shape)
         self.shared = False
 
     def inputs(self, n: int, seed: int = 0) -> list[np.ndarray]:
@@ -50,7 +54,7 @@ class Layer:
         run(
             kv.KV_STORE[self.kind],
             record(ctl, pos, slot, inputs[0], inputs[0].strides[0], inputs[1], inputs[1].strides[0], self.k, self.v,
-                   self.k.strides[0], self.v.strides[0], self.n_kv, self.d_head, self.n_ctx, scratch, size),
+                   self.table, self.table.strides[0], self.n_kv, self.d_head, self.k.strides[0], scratch, size),
             n_threads,
         )  # fmt: skip
         assert (guard == 3.5).all(), "wrote beyond the scratch"
@@ -68,8 +72,8 @@ class Layer:
         records[-64:] = 3.5
         counter = np.zeros(1, np.int64)
         fields = record(
-            ctl, pos, slot, asked, asked.strides[0], self.k, self.v, self.k.strides[0], self.v.strides[0],
-            whole, whole.strides[0], self.n_head, self.n_kv, self.d_head, np.float32(self.scale), self.n_ctx,
+            ctl, pos, slot, asked, asked.strides[0], self.k, self.v, self.table, self.table.strides[0],
+            whole, whole.strides[0], self.n_head, self.n_kv, self.d_head, np.float32(self.scale), self.k.strides[0],
             scratch, size, counter, self.window, np.float32(self.cap), records, room,
         )  # fmt: skip
         run(kernels.ATTENTION[self.kind], fields, n_threads)
@@ -86,7 +90,7 @@ class Layer:
 
     def held(self, slot: int, n: int) -> list[np.ndarray]:
         """Keys and values as f32 [n, n_kv, d_head]."""
-        arrays = dict(self.memory.export(slot, n))
+        arrays = dict(self.memory.export(self.table[slot, : kv.pages_of(n)].tolist(), n))
         made = []
         for name in ("blk.0.k", "blk.0.v"):
             x = arrays[name].astype(np.float32)
@@ -127,7 +131,8 @@ def test_attention_matches_float64(n_head: int, n_kv: int, d_head: int, kind: st
     error = worst(np.concatenate(parts), twin.attention(q, k, v, np.arange(163), layer.scale))
     print(f"attention {kind} {n_head}/{n_kv} x {d_head}: error {error:.1e}")
     assert error < 8e-6
-    assert (layer.v[[0, 2]] == 255).all() and (layer.k[[0, 2]] == 255).all(), "touched another slot"
+    others = layer.table[[0, 2]].ravel()
+    assert (layer.v[others] == 255).all() and (layer.k[others] == 255).all(), "touched another slot"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -309,19 +314,41 @@ def test_export_and_load(kind: str) -> None:
     layer, other = Layer(2, 2, 37, 64, kind=kind), Layer(2, 2, 37, 64, kind=kind)
     inputs = layer.inputs(n + 1)
     layer.store(inputs[1][:n], inputs[2][:n], (n, 1, 0))
-    arrays = dict(layer.memory.export(1, n))
+    pages = [int(layer.table[1, 0])]
+    arrays = dict(layer.memory.export(pages, n))
     assert {name: (a.dtype, a.shape) for name, a in arrays.items()} == layer.memory.layout(n)
-    other.memory.load(2, n, arrays)
+    other.memory.load([int(other.table[2, 0])], n, arrays)
     last = [a[n:] for a in inputs]
-    layer.memory.copy(1, 0, n)
     want = layer.step(last, (1, 1, n))
-    assert same_bits(layer.step(last, (1, 0, n)), want)
     assert same_bits(other.step(last, (1, 2, n)), want)
-    assert (other.k[:2] == 255).all()
+    assert (other.k[other.table[:2, 0]] == 255).all()
+    part = dict(layer.memory.export(pages, n, 5))
+    assert all(same_bits(part[name], a[5:]) for name, a in arrays.items()), "from a position on"
     filled = Layer(2, 2, 37, 64, kind=kind)
     filled.memory.fill(1, n, np.random.default_rng(0))
     assert np.isfinite(filled.step(last, (1, 1, n))).all()
-    assert (filled.k[[0, 2]] == 255).all()
+    assert (filled.k == 255).all(axis=(1, 2, 3)).sum() == 2
+
+
+def test_pages_are_shared_until_they_are_written() -> None:
+    layer = Layer(2, 1, 16, 200)
+    memory = layer.memory
+    assert memory.extend(0, 0, 100) == 128
+    inputs = layer.inputs(101)
+    layer.store(inputs[1][:100], inputs[2][:100], (100, 0, 0))
+    memory.adopt(1, memory.pages(0))
+    assert memory.pages(1) == memory.pages(0)
+    assert memory.pool.used == 2
+    before = layer.held(0, 100)
+    memory.extend(1, 70, 30)
+    assert memory.pages(1)[0] == memory.pages(0)[0] and memory.pages(1)[1] != memory.pages(0)[1]
+    assert all(same_bits(a, b) for a, b in zip(layer.held(1, 100), before, strict=True)), "copied before it is written"
+    last = layer.inputs(1, 7)
+    layer.store(last[1], last[2], (1, 1, 70))
+    assert all(same_bits(a, b) for a, b in zip(layer.held(0, 100), before, strict=True)), "the other's page was written"
+    memory.cut(1, 64)
+    memory.cut(0, 0)
+    assert memory.pages(1) == [memory.table[1, 0]] and memory.pool.used == 1
 
 
 def test_bytes() -> None:
@@ -329,8 +356,9 @@ def test_bytes() -> None:
     assert [kind.row_bytes(128) for kind in kv.KV_TYPES.values()] == [512, 256, 136]
     assert [kind.row_bytes(80) for kind in kv.KV_TYPES.values()] == [320, 160, 86]
     assert [kind.row_bytes(5) for kind in kv.KV_TYPES.values()] == [64, 32, 18]
-    memory = AttentionMemory([AttentionSpec(0, 2, 80), AttentionSpec(3, 1, 128)], 1, 16, kv.KV_TYPES["q8_0"])
-    assert memory.bytes_per_token == 2 * (2 * 86 + 136) == (memory.k[0].nbytes + memory.k[3].nbytes) * 2 // 16
+    memory = AttentionMemory([AttentionSpec(0, 2, 80), AttentionSpec(3, 1, 128)], 1, 64, kv.KV_TYPES["q8_0"])
+    assert memory.bytes_per_token == 2 * (2 * 86 + 136) == (memory.k[0].nbytes + memory.k[3].nbytes) * 2 // 64
+    assert memory.bytes_per_page == 64 * memory.bytes_per_token
 
 
 def test_every_rounding_of_f16() -> None:

@@ -33,7 +33,7 @@ class Conv:
         count = 3 if self.kind == "gated" else 1
         return [rng.standard_normal((n, self.w.shape[1]), np.float32) * 2 for _ in range(count)]
 
-    def step(self, inputs: Inputs, *rows: tuple[int, int, bool], n_threads: int = 1) -> np.ndarray:
+    def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
         taps, channels = self.w.shape
         batch = Batch(inputs, rows, channels)
         x, *gates = batch.inputs

@@ -41,7 +41,7 @@ class Delta:
         gate, beta = rng.uniform(0.3, 1, (n, n_head * self.n_channel)), rng.uniform(0, 1, (n, n_head))
         return [a.astype(np.float32) for a in (qkv, gate, beta)]
 
-    def step(self, inputs: Inputs, *rows: tuple[int, int, bool], n_threads: int = 1) -> np.ndarray:
+    def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
         n_head, n_k_head, d_k, d_v = self.dims
         batch = Batch(inputs, rows, n_head * d_v)
         qkv, gate, beta = batch.inputs

@@ -30,7 +30,7 @@ class Scan:
         channels, d_state = self.A.shape
         return [rng.standard_normal((n, w), np.float32) for w in (channels, channels, d_state, d_state, channels)]
 
-    def step(self, inputs: Inputs, *rows: tuple[int, int, bool], n_threads: int = 1) -> np.ndarray:
+    def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
         batch = Batch(inputs, rows, self.A.shape[0])
         x, dt, bm, cm, z = batch.inputs
         decay, skip = mamba1.scan_decay(self.A), recurrent.pad_channels(self.D)

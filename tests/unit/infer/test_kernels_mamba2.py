@@ -35,7 +35,7 @@ class Scan:
         z = [rng.standard_normal((n, n_head * d_head), np.float32)] if self.gated else []
         return [xbc, delta, decay, *z]
 
-    def step(self, inputs: Inputs, *rows: tuple[int, int, bool], n_threads: int = 1) -> np.ndarray:
+    def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
         n_head, d_head, d_state, n_group = self.dims
         batch = Batch(inputs, rows, n_head * d_head)
         xbc, delta, decay, *z = batch.inputs

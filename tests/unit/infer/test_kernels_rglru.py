@@ -29,7 +29,7 @@ class Lru:
         rng = np.random.default_rng(seed)
         return [rng.standard_normal((n, len(self.param)), np.float32) * scale for scale in (1, 3, 3)]
 
-    def step(self, inputs: Inputs, *rows: tuple[int, int, bool], n_threads: int = 1) -> np.ndarray:
+    def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
         batch = Batch(inputs, rows, len(self.param))
         x, r, i = batch.inputs
         r_bias, i_bias = (0 if bias is None else bias for bias in (self.r_bias, self.i_bias))

@@ -1,0 +1,150 @@
+"""What earlier texts left in the memory, found again by their tokens: no prompt is processed twice.
+
+Texts are kept in a radix tree with their keys and values; checkpoints mark where a recurrent state is known. For a new
+text `find` gives the last known position from which it can go on. What lies between that and the end of what is known
+is processed again: at most LADDER tokens, since a sequence leaves a checkpoint at every multiple of it.
+
+Under a budget in bytes. What the sequences themselves hold does not count. First to go is the checkpoint that saves
+least: the tokens processed again without it, more for a boundary (the end of a prompt or an answer, where people go
+back to), less the longer it was not used. Texts without any checkpoint go with it; models without recurrent layers
+need none, so there the text that was not used for longest goes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .hybrid import HybridMemory
+from .prefix_tree import Checkpoint, Node, PrefixTree
+
+LADDER = 512  # positions between checkpoints that are taken in any case
+BOUNDARY_WORTH = 16  # a checkpoint at a boundary is worth so many of the ladder
+DEFAULT_BUDGET = 1 << 30
+
+
+@dataclass(frozen=True)
+class Found:
+    """A known beginning: `position` tokens of the text that ends in `node`; its checkpoint, if there is one there."""
+
+    node: Node
+    position: int
+    checkpoint: Checkpoint | None
+
+
+class PromptCache:
+    """Texts and checkpoints beside the sequences of `memory`, of at most `budget` bytes."""
+
+    def __init__(self, memory: HybridMemory, budget: int) -> None:
+        self.memory, self.budget = memory, budget
+        self.tree = PrefixTree(memory.attention.pool)
+        self._clock = 0
+        memory.attention.pool.refill = memory.recurrent.pool.refill = self._give_up_one
+
+    # --- size ---
+    @property
+    def n_checkpoints(self) -> int:
+        return sum(len(node.checkpoints) for node in self.tree)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens known, those that texts have in common once."""
+        return sum(len(node.tokens) for node in self.tree)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by nobody but this cache: states, logits, pages."""
+        size = 0
+        pages: dict[int, int] = {}
+        for node in self.tree:
+            for point in node.checkpoints.values():
+                if point.row >= 0 and self.memory.recurrent.pool.owners(point.row) == 1:
+                    size += self.memory.bytes_state_per_seq
+                size += point.logits.nbytes if point.logits is not None else 0
+            for page in node.pages:
+                pages[page] = pages.get(page, 0) + 1
+        pool = self.memory.attention.pool
+        alone = sum(pool.owners(page) == n for page, n in pages.items())
+        return size + alone * self.memory.attention.bytes_per_page
+
+    # --- use ---
+    def keep(self, seq: int, ids: Sequence[int], *, boundary: bool, logits: np.ndarray | None = None) -> Checkpoint:
+        """A checkpoint of a sequence whose memory has seen exactly `ids`, and its keys and values."""
+        assert len(ids) == self.memory.n_past[seq] > 0
+        memory = self.memory
+        pages, row = memory.hold(seq)
+        node = self.tree.insert(np.asarray(ids, np.int32), pages)
+        self._clock += 1
+        self._touch(node)
+        point = node.checkpoints.get(len(ids))
+        if point is None:
+            row = memory.recurrent.pool.share(row) if memory.is_recurrent else -1
+            point = node.checkpoints[len(ids)] = Checkpoint(len(ids), row, boundary)
+        point.used, point.boundary = self._clock, point.boundary or boundary
+        if logits is not None and point.logits is None:
+            point.logits = logits.copy()
+        while self.nbytes > self.budget and self._give_up_one():
+            pass
+        return point
+
+    def find(self, ids: Sequence[int]) -> Found | None:
+        """The last position from which `ids` can go on: logits are known there, or a token is left to compute them."""
+        node, n = self.tree.match(np.asarray(ids, np.int32))
+        for part in reversed(node.path()):
+            points = (c for c in part.checkpoints.values() if c.position <= n)
+            usable = (c for c in points if c.position < len(ids) or c.logits is not None)
+            best = max(usable, key=lambda c: c.position, default=None)
+            if best and (self.memory.is_recurrent or best.position == len(ids)):
+                return Found(part, best.position, best)
+        # keys and values alone can be cut anywhere
+        at = 0 if self.memory.is_recurrent else min(n, len(ids) - 1)
+        return Found(node, at, None) if at > 0 else None
+
+    def restore(self, seq: int, found: Found) -> None:
+        """The sequence goes on from there."""
+        pages = self.tree.pages(found.node, found.position)
+        row = found.checkpoint.row if found.checkpoint else -1
+        self.memory.adopt(seq, found.position, pages, row)
+        self._clock += 1
+        self._touch(found.node)
+        if found.checkpoint:
+            found.checkpoint.used = self._clock
+
+    def clear(self) -> None:
+        """Forget everything."""
+        while self._give_up_one():
+            pass
+
+    def _touch(self, node: Node) -> None:
+        for part in node.path():
+            part.used = self._clock
+
+    # --- giving up ---
+    def _give_up_one(self) -> bool:
+        """Make room by what is worth least; False when there is nothing left."""
+        points = [(node, point) for node in self.tree for point in node.checkpoints.values()]
+        if self.memory.is_recurrent and points:
+            node, point = min(points, key=lambda item: self._worth(*item))
+            self._drop(node, point)
+            while node.parent is not None and not node.children and not node.checkpoints:
+                self.tree.remove(node)
+                node = node.parent
+            return True
+        leaves = [node for node in self.tree if not node.children]
+        if not leaves:
+            return False
+        leaf = min(leaves, key=lambda node: node.used)
+        for point in list(leaf.checkpoints.values()):
+            self._drop(leaf, point)
+        self.tree.remove(leaf)
+        return True
+
+    def _worth(self, node: Node, point: Checkpoint) -> float:
+        before = (p for part in node.path() for p in part.checkpoints if p < point.position)
+        saved = point.position - max(before, default=0)
+        return saved * (BOUNDARY_WORTH if point.boundary else 1) / (1 + self._clock - point.used)
+
+    def _drop(self, node: Node, point: Checkpoint) -> None:
+        del node.checkpoints[point.position]
+        if point.row >= 0:
+            self.memory.recurrent.pool.drop(point.row)

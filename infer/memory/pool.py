@@ -1,0 +1,70 @@
+"""Places in a memory that may have several owners: pages of keys and values, rows of recurrent states."""
+
+from collections.abc import Callable
+
+from ...quant.ggml.errors import StateError
+
+
+class Pool:
+    """Indices 0 .. size - 1. A place is given out with one owner, may get more, and is free again without any.
+
+    Places freed last are given out first, so that the memory behind them grows with what is used at a time.
+    `refill` is called when all are in use: it gives something up and returns True, or False when there is nothing.
+    """
+
+    def __init__(self, size: int, what: str) -> None:
+        self.size, self.what = size, what
+        self.refill: Callable[[], bool] = lambda: False
+        self._owners: list[int] = []
+        self._free: list[int] = []
+
+    @property
+    def used(self) -> int:
+        return len(self._owners) - len(self._free)
+
+    @property
+    def touched(self) -> int:
+        """Places that were ever in use: so many are resident."""
+        return len(self._owners)
+
+    def take(self) -> int:
+        """A place with one owner. StateError when all are in use and nothing can be given up."""
+        while not self._free:
+            if len(self._owners) < self.size:
+                self._owners.append(0)
+                self._free.append(len(self._owners) - 1)
+            elif not self.refill():
+                raise StateError(
+                    f"the memory is full: all {self.size} {self.what} are in use. Close a sequence or use a larger -c."
+                )
+        place = self._free.pop()
+        self._owners[place] = 1
+        return place
+
+    def take_many(self, n: int) -> list[int]:
+        """n places, or StateError and none."""
+        taken: list[int] = []
+        try:
+            while len(taken) < n:
+                taken.append(self.take())
+        except BaseException:
+            for place in taken:
+                self.drop(place)
+            raise
+        return taken
+
+    def owners(self, place: int) -> int:
+        return self._owners[place]
+
+    def share(self, place: int) -> int:
+        """One more owner."""
+        assert self._owners[place] > 0
+        self._owners[place] += 1
+        return place
+
+    def drop(self, place: int) -> None:
+        """One owner less."""
+        assert self._owners[place] > 0
+        self._owners[place] -= 1
+        if not self._owners[place]:
+            self._free.append(place)

@@ -1,0 +1,122 @@
+"""A radix tree over tokens: which beginnings of texts the memory knows, and where their keys, values and states are.
+
+An edge holds a run of tokens, the pages with their keys and values, and checkpoints at some of its positions. Where two
+texts part, an edge is split; both parts then own the page that the split lies in. The page of a deeper node also holds
+the positions of its ancestors that share the page, so a text's pages are those of the deepest node that has them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ..kernels.kv import PAGE, pages_of
+from .pool import Pool
+
+Tokens = npt.NDArray[np.int32]
+
+
+@dataclass(eq=False)
+class Checkpoint:
+    """The state of the recurrent layers after the first `position` tokens of a text."""
+
+    position: int
+    row: int  # in the recurrent memory, -1: none (the model has no recurrent layers)
+    boundary: bool  # a place somebody will come back to, not one of the ladder
+    logits: np.ndarray | None = None  # f32 [n_vocab] after the last token, if they are known
+    used: int = 0  # when it was made or last gone back to
+
+
+@dataclass(eq=False)
+class Node:
+    """Tokens start .. start + len(tokens) of every text below; pages begin with the one that holds `start`."""
+
+    parent: "Node | None"
+    start: int
+    tokens: Tokens
+    pages: list[int] = field(default_factory=list)
+    children: dict[int, "Node"] = field(default_factory=dict)
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    used: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.tokens)
+
+    def path(self) -> list["Node"]:
+        """From below the root to this node."""
+        nodes, node = [], self
+        while node.parent is not None:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
+
+
+class PrefixTree:
+    """`pool` counts the owners of the pages; the tree is one of them for every node that has a page."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.root = Node(None, 0, np.zeros(0, np.int32))
+
+    def __iter__(self) -> Iterator[Node]:
+        """All nodes but the root, parents first."""
+        waiting = list(self.root.children.values())
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting += node.children.values()
+
+    def match(self, ids: Tokens) -> tuple[Node, int]:
+        """The longest known beginning of `ids`: the node in which it ends, and its length."""
+        node, n = self.root, 0
+        while n < len(ids) and (child := node.children.get(int(ids[n]))) is not None:
+            m = min(len(child.tokens), len(ids) - n)
+            differ = np.flatnonzero(child.tokens[:m] != ids[n : n + m])
+            node, n = child, n + (int(differ[0]) if len(differ) else m)
+            if n < node.end:
+                break
+        return node, n
+
+    def pages(self, node: Node, n: int) -> list[int]:
+        """Pages of the first n positions of a text that ends in `node`."""
+        found: list[int] = []
+        for part in node.path():
+            found[part.start // PAGE :] = part.pages
+        return found[: pages_of(n)]
+
+    def insert(self, ids: Tokens, pages: list[int]) -> Node:
+        """The node that ends after `ids`, made where it is missing with `pages`, those of the whole text."""
+        node, n = self.match(ids)
+        if n < node.end:
+            node = self._split(node, n)
+        if n < len(ids):
+            leaf = Node(node, n, ids[n:].copy(), [self.pool.share(p) for p in pages[n // PAGE : pages_of(len(ids))]])
+            node.children[int(ids[n])] = node = leaf
+        return node
+
+    def _split(self, node: Node, n: int) -> Node:
+        """Cut the edge after n tokens of the text; returns the upper part."""
+        assert node.parent is not None and node.start < n < node.end
+        cut = n - node.start
+        first = node.start // PAGE
+        upper = Node(node.parent, node.start, node.tokens[:cut], used=node.used)
+        upper.pages = node.pages[: pages_of(n) - first] if node.pages else []
+        upper.checkpoints = {p: c for p, c in node.checkpoints.items() if p <= n}
+        upper.children[int(node.tokens[cut])] = node
+        node.parent.children[int(upper.tokens[0])] = upper
+        node.parent, node.start, node.tokens = upper, n, node.tokens[cut:]
+        if node.pages:
+            node.pages = node.pages[n // PAGE - first :]
+            if n % PAGE:
+                self.pool.share(node.pages[0])
+        node.checkpoints = {p: c for p, c in node.checkpoints.items() if p > n}
+        return upper
+
+    def remove(self, leaf: Node) -> None:
+        """Forget a node without children; its checkpoints are gone already."""
+        assert leaf.parent is not None and not leaf.children and not leaf.checkpoints
+        for page in leaf.pages:
+            self.pool.drop(page)
+        del leaf.parent.children[int(leaf.tokens[0])]
