@@ -51,10 +51,10 @@ def measure(heads: str, kv_type: str, depth: int, n_tok: int, n_threads: int, re
     n_head, rest = heads.split("/")
     layer = Attention(0, 1, int(n_head), *(int(n) for n in rest.split("x")), soft_cap=cap)
     n_ctx = depth + n_tok
-    of_layer = layer.memory().bytes_per_token(kind) * n_ctx
+    of_layer = layer.memory()[0].bytes_per_token(kind) * n_ctx
     n_layer = 1 if n_tok > 1 else min(MOST_LAYERS, math.ceil(LARGE / of_layer))
     layers = [Attention(i, 1, layer.n_head, layer.n_kv, layer.d_head, soft_cap=cap) for i in range(n_layer)]
-    memory = HybridMemory([item.memory() for item in layers], 1, n_ctx, kind)
+    memory = HybridMemory([item.memory()[0] for item in layers], 1, n_ctx, kind)
     memory.fill(0, n_ctx)
     program, keep = _program(layers, memory, depth, n_tok, n_threads)
     pool = Pool(n_threads)
@@ -68,7 +68,7 @@ def measure(heads: str, kv_type: str, depth: int, n_tok: int, n_threads: int, re
         pool.close()
     del keep
     pairs = sum(range(depth + 1, depth + n_tok + 1))
-    nbytes = (depth + n_tok) * layer.memory().bytes_per_token(kind)
+    nbytes = (depth + n_tok) * layer.memory()[0].bytes_per_token(kind)
     return Row(heads, kv_type, depth, n_tok, best / n_layer, nbytes, 4 * pairs * layer.n_head * layer.d_head)
 
 

@@ -23,14 +23,16 @@ class Layer:
 
     attention: bool
     recurrent: bool
+    convolution: bool
     experts: bool
     state_nbytes: int
     kv_nbytes_per_token: int
 
     @property
     def letters(self) -> str:
-        """A attention, M state-space (Mamba), E experts; `-` for a layer of which nothing is known."""
-        return ("A" * self.attention + "M" * self.recurrent + "E" * self.experts) or "-"
+        """A attention, M state-space or delta rule, C short convolution, E experts; `-` for a layer with none."""
+        marks = {"A": self.attention, "M": self.recurrent, "C": self.convolution, "E": self.experts}
+        return "".join(letter for letter, there in marks.items() if there) or "-"
 
 
 @dataclass(frozen=True)
@@ -111,15 +113,17 @@ def layers_of(gguf: GGUFFile, arch: str) -> list[Layer]:
 
 
 def _layer(tensors: dict[str, TensorInfo], state: int) -> Layer:
-    conv = tensors.get("ssm_conv1d.weight")
+    short = tensors.get("shortconv.conv.weight")
+    conv = tensors.get("ssm_conv1d.weight", short)
     key, value = tensors.get("attn_k.weight"), tensors.get("attn_v.weight")
     # conv1d is [channels, taps]; the state keeps the inputs of all taps but the newest
     window = conv.shape[0] * (conv.shape[-1] - 1) if conv is not None else 0
     return Layer(
         attention=any(name.startswith(("attn_q", "attn_k")) and name.endswith("weight") for name in tensors),
         recurrent=any(name.startswith("ssm_") for name in tensors),
+        convolution=short is not None,
         experts=any("_exps" in name or name.startswith("ffn_gate_inp") for name in tensors),
-        state_nbytes=(window + state) * STATE_ITEM if conv is not None else 0,
+        state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM if conv is not None else 0,
         kv_nbytes_per_token=(key.shape[0] + value.shape[0]) * KV_ITEM if key is not None and value is not None else 0,
     )
 

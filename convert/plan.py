@@ -109,6 +109,9 @@ def prepare(
     stored = {} if vocab_only else _canonical(checkpoint.tensors, config, family_type)
     family = family_type.read(config, {name: tensor.shape for name, tensor in stored.items()})
     notes = list(family.notes())
+    dropped = [] if vocab_only else [name for name in checkpoint.tensors if name.startswith(family.dropped)]
+    if dropped:
+        notes.append(f"{_some(dropped)} left out: no part of the language model itself")
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
     kind = wanted if wanted is not None else _automatic(chosen)
     works = [_work(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
@@ -169,7 +172,7 @@ def _canonical(
     family = family_type.read(config, {name: tensor.shape for name, tensor in tensors.items()})
     found: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
-        if name.endswith(_DROPPED):
+        if name.endswith(_DROPPED) or name.startswith(family.dropped):
             continue
         canonical = family.canonical(name)
         parts = list(family.parts(canonical, tensor.shape)) if isinstance(tensor.dtype, Dtype) else []
@@ -189,19 +192,24 @@ def _choose(
     missing: list[str] = []
     chosen: list[tuple[Row, tuple[StoredTensor, ...]]] = []
     for row in family.rows():
-        sources = [unused.pop(name, None) for name in row.sources]
+        names = list(row.sources)
+        if row.otherwise and family.tied and names[0] not in stored:
+            names = [row.otherwise]
+        sources = [stored.get(name) for name in names]
+        for name in names:
+            unused.pop(name, None)
         if row.tied_to and _is_left_out(sources[0], stored.get(row.tied_to), family.tied, notes):
             continue
         there = tuple(tensor for tensor in sources if tensor is not None)
-        missing += [name for name, tensor in zip(row.sources, sources, strict=True) if tensor is None]
+        missing += [name for name, tensor in zip(names, sources, strict=True) if tensor is None]
         for tensor in there:
             _check(row, tensor)
         chosen.append((row, there))
     if missing:
         raise CheckpointError(f"the checkpoint lacks {_some(missing)}. {_differently_named(unused)}")
     if unused:
-        names = [tensor.name for tensor in unused.values()]
-        raise CheckpointError(f"the checkpoint has {_some(names)} that the config has no place for.")
+        left = [tensor.name for tensor in unused.values()]
+        raise CheckpointError(f"the checkpoint has {_some(left)} that the config has no place for.")
     yield from chosen
 
 

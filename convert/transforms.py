@@ -44,3 +44,14 @@ def interleave_rope(d_head: int, n_rot: int = 0) -> Transform:
         return heads.reshape(x.shape)
 
     return Transform("interleave", apply, arithmetic=False, unit=d_head)
+
+
+def scaled(factors: float | np.ndarray) -> Transform:
+    """Rows times a factor, or each row times its own (f64 [rows]). Computed in f64."""
+
+    def apply(x: np.ndarray, first: int) -> np.ndarray:
+        some = factors if isinstance(factors, float) else factors[first : first + len(x), None]
+        with np.errstate(over="ignore"):  # an infinite result is reported with the tensor's name
+            return (x.astype(np.float64) * some).astype(np.float32)
+
+    return Transform("the product with a multiplier", apply, arithmetic=True)

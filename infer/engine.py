@@ -84,7 +84,7 @@ class Engine:
         self.hparams: Hparams = self.family.hparams.read(gguf, arch)
         self.weights = Weights(gguf)
         self._load()
-        specs = [m for part in self.parts if (m := part.layer.memory()) is not None]
+        specs = [spec for part in self.parts for spec in part.layer.memory()]
         self.memory = plan_memory(specs, n_seq_max, n_ctx, kv_type, spare)
         self.n_ctx = n_ctx
         self.compile_seconds = 0.0
@@ -102,11 +102,11 @@ class Engine:
         self.parts: list[_Part] = []
         for i in range(h.n_layer):
             for norm, layer in self.family.block(h, i, w):
-                address = w.vector(f"blk.{i}.{norm}.weight", h.n_embd)
+                address = w.vector(f"blk.{i}.{norm}", h.n_embd)
                 layer.load(w)
                 self.parts.append(_Part(i, address, layer))
         # logits are divided by a scale: here, where it costs nothing
-        self.output_norm = w.vector("output_norm.weight", h.n_embd, lambda x: x / np.float32(h.scales.logits))
+        self.output_norm = w.vector(self.family.output_norm, h.n_embd, lambda x: x / np.float32(h.scales.logits))
         tied = "output.weight" not in w
         self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
         w.finish()

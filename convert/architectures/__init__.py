@@ -1,14 +1,20 @@
 """The model families that can be converted: one file each, and this table by the name in config.json."""
 
 from .bamba import Bamba
+from .falcon_h1 import FalconH1
 from .family import Family, Row
 from .granitehybrid import GraniteHybrid
 from .jamba import Jamba
+from .lfm2 import Lfm2, Lfm2Moe
 from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
+from .nemotron_h import NemotronH, NemotronHMoe
 
-FAMILIES: tuple[type[Family], ...] = (Bamba, GraniteHybrid, Jamba, Llama, Mamba, Mamba2)
-ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES for name in family.architectures}
+FAMILIES: tuple[type[Family], ...] = (
+    Bamba, FalconH1, GraniteHybrid, Jamba, Lfm2, Lfm2Moe, Llama, Mamba, Mamba2, NemotronH, NemotronHMoe,
+)  # fmt: skip
+# of two with the same name the first reads the config, and decides
+ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}
 
 __all__ = ["ARCHITECTURES", "FAMILIES", "Family", "Row"]

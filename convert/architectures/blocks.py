@@ -26,12 +26,13 @@ class Heads:
         """`head_dim`: whether the model obeys that key."""
         n_head = config.integer("num_attention_heads")
         n_kv = config.integer("num_key_value_heads", default=n_head)
-        stated = head_dim and "head_dim" in config
+        names = ("head_dim", "attention_head_dim")
+        stated = head_dim and config.get(*names) is not None
         if not stated and n_embd % n_head:
             raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd}")
         if n_head % n_kv:
             raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
-        d_head = config.integer("head_dim", maximum=1 << 16) if stated else n_embd // n_head
+        d_head = config.integer(*names, maximum=1 << 16) if stated else n_embd // n_head
         return cls(n_head, n_kv, d_head, stated)
 
     def require_even(self, config: Config) -> None:
@@ -43,17 +44,20 @@ class Heads:
         """Heads of keys and values per layer; 0 marks one without attention."""
         return tuple(self.n_kv if is_attention else 0 for is_attention in has_attention)
 
+    def keys(self) -> Iterator[tuple[str, Any]]:
+        """For readers that would take a head's size for the width by the number of heads."""
+        yield "attention.key_length", self.d_head
+        yield "attention.value_length", self.d_head
+
     def rows(
-        self, hf: str, blk: str, n: int, turned: Transform | None = None, *, bias: bool = False, out: str = "o_proj"
-    ) -> Iterator[Row]:
-        """Self-attention; `turned` is what happens to queries and keys."""
+        self, hf: str, blk: str, n: int, turned: Transform | None = None, *, bias: bool = False, out: str = "o_proj",
+        each: Sequence[Transform | None] = (),
+    ) -> Iterator[Row]:  # fmt: skip
+        """Self-attention; `turned` is what happens to queries and keys, or `each` to q, k, v and the output."""
         n_q, n_kv = self.n_head * self.d_head, self.n_kv * self.d_head
-        for source, target, rows, columns, transform in (
-            ("q_proj", "attn_q", n_q, n, turned),
-            ("k_proj", "attn_k", n_kv, n, turned),
-            ("v_proj", "attn_v", n_kv, n, None),
-            (out, "attn_output", n, n_q, None),
-        ):
+        sizes = (("q_proj", "attn_q", n_q, n), ("k_proj", "attn_k", n_kv, n), ("v_proj", "attn_v", n_kv, n))
+        parts = (*sizes, (out, "attn_output", n, n_q))
+        for (source, target, rows, columns), transform in zip(parts, each or (turned, turned, None, None), strict=True):
             yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", rows, columns, transform=transform)
             if bias:
                 yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", rows, transform=transform)
@@ -77,14 +81,18 @@ def read_plain_rope(config: Config) -> float:
     return theta
 
 
-def read_kinds(config: Config, n_layer: int, known: dict[str, str], *keys: str) -> list[str]:
-    """What each layer is, in the words that are the values of `known`; its keys are the config's words."""
+def read_kinds(config: Config, known: dict[str, str], *keys: str, n_layer: int = 0) -> list[str]:
+    """What each layer is, in the words that are the values of `known`, from the first of `keys` that is there: a list
+    of the keys of `known`, or a string if they are letters. Without n_layer, any number of layers."""
     key = next((key for key in keys if key in config), keys[0])
     kinds = config.get(key)
     if kinds is None:
         config.string(key)  # says that it is missing
-    if not isinstance(kinds, list) or len(kinds) != n_layer or not all(kind in known for kind in kinds):
-        raise config.wrong(key, f"{n_layer} times {' or '.join(dict.fromkeys(known.values()))}")
+    kinds = list(kinds) if isinstance(kinds, str) else kinds
+    right = isinstance(kinds, list) and 0 < len(kinds) <= MAX_LAYERS and len(kinds) == (n_layer or len(kinds))
+    if not right or not all(isinstance(kind, str) and kind in known for kind in kinds):
+        words = " or ".join(dict.fromkeys(known.values()))
+        raise config.wrong(key, f"{n_layer} times {words}" if n_layer else f"{words} for every layer")
     return [known[kind] for kind in kinds]
 
 
@@ -109,11 +117,14 @@ def mamba_size_keys(n_layer: int, n_embd: int) -> Iterator[tuple[str, Any]]:
     yield "block_count", n_layer
 
 
-def swiglu(hf: str, blk: str, n: int, n_ff: int, suffix: str = "") -> Iterator[Row]:
+def swiglu(
+    hf: str, blk: str, n: int, n_ff: int, suffix: str = "",
+    gate: Transform | None = None, down: Transform | None = None,
+) -> Iterator[Row]:  # fmt: skip
     """A gated feed-forward part; `suffix` of the names in GGUF."""
-    yield row(hf + "gate_proj.weight", f"{blk}ffn_gate{suffix}.weight", n_ff, n)
+    yield row(hf + "gate_proj.weight", f"{blk}ffn_gate{suffix}.weight", n_ff, n, transform=gate)
     yield row(hf + "up_proj.weight", f"{blk}ffn_up{suffix}.weight", n_ff, n)
-    yield row(hf + "down_proj.weight", f"{blk}ffn_down{suffix}.weight", n, n_ff)
+    yield row(hf + "down_proj.weight", f"{blk}ffn_down{suffix}.weight", n, n_ff, transform=down)
 
 
 def swiglu_bias(hf: str, blk: str, n: int, n_ff: int) -> Iterator[Row]:

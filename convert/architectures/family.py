@@ -33,6 +33,7 @@ class Row:
     sources: tuple[str, ...]  # Hugging Face names; several are stacked along a new first dimension
     transform: Transform | None = None
     source_shape: tuple[int, ...] | None = None  # of each source, where reshaping makes it another than the target's
+    otherwise: str | None = None  # of a tied model without the source: what is taken in its place
     tied_to: str | None = None  # left out when it holds the same as this tensor, or is absent from a tied model
     group: str | None = None  # rows of one group are written together, where the last of their sources is read
     constant: np.ndarray | None = None  # f32 values computed from the config; such a row has no sources
@@ -61,6 +62,7 @@ class Family(ABC):
     arch: ClassVar[str]  # general.architecture, and the prefix of the keys
     architectures: ClassVar[tuple[str, ...]]  # what config.json calls it
     pre: ClassVar[tuple[str, ...]] = ()  # names of tokenizer.ggml.pre preferred among those of the same rule
+    dropped: ClassVar[tuple[str, ...]] = ()  # beginnings of names of tensors that the file does without
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
 
     n_vocab: int  # rows of the embedding: tokens of the vocabulary, with padding

@@ -49,7 +49,7 @@ class GraniteHybrid(Family):
         n_embd = config.integer("hidden_size")
         heads = Heads.read(config, n_embd, head_dim=False)
         heads.require_even(config)
-        kinds = read_kinds(config, n_layer, KINDS, "layer_types", "layers_block_type")
+        kinds = read_kinds(config, KINDS, "layer_types", "layers_block_type", n_layer=n_layer)
         n_expert = config.integer("num_local_experts", default=0, minimum=0, maximum=4096)
         n_expert_used = config.integer("num_experts_per_tok", default=0, minimum=0)
         if n_expert and not 1 <= n_expert_used <= n_expert:

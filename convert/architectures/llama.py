@@ -68,8 +68,7 @@ class Llama(Family):
         yield "rope.freq_base", self.rope_theta
         yield "attention.layer_norm_rms_epsilon", self.eps
         if heads.stated:
-            yield "attention.key_length", heads.d_head
-            yield "attention.value_length", heads.d_head
+            yield from heads.keys()
         yield "general.file_type", int(file_type)
         yield "vocab_size", self.n_vocab
         yield "rope.dimension_count", heads.d_head

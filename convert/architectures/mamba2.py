@@ -10,7 +10,7 @@ from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
-from ..transforms import NEGATIVE_EXP
+from ..transforms import NEGATIVE_EXP, Transform
 from .blocks import MAX_LAYERS, mamba_size_keys
 from .family import Family, Row, Shapes, row, vocabulary_rows
 
@@ -27,12 +27,14 @@ class Ssm:
     conv_bias: bool
 
     @classmethod
-    def read(cls, config: Config, n_embd: int) -> Self:
-        """The keys of Mamba-2's own configs, of state-spaces' `ssm_cfg`, and with `mamba_` before them of hybrids."""
+    def read(cls, config: Config, n_embd: int, d_inner: int = 0) -> Self:
+        """The keys of Mamba-2's own configs, of state-spaces' `ssm_cfg`, and with `mamba_` before them of hybrids.
+        `d_inner`: where it does not follow from n_embd."""
         _no_limits(config)
-        d_inner = config.integer("d_inner", default=config.integer("mamba_expand", "expand", default=2) * n_embd)
-        heads = ("mamba_n_heads", "num_heads")
-        widths = ("mamba_d_head", "head_dim", "headdim")
+        expanded = config.integer("mamba_expand", "expand", default=2) * n_embd
+        d_inner = d_inner or config.integer("mamba_d_ssm", "d_inner", default=expanded)
+        heads = ("mamba_n_heads", "mamba_num_heads", "num_heads")
+        widths = ("mamba_d_head", "mamba_head_dim", "head_dim", "headdim")
         d_head = 0 if config.get(*widths) == "auto" else config.integer(*widths, default=64)
         n_head = config.integer(*heads, default=max(1, d_inner // d_head)) if d_head else config.integer(*heads)
         d_head = d_head or d_inner // n_head
@@ -46,7 +48,7 @@ class Ssm:
         return cls(
             d_conv=config.integer("mamba_d_conv", "conv_kernel", "d_conv", default=4, minimum=2),
             d_inner=d_inner,
-            d_state=config.integer("mamba_d_state", "state_size", "d_state", default=128),
+            d_state=config.integer("mamba_d_state", "ssm_state_size", "state_size", "d_state", default=128),
             n_head=n_head,
             n_group=n_group,
             conv_bias=config.boolean("mamba_conv_bias", "use_conv_bias", "conv_bias", default=True),
@@ -59,10 +61,19 @@ class Ssm:
         yield "ssm.time_step_rank", self.n_head
         yield "ssm.group_count", self.n_group
 
-    def rows(self, hf: str, blk: str, n_embd: int) -> Iterator[Row]:
-        """in_proj holds [z | x | B | C | dt] by rows, the convolution [x | B | C]."""
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Rows of in_proj: z, x, B, C, dt."""
+        groups = self.n_group * self.d_state
+        return self.d_inner, self.d_inner, groups, groups, self.n_head
+
+    def rows(
+        self, hf: str, blk: str, n_embd: int, *, normed: bool = True, into: Transform | None = None,
+        out: Transform | None = None,
+    ) -> Iterator[Row]:  # fmt: skip
+        """`into` and `out` are what happens to the projections."""
         mixed = self.d_inner + 2 * self.n_group * self.d_state
-        yield row(hf + "in_proj.weight", blk + "ssm_in.weight", self.d_inner + mixed + self.n_head, n_embd)
+        yield row(hf + "in_proj.weight", blk + "ssm_in.weight", sum(self.parts), n_embd, transform=into)
         yield row(
             hf + "conv1d.weight", blk + "ssm_conv1d.weight", mixed, self.d_conv, source_shape=(mixed, 1, self.d_conv)
         )  # fmt: skip
@@ -73,8 +84,9 @@ class Ssm:
         yield row(hf + "A_log", blk + "ssm_a", self.n_head, 1, transform=NEGATIVE_EXP, **per_head)
         yield row(hf + "D", blk + "ssm_d", self.n_head, 1, **per_head)
         group = self.d_inner // self.n_group
-        yield row(hf + "norm.weight", blk + "ssm_norm.weight", self.n_group, group, source_shape=(self.d_inner,))
-        yield row(hf + "out_proj.weight", blk + "ssm_out.weight", n_embd, self.d_inner)
+        if normed:
+            yield row(hf + "norm.weight", blk + "ssm_norm.weight", self.n_group, group, source_shape=(self.d_inner,))
+        yield row(hf + "out_proj.weight", blk + "ssm_out.weight", n_embd, self.d_inner, transform=out)
 
 
 def _no_limits(config: Config) -> None:

@@ -1,12 +1,18 @@
 """The families that the core can run, by the name of their architecture in GGUF."""
 
 from .base import Family
+from .falcon_h1 import FalconH1
 from .granitehybrid import GraniteHybrid
 from .jamba import Jamba
+from .lfm2 import Lfm2, Lfm2Moe
 from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
+from .nemotron_h import NemotronH, NemotronHMoe
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (GraniteHybrid(), Jamba(), Llama(), Mamba(), Mamba2())}
+_ALL: tuple[Family, ...] = (
+    FalconH1(), GraniteHybrid(), Jamba(), Lfm2(), Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(),
+)  # fmt: skip
+FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 
 __all__ = ["FAMILIES", "Family"]

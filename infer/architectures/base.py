@@ -1,26 +1,28 @@
 """What a family declares: its hyper-parameters and, layer by layer, what a block is made of."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from ..hparams import Hparams, key
 from ..layers import Layer, Mamba2
 from ..weights import Weights
 
-# A part of a block and the name of the norm in front of it: x += layer(norm(x)).
+# A part of a block and the tensor of the norm in front of it: x += layer(norm(x)).
 Part = tuple[str, Layer]
 
 
-class Family(Protocol):
+class Family(ABC):
     """One architecture of GGUF. `name` is the value of general.architecture and the prefix of its keys."""
 
-    name: str
-    hparams: type[Any]
+    name: ClassVar[str]
+    hparams: ClassVar[type[Any]]
+    output_norm: ClassVar[str] = "output_norm.weight"
 
+    @abstractmethod
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         """The parts of block `i`, in order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,6 @@ class Mamba2Hparams(Hparams):
     n_ssm_head: int = key("ssm.time_step_rank", minimum=1)
     n_group: int = key("ssm.group_count", minimum=1)
 
-    def mamba2(self, i: int) -> Mamba2:
-        return Mamba2(
-            i, self.n_embd, self.d_inner, self.d_state, self.d_conv, self.n_ssm_head, self.n_group, self.eps
-        )  # fmt: skip
+    def mamba2(self, i: int, *, normed: bool = True) -> Mamba2:
+        sizes = (self.n_embd, self.d_inner, self.d_state, self.d_conv, self.n_ssm_head, self.n_group)
+        return Mamba2(i, *sizes, self.eps, normed=normed)

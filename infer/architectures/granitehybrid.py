@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..hparams import Scales, key
-from ..layers import Attention, GatedFeedForward, MixtureOfExperts, Rope, WithSharedExpert
+from ..layers import Attention, GatedFeedForward, MixtureOfExperts, Rope, Sum
 from ..weights import Weights
-from .base import AttentionHparams, Mamba2Hparams, Part
+from .base import AttentionHparams, Family, Mamba2Hparams, Part
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class GraniteHybridHparams(AttentionHparams, Mamba2Hparams):
         return Scales(self.embedding_scale or 1.0, self.residual_scale or 1.0, self.logit_scale or 1.0)
 
 
-class GraniteHybrid:
+class GraniteHybrid(Family):
     name = "granitehybrid"
     hparams = GraniteHybridHparams
 
@@ -37,14 +37,14 @@ class GraniteHybrid:
         if h.n_head_kv[i]:
             d_head = h.head_size(w)
             rope = Rope(h.n_rot or d_head, h.freq_base) if h.uses_rope else None
-            yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale)
+            yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale)
         else:
-            yield "attn_norm", h.mamba2(i)
+            yield "attn_norm.weight", h.mamba2(i)
         if not h.n_expert:
-            yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)
+            yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)
             return
         experts = MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, renormalize=True)
         if h.n_ff_shared:
-            yield "ffn_norm", WithSharedExpert(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))
+            yield "ffn_norm.weight", Sum(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))
         else:
-            yield "ffn_norm", experts
+            yield "ffn_norm.weight", experts

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ..hparams import key
 from ..layers import Attention, GatedFeedForward, Mamba1, MixtureOfExperts
 from ..weights import Weights
-from .base import AttentionHparams, Part
+from .base import AttentionHparams, Family, Part
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,17 @@ class JambaHparams(AttentionHparams):
     n_expert_used: int = key("expert_used_count", 0)
 
 
-class Jamba:
+class Jamba(Family):
     name = "jamba"
     hparams = JambaHparams
 
     def block(self, h: JambaHparams, i: int, w: Weights) -> Iterator[Part]:
         if h.n_head_kv[i]:
-            yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], h.head_size(w))
+            yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], h.head_size(w))
         else:
-            yield "attn_norm", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, h.eps, "weighted")
+            yield "attn_norm.weight", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, h.eps, "weighted")
         # no key says which layers have experts: a router does
         if f"blk.{i}.ffn_gate_inp.weight" in w:
-            yield "ffn_norm", MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used)
+            yield "ffn_norm.weight", MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used)
         else:
-            yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)
+            yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)

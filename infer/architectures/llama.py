@@ -9,7 +9,7 @@ from ...quant.ggml.errors import FormatError, UnsupportedError, shown
 from ..hparams import key
 from ..layers import Attention, GatedFeedForward, Rope
 from ..weights import Weights
-from .base import AttentionHparams, Part
+from .base import AttentionHparams, Family, Part
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class LlamaHparams(AttentionHparams):
     linear_scale: float = key("rope.scaling.factor", 1.0)  # 0, as in llama.cpp: none
 
 
-class Llama:
+class Llama(Family):
     name = "llama"
     hparams = LlamaHparams
 
     def block(self, h: LlamaHparams, i: int, w: Weights) -> Iterator[Part]:
         d_head = h.head_size(w, h.d_head)
         rope = Rope(h.n_rot or d_head, h.freq_base, freq_scale=_scale(h, w), factors=_factors(h, d_head, w))
-        yield "attn_norm", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope)
-        yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)
+        yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope)
+        yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)
 
 
 def _scale(h: LlamaHparams, w: Weights) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ..hparams import Hparams, key
 from ..layers import Mamba1
 from ..weights import Weights
-from .base import Part
+from .base import Family, Part
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class MambaHparams(Hparams):
     dt_b_c_eps: float = key("ssm.dt_b_c_rms_epsilon", 0.0)  # 0: eps; a key that only our converter writes
 
 
-class Mamba:
+class Mamba(Family):
     name = "mamba"
     hparams = MambaHparams
 
     def block(self, h: MambaHparams, i: int, w: Weights) -> Iterator[Part]:
         norms = "plain" if h.dt_b_c_rms else ""
         eps = h.dt_b_c_eps or h.eps
-        yield "attn_norm", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, eps, norms)
+        yield "attn_norm.weight", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, eps, norms)

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from ..weights import Weights
-from .base import Mamba2Hparams, Part
+from .base import Family, Mamba2Hparams, Part
 
 
-class Mamba2:
+class Mamba2(Family):
     name = "mamba2"
     hparams = Mamba2Hparams
 
     def block(self, h: Mamba2Hparams, i: int, w: Weights) -> Iterator[Part]:
-        yield "attn_norm", h.mamba2(i)
+        yield "attn_norm.weight", h.mamba2(i)

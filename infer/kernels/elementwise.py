@@ -198,6 +198,32 @@ def swiglu(a, tid, nth):
         _swiglu(gate + t * ldg + 4 * o, up + t * ldu + 4 * o, out + t * ldo + 4 * o, min(CHUNK, n - o))
 
 
+# --- squared ReLU ---
+@emit("i64,i64->void")
+def _relu_squared(e, x, n):
+    """x = max(x, 0)^2; NaN stays NaN."""
+
+    def some(ty):
+        def one(o):
+            v = e.load(ty, x, o)
+            v = e.b.select(e.b.fcmp_ordered("<", v, const(ty, 0.0)), const(ty, 0.0), v)
+            e.store(e.b.fmul(v, v), x, o)
+
+        return one
+
+    _over(e, n, some(V16F), some(F32))
+
+
+@kernel
+def relu_squared(a, tid, nth):
+    """x = max(x, 0)^2. So et al. 2021, arXiv:2109.08668. 0 count, 1 x, 2 ldx, 3 length."""
+    x, ldx, n = arg(a, 1), arg(a, 2), arg(a, 3)
+    per_row = (n + CHUNK - 1) // CHUNK
+    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+        o = i % per_row * CHUNK
+        _relu_squared(x + i // per_row * ldx + 4 * o, min(CHUNK, n - o))
+
+
 # --- log-likelihood ---
 @emit("i64,i64->f32")
 def _row_max(e, x, n):

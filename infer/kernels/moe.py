@@ -4,10 +4,13 @@ A (token, chosen expert) pair gets a slot. The slots of an expert are consecutiv
 width, so that products run expert by expert over whole tiles; slots in between belong to nobody.
 """
 
+import numpy as np
+
 from .emit import F32, I64, Vec, arg, atomic_add, const, emit, ldf, ldi, stf, sti
 from .jit import kernel
 
 V16F = Vec(F32, 16)
+ONE = np.float32(1.0)
 
 
 @emit("f32->f32")
@@ -18,19 +21,22 @@ def _exp(e, x):
 
 @kernel
 def moe_route(a, tid, nth):
-    """Softmax over all experts, the best `n_used` (ties: the lower index), their slots. One thread.
+    """Softmax over all experts, or the sigmoid of each; the best `n_used` by that plus a bias (ties: the lower index),
+    their slots. The weights are without the bias. One thread.
 
     0 count of tokens, 1 router logits f32, 2 ld, 3 n_expert, 4 n_used, 5 tile width,
     6 groups out (see gemv.py), 7 source row of each slot i64, 8 slots in all (i64, gaps included),
-    9 slot of (token, j) i64, 10 weight of (token, j) f32, j in order of expert index, 11 probabilities (f32 scratch),
-    12 i64 scratch [2 * n_expert], 13 renormalize the weights to sum 1
+    9 slot of (token, j) i64, 10 weight of (token, j) f32, j in order of expert index, 11 f32 scratch [2 * n_expert],
+    12 i64 scratch [2 * n_expert], 13 renormalize the weights to sum 1, 14 sigmoid, 15 bias f32 [n_expert] or 0,
+    16 what the weights are multiplied by at last
     """
     if tid != 0:
         return
     n_tok, logits, ld, n_expert, n_used, width = ldi(arg(a, 0)), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
     groups, rows, n_slots, slots, weights = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
     p, counts, renormalize = arg(a, 11), arg(a, 12), arg(a, 13)
-    starts = counts + 8 * n_expert
+    by_sigmoid, bias, scale = arg(a, 14), arg(a, 15), ldf(a + 128)
+    starts, score = counts + 8 * n_expert, p + 4 * n_expert
     for x in range(n_expert):
         sti(counts + 8 * x, 0)
     for t in range(n_tok):
@@ -39,10 +45,17 @@ def moe_route(a, tid, nth):
         for x in range(1, n_expert):
             top = max(top, ldf(row + 4 * x))
         total = ldf(row) - ldf(row)  # 0, or NaN when there is one
+        if by_sigmoid:
+            total += ONE
         for x in range(n_expert):
-            v = _exp(ldf(row + 4 * x) - top)
+            if by_sigmoid:
+                v = _exp(-abs(ldf(row + 4 * x)))
+                v = (ONE if ldf(row + 4 * x) >= 0 else v) / (ONE + v)
+            else:
+                v = _exp(ldf(row + 4 * x) - top)
+                total += v
             stf(p + 4 * x, v)
-            total += v
+            stf(score + 4 * x, v + ldf(bias + 4 * x) if bias else v)
         chosen = slots + 8 * t * n_used
         for j in range(n_used):
             best = -1
@@ -50,7 +63,7 @@ def moe_route(a, tid, nth):
                 taken = False
                 for i in range(j):
                     taken = taken or ldi(chosen + 8 * i) == x
-                if not taken and (best < 0 or ldf(p + 4 * x) > ldf(p + 4 * best)):
+                if not taken and (best < 0 or ldf(score + 4 * x) > ldf(score + 4 * best)):
                     best = x
             sti(chosen + 8 * j, best)
         # in order of expert index, the order in which the parts are summed
@@ -67,7 +80,8 @@ def moe_route(a, tid, nth):
             kept += ldf(p + 4 * x)
             sti(counts + 8 * x, ldi(counts + 8 * x) + 1)
         for j in range(n_used):
-            stf(weights + 4 * (t * n_used + j), ldf(p + 4 * ldi(chosen + 8 * j)) / (kept if renormalize else total))
+            weight = ldf(p + 4 * ldi(chosen + 8 * j)) / (kept if renormalize else total)
+            stf(weights + 4 * (t * n_used + j), weight * scale)
     first = 0
     active = 0
     for x in range(n_expert):

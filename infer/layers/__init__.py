@@ -1,18 +1,21 @@
 """The layers that families are made of."""
 
 from .attention import Attention, Rope
-from .base import Layer
-from .feed_forward import GatedFeedForward, MixtureOfExperts, WithSharedExpert
+from .base import Layer, Sum
+from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
 from .mamba1 import Mamba1
 from .mamba2 import Mamba2
+from .short_conv import ShortConv
 
 __all__ = [
     "Attention",
+    "FeedForward",
     "GatedFeedForward",
     "Layer",
     "Mamba1",
     "Mamba2",
     "MixtureOfExperts",
     "Rope",
-    "WithSharedExpert",
+    "ShortConv",
+    "Sum",
 ]

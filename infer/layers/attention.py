@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels.attention import ATTENTION, attention_merge, attention_scratch_bytes, chunk_record_bytes, chunk_records
+from ..kernels.gated_norm import gated_norm
 from ..kernels.kv import KV_STORE, store_scratch_bytes
 from ..kernels.rope import NORM, rope, rope_table
 from ..memory import AttentionSpec, HybridMemory
@@ -39,6 +40,7 @@ class Attention:
     scale     of the scores; 0: 1 / sqrt(d_head)
     window    a token sees the last so many, itself included; 0: all
     soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: they stay
+    norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: there is none
     """
 
     layer: int
@@ -50,7 +52,7 @@ class Attention:
     scale: float = 0.0
     window: int = 0
     soft_cap: float = 0.0
-    letter = "A"
+    norm_eps: float = 0.0
 
     def __post_init__(self) -> None:
         self.scale = self.scale or 1 / math.sqrt(self.d_head)
@@ -65,16 +67,24 @@ class Attention:
         self.w_k = w.matrix(p + "attn_k.weight", self.n_kv * self.d_head, self.n_embd)
         self.w_v = w.matrix(p + "attn_v.weight", self.n_kv * self.d_head, self.n_embd)
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_head)
+        if self.norm_eps:
+            self.norms = [w.vector(f"{p}attn_{part}_norm.weight", self.d_head) for part in "qk"]
         self._weights = w
 
-    def memory(self) -> AttentionSpec:
-        return AttentionSpec(self.layer, self.n_kv, self.d_head)
+    def memory(self) -> tuple[AttentionSpec]:
+        return (AttentionSpec(self.layer, self.n_kv, self.d_head),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
         q = b.matmul(x, self.w_q, "attn_q")
         k = b.matmul(x, self.w_k, "attn_k")
         v = b.matmul(x, self.w_v, "attn_v")
+        if self.norm_eps:
+            for rows, heads, weight in ((q, self.n_head, self.norms[0]), (k, self.n_kv, self.norms[1])):
+                b.op(
+                    gated_norm, batch.n_tok, rows, rows.ld, 0, 0, weight, 0, rows, rows.ld, heads, self.d_head,
+                    float(self.norm_eps), 0, 0, name="attn_norm",
+                )  # fmt: skip
         if self.rope:
             table = self.rope.table(self._weights, memory.n_ctx)
             for rows, heads in ((q, self.n_head), (k, self.n_kv)):

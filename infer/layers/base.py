@@ -1,7 +1,9 @@
 """What a layer is to the graph: it loads its tensors once and adds its ops to every program."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
+from ..kernels import elementwise
 from ..memory import AttentionSpec, HybridMemory, RecurrentSpec
 from ..program import Builder, Rows
 from ..weights import Weights
@@ -12,12 +14,31 @@ MemorySpec = AttentionSpec | RecurrentSpec
 class Layer(Protocol):
     """A mixer or a feed-forward part of a block: rows in (normalized), rows out (to be added to the residual)."""
 
-    letter: str  # how it is drawn in the layer pattern: A, M, E, or F for a dense feed-forward
-
     def load(self, w: Weights) -> None:
         """Ask for the tensors; raises FormatError when one is missing or has another shape."""
 
-    def memory(self) -> MemorySpec | None:
+    def memory(self) -> tuple[MemorySpec, ...]:
         """What it keeps per sequence."""
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows: ...
+
+
+@dataclass
+class Sum:
+    """Two layers on the same rows, whose results are added: attention beside a state space, experts beside a shared
+    one."""
+
+    first: Layer
+    second: Layer
+
+    def load(self, w: Weights) -> None:
+        self.first.load(w)
+        self.second.load(w)
+
+    def memory(self) -> tuple[MemorySpec, ...]:
+        return (*self.first.memory(), *self.second.memory())
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        total, more = self.first.build(b, x, memory), self.second.build(b, x, memory)
+        b.op(elementwise.add_rows, b.batch.n_tok, total, total.ld, more, more.ld, total.n, 1.0)
+        return total

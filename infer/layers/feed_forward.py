@@ -1,4 +1,5 @@
-"""Feed-forward parts: gated (SwiGLU, arXiv:2002.05202), and a mixture of such experts."""
+"""Feed-forward parts: gated (SwiGLU, arXiv:2002.05202) or with a squared ReLU (arXiv:2109.08668), and mixtures of such
+experts."""
 
 from dataclasses import dataclass
 
@@ -6,6 +7,7 @@ from ..kernels import elementwise, moe
 from ..memory import HybridMemory
 from ..program import Builder, Columns, Counter, Ref, Rows, round_up
 from ..weights import Weights
+from .base import MemorySpec
 
 
 @dataclass
@@ -16,7 +18,6 @@ class GatedFeedForward:
     n_embd: int
     n_ff: int
     suffix: str = ""
-    letter = "F"
 
     def load(self, w: Weights) -> None:
         p = f"blk.{self.layer}."
@@ -24,8 +25,8 @@ class GatedFeedForward:
         self.w_up = w.matrix(f"{p}ffn_up{self.suffix}.weight", self.n_ff, self.n_embd)
         self.w_down = w.matrix(f"{p}ffn_down{self.suffix}.weight", self.n_embd, self.n_ff)
 
-    def memory(self) -> None:
-        return None
+    def memory(self) -> tuple[MemorySpec, ...]:
+        return ()
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         gate = b.matmul(x, self.w_gate, "ffn_gate" + self.suffix)
@@ -34,8 +35,37 @@ class GatedFeedForward:
 
 
 @dataclass
+class FeedForward:
+    """Without a gate: down(relu(up(x))^2). `suffix` as above."""
+
+    layer: int
+    n_embd: int
+    n_ff: int
+    suffix: str = ""
+
+    def load(self, w: Weights) -> None:
+        p = f"blk.{self.layer}."
+        self.w_up = w.matrix(f"{p}ffn_up{self.suffix}.weight", self.n_ff, self.n_embd)
+        self.w_down = w.matrix(f"{p}ffn_down{self.suffix}.weight", self.n_embd, self.n_ff)
+
+    def memory(self) -> tuple[MemorySpec, ...]:
+        return ()
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        up = b.matmul(x, self.w_up, "ffn_up" + self.suffix)
+        b.op(elementwise.relu_squared, b.batch.n_tok, up, up.ld, up.n)
+        return b.matmul(up, self.w_down, "ffn_down" + self.suffix)
+
+
+@dataclass
 class MixtureOfExperts:
-    """Softmax over all experts, the best n_used of them per token, weighted by their probabilities."""
+    """Scores of all experts, the best n_used of them per token, weighted by their scores.
+
+    sigmoid      a score is the sigmoid of a router's output, and what is best is decided by it plus exp_probs_b;
+                 otherwise scores are the softmax
+    renormalize  weights sum up to 1 before they are multiplied by `scale`
+    gated        whether experts have gates (SwiGLU), or a squared ReLU
+    """
 
     layer: int
     n_embd: int
@@ -43,19 +73,23 @@ class MixtureOfExperts:
     n_expert: int
     n_used: int
     renormalize: bool = False
-    letter = "E"
+    sigmoid: bool = False
+    scale: float = 1.0
+    gated: bool = True
 
     def load(self, w: Weights) -> None:
         if not 1 <= self.n_used <= self.n_expert:
             raise w.wrong("expert_used_count", self.n_used, f"1 to {self.n_expert}, which is expert_count")
         p = f"blk.{self.layer}."
         self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
-        self.w_gate = w.experts(p + "ffn_gate_exps.weight", self.n_expert, self.n_ff, self.n_embd)
+        if self.gated:
+            self.w_gate = w.experts(p + "ffn_gate_exps.weight", self.n_expert, self.n_ff, self.n_embd)
         self.w_up = w.experts(p + "ffn_up_exps.weight", self.n_expert, self.n_ff, self.n_embd)
         self.w_down = w.experts(p + "ffn_down_exps.weight", self.n_expert, self.n_embd, self.n_ff)
+        self.bias = w.vector(p + "exp_probs_b.bias", self.n_expert) if self.sigmoid else 0
 
-    def memory(self) -> None:
-        return None
+    def memory(self) -> tuple[MemorySpec, ...]:
+        return ()
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         logits = b.matmul(x, self.w_router, "ffn_router")
@@ -69,12 +103,15 @@ class MixtureOfExperts:
         slots, weights = Ref(b.buffer(8 * pairs)), Ref(b.buffer(4 * pairs))
         b.op(
             moe.moe_route, b.batch.n_tok, logits, logits.ld, self.n_expert, self.n_used, width, groups, source, total,
-            slots, weights, Ref(b.buffer(4 * self.n_expert)), Ref(b.buffer(16 * self.n_expert)), self.renormalize,
+            slots, weights, Ref(b.buffer(8 * self.n_expert)), Ref(b.buffer(16 * self.n_expert)), self.renormalize,
+            self.sigmoid, self.bias, float(self.scale),
         )  # fmt: skip
         gathered = Columns(groups, n_slots, source)
-        gate = b.matmul(x, self.w_gate, "ffn_gate_exps", gathered)
-        up = b.matmul(x, self.w_up, "ffn_up_exps", gathered)
-        hidden = b.swiglu(gate, up, total)
+        hidden = b.matmul(x, self.w_up, "ffn_up_exps", gathered)
+        if self.gated:
+            hidden = b.swiglu(b.matmul(x, self.w_gate, "ffn_gate_exps", gathered), hidden, total)
+        else:
+            b.op(elementwise.relu_squared, total, hidden, hidden.ld, hidden.n)
         down = b.matmul(hidden, self.w_down, "ffn_down_exps", Columns(groups, n_slots))
         out = b.rows(self.n_embd)
         b.op(
@@ -82,24 +119,3 @@ class MixtureOfExperts:
             Counter(),
         )  # fmt: skip
         return out
-
-
-@dataclass
-class WithSharedExpert:
-    """A mixture of experts, and beside it an expert that sees every token."""
-
-    routed: MixtureOfExperts
-    shared: GatedFeedForward
-    letter = "E"
-
-    def load(self, w: Weights) -> None:
-        self.routed.load(w)
-        self.shared.load(w)
-
-    def memory(self) -> None:
-        return None
-
-    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        total, more = self.routed.build(b, x, memory), self.shared.build(b, x, memory)
-        b.op(elementwise.add_rows, b.batch.n_tok, total, total.ld, more, more.ld, total.n, 1.0)
-        return total

@@ -29,7 +29,6 @@ class Mamba1:
     dt_rank: int
     eps: float
     norms: str = ""
-    letter = "M"
 
     def load(self, w: Weights) -> None:
         p = f"blk.{self.layer}."
@@ -54,8 +53,8 @@ class Mamba1:
             sizes = {"dt": self.dt_rank, "b": self.d_state, "c": self.d_state}
             self.norm_weights = [w.vector(f"{p}ssm_{part}_norm.weight", n) for part, n in sizes.items()]
 
-    def memory(self) -> RecurrentSpec:
-        return RecurrentSpec(self.layer, self.d_inner, self.d_conv, 1, self.d_inner, self.d_state)
+    def memory(self) -> tuple[RecurrentSpec]:
+        return (RecurrentSpec(self.layer, self.d_inner, self.d_conv, 1, self.d_inner, self.d_state),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch

@@ -19,7 +19,10 @@ A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
 
 @dataclass
 class Mamba2:
-    """n_head heads of d_inner / n_head channels, n_group groups of B and C; step sizes are kept within `limits`."""
+    """n_head heads of d_inner / n_head channels, n_group groups of B and C; step sizes are kept within `limits`.
+
+    normed: there is a norm behind the gate.
+    """
 
     layer: int
     n_embd: int
@@ -30,7 +33,7 @@ class Mamba2:
     n_group: int
     eps: float
     limits: tuple[float, float] = (0.0, math.inf)
-    letter = "M"
+    normed: bool = True
 
     @property
     def n_mixed(self) -> int:
@@ -58,11 +61,12 @@ class Mamba2:
             )
         self.rate = w.keep(decay_rate(a))
         self.skip = w.keep(w.array(p + "ssm_d", self.n_head, 1))
-        self.norm = w.keep(w.array(p + "ssm_norm.weight", self.n_group, self.d_inner // self.n_group))
+        if self.normed:
+            self.norm = w.keep(w.array(p + "ssm_norm.weight", self.n_group, self.d_inner // self.n_group))
 
-    def memory(self) -> RecurrentSpec:
+    def memory(self) -> tuple[RecurrentSpec]:
         d_head = self.d_inner // self.n_head
-        return RecurrentSpec(self.layer, self.n_mixed, self.d_conv, self.n_head, d_head, self.d_state)
+        return (RecurrentSpec(self.layer, self.n_mixed, self.d_conv, self.n_head, d_head, self.d_state),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
@@ -88,6 +92,8 @@ class Mamba2:
             gate, gate.ld, state.ctypes.data, state.strides[0], y, y.ld, self.n_head, self.d_inner // self.n_head,
             self.d_state, self.n_group, Counter(), nbytes=2 * state[0].nbytes, flops=5 * self.d_inner * self.d_state,
         )  # fmt: skip
+        if not self.normed:
+            return b.matmul(y, self.w_out, "ssm_out")
         n = self.d_inner // self.n_group
         b.op(
             gated_norm, batch.n_tok, y, y.ld, 0, 0, self.norm, 4 * n, y, y.ld, self.n_group, n, float(self.eps), 0, 0,

@@ -24,7 +24,13 @@ NOISE = {
     "granite-moe": 3.0e-5,
     "bamba": 5.5e-5,
     "llama-unigram-bin": 1.3e-5,
+    "falcon-h1": 2.1e-5,
+    "nemotron-h": 1.1e-5,
+    "nemotron-h-moe": 1.2e-5,
+    "lfm2": 1.9e-5,
 }
+# What the file's embedding is multiplied by, where that is no key of its own.
+EMBEDDING_SCALE = {"falcon-h1": 3.0}
 BUNDLED = "jamba-11m"
 IN_REPOSITORY = ("jamba-11m", "jamba-dense", "mamba-bf16", "falcon-mamba", "llama-unigram-bin")
 SHARED_NAMES = {"jamba-11m": "jamba-trained-bf16"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden.models import IN_REPOSITORY, NOISE, PROMPTS, Golden
+from golden.models import EMBEDDING_SCALE, IN_REPOSITORY, NOISE, PROMPTS, Golden
 from hybrid.infer import Model
 from hybrid.infer.engine import Segment
 
@@ -44,7 +44,7 @@ def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Ca
         ids = reference.ids("short")
         embedded, *after = model.engine.trace([Segment(seq.slot, ids, [])])
     assert len(after) == model.n_layer
-    scale = np.float32(model.hparams.scales.embedding)
+    scale = np.float32(model.hparams.scales.embedding * EMBEDDING_SCALE.get(name, 1.0))
     np.testing.assert_array_equal(embedded, reference.layers["embed_lookup"].reshape(embedded.shape) * scale)
     for i, rows in enumerate(after):
         expected = reference.layers[f"layer_{i}_out"].reshape(rows.shape)

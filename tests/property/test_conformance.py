@@ -13,6 +13,7 @@ from hybrid.infer import Interrupted, Model, Work
 from hybrid.infer.bench.shapes import Shape
 from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.types import FileType
+from random_checkpoints import CONFIGS
 
 SHAPES = {
     "jamba": Shape(
@@ -32,16 +33,21 @@ SHAPES = {
         rope_base=10000.0,
     ),
 }  # fmt: skip
+MODELS: dict[str, Shape | str] = {**SHAPES, **{name: name for name in CONFIGS}}
 TYPES = {t.name: t for t in (FileType.F32, FileType.F16, FileType.BF16, FileType.Q8_0, FileType.Q4_0)}
+QUICK = {
+    ("jamba", "Q8_0"), ("mamba", "Q4_0"), ("granite", "F16"), ("llama", "BF16"), ("falcon-h1", "F32"),
+    ("nemotron-h-moe", "Q8_0"), ("lfm2", "Q4_0"), ("lfm2moe", "BF16"),
+}  # fmt: skip
 N = 150  # tokens: more than two tiles of columns, several KV blocks, ragged at every end
 
 
 def every() -> Iterator:
-    for family in SHAPES:
+    for family in MODELS:
         for kind in TYPES:
             for precision in ("fast", "exact") if kind in ("Q8_0", "Q4_0") else ("fast",):
                 # the inner loop keeps one of each family and one of each weight type
-                quick = (family, kind) in {("jamba", "Q8_0"), ("mamba", "Q4_0"), ("granite", "F16"), ("llama", "BF16")}
+                quick = (family, kind) in QUICK
                 marks = () if quick and precision == "fast" else (pytest.mark.slow,)
                 yield pytest.param(family, kind, precision, marks=marks, id=f"{family}-{kind}-{precision}")
 
@@ -58,7 +64,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 def test_results_depend_on_the_tokens_alone(
     family: str, kind: str, precision: str, random_model: Callable[..., Path], tmp_path: Path
 ) -> None:
-    path = random_model(SHAPES[family], TYPES[kind])
+    path = random_model(MODELS[family], TYPES[kind])
     ids = tokens(N)
     with Model.load(path, n_ctx=256, n_seq_max=4, n_ubatch=128, n_threads=2, precision=precision) as model:
         seq = model.sequence()
@@ -121,10 +127,10 @@ def test_results_depend_on_the_tokens_alone(
             assert same(seq.decode(ids[90]), whole[90]), f"{n_threads} threads"
 
 
-@pytest.mark.parametrize("family", SHAPES)
+@pytest.mark.parametrize("family", MODELS)
 def test_likelihood_is_that_of_the_logits(family: str, random_model: Callable[..., Path]) -> None:
     ids = tokens(60)
-    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=64) as model:
+    with Model.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=64) as model:
         seq = model.sequence()
         logits = seq.logits_of(ids[:-1]).astype(np.float64)
         expected = np.log(np.exp(logits).sum(1)) - logits[np.arange(59), ids[1:]]
@@ -134,10 +140,10 @@ def test_likelihood_is_that_of_the_logits(family: str, random_model: Callable[..
         np.testing.assert_allclose(nll, expected[20:], atol=1e-5)
 
 
-@pytest.mark.parametrize("family", SHAPES)
+@pytest.mark.parametrize("family", MODELS)
 def test_going_back(family: str, random_model: Callable[..., Path]) -> None:
     ids = tokens(40)
-    with Model.load(random_model(SHAPES[family], FileType.F32), n_ctx=64) as model:
+    with Model.load(random_model(MODELS[family], FileType.F32), n_ctx=64) as model:
         seq = model.sequence()
         whole = seq.logits_of(ids)
         at = seq.rewind(25)
@@ -172,7 +178,7 @@ def logits_in_a_new_sequence(model: Model, ids: list[int]) -> np.ndarray:
 @pytest.mark.parametrize("family", ["jamba", "llama"])
 def test_a_stop_leaves_a_sequence_that_goes_on(family: str, random_model: Callable[..., Path]) -> None:
     ids = tokens(200)
-    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=4096, n_ubatch=32, n_threads=2) as model:
+    with Model.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=4096, n_ubatch=32, n_threads=2) as model:
         reference = model.sequence()
         reference.prefill(ids[:50])
         expected = reference.decode(ids[50])

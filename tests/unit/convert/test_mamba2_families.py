@@ -59,7 +59,7 @@ def test_original_mamba2(mamba2):
 
 
 def test_layers_of_another_width_load_in_llama_cpp_as_mamba2_alone(mamba2, granite):
-    narrow = mamba2(expand=1, num_heads=3)
+    narrow = mamba2(expand=1, num_heads=3, n_groups=1)
     assert not plan(narrow.write()).notes
     wide = granite(mamba_expand=3, mamba_n_heads=6)
     assert "llama.cpp cannot load this file" in " ".join(plan(wide.write()).notes)

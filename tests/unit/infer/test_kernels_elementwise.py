@@ -68,6 +68,15 @@ def test_swiglu(n: int) -> None:
     assert worst(gate, expected) < 1e-6
 
 
+@pytest.mark.parametrize("n", LENGTHS)
+def test_relu_squared(n: int) -> None:
+    x = rows((4, n), 1)
+    x[1, -1] = np.nan
+    expected = np.where(x < 0, np.float32(0), x * x)
+    run(elementwise.relu_squared, record(count(4), x, x.strides[0], n), 3)
+    np.testing.assert_array_equal(x, expected)
+
+
 def test_swiglu_at_the_ends_of_the_scale() -> None:
     gate = np.array([[np.inf, -np.inf, 1e30, -1e30, 0.0, -0.0, np.nan, 88.0]], np.float32)
     up = np.ones_like(gate)

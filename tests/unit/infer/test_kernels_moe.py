@@ -8,7 +8,10 @@ from reference.run_kernel import record, run
 N_TOK, N_EMBD = 23, 19
 
 
-def route(logits: np.ndarray, n_used: int, width: int, renormalize: bool = False) -> dict[str, np.ndarray]:
+def route(
+    logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, sigmoid: bool = False,
+    bias: np.ndarray | None = None, scale: float = 1.0,
+) -> dict[str, np.ndarray]:  # fmt: skip
     n_tok, n_expert = logits.shape
     pairs = n_tok * n_used
     n_slots = (pairs + width - 1) // width * width + n_expert * width
@@ -21,7 +24,8 @@ def route(logits: np.ndarray, n_used: int, width: int, renormalize: bool = False
     }
     fields = record(
         np.array([n_tok]), logits, logits.strides[0], n_expert, n_used, width, *made.values(),
-        np.empty(n_expert, np.float32), np.empty(2 * n_expert, np.int64), renormalize,
+        np.empty(2 * n_expert, np.float32), np.empty(2 * n_expert, np.int64), renormalize, sigmoid,
+        0 if bias is None else bias, np.float32(scale),
     )  # fmt: skip
     run(moe.moe_route, fields, 2)
     return made
@@ -51,6 +55,24 @@ def test_route(width: int, n_expert: int, n_used: int, renormalize: bool) -> Non
         assert all(made["source"][s] == t for s in made["slots"][t])
         expected = p[t, best] / (p[t, best].sum() if renormalize else 1.0)
         np.testing.assert_allclose(made["weights"][t], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_route_by_sigmoid_and_bias(renormalize: bool) -> None:
+    """The bias decides who is chosen, not with what weight. Large logits do not overflow."""
+    rng = np.random.default_rng(5)
+    logits = (40 * rng.standard_normal((N_TOK, 7))).astype(np.float32)
+    logits[0] = (200, -200, 0, 1, -1, 90, -90)
+    bias = rng.standard_normal(7).astype(np.float32)
+    made = route(logits, 3, 8, renormalize, sigmoid=True, bias=bias, scale=2.5)
+    p = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
+    groups = made["groups"][1 : 1 + 3 * made["groups"][0]].reshape(-1, 3)
+    expert_of = {slot: expert for expert, first, n in groups for slot in range(first, first + n)}
+    for t in range(N_TOK):
+        best = sorted(np.argsort(-(p[t] + bias), kind="stable")[:3])
+        assert [expert_of[s] for s in made["slots"][t]] == best
+        expected = 2.5 * p[t, best] / (p[t, best].sum() if renormalize else 1.0)
+        np.testing.assert_allclose(made["weights"][t], expected, rtol=2e-6, atol=1e-30)
 
 
 def test_ties_go_to_the_lower_index() -> None:

@@ -1,0 +1,117 @@
+"""Falcon-H1: attention and Mamba-2 side by side on every layer, added up. arXiv:2507.22448
+
+The config's multipliers become part of the weights. Where the output matrix is the embedding, both have multipliers of
+their own, so the file holds the two of them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import scaled
+from .blocks import Heads, read_layers, read_plain_rope, swiglu
+from .family import Family, Row, Shapes, row, vocabulary_rows
+from .mamba2 import Ssm
+
+_ONE = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
+        "ssm_out_multiplier", "embedding_multiplier", "lm_head_multiplier")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FalconH1(Family):
+    arch = "falcon-h1"
+    architectures = ("FalconH1ForCausalLM",)
+    pre = ("falcon-h1",)
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_ctx: int
+    n_embd: int
+    n_ff: int
+    heads: Heads
+    rope_theta: float
+    eps: float
+    normed: bool
+    ssm: Ssm
+    multipliers: dict[str, float]
+    mlp: tuple[float, ...]  # of gate and down
+    parts_of_ssm: tuple[float, ...]  # of z, x, B, C, dt
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_act", "silu")
+        for key in ("attention_bias", "mlp_bias", "mamba_proj_bias", "projectors_bias"):
+            config.expects(key, False)
+        n_embd = config.integer("hidden_size")
+        heads = Heads.read(config, n_embd)
+        heads.require_even(config)
+        normed = config.boolean("mamba_rms_norm", default=False)
+        if normed and config.boolean("mamba_norm_before_gate", default=True):
+            raise UnsupportedError(
+                f"{config.where}: mamba_norm_before_gate = true is not supported: GGUF cannot say it."
+            )
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
+            tied=config.boolean("tie_word_embeddings", default=False),
+            n_layer=read_layers(config),
+            n_ctx=config.integer("max_position_embeddings", default=8192),
+            n_embd=n_embd,
+            n_ff=config.integer("intermediate_size"),
+            heads=heads,
+            rope_theta=read_plain_rope(config),
+            eps=config.number("rms_norm_eps", default=1e-5),
+            normed=normed,
+            ssm=Ssm.read(config, n_embd),
+            multipliers={key: config.number(key, default=1.0) for key in _ONE},
+            mlp=_several(config, "mlp_multipliers", 2),
+            parts_of_ssm=_several(config, "ssm_multipliers", 5),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield "context_length", self.n_ctx
+        yield "embedding_length", self.n_embd
+        yield "feed_forward_length", self.n_ff
+        yield "attention.head_count", self.heads.n_head
+        yield "block_count", self.n_layer
+        yield from self.ssm.keys()
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "general.file_type", int(file_type)
+        yield "vocab_size", self.n_vocab
+        yield "attention.head_count_kv", self.heads.n_kv
+        yield from self.heads.keys()
+        yield "rope.freq_base", self.rope_theta
+
+    def rows(self) -> Iterator[Row]:
+        n, m, embedding = self.n_embd, self.multipliers, "model.embed_tokens.weight"
+        into, outof = m["attention_in_multiplier"], scaled(m["attention_out_multiplier"])
+        attention = (scaled(into), scaled(into * m["key_multiplier"]), scaled(into), outof)
+        ssm_in = scaled(m["ssm_in_multiplier"] * np.repeat(self.parts_of_ssm, self.ssm.parts))
+        ssm_out = scaled(m["ssm_out_multiplier"])
+        gate, down = map(scaled, self.mlp)
+        yield row(embedding, "token_embd.weight", self.n_vocab, n, transform=scaled(m["embedding_multiplier"]))
+        yield row("model.final_layernorm.weight", "output_norm.weight", n)
+        head = scaled(m["lm_head_multiplier"])
+        yield row("lm_head.weight", "output.weight", self.n_vocab, n, transform=head, otherwise=embedding)
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
+            yield row(hf + "pre_ff_layernorm.weight", blk + "ffn_norm", n)  # so it is called there
+            yield from self.heads.rows(hf + "self_attn.", blk, n, each=attention)
+            yield from self.ssm.rows(hf + "mamba.", blk, n, normed=self.normed, into=ssm_in, out=ssm_out)
+            yield from swiglu(hf + "feed_forward.", blk, n, self.n_ff, gate=gate, down=down)
+
+
+def _several(config: Config, key: str, n: int) -> tuple[float, ...]:
+    """A list of n numbers, or ones."""
+    values = config.get(key)
+    if values is None:
+        return (1.0,) * n
+    if not isinstance(values, list) or len(values) != n:
+        raise config.wrong(key, f"{n} numbers")
+    return tuple(Config({key: value}, config.where).number(key) for value in values)

@@ -1,0 +1,147 @@
+"""LFM2: gated short convolutions, and attention on some layers. arXiv:2511.23404"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from .blocks import Heads, read_kinds, read_layers, read_rope, size_keys, stacked_experts
+from .family import Family, Row, Shapes, row, vocabulary_rows
+
+KINDS = {"conv": "conv", "full_attention": "full_attention"}
+SIGMOID = 2  # of llama.cpp's expert_gating_func
+
+
+@dataclass(frozen=True)
+class Lfm2(Family):
+    arch = "lfm2"
+    architectures: ClassVar[tuple[str, ...]] = ("Lfm2ForCausalLM", "LFM2ForCausalLM")
+    pre = ("lfm2",)
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_ctx: int
+    n_embd: int
+    n_ff: int
+    heads: Heads
+    n_head_kv: tuple[int, ...]  # per layer; 0 marks a convolution
+    rope_theta: float
+    eps: float
+    d_conv: int
+    n_dense: int  # layers before the first one with experts
+    n_expert: int
+    n_expert_used: int
+    n_ff_expert: int
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("conv_bias", False)
+        config.expects("block_use_swiglu", True)
+        n_layer = read_layers(config)
+        n_embd = config.integer("hidden_size", "block_dim")
+        heads = Heads.read(config, n_embd, head_dim=False)
+        heads.require_even(config)
+        rope, theta = read_rope(config)
+        rope.expects("rope_type", "default")
+        experts = cls is Lfm2Moe
+        if experts:
+            config.expects("norm_topk_prob", True)
+            config.expects("use_expert_bias", True)
+            config.expects("routed_scaling_factor", 1.0, 1)
+        n_ff = config.integer("intermediate_size", "block_ff_dim")
+        n_expert = config.integer("num_experts", maximum=4096) if experts else 0
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
+            tied=config.boolean("tie_word_embeddings", "tie_embedding", default=True),
+            n_layer=n_layer,
+            n_ctx=config.integer("max_position_embeddings", default=128000),
+            n_embd=n_embd,
+            n_ff=n_ff if experts else _adjusted(config, n_ff),
+            heads=heads,
+            n_head_kv=heads.per_layer(_attention(config, n_layer)),
+            rope_theta=theta if rope.get("rope_theta") else config.number("rope_theta", "theta", default=1000000.0),
+            eps=config.number("norm_eps", "block_norm_eps", default=1e-5),
+            d_conv=config.integer("conv_L_cache", default=3, minimum=2),
+            n_dense=config.integer("num_dense_layers", default=2, minimum=0) if experts else n_layer,
+            n_expert=n_expert,
+            n_expert_used=config.integer("num_experts_per_tok", maximum=n_expert) if experts else 0,
+            n_ff_expert=config.integer("moe_intermediate_size") if experts else 0,
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
+        yield "rope.freq_base", self.rope_theta
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        if self.n_expert:
+            yield "expert_count", self.n_expert
+            yield "expert_used_count", self.n_expert_used
+        yield "general.file_type", int(file_type)
+        if self.n_expert:
+            yield "expert_feed_forward_length", self.n_ff_expert
+            yield "leading_dense_block_count", self.n_dense
+            yield "expert_gating_func", SIGMOID
+        yield "vocab_size", self.n_vocab
+        yield "shortconv.l_cache", self.d_conv
+
+    def rows(self) -> Iterator[Row]:
+        n, d_head, embedding = self.n_embd, self.heads.d_head, "model.embed_tokens.weight"
+        yield row(embedding, "token_embd.weight", self.n_vocab, n)
+        yield row("model.embedding_norm.weight", "token_embd_norm.weight", n)  # of the output; llama.cpp calls it so
+        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to=embedding)
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            yield row(hf + "operator_norm.weight", blk + "attn_norm.weight", n)
+            yield row(hf + "ffn_norm.weight", blk + "ffn_norm.weight", n)
+            if self.n_head_kv[i]:
+                yield from self.heads.rows(hf + "self_attn.", blk, n, out="out_proj")
+                yield row(hf + "self_attn.q_layernorm.weight", blk + "attn_q_norm.weight", d_head)
+                yield row(hf + "self_attn.k_layernorm.weight", blk + "attn_k_norm.weight", d_head)
+            else:
+                yield from self._convolution(hf + "conv.", blk + "shortconv.")
+            yield from self._feed_forward(hf + "feed_forward.", blk, i)
+
+    def _convolution(self, hf: str, blk: str) -> Iterator[Row]:
+        n, taps = self.n_embd, self.d_conv
+        yield row(hf + "in_proj.weight", blk + "in_proj.weight", 3 * n, n)
+        yield row(hf + "conv.weight", blk + "conv.weight", n, taps, source_shape=(n, 1, taps))
+        yield row(hf + "out_proj.weight", blk + "out_proj.weight", n, n)
+
+    def _feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        n, n_ff, parts = self.n_embd, self.n_ff, (("gate", "w1"), ("down", "w2"), ("up", "w3"))
+        if i < self.n_dense:
+            for part, name in parts:
+                shape = (n, n_ff) if part == "down" else (n_ff, n)
+                yield row(f"{hf}{name}.weight", f"{blk}ffn_{part}.weight", *shape)
+            return
+        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
+        yield row(hf + "expert_bias", blk + "exp_probs_b.bias", self.n_expert)
+        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, parts)
+
+
+@dataclass(frozen=True)
+class Lfm2Moe(Lfm2):
+    arch = "lfm2moe"
+    architectures = ("Lfm2MoeForCausalLM",)
+
+
+def _adjusted(config: Config, n_ff: int) -> int:
+    """The width that transformers makes of the config's: two thirds, times a factor, rounded up to a multiple."""
+    if not config.boolean("block_auto_adjust_ff_dim", default=True):
+        return n_ff
+    factor = config.number("block_ffn_dim_multiplier", default=1.0)
+    multiple = config.integer("block_multiple_of", default=256)
+    return -(-int(factor * int(2 * n_ff / 3)) // multiple) * multiple
+
+
+def _attention(config: Config, n_layer: int) -> list[bool]:
+    """Per layer, whether it has attention; older configs list those that have."""
+    indices = config.get("full_attn_idxs")
+    if "layer_types" in config or indices is None:
+        kinds = read_kinds(config, KINDS, "layer_types", n_layer=n_layer)
+        return [kind == "full_attention" for kind in kinds]
+    if not isinstance(indices, list) or not all(type(i) is int and 0 <= i < n_layer for i in indices):
+        raise config.wrong("full_attn_idxs", f"numbers of the {n_layer} layers")
+    return [i in indices for i in range(n_layer)]

@@ -1,0 +1,136 @@
+"""Nemotron-H: every layer is Mamba-2, attention without positions, or a feed-forward part. arXiv:2504.03624"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import interleave_rope
+from .blocks import UNLIMITED, Heads, read_kinds, size_keys, stacked_experts
+from .family import Family, Row, Shapes, row, vocabulary_rows
+from .mamba2 import Ssm
+
+# published configs have a string of letters, those of transformers 5 a list of words
+KINDS = {
+    "M": "mamba", "*": "attention", "-": "mlp", "E": "moe",
+    "mamba": "mamba", "attention": "attention", "mlp": "mlp", "moe": "moe",
+    "linear_attention": "mamba", "full_attention": "attention",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NemotronH(Family):
+    arch = "nemotron_h"
+    architectures = ("NemotronHForCausalLM",)
+    dropped = ("mtp.",)
+
+    n_vocab: int
+    tied: bool
+    n_embd: int
+    n_ff: int  # of a dense layer
+    kinds: tuple[str, ...]
+    heads: Heads
+    eps: float
+    ssm: Ssm
+    n_expert: int
+    n_expert_used: int
+    n_ff_expert: int
+    n_ff_shared: int
+    n_shared: int
+    weights_norm: bool
+    weights_scale: float
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("mlp_hidden_act", "relu2")
+        config.expects("mamba_hidden_act", "silu")
+        for key in ("attention_bias", "mlp_bias", "mamba_proj_bias", "use_bias"):
+            config.expects(key, False)
+        config.expects("sliding_window", None)
+        n_embd = config.integer("hidden_size")
+        kinds = read_kinds(config, KINDS, "hybrid_override_pattern", "layers_block_type")
+        experts = "moe" in kinds
+        if experts:
+            if "mlp" in kinds:
+                raise config.wrong("hybrid_override_pattern", "no dense feed-forward layers beside those with experts")
+            for key, value in (("n_group", 1), ("topk_group", 1), ("n_shared_experts", 1), ("moe_latent_size", None)):
+                config.expects(key, value)
+        n_expert = config.integer("n_routed_experts", maximum=4096) if experts else 0
+        d_inner = config.integer("mamba_num_heads") * config.integer("mamba_head_dim")
+        # a class for each name in GGUF
+        made: Any = NemotronHMoe if experts else NemotronH
+        return made(
+            n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight"),
+            tied=config.boolean("tie_word_embeddings", default=False),
+            n_embd=n_embd,
+            n_ff=config.integer("intermediate_size"),
+            kinds=tuple(kinds),
+            heads=Heads.read(config, n_embd),
+            eps=config.number("layer_norm_epsilon", "rms_norm_eps", default=1e-5),
+            ssm=Ssm.read(config, n_embd, d_inner),
+            n_expert=n_expert,
+            n_expert_used=config.integer("num_experts_per_tok", maximum=n_expert) if experts else 0,
+            n_ff_expert=config.integer("moe_intermediate_size") if experts else 0,
+            n_ff_shared=config.integer("moe_shared_expert_intermediate_size") if experts else 0,
+            n_shared=config.integer("n_shared_experts", default=1),
+            weights_norm=config.boolean("norm_topk_prob", default=True),
+            weights_scale=config.number("routed_scaling_factor", default=1.0),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        sizes = {"mlp": self.n_ff, "moe": self.n_ff_expert}
+        n_head_kv = self.heads.per_layer([kind == "attention" for kind in self.kinds])
+        n_ff = [sizes.get(kind, 0) for kind in self.kinds]
+        yield from size_keys(len(self.kinds), UNLIMITED, self.n_embd, n_ff, self.heads.n_head, n_head_kv)
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "attention.layer_norm_epsilon", self.eps  # the one that llama.cpp needs
+        if self.n_expert:
+            yield "expert_count", self.n_expert
+            yield "expert_used_count", self.n_expert_used
+            yield "expert_group_count", 1
+            yield "expert_group_used_count", 1
+        yield "general.file_type", int(file_type)
+        yield "vocab_size", self.n_vocab
+        yield "rope.dimension_count", self.heads.d_head
+        yield from self.ssm.keys()
+        yield "rope.scaling.finetuned", False
+        yield from self.heads.keys()
+        if self.n_expert:
+            yield "expert_feed_forward_length", self.n_ff_expert
+            yield "expert_shared_feed_forward_length", self.n_ff_shared
+            yield "expert_shared_count", self.n_shared
+            yield "expert_weights_norm", self.weights_norm
+            yield "expert_weights_scale", self.weights_scale
+
+    def rows(self) -> Iterator[Row]:
+        n = self.n_embd
+        # turned over without positions too: llama.cpp's files are so
+        turned = interleave_rope(self.heads.d_head) if self.heads.d_head % 2 == 0 else None
+        yield from self.outer_rows("backbone.embeddings.weight", "backbone.norm_f.weight")
+        for i, kind in enumerate(self.kinds):
+            hf, blk = f"backbone.layers.{i}.mixer.", f"blk.{i}."
+            yield row(f"backbone.layers.{i}.norm.weight", blk + "attn_norm.weight", n)
+            if kind == "mamba":
+                yield from self.ssm.rows(hf, blk, n)
+            elif kind == "attention":
+                yield from self.heads.rows(hf, blk, n, turned)
+            elif kind == "mlp":
+                yield from _up_and_down(hf, blk, n, self.n_ff, "")
+            else:
+                yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
+                yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
+                names = (("down", "down_proj"), ("up", "up_proj"))
+                yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, names)
+                yield from _up_and_down(hf + "shared_experts.", blk, n, self.n_ff_shared, "_shexp")
+
+
+@dataclass(frozen=True)
+class NemotronHMoe(NemotronH):
+    arch = "nemotron_h_moe"
+
+
+def _up_and_down(hf: str, blk: str, n: int, n_ff: int, suffix: str) -> Iterator[Row]:
+    yield row(hf + "up_proj.weight", f"{blk}ffn_up{suffix}.weight", n_ff, n)
+    yield row(hf + "down_proj.weight", f"{blk}ffn_down{suffix}.weight", n, n_ff)

@@ -1,0 +1,28 @@
+"""Falcon-H1: attention and Mamba-2 side by side on every layer, added up. arXiv:2507.22448"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..hparams import key
+from ..kernels.rope import NEOX
+from ..layers import Attention, GatedFeedForward, Rope, Sum
+from ..weights import Weights
+from .base import AttentionHparams, Family, Mamba2Hparams, Part
+
+
+@dataclass(frozen=True)
+class FalconH1Hparams(AttentionHparams, Mamba2Hparams):
+    n_ff: int = key("feed_forward_length", minimum=1)
+    d_head: int = key("attention.key_length", 0)
+    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
+
+
+class FalconH1(Family):
+    name = "falcon-h1"
+    hparams = FalconH1Hparams
+
+    def block(self, h: FalconH1Hparams, i: int, w: Weights) -> Iterator[Part]:
+        d_head = h.head_size(w, h.d_head)
+        attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, Rope(d_head, h.freq_base, NEOX))
+        yield "attn_norm.weight", Sum(attention, h.mamba2(i, normed=f"blk.{i}.ssm_norm.weight" in w))
+        yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)

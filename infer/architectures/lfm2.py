@@ -1,0 +1,52 @@
+"""LFM2: gated short convolutions, and attention on some layers. arXiv:2511.23404"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..hparams import key
+from ..kernels.rope import NEOX
+from ..layers import Attention, GatedFeedForward, MixtureOfExperts, Rope, ShortConv
+from ..weights import Weights
+from .base import AttentionHparams, Family, Part
+
+
+@dataclass(frozen=True)
+class Lfm2Hparams(AttentionHparams):  # a layer without heads of keys is a convolution
+    n_ff: int = key("feed_forward_length", minimum=1)
+    d_conv: int = key("shortconv.l_cache", minimum=2)
+    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
+
+
+@dataclass(frozen=True)
+class Lfm2MoeHparams(Lfm2Hparams):
+    n_dense: int = key("leading_dense_block_count", 0)
+    n_expert: int = key("expert_count", minimum=1)
+    n_expert_used: int = key("expert_used_count", minimum=1)
+    n_ff_expert: int = key("expert_feed_forward_length", minimum=1)
+    weights_scale: float = key("expert_weights_scale", 1.0)
+
+
+class Lfm2(Family):
+    name = "lfm2"
+    hparams = Lfm2Hparams
+    output_norm = "token_embd_norm.weight"  # llama.cpp calls it so
+
+    def block(self, h: Lfm2Hparams, i: int, w: Weights) -> Iterator[Part]:
+        if h.n_head_kv[i]:
+            d_head = h.head_size(w)
+            rope = Rope(d_head, h.freq_base, NEOX)
+            yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=h.eps)
+        else:
+            yield "attn_norm.weight", ShortConv(i, h.n_embd, h.d_conv)
+        if not isinstance(h, Lfm2MoeHparams) or i < h.n_dense:
+            yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)
+        else:
+            yield "ffn_norm.weight", MixtureOfExperts(
+                i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, renormalize=True, sigmoid=True,
+                scale=h.weights_scale or 1.0,
+            )  # fmt: skip
+
+
+class Lfm2Moe(Lfm2):
+    name = "lfm2moe"
+    hparams = Lfm2MoeHparams

@@ -1,0 +1,45 @@
+"""Nemotron-H: every layer is Mamba-2, attention without positions, or a feed-forward part. arXiv:2504.03624"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..hparams import key
+from ..layers import Attention, FeedForward, MixtureOfExperts, Sum
+from ..weights import Weights
+from .base import AttentionHparams, Family, Mamba2Hparams, Part
+
+
+@dataclass(frozen=True)
+class NemotronHHparams(AttentionHparams, Mamba2Hparams):
+    n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True)  # 0 marks a layer that is no feed-forward part
+    d_head: int = key("attention.key_length", 0)
+    n_expert: int = key("expert_count", 0)
+    n_expert_used: int = key("expert_used_count", 0)
+    n_ff_expert: int = key("expert_feed_forward_length", 0)
+    n_ff_shared: int = key("expert_shared_feed_forward_length", 0)
+    weights_norm: bool = key("expert_weights_norm", False)
+    weights_scale: float = key("expert_weights_scale", 1.0)
+
+
+class NemotronH(Family):
+    name = "nemotron_h"
+    hparams = NemotronHHparams
+
+    def block(self, h: NemotronHHparams, i: int, w: Weights) -> Iterator[Part]:
+        norm = "attn_norm.weight"
+        if h.n_head_kv[i]:
+            yield norm, Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], h.head_size(w, h.d_head))
+        elif not h.n_ff[i]:
+            yield norm, h.mamba2(i)
+        elif not h.n_expert:
+            yield norm, FeedForward(i, h.n_embd, h.n_ff[i])
+        else:
+            experts = MixtureOfExperts(
+                i, h.n_embd, h.n_ff_expert or h.n_ff[i], h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=True,
+                scale=h.weights_scale or 1.0, gated=False,
+            )  # fmt: skip
+            yield norm, Sum(experts, FeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))
+
+
+class NemotronHMoe(NemotronH):
+    name = "nemotron_h_moe"

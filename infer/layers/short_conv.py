@@ -1,0 +1,40 @@
+"""The gated short convolution of LFM2: y = out(C * conv(B * x)) with B, C and x projected from the input.
+arXiv:2511.23404"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels.conv import conv1d_gated
+from ..memory import HybridMemory, RecurrentSpec
+from ..program import Builder, Counter, Rows
+from ..weights import Weights
+
+
+@dataclass
+class ShortConv:
+    """d_conv taps over every one of n_embd channels."""
+
+    layer: int
+    n_embd: int
+    d_conv: int
+
+    def load(self, w: Weights) -> None:
+        p, n = f"blk.{self.layer}.shortconv.", self.n_embd
+        self.w_in = w.matrix(p + "in_proj.weight", 3 * n, n)  # rows of B, of C, of x
+        self.w_out = w.matrix(p + "out_proj.weight", n, n)
+        self.taps = w.keep(np.ascontiguousarray(w.array(p + "conv.weight", n, self.d_conv).T))
+
+    def memory(self) -> tuple[RecurrentSpec]:
+        return (RecurrentSpec(self.layer, self.n_embd, self.d_conv),)
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch, n, conv = b.batch, self.n_embd, memory.recurrent.conv[self.layer]
+        rows = b.matmul(x, self.w_in, "shortconv_in")
+        before, after, inner = (rows.columns(i * n, n) for i in range(3))
+        y = b.rows(n)
+        b.op(
+            conv1d_gated, batch.ctl, batch.seg, inner, inner.ld, self.taps, 0, conv.ctypes.data, conv.strides[0],
+            y, y.ld, n, self.d_conv, Counter(), before, before.ld, after, after.ld,
+        )  # fmt: skip
+        return b.matmul(y, self.w_out, "shortconv_out")

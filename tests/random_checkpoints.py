@@ -1,0 +1,98 @@
+"""Checkpoints with random weights, made of a config alone: the families declare which tensors belong to it.
+
+Every dimension is another odd size. Values are such that every layer matters and nothing saturates.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hybrid.convert.architectures import Family
+from hybrid.convert.checkpoint import Config
+from hybrid.convert.plan import family_of
+from safetensors.numpy import save_file
+
+N_VOCAB = 2023  # that of the tokenizer of tests/data/checkpoints/mamba-bf16
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "falcon-h1": {
+        "architectures": ["FalconH1ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "mamba_d_ssm": 112, "mamba_n_heads": 7,
+        "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 12, "mamba_d_conv": 3, "mamba_rms_norm": False,
+        "rms_norm_eps": 1e-5, "rope_theta": 1e6, "tie_word_embeddings": True, "key_multiplier": 0.6,
+        "attention_in_multiplier": 1.1, "attention_out_multiplier": 0.9, "ssm_in_multiplier": 1.25,
+        "ssm_out_multiplier": 0.7, "embedding_multiplier": 3.0, "lm_head_multiplier": 0.8,
+        "mlp_multipliers": [0.9, 0.8], "ssm_multipliers": [0.8, 1.1, 0.7, 0.6, 1.3],
+    },
+    "falcon-h1-normed": {
+        "architectures": ["FalconH1ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "mamba_d_ssm": 96, "mamba_n_heads": 6,
+        "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 8, "mamba_d_conv": 4, "mamba_rms_norm": True,
+        "mamba_norm_before_gate": False, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "tie_word_embeddings": False,
+    },
+    "nemotron-h": {
+        "architectures": ["NemotronHForCausalLM"], "hidden_size": 96, "intermediate_size": 224,
+        "hybrid_override_pattern": "M-*M-", "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24,
+        "mamba_num_heads": 7, "mamba_head_dim": 16, "ssm_state_size": 12, "n_groups": 1, "conv_kernel": 3,
+        "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False,
+    },
+    "nemotron-h-moe": {
+        "architectures": ["NemotronHForCausalLM"], "hidden_size": 96, "intermediate_size": 224,
+        "hybrid_override_pattern": "MEM*E", "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 32,
+        "mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2, "conv_kernel": 4,
+        "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False, "n_routed_experts": 5, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 160, "routed_scaling_factor": 2.5,
+    },
+    "lfm2": {
+        "architectures": ["Lfm2ForCausalLM"], "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 4,
+        "block_multiple_of": 32, "layer_types": ["conv", "full_attention", "conv", "conv"], "num_attention_heads": 3,
+        "num_key_value_heads": 1, "conv_L_cache": 3, "norm_eps": 1e-5, "rope_theta": 1e6,
+    },
+    "lfm2moe": {
+        "architectures": ["Lfm2MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "layer_types": ["conv", "full_attention", "conv"], "num_attention_heads": 6, "num_key_value_heads": 2,
+        "conv_L_cache": 4, "norm_eps": 1e-5, "rope_theta": 1e6, "num_dense_layers": 1, "num_experts": 5,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+    },
+}  # fmt: skip
+
+
+def family_for(config: dict[str, Any]) -> Family:
+    wrapped = Config(config, "config.json")
+    return family_of(wrapped)[0].read(wrapped, {})
+
+
+def tensors(config: dict[str, Any], seed: int = 1) -> dict[str, np.ndarray]:
+    """f32, by the names of Hugging Face (of a tensor that the converter takes apart, its parts)."""
+    rng = np.random.default_rng(seed)
+    made: dict[str, np.ndarray] = {}
+    for row in family_for(config).rows():
+        tied = config.get("tie_word_embeddings", True) and (row.tied_to or row.otherwise)
+        for name in () if tied else row.sources:
+            made.setdefault(name, _values(name, row.expected, rng))
+    return made
+
+
+def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    noise = rng.standard_normal(shape).astype(np.float32)
+    if name.endswith("A_log"):
+        return np.log(rng.uniform(0.5, 8, shape)).astype(np.float32)
+    if name.endswith("dt_bias"):
+        return noise - 2
+    if "embed" in name and len(shape) == 2:
+        return noise / 8
+    if "norm" in name or name.endswith(".D"):
+        return 1 + noise / 8
+    if len(shape) < 2:
+        return noise / 4
+    return noise / np.float32(np.sqrt(shape[-1] if "conv1d" not in name else 1))
+
+
+def write(config: dict[str, Any], folder: Path) -> Path:
+    """config.json and model.safetensors, without a tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    full = {"vocab_size": N_VOCAB, "max_position_embeddings": 512, **config}
+    (folder / "config.json").write_text(json.dumps(full))
+    save_file(tensors(full), folder / "model.safetensors")
+    return folder
