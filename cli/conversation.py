@@ -1,9 +1,10 @@
-"""A chat that never processes a prompt twice: only what the rendered conversation adds is given to the model.
+"""A chat that never processes a prompt twice, whatever is taken back, edited or begun anew.
 
-The sequence holds the tokens of the conversation so far. For the next answer the whole conversation is rendered by the
-model's template; if what the sequence holds is the beginning of that, the rest is all that is new. If it is not
-(an answer was removed, a template rewrote an earlier turn), the sequence goes back to the last token in common, or as
-far as its memory can: a recurrent state that has moved on is not undone, so the text is processed again from there.
+Every turn knows the tokens of the conversation up to it, the answers' as the model drew them. For the next answer the
+whole conversation is rendered by the model's template. If that continues what an earlier turn stands for, its tokens
+and the rest are the prompt (a template that rewrites history, say without the thoughts of the last answer, costs only
+the tail); otherwise the rendering is encoded as a whole. The sequence then resumes at the longest beginning of the
+prompt that is known from this or any other branch.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid.quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.errors import StateError, TemplateError, UsageError
 
 from . import texts
+from .turns import Turn, Turns
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from hybrid.infer.sampling import SamplingParams
 
 Message = dict[str, str]
+Progress = Callable[[int, int], None]
+MOST_BOUNDARIES = 32  # messages that get a checkpoint when a whole conversation is encoded: the first, and the last
 
 
 @dataclass
@@ -37,14 +41,19 @@ class Stats:
 
 @dataclass
 class Conversation:
-    """Messages, and the sequence that holds them. `template` None: plain completion, messages are simply joined."""
+    """A tree of turns, and the sequence that holds one of its branches.
+
+    template  None: plain completion, messages are simply joined
+    system    what the model is told before the first message
+    """
 
     model: "Model"
     params: "SamplingParams"
     template: "ChatTemplate | None" = None
     max_tokens: int = -1
     stop: list[str] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
+    system: str = ""
+    turns: Turns = field(default_factory=Turns)
     stats: Stats = field(default_factory=Stats)
     result: "GenerationResult | None" = None
 
@@ -53,15 +62,24 @@ class Conversation:
 
         self.seq = self.model.sequence()
         self.sampler = Sampler(self.params, self.model.n_vocab)
-        self.asked = ""  # the rendering that the last answer continued; "" when the sequence does not hold it
-        self.said = ""  # that answer, as the model wrote it
-        self.pending: list[int] = []  # tokens of the answer that the sequence has yet to take in
 
-    def render(self) -> str:
-        """The conversation as the text that the next answer continues."""
+    @property
+    def messages(self) -> list[Message]:
+        """The current branch, as templates want it."""
+        return self._messages(self.turns.head)
+
+    def _messages(self, head: Turn | None) -> list[Message]:
+        made = [{"role": "system", "content": self.system}] if self.system else []
+        for turn in head.path() if head else []:
+            made += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
+        return made
+
+    # --- text and tokens ---
+    def render(self, messages: list[Message], add_generation_prompt: bool = True) -> str:
+        """Messages as the text that the next answer continues."""
         if self.template is None:
-            return "".join(m["content"] for m in self.messages)
-        return self.template.render(self.messages, add_generation_prompt=True)
+            return "".join(m["content"] for m in messages)
+        return self.template.render(messages, add_generation_prompt=add_generation_prompt)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a whole rendering; a BOS that the template writes itself is not added again."""
@@ -71,82 +89,111 @@ class Conversation:
         written = tok.bos is not None and text.startswith(tok.piece(tok.bos).decode("utf-8", "replace"))
         return tok.encode(text, add_special=not written, parse_special=True)
 
-    def addition(self, text: str) -> list[int] | None:
-        """The ids that `text` adds to what the sequence holds; None when it is not a continuation of that.
+    def addition(self, turn: Turn, text: str) -> list[int] | None:
+        """The ids that `text` adds to a turn; None when it is not a continuation of that.
 
         White space around the answer may differ: templates trim it or add some, and what the model wrote stands.
         """
-        if not self.asked:
+        if not turn.asked:
             return None
-        answer = self.said.strip()
-        at = text.find(answer, len(self.asked.rstrip() if answer else self.asked))
-        if at < 0 or text[:at].strip() != self.asked.strip():
+        answer = turn.said.strip()
+        at = text.find(answer, len(turn.asked.rstrip() if answer else turn.asked))
+        if at < 0 or text[:at].strip() != turn.asked.strip():
             return None
         added = text[at + len(answer) :]
         tok = self.model.tokenizer
         if self.template is None:
-            return self.pending + texts.continued(tok, added.removeprefix(self.said[len(self.said.rstrip()) :]))
+            return texts.continued(tok, added.removeprefix(turn.said[len(turn.said.rstrip()) :]))
         ids = tok.encode(added.lstrip(), add_special=False, parse_special=True)
         # nothing merges across a control token; without one, only the whole text can be encoded rightly
-        return self.pending + ids if ids and tok.is_control(ids[0]) else None
+        return ids if ids and tok.is_control(ids[0]) else None
 
-    def due(self, text: str) -> list[int]:
-        """The ids to process so that the sequence stands for `text`; takes the sequence back where it must."""
-        ids = self.addition(text)
-        if ids is not None:
-            return ids
-        ids = self.encode(text)
-        held = self.seq.tokens
-        common = next((i for i, (a, b) in enumerate(zip(held, ids, strict=False)) if a != b), min(len(held), len(ids)))
-        if common < len(held) or common == len(ids):
-            common = self.seq.rewind(min(common, len(ids) - 1))
-        return ids[common:]
+    def prompt(self, head: Turn | None, text: str) -> tuple[Turn | None, list[int]]:
+        """The turn that `text` continues, if there is one among those up to `head`, and the ids after its own."""
+        for turn in reversed(head.path() if head else []):
+            ids = self.addition(turn, text)
+            if ids is not None:
+                return turn, ids
+        return None, self.encode(text)
 
-    def answer(self, text: str, progress: Callable[[int, int], None] | None = None) -> Iterator[str]:
-        """Adds the user's `text`, yields the answer as it is generated; takes `text` back when none could be."""
-        self.messages.append({"role": "user", "content": text})
-        yield from self._generate(progress)
+    def boundaries(self, messages: list[Message], ids: list[int]) -> list[int]:
+        """Where in `ids`, the encoded conversation, its messages end: people come back there."""
+        if self.template is None:
+            return []
+        found = set()
+        for n in sorted({0, 1, *range(max(0, len(messages) - MOST_BOUNDARIES), len(messages))}):
+            try:
+                part = self.encode(self.render(messages[:n], add_generation_prompt=False))
+            except TemplateError:
+                continue  # not every template takes every beginning of a conversation
+            same = (i for i, (a, b) in enumerate(zip(part, ids, strict=False)) if a != b)
+            found.add(next(same, min(len(part), len(ids))))
+        return sorted(found - {0})
 
-    def regenerate(self, progress: Callable[[int, int], None] | None = None) -> Iterator[str]:
-        """Drops the last answer and yields another one."""
-        if not self.messages:
+    # --- talking ---
+    def answer(self, text: str, progress: Progress | None = None) -> Iterator[str]:
+        """Adds the user's `text` and yields the answer as it is generated; nothing stays when none could be."""
+        yield from self._generate(self.turns.head, text, progress)
+
+    def regenerate(self, progress: Progress | None = None) -> Iterator[str]:
+        """Yields another answer to the last question."""
+        last = self.turns.head
+        if last is None:
             raise UsageError("there is no answer yet. Write something first.")
-        if self.messages[-1]["role"] == "assistant":
-            self.messages.pop()
-        yield from self._generate(progress)
+        yield from self._generate(last.parent, last.user, progress)
 
-    def _generate(self, progress: Callable[[int, int], None] | None) -> Iterator[str]:
+    def edit(self, n: int, text: str, progress: Progress | None = None) -> Iterator[str]:
+        """Asks `text` instead of the n-th question and yields the answer; what followed stays a branch of the tree."""
+        yield from self._generate(self.turns.nth(n).parent, text, progress)
+
+    def undo(self) -> Turn:
+        """Takes the last turn back and returns it."""
+        last = self.turns.head
+        if last is None:
+            raise UsageError("there is nothing to take back.")
+        self.turns.head = last.parent
+        return last
+
+    def _generate(self, parent: Turn | None, question: str, progress: Progress | None) -> Iterator[str]:
+        """Answers `question` after `parent`."""
         from hybrid.infer.generate import generate
 
-        run = None
+        messages = [*self._messages(parent), {"role": "user", "content": question}]
+        text = self.render(messages)
+        base, added = self.prompt(parent, text)
+        whole = [*base.ids, *added] if base else added
+        if len(whole) >= self.model.n_ctx:
+            raise UsageError(
+                f"the conversation has {len(whole)} tokens, the context {self.model.n_ctx}. "
+                "Use /clear, or start with a larger -c."
+            )
+        reused = self.seq.resume(whole)
+        run = generate(
+            self.seq,
+            whole[reused:],
+            self.sampler,
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            progress=progress,
+            boundaries=[] if base else self.boundaries(messages, whole),
+        )
         try:
-            text = self.render()
-            ids = self.due(text)
-            reused = len(self.seq.tokens)
-            if reused + len(ids) >= self.model.n_ctx:
-                raise UsageError(
-                    f"the conversation has {reused + len(ids)} tokens, the context {self.model.n_ctx}. "
-                    "Use /clear, or start with a larger -c."
-                )
-            run = generate(self.seq, ids, self.sampler, max_tokens=self.max_tokens, stop=self.stop, progress=progress)
             for piece in run:
                 yield piece.text
         finally:
-            if run is None or (ids and not run.result.prompt_tokens):  # nothing was answered
-                self.asked = ""
-                if self.messages and self.messages[-1]["role"] == "user":
-                    self.messages.pop()
-            else:
-                self._note(text, run.result, reused)
+            result = run.result
+            if reused == len(whole) or result.prompt_tokens:  # otherwise the prompt was interrupted: no answer
+                self._note(parent, question, result, reused)
+                turn = self.turns.head
+                assert turn is not None
+                turn.base, turn.added = base, [*added, *result.ids]
+                # a stop text is among the tokens but not part of the answer
+                turn.asked, turn.said = (text if result.stop is None else ""), result.text
 
-    def _note(self, text: str, result: "GenerationResult", reused: int) -> None:
-        """Remembers the answer, and what the sequence holds of it."""
-        # a stop text is in the sequence but not in the answer: then only the tokens can be compared
-        self.asked = text if result.stop is None else ""
-        self.said, self.pending = result.text, result.pending
+    def _note(self, parent: Turn | None, question: str, result: "GenerationResult", reused: int) -> None:
         # sentencepiece writes a space before the first word, and so do templates
-        content = result.text if self.template is None else result.text.lstrip()
-        self.messages.append({"role": "assistant", "content": content})
+        answer = result.text if self.template is None else result.text.lstrip()
+        self.turns.add(parent, question, answer)
         self.result = result
         self.stats.n_reused += reused
         self.stats.n_prompt += result.prompt_tokens
@@ -154,36 +201,33 @@ class Conversation:
         self.stats.prompt_seconds += result.prompt_seconds
         self.stats.gen_seconds += result.gen_seconds
 
+    # --- keeping ---
     def clear(self) -> None:
         """Forgets everything."""
-        self.messages.clear()
+        self.turns = Turns()
         self.seq.clear()
-        self.asked = self.said = ""
-        self.pending = []
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path) -> int:
         """Writes the conversation with the state of the model: going on from it processes nothing again."""
-        chat = {"messages": self.messages, "asked": self.asked, "said": self.said}
-        self.seq.save(path, {"chat": chat, "sampler": self.sampler.state(), "pending": self.pending})
+        chat = {**self.turns.to_json(), "system": self.system}
+        return self.seq.save(path, {"chat": chat, "sampler": self.sampler.state()})
 
     def load(self, path: Path) -> None:
         """Replaces the conversation by a saved one. StateError when it is another model's, or not a chat."""
-        seq = self.model.restore(path, self.seq)
-        extra = seq.extra
+        self.seq = self.model.restore(path, self.seq)
+        extra = self.seq.extra
         chat = extra.get("chat")
         if not isinstance(chat, dict):
             self.clear()
             raise StateError(f"{path} holds a completion, not a chat. Continue it: hybrid run -p TEXT --state {path}")
-        self.seq = seq
         try:
-            self.messages = [{"role": str(m["role"]), "content": str(m["content"])} for m in chat["messages"]]
-            self.asked, self.said = str(chat["asked"]), str(chat["said"])
-            self.pending = seq.pending
+            self.turns = Turns.from_json(chat, self.model.n_vocab)
+            self.system = str(chat["system"])
             if "sampler" in extra:
                 self.sampler.set_state(extra["sampler"])
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ValueError, IndexError):
             self.clear()
-            raise StateError(f"{path} is damaged: its chat has no list of messages. Start a new one.") from None
+            raise StateError(f"{path} is damaged: its chat has no turns. Start a new one.") from None
         except StateError:
             self.clear()
             raise

@@ -109,6 +109,19 @@ class KVType(StrEnum):
     Q8_0 = "q8_0"
 
 
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def parse_size(text: str, option: str) -> int:
+    """Bytes of '0', '300M', '1.5G'... UsageError names the option."""
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    try:
+        size = float(number) * UNITS[unit]
+        return int(size) if 0 <= size < 1 << 63 else int("")
+    except (ValueError, KeyError, OverflowError):
+        raise UsageError(f"{option} {text}: expected a size such as 0, 300M or 2G.") from None
+
+
 KV_TYPE_HELP = "How keys and values are kept: f32, f16 or q8_0. Default: f16; with --exact f32."
 
 
@@ -120,6 +133,7 @@ def load(
     n_threads: int = 0,
     exact: bool = False,
     kv_type: KVType | None = None,
+    checkpoint_budget: int = 0,
 ) -> "Model":
     """Resolves and loads MODEL; says on stderr when kernels are compiled, which happens once per processor."""
     path = resolve(model)
@@ -142,5 +156,6 @@ def load(
             n_threads=n_threads,
             precision="exact" if exact else "fast",
             kv_type=kv_type.value if kv_type else None,
+            checkpoint_budget=checkpoint_budget,
             progress=compiling,
         )

@@ -29,7 +29,9 @@ class TextSequence(Protocol):
     def logits(self) -> np.ndarray | None: ...
     @property
     def model(self) -> Any: ...  # .tokenizer, .n_ctx
-    def prefill(self, ids: Sequence[int], progress: Callable[[int, int], None] | None = None) -> np.ndarray: ...
+    def prefill(
+        self, ids: Sequence[int], progress: Callable[[int, int], None] | None = None, boundaries: Sequence[int] = ()
+    ) -> np.ndarray: ...
     def decode(self, token: int) -> np.ndarray: ...
 
 
@@ -78,6 +80,7 @@ def generate(
     ignore_eos: bool = False,
     progress: Callable[[int, int], None] | None = None,
     tokenizer: Tokenizer | None = None,
+    boundaries: Sequence[int] = (),
 ) -> "Generation":
     """Appends the prompt to `seq` and generates after it; nothing happens before the first `next`.
 
@@ -86,6 +89,7 @@ def generate(
     stop        strings that end the text; they are found across tokens and are not part of it
     ignore_eos  tokens that end an answer are never drawn
     progress    (done, total) while the prompt is processed
+    boundaries  positions in the whole text that will be come back to: see Sequence.prefill
 
     UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
     the generation as reason "interrupt"; what was generated up to there is kept.
@@ -95,7 +99,7 @@ def generate(
     if max_tokens < -1:
         raise UsageError(f"max_tokens = {max_tokens}, expected 0 or more, or -1 for as many as fit")
     own = tokenizer if tokenizer is not None else seq.model.tokenizer
-    return Generation(seq, list(prompt_ids), sampler, max_tokens, list(stop), ignore_eos, progress, own)
+    return Generation(seq, list(prompt_ids), sampler, max_tokens, list(stop), ignore_eos, progress, own, boundaries)
 
 
 class Generation:
@@ -111,6 +115,7 @@ class Generation:
         ignore_eos: bool,
         progress: Callable[[int, int], None] | None,
         tokenizer: Tokenizer,
+        boundaries: Sequence[int],
     ) -> None:
         self.result = GenerationResult()
         self._seq = seq
@@ -118,6 +123,7 @@ class Generation:
         self._sampler = sampler
         self._max_tokens = max_tokens
         self._progress = progress
+        self._boundaries = boundaries
         self._tokenizer = tokenizer
         self._text = StopText(tokenizer.stream(skip_special=True), stop)
         self._ignore_eos = ignore_eos
@@ -198,7 +204,7 @@ class Generation:
     def _read_prompt(self) -> np.ndarray:
         if self._prompt:
             self._sampler.accept_all(self._prompt)
-            logits = self._seq.prefill(self._prompt, self._progress)
+            logits = self._seq.prefill(self._prompt, self._progress, self._boundaries)
             self.result.prompt_tokens = len(self._prompt)
             return logits
         if self._seq.logits is None:

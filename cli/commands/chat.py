@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 HELP = {
     "/exit": "leave (Ctrl-D does too)",
     "/clear": "forget the conversation",
-    "/regen": "throw the last answer away and generate another one",
+    "/regen": "generate another answer to the last question",
+    "/undo": "take the last question and its answer back",
+    "/edit N TEXT": "ask TEXT instead of the Nth question; what followed stays in the tree",
+    "/fork NAME": "begin a branch here and go on with it",
+    "/switch NAME": "go on with another branch, or from the turn of that number",
+    "/tree": "all turns and branches",
     "/save FILE": "write the conversation and the model's state",
     "/load FILE": "go on from a saved conversation; nothing is processed again",
     "/stats": "tokens, speed and memory so far",
@@ -70,9 +75,25 @@ class Chat:
                 console.note("forgotten")
             case "/regen":
                 self.speak(self.conversation.regenerate())
+            case "/undo":
+                turn = self.conversation.undo()
+                console.note(f"taken back: {turn.user.strip()[:60]} (/switch {turn.number} goes there again)")
+            case "/edit":
+                number, _, text = argument.partition(" ")
+                if not number.isdecimal() or not text.strip():
+                    raise UsageError("/edit needs the number of a question and its new text: /edit 3 TEXT")
+                self.speak(self.conversation.edit(int(number), text.strip()))
+            case "/fork":
+                self.conversation.turns.fork(self._word(name, argument))
+                console.note(f"on branch {self.conversation.turns.branch}")
+            case "/switch":
+                self.conversation.turns.switch(self._word(name, argument))
+                self.where()
+            case "/tree":
+                console.note("\n".join(self.conversation.turns.lines()))
             case "/save":
-                self.conversation.save(self._path(name, argument))
-                console.note(f"saved {len(self.conversation.seq.tokens)} tokens to {argument}")
+                size = self.conversation.save(self._path(name, argument))
+                console.note(f"saved {len(self.conversation.seq.tokens)} tokens to {argument}, {console.size(size)}")
             case "/load":
                 self.conversation.load(self._path(name, argument))
                 console.note(f"{len(self.conversation.seq.tokens)} tokens, as they were")
@@ -88,8 +109,19 @@ class Chat:
     def replay(self) -> None:
         """Shows a loaded conversation."""
         for message in self.conversation.messages:
-            mark = "> " if message["role"] == "user" else ""
-            console.out(console.dim(mark + message["content"].strip("\n")))
+            self._show(message)
+
+    def _show(self, message: dict[str, str]) -> None:
+        mark = "> " if message["role"] == "user" else ""
+        console.out(console.dim(mark + message["content"].strip("\n")))
+
+    def where(self) -> None:
+        """Shows the turn that the conversation goes on from."""
+        turns = self.conversation.turns
+        last = turns.head
+        console.note(f"on branch {turns.branch}, {f'after turn {last.number}' if last else 'at the beginning'}")
+        for message in self.conversation.messages[-2:] if last else ():
+            self._show(message)
 
     def speak(self, pieces: Iterator[str]) -> None:
         """Prints an answer as it comes. Ctrl-C ends the answer; what was said stays in the conversation."""
@@ -121,6 +153,12 @@ class Chat:
             signal.signal(signal.SIGINT, before)
 
     @staticmethod
+    def _word(command: str, argument: str) -> str:
+        if not argument:
+            raise UsageError(f"{command} needs a name: {command} NAME")
+        return argument
+
+    @staticmethod
     def _path(command: str, argument: str) -> Path:
         if not argument:
             raise UsageError(f"{command} needs a file name: {command} FILE")
@@ -137,10 +175,17 @@ def statistics(conversation: Conversation) -> str:
     model, stats = conversation.model, conversation.stats
     held = len(conversation.seq.tokens)
     memory = model.memory.bytes_state_per_seq + held * model.memory.bytes_kv_per_token
+    cache = model.cache
+    kept = (
+        f"{cache.n_tokens} tokens, {cache.n_checkpoints} checkpoints, {console.size(cache.nbytes)}"
+        if cache is not None
+        else "nothing (--checkpoint-budget 0)"
+    )
     lines = [
         f"context     {held} of {model.n_ctx} tokens, {console.size(memory)}",
         f"prompt      {stats.n_prompt} tokens processed {console.rate(stats.n_prompt, stats.prompt_seconds)}, "
         f"{stats.n_reused} were there already",
+        f"kept        {kept}",
         f"generated   {stats.n_generated} tokens {console.rate(stats.n_generated, stats.gen_seconds)}",
     ]
     return "\n".join(lines)
@@ -153,10 +198,11 @@ def chat(
     stop: list[str],
     state: Path | None,
     no_template: bool,
+    system: str = "",
 ) -> None:
     """Chats until /exit or Ctrl-D; with `state`, goes on from that file and saves there at the end."""
     template = None if no_template else model.chat_template
-    conversation = Conversation(model, params, template, max_tokens, stop)
+    conversation = Conversation(model, params, template, max_tokens, stop, system)
     session = Chat(conversation, prompt_reader())
     how = "chat" if template is not None else "plain completion (no chat template)"
     console.note(f"{model.name}, {model.file_type}, {model.n_threads} threads; {how}. /help lists commands.")

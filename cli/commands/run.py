@@ -55,6 +55,16 @@ def run(
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower.")] = False,
     kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
+    checkpoint_budget: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory for what earlier prompts left, so that none is processed twice: 0, 300M, 2G...",
+        ),
+    ] = "1G",
+    system: Annotated[
+        str, typer.Option(metavar="TEXT", help="In a chat: what the model is told first.", show_default=False)
+    ] = "",
     no_template: Annotated[
         bool, typer.Option("--no-template", help="Chat as plain completion, without the model's chat template.")
     ] = False,
@@ -123,7 +133,10 @@ def run(
     elif as_json or not sys.stdout.isatty():
         raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
 
-    with models.load(model, n_ctx=n_ctx, n_threads=threads, exact=exact, kv_type=kv_type) as loaded:
+    budget = models.parse_size(checkpoint_budget, "--checkpoint-budget")
+    with models.load(
+        model, n_ctx=n_ctx, n_threads=threads, exact=exact, kv_type=kv_type, checkpoint_budget=budget
+    ) as loaded:
         params = SamplingParams.from_metadata(
             loaded.gguf.metadata,
             seed=seed,
@@ -136,7 +149,8 @@ def run(
         if text is None:
             from .chat import chat
 
-            chat(loaded, params, -1 if n_predict is None else n_predict, stop or [], state, no_template)
+            most = -1 if n_predict is None else n_predict
+            chat(loaded, params, most, stop or [], state, no_template, texts.checked(system, "--system"))
         else:
             complete(
                 loaded, params, text, COMPLETION_TOKENS if n_predict is None else n_predict, stop or [], state, as_json

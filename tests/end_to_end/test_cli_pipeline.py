@@ -274,7 +274,8 @@ def test_chat_on_the_model(files: dict[str, Path], tmp_path: Path, capsys: pytes
         session = Chat(conversation, lambda: next(lines, None) or (_ for _ in ()).throw(EOFError()))
         session.loop()
         assert [m["role"] for m in conversation.messages] == ["user", "assistant"] * 3
-        fresh = model.tokenizer.encode(conversation.render(), add_special=False, parse_special=True)
+        text = conversation.render(conversation.messages)
+        fresh = model.tokenizer.encode(text, add_special=False, parse_special=True)
         assert conversation.stats.n_prompt < len(fresh), "something was processed twice"
         assert conversation.stats.n_reused > 0
         err = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a chat processes: only what is new, on a recurrent sequence that cannot be cut.
+"""What a chat processes: only what is new, whatever is taken back, edited or begun anew.
 
 The model is a fake whose tokens are characters (and four control tokens), so that every prefill can be read.
 """
@@ -16,7 +16,7 @@ from hybrid.cli.conversation import Conversation
 from hybrid.infer.sampling import SamplingParams
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
-CONTROL = {"<s>": 0, "</s>": 1, "<user>": 2, "<bot>": 3}
+CONTROL = {"<s>": 0, "</s>": 1, "<user>": 2, "<bot>": 3, "<sys>": 4}
 NAMES = {i: name for name, i in CONTROL.items()}
 N_VOCAB = 300
 
@@ -50,22 +50,27 @@ class FakeTokenizer:
 
 
 class FakeSequence:
-    """Says the script, character by character, then </s>. Recurrent: going back means starting again."""
+    """Says the script, character by character, then </s>. Goes back to where a prompt or an answer ended."""
 
     def __init__(self, model: "FakeModel") -> None:
         self.model, self.tokens, self.prefills = model, [], []  # type: tuple[FakeModel, list[int], list[str]]
         self.said: list[int] = []
+        self.points: set[tuple[int, ...]] = set()
+        self.boundaries: list[int] = []
         self.extra: dict[str, Any] = {}
 
     n_past = property(lambda self: len(self.tokens))
     logits = property(lambda self: self._next())
     pending = property(lambda self: self.extra.get("pending", []))
 
-    def prefill(self, ids: Sequence[int], progress: Any = None) -> np.ndarray:
+    def prefill(self, ids: Sequence[int], progress: Any = None, boundaries: Sequence[int] = ()) -> np.ndarray:
         if self.model.interrupt_prefill:
             self.tokens += list(ids)[:2]
             raise KeyboardInterrupt
+        self.points.add(tuple(self.tokens))
         self.tokens += list(ids)
+        self.points.add(tuple(self.tokens))
+        self.boundaries = list(boundaries)
         self.prefills.append("".join(NAMES.get(i, chr(i)) for i in ids))
         self.said = [*map(ord, self.model.script.pop(0)), 1]
         return self._next()
@@ -79,17 +84,17 @@ class FakeSequence:
         logits[self.said.pop(0) if self.said else 1] = 9.0
         return logits
 
-    def rewind(self, n: int) -> int:
-        if n < len(self.tokens):
-            n = 0
-        self.tokens = self.tokens[:n]
-        return n
+    def resume(self, ids: Sequence[int]) -> int:
+        self.points.add(tuple(self.tokens))
+        self.tokens = list(max((p for p in self.points if list(p) == ids[: len(p)] and len(p) < len(ids)), key=len))
+        return len(self.tokens)
 
     def clear(self) -> None:
         self.tokens = []
 
-    def save(self, path: Path, extra: dict[str, Any]) -> None:
+    def save(self, path: Path, extra: dict[str, Any]) -> int:
         self.model.files[path] = (list(self.tokens), json.loads(json.dumps(extra)))
+        return 7
 
 
 class FakeModel:
@@ -119,11 +124,13 @@ class Template:
     def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         text = "<s>"
         for m in messages:
-            if m["role"] == "user":
+            if m["role"] == "system":
+                text += f"<sys>{m['content']}</s>"
+            elif m["role"] == "user":
                 text += f"<user>{m['content']}</s>"
             else:
                 text += f"<bot>{self.before}{m['content'].strip() if self.trim else m['content']}</s>"
-        return text + "<bot>"
+        return text + "<bot>" * add_generation_prompt
 
 
 def talk(model: FakeModel, template: Template | None, **more: Any) -> Conversation:
@@ -161,17 +168,17 @@ def test_an_answer_cut_by_length_goes_on_from_its_last_token() -> None:
     model = FakeModel("abcdef", "x")
     chat = talk(model, Template(), max_tokens=3)
     assert said(chat.answer("q")) == "abc"
-    assert chat.pending == [ord("c")]
+    assert model.seq.tokens[-1] == ord("b")
     said(chat.answer("r"))
     assert model.seq.prefills[1] == "c</s><user>r</s><bot>"
 
 
-def test_a_stop_text_starts_over_because_the_sequence_holds_more_than_was_said() -> None:
+def test_a_stop_text_costs_the_answer_because_the_sequence_holds_more_than_was_said() -> None:
     model = FakeModel("good END bad", "x")
     chat = talk(model, Template(), stop=["END"])
     assert said(chat.answer("q")) == "good "
     said(chat.answer("r"))
-    assert model.seq.prefills[1] == "<s><user>q</s><bot>good </s><user>r</s><bot>"
+    assert model.seq.prefills[1] == "good </s><user>r</s><bot>"
 
 
 def test_regenerate_says_something_else_to_the_same_prompt() -> None:
@@ -179,10 +186,90 @@ def test_regenerate_says_something_else_to_the_same_prompt() -> None:
     chat = talk(model, Template())
     said(chat.answer("q"))
     assert said(chat.regenerate()) == "second"
-    assert model.seq.prefills == ["<s><user>q</s><bot>"] * 2
+    assert model.seq.prefills == ["<s><user>q</s><bot>"] * 2, "the fake keeps no logits"
     assert [m["content"] for m in chat.messages] == ["q", "second"]
     with pytest.raises(UsageError, match="no answer yet"):
         said(talk(FakeModel(), Template()).regenerate())
+
+
+def test_whatever_is_taken_back_costs_only_what_is_new() -> None:
+    model = FakeModel("one", "two", "three", "four", "five", "six", "seven")
+    chat = talk(model, Template())
+    for question in "abc":
+        said(chat.answer(question))
+    assert chat.undo().user == "c"
+    said(chat.answer("d"))
+    said(chat.edit(2, "B"))
+    assert [m["content"] for m in chat.messages] == ["a", "one", "B", "five"]
+    chat.turns.fork("side")
+    said(chat.answer("e"))
+    chat.turns.switch("main")
+    said(chat.answer("f"))
+    chat.turns.switch("3")
+    assert [m["content"] for m in chat.messages] == ["a", "one", "b", "two", "c", "three"]
+    assert model.seq.prefills == ["<s><user>a</s><bot>", *(f"</s><user>{q}</s><bot>" for q in "bcdBef")]
+    assert chat.turns.lines() == [
+        "> 1 a",
+        "> 2   b",
+        "> 3     c  [*main]",
+        "  4     d",
+        "  5   B",
+        "  6     e  [side]",
+        "  7     f",
+    ]
+    with pytest.raises(UsageError, match="there is no turn 4: this conversation has turns 1 to 3"):
+        said(chat.edit(4, "x"))
+    for _ in range(3):
+        chat.undo()
+    with pytest.raises(UsageError, match="nothing to take back"):
+        chat.undo()
+    with pytest.raises(UsageError, match="no turn 1: this conversation has no turns yet"):
+        said(chat.edit(1, "x"))
+
+
+class Thinking(Template):
+    """Shows thoughts of the last answer only, as templates of thinking models do."""
+
+    def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        kept = [
+            m if m["role"] == "user" or i == len(messages) - 1 else {**m, "content": m["content"].rpartition("|")[2]}
+            for i, m in enumerate(messages)
+        ]
+        return super().render(kept, add_generation_prompt)
+
+
+def test_a_template_that_rewrites_history_costs_the_tail() -> None:
+    model = FakeModel("hm|one", "so|two", "well|three", "four")
+    chat = talk(model, Thinking())
+    for question in "abcd":
+        said(chat.answer(question))
+    assert model.seq.prefills == [
+        "<s><user>a</s><bot>",
+        "one</s><user>b</s><bot>",
+        "two</s><user>c</s><bot>",
+        "three</s><user>d</s><bot>",
+    ]
+
+
+def test_the_ends_of_messages_are_boundaries() -> None:
+    model = FakeModel("one", "two")
+    chat = talk(model, Template(), system="S")
+    said(chat.answer("a"))
+    assert model.seq.boundaries == [1, 4], "BOS, system prompt"
+    said(chat.answer("b"))
+    assert model.seq.boundaries == [], "what continues a turn has been there already"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("main", "branch main already"), ("a b", "one word"), ("7", "not a number")]
+)
+def test_names_of_branches(name: str, says: str) -> None:
+    chat = talk(FakeModel(), Template())
+    with pytest.raises(UsageError, match=says):
+        chat.turns.fork(name)
+    with pytest.raises(UsageError, match=r"there is no branch x\. There are: main\. /fork x makes one"):
+        chat.turns.switch("x")
+    assert chat.turns.lines() == ["no turns yet  [*main]"]
 
 
 def test_interrupted_prompt_takes_the_question_back() -> None:
@@ -211,9 +298,10 @@ def test_save_and_load_process_nothing_again() -> None:
     model = FakeModel("one", "two")
     chat = talk(model, Template())
     said(chat.answer("a"))
-    chat.save(Path("f"))
+    assert chat.save(Path("f")) == 7
     said(chat.answer("b"))
     chat.clear()
+    assert chat.messages == []
     chat.load(Path("f"))
     assert [m["content"] for m in chat.messages] == ["a", "one"]
     model.script = ["three"]
@@ -228,16 +316,24 @@ def test_a_completion_is_no_chat() -> None:
         talk(model, Template()).load(Path("f"))
 
 
-GOOD = {"messages": [{"role": "user", "content": "a"}], "asked": "", "said": ""}
+TURN = {"parent": 0, "base": 0, "user": "a", "answer": "b", "added": [5], "asked": [0, "a"], "said": "b"}
+GOOD = {"turns": [TURN], "branches": {"main": 1}, "branch": "main", "system": ""}
 
 
 @pytest.mark.parametrize(
     ("extra", "says"),
     [
-        ({"chat": {**GOOD, "messages": 5}}, "its chat has no list of messages"),
-        ({"chat": {**GOOD, "messages": [{"role": "user"}]}}, "its chat has no list of messages"),
-        ({"chat": {**GOOD, "messages": ["a"]}}, "its chat has no list of messages"),
-        ({"chat": {"messages": []}}, "its chat has no list of messages"),
+        ({"chat": {}}, "its chat has no turns"),
+        ({"chat": {**GOOD, "turns": 5}}, "its chat has no turns"),
+        ({"chat": {**GOOD, "turns": ["a"]}}, "its chat has no turns"),
+        ({"chat": {**GOOD, "turns": [{**TURN, "parent": 1}]}}, "its chat has no turns"),
+        ({"chat": {**GOOD, "turns": [{**TURN, "base": -1}]}}, "its chat has no turns"),
+        ({"chat": {**GOOD, "turns": [{**TURN, "added": [N_VOCAB]}]}}, "its chat has no turns"),
+        ({"chat": {**GOOD, "turns": [{**TURN, "asked": []}]}}, "its chat has no turns"),
+        ({"chat": {**GOOD, "turns": [{**TURN, "user": 1}]}}, "its chat has no turns"),
+        ({"chat": {**GOOD, "branches": {"main": 2}}}, "its chat has no turns"),
+        ({"chat": {**GOOD, "branches": {}}}, "its chat has no turns"),
+        ({"chat": {**GOOD, "branch": "x"}}, "its chat has no turns"),
         ({"chat": GOOD, "sampler": {"generator": "PCG64", "state": float("inf"), "inc": 1}}, "sampler state"),
     ],
 )
@@ -273,6 +369,24 @@ def test_the_loop_answers_and_obeys_commands(capsys: pytest.CaptureFixture[str])
     assert "error: there is no command /nonsense" in err
     assert "/regen" in err and "Ctrl-D" in err
     assert "Traceback" not in err
+
+
+def test_commands_of_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = session(
+        FakeModel("one", "two", "three"), "a", "/undo", "/undo", "b", "/fork x", "/fork", "/edit 1 c", "/edit c",
+        "/tree", "/switch main", "/switch 9", "/stats",
+    )  # fmt: skip
+    chat.conversation.model.memory = SimpleNamespace(bytes_state_per_seq=1, bytes_kv_per_token=1)  # type: ignore
+    chat.conversation.model.cache = None
+    chat.loop()
+    out, err = capsys.readouterr()
+    assert out.startswith("one\n\ntwo\n\nthree\n\n")
+    for says in (
+        "taken back: a (/switch 1 goes there again)", "error: there is nothing to take back.", "on branch x",
+        "error: /fork needs a name: /fork NAME", "error: /edit needs the number of a question", "> 3 c  [*x]",
+        "on branch main, after turn 2", "error: there is no branch 9", "nothing (--checkpoint-budget 0)",
+    ):  # fmt: skip
+        assert says in err, says
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_chat(capsys: pytest.CaptureFixture[str]) -> None:

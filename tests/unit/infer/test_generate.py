@@ -48,7 +48,7 @@ class Script:
         self.logits[self.script[min(self.n_decoded, len(self.script) - 1)]] = 9
         return self.logits
 
-    def prefill(self, ids: Sequence[int], progress: Any = None) -> np.ndarray:
+    def prefill(self, ids: Sequence[int], progress: Any = None, boundaries: Any = ()) -> np.ndarray:
         if len(ids) > self.model.n_ctx:
             raise UsageError("too long")
         self.tokens += ids

@@ -1,0 +1,184 @@
+"""The turns of a conversation: a tree, since an answer may be generated again, a question edited, a branch begun.
+
+Nothing is ever removed from it: what was taken back can be gone back to by its number.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hybrid.quant.ggml.errors import UsageError
+
+MAIN = "main"
+
+
+@dataclass(eq=False)
+class Turn:
+    """A question and its answer. `base`: the turn whose tokens these begin with, normally the parent."""
+
+    number: int
+    parent: "Turn | None"
+    user: str
+    answer: str
+    base: "Turn | None" = None
+    added: list[int] = field(default_factory=list)  # tokens after those of `base`, the answer's included
+    asked: str = ""  # the rendering that the answer continues; "" when the tokens are not that and the answer
+    said: str = ""  # the answer as the model wrote it
+
+    @property
+    def ids(self) -> list[int]:
+        """Tokens of the whole conversation up to here."""
+        parts: list[list[int]] = []
+        turn: Turn | None = self
+        while turn is not None:
+            parts.append(turn.added)
+            turn = turn.base
+        return [i for part in reversed(parts) for i in part]
+
+    def path(self) -> list["Turn"]:
+        """From the first turn to this one."""
+        turns: list[Turn] = []
+        turn: Turn | None = self
+        while turn is not None:
+            turns.append(turn)
+            turn = turn.parent
+        return turns[::-1]
+
+
+class Turns:
+    """All turns, the named branches and the one that is being talked on. A branch is the turn it goes on from."""
+
+    def __init__(self) -> None:
+        self.all: list[Turn] = []
+        self.branches: dict[str, Turn | None] = {MAIN: None}
+        self.branch = MAIN
+
+    @property
+    def head(self) -> Turn | None:
+        """The last turn of the current branch."""
+        return self.branches[self.branch]
+
+    @head.setter
+    def head(self, turn: Turn | None) -> None:
+        self.branches[self.branch] = turn
+
+    @property
+    def path(self) -> list[Turn]:
+        return self.head.path() if self.head else []
+
+    def add(self, parent: Turn | None, user: str, answer: str) -> Turn:
+        """A new turn, which becomes the head."""
+        turn = Turn(len(self.all) + 1, parent, user, answer)
+        self.all.append(turn)
+        self.head = turn
+        return turn
+
+    def nth(self, n: int) -> Turn:
+        """The n-th turn of the current branch, from 1."""
+        path = self.path
+        if not 1 <= n <= len(path):
+            there = f"turns 1 to {len(path)}" if path else "no turns yet"
+            raise UsageError(f"there is no turn {n}: this conversation has {there}. /tree shows them.")
+        return path[n - 1]
+
+    def fork(self, name: str) -> None:
+        """Begin a branch at the head and go on there."""
+        if name in self.branches:
+            raise UsageError(f"there is a branch {name} already. /switch {name} goes on there.")
+        if not name.isprintable() or any(c.isspace() for c in name) or name.isdigit():
+            raise UsageError(f"a branch cannot be called {name!r}: use one word that is not a number.")
+        self.branches[name] = self.head
+        self.branch = name
+
+    def switch(self, name: str) -> None:
+        """Go on with a branch; a number: the current branch goes on from the turn of that number."""
+        if name in self.branches:
+            self.branch = name
+        elif name.isdecimal() and 1 <= int(name) <= len(self.all):
+            self.head = self.all[int(name) - 1]
+        else:
+            known = ", ".join(self.branches)
+            raise UsageError(f"there is no branch {name}. There are: {known}. /fork {name} makes one.")
+
+    def lines(self, width: int = 60) -> list[str]:
+        """The tree as text, a line for each turn: its number, how the question begins, the branches that end here."""
+        children: dict[int, list[Turn]] = {}
+        for turn in self.all:
+            children.setdefault(turn.parent.number if turn.parent else 0, []).append(turn)
+        shown: list[str] = []
+        on_path = {turn.number for turn in self.path}
+
+        def ends(turn: Turn | None) -> str:
+            here = (name for name, head in self.branches.items() if head is turn)
+            names = ["*" * (name == self.branch) + name for name in here]
+            return f"  [{', '.join(names)}]" if names else ""
+
+        waiting = [(turn, 0) for turn in reversed(children.get(0, []))]
+        digits = len(str(len(self.all)))
+        while waiting:
+            turn, depth = waiting.pop()
+            mark = ">" if turn.number in on_path else " "
+            text = " ".join(turn.user.split())
+            room = max(10, width - 2 * depth)
+            text = text if len(text) <= room else text[: room - 3] + "..."
+            shown.append(f"{mark} {turn.number:{digits}} {'  ' * depth}{text}{ends(turn)}")
+            below = children.get(turn.number, [])
+            deeper = depth + (len(below) > 1)
+            waiting += [(child, deeper) for child in reversed(below)]
+        return shown or [f"no turns yet{ends(None)}"]
+
+    # --- as JSON ---
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        return {
+            "turns": [_turn_json(turn) for turn in self.all],
+            "branches": {name: head.number if head else 0 for name, head in self.branches.items()},
+            "branch": self.branch,
+        }
+
+    @classmethod
+    def from_json(cls, values: Any, n_vocab: int) -> "Turns":
+        """KeyError, TypeError or ValueError when these are not the turns of a conversation."""
+        made = cls()
+        for turn in _read_turns(values["turns"], made.all, n_vocab):
+            made.all.append(turn)
+        branches = dict(values["branches"])
+        if not branches or not all(type(n) is int and 0 <= n <= len(made.all) for n in branches.values()):
+            raise ValueError("branches")
+        made.branches = {str(name): made.all[n - 1] if n else None for name, n in branches.items()}
+        made.branch = str(values["branch"])
+        if made.branch not in made.branches:
+            raise ValueError("branch")
+        return made
+
+
+def _turn_json(turn: Turn) -> dict[str, Any]:
+    # every rendering begins with the one before: only what is new of it is written
+    base = turn.base.asked if turn.base else ""
+    differ = (i for i, (a, b) in enumerate(zip(base, turn.asked, strict=False)) if a != b)
+    same = next(differ, min(len(base), len(turn.asked)))
+    return {
+        "parent": turn.parent.number if turn.parent else 0,
+        "base": turn.base.number if turn.base else 0,
+        "user": turn.user,
+        "answer": turn.answer,
+        "added": turn.added,
+        "asked": [same, turn.asked[same:]],
+        "said": turn.said,
+    }
+
+
+def _read_turns(values: Iterable[Any], before: list[Turn], n_vocab: int) -> Iterator[Turn]:
+    """Turns refer to earlier ones only, so nothing can be its own ancestor."""
+    for number, item in enumerate(values, 1):
+        parent, base, added = item["parent"], item["base"], item["added"]
+        if not all(type(n) is int and 0 <= n < number for n in (parent, base)):
+            raise ValueError("parent")
+        if not isinstance(added, list) or not all(type(t) is int and 0 <= t < n_vocab for t in added):
+            raise ValueError("added")
+        texts = [item["user"], item["answer"], item["said"], item["asked"][1]]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("text")
+        root = before[base - 1] if base else None
+        asked = (root.asked if root else "")[: int(item["asked"][0])] + texts[3]
+        yield Turn(number, before[parent - 1] if parent else None, texts[0], texts[1], root, added, asked, texts[2])
