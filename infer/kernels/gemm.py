@@ -17,7 +17,7 @@ from .pack import LINES
 __all__ = ["ROWS", "Tile", "gemm", "make_gemm", "make_pairs_gemm", "scheme", "scratch_bytes", "tiles"]
 
 V8F = Vec(F32, 8)
-SKEW = 72  # bytes between rows of codes: rows at multiples of 4096 would meet in the same sets and banks of the cache
+SKEW = 8  # bytes after whole cache lines from row to row: rows read in turn shall not meet in one bank of the cache
 ROWS = 24  # a chunk of rows is a multiple of this: of every tile's rows, and of the 8 of the output transposition
 
 
@@ -60,32 +60,37 @@ def _add_to(e, out, q, n):
     e.loop(e.b.shl(n, const(I64, 2)), body, step=32)
 
 
-def tile_piece(codes, code_stride, numbers, number_stride, x, q, chain, k, length, n):  # replaced in every variant
+def tile_piece(rows, stride, x, q, chain, length):  # replaced in every variant
     raise NotImplementedError
 
 
-def unpack_piece(source, codes, numbers, n):
+def unpack_piece(source, out, chain_stride, n):
     raise NotImplementedError
 
 
-CODE_BYTES = WORDS = COLS = TILE_ROWS = UNIT = UNIT_BYTES = 1
+COLS = TILE_ROWS = UNIT = RECORD = UNIT_BYTES = 1
+
+
+@device
+def row_stride(n_units, record):
+    """Bytes from row to row of a chain: its units one after the other, and some room."""
+    return ((n_units + 15) // 16 * record + 63) // 64 * 64 + SKEW
 
 
 @kernel
 def gemm(a, tid, nth):
-    """Op record: gemv.py. Scratch: codes [rows][K], numbers [rows][], then f32 out and q [rows][cols], chain [R][cols].
+    """Op record: gemv.py. Scratch: units, unpacked [16 chains][rows][]; f32 out and q [rows][cols]; chain [R][cols].
 
-    The columns of a tile meet all rows of the chunk chain by chain: a chain's part of them stays in the first-level
-    cache meanwhile, the chunk's codes in the second. Chains are added up as `Emitter.chain_total` says.
+    The columns of a tile meet all rows of the chunk chain by chain: what a chain reads lies together, its part of the
+    columns stays in the first-level cache, the chunk in the second. Chains are added up as `Emitter.chain_total` says.
     """
     w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
     N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
     scratch, rows = arg(a, 11) + tid * arg(a, 12), arg(a, 13)
     n_units = K // UNIT
     per_chain, longer = n_units // 16, n_units % 16
-    codes, code_line, line = scratch, K * CODE_BYTES + SKEW, n_units * WORDS * 4
-    numbers = codes + rows * code_line
-    out = (numbers + rows * line + 63) // 64 * 64
+    line = row_stride(n_units, RECORD)
+    out = (scratch + 16 * rows * line + 63) // 64 * 64
     q = out + rows * COLS * 4
     chain = q + rows * COLS * 4
     n_chunks = (N + rows - 1) // rows
@@ -100,7 +105,7 @@ def gemm(a, tid, nth):
         first, n_cols = ldi(group + 8), ldi(group + 16)
         source = w + ldi(group) * expert_stride + r0 * stride
         for r in range(n_rows):
-            unpack_piece(source + r * stride, codes + r * code_line, numbers + r * line, n_units)
+            unpack_piece(source + r * stride, scratch + r * line, rows * line, n_units)
         for c in range(0, n_cols, COLS):
             tile = x + (first + c) // COLS * x_stride
             _clear(out, n_rows * COLS)
@@ -111,22 +116,21 @@ def gemm(a, tid, nth):
                     begin = k * per_chain + min(k, longer)
                     for r in range(0, n_rows, TILE_ROWS):
                         tile_piece(
-                            codes + r * code_line + begin * (UNIT * CODE_BYTES), code_line, numbers + r * line, line,
-                            tile + begin * UNIT_BYTES, q + r * COLS * 4, chain,
-                            k, length, n_units,
-                        )  # fmt: skip
+                            scratch + (k * rows + r) * line,
+                            line,
+                            tile + begin * UNIT_BYTES,
+                            q + r * COLS * 4,
+                            chain,
+                            length,
+                        )
                 _add_to(out, q, n_rows * COLS)
             _store_tile(out, COLS, y + (first + c) * ldy + r0 * 4, ldy, n_rows, min(COLS, n_cols - c))
 
 
 def scratch_bytes(kind: GGMLType, tile: Tile, K: int, rows: int, *, integer: bool, isa: ISA) -> int:
     """Scratch that one thread needs (a multiple of 64)."""
-    if integer:
-        how = scheme(kind, isa)
-        body = rows * (K * how.code_bytes + SKEW) + rows * K // 32 * 4 * how.words + 64
-    else:
-        body = rows * (K * 4 + SKEW)
-    size = body + (2 * rows + tile.rows) * tile.cols * 4
+    unit, record = (32, scheme(kind, isa).record) if integer else (1, 4)
+    size = 16 * rows * row_stride.function(K // unit, record) + 64 + (2 * rows + tile.rows) * tile.cols * 4
     return (size + 4096 + 63) // 64 * 64
 
 
@@ -144,8 +148,7 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
             TILE_ROWS=tile.rows,
             UNIT=1,
             UNIT_BYTES=4 * tile.cols,
-            CODE_BYTES=4,
-            WORDS=0,
+            RECORD=4,
         )
     how = scheme(kind, isa)
     return variant(
@@ -157,8 +160,7 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
         TILE_ROWS=tile.rows,
         UNIT=32,
         UNIT_BYTES=(how.steps + LINES) * 4 * tile.cols,
-        CODE_BYTES=how.code_bytes,
-        WORDS=how.words,
+        RECORD=how.record,
     )
 
 
@@ -173,6 +175,5 @@ def make_pairs_gemm(tile: Tile, isa: ISA) -> Kernel:
         TILE_ROWS=tile.rows,
         UNIT=1,
         UNIT_BYTES=4 * tile.cols,
-        CODE_BYTES=4,
-        WORDS=0,
+        RECORD=4,
     )

@@ -29,7 +29,7 @@ class Scheme:
     base        what stored codes have too much; taken off by starting the sums from -base * x
     restore     part of `base` that they do not have too much (it only keeps the sums in 16 bits) and is given back
     halves      sums of half a block are multiplied by the type's factors
-    words       4-byte numbers per block beside the codes: scale, factors, minima
+    words       4-byte numbers per block after the codes: scale, factors, minima
     """
 
     name: str
@@ -40,6 +40,11 @@ class Scheme:
     restore: int
     halves: bool
     words: int
+
+    @property
+    def record(self) -> int:
+        """Bytes of an unpacked block: codes and numbers."""
+        return 32 * self.code_bytes + 4 * self.words
 
     @property
     def packing(self) -> str:
@@ -126,7 +131,7 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     return acc
 
 
-_TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
+_TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64->void"
 
 
 class _Block:
@@ -182,9 +187,8 @@ def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
 def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = None):
     """One chain of one register tile: q [R][cols] += the chain's sum, f32.
 
-    `x`: the chain's blocks of a packed tile, `codes`: those of the first row; both lie one after the other. `numbers`
-    of the first row, in which blocks k, k + 16... belong to chain k: f32 scale[blocks], i32 factor[blocks][2] if the
-    scheme has halves, f32 -min[n_min][blocks]. `chain`: scratch of the size of q.
+    `x`: the chain's blocks of a packed tile. `rows`: the first row's blocks, each 32 codes, f32 scale, i32 factor[2]
+    if the scheme has halves, f32 -min[n_min]. Both lie one after the other. `chain`: scratch of the size of q.
     """
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vi, vf = Vec(I32, L), Vec(F32, L)
@@ -193,25 +197,25 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
     block_bytes = (how.steps + LINES) * 4 * tile.cols
     unroll = QUAD if how.name == "sdot" else UNROLL
 
-    def int_tile(e: Emitter, codes, code_stride, numbers, number_stride, x, q, chain, k, length, n_blocks):
+    def int_tile(e: Emitter, rows, stride, x, q, chain, length):
         b = e.b
-        row_codes = [e.at(codes, b.mul(code_stride, const(I64, r))) for r in range(R)]
-        row_numbers = [e.at(numbers, b.mul(number_stride, const(I64, r))) for r in range(R)]
-        q, chain, first = e.ptr(q), e.ptr(chain), k
+        begins = [e.at(rows, b.mul(stride, const(I64, r))) for r in range(R)]
+        q, chain = e.ptr(q), e.ptr(chain)
         partial = e.stack(vi, n_acc) if how.halves else None
         for a in range(n_acc):
             e.store(const(vf, 0.0), chain, 4 * L * a, 32)
 
-        def number(r: int, place: int, i: Value, times: int = 1) -> Value:
-            """Number of block i of the chain in the array that begins after `place` times n_blocks numbers."""
-            natural = b.add(b.shl(i, const(I64, 4)), first)
-            array = b.mul(n_blocks, const(I64, 4 * place))
-            return e.at(row_numbers[r], b.add(array, b.mul(natural, const(I64, 4 * times))))
+        def records(i: Value) -> list[Value]:
+            o = b.mul(i, const(I64, how.record))
+            return [e.at(p, o) for p in begins]
+
+        def number(record: Value, place: int, kind=F32) -> Value:
+            """Number `place` of the record, in all lanes."""
+            return e.splat(e.load(kind, record, 32 * how.code_bytes + 4 * place), L)
 
         def block(i, _):
             here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
-            o = b.mul(i, const(I64, 32 * how.code_bytes))
-            rows = [e.at(p, o) for p in row_codes]
+            rows = records(i)
 
             def step(s, acc):
                 acc = list(acc)
@@ -232,7 +236,7 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
             # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. A few turns it
             # would unroll, if it knew their number; half blocks on x86 are faster so, spills and all
             few = how.name == "sdot" or (how.name == "vnni" and C == 2 and not how.halves)
-            hidden = b.lshr(n_blocks, const(I64, 56)) if few else const(I64, 0)
+            hidden = b.lshr(length, const(I64, 56)) if few else const(I64, 0)
             if how.halves:
                 half = how.steps // 2
                 for h in (0, 1):
@@ -240,7 +244,7 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
                         b.add(hidden, const(I64, (h + 1) * half)), step, here.begin(h), start=h * half, step=unroll
                     )
                     for r in range(R):
-                        factor = e.splat(e.load(I32, number(r, 1, i, 2), 4 * h), L)
+                        factor = number(rows[r], 1 + h, I32)
                         for j in range(C):
                             k = r * C + j
                             if how.name == "ub":
@@ -256,9 +260,9 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
             d = here.scales()
             given = [b.mul(v, const(vi, how.restore)) for v in here.sums(None)] if how.restore else []
             # an address that changes, as far as LLVM knows: it would keep the sums in registers, and spill them
-            slot = e.at(chain, b.mul(i, b.lshr(n_blocks, const(I64, 62))))
+            slot = e.at(chain, b.mul(i, b.lshr(length, const(I64, 62))))
             for r in range(R):
-                scale = e.splat(e.load(F32, number(r, 0, i)), L)
+                scale = number(rows[r], 0)
                 for j in range(C):
                     k = r * C + j
                     isum = acc[k]
@@ -271,11 +275,11 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
 
         def minima(i, acc):
             here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
-            d = here.scales()
+            d, rows = here.scales(), records(i)
             for m in range(n_min):
                 moments = [b.fmul(e.to_f32(v), d[j]) for j, v in enumerate(here.sums(m if n_min == 2 else None))]
                 for r in range(R):
-                    value = e.splat(e.load(F32, number(r, 1 + 2 * how.halves + m, i)), L)
+                    value = number(rows[r], 1 + 2 * how.halves + m)
                     acc[r * C : r * C + C] = [e.fma(value, moments[j], acc[r * C + j]) for j in range(C)]
             return acc
 
@@ -296,7 +300,7 @@ def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
     vf = Vec(F32, L)
     n_acc = R * C
 
-    def float_tile(e: Emitter, w, w_stride, _n, _ns, x, q, _c, _k, length, _b):
+    def float_tile(e: Emitter, w, w_stride, x, q, _chain, length):
         b = e.b
         rows = [e.at(w, b.mul(w_stride, const(I64, r))) for r in range(R)]
         q = e.ptr(q)

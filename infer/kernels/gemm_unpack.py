@@ -4,7 +4,6 @@ from ...quant.ggml.types import GGMLType
 from .emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
 from .gemm_tiles import Scheme
 from .isa import ISA
-from .pack import chain_place
 from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD1, IntBlock, eight_groups, one_block
 
 V8F, V32I8, V32I16 = Vec(F32, 8), Vec(I8, 32), Vec(I16, 32)
@@ -26,18 +25,17 @@ def _stored(e: Emitter, block: IntBlock, how: Scheme, codes: Value, subs: Value 
 
 
 def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
-    """A row of blocks -> codes (u8 or s16), chain after chain, and numbers in the row's order (see make_int_tile)."""
+    """A row of blocks -> records (see make_int_tile): block k is number k // 16 of chain k % 16."""
     block = INT_BLOCKS[kind]
 
-    def int_unpack(e: Emitter, source, codes, numbers, n_blocks):
+    def int_unpack(e: Emitter, source, out, chain_stride, n_blocks):
         b = e.b
         shift = block.groups.bit_length() - 1
+        beside = 32 * how.code_bytes
 
-        def array(place: int, i: Value, times: int = 1) -> Value:
-            return e.at(numbers, b.add(b.mul(n_blocks, const(I64, 4 * place)), b.mul(i, const(I64, 4 * times))))
-
-        def place(i: Value) -> Value:
-            return b.mul(chain_place(e, i, n_blocks), const(I64, 32 * how.code_bytes))
+        def record(i: Value) -> Value:
+            chain, turn = b.and_(i, const(I64, 15)), b.lshr(i, const(I64, 4))
+            return e.at(out, b.add(b.mul(chain, chain_stride), b.mul(turn, const(I64, how.record))))
 
         def eight(turn, _):
             i = b.shl(turn, const(I64, 3))
@@ -45,16 +43,21 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
             for line in range(0, 8 // block.groups * block.nbytes, 64):
                 e.prefetch(p, 4096 + line)
             g = eight_groups(e, block, p)
-            for k, c in enumerate(g.codes):
-                e.store(_stored(e, block, how, c, g.subs, k), codes, place(b.add(i, const(I64, k))))
-            e.store(g.scale, array(0, i))
+            numbers = [g.scale]
             if how.halves:
                 wide = b.sext(g.subs, Vec(I32, 16))
                 if how.name == "ub":  # the same factor for both neighbours
                     wide = b.or_(b.and_(wide, const(wide.type, 0xFFFF)), b.shl(wide, const(wide.type, 16)))
-                e.store(wide, array(1, i, 2))
-            for m, v in enumerate(g.mins):
-                e.store(b.fneg(v), array(1 + 2 * how.halves + m, i))
+                numbers.append(b.bitcast(wide, Vec(I64, 8)))
+            numbers += [b.fneg(v) for v in g.mins]
+            first = record(i)
+            for k, c in enumerate(g.codes):
+                place = e.at(first, b.mul(chain_stride, const(I64, k)))
+                e.store(_stored(e, block, how, c, g.subs, k), place)
+                at = beside
+                for v in numbers:
+                    e.store(e.lane(v, k), place, at)
+                    at += 8 if v.type.element == I64 else 4
 
         turns = b.lshr(n_blocks, const(I64, 3))
         e.loop(turns, eight)
@@ -64,11 +67,10 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
                 p = e.at(source, b.mul(b.lshr(i, const(I64, shift)), const(I64, block.nbytes)))
                 groups, d, mins = one_block(e, block, p)
                 for k, c in enumerate(groups):
-                    j = b.add(i, const(I64, k))
-                    e.store(_stored(e, block, how, c, None, 0), codes, place(j))
-                    e.store(d, array(0, j))
-                    for m, v in enumerate(mins):
-                        e.store(b.fneg(v), array(1 + m, j))
+                    place = record(b.add(i, const(I64, k)))
+                    e.store(_stored(e, block, how, c, None, 0), place)
+                    for m, v in enumerate([d, *(b.fneg(v) for v in mins)]):
+                        e.store(v, place, beside + 4 * m)
 
             e.loop(n_blocks, single, start=b.shl(turns, const(I64, 3)), step=block.groups)
 
@@ -76,18 +78,17 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
 
 
 def make_float_unpack(kind: GGMLType):
-    """n elements (a multiple of 16) of a row -> f32, chain after chain."""
+    """n elements (a multiple of 16) of a row -> f32: element k is number k // 16 of chain k % 16."""
     block = FLOAT_BLOCKS[kind]
 
-    def float_unpack(e: Emitter, source, out, _numbers, K):
+    def float_unpack(e: Emitter, source, out, chain_stride, K):
         b = e.b
-        per_chain_bytes = b.shl(b.lshr(K, const(I64, 4)), const(I64, 2))
 
         def transposed(vectors: list[Value], turn: Value) -> None:
             """8 vectors of 16 elements, of turns turn..turn+7, to 16 chains."""
             for h in (0, 8):
                 for j, v in enumerate(e.transpose8([e.part(v, h, 8) for v in vectors])):
-                    e.store(v, out, b.add(b.mul(per_chain_bytes, const(I64, h + j)), b.shl(turn, const(I64, 2))))
+                    e.store(v, out, b.add(b.mul(chain_stride, const(I64, h + j)), b.shl(turn, const(I64, 2))))
 
         batch = max(1, 128 // block.weights)  # blocks that make up whole groups of 8 vectors
 
@@ -113,7 +114,7 @@ def make_float_unpack(kind: GGMLType):
             for k, v in enumerate(block.load(e, e.at(source, b.mul(i, const(I64, block.nbytes))))):
                 e.store(v, buffer, 64 * k)
             for k in range(block.weights):
-                chain = b.mul(per_chain_bytes, const(I64, k % 16))
+                chain = b.mul(chain_stride, const(I64, k % 16))
                 turn = b.shl(b.add(b.mul(i, const(I64, turns)), const(I64, k // 16)), const(I64, 2))
                 e.store(e.load(F32, buffer, 4 * k), out, b.add(chain, turn))
 
@@ -124,7 +125,7 @@ def make_float_unpack(kind: GGMLType):
 
             def element(k, _):
                 turn = b.shl(b.lshr(k, const(I64, 4)), const(I64, 2))
-                place = b.add(b.mul(per_chain_bytes, b.and_(k, const(I64, 15))), turn)
+                place = b.add(b.mul(chain_stride, b.and_(k, const(I64, 15))), turn)
                 e.store(LOAD1[kind](e, e.at(source, b.mul(k, const(I64, size)))), out, place)
 
             e.loop(K, element, start=b.shl(blocks, const(I64, 5)))
