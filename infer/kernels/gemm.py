@@ -18,6 +18,8 @@ __all__ = ["ROWS", "Tile", "gemm", "make_gemm", "make_pairs_gemm", "scheme", "sc
 
 V8F = Vec(F32, 8)
 SKEW = 8  # bytes after whole cache lines from row to row: rows read in turn shall not meet in one bank of the cache
+TILES = 4  # of columns that share what a chain reads of the rows while it is in the first-level cache
+FLOAT_SPLIT = 128  # elements of a chain that are multiplied at a time: 8 KB of the columns of a tile
 ROWS = 24  # a chunk of rows is a multiple of this: of every tile's rows, and of the 8 of the output transposition
 
 
@@ -52,15 +54,16 @@ def _clear(e, out, n):
 
 @emit("i64,i64,i64->void")
 def _add_to(e, out, q, n):
-    """out += q, n floats."""
+    """out += q, q = 0; n floats."""
 
     def body(o, _):
         e.store(e.b.fadd(e.load(V8F, out, o, 32), e.load(V8F, q, o, 32)), out, o, 32)
+        e.store(const(V8F, 0.0), q, o, 32)
 
     e.loop(e.b.shl(n, const(I64, 2)), body, step=32)
 
 
-def tile_piece(rows, stride, x, q, chain, length):  # replaced in every variant
+def tile_piece(rows, stride, x, chain, length):  # replaced in every variant
     raise NotImplementedError
 
 
@@ -68,7 +71,7 @@ def unpack_piece(source, out, chain_stride, n):
     raise NotImplementedError
 
 
-COLS = TILE_ROWS = UNIT = RECORD = UNIT_BYTES = 1
+COLS = TILE_ROWS = UNIT = RECORD = UNIT_BYTES = SPLIT = 1
 
 
 @device
@@ -79,10 +82,11 @@ def row_stride(n_units, record):
 
 @kernel
 def gemm(a, tid, nth):
-    """Op record: gemv.py. Scratch: units, unpacked [16 chains][rows][]; f32 out and q [rows][cols]; chain [R][cols].
+    """Op record: gemv.py. Scratch: units, unpacked [16 chains][rows][]; f32 out, q and chain [TILES][rows][cols].
 
-    The columns of a tile meet all rows of the chunk chain by chain: what a chain reads lies together, its part of the
-    columns stays in the first-level cache, the chunk in the second. Chains are added up as `Emitter.chain_total` says.
+    The columns of some tiles meet all rows of the chunk chain by chain, long chains in pieces: what a chain reads lies
+    together and stays in the first-level cache meanwhile, the chunk in the second. Chains are added up as
+    `Emitter.chain_total` says.
     """
     w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
     N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
@@ -91,8 +95,9 @@ def gemm(a, tid, nth):
     per_chain, longer = n_units // 16, n_units % 16
     line = row_stride(n_units, RECORD)
     out = (scratch + 16 * rows * line + 63) // 64 * 64
-    q = out + rows * COLS * 4
-    chain = q + rows * COLS * 4
+    plane = rows * COLS
+    q, chain = out + 4 * TILES * plane, out + 8 * TILES * plane
+    _clear(chain, TILES * plane)
     n_chunks = (N + rows - 1) // rows
     total = ldi(groups) * n_chunks
     while True:
@@ -106,31 +111,33 @@ def gemm(a, tid, nth):
         source = w + ldi(group) * expert_stride + r0 * stride
         for r in range(n_rows):
             unpack_piece(source + r * stride, scratch + r * line, rows * line, n_units)
-        for c in range(0, n_cols, COLS):
-            tile = x + (first + c) // COLS * x_stride
-            _clear(out, n_rows * COLS)
+        for c in range(0, n_cols, COLS * TILES):
+            n_tiles = min(TILES, (n_cols - c + COLS - 1) // COLS)
+            columns = x + (first + c) // COLS * x_stride
+            _clear(out, n_tiles * plane)
             for quarter in range(4):
-                _clear(q, n_rows * COLS)
+                _clear(q, n_tiles * plane)
                 for k in range(quarter, min(16, n_units), 4):
-                    length = per_chain + (1 if k < longer else 0)
-                    begin = k * per_chain + min(k, longer)
-                    for r in range(0, n_rows, TILE_ROWS):
-                        tile_piece(
-                            scratch + (k * rows + r) * line,
-                            line,
-                            tile + begin * UNIT_BYTES,
-                            q + r * COLS * 4,
-                            chain,
-                            length,
-                        )
-                _add_to(out, q, n_rows * COLS)
-            _store_tile(out, COLS, y + (first + c) * ldy + r0 * 4, ldy, n_rows, min(COLS, n_cols - c))
+                    begin, length = k * per_chain + min(k, longer), per_chain + (1 if k < longer else 0)
+                    for u in range(0, length, SPLIT):
+                        n = min(SPLIT, length - u)
+                        for t in range(n_tiles):
+                            part = columns + t * x_stride + (begin + u) * UNIT_BYTES
+                            for r in range(0, n_rows, TILE_ROWS):
+                                unpacked = scratch + (k * rows + r) * line + u * RECORD
+                                tile_piece(unpacked, line, part, chain + 4 * (t * plane + r * COLS), n)
+                    _add_to(q, chain, n_tiles * plane)
+                _add_to(out, q, n_tiles * plane)
+            for t in range(n_tiles):
+                at = c + t * COLS
+                columns_left = min(COLS, n_cols - at)
+                _store_tile(out + 4 * t * plane, COLS, y + (first + at) * ldy + r0 * 4, ldy, n_rows, columns_left)
 
 
 def scratch_bytes(kind: GGMLType, tile: Tile, K: int, rows: int, *, integer: bool, isa: ISA) -> int:
     """Scratch that one thread needs (a multiple of 64)."""
     unit, record = (32, scheme(kind, isa).record) if integer else (1, 4)
-    size = 16 * rows * row_stride.function(K // unit, record) + 64 + (2 * rows + tile.rows) * tile.cols * 4
+    size = 16 * rows * row_stride.function(K // unit, record) + 64 + 3 * TILES * rows * tile.cols * 4
     return (size + 4096 + 63) // 64 * 64
 
 
@@ -149,6 +156,7 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
             UNIT=1,
             UNIT_BYTES=4 * tile.cols,
             RECORD=4,
+            SPLIT=FLOAT_SPLIT,
         )
     how = scheme(kind, isa)
     return variant(
@@ -161,6 +169,7 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
         UNIT=32,
         UNIT_BYTES=(how.steps + LINES) * 4 * tile.cols,
         RECORD=how.record,
+        SPLIT=1 << 40,  # what minima take off is added at a chain's end,
     )
 
 
@@ -176,4 +185,5 @@ def make_pairs_gemm(tile: Tile, isa: ISA) -> Kernel:
         UNIT=1,
         UNIT_BYTES=4 * tile.cols,
         RECORD=4,
+        SPLIT=FLOAT_SPLIT,
     )

@@ -131,7 +131,7 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     return acc
 
 
-_TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64->void"
+_TILE_SIGNATURE = "i64,i64,i64,i64,i64->void"
 
 
 class _Block:
@@ -185,10 +185,10 @@ def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
 
 
 def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = None):
-    """One chain of one register tile: q [R][cols] += the chain's sum, f32.
+    """One chain of one register tile: chain [R][cols] += the chain's products, f32; it is zero before.
 
     `x`: the chain's blocks of a packed tile. `rows`: the first row's blocks, each 32 codes, f32 scale, i32 factor[2]
-    if the scheme has halves, f32 -min[n_min]. Both lie one after the other. `chain`: scratch of the size of q.
+    if the scheme has halves, f32 -min[n_min]. Both lie one after the other.
     """
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vi, vf = Vec(I32, L), Vec(F32, L)
@@ -197,13 +197,11 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
     block_bytes = (how.steps + LINES) * 4 * tile.cols
     unroll = QUAD if how.name == "sdot" else UNROLL
 
-    def int_tile(e: Emitter, rows, stride, x, q, chain, length):
+    def int_tile(e: Emitter, rows, stride, x, chain, length):
         b = e.b
         begins = [e.at(rows, b.mul(stride, const(I64, r))) for r in range(R)]
-        q, chain = e.ptr(q), e.ptr(chain)
+        chain = e.ptr(chain)
         partial = e.stack(vi, n_acc) if how.halves else None
-        for a in range(n_acc):
-            e.store(const(vf, 0.0), chain, 4 * L * a, 32)
 
         def records(i: Value) -> list[Value]:
             o = b.mul(i, const(I64, how.record))
@@ -285,25 +283,22 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
 
         e.loop(length, block)
         taken = e.loop(length, minima, [const(vf, 0.0)] * n_acc) if n_min else []
-        for a in range(n_acc):
-            o = 4 * L * a
-            value = e.load(vf, chain, o, 32)
-            value = b.fadd(value, taken[a]) if n_min else value
-            e.store(b.fadd(e.load(vf, q, o, 32), value), q, o, 32)
+        for a, value in enumerate(taken):
+            e.store(b.fadd(e.load(vf, chain, 4 * L * a, 32), value), chain, 4 * L * a, 32)
 
     return emit(_TILE_SIGNATURE, isa)(int_tile)
 
 
 def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
-    """As make_int_tile: `length` f32 (or pairs of BF16) of each row and of each column, side by side."""
+    """As make_int_tile, or part of a chain that goes on: f32 (or pairs of BF16) of each row and of each column."""
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vf = Vec(F32, L)
     n_acc = R * C
 
-    def float_tile(e: Emitter, w, w_stride, x, q, _chain, length):
+    def float_tile(e: Emitter, w, w_stride, x, chain, length):
         b = e.b
         rows = [e.at(w, b.mul(w_stride, const(I64, r))) for r in range(R)]
-        q = e.ptr(q)
+        chain = e.ptr(chain)
 
         def step(p, acc, width=1):
             """`width` elements of each row and column."""
@@ -320,12 +315,12 @@ def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
                         acc[r * C + j] = e.dot_pairs(a, xs[j], value) if pairs else e.fma(value, xs[j], a)
             return acc
 
-        acc, first = [const(vf, 0.0)] * n_acc, const(I64, 0)
+        acc, first = [e.load(vf, chain, 4 * L * k, 32) for k in range(n_acc)], const(I64, 0)
         if e.isa.dot.startswith("neon"):
             first = b.and_(length, const(I64, -QUAD))
             acc = e.loop(first, lambda p, acc: step(p, acc, QUAD), acc, step=QUAD)
         acc = e.loop(length, step, acc, start=first)
         for k in range(n_acc):
-            e.store(b.fadd(e.load(vf, q, 4 * L * k, 32), acc[k]), q, 4 * L * k, 32)
+            e.store(acc[k], chain, 4 * L * k, 32)
 
     return emit(_TILE_SIGNATURE, isa)(float_tile)
