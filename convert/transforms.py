@@ -31,6 +31,22 @@ def _negative_exp(x: np.ndarray, _: int) -> np.ndarray:
 NEGATIVE_EXP = Transform("-exp", _negative_exp, arithmetic=True)
 
 
+# RMS norms of some families multiply by 1 + weight.
+PLUS_ONE = Transform("1 +", lambda x, _: (x.astype(np.float64) + 1).astype(np.float32), arithmetic=True)
+
+
+def rows_in_order(order: np.ndarray, then: Transform | None = None) -> Transform:
+    """Row order[i] becomes row i, then `then`. All rows at once."""
+    after = then.apply if then else lambda x, _: x
+    arithmetic = then.arithmetic if then else False
+    return Transform("reorder", lambda x, first: after(x[order], first), arithmetic, unit=len(order))
+
+
+def columns_in_order(order: np.ndarray) -> Transform:
+    """Column order[i] becomes column i."""
+    return Transform("reorder", lambda x, _: np.ascontiguousarray(x[:, order]), arithmetic=False)
+
+
 def interleave_rope(d_head: int, n_rot: int = 0) -> Transform:
     """Rows of q and k from Hugging Face's RoPE order (row j turns with row j + n_rot / 2, in each head) to the one
     that llama.cpp uses for the architecture `llama` (row 2j turns with row 2j + 1). The rows of a head from n_rot on

@@ -41,8 +41,8 @@ class Weights:
         return wrong(self.gguf, f"{self.gguf.get('general.architecture')}.{key}", value, expected)
 
     def matrix(self, name: str, rows: int, n: int) -> Weight:
-        """`rows` rows of `n` weights, as stored."""
-        self._check(name, (rows, n))
+        """`rows` rows of `n` weights, as stored. One row may be a vector in the file: GGUF does not tell them apart."""
+        self._check(name, (n,) if rows == 1 and len(self.gguf.info(name).shape) == 1 else (rows, n))
         return self._weight(name, rows, n, 1)
 
     def experts(self, name: str, n_expert: int, rows: int, n: int) -> Weight:
@@ -60,7 +60,7 @@ class Weights:
 
     def _weight(self, name: str, rows: int, n: int, n_expert: int) -> Weight:
         kind = self.gguf.info(name).type
-        raw = self.gguf.raw(name)
+        raw = np.atleast_2d(self.gguf.raw(name))
         multiple = 32 if TRAITS[kind].block > 1 else 16
         padded = round_up(n, multiple)
         if padded != n:

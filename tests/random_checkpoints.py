@@ -49,6 +49,27 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "block_multiple_of": 32, "layer_types": ["conv", "full_attention", "conv", "conv"], "num_attention_heads": 3,
         "num_key_value_heads": 1, "conv_L_cache": 3, "norm_eps": 1e-5, "rope_theta": 1e6,
     },
+    "qwen3next": {
+        "architectures": ["Qwen3NextForCausalLM"], "hidden_size": 96, "intermediate_size": 128, "num_hidden_layers": 4,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 40, "partial_rotary_factor": 0.4,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 24, "linear_value_head_dim": 24,
+        "linear_conv_kernel_dim": 4, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+        "shared_expert_intermediate_size": 96, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": False,
+    },
+    "qwen35": {
+        "architectures": ["Qwen3_5ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"], "num_attention_heads": 3,
+        "num_key_value_heads": 1, "head_dim": 32, "rope_parameters": {"mrope_section": [2, 1, 1]},
+        "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 24, "linear_value_head_dim": 24,
+        "linear_conv_kernel_dim": 3, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+    },
+    "qwen35moe": {
+        "architectures": ["Qwen3_5MoeForCausalLM"], "hidden_size": 96, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "full_attention_interval": 2,
+        "linear_num_key_heads": 4, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+        "linear_conv_kernel_dim": 4, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+        "shared_expert_intermediate_size": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": False,
+    },
     "lfm2moe": {
         "architectures": ["Lfm2MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
         "layer_types": ["conv", "full_attention", "conv"], "num_attention_heads": 6, "num_key_value_heads": 2,
@@ -67,9 +88,10 @@ def tensors(config: dict[str, Any], seed: int = 1) -> dict[str, np.ndarray]:
     """f32, by the names of Hugging Face (of a tensor that the converter takes apart, its parts)."""
     rng = np.random.default_rng(seed)
     made: dict[str, np.ndarray] = {}
-    for row in family_for(config).rows():
-        tied = config.get("tie_word_embeddings", True) and (row.tied_to or row.otherwise)
-        for name in () if tied else row.sources:
+    family = family_for(config)
+    for row in family.rows():
+        without = family.tied and (row.tied_to or row.otherwise)
+        for name in () if without else row.sources:
             made.setdefault(name, _values(name, row.expected, rng))
     return made
 

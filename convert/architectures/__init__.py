@@ -10,9 +10,12 @@ from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .nemotron_h import NemotronH, NemotronHMoe
+from .qwen3next import Qwen3Next
+from .qwen35 import Qwen35, Qwen35Moe
 
 FAMILIES: tuple[type[Family], ...] = (
     Bamba, FalconH1, GraniteHybrid, Jamba, Lfm2, Lfm2Moe, Llama, Mamba, Mamba2, NemotronH, NemotronHMoe,
+    Qwen3Next, Qwen35, Qwen35Moe,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

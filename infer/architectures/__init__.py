@@ -9,9 +9,12 @@ from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .nemotron_h import NemotronH, NemotronHMoe
+from .qwen3next import Qwen3Next
+from .qwen35 import Qwen35, Qwen35Moe
 
 _ALL: tuple[Family, ...] = (
     FalconH1(), GraniteHybrid(), Jamba(), Lfm2(), Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(),
+    Qwen3Next(), Qwen35(), Qwen35Moe(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 

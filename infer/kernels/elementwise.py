@@ -9,6 +9,7 @@ import math
 from ...quant.ggml.types import GGMLType
 from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldf, ldi, stf
 from .jit import Kernel, kernel, variant
+from .recurrent import copy_floats, sigmoid
 from .weights import FLOAT_BLOCKS, LOAD1
 
 V16F = Vec(F32, 16)
@@ -170,6 +171,52 @@ def copy_rows(a, tid, nth):
     for t in range(tid, ldi(arg(a, 0)), nth):
         for k in range(arg(a, 5)):
             stf(arg(a, 3) + t * arg(a, 4) + 4 * k, ldf(arg(a, 1) + t * arg(a, 2) + 4 * k))
+
+
+@kernel
+def take_parts(a, tid, nth):
+    """out[t][g] = n values of x[t], `stride` bytes after those of g - 1: every other head, say.
+
+    0 count, 1 x, 2 ldx, 3 out, 4 ldo, 5 n_group, 6 n, 7 stride
+    """
+    n_group, n = arg(a, 5), arg(a, 6)
+    for t in range(tid, ldi(arg(a, 0)), nth):
+        x, out = arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4)
+        for g in range(n_group):
+            copy_floats(x + g * arg(a, 7), out + 4 * g * n, n)
+
+
+# --- gates ---
+@emit("i64,i64,i64->void")
+def _gate_row(e, x, gate, n):
+    def whole(o):
+        e.store(sigmoid(e, e.load(V16F, gate, o), e.load(V16F, x, o)), x, o)
+
+    def single(o):
+        e.store(_gated_one(e, e.load(F32, gate, o), e.load(F32, x, o)), x, o)
+
+    _over(e, n, whole, single)
+
+
+def _gated_one(e: Emitter, gate: Value, x: Value) -> Value:
+    """x * sigmoid(gate) of scalars, with the operations of vectors."""
+    return e.lane(sigmoid(e, e.splat(gate, 4), e.splat(x, 4)), 0)
+
+
+@emit("i64->f32")
+def _sigmoid_at(e, gate):
+    return _gated_one(e, e.load(F32, gate), const(F32, 1.0))
+
+
+@kernel
+def gate_rows(a, tid, nth):
+    """x *= sigmoid(gate). 0 count, 1 x, 2 ldx, 3 gate, 4 ldg, 5 length, 6 one gate for a row's values."""
+    x, ldx, gate, ldg, n, only = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5), arg(a, 6)
+    for t in range(tid, ldi(arg(a, 0)), nth):
+        if only:
+            _scale_row(x + t * ldx, n, _sigmoid_at(gate + t * ldg))
+        else:
+            _gate_row(x + t * ldx, gate + t * ldg, n)
 
 
 # --- SwiGLU ---

@@ -2,6 +2,7 @@
 
 from .attention import Attention, Rope
 from .base import Layer, Sum
+from .delta_net import GatedDeltaNet
 from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
 from .mamba1 import Mamba1
 from .mamba2 import Mamba2
@@ -10,6 +11,7 @@ from .short_conv import ShortConv
 __all__ = [
     "Attention",
     "FeedForward",
+    "GatedDeltaNet",
     "GatedFeedForward",
     "Layer",
     "Mamba1",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..kernels import elementwise
 from ..kernels.attention import ATTENTION, attention_merge, attention_scratch_bytes, chunk_record_bytes, chunk_records
 from ..kernels.gated_norm import gated_norm
 from ..kernels.kv import KV_STORE, store_scratch_bytes
@@ -41,6 +42,7 @@ class Attention:
     window    a token sees the last so many, itself included; 0: all
     soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: they stay
     norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: there is none
+    gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
     """
 
     layer: int
@@ -53,6 +55,7 @@ class Attention:
     window: int = 0
     soft_cap: float = 0.0
     norm_eps: float = 0.0
+    gated: bool = False
 
     def __post_init__(self) -> None:
         self.scale = self.scale or 1 / math.sqrt(self.d_head)
@@ -63,7 +66,7 @@ class Attention:
         if self.rope and (self.rope.n_rot % 2 or self.rope.n_rot > self.d_head):
             raise w.wrong("rope.dimension_count", self.rope.n_rot, f"an even part of a head of {self.d_head} values")
         p = f"blk.{self.layer}."
-        self.w_q = w.matrix(p + "attn_q.weight", self.n_head * self.d_head, self.n_embd)
+        self.w_q = w.matrix(p + "attn_q.weight", (2 if self.gated else 1) * self.n_head * self.d_head, self.n_embd)
         self.w_k = w.matrix(p + "attn_k.weight", self.n_kv * self.d_head, self.n_embd)
         self.w_v = w.matrix(p + "attn_v.weight", self.n_kv * self.d_head, self.n_embd)
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_head)
@@ -79,6 +82,8 @@ class Attention:
         q = b.matmul(x, self.w_q, "attn_q")
         k = b.matmul(x, self.w_k, "attn_k")
         v = b.matmul(x, self.w_v, "attn_v")
+        if self.gated:
+            q, gate = self._part(b, q, 0), self._part(b, q, 1)
         if self.norm_eps:
             for rows, heads, weight in ((q, self.n_head, self.norms[0]), (k, self.n_kv, self.norms[1])):
                 b.op(
@@ -93,7 +98,19 @@ class Attention:
                     self.rope.style, Counter(),
                 )  # fmt: skip
         self.store(b, k, v, memory)
-        return b.matmul(self.attend(b, q, memory), self.w_out, "attn_out")
+        out = self.attend(b, q, memory)
+        if self.gated:
+            b.op(elementwise.gate_rows, batch.n_tok, out, out.ld, gate, gate.ld, out.n, 0)
+        return b.matmul(out, self.w_out, "attn_out")
+
+    def _part(self, b: Builder, both: Rows, i: int) -> Rows:
+        """The queries (0) or the gates (1) of rows that hold them head by head."""
+        part, source = b.rows(self.n_head * self.d_head), both.columns(i * self.d_head, self.d_head)
+        b.op(
+            elementwise.take_parts, b.batch.n_tok, source, source.ld, part, part.ld, self.n_head, self.d_head,
+            8 * self.d_head,
+        )  # fmt: skip
+        return part
 
     def store(self, b: Builder, k: Rows, v: Rows, memory: HybridMemory) -> None:
         """Put the keys (after rope) and values of the batch into the memory."""

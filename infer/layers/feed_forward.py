@@ -12,15 +12,21 @@ from .base import MemorySpec
 
 @dataclass
 class GatedFeedForward:
-    """`suffix` of the tensors' names: '_shexp' for a shared expert."""
+    """`suffix` of the tensors' names: '_shexp' for a shared expert.
+
+    weighted: what it returns is multiplied by the sigmoid of a number that ffn_gate_inp_shexp makes of the token.
+    """
 
     layer: int
     n_embd: int
     n_ff: int
     suffix: str = ""
+    weighted: bool = False
 
     def load(self, w: Weights) -> None:
         p = f"blk.{self.layer}."
+        if self.weighted:
+            self.w_weight = w.matrix(p + "ffn_gate_inp_shexp.weight", 1, self.n_embd)
         self.w_gate = w.matrix(f"{p}ffn_gate{self.suffix}.weight", self.n_ff, self.n_embd)
         self.w_up = w.matrix(f"{p}ffn_up{self.suffix}.weight", self.n_ff, self.n_embd)
         self.w_down = w.matrix(f"{p}ffn_down{self.suffix}.weight", self.n_embd, self.n_ff)
@@ -31,7 +37,11 @@ class GatedFeedForward:
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         gate = b.matmul(x, self.w_gate, "ffn_gate" + self.suffix)
         up = b.matmul(x, self.w_up, "ffn_up" + self.suffix)
-        return b.matmul(b.swiglu(gate, up), self.w_down, "ffn_down" + self.suffix)
+        out = b.matmul(b.swiglu(gate, up), self.w_down, "ffn_down" + self.suffix)
+        if self.weighted:
+            weight = b.matmul(x, self.w_weight, "ffn_router_shexp")
+            b.op(elementwise.gate_rows, b.batch.n_tok, out, out.ld, weight, weight.ld, out.n, 1)
+        return out
 
 
 @dataclass

@@ -28,6 +28,8 @@ NOISE = {
     "nemotron-h": 1.1e-5,
     "nemotron-h-moe": 1.2e-5,
     "lfm2": 1.9e-5,
+    "qwen3-next": 5.5e-5,
+    "qwen3_5": 5.1e-5,
 }
 # What the file's embedding is multiplied by, where that is no key of its own.
 EMBEDDING_SCALE = {"falcon-h1": 3.0}

@@ -77,6 +77,26 @@ def test_relu_squared(n: int) -> None:
     np.testing.assert_array_equal(x, expected)
 
 
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("only", [False, True])
+def test_gate_rows(n: int, only: bool) -> None:
+    x, gate = rows((5, n), 1), rows((5, n), 2)
+    gate *= 20
+    g = gate.astype(np.float64)
+    expected = x / (1 + np.exp(-(g[:, :1] if only else g)))
+    run(elementwise.gate_rows, record(count(5), x, x.strides[0], gate, gate.strides[0], n, only), 3)
+    assert worst(x, expected) < 1e-6
+
+
+def test_take_parts() -> None:
+    """The second of every three groups of 5."""
+    x, out = rows((4, 7 * 15), 1), rows((4, 35), 2)
+    expected = x.reshape(4, 7, 3, 5)[:, :, 1].reshape(4, 35)
+    fields = record(count(4), x[:, 5:], x.strides[0], out, out.strides[0], 7, 5, 60)
+    run(elementwise.take_parts, fields, 3)
+    np.testing.assert_array_equal(out, expected)
+
+
 def test_swiglu_at_the_ends_of_the_scale() -> None:
     gate = np.array([[np.inf, -np.inf, 1e30, -1e30, 0.0, -0.0, np.nan, 88.0]], np.float32)
     up = np.ones_like(gate)

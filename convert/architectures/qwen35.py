@@ -1,0 +1,64 @@
+"""Qwen3.5, its text part: gated delta rule, gated attention on every fourth layer; dense or with experts. Of Qwen."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from hybrid.quant.ggml.errors import UnsupportedError
+
+from ..checkpoint import Config
+from ..transforms import NEGATIVE_EXP, columns_in_order, rows_in_order
+from .family import Row, Shapes, row
+from .qwen3next import Qwen3Next
+
+SECTIONS = (11, 11, 10)  # where the config has none
+
+
+@dataclass(frozen=True)
+class Qwen35(Qwen3Next):
+    arch = "qwen35"
+    architectures: ClassVar[tuple[str, ...]] = ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration")
+    pre = ("qwen35",)
+    dropped: ClassVar[tuple[str, ...]] = ("mtp.", "model.mtp.", "model.visual.")
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        text = config.section("text_config")
+        own = {key: value for key, value in config.data.items() if key != "text_config"}
+        made = super().read(Config({**own, **text.data}, text.where if text.data else config.where), shapes)
+        if (made.n_expert > 0) != issubclass(cls, Qwen35Moe):
+            raise UnsupportedError(f"{config.where}: num_experts = {made.n_expert} does not go with its architecture.")
+        return made
+
+    @classmethod
+    def read_sections(cls, rope: Config) -> tuple[int, ...]:
+        values = rope.get("mrope_section")
+        if values is None:
+            values = list(SECTIONS)
+        if not isinstance(values, list) or len(values) > 4 or not all(type(n) is int and n >= 0 for n in values):
+            raise rope.wrong("mrope_section", "up to four numbers")
+        return (*values, *[0] * (4 - len(values)))
+
+    def canonical(self, name: str) -> str:
+        return name.replace("model.language_model.", "model.", 1)
+
+    def delta(self, hf: str, blk: str) -> Iterator[Row]:
+        """Heads that share keys are neighbours in the checkpoint; in GGUF head h has the keys of h % n_k_head."""
+        heads = np.arange(self.n_v_head).reshape(self.n_k_head, -1).T.reshape(-1)
+        values = (heads[:, None] * self.d_v + np.arange(self.d_v)).reshape(-1)
+        mixed = np.concatenate([np.arange(2 * self.n_key), 2 * self.n_key + values])
+        n, by_head, by_value = self.n_embd, rows_in_order(heads), rows_in_order(values)
+        yield row(hf + "in_proj_qkv.weight", blk + "attn_qkv.weight", len(mixed), n, transform=rows_in_order(mixed))
+        yield row(hf + "in_proj_z.weight", blk + "attn_gate.weight", self.n_value, n, transform=by_value)
+        yield row(hf + "in_proj_b.weight", blk + "ssm_beta.weight", self.n_v_head, n, transform=by_head)
+        yield row(hf + "in_proj_a.weight", blk + "ssm_alpha.weight", self.n_v_head, n, transform=by_head)
+        yield from self.delta_rest(
+            hf, blk, rows_in_order(heads, NEGATIVE_EXP), by_head, rows_in_order(mixed), columns_in_order(values)
+        )
+
+
+@dataclass(frozen=True)
+class Qwen35Moe(Qwen35):
+    arch = "qwen35moe"
+    architectures: ClassVar[tuple[str, ...]] = ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration")

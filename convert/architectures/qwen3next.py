@@ -1,0 +1,236 @@
+"""Qwen3-Next: gated delta rule, gated attention on every fourth layer, experts beside a shared one. Of Qwen."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import NEGATIVE_EXP, PLUS_ONE, Transform
+from .blocks import Heads, read_kinds, read_layers, read_rope, size_keys, stacked_experts, swiglu
+from .family import Family, Part, Row, Shapes, row, vocabulary_rows
+
+KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
+
+
+@dataclass(frozen=True)
+class Qwen3Next(Family):
+    arch = "qwen3next"
+    architectures: ClassVar[tuple[str, ...]] = ("Qwen3NextForCausalLM",)
+    pre = ("qwen2",)
+    dropped: ClassVar[tuple[str, ...]] = ("mtp.", "model.mtp.")
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_ctx: int
+    n_embd: int
+    n_ff: int  # of a layer without experts
+    heads: Heads
+    n_rot: int
+    rope_theta: float
+    eps: float
+    attention: tuple[bool, ...]  # per layer
+    moe: tuple[bool, ...]  # per layer
+    n_expert: int
+    n_expert_used: int
+    n_ff_expert: int
+    n_ff_shared: int
+    d_conv: int
+    n_k_head: int
+    n_v_head: int
+    d_k: int
+    d_v: int
+    sections: tuple[int, ...]  # of RoPE for pictures; nothing: there are none
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_act", "silu")
+        config.expects("attention_bias", False)
+        config.expects("norm_topk_prob", True)
+        config.expects("attn_output_gate", True)
+        n_layer = read_layers(config)
+        n_embd = config.integer("hidden_size")
+        heads = Heads.read(config, n_embd)
+        rope, theta = read_rope(config)
+        rope.expects("rope_type", "default")
+        part = rope.number("partial_rotary_factor", default=config.number("partial_rotary_factor", default=0.25))
+        n_rot = int(heads.d_head * part)
+        if n_rot % 2 or not 0 < n_rot <= heads.d_head:
+            raise config.wrong("head_dim", f"heads of which an even part turns; {n_rot} of {heads.d_head} is none")
+        n_expert = config.integer("num_experts", default=0, minimum=0, maximum=4096)
+        n_k_head, n_v_head = config.integer("linear_num_key_heads"), config.integer("linear_num_value_heads")
+        if n_v_head % n_k_head:
+            raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
+            tied=config.boolean("tie_word_embeddings", default=False),
+            n_layer=n_layer,
+            n_ctx=config.integer("max_position_embeddings", default=32768),
+            n_embd=n_embd,
+            n_ff=config.integer("intermediate_size", default=0, minimum=0),
+            heads=heads,
+            n_rot=n_rot,
+            rope_theta=theta,
+            eps=config.number("rms_norm_eps", default=1e-6),
+            attention=_attention(config, n_layer),
+            moe=_moe(config, n_layer, n_expert),
+            n_expert=n_expert,
+            n_expert_used=config.integer("num_experts_per_tok", maximum=n_expert) if n_expert else 0,
+            n_ff_expert=config.integer("moe_intermediate_size") if n_expert else 0,
+            n_ff_shared=config.integer("shared_expert_intermediate_size") if n_expert else 0,
+            d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
+            n_k_head=n_k_head,
+            n_v_head=n_v_head,
+            d_k=config.integer("linear_key_head_dim"),
+            d_v=config.integer("linear_value_head_dim"),
+            sections=cls.read_sections(rope),
+        )
+
+    @classmethod
+    def read_sections(cls, rope: Config) -> tuple[int, ...]:
+        return ()
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.heads.n_kv)
+        if self.sections:
+            yield "rope.dimension_sections", list(self.sections)
+        yield "rope.freq_base", self.rope_theta
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        if self.n_expert:
+            yield "expert_count", self.n_expert
+            yield "expert_used_count", self.n_expert_used
+        yield from self.heads.keys()
+        yield "general.file_type", int(file_type)
+        if self.n_expert:
+            yield "expert_feed_forward_length", self.n_ff_expert
+            yield "expert_shared_feed_forward_length", self.n_ff_shared
+        yield "ssm.conv_kernel", self.d_conv
+        yield "ssm.state_size", self.d_k
+        yield "ssm.group_count", self.n_k_head
+        yield "ssm.time_step_rank", self.n_v_head
+        yield "ssm.inner_size", self.n_v_head * self.d_v
+        yield "attention.recurrent_layers", [not there for there in self.attention]
+        yield "full_attention_interval", self.attention.index(True) + 1 if any(self.attention) else self.n_layer + 1
+        yield "rope.dimension_count", self.n_rot
+
+    def notes(self) -> Iterator[str]:
+        if self.n_expert and not all(self.moe):
+            yield "llama.cpp cannot load this file: there all layers have experts, here some have not"
+        if self.d_k != self.d_v:
+            yield "llama.cpp cannot load this file: there heads of keys and values have one size, here they have not"
+
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+        """in_proj_qkvz holds [q | k | v | z] for every head of keys; taken apart into pieces of one size. Experts may
+        be stacked, with gate and up one after the other."""
+        n, n_ff = self.n_embd, self.n_ff_expert
+        if name.endswith(".in_proj_qkvz.weight") and shape == (2 * (self.n_key + self.n_value), n):
+            for i in range(shape[0] // self._piece):
+                yield Part(f"{name}.{i}", (i * self._piece, 0), (self._piece, n))
+        elif name.endswith(".experts.gate_up_proj") and shape == (self.n_expert, 2 * n_ff, n):
+            for e in range(self.n_expert):
+                for i, half in enumerate(("gate", "up")):
+                    yield Part(_expert(name, e, half), (e, i * n_ff, 0), (n_ff, n))
+        elif name.endswith(".experts.down_proj") and shape == (self.n_expert, n, n_ff):
+            for e in range(self.n_expert):
+                yield Part(_expert(name, e, "down"), (e, 0, 0), (n, n_ff))
+
+    @property
+    def n_key(self) -> int:
+        return self.n_k_head * self.d_k
+
+    @property
+    def n_value(self) -> int:
+        return self.n_v_head * self.d_v
+
+    @property
+    def _piece(self) -> int:
+        return math.gcd(self.d_k, self.d_v)
+
+    def rows(self) -> Iterator[Row]:
+        n = self.n_embd
+        yield row("model.embed_tokens.weight", "token_embd.weight", self.n_vocab, n)
+        yield row("model.norm.weight", "output_norm.weight", n, transform=PLUS_ONE)
+        tied_to = "model.embed_tokens.weight"
+        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to=tied_to)
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n, transform=PLUS_ONE)
+            post = hf + "post_attention_layernorm.weight"
+            yield row(post, blk + "post_attention_norm.weight", n, transform=PLUS_ONE)
+            yield from (
+                self._attention(hf + "self_attn.", blk) if self.attention[i] else self.delta(hf + "linear_attn.", blk)
+            )
+            yield from self._experts(hf + "mlp.", blk) if self.moe[i] else swiglu(hf + "mlp.", blk, n, self.n_ff)
+
+    def _attention(self, hf: str, blk: str) -> Iterator[Row]:
+        n, heads = self.n_embd, self.heads
+        for made in heads.rows(hf, blk, n):
+            if made.target != blk + "attn_q.weight":
+                yield made
+        yield row(hf + "q_proj.weight", blk + "attn_q.weight", 2 * heads.n_head * heads.d_head, n)  # with gates
+        yield row(hf + "q_norm.weight", blk + "attn_q_norm.weight", heads.d_head, transform=PLUS_ONE)
+        yield row(hf + "k_norm.weight", blk + "attn_k_norm.weight", heads.d_head, transform=PLUS_ONE)
+
+    def delta(self, hf: str, blk: str) -> Iterator[Row]:
+        """The rows of a layer with the delta rule."""
+        n, share = self.n_embd, self.n_v_head // self.n_k_head
+        # pieces of q, k, v, z of one head of keys
+        sizes = [size // self._piece for size in (self.d_k, self.d_k, share * self.d_v, share * self.d_v)]
+        pieces: list[list[str]] = [[], [], [], []]
+        i = 0
+        for _ in range(self.n_k_head):
+            for names, size in zip(pieces, sizes, strict=True):
+                names += [f"{hf}in_proj_qkvz.weight.{i + j}" for j in range(size)]
+                i += size
+        q, k, v, z = pieces
+        piece = (self._piece, n)
+        yield Row(blk + "attn_qkv.weight", (2 * self.n_key + self.n_value, n), (*q, *k, *v), source_shape=piece)
+        yield Row(blk + "attn_gate.weight", (self.n_value, n), tuple(z), source_shape=piece)
+        yield row(hf + "in_proj_ba.weight", blk + "ssm_ba.weight", 2 * self.n_v_head, n)
+        yield from self.delta_rest(hf, blk, NEGATIVE_EXP)
+
+    def delta_rest(
+        self, hf: str, blk: str, decay: Transform, bias: Transform | None = None, conv: Transform | None = None,
+        out: Transform | None = None,
+    ) -> Iterator[Row]:  # fmt: skip
+        """The rows that Qwen3.5 has too, with what happens to them."""
+        n, taps, mixed = self.n_embd, self.d_conv, 2 * self.n_key + self.n_value
+        yield row(
+            hf + "conv1d.weight", blk + "ssm_conv1d.weight", mixed, taps, source_shape=(mixed, 1, taps), transform=conv
+        )  # fmt: skip
+        yield row(hf + "A_log", blk + "ssm_a", self.n_v_head, transform=decay)
+        yield row(hf + "dt_bias", blk + "ssm_dt.bias", self.n_v_head, transform=bias)
+        yield row(hf + "norm.weight", blk + "ssm_norm.weight", self.d_v)
+        yield row(hf + "out_proj.weight", blk + "ssm_out.weight", n, self.n_value, transform=out)
+
+    def _experts(self, hf: str, blk: str) -> Iterator[Row]:
+        n = self.n_embd
+        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
+        names = tuple((part, part + "_proj") for part in ("down", "gate", "up"))
+        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, names)
+        yield from swiglu(hf + "shared_expert.", blk, n, self.n_ff_shared, "_shexp")
+        yield row(hf + "shared_expert_gate.weight", blk + "ffn_gate_inp_shexp.weight", 1, n)
+
+
+def _expert(name: str, e: int, part: str) -> str:
+    return f"{name.rpartition('.')[0]}.{e}.{part}_proj.weight"
+
+
+def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
+    """Per layer, whether it has attention; older configs say how often."""
+    if "layer_types" in config:
+        return tuple(kind == "full_attention" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer))
+    interval = config.integer("full_attention_interval", default=4)
+    return tuple((i + 1) % interval == 0 for i in range(n_layer))
+
+
+def _moe(config: Config, n_layer: int, n_expert: int) -> tuple[bool, ...]:
+    """Per layer, whether it has experts."""
+    step = config.integer("decoder_sparse_step", default=1)
+    dense = config.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or not all(type(i) is int for i in dense):
+        raise config.wrong("mlp_only_layers", "numbers of layers")
+    return tuple(n_expert > 0 and i not in dense and (i + 1) % step == 0 for i in range(n_layer))

@@ -1,0 +1,15 @@
+"""Qwen3.5, its text part: gated delta rule, gated attention on every fourth layer; dense or with experts. Of Qwen.
+
+Its positions are of three kinds in pictures; in text they are one number, and RoPE is the plain one.
+"""
+
+from .qwen3next import Qwen3Next
+
+
+class Qwen35(Qwen3Next):
+    name = "qwen35"
+    grouped = False
+
+
+class Qwen35Moe(Qwen35):
+    name = "qwen35moe"

@@ -1,0 +1,56 @@
+"""Qwen3-Next: gated delta rule, gated attention on every fourth layer, experts beside a shared one. Of Qwen."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..hparams import key
+from ..kernels.rope import NEOX
+from ..layers import Attention, GatedDeltaNet, GatedFeedForward, MixtureOfExperts, Rope, Sum
+from ..weights import Weights
+from .base import AttentionHparams, Family, Part
+
+
+@dataclass(frozen=True)
+class Qwen3NextHparams(AttentionHparams):
+    n_ff: int = key("feed_forward_length", 0)  # of a layer without experts
+    d_head: int = key("attention.key_length", 0)
+    n_rot: int = key("rope.dimension_count", 0)
+    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
+    d_conv: int = key("ssm.conv_kernel", minimum=2)
+    d_inner: int = key("ssm.inner_size", minimum=1)
+    d_state: int = key("ssm.state_size", minimum=1)  # width of a head of keys
+    n_ssm_head: int = key("ssm.time_step_rank", minimum=1)
+    n_group: int = key("ssm.group_count", minimum=1)  # heads of keys
+    n_expert: int = key("expert_count", 0)
+    n_expert_used: int = key("expert_used_count", 0)
+    n_ff_expert: int = key("expert_feed_forward_length", 0)
+    n_ff_shared: int = key("expert_shared_feed_forward_length", 0)
+
+
+class Qwen3Next(Family):
+    name = "qwen3next"
+    hparams = Qwen3NextHparams
+    grouped = True  # heads of the delta rule that share keys are neighbours
+
+    def block(self, h: Qwen3NextHparams, i: int, w: Weights) -> Iterator[Part]:
+        # layers are told apart by their tensors: keys that say it are optional, and llama.cpp has two of them
+        if f"blk.{i}.attn_q.weight" in w:
+            d_head = h.head_size(w, h.d_head)
+            rope = Rope(h.n_rot or d_head, h.freq_base, NEOX)
+            yield "attn_norm.weight", Attention(
+                i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=h.eps, gated=True
+            )  # fmt: skip
+        else:
+            if h.d_inner % h.n_ssm_head:
+                raise w.wrong("ssm.time_step_rank", h.n_ssm_head, f"a divisor of ssm.inner_size = {h.d_inner}")
+            yield "attn_norm.weight", GatedDeltaNet(
+                i, h.n_embd, h.n_group, h.n_ssm_head, h.d_state, h.d_inner // h.n_ssm_head, h.d_conv, h.eps,
+                self.grouped,
+            )  # fmt: skip
+        norm = "post_attention_norm.weight"
+        if f"blk.{i}.ffn_gate_inp.weight" not in w:
+            yield norm, GatedFeedForward(i, h.n_embd, h.n_ff)
+        else:
+            n_ff = h.n_ff_expert or h.n_ff // max(1, h.n_expert_used)
+            experts = MixtureOfExperts(i, h.n_embd, n_ff, h.n_expert, h.n_expert_used, renormalize=True)
+            yield norm, Sum(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared or h.n_ff, "_shexp", weighted=True))

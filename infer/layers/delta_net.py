@@ -1,0 +1,116 @@
+"""Gated DeltaNet: in-projections, causal convolution, delta rule with a gate per head, gated norm, out-projection.
+Yang et al. 2024, arXiv:2412.06464"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...quant.ggml.errors import FormatError
+from ..kernels import elementwise
+from ..kernels.conv import conv1d_silu
+from ..kernels.delta import decay_rates, delta_prepare, delta_scan
+from ..kernels.gated_norm import gated_norm
+from ..memory import HybridMemory, RecurrentSpec
+from ..program import Builder, Counter, Rows
+from ..weights import Weights
+from .mamba2 import A_LOWEST
+
+L2_EPS = 1e-6  # of the lengths that queries and keys are divided by, whatever the epsilon of the model's norms
+
+
+@dataclass
+class GatedDeltaNet:
+    """n_head heads of d_v values, on n_k_head heads of d_k keys.
+
+    grouped: n_head / n_k_head heads in a row share a head of keys (Qwen3-Next), and ssm_ba holds beta and alpha by such
+    groups. Otherwise head h has the keys of head h % n_k_head (Qwen3.5), and ssm_beta, ssm_alpha are apart.
+    """
+
+    layer: int
+    n_embd: int
+    n_k_head: int
+    n_head: int
+    d_k: int
+    d_v: int
+    d_conv: int
+    eps: float
+    grouped: bool
+
+    @property
+    def n_key(self) -> int:
+        return self.n_k_head * self.d_k
+
+    @property
+    def n_value(self) -> int:
+        return self.n_head * self.d_v
+
+    def load(self, w: Weights) -> None:
+        if self.n_head % self.n_k_head:
+            raise w.wrong("ssm.group_count", self.n_k_head, f"a divisor of ssm.time_step_rank = {self.n_head}")
+        p, n, mixed = f"blk.{self.layer}.", self.n_embd, 2 * self.n_key + self.n_value
+        self.w_qkv = w.matrix(p + "attn_qkv.weight", mixed, n)
+        self.w_gate = w.matrix(p + "attn_gate.weight", self.n_value, n)
+        self.w_out = w.matrix(p + "ssm_out.weight", n, self.n_value)
+        if self.grouped:
+            self.w_ba = w.matrix(p + "ssm_ba.weight", 2 * self.n_head, n)
+        else:
+            self.w_beta = w.matrix(p + "ssm_beta.weight", self.n_head, n)
+            self.w_alpha = w.matrix(p + "ssm_alpha.weight", self.n_head, n)
+        self.taps = w.keep(np.ascontiguousarray(w.array(p + "ssm_conv1d.weight", mixed, self.d_conv).T))
+        self.dt_bias = w.vector(p + "ssm_dt.bias", self.n_head)
+        a = w.array(p + "ssm_a", self.n_head)
+        if a.max() > 0 or a.min() < A_LOWEST:
+            raise FormatError(
+                f"{w.gguf.path.name}: {p}ssm_a has values from {a.min():g} to {a.max():g}, expected -exp(A_log), which "
+                "is not positive. Convert the model again."
+            )
+        self.rate = w.keep(decay_rates(a))
+        self.norm = w.vector(p + "ssm_norm.weight", self.d_v)
+
+    def memory(self) -> tuple[RecurrentSpec]:
+        return (RecurrentSpec(self.layer, 2 * self.n_key + self.n_value, self.d_conv, self.n_head, self.d_v, self.d_k),)
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch, n_head = b.batch, self.n_head
+        conv, state = memory.recurrent.conv[self.layer], memory.recurrent.ssm[self.layer]
+        inputs, z = b.matmul(x, self.w_qkv, "attn_qkv"), b.matmul(x, self.w_gate, "attn_gate")
+        beta, alpha = self._beta_alpha(b, x)
+        mixed = b.rows(inputs.n)
+        b.op(
+            conv1d_silu, batch.ctl, batch.seg, inputs, inputs.ld, self.taps, 0, conv.ctypes.data, conv.strides[0],
+            mixed, mixed.ld, mixed.n, self.d_conv, Counter(),
+        )  # fmt: skip
+        q, k = mixed.columns(0, self.n_key), mixed.columns(self.n_key, self.n_key)
+        v = mixed.columns(2 * self.n_key, self.n_value)
+        b.op(
+            delta_prepare, batch.n_tok, q, k, mixed.ld, alpha, alpha.ld, beta, beta.ld, self.dt_bias, self.rate,
+            self.n_k_head, self.d_k, n_head, n_head, L2_EPS, 1 / math.sqrt(self.d_k),
+        )  # fmt: skip
+        y = b.rows(self.n_value)
+        repeat = n_head // self.n_k_head if self.grouped else 1
+        b.op(
+            delta_scan, batch.ctl, batch.seg, q, k, v, mixed.ld, alpha, alpha.ld, beta, beta.ld, state.ctypes.data,
+            state.strides[0], y, y.ld, n_head, self.n_k_head, repeat, self.d_k, self.d_v, 1, Counter(),
+            nbytes=2 * state[0].nbytes, flops=8 * self.n_value * self.d_k,
+        )  # fmt: skip
+        b.op(
+            gated_norm, batch.n_tok, y, y.ld, z, z.ld, self.norm, 0, y, y.ld, n_head, self.d_v, float(self.eps), 1, 0,
+            name="ssm_norm",
+        )  # fmt: skip
+        return b.matmul(y, self.w_out, "ssm_out")
+
+    def _beta_alpha(self, b: Builder, x: Rows) -> tuple[Rows, Rows]:
+        """What the step of every head and its decay are made of."""
+        if not self.grouped:
+            return b.matmul(x, self.w_beta, "ssm_beta"), b.matmul(x, self.w_alpha, "ssm_alpha")
+        both, share = b.matmul(x, self.w_ba, "ssm_ba"), self.n_head // self.n_k_head
+        made = []
+        for i in range(2):
+            part, source = b.rows(self.n_head), both.columns(i * share, share)
+            b.op(
+                elementwise.take_parts, b.batch.n_tok, source, source.ld, part, part.ld, self.n_k_head, share,
+                8 * share,
+            )  # fmt: skip
+            made.append(part)
+        return made[0], made[1]
