@@ -15,6 +15,9 @@ BLOCKS = hnp.arrays(np.float32, (3, 32), elements=st.floats(-30000, 30000, width
 LARGE_BLOCKS = hnp.arrays(np.float32, (2, 256), elements=st.floats(-30000, 30000, width=32))
 FLOATS = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 WRITTEN = sorted(k for k in GGMLType if formats.can_encode(k))
+# Those that look for the least squares of errors do not promise a bound for each, nor to find the same codes again.
+SEARCHED = {k for k in WRITTEN if k.name.endswith("_K") or k.name.startswith("IQ")}
+DIRECT = [k for k in WRITTEN if k not in SEARCHED]
 
 
 def bound(kind: GGMLType, x: np.ndarray) -> np.ndarray:
@@ -50,7 +53,7 @@ def bound(kind: GGMLType, x: np.ndarray) -> np.ndarray:
     }[kind]()
 
 
-@pytest.mark.parametrize("kind", WRITTEN, ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", DIRECT, ids=lambda k: k.name)
 def test_an_error_is_at_most_half_a_step(kind: GGMLType) -> None:
     @FEWER
     @given(LARGE_BLOCKS)
@@ -80,7 +83,7 @@ def test_encoding_a_decoded_q8_0_block_changes_nothing(q: np.ndarray, d: np.ndar
     np.testing.assert_array_equal(formats.encode(GGMLType.Q8_0, formats.decode(GGMLType.Q8_0, block)), block)
 
 
-STABLE = [k for k in WRITTEN if k not in (GGMLType.Q1_0, GGMLType.Q4_1, GGMLType.Q5_1, GGMLType.MXFP4, GGMLType.NVFP4)]
+STABLE = [k for k in DIRECT if k not in (GGMLType.Q1_0, GGMLType.Q4_1, GGMLType.Q5_1, GGMLType.MXFP4, GGMLType.NVFP4)]
 
 
 @pytest.mark.parametrize("kind", STABLE, ids=lambda k: k.name)

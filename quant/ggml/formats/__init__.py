@@ -12,17 +12,18 @@ from .fp4 import decode_mxfp4, decode_nvfp4, encode_mxfp4, encode_nvfp4
 from .iq1 import decode_iq1_m, decode_iq1_s
 from .iq2 import decode_iq2_s, decode_iq2_xs, decode_iq2_xxs
 from .iq3 import decode_iq3_s, decode_iq3_xxs
-from .iq4 import decode_iq4_nl, decode_iq4_xs
+from .iq4 import decode_iq4_nl, decode_iq4_xs, encode_iq4_nl, encode_iq4_xs
+from .k_fit import row_weights
 from .q1_0 import decode_q1_0, encode_q1_0
 from .q2_0 import decode_q2_0, encode_q2_0
-from .q2_k import decode_q2_k
-from .q3_k import decode_q3_k
-from .q4_0 import decode_q4_0, encode_q4_0
-from .q4_1 import decode_q4_1, encode_q4_1
-from .q4_k import decode_q4_k
-from .q5 import decode_q5_0, decode_q5_1, encode_q5_0, encode_q5_1
-from .q5_k import decode_q5_k
-from .q6_k import decode_q6_k
+from .q2_k import decode_q2_k, encode_q2_k
+from .q3_k import decode_q3_k, encode_q3_k
+from .q4_0 import decode_q4_0, encode_q4_0, encode_q4_0_weighted
+from .q4_1 import decode_q4_1, encode_q4_1, encode_q4_1_weighted
+from .q4_k import decode_q4_k, encode_q4_k
+from .q5 import decode_q5_0, decode_q5_1, encode_q5_0, encode_q5_0_weighted, encode_q5_1, encode_q5_1_weighted
+from .q5_k import decode_q5_k, encode_q5_k
+from .q6_k import decode_q6_k, encode_q6_k
 from .q8_0 import decode_q8_0, encode_q8_0
 from .ternary import decode_tq1_0, decode_tq2_0, encode_tq1_0, encode_tq2_0
 
@@ -37,12 +38,16 @@ CHUNK = 1 << 16
 class Format:
     """`encode(x f32 [n, block], out u8 [n, nbytes])` and `decode(raw u8 [n, nbytes], out f32 [n, block])`.
 
-    NaN, infinity and scales beyond f16 raise nothing: what they give decodes to NaN or infinity, for callers to see.
-    Without `encode` a type can only be read.
+    NaN, infinity and scales beyond f16 raise nothing. What they give decodes to NaN or infinity, for callers to see;
+    but a search may pass over a NaN: look for those in the input.
+    Without `encode` a type can only be read. `weighted(x, out, importance f32 [n, block])` makes the errors small where
+    importance is great; without it importance changes nothing. With `row_weights` it wants `k_fit.row_weights` instead.
     """
 
     encode: Callable[[np.ndarray, np.ndarray], None] | None
     decode: Callable[[np.ndarray, np.ndarray], None]
+    weighted: Callable[[np.ndarray, np.ndarray, np.ndarray], None] | None = None
+    row_weights: bool = False
 
 
 FORMATS: dict[GGMLType, Format] = {
@@ -51,18 +56,18 @@ FORMATS: dict[GGMLType, Format] = {
     GGMLType.BF16: Format(encode_bf16, decode_bf16),
     GGMLType.Q1_0: Format(encode_q1_0, decode_q1_0),
     GGMLType.Q2_0: Format(encode_q2_0, decode_q2_0),
-    GGMLType.Q4_0: Format(encode_q4_0, decode_q4_0),
-    GGMLType.Q4_1: Format(encode_q4_1, decode_q4_1),
-    GGMLType.Q5_0: Format(encode_q5_0, decode_q5_0),
-    GGMLType.Q5_1: Format(encode_q5_1, decode_q5_1),
+    GGMLType.Q4_0: Format(encode_q4_0, decode_q4_0, encode_q4_0_weighted, row_weights=True),
+    GGMLType.Q4_1: Format(encode_q4_1, decode_q4_1, encode_q4_1_weighted, row_weights=True),
+    GGMLType.Q5_0: Format(encode_q5_0, decode_q5_0, encode_q5_0_weighted, row_weights=True),
+    GGMLType.Q5_1: Format(encode_q5_1, decode_q5_1, encode_q5_1_weighted, row_weights=True),
     GGMLType.Q8_0: Format(encode_q8_0, decode_q8_0),
-    GGMLType.Q2_K: Format(None, decode_q2_k),
-    GGMLType.Q3_K: Format(None, decode_q3_k),
-    GGMLType.Q4_K: Format(None, decode_q4_k),
-    GGMLType.Q5_K: Format(None, decode_q5_k),
-    GGMLType.Q6_K: Format(None, decode_q6_k),
-    GGMLType.IQ4_NL: Format(None, decode_iq4_nl),
-    GGMLType.IQ4_XS: Format(None, decode_iq4_xs),
+    GGMLType.Q2_K: Format(encode_q2_k, decode_q2_k, encode_q2_k),
+    GGMLType.Q3_K: Format(encode_q3_k, decode_q3_k, encode_q3_k),
+    GGMLType.Q4_K: Format(encode_q4_k, decode_q4_k, encode_q4_k),
+    GGMLType.Q5_K: Format(encode_q5_k, decode_q5_k, encode_q5_k),
+    GGMLType.Q6_K: Format(encode_q6_k, decode_q6_k, encode_q6_k),
+    GGMLType.IQ4_NL: Format(encode_iq4_nl, decode_iq4_nl, encode_iq4_nl),
+    GGMLType.IQ4_XS: Format(encode_iq4_xs, decode_iq4_xs, encode_iq4_xs),
     GGMLType.IQ1_S: Format(None, decode_iq1_s),
     GGMLType.IQ1_M: Format(None, decode_iq1_m),
     GGMLType.IQ2_XXS: Format(None, decode_iq2_xxs),
@@ -83,10 +88,13 @@ def can_encode(kind: GGMLType) -> bool:
     return FORMATS[kind].encode is not None
 
 
-def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+def encode(
+    kind: GGMLType, x: np.ndarray, out: np.ndarray | None = None, importance: np.ndarray | None = None
+) -> np.ndarray:
     """x f32 [..., n] -> u8 [..., row_nbytes], into `out` (C order) when given.
 
-    FormatError: rows that are not whole blocks. UnsupportedError: a type that can only be read.
+    importance f32 [n]: how much the square of an error in each column matters, e.g. the mean square of what the column
+    is multiplied by. FormatError: rows that are not whole blocks. UnsupportedError: a type that can only be read.
     """
     traits = TRAITS[kind]
     encoder = FORMATS[kind].encode
@@ -97,12 +105,31 @@ def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray | None = None) -> np.n
     shape = (*x.shape[:-1], row_nbytes(kind, x.shape[-1]))
     out = np.empty(shape, np.uint8) if out is None else out
     assert out.shape == shape and out.dtype == np.uint8 and out.flags.c_contiguous
-    values, raw = x.reshape(-1, traits.block), out.reshape(-1, traits.nbytes)
-    step = CHUNK // traits.block
     with np.errstate(all="ignore"):
+        if importance is not None and FORMATS[kind].weighted is not None:
+            _encode_weighted(kind, x.reshape(-1, x.shape[-1]), out.reshape(-1, shape[-1]), importance)
+            return out
+        values, raw = x.reshape(-1, traits.block), out.reshape(-1, traits.nbytes)
+        step = CHUNK // traits.block
         for i in range(0, len(values), step):
             encoder(values[i : i + step], raw[i : i + step])
     return out
+
+
+def _encode_weighted(kind: GGMLType, x: np.ndarray, out: np.ndarray, importance: np.ndarray) -> None:
+    """x f32 [row, n], out u8 [row, nbytes], importance f32 [n]."""
+    from ..fit.rows import row_sums
+
+    traits, rule, n = TRAITS[kind], FORMATS[kind], x.shape[1]
+    assert importance.shape == (n,) and importance.dtype == np.float32 and rule.weighted is not None
+    step = max(1, CHUNK // n)
+    for i in range(0, len(x), step):
+        part = x[i : i + step]
+        w = np.broadcast_to(importance, part.shape)
+        if rule.row_weights:
+            w = row_weights(part, importance, (row_sums(part, squares=True) / np.float32(n))[:, None])
+        blocks = out[i : i + step].reshape(-1, traits.nbytes)
+        rule.weighted(part.reshape(-1, traits.block), blocks, np.ascontiguousarray(w).reshape(-1, traits.block))
 
 
 def decode(kind: GGMLType, raw: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

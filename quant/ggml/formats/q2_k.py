@@ -6,14 +6,29 @@ byte  field   type      meaning
   80  d       f16       scale of the scales
   82  dmin    f16       scale of the minima
 w[16*j + k] = d * s[j] * q[16*j + k] - dmin * m[j]        j = 0..15, k = 0..15
+
+Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q2_K_ref`) and with it (`_impl`).
 """
 
 import numpy as np
 
+from .k_fit import Minima, fit_minima, quarters
 from .unpack import fields, scaled
 
 BLOCK_Q2_K = np.dtype([("scales", "u1", (16,)), ("qs", "u1", (64,)), ("d", "<f2"), ("dmin", "<f2")])
 assert BLOCK_Q2_K.itemsize == 84
+
+
+_FIT = Minima(k=16, top=3, levels=15, search=(-0.5, 0.1, 15))
+
+
+def encode_q2_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+    """x, importance f32 [n, 256] -> out u8 [n, 84]."""
+    d, dmin, s, m, q = fit_minima(x, importance, _FIT)
+    blocks = out.view(BLOCK_Q2_K)[:, 0]
+    blocks["d"], blocks["dmin"] = d, dmin
+    blocks["scales"] = s | m << 4
+    blocks["qs"] = quarters(q)
 
 
 def decode_q2_k(raw: np.ndarray, out: np.ndarray) -> None:

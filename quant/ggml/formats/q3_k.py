@@ -7,10 +7,13 @@ byte  field   type      meaning
                         bits 4 and 5 are bits 2 * (j // 4) and up of byte 104 + j % 4
  108  d       f16       scale of the scales
 w[16*j + k] = d * (s[j] - 32) * (q[16*j + k] - 4)         j = 0..15, k = 0..15
+
+Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q3_K_ref`) and with it (`_impl`).
 """
 
 import numpy as np
 
+from .k_fit import block_weights, eighths, even_signed, quarters
 from .unpack import fields, scaled
 
 BLOCK_Q3_K = np.dtype([("hmask", "u1", (32,)), ("qs", "u1", (64,)), ("scales", "u1", (12,)), ("d", "<f2")])
@@ -27,6 +30,32 @@ def scales_q3_k(packed: np.ndarray) -> np.ndarray:
     signed = s.view(np.int8)
     signed -= 32
     return signed
+
+
+def encode_q3_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+    """x, importance f32 [n, 256] -> out u8 [n, 110]."""
+    from ..fit.rows import codes_of, row_sums, symmetric, symmetric_refined
+
+    rows = x.reshape(-1, 16)
+    if importance is None:
+        scales, q = symmetric_refined(rows, 4)
+        d, s = even_signed(scales.reshape(-1, 16), -32)
+        s += 32
+    else:
+        w = block_weights(x, importance, 2).reshape(rows.shape)
+        scales, q = symmetric(rows, w, 4)
+        wide, codes = symmetric(scales.reshape(-1, 16), row_sums(w).reshape(-1, 16), 32)
+        d, s = wide.astype("<f2"), codes.astype(np.int32)
+    codes_of(rows, (d.astype(np.float32)[:, None] * (s - 32)).astype(np.float32).reshape(-1), -4, 3, q)
+    q = q.reshape(x.shape)
+    blocks = out.view(BLOCK_Q3_K)[:, 0]
+    blocks["d"] = d
+    blocks["hmask"] = eighths(q >> 2, 1, 8)[:, 0]
+    blocks["qs"] = quarters(q & 3)
+    packed = blocks["scales"]
+    packed[:, :8] = s[:, :8] & 15 | (s[:, 8:] & 15) << 4
+    high = (s >> 4).reshape(-1, 4, 4)
+    packed[:, 8:] = high[:, 0] | high[:, 1] << 2 | high[:, 2] << 4 | high[:, 3] << 6
 
 
 def decode_q3_k(raw: np.ndarray, out: np.ndarray) -> None:

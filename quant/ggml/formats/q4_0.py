@@ -8,6 +8,7 @@
 Encoder: bytes equal to ggml's reference (`quantize_row_q4_0_ref`) for finite input.
 m = the first weight of largest magnitude, with its sign; d = m / -8, so that m itself is q = 0;
 q = min(15, trunc(w * (1 / d) + 8.5)) with the unrounded d, each operation rounded to f32 (no fused multiply-add).
+With importance: bytes equal to `quantize_row_q4_0_impl`, a search for d with the least weighted error.
 """
 
 import numpy as np
@@ -30,6 +31,15 @@ def encode_q4_0(x: np.ndarray, out: np.ndarray) -> None:
     blocks = out.view(BLOCK_Q4_0)[:, 0]
     blocks["d"] = d
     np.bitwise_or(q[:, :16], q[:, 16:] << 4, out=blocks["qs"])
+
+
+def encode_q4_0_weighted(x: np.ndarray, out: np.ndarray, w: np.ndarray) -> None:
+    """x, w f32 [n, 32] -> out u8 [n, 18]; w as `row_weights` gives it."""
+    from ..fit.rows import symmetric
+
+    blocks = out.view(BLOCK_Q4_0)[:, 0]
+    blocks["d"], q = symmetric(x, w, 8)
+    blocks["qs"] = q[:, :16] | q[:, 16:] * np.uint8(16)
 
 
 def decode_q4_0(raw: np.ndarray, out: np.ndarray) -> None:

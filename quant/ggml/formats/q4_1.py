@@ -9,6 +9,7 @@
 Encoder: bytes equal to ggml's reference (`quantize_row_q4_1_ref`) for finite input. m = the least weight,
 d = (greatest - m) / 15; q = min(15, trunc((w - m) * (1 / d) + 0.5)) with the unrounded d and m, each operation rounded
 to f32 (no fused multiply-add).
+With importance: bytes equal to `quantize_row_q4_1_impl`, a search for d and m with the least weighted error.
 """
 
 import numpy as np
@@ -27,6 +28,21 @@ def encode_q4_1(x: np.ndarray, out: np.ndarray) -> None:
     blocks["d"] = d
     blocks["m"] = m
     np.bitwise_or(q[:, :16], q[:, 16:] << 4, out=blocks["qs"])
+
+
+def encode_q4_1_weighted(x: np.ndarray, out: np.ndarray, w: np.ndarray) -> None:
+    """x, w f32 [n, 32] -> out u8 [n, 20]; w as `row_weights` gives it."""
+    blocks = out.view(BLOCK_Q4_1)[:, 0]
+    blocks["d"], blocks["m"], q = fit_above_minimum(x, w, 15)
+    blocks["qs"] = q[:, :16] | q[:, 16:] * np.uint8(16)
+
+
+def fit_above_minimum(x: np.ndarray, w: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As `above_minimum`, with the least error weighted by w f32 [n, 32]."""
+    from ..fit.rows import with_minimum
+
+    d, m, q = with_minimum(x, w, top, -0.9, 0.05, 36)
+    return d, -m, q
 
 
 def above_minimum(x: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

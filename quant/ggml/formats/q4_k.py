@@ -11,10 +11,13 @@ scales, i = 0..3     bits 0..5     bits 6, 7
   byte 0 + i         s[i]          bits 4, 5 of s[4 + i]
   byte 4 + i         m[i]          bits 4, 5 of m[4 + i]
   byte 8 + i         bits 0..3 of s[4 + i] (low) and of m[4 + i] (high)
+
+Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q4_K_ref`) and with it (`_impl`).
 """
 
 import numpy as np
 
+from .k_fit import Minima, eighths, fit_minima
 from .unpack import fields, scaled
 
 BLOCK_Q4_K = np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", (12,)), ("qs", "u1", (128,))])
@@ -30,6 +33,27 @@ def scales_and_minima(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         both[:, 1] = words[:, 2] >> 4 * i & 0x0F0F0F0F
         both[:, 1] |= words[:, i] >> 2 & 0x30303030
     return s.view(np.uint8), m.view(np.uint8)
+
+
+_FIT = Minima(k=32, top=15, levels=63, search=(-1.0, 0.1, 20))
+
+
+def encode_q4_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+    """x, importance f32 [n, 256] -> out u8 [n, 144]."""
+    d, dmin, s, m, q = fit_minima(x, importance, _FIT)
+    blocks = out.view(BLOCK_Q4_K)[:, 0]
+    blocks["d"], blocks["dmin"] = d, dmin
+    blocks["scales"] = packed_scales(s, m)
+    blocks["qs"] = eighths(q, 4, 2).reshape(len(x), -1)
+
+
+def packed_scales(s: np.ndarray, m: np.ndarray) -> np.ndarray:
+    """The reverse of `scales_and_minima`."""
+    packed = np.empty((len(s), 12), np.uint8)
+    for i, both in enumerate((s, m)):
+        packed[:, 4 * i : 4 * i + 4] = both[:, :4] | (both[:, 4:] >> 4) << 6
+    packed[:, 8:] = s[:, 4:] & 15 | m[:, 4:] << 4
+    return packed
 
 
 def decode_q4_k(raw: np.ndarray, out: np.ndarray) -> None:

@@ -17,12 +17,13 @@ Q5_1    32 weights in 24 bytes, 6 bits per weight
 
 Encoders: bytes equal to ggml's reference (`quantize_row_q5_0_ref`, `quantize_row_q5_1_ref`) for finite input; they are
 those of Q4_0 and Q4_1 with d = largest / -16 and d = (greatest - least) / 31.
+With importance: bytes equal to `quantize_row_q5_0_impl` and `quantize_row_q5_1_impl`, searches as for Q4_0 and Q4_1.
 """
 
 import numpy as np
 
 from .largest import largest
-from .q4_1 import above_minimum
+from .q4_1 import above_minimum, fit_above_minimum
 from .unpack import fields, scaled
 
 BLOCK_Q5_0 = np.dtype([("d", "<f2"), ("qh", "u1", (4,)), ("qs", "u1", (16,))])
@@ -52,6 +53,22 @@ def encode_q5_1(x: np.ndarray, out: np.ndarray) -> None:
     d, m, q = above_minimum(x, 31)
     blocks["d"] = d
     blocks["m"] = m
+    _pack(q, blocks)
+
+
+def encode_q5_0_weighted(x: np.ndarray, out: np.ndarray, w: np.ndarray) -> None:
+    """x, w f32 [n, 32] -> out u8 [n, 22]; w as `row_weights` gives it."""
+    from ..fit.rows import symmetric
+
+    blocks = out.view(BLOCK_Q5_0)[:, 0]
+    blocks["d"], q = symmetric(x, w, 16)
+    _pack(q, blocks)
+
+
+def encode_q5_1_weighted(x: np.ndarray, out: np.ndarray, w: np.ndarray) -> None:
+    """x, w f32 [n, 32] -> out u8 [n, 24]; w as `row_weights` gives it."""
+    blocks = out.view(BLOCK_Q5_1)[:, 0]
+    blocks["d"], blocks["m"], q = fit_above_minimum(x, w, 31)
     _pack(q, blocks)
 
 

@@ -7,17 +7,33 @@ byte  field   type      meaning
   16  qh      u8[32]    bit 4 of q; byte 16 + k holds weights 32*j + k in bit j, j = 0..7
   48  qs      u8[128]   bits 0..3 of q; byte 48 + 32*g + k holds weights 64*g + k (low) and 64*g + 32 + k (high)
 w[32*j + k] = d * s[j] * q[32*j + k] - dmin * m[j]        j = 0..7, k = 0..31
+
+Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q5_K_ref`) and with it (`_impl`).
 """
 
 import numpy as np
 
-from .q4_k import combine
+from .k_fit import Minima, eighths, fit_minima
+from .q4_k import combine, packed_scales
 from .unpack import fields
 
 BLOCK_Q5_K = np.dtype(
     [("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", (12,)), ("qh", "u1", (32,)), ("qs", "u1", (128,))]
 )
 assert BLOCK_Q5_K.itemsize == 176
+
+
+_FIT = Minima(k=32, top=31, levels=63, search=(-0.5, 0.1, 15))
+
+
+def encode_q5_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+    """x, importance f32 [n, 256] -> out u8 [n, 176]."""
+    d, dmin, s, m, q = fit_minima(x, importance, _FIT)
+    blocks = out.view(BLOCK_Q5_K)[:, 0]
+    blocks["d"], blocks["dmin"] = d, dmin
+    blocks["scales"] = packed_scales(s, m)
+    blocks["qh"] = eighths(q >> 4, 1, 8)[:, 0]
+    blocks["qs"] = eighths(q & 15, 4, 2).reshape(len(x), -1)
 
 
 def decode_q5_k(raw: np.ndarray, out: np.ndarray) -> None:

