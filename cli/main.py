@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 COMMANDS = {
     "demo": "Convert, quantize, measure and run the bundled model.",
     "convert": "Convert a Hugging Face checkpoint to a GGUF file.",
-    "quantize": "Store the weights of a GGUF file in fewer bits.",
+    "quantize": "Store the weights of a model in fewer bits.",
     "inspect": "Show what is in a GGUF file.",
     "run": "Chat with a model, or complete a text.",
     "perplexity": "Measure how well a model predicts a text.",

@@ -1,36 +1,64 @@
-"""Which type each tensor of a quantized file gets: llama-quantize's rules (llama-quant.cpp, 2026-10), and two of ours.
+"""Which type each tensor of a quantized file gets: llama-quantize's rules (ggml/mixes.py) and the user's exceptions.
 
-- ssm_x and ssm_dt weights, which make the step size, B and C of every token, stay F32: they are small, and the
-  recurrence accumulates their error. `keep_ssm_f32=False` is llama-quantize's rule: like any weight.
-- Q4_0 files: the output matrix (or the tied embedding) is Q8_0. llama-quantize takes Q6_K, which has no code here yet.
+Order of decision: what is no matrix to multiply by keeps its type; then --token-embedding-type and
+--output-tensor-type, the first --tensor-type that matches, the rule for ssm_x and ssm_dt, the recipe of the file type
+(or with `pure` its most common type), and where a row is not whole blocks the fallback that llama-quantize takes.
+
+ssm_x and ssm_dt weights make the step size, B and C of every token. By default they stay F32: they are small, and the
+recurrence accumulates their error. `SsmType.LIKE_LLAMA` treats them as llama-quantize does: like any weight.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Protocol
 
+from .ggml import formats
+from .ggml.errors import UsageError, shown
+from .ggml.mixes import EMBEDDING, OUTPUT, RECIPES, Model, Part, fitting, mixed_types, part_of
 from .ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 
 # Parts of names; such tensors keep the type they have in the source.
 _LEFT_ALONE = (
     "_norm.weight",
     "ffn_gate_inp.weight",
+    "ffn_gate_tid2eid.weight",
     "ssm_conv1d",
     "shortconv.conv.weight",
     "attn_rel_b.weight",
     "altup",
     "laurel",
     "per_layer_model_proj",
-    "position_embd.weight",
+    "indexer.k_proj.weight",
+    "indexer.q_proj.weight",
+    "position_embd",
     "token_types.weight",
     "patch_embd",
+    "patch_merger",
+    ".rel_pos",
+    "sam.pos_embd",
+    "sam.neck.",
+    "sam.net_",
+    "a.rvq.codebook",
+    "mm.a.code_embd",
 )
 _TIME_MIX = re.compile(r"time_mix_(first|w0|w1|w2|v0|v1|v2|a0|a1|a2|g1|g2|decay_w1|decay_w2|lerp_fused)\.weight")
 _SSM = re.compile(r"\.ssm_(x|dt)\.weight$")
-# What `quantize` writes: file types whose formats have encoders and whose rules are all here.
-TARGETS = (FileType.F32, FileType.F16, FileType.BF16, FileType.Q8_0, FileType.Q4_0)
-OUTPUT, EMBEDDING = "output.weight", "token_embd.weight"
+_FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
+# What `quantize` writes: file types whose rules are in the table and whose formats have encoders.
+TARGETS = (*_FLOATS, *RECIPES)
+# Shorter names that llama-quantize takes, too.
+ALIASES = {"Q3_K": FileType.Q3_K_M, "Q4_K": FileType.Q4_K_M, "Q5_K": FileType.Q5_K_M, "MXFP4": FileType.MXFP4_MOE}
+
+
+class SsmType(StrEnum):
+    """The type of ssm_x and ssm_dt weights."""
+
+    F32 = "f32"
+    F16 = "f16"
+    Q8_0 = "q8_0"
+    LIKE_LLAMA = "like-llama"
 
 
 class Reason(StrEnum):
@@ -40,6 +68,8 @@ class Reason(StrEnum):
     LEFT_ALONE = "not a matrix to multiply by"
     SSM = "SSM parameter"
     OUTPUT = "output matrix"
+    RECIPE = "recipe"
+    CHOSEN = "chosen"
     SHAPE = "row is not whole blocks"
 
 
@@ -49,35 +79,132 @@ class Decision:
     reason: Reason
 
 
+@dataclass(frozen=True)
+class Options:
+    """The user's exceptions. `tensor_types`: (regular expression, type), found anywhere in a name, the first counts."""
+
+    ssm_type: SsmType = SsmType.F32
+    pure: bool = False
+    tensor_types: tuple[tuple[str, GGMLType], ...] = ()
+    output_type: GGMLType | None = None
+    embedding_type: GGMLType | None = None
+    leave_output: bool = False
+
+
+class Tensor(Protocol):
+    """What is asked of a tensor here. `shape` in numpy order; `type` is that of the source."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def type(self) -> GGMLType: ...
+
+
 def is_quantized(kind: GGMLType) -> bool:
     return TRAITS[kind].block > 1
 
 
-def decide(
-    name: str,
-    shape: tuple[int, ...],
-    source: GGMLType,
-    target: FileType,
-    names: Collection[str],
-    *,
-    keep_ssm_f32: bool = True,
-) -> Decision:
-    """The type of tensor `name` in a file of type `target`.
+def model_of(metadata: Mapping[str, Any], *, importance: bool = False) -> Model:
+    """What the recipes ask, from GGUF metadata."""
+    arch = metadata.get("general.architecture", "")
 
-    `shape` in numpy order; `source` is its type now; `names` are those of all tensors: without output.weight among
-    them, the embedding is also the output matrix.
-    """
-    if keep_ssm_f32 and _SSM.search(name):
-        # What has been quantized already gains nothing from being stored as F32.
-        return Decision(source if is_quantized(source) else GGMLType.F32, Reason.SSM)
-    if not _is_weight_matrix(name, shape):
-        return Decision(source, Reason.LEFT_ALONE)
-    kind, reason = FILE_TYPE_WEIGHT[target], Reason.ASKED
-    if kind is GGMLType.Q4_0 and name == (OUTPUT if OUTPUT in names else EMBEDDING):
-        kind, reason = GGMLType.Q8_0, Reason.OUTPUT
-    if shape[-1] % TRAITS[kind].block:
-        return Decision(GGMLType.F16, Reason.SHAPE)
-    return Decision(kind, reason)
+    def of_layer_0(key: str, default: int) -> int:
+        value = metadata.get(f"{arch}.{key}", default)
+        value = value[0] if hasattr(value, "__len__") and not isinstance(value, str) and len(value) else value
+        return int(value) if isinstance(value, int) or hasattr(value, "dtype") else default
+
+    heads = of_layer_0("attention.head_count", 0)
+    shared = of_layer_0("attention.head_count_kv", heads)
+    return Model(
+        n_layer=of_layer_0("block_count", 0),
+        n_expert=of_layer_0("expert_count", 0),
+        n_gqa=heads // shared if shared > 0 else 0,
+        importance=importance,
+    )
+
+
+def type_named(name: str, option: str) -> GGMLType:
+    """The type of that name that can be written; UsageError lists them."""
+    kind = GGMLType.__members__.get(name.strip().upper())
+    if kind is None or not formats.can_encode(kind):
+        names = ", ".join(k.name for k in GGMLType if formats.can_encode(k))
+        raise UsageError(f"{option}: {shown(name)} is not a type that can be written. Choose one of {names}.")
+    return kind
+
+
+def decide(
+    tensors: Mapping[str, Tensor], target: FileType, model: Model, options: Options | None = None
+) -> dict[str, Decision]:
+    """The type of every tensor, given in the order of the new file. UsageError when an option fits nothing."""
+    options = options or Options()
+    most = FILE_TYPE_WEIGHT[target]
+    matrices = {t.name: t for t in tensors.values() if _is_weight_matrix(t.name, t.shape)}
+    if options.leave_output:
+        matrices.pop(OUTPUT, None)
+    decided = _chosen(matrices, options)
+    if options.ssm_type is not SsmType.LIKE_LLAMA:
+        ssm = [t for t in tensors.values() if _SSM.search(t.name) and t.name not in decided]
+        decided |= {t.name: Decision(_ssm_type(t, options.ssm_type), Reason.SSM) for t in ssm}
+    rest = {name: t.shape for name, t in matrices.items() if name not in decided}
+    if target in _FLOATS or options.pure:
+        types = dict.fromkeys(rest, most)
+    else:
+        n_attn_v = sum(part_of(t.name) is Part.ATTN_V for t in tensors.values())
+        # whether embedding and output are one is a matter of the whole model
+        shapes = rest | ({OUTPUT: tensors[OUTPUT].shape} if OUTPUT in tensors else {})
+        types = mixed_types(target, shapes, model, n_attn_v)
+    output = OUTPUT if OUTPUT in tensors else EMBEDDING
+    for name, shape in rest.items():
+        kind = fitting(types[name], shape[-1])
+        if kind is not types[name]:
+            reason = Reason.SHAPE
+        elif kind is most:
+            reason = Reason.ASKED
+        else:
+            reason = Reason.OUTPUT if name == output else Reason.RECIPE
+        decided[name] = Decision(kind, reason)
+    return {t.name: decided.get(t.name, Decision(t.type, Reason.LEFT_ALONE)) for t in tensors.values()}
+
+
+def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decision]:
+    """What the options name by themselves."""
+    patterns = []
+    for pattern, wish in options.tensor_types:
+        try:
+            patterns.append((pattern, re.compile(pattern.lower()), wish))
+        except re.error as error:
+            raise UsageError(
+                f"--tensor-type {shown(pattern)}: no regular expression ({error}). Put it right."
+            ) from None
+    output = OUTPUT if OUTPUT in matrices or options.leave_output else EMBEDDING
+    found: dict[str, Decision] = {}
+    for name, t in matrices.items():
+        wishes = [options.embedding_type] if name == EMBEDDING else []
+        wishes += [options.output_type] if name == output else []
+        wishes += [wish for _, expression, wish in patterns if expression.search(name)]
+        kind = next((wish for wish in wishes if wish is not None), None)
+        if kind is None:
+            continue
+        if t.shape[-1] % TRAITS[kind].block:
+            raise UsageError(
+                f"{shown(name)}: row of {t.shape[-1]} values is not a multiple of {TRAITS[kind].block} ({kind.name}). "
+                f"Use --tensor-type '{shown(name)}={fitting(kind, t.shape[-1]).name}'."
+            )
+        found[name] = Decision(kind, Reason.CHOSEN)
+    for pattern, expression, _ in patterns:
+        if not any(expression.search(name) for name in matrices):
+            raise UsageError(
+                f"--tensor-type {shown(pattern)}: no weight matrix of the model has such a name. "
+                "See its tensors with hybrid inspect."
+            )
+    return found
+
+
+def _ssm_type(t: Tensor, wanted: SsmType) -> GGMLType:
+    # What has been quantized already gains nothing from being stored as floats.
+    return t.type if is_quantized(t.type) else fitting(GGMLType[wanted.name], t.shape[-1])
 
 
 def _is_weight_matrix(name: str, shape: tuple[int, ...]) -> bool:

@@ -1,56 +1,54 @@
-"""GGUF in, GGUF of another type out: streamed through a pool of threads, in memory that the model does not set."""
+"""Weights in, GGUF of another type out: streamed through a pool of threads, in memory that the model does not set."""
 
 import itertools
 import math
 import os
-import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from .ggml import formats
-from .ggml.errors import FormatError, UnsupportedError, UsageError, shown
-from .ggml.reader import GGUFFile, TensorInfo
+from .ggml.errors import FormatError, UsageError, shown
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
 from .ggml.writer import GGUFWriter
-from .policy import TARGETS, Reason, decide, is_quantized
+from .imatrix import Entry, Imatrix
+from .plan import PlannedTensor, file_type, plan_source
+from .policy import Options
+from .source import GGUFSource, Piece, Source, part_name
 
 QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 
-# Values per task. A whole number of blocks of any format; a task holds its output and works in pieces of formats.CHUNK.
+# Values per task, about: a task is whole rows, holds its output and works in pieces of formats.CHUNK.
 TASK = 1 << 20
 MAX_THREADS = 512
-_BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
-
-
-@dataclass(frozen=True)
-class PlannedTensor:
-    """`shape` in numpy order; `nbytes` is the size as `target`."""
-
-    name: str
-    shape: tuple[int, ...]
-    source: GGMLType
-    target: GGMLType
-    reason: Reason
-    nbytes: int
 
 
 @dataclass(frozen=True)
 class TensorReport(PlannedTensor):
-    """`rmse`: root mean square of (new - source value), 0 when copied; `rms`: of the source values, NaN when copied."""
+    """What quantizing did to a tensor; of a copied one all but rmse is NaN, and there is no worst row.
+
+    rmse: root mean square of (new - source value), 0 when copied; rms: of the source values. cosine: of the angle
+    between old and new weights. worst_row, over all matrices of the tensor, has the largest error for its size:
+    worst_error, the ratio of the two root mean squares.
+    """
 
     rmse: float
     rms: float
+    cosine: float
+    worst_row: int
+    worst_error: float
 
 
 @dataclass(frozen=True)
 class QuantizeReport:
-    """`nbytes_source` and `nbytes` are the sizes of the two files; `bits_per_weight` is over the new one's tensors."""
+    """`nbytes_source` and `nbytes` are the sizes of all files; `bits_per_weight` is over the new one's tensors."""
 
     src: Path
     dst: Path
@@ -75,105 +73,115 @@ class Progress:
     name: str
 
 
+@dataclass
+class _Sums:
+    """Over rows: squares of errors, of source and of new values; the row with the largest error for its size."""
+
+    error: float = 0.0
+    source: float = 0.0
+    new: float = 0.0
+    worst_row: int = -1
+    worst: float = -1.0
+
+    def add(self, sums: np.ndarray, first: int) -> None:
+        """sums f64 [row, 3] of rows from `first` on."""
+        with np.errstate(all="ignore"):
+            ratio = np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.where(sums[:, 0] > 0, np.inf, 0))
+        i = int(ratio.argmax())
+        error, source, new = sums.sum(axis=0).tolist()
+        self.merge(_Sums(error, source, new, first + i, float(ratio[i])))
+
+    def merge(self, other: "_Sums") -> None:
+        self.error, self.source, self.new = self.error + other.error, self.source + other.source, self.new + other.new
+        if other.worst > self.worst:
+            self.worst_row, self.worst = other.worst_row, other.worst
+
+    def report(self, t: PlannedTensor) -> TensorReport:
+        n = math.prod(t.shape)
+        if t.source is t.target:
+            return TensorReport(
+                **t.__dict__, rmse=0.0, rms=math.nan, cosine=math.nan, worst_row=-1, worst_error=math.nan
+            )
+        size = 2 * math.sqrt(self.source * self.new)
+        return TensorReport(
+            **t.__dict__,
+            rmse=math.sqrt(self.error / n),
+            rms=math.sqrt(self.source / n),
+            cosine=(self.source + self.new - self.error) / size if size else 1.0 - (self.error > 0),
+            worst_row=self.worst_row,
+            worst_error=math.sqrt(self.worst),
+        )
+
+
 @dataclass(frozen=True)
 class _Task:
-    """Values [start, stop) of a tensor, counted over all its rows."""
+    """`piece` begins with row `first` of a tensor, over all its matrices."""
 
     tensor: PlannedTensor
-    raw: np.ndarray
-    start: int
-    stop: int
+    piece: Piece
+    first: int
+    importance: Entry | None
 
 
 @dataclass(frozen=True)
 class _Done:
-    """The new bytes of a task, made from bytes `source` = (start, stop) of the tensor; sums over its values."""
-
-    name: str
+    task: _Task
     data: np.ndarray
-    squared_error: float
-    squared: float
-    source: tuple[int, int]
-
-
-def file_type(target: FileType | str) -> FileType:
-    """The target of that name, upper or lower case. UsageError lists those there are."""
-    name = target.name if isinstance(target, FileType) else target.strip().upper()
-    for kind in TARGETS:
-        if kind.name == name:
-            return kind
-    names = ", ".join(t.name for t in TARGETS)
-    if name in FileType.__members__:
-        raise UsageError(f"{name} cannot be written by this version. Choose one of {names}.")
-    raise UsageError(f"{shown(target)} is not a file type. Choose one of {names}.")
-
-
-def plan(
-    source: GGUFFile, target: FileType | str, *, keep_ssm_f32: bool = True, allow_requantize: bool = False
-) -> list[PlannedTensor]:
-    """What `quantize` would write, in the order of the new file: llama.cpp's, by layer and then name.
-
-    UsageError when a quantized tensor would be quantized again and that was not allowed.
-    """
-    kind = file_type(target)
-    source.get("general.architecture")
-    if not source.tensors:
-        raise UsageError(f"{shown(source.path)} holds no tensors, only metadata. Give a file with a model.")
-    parts = source.get("split.count", 0)
-    if isinstance(parts, int) and parts > 1:
-        raise UnsupportedError(
-            f"{shown(source.path)} is one of {parts} parts of a model. Join them first: llama-gguf-split --merge."
-        )
-    planned = []
-    for t in sorted(source.tensors.values(), key=_order):
-        decision = decide(t.name, t.shape, t.type, kind, source.tensors, keep_ssm_f32=keep_ssm_f32)
-        again = is_quantized(t.type) and is_quantized(decision.type) and decision.type is not t.type
-        if again and not allow_requantize:
-            raise UsageError(
-                f"{shown(source.path)}: {shown(t.name)} is {t.type.name} already; {decision.type.name} made from it is "
-                "worse than from the original. Start from the F32, F16 or BF16 file, or allow requantizing."
-            )
-        nbytes = _bytes_of(decision.type, math.prod(t.shape))
-        planned.append(PlannedTensor(t.name, t.shape, t.type, decision.type, decision.reason, nbytes))
-    return planned
+    sums: _Sums
 
 
 def quantize(
-    src: Path | str,
+    src: Path | str | Source,
     dst: Path | str,
     target: FileType | str,
     *,
     n_threads: int = 0,
-    keep_ssm_f32: bool = True,
+    options: Options | None = None,
+    imatrix: Imatrix | None = None,
+    metadata: Mapping[str, tuple[Any, ValueType]] | None = None,
     allow_requantize: bool = False,
+    keep_split: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> QuantizeReport:
     """Writes `src` to `dst` with its weight matrices as `target`; `policy` says which tensors and which exceptions.
 
-    Metadata is copied byte for byte, but for general.file_type and general.quantization_version, which are set, and
-    split.* and general.alignment, which would be wrong in the new file. n_threads = 0: all that this process may use;
-    the bytes do not depend on it. `dst` appears when it is complete and not before. Raises UsageError, FormatError,
+    Metadata is copied byte for byte, but for general.file_type and general.quantization_version, which are set, split.*
+    and general.alignment, which would be wrong in the new file, and `metadata`, which is added. n_threads = 0: all that
+    this process may use; the bytes do not depend on it. keep_split: as many files as the source has, `dst` being the
+    NAME of NAME-00001-of-00003.gguf. `dst` appears when it is complete and not before. Raises UsageError, FormatError,
     UnsupportedError, HybridError (writing failed).
     """
     began = time.perf_counter()
-    src, dst, kind = Path(src), Path(dst), file_type(target)
+    dst, kind = Path(dst), file_type(target)
     if n_threads < 0:
         raise UsageError(f"{n_threads} threads cannot be. Give 0 for all, or a positive number.")
     if n_threads > MAX_THREADS:
         raise UsageError(f"{n_threads} threads are more than the {MAX_THREADS} that make sense. Give 0 for all cores.")
     n_threads = n_threads or _cpus()
-    with GGUFFile.open(src) as source:
-        if dst.exists() and dst.samefile(src):
-            raise UsageError(f"{shown(dst)} is the source itself. Give another output path.")
-        planned = plan(source, kind, keep_ssm_f32=keep_ssm_f32, allow_requantize=allow_requantize)
-        with GGUFWriter(dst, None) as writer:
-            _copy_metadata(source, writer, kind)
-            for t in planned:
+    with ExitStack() as stack:
+        source: Source = stack.enter_context(GGUFSource(src)) if isinstance(src, str | Path) else src
+        planned = plan_source(source, kind, options, imatrix, allow_requantize)
+        files = _files(source, dst, [t.name for t in planned], keep_split)
+        for path in files:
+            if source.is_read(path):
+                raise UsageError(f"{shown(path)} is the source itself. Give another output path.")
+        by_name = {t.name: t for t in planned}
+        writers = [
+            (stack.enter_context(GGUFWriter(path, None)), [by_name[n] for n in of]) for path, of in files.items()
+        ]
+        for i, (writer, tensors) in enumerate(writers):
+            if i == 0:
+                _describe(source, writer, kind, metadata or {}, imatrix)
+            if len(writers) > 1:
+                writer.add("split.no", i, ValueType.UINT16)
+                writer.add("split.count", len(writers), ValueType.UINT16)
+                writer.add("split.tensors.count", len(planned), ValueType.INT32)
+            for t in tensors:
                 writer.declare(t.name, t.shape, t.target)
-            nbytes = writer.nbytes
-            rows = _write_tensors(source, writer, planned, n_threads, progress)
+        nbytes = sum(writer.nbytes for writer, _ in writers)
+        rows = _write_tensors(source, writers, imatrix, n_threads, progress)
         seconds = time.perf_counter() - began
-        return QuantizeReport(src, dst, kind, n_threads, seconds, source.nbytes, nbytes, rows)
+        return QuantizeReport(source.path, next(iter(files)), kind, n_threads, seconds, source.nbytes, nbytes, rows)
 
 
 def _cpus() -> int:
@@ -181,62 +189,86 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _order(t: TensorInfo) -> tuple[int, bytes]:
-    block = _BLOCK.match(t.name)
-    return int(block[1]) if block else -1, t.name.encode()
+def _files(source: Source, dst: Path, names: list[str], keep_split: bool) -> dict[Path, list[str]]:
+    """The new files with the names of their tensors."""
+    if not keep_split or len(source.parts) < 2:
+        return {dst: names}
+    stem = str(dst).removesuffix(".gguf")
+    return {Path(part_name(stem, i, len(source.parts))): of for i, of in enumerate(source.parts)}
 
 
-def _copy_metadata(source: GGUFFile, writer: GGUFWriter, kind: FileType) -> None:
-    for key in source.metadata:
-        if not key.startswith("split.") and key != "general.alignment":
-            writer.add_raw(key, source)
+def _describe(
+    source: Source,
+    writer: GGUFWriter,
+    kind: FileType,
+    metadata: Mapping[str, tuple[Any, ValueType]],
+    imatrix: Imatrix | None,
+) -> None:
+    source.describe(writer)
     writer.add("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32)
     writer.add("general.file_type", int(kind), ValueType.UINT32)
+    for key, (value, value_type) in metadata.items():
+        writer.add(key, value, value_type)
+    if imatrix:
+        writer.add("quantize.imatrix.file", str(imatrix.path.name if imatrix.path else ""), ValueType.STRING)
+        if imatrix.datasets:
+            writer.add("quantize.imatrix.dataset", imatrix.datasets[0], ValueType.STRING)
+        writer.add("quantize.imatrix.entries_count", len(imatrix.entries), ValueType.UINT32)
+        writer.add("quantize.imatrix.chunks_count", imatrix.chunk_count, ValueType.UINT32)
 
 
 def _write_tensors(
-    source: GGUFFile,
-    writer: GGUFWriter,
-    planned: list[PlannedTensor],
+    source: Source,
+    writers: list[tuple[GGUFWriter, list[PlannedTensor]]],
+    imatrix: Imatrix | None,
     n_threads: int,
     progress: Callable[[Progress], None] | None,
 ) -> list[TensorReport]:
+    planned = [t for _, tensors in writers for t in tensors]
     total = sum(source.tensors[t.name].nbytes for t in planned)
     passed = 0
     rows: list[TensorReport] = []
 
-    def pass_on(results: Iterable[_Done], sums: np.ndarray) -> Iterator[np.ndarray]:
+    def pass_on(results: Iterable[_Done], sums: _Sums) -> Iterator[np.ndarray]:
         """The data of one tensor, while its errors are added up and progress is told."""
         nonlocal passed
         for done in results:
             yield done.data
-            sums += done.squared_error, done.squared
-            start, stop = done.source
-            source.release(done.name, start, stop)
-            passed += stop - start
+            sums.merge(done.sums)
+            task = done.task
+            task.piece.done()
+            passed += task.piece.rows * _bytes_of(task.tensor.source, task.tensor.shape[-1])
             if progress:
-                progress(Progress(passed, total, done.name))
+                progress(Progress(passed, total, task.tensor.name))
 
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="quantize")
     try:
         # Twice as many tasks as threads: the writer's turn does not make a thread wait, and memory stays bounded.
-        stream = _in_order(pool, _tasks(source, planned), 2 * n_threads)
-        for t in planned:
-            n = math.prod(t.shape)
-            sums = np.zeros(2)
-            writer.write(t.name, pass_on(itertools.islice(stream, -(-n // TASK)), sums))
-            rmse, rms = np.sqrt(sums / n).tolist()
-            rows.append(TensorReport(**t.__dict__, rmse=rmse, rms=rms))
+        stream = _in_order(pool, _tasks(source, planned, imatrix), 2 * n_threads)
+        following = next(stream, None)
+        for writer, tensors in writers:
+            for t in tensors:
+
+                def of_tensor(name: str = t.name) -> Iterator[_Done]:
+                    nonlocal following
+                    while following is not None and following.task.tensor.name == name:
+                        done, following = following, next(stream, None)
+                        yield done
+
+                writer.write(t.name, pass_on(of_tensor(), sums := _Sums()))
+                rows.append(sums.report(t))
     finally:
         pool.shutdown(cancel_futures=True)
     return rows
 
 
-def _tasks(source: GGUFFile, planned: Iterable[PlannedTensor]) -> Iterator[_Task]:
+def _tasks(source: Source, planned: Iterable[PlannedTensor], imatrix: Imatrix | None) -> Iterator[_Task]:
     for t in planned:
-        raw, n = source.raw(t.name).reshape(-1), math.prod(t.shape)
-        for start in range(0, n, TASK):
-            yield _Task(t, raw, start, min(start + TASK, n))
+        entry = imatrix.entries.get(t.name) if imatrix else None
+        first = 0
+        for piece in source.pieces(t.name, max(1, TASK // t.shape[-1])):
+            yield _Task(t, piece, first, entry)
+            first += piece.rows
 
 
 def _in_order(pool: ThreadPoolExecutor, tasks: Iterator[_Task], window: int) -> Iterator[_Done]:
@@ -250,43 +282,58 @@ def _in_order(pool: ThreadPoolExecutor, tasks: Iterator[_Task], window: int) -> 
 
 def _recode(task: _Task) -> _Done:
     """Runs on a pool thread. FormatError when there are values that the new type cannot hold."""
-    t = task.tensor
-    span = _bytes_of(t.source, task.start), _bytes_of(t.source, task.stop)
-    stored = task.raw[slice(*span)]
-    if t.source is t.target:
-        return _Done(t.name, stored, 0.0, math.nan, span)
-    data = np.empty(_bytes_of(t.target, task.stop - task.start), np.uint8)
-    squared_error = squared = 0.0
-    # Pieces small enough that a weight is read from memory once, not once per operation.
-    for start in range(0, task.stop - task.start, formats.CHUNK):
-        stop = min(start + formats.CHUNK, task.stop - task.start)
-        x = formats.decode(t.source, stored[_bytes_of(t.source, start) : _bytes_of(t.source, stop)])
-        piece = data[_bytes_of(t.target, start) : _bytes_of(t.target, stop)]
-        formats.encode(t.target, x, piece)
-        error = formats.decode(t.target, piece, np.empty_like(x))
-        with np.errstate(all="ignore"):
-            error -= x
-            # Numpy adds f32 pairwise, so that a piece loses no more than a few last bits.
-            sums = float(np.square(error, out=error).sum()), float(np.square(x, out=error).sum())
-        if not math.isfinite(sum(sums)):
-            sums = _check(t, x, piece)
-        squared_error += sums[0]
-        squared += sums[1]
-    return _Done(t.name, data, squared_error, squared, span)
+    t, stored, sums = task.tensor, task.piece.read(), _Sums()
+    n = t.shape[-1]
+    before, after = _bytes_of(t.source, n), _bytes_of(t.target, n)
+    copied = t.source is t.target
+    data = stored if copied else np.empty(task.piece.rows * after, np.uint8)
+    per_matrix = t.shape[-2] if len(t.shape) > 1 else 1
+    start = 0
+    while start < task.piece.rows:
+        # Pieces small enough that a weight is read from memory once, not once per operation; of one matrix.
+        matrix, row = divmod(task.first + start, per_matrix)
+        stop = min(start + max(1, formats.CHUNK // n), task.piece.rows, start + per_matrix - row)
+        if not copied or TRAITS[t.source].block == 1:
+            x = formats.decode(t.source, stored[start * before : stop * before].reshape(-1, before))
+            if copied:
+                _check_finite(t, x, task.first + start)
+            else:
+                piece = data[start * after : stop * after].reshape(-1, after)
+                formats.encode(t.target, x, piece, _importance(task.importance, matrix))
+                sums.add(_row_sums(t, x, piece, task.first + start), task.first + start)
+        start = stop
+    return _Done(task, data, sums)
 
 
-def _check(t: PlannedTensor, x: np.ndarray, piece: np.ndarray) -> tuple[float, float]:
-    """The sums of squares in f64, or the reason why there are none."""
-    if not np.isfinite(x).all():
-        raise FormatError(f"tensor {shown(t.name)} has NaN or infinite values. Convert the model again.")
+def _importance(entry: Entry | None, matrix: int) -> np.ndarray | None:
+    return entry.importance()[matrix] if entry else None
+
+
+def _row_sums(t: PlannedTensor, x: np.ndarray, piece: np.ndarray, first: int) -> np.ndarray:
+    """f64 [row, 3]: squares of errors, of old and of new values; FormatError when there are none."""
+    from .ggml.fit.rows import error_sums
+
     decoded = formats.decode(t.target, piece)
+    sums = error_sums(x, decoded)
+    if np.isfinite(sums).all():
+        return sums
+    _check_finite(t, x, first)
     if not np.isfinite(decoded).all():
         raise FormatError(
             f"tensor {shown(t.name)} has values up to {np.abs(x).max():.3g}, too large for {t.target.name}. "
             "Use BF16 or F32."
         )
-    wide = x.astype(np.float64)
-    return float(np.square(decoded - wide).sum()), float(np.square(wide).sum())
+    wide, new = x.astype(np.float64), decoded.astype(np.float64)
+    return np.stack([np.square(v).sum(axis=1) for v in (new - wide, wide, new)], axis=1)
+
+
+def _check_finite(t: PlannedTensor, x: np.ndarray, first: int) -> None:
+    bad = ~np.isfinite(x).all(axis=1)
+    if bad.any():
+        raise FormatError(
+            f"tensor {shown(t.name)} has NaN or infinite values, in row {first + int(bad.argmax())} first. "
+            "Convert the model again."
+        )
 
 
 def _bytes_of(kind: GGMLType, n: int) -> int:

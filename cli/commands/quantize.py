@@ -1,39 +1,68 @@
 """`hybrid quantize`: the same model in fewer bits per weight."""
 
-from enum import StrEnum
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.types import ValueType
+from hybrid.quant.policy import Options, SsmType, type_named
 
 from .. import console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hybrid.quant.quantize import PlannedTensor, QuantizeReport
+    from hybrid.quant.imatrix import Imatrix
+    from hybrid.quant.plan import PlannedTensor
+    from hybrid.quant.quantize import QuantizeReport
+    from hybrid.quant.source import Source
 
-
-class SsmType(StrEnum):
-    """What `--ssm-type` accepts."""
-
-    F32 = "f32"
-    TARGET = "target"
+_KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
 
 
 def quantize(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="GGUF file, best in F32, F16 or BF16.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="GGUF file, best in F32, F16 or BF16; or a Hugging Face folder.")
+    ],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="GGUF file to write.")],
-    target: Annotated[str, typer.Argument(metavar="TYPE", help="Q8_0, Q4_0, BF16, F16 or F32.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TYPE", help="Q4_K_M, Q5_K_S, Q6_K, Q8_0, IQ4_XS, ... as llama-quantize has them.")
+    ],
     ssm_type: Annotated[
         SsmType,
-        typer.Option(
-            help="The small projections ssm_x and ssm_dt: f32 keeps them exact; target quantizes them, as llama.cpp."
-        ),
-    ] = SsmType.F32,
+        typer.Option(help="The small projections ssm_x and ssm_dt; like-llama treats them like any weight."),
+    ] = Options.ssm_type,
+    pure: Annotated[bool, typer.Option("--pure", help="One type for all matrices, no mix.")] = Options.pure,
+    tensor_type: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REGEX=TYPE", help="A type for the matrices whose names match; may be repeated."),
+    ] = None,
+    output_tensor_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the output matrix.")] = None,
+    token_embedding_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the embedding.")] = None,
+    leave_output_tensor: Annotated[
+        bool, typer.Option("--leave-output-tensor", help="Keep output.weight as it is.")
+    ] = Options.leave_output,
+    imatrix: Annotated[
+        Path | None, typer.Option(help="Importance matrix, from hybrid imatrix or llama-imatrix: smaller errors.")
+    ] = None,
+    include_weights: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Use the importance only of names with this in them."),
+    ] = None,
+    exclude_weights: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Do not use the importance of these.")
+    ] = None,
     allow_requantize: Annotated[
         bool, typer.Option("--allow-requantize", help="Accept a file that is quantized already; quality suffers.")
+    ] = False,
+    override_kv: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=TYPE:VALUE", help="Set metadata; TYPE is int, float, bool or str. May be repeated."),
+    ] = None,
+    keep_split: Annotated[
+        bool, typer.Option("--keep-split", help="As many files as IN has parts: OUT-00001-of-00003.gguf, ...")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the type and size every tensor would get; write nothing.")
@@ -41,50 +70,71 @@ def quantize(
     threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Store the weights of a GGUF file in fewer bits.
+    """Store the weights of a model in fewer bits.
 
     State-space parameters (ssm_a, ssm_d, ssm_conv1d), norms, biases and routers stay in f32. The report names every
-    tensor with its type before and after, its size, and the error that quantization made.
+    tensor with its type before and after, bits per weight, and the error that quantization made: root mean square
+    over that of the weights, 1 - cosine, and the row it hit worst.
     """
+    from hybrid.quant import plan as planning
     from hybrid.quant import quantize as library
 
-    keep_ssm_f32 = ssm_type is SsmType.F32
+    options = Options(
+        ssm_type=ssm_type,
+        pure=pure,
+        tensor_types=tuple(_tensor_type(text) for text in tensor_type or ()),
+        output_type=type_named(output_tensor_type, "--output-tensor-type") if output_tensor_type else None,
+        embedding_type=type_named(token_embedding_type, "--token-embedding-type") if token_embedding_type else None,
+        leave_output=leave_output_tensor,
+    )
+    metadata = dict(_pair(text) for text in override_kv or ())
+    importance = _importance(imatrix, include_weights or (), exclude_weights or ())
     if dry_run:
-        with GGUFFile.open(source) as gguf:
-            planned = library.plan(gguf, target, keep_ssm_f32=keep_ssm_f32, allow_requantize=allow_requantize)
+        planned = planning.plan(
+            _source(source), target, options=options, imatrix=importance, allow_requantize=allow_requantize
+        )
         if as_json:
             console.out_json(planned)
         else:
             show(planned)
-            console.out(f"\n{len(planned)} tensors, {console.size(sum(t.nbytes for t in planned))}; nothing written")
+            console.out(f"\n{total(planned)}; nothing written")
         return
     with console.Progress("quantizing", "bytes") as progress:
         report = library.quantize(
-            source,
+            _source(source),
             output,
             target,
             n_threads=threads,
-            keep_ssm_f32=keep_ssm_f32,
+            options=options,
+            imatrix=importance,
+            metadata=metadata,
             allow_requantize=allow_requantize,
-            progress=lambda p: progress.step(p.done, p.total),
+            keep_split=keep_split,
+            progress=lambda p: progress(p.name, p.done, p.total),
         )
     if as_json:
-        console.out_json({**console.plain(report), "bits_per_weight": report.bits_per_weight, "tensors": report.rows})
+        rows = [{**console.plain(row), "bits_per_weight": row.bits_per_weight} for row in report.rows]
+        console.out_json({**console.plain(report), "bits_per_weight": report.bits_per_weight, "tensors": rows})
         return
     show(report.rows)
     console.out(f"\n{summary(report)}")
 
 
 def show(rows: "Sequence[PlannedTensor]") -> None:
-    """One line per tensor; the error is relative to the root mean square of the weights."""
+    """One line per tensor; errors are relative to the size of the weights."""
     lines = []
     for t in rows:
         rmse, rms = getattr(t, "rmse", 0.0), getattr(t, "rms", 0.0)
-        error = f"{100 * rmse / rms:.2f} %" if rmse and rms else ""
+        error = worst = cosine = ""
+        if rmse and rms:
+            error, cosine = f"{100 * rmse / rms:.2f} %", f"{1 - getattr(t, 'cosine', 1.0):.1e}"
+            worst = f"{getattr(t, 'worst_row', -1)}: {100 * getattr(t, 'worst_error', math.nan):.2f} %"
         kinds = f"{t.source.name} -> {t.target.name}" if t.source is not t.target else t.source.name
         name, shape = console.one_line(t.name), "x".join(map(str, t.shape))
-        lines.append((name, shape, kinds, console.size(t.nbytes), error, t.reason.value))
-    console.out(console.table(("tensor", "shape", "type", "size", "error", ""), lines, "lllrr"))
+        bits = f"{t.bits_per_weight:.2f}"
+        lines.append((name, shape, kinds, bits, console.size(t.nbytes), error, cosine, worst, t.reason.value))
+    headers = ("tensor", "shape", "type", "bits", "size", "error", "1 - cos", "worst row", "")
+    console.out(console.table(headers, lines, "lllrrrrr"))
 
 
 def summary(report: "QuantizeReport") -> str:
@@ -93,3 +143,53 @@ def summary(report: "QuantizeReport") -> str:
         f"{report.dst}: {report.file_type.name}, {sizes}, {report.bits_per_weight:.2f} bits per weight, "
         f"{console.duration(report.seconds)}"
     )
+
+
+def total(rows: "Sequence[PlannedTensor]") -> str:
+    nbytes, weights = sum(t.nbytes for t in rows), sum(math.prod(t.shape) for t in rows)
+    return f"{len(rows)} tensors, {console.size(nbytes)}, {8 * nbytes / weights:.2f} bits per weight"
+
+
+def _source(path: Path) -> "Path | Source":
+    """A GGUF file, or what a folder's conversion would be."""
+    if not (path / "config.json").is_file():
+        return path
+    from ..checkpoint_source import CheckpointSource
+
+    return CheckpointSource(path)
+
+
+def _importance(path: Path | None, include: "Sequence[str]", exclude: "Sequence[str]") -> "Imatrix | None":
+    if path is None:
+        if include or exclude:
+            raise UsageError("--include-weights and --exclude-weights choose from an --imatrix. Give one.")
+        return None
+    from hybrid.quant.imatrix import Imatrix
+
+    return Imatrix.read(path).chosen(include, exclude)
+
+
+def _tensor_type(text: str) -> tuple[str, Any]:
+    pattern, found, name = text.rpartition("=")
+    if not found or not pattern:
+        raise UsageError(f"--tensor-type {shown(text)}: expected REGEX=TYPE, for example ssm_in=Q8_0.")
+    return pattern, type_named(name, f"--tensor-type {shown(text)}")
+
+
+def _pair(text: str) -> tuple[str, tuple[Any, ValueType]]:
+    key, _, rest = text.partition("=")
+    name, found, value = rest.partition(":")
+    kind = _KINDS.get(name)
+    wrong = UsageError(
+        f"--override-kv {shown(text)}: expected KEY=TYPE:VALUE, TYPE one of {', '.join(_KINDS)}, "
+        "for example tokenizer.ggml.add_bos_token=bool:false."
+    )
+    if not key or not found or kind is None:
+        raise wrong
+    if kind is ValueType.BOOL and value not in ("true", "false"):
+        raise wrong
+    try:
+        made: Any = {"int": lambda: abs(int(value)), "float": lambda: float(value)}.get(name, lambda: value)()
+    except ValueError:
+        raise wrong from None
+    return key, (value == "true" if kind is ValueType.BOOL else made, kind)

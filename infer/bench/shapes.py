@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from hybrid.quant.ggml.errors import UsageError, shown
-from hybrid.quant.ggml.mixes import MIXES, fitting, mixed_types
+from hybrid.quant.ggml.mixes import MIXES, Model, fitting, mixed_types
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 
@@ -284,9 +284,9 @@ def tensor_types(shape: Shape, target: FileType | GGMLType, ssm_f32: bool) -> li
     quantized as llama-quantize does. A row that is not a whole number of blocks takes the type it has there.
     """
     tensors = list(shape.tensors())
-    matrices = [t.name for t in tensors if t.fill in (Fill.WEIGHT, Fill.SSM_WEIGHT)]
+    matrices = {t.name: t.shape for t in tensors if t.fill in (Fill.WEIGHT, Fill.SSM_WEIGHT)}
     if isinstance(target, FileType) and target in MIXES:
-        kinds = mixed_types(target, matrices, shape.n_layer, shape.n_expert)
+        kinds = mixed_types(target, matrices, Model(shape.n_layer, shape.n_expert))
     else:
         kinds = dict.fromkeys(matrices, target if isinstance(target, GGMLType) else FILE_TYPE_WEIGHT[target])
 

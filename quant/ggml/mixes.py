@@ -1,63 +1,142 @@
-"""The types that llama-quantize gives the matrices of a file in its mixes of K-quants (llama-quant.cpp, 2026-10).
+"""The types that llama-quantize gives the matrices of a file (llama-quant.cpp, 2026-10), as data: `RECIPES`.
 
-    file type  most    attn_v                       attn_output  ffn_down                     output
-    Q3_K_S     Q3_K    Q3_K                         Q3_K         Q3_K                         Q6_K
-    Q3_K_M     Q3_K    Q5_K first two, Q4_K others  Q4_K         Q5_K first 1/16, Q4_K others Q6_K
-    Q3_K_L     Q3_K    Q5_K                         Q5_K         Q5_K                         Q6_K
-    Q4_K_S     Q4_K    Q5_K first four              Q4_K         Q5_K first 1/8               Q6_K
-    Q4_K_M     Q4_K    Q6_K some                    Q4_K         Q6_K some                    Q6_K
-    Q5_K_S     Q5_K    Q5_K                         Q5_K         Q5_K                         Q6_K
-    Q5_K_M     Q5_K    Q6_K some                    Q5_K         Q6_K some                    Q6_K
+A file type names one type for most matrices, and rules for attention values (also fused attn_qkv), attention outputs
+and down projections. output.weight, or without one token_embd.weight, is Q6_K everywhere, but Q8_0 where rows are not
+whole blocks of the most common type and in files of Q8_0.
 
-"some": the first and the last eighth and every third between. `output` is output.weight, without one token_embd.weight.
-Left out: its rules for exactly 8 experts (Mixtral), for Llama 70B and Falcon, and for importance matrices.
+Left out: Llama 70B and Falcon, which have rules of their own, and the file types whose blocks cannot be encoded here
+(IQ1, IQ2, IQ3).
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from .types import TRAITS, FileType, GGMLType
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
-_DOWN = re.compile(r"\.ffn_down(_exps|_shexp)?\.weight$")
 OUTPUT, EMBEDDING = "output.weight", "token_embd.weight"
+_EMBEDDINGS = (EMBEDDING, "per_layer_token_embd.weight")
 
-Rule = Callable[[int, int], GGMLType | None]  # (i, n) -> the type of number i of n, None for that of most
+
+class Part(StrEnum):
+    """What a matrix is to the rules, by a part of its name; the first that fits counts."""
+
+    ATTN_V = "attn_v"
+    ATTN_K = "attn_k"
+    ATTN_OUTPUT = "attn_output"
+    FFN_DOWN = "ffn_down"
+    OTHER = "other"
+
+
+_PARTS = (
+    ("attn_qkv.weight", Part.ATTN_V),
+    ("attn_kv_b.weight", Part.ATTN_V),
+    ("attn_v.weight", Part.ATTN_V),
+    ("attn_k.weight", Part.ATTN_K),
+    ("attn_output.weight", Part.ATTN_OUTPUT),
+    ("ffn_down", Part.FFN_DOWN),
+)
 
 
 @dataclass(frozen=True)
-class Mix:
+class Model:
+    """What the rules ask of a model. A trap for hybrids: n_gqa is layer 0's, and 0 where that has no attention."""
+
+    n_layer: int
+    n_expert: int = 0
+    n_gqa: int = 0
+    importance: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Number i of n tensors of a kind."""
+
+    i: int
+    n: int
+    model: Model
+
+
+Rule = Callable[[Place], GGMLType | None]  # None: the type of most
+
+
+@dataclass(frozen=True)
+class Recipe:
     """The type of most matrices, and the rules for those that take another."""
 
     most: GGMLType
-    attn_v: Rule
-    ffn_down: Rule
-    attn_output: GGMLType
+    attn_v: Rule = lambda at: None
+    attn_output: Rule = lambda at: None
+    ffn_down: Rule = lambda at: None
+    embedding: GGMLType | None = None  # where there is an output.weight
 
 
-def _first(kind: GGMLType, where: Callable[[int, int], bool], others: GGMLType | None = None) -> Rule:
-    return lambda i, n: kind if where(i, n) else others
+def every(kind: GGMLType) -> Rule:
+    return lambda at: kind
 
 
-def _more(i: int, n: int) -> bool:
-    return i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2
+def first(kind: GGMLType, part: int, others: GGMLType | None = None) -> Rule:
+    """In the first 1 / part of all layers."""
+    return lambda at: kind if at.i < at.n // part else others
 
 
-def _all(kind: GGMLType) -> Rule:
-    return lambda i, n: kind
+def foremost(kind: GGMLType, count: int, others: GGMLType | None = None) -> Rule:
+    return lambda at: kind if at.i < count else others
 
 
-_Q3, _Q4, _Q5, _Q6 = GGMLType.Q3_K, GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K
-MIXES: dict[FileType, Mix] = {
-    FileType.Q3_K_S: Mix(_Q3, _all(_Q3), _all(_Q3), _Q3),
-    FileType.Q3_K_M: Mix(_Q3, _first(_Q5, lambda i, n: i < 2, _Q4), _first(_Q5, lambda i, n: i < n // 16, _Q4), _Q4),
-    FileType.Q3_K_L: Mix(_Q3, _all(_Q5), _all(_Q5), _Q5),
-    FileType.Q4_K_S: Mix(_Q4, _first(_Q5, lambda i, n: i < 4), _first(_Q5, lambda i, n: i < n // 8), _Q4),
-    FileType.Q4_K_M: Mix(_Q4, _first(_Q6, _more), _first(_Q6, _more), _Q4),
-    FileType.Q5_K_S: Mix(_Q5, _all(_Q5), _all(_Q5), _Q5),
-    FileType.Q5_K_M: Mix(_Q5, _first(_Q6, _more), _first(_Q6, _more), _Q5),
-}
+def some(kind: GGMLType) -> Rule:
+    """In the first and the last eighth and every third between."""
+    return lambda at: kind if at.i < at.n // 8 or at.i >= 7 * at.n // 8 or (at.i - at.n // 8) % 3 == 2 else None
+
+
+def shared(kind: GGMLType, others: GGMLType | None = None) -> Rule:
+    """Where four or more heads share a key and value."""
+    return lambda at: kind if at.model.n_gqa >= 4 else others
+
+
+def with_importance(rule: Rule) -> Rule:
+    return lambda at: rule(at) if at.model.importance else None
+
+
+def without_importance(rule: Rule) -> Rule:
+    return lambda at: None if at.model.importance else rule(at)
+
+
+_Q2, _Q3, _Q4, _Q5, _Q6, _Q8 = (GGMLType[f"Q{n}"] for n in ("2_K", "3_K", "4_K", "5_K", "6_K", "8_0"))
+_T = GGMLType
+RECIPES: dict[FileType, Recipe] = {
+    #                 most      attention values                    attention outputs         down projections
+    FileType.Q1_0:   Recipe(_T.Q1_0),
+    FileType.Q2_0:   Recipe(_T.Q2_0, embedding=_Q4),
+    FileType.Q4_0:   Recipe(_T.Q4_0,                                 ffn_down=with_importance(first(_T.Q4_1, 8))),
+    FileType.Q4_1:   Recipe(_T.Q4_1),
+    FileType.Q5_0:   Recipe(_T.Q5_0,                                 ffn_down=with_importance(first(_T.Q5_1, 8))),
+    FileType.Q5_1:   Recipe(_T.Q5_1),
+    FileType.Q8_0:   Recipe(_Q8),
+    FileType.Q2_K:   Recipe(_Q2, attn_v=shared(_Q4, _Q3),      attn_output=every(_Q3), ffn_down=every(_Q3)),
+    FileType.Q2_K_S: Recipe(_Q2, attn_v=shared(_Q4),                                   ffn_down=first(_Q4, 8)),
+    FileType.Q3_K_S: Recipe(_Q3),
+    FileType.Q3_K_M: Recipe(_Q3, attn_v=foremost(_Q5, 2, _Q4), attn_output=every(_Q4), ffn_down=first(_Q5, 16, _Q4)),
+    FileType.Q3_K_L: Recipe(_Q3, attn_v=every(_Q5),            attn_output=every(_Q5), ffn_down=every(_Q5)),
+    FileType.Q4_K_S: Recipe(_Q4, attn_v=foremost(_Q5, 4),                              ffn_down=first(_Q5, 8)),
+    FileType.Q4_K_M: Recipe(_Q4, attn_v=some(_Q6),                                     ffn_down=some(_Q6)),
+    FileType.Q5_K_S: Recipe(_Q5),
+    FileType.Q5_K_M: Recipe(_Q5, attn_v=some(_Q6),                                     ffn_down=some(_Q6)),
+    FileType.Q6_K:   Recipe(_Q6),
+    FileType.IQ4_NL: Recipe(_T.IQ4_NL, attn_v=shared(_Q5),           ffn_down=without_importance(first(_Q5, 8))),
+    FileType.IQ4_XS: Recipe(_T.IQ4_XS, attn_v=shared(_Q5),           ffn_down=without_importance(first(_Q5, 8))),
+    FileType.TQ1_0:  Recipe(_T.TQ1_0, embedding=_Q4),
+    FileType.TQ2_0:  Recipe(_T.TQ2_0, embedding=_Q4),
+    FileType.MXFP4_MOE: Recipe(_T.MXFP4),  # for experts, and Q8_0 for all else
+}  # fmt: skip
+# Those of several types, and whose name is not that of one of them.
+MIXES = {kind: recipe for kind, recipe in RECIPES.items() if "_K_" in kind.name}
+# With exactly 8 experts (Mixtral) their attention outputs are Q5_K, where other models take the rule of the recipe.
+_OUTPUTS_OF_EIGHT = {
+    FileType.Q2_K, FileType.Q3_K_S, FileType.Q3_K_M, FileType.Q4_K_S, FileType.Q4_K_M, FileType.IQ4_NL, FileType.IQ4_XS,
+}  # fmt: skip
 
 # What takes the place of a type whose blocks do not divide a row.
 _SMALLER: dict[GGMLType, GGMLType] = {
@@ -87,25 +166,51 @@ def fitting(kind: GGMLType, n: int) -> GGMLType:
     return GGMLType.F16 if n % TRAITS[kind].block else kind
 
 
-def mixed_types(file_type: FileType, names: Sequence[str], n_layer: int, n_expert: int = 0) -> dict[str, GGMLType]:
-    """The type of each of these matrices, all that the model has and by layer, before `fitting`."""
-    mix = MIXES[file_type]
-    n_attn_v = sum(name.endswith(".attn_v.weight") for name in names)
-    output = OUTPUT if OUTPUT in names else EMBEDDING
+def part_of(name: str) -> Part:
+    return next((part for text, part in _PARTS if text in name), Part.OTHER)
+
+
+def mixed_types(
+    file_type: FileType, shapes: Mapping[str, tuple[int, ...]], model: Model, n_attn_v: int | None = None
+) -> dict[str, GGMLType]:
+    """The type of each of these matrices, by layer and name, before `fitting`. Shapes in numpy order.
+
+    n_attn_v: of the model, where some are not among the matrices, since a type was chosen for them.
+    """
+    recipe = RECIPES[file_type]
+    parts = {name: part_of(name) for name in shapes}
+    n_attn_v = sum(part is Part.ATTN_V for part in parts.values()) if n_attn_v is None else n_attn_v
+    output = OUTPUT if OUTPUT in shapes else EMBEDDING
     i_attn_v = i_down = 0
     types: dict[str, GGMLType] = {}
-    for name in names:
-        kind: GGMLType | None = mix.most
-        block = _BLOCK.match(name)
+    for name, part in parts.items():
+        kind: GGMLType | None = None
         if name == output:
-            kind = GGMLType.Q6_K
-        elif name.endswith(".attn_v.weight"):
-            kind = mix.attn_v(i_attn_v, n_attn_v)
+            kind = _output_type(file_type, recipe.most, shapes[name][-1])
+        elif file_type is FileType.MXFP4_MOE:
+            kind = GGMLType.MXFP4 if len(shapes[name]) > 2 and shapes[name][0] > 1 else GGMLType.Q8_0
+        elif name in _EMBEDDINGS:
+            kind = recipe.embedding
+        elif part is Part.ATTN_V:
+            kind = GGMLType.Q8_0 if model.n_expert == 8 else recipe.attn_v(Place(i_attn_v, n_attn_v, model))
             i_attn_v += 1
-        elif name.endswith(".attn_output.weight"):
-            kind = mix.attn_output
-        elif _DOWN.search(name) and block:
-            kind = mix.ffn_down(int(block[1]) if n_expert > 1 else i_down, n_layer)
+        elif part is Part.ATTN_K and model.n_expert == 8:
+            kind = GGMLType.Q8_0
+        elif part is Part.ATTN_OUTPUT and model.n_expert == 8:
+            kind = GGMLType.Q5_K if file_type in _OUTPUTS_OF_EIGHT else None
+        elif part is Part.ATTN_OUTPUT:
+            kind = recipe.attn_output(Place(0, 1, model))
+        elif part is Part.FFN_DOWN:
+            # where only some layers have one, the number of the layer counts in models of experts alone
+            block = _BLOCK.match(name)
+            i = int(block[1]) if block and model.n_expert > 1 else i_down
+            kind = recipe.ffn_down(Place(i, model.n_layer, model))
             i_down += 1
-        types[name] = kind or mix.most
+        types[name] = kind or recipe.most
     return types
+
+
+def _output_type(file_type: FileType, most: GGMLType, n: int) -> GGMLType:
+    if file_type is FileType.MXFP4_MOE or most is GGMLType.Q8_0 or n % TRAITS[most].block:
+        return GGMLType.Q8_0
+    return GGMLType.Q6_K

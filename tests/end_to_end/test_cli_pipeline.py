@@ -115,7 +115,7 @@ def test_quantize_reports_every_tensor(cli: Cli, files: dict[str, Path], tmp_pat
     report = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_0", "--json")))
     assert report["file_type"] == "Q4_0" and len(report["tensors"]) == 126
     assert all(t["target"] == "F32" for t in report["tensors"] if "ssm_x" in t["name"])
-    as_llama = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_0", "--ssm-type", "target", "--json")))
+    as_llama = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_0", "--ssm-type", "like-llama", "--json")))
     assert all(t["target"] == "Q4_0" for t in as_llama["tensors"] if "ssm_x" in t["name"])
 
 
@@ -125,6 +125,65 @@ def test_quantize_dry_run_and_requantize(cli: Cli, files: dict[str, Path], tmp_p
     assert "Q8_0 already" in failed(cli("quantize", files["q8_0"], target, "Q4_0"), code=2)
     assert not target.exists()
     ok(cli("quantize", files["q8_0"], target, "Q4_0", "--allow-requantize"))
+
+
+def test_quantize_a_checkpoint_without_a_file_between(
+    cli: Cli, files: dict[str, Path], bundled: Path, tmp_path: Path
+) -> None:
+    """A folder gives the bytes that converting first and quantizing then gives."""
+    for name, source in (("folder", bundled), ("file", files["bf16"])):
+        ok(cli("quantize", source, tmp_path / f"{name}.gguf", "Q4_K_M"))
+    assert (tmp_path / "folder.gguf").read_bytes() == (tmp_path / "file.gguf").read_bytes()
+    assert "ssm_in" in ok(cli("quantize", bundled, tmp_path / "x.gguf", "Q4_K_M", "--dry-run"))
+    assert {p.name for p in tmp_path.iterdir()} == {"folder.gguf", "file.gguf"}
+
+
+def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "x.gguf"
+    out = ok(
+        cli(
+            "quantize", files["bf16"], target, "q3_k", "--tensor-type", "ssm_in=q6_k",
+            "--tensor-type", "attn_(q|k)=F16",
+            "--token-embedding-type", "Q5_K", "--ssm-type", "q8_0", "--override-kv", "general.name=str:a b",
+            "--override-kv", "x.n=int:-3", "--override-kv", "x.f=float:0.5", "--override-kv", "x.b=bool:true", "--json",
+        )
+    )  # fmt: skip
+    report = json.loads(out)
+    types = {t["name"]: t["target"] for t in report["tensors"]}
+    assert report["file_type"] == "Q3_K_M"
+    assert types["token_embd.weight"] == "Q5_K" and types["blk.0.ssm_in.weight"] == "Q6_K"
+    assert types["blk.2.attn_q.weight"] == types["blk.6.attn_k.weight"] == "F16"
+    assert types["blk.0.ssm_x.weight"] == "Q8_0" and types["blk.0.ssm_dt.weight"] == "F16"
+    row = next(t for t in report["tensors"] if t["name"] == "blk.0.ssm_in.weight")
+    assert 0 < row["rmse"] < 0.03 * row["rms"] and 0.999 < row["cosine"] < 1
+    assert 0 <= row["worst_row"] < 1024 and row["worst_error"] >= row["rmse"] / row["rms"]
+    assert row["bits_per_weight"] == 6.5625
+    with GGUFFile.open(target) as f:
+        found = [f.metadata[k] for k in ("general.name", "x.n", "x.f", "x.b")]
+    assert found == ["a b", 3, 0.5, True]
+    pure = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_K_M", "--pure", "--json", "--dry-run")))
+    assert {t["target"] for t in pure} == {"F32", "Q4_K"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--tensor-type", "nothing=Q8_0"], "--tensor-type nothing: no weight matrix of the model has such a name."),
+        (["--tensor-type", "ssm_in"], "--tensor-type ssm_in: expected REGEX=TYPE"),
+        (["--tensor-type", "=Q8_0"], "expected REGEX=TYPE"),
+        (["--tensor-type", "ssm_in=IQ1_S"], "IQ1_S is not a type that can be written. Choose one of"),
+        (["--tensor-type", "ssm_dt=Q8_0"], "blk.0.ssm_dt.weight: row of 16 values is not a multiple of 32 (Q8_0)."),
+        (["--output-tensor-type", "Q"], "--output-tensor-type: Q is not a type"),
+        (["--override-kv", "a=int:x"], "--override-kv a=int:x: expected KEY=TYPE:VALUE"),
+        (["--override-kv", "a=bool:1"], "expected KEY=TYPE:VALUE"),
+        (["--include-weights", "ssm"], "choose from an --imatrix. Give one."),
+        (["--imatrix", "missing.gguf"], "missing.gguf does not exist"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_quantize_refuses(cli: Cli, files: dict[str, Path], tmp_path: Path, options: list[str], says: str) -> None:
+    assert says in failed(cli("quantize", files["bf16"], tmp_path / "x.gguf", "Q4_K_M", *options), code=2)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_inspect_agrees_with_the_memory_of_the_model(cli: Cli, files: dict[str, Path]) -> None:

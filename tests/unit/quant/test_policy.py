@@ -1,17 +1,22 @@
 """Which tensor gets which type, name by name."""
 
+import re
+
+import numpy as np
 import pytest
-from hybrid.quant.ggml.types import FileType, GGMLType
-from hybrid.quant.policy import TARGETS, Decision, Reason, decide
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.mixes import Model
+from hybrid.quant.ggml.reader import TensorInfo
+from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType
+from hybrid.quant.policy import TARGETS, Decision, Options, Reason, SsmType, decide, model_of, type_named
 
 F32, F16, BF16, Q8_0, Q4_0 = GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.Q4_0
-UNTIED = {"token_embd.weight", "output.weight"}
-TIED = {"token_embd.weight"}
+Q4_K, Q5_0, Q6_K = GGMLType.Q4_K, GGMLType.Q5_0, GGMLType.Q6_K
+FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 
 MATRICES = [
-    "blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight", "blk.0.attn_output.weight",
-    "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "blk.0.ssm_in.weight",
-    "blk.0.ssm_out.weight", "blk.0.ffn_down_exps.weight", "blk.0.ffn_gate_shexp.weight",
+    "blk.0.attn_q.weight", "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ssm_in.weight",
+    "blk.0.ssm_out.weight", "blk.0.ffn_gate_shexp.weight",
 ]  # fmt: skip
 NO_MATRICES = [
     "blk.0.attn_norm.weight", "blk.0.ssm_norm.weight", "output_norm.weight", "blk.0.ffn_gate_inp.weight",
@@ -22,58 +27,131 @@ NO_MATRICES = [
 ]  # fmt: skip
 
 
+def model(shape: tuple[int, ...], *names: str, source: GGMLType = F32) -> dict[str, TensorInfo]:
+    return {name: TensorInfo(name, shape, source, 0, 0) for name in names}
+
+
+def one(name: str, shape: tuple[int, ...], source: GGMLType, target: FileType, **options: object) -> Decision:
+    """The decision for a tensor beside an output matrix."""
+    tensors = model(shape, name, source=source) | model((8, 512), "output.weight")
+    return decide(tensors, target, Model(4), Options(**options))[name]  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_matrices_are_as_asked(name: str, target: FileType) -> None:
-    assert decide(name, (64, 96), F32, target, UNTIED) == Decision(GGMLType[target.name], Reason.ASKED)
+    asked = Q8_0 if target is FileType.MXFP4_MOE else FILE_TYPE_WEIGHT[target]
+    assert one(name, (64, 512), F32, target).type is asked
 
 
 @pytest.mark.parametrize("name", NO_MATRICES)
 @pytest.mark.parametrize("source", [F32, F16, BF16], ids=lambda t: t.name)
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [FileType.F16, FileType.Q8_0, FileType.Q4_K_M], ids=lambda t: t.name)
 def test_others_keep_their_type(name: str, source: GGMLType, target: FileType) -> None:
-    assert decide(name, (64, 96), source, target, UNTIED) == Decision(source, Reason.LEFT_ALONE)
+    assert one(name, (64, 96), source, target) == Decision(source, Reason.LEFT_ALONE)
 
 
 @pytest.mark.parametrize(("shape", "is_matrix"), [((64,), False), ((1, 64), False), ((1, 2, 32), True), ((1,), False)])
 def test_vectors_are_no_matrices(shape: tuple[int, ...], is_matrix: bool) -> None:
     """ggml does not count outer dimensions of one."""
     expected = Decision(Q8_0, Reason.ASKED) if is_matrix else Decision(F32, Reason.LEFT_ALONE)
-    assert decide("blk.0.ffn_up.weight", shape, F32, FileType.Q8_0, UNTIED) == expected
+    assert one("blk.0.ffn_up.weight", shape, F32, FileType.Q8_0) == expected
 
 
 @pytest.mark.parametrize("name", ["blk.11.ssm_x.weight", "blk.0.ssm_dt.weight"])
-def test_ssm_x_and_dt(name: str) -> None:
-    for target in TARGETS:
-        for source in (F32, F16, BF16):
-            assert decide(name, (64, 32), source, target, TIED) == Decision(F32, Reason.SSM)
-        asked = Decision(GGMLType[target.name], Reason.ASKED)
-        assert decide(name, (64, 32), F32, target, TIED, keep_ssm_f32=False) == asked
-    assert decide(name, (64, 32), Q8_0, FileType.Q4_0, TIED) == Decision(Q8_0, Reason.SSM)
+@pytest.mark.parametrize("source", [F32, F16, BF16], ids=lambda t: t.name)
+def test_ssm_x_and_dt(name: str, source: GGMLType) -> None:
+    for target in (*FLOATS, FileType.Q8_0, FileType.Q4_K_M):
+        assert one(name, (64, 32), source, target) == Decision(F32, Reason.SSM)
+        assert one(name, (64, 32), source, target, ssm_type=SsmType.F16) == Decision(F16, Reason.SSM)
+        assert one(name, (64, 32), source, target, ssm_type=SsmType.Q8_0) == Decision(Q8_0, Reason.SSM)
+        assert one(name, (64, 20), source, target, ssm_type=SsmType.Q8_0) == Decision(F16, Reason.SSM)
+        chosen = {"tensor_types": ((r"ssm_(x|dt)", Q4_0),)}
+        assert one(name, (64, 32), source, target, **chosen) == Decision(Q4_0, Reason.CHOSEN)
+    like = {"ssm_type": SsmType.LIKE_LLAMA}
+    assert one(name, (64, 512), source, FileType.Q4_K_M, **like) == Decision(Q4_K, Reason.ASKED)
+    assert one(name, (64, 160), source, FileType.Q4_K_M, **like) == Decision(Q5_0, Reason.SHAPE)
+    assert one(name, (64, 48), source, FileType.Q4_K_M, **like) == Decision(F16, Reason.SHAPE)
+    assert one(name, (64, 32), Q8_0, FileType.Q4_0) == Decision(Q8_0, Reason.SSM)
 
 
 @pytest.mark.parametrize(
     ("target", "names", "embedding", "output"),
     [
-        (FileType.Q4_0, UNTIED, (Q4_0, Reason.ASKED), (Q8_0, Reason.OUTPUT)),
-        (FileType.Q4_0, TIED, (Q8_0, Reason.OUTPUT), None),
-        (FileType.Q8_0, UNTIED, (Q8_0, Reason.ASKED), (Q8_0, Reason.ASKED)),
-        (FileType.F16, TIED, (F16, Reason.ASKED), None),
+        (FileType.Q4_0, ["token_embd.weight", "output.weight"], (Q4_0, Reason.ASKED), (Q6_K, Reason.OUTPUT)),
+        (FileType.Q4_0, ["token_embd.weight"], (Q6_K, Reason.OUTPUT), None),
+        (FileType.Q8_0, ["token_embd.weight", "output.weight"], (Q8_0, Reason.ASKED), (Q8_0, Reason.ASKED)),
+        (FileType.TQ2_0, ["token_embd.weight", "output.weight"], (Q4_K, Reason.RECIPE), (Q6_K, Reason.OUTPUT)),
+        (FileType.F16, ["token_embd.weight"], (F16, Reason.ASKED), None),
     ],
 )
 def test_output_matrix(
-    target: FileType, names: set[str], embedding: tuple[GGMLType, Reason], output: tuple[GGMLType, Reason] | None
+    target: FileType,
+    names: list[str],
+    embedding: tuple[GGMLType, Reason],
+    output: tuple[GGMLType, Reason] | None,
 ) -> None:
-    assert decide("token_embd.weight", (500, 64), F32, target, names) == Decision(*embedding)
+    decided = decide(model((500, 512), *names), target, Model(2))
+    assert decided["token_embd.weight"] == Decision(*embedding)
     if output:
-        assert decide("output.weight", (500, 64), F32, target, names) == Decision(*output)
+        assert decided["output.weight"] == Decision(*output)
 
 
 @pytest.mark.parametrize("name", ["blk.0.ffn_up.weight", "output.weight", "token_embd.weight"])
 def test_rows_that_are_not_whole_blocks_become_f16(name: str) -> None:
-    for target in (FileType.Q4_0, FileType.Q8_0):
-        assert decide(name, (64, 48), F32, target, UNTIED) == Decision(F16, Reason.SHAPE)
-    assert decide(name, (64, 48), F32, FileType.BF16, UNTIED) == Decision(BF16, Reason.ASKED)
-    # mamba-130m: dt_rank 48
-    dt = decide("blk.0.ssm_dt.weight", (1536, 48), F32, FileType.Q4_0, UNTIED, keep_ssm_f32=False)
-    assert dt == Decision(F16, Reason.SHAPE)
+    tensors = model((64, 48), "blk.0.ffn_up.weight", "output.weight", "token_embd.weight")
+    for target in (FileType.Q4_0, FileType.Q8_0, FileType.Q4_K_M):
+        assert decide(tensors, target, Model(2))[name] == Decision(F16, Reason.SHAPE)
+    assert decide(tensors, FileType.BF16, Model(2))[name] == Decision(BF16, Reason.ASKED)
+
+
+def test_pure_and_chosen_types() -> None:
+    tensors = model((64, 512), "token_embd.weight", "output.weight", "blk.0.attn_v.weight", "blk.1.attn_v.weight")
+
+    def types(target: FileType = FileType.Q3_K_M, **options: object) -> list[str]:
+        return [d.type.name for d in decide(tensors, target, Model(2), Options(**options)).values()]  # type: ignore[arg-type]
+
+    assert types() == ["Q3_K", "Q6_K", "Q5_K", "Q5_K"]
+    assert types(pure=True) == ["Q3_K"] * 4
+    assert types(leave_output=True) == ["Q3_K", "F32", "Q5_K", "Q5_K"]
+    assert types(output_type=F32, embedding_type=Q8_0) == ["Q8_0", "F32", "Q5_K", "Q5_K"]
+    # the first that matches, in any case; those that are chosen do not count as the first of the recipe
+    chosen = ((r"BLK\.0\.", Q4_0), ("attn_v", F16))
+    assert types(tensor_types=chosen) == ["Q3_K", "Q6_K", "Q4_0", "F16"]
+    assert types(tensor_types=((r"blk\.0", Q4_0),)) == ["Q3_K", "Q6_K", "Q4_0", "Q5_K"]
+    del tensors["output.weight"]
+    assert types(output_type=Q8_0) == ["Q8_0", "Q5_K", "Q5_K"]
+
+
+def test_options_that_fit_nothing() -> None:
+    tensors = model((64, 96), "blk.0.ssm_in.weight", "blk.0.attn_norm.weight")
+
+    def refused(*types: tuple[str, GGMLType]) -> str:
+        with pytest.raises(UsageError) as caught:
+            decide(tensors, FileType.Q8_0, Model(2), Options(tensor_types=types))
+        return str(caught.value)
+
+    assert refused(("ssm_on", Q4_0)) == (
+        "--tensor-type ssm_on: no weight matrix of the model has such a name. See its tensors with hybrid inspect."
+    )
+    assert "attn_norm: no weight matrix" in refused(("attn_norm", Q4_0))
+    assert re.match(r"--tensor-type \(: no regular expression \(.+\)\. Put it right\.$", refused(("(", Q4_0)))
+    assert refused(("ssm", Q4_K)) == (
+        "blk.0.ssm_in.weight: row of 96 values is not a multiple of 256 (Q4_K). "
+        "Use --tensor-type 'blk.0.ssm_in.weight=Q5_0'."
+    )
+    with pytest.raises(UsageError, match=r"^--x: Q9 is not a type that can be written\. Choose one of F32, F16, "):
+        type_named("Q9", "--x")
+    with pytest.raises(UsageError, match=r"^--x: IQ1_S is not a type that can be written\."):
+        type_named("IQ1_S", "--x")
+    assert type_named(" q4_k", "--x") is Q4_K
+
+
+def test_model_of() -> None:
+    """n_gqa is that of layer 0, like llama.cpp's: 0 where a hybrid begins with a layer without attention."""
+    keys = {"general.architecture": "jamba", "jamba.block_count": 32, "jamba.attention.head_count": 32}
+    assert model_of(keys) == Model(32, n_gqa=1)
+    shared = {"jamba.attention.head_count_kv": np.array([0, 8], np.int32), "jamba.expert_count": 16}
+    assert model_of(keys | shared, importance=True) == Model(32, n_expert=16, n_gqa=0, importance=True)
+    assert model_of(keys | {"jamba.attention.head_count_kv": np.array([8, 0], np.int32)}).n_gqa == 4
+    assert model_of({"general.architecture": "mamba", "mamba.attention.head_count": 0}) == Model(0)

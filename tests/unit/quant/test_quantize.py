@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from hybrid.quant import quantize as q
 from hybrid.quant.ggml import formats
-from hybrid.quant.ggml.errors import FormatError, HybridError, UnsupportedError, UsageError
+from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.policy import TARGETS, Reason
+from hybrid.quant.imatrix import Entry, Imatrix
+from hybrid.quant.policy import Options, Reason, SsmType
 
 F32, F16, BF16, Q8_0, Q4_0 = GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.Q4_0
 
+SIMPLE = (FileType.F32, FileType.F16, FileType.BF16, FileType.Q8_0, FileType.Q4_0)
 # Shapes are all different, and the largest is several tasks and a part of one (tests make tasks small).
 SHAPES: dict[str, tuple[int, ...]] = {
     "token_embd.weight": (331, 64),
@@ -70,14 +72,14 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("source", [F32, F16, BF16], ids=lambda k: k.name)
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", SIMPLE, ids=lambda t: t.name)
 def test_tensors_types_values_and_report(tmp_path: Path, source: GGMLType, target: FileType) -> None:
     src = model(tmp_path / "in.gguf", source)
     report = q.quantize(src, tmp_path / "out.gguf", target.name.lower(), n_threads=2)
     kind = GGMLType[target.name]
     blocks = kind in (Q8_0, Q4_0)
     expected = {
-        "token_embd.weight": Q8_0 if blocks else kind,  # tied
+        "token_embd.weight": Q8_0 if blocks else kind,  # tied: Q6_K, but for the short rows
         "output_norm.weight": F32,
         "blk.10.ffn_up.weight": kind,
         "blk.2.ssm_in.weight": kind,
@@ -97,11 +99,19 @@ def test_tensors_types_values_and_report(tmp_path: Path, source: GGMLType, targe
             assert (row.shape, row.source, row.target) == (SHAPES[name], a.tensors[name].type, expected[name])
             assert row.nbytes == b.tensors[name].nbytes
             if row.source is row.target:
-                assert row.rmse == 0 and math.isnan(row.rms)
+                assert row.rmse == 0 and math.isnan(row.rms) and math.isnan(row.cosine) and row.worst_row == -1
             else:
                 error = b.f32(name).astype(np.float64) - before
                 assert row.rmse == pytest.approx(math.sqrt((error**2).mean()), rel=1e-6)
-                assert row.rms == pytest.approx(math.sqrt((before.astype(np.float64) ** 2).mean()), rel=1e-6)
+                wide = before.astype(np.float64)
+                assert row.rms == pytest.approx(math.sqrt((wide**2).mean()), rel=1e-6)
+                new = wide + error
+                cosine = (wide * new).sum() / math.sqrt((wide**2).sum() * (new**2).sum())
+                assert row.cosine == pytest.approx(cosine, abs=1e-6)
+                width = before.shape[-1]
+                ratios = np.sqrt((error.reshape(-1, width) ** 2).sum(1) / (wide.reshape(-1, width) ** 2).sum(1))
+                assert row.worst_error == pytest.approx(ratios.max(), rel=1e-6)
+                assert ratios[row.worst_row] == pytest.approx(ratios.max(), rel=1e-6)
         assert [r.name for r in report.rows] == ORDER
         assert (report.nbytes_source, report.nbytes, report.n_threads) == (a.nbytes, b.nbytes, 2)
         assert report.file_type is target
@@ -124,7 +134,8 @@ def test_metadata_is_copied_and_set(tmp_path: Path) -> None:
 
 
 def test_llama_quantize_rule_for_ssm(tmp_path: Path) -> None:
-    report = q.quantize(model(tmp_path / "in.gguf"), tmp_path / "out.gguf", "Q4_0", keep_ssm_f32=False)
+    like = Options(ssm_type=SsmType.LIKE_LLAMA)
+    report = q.quantize(model(tmp_path / "in.gguf"), tmp_path / "out.gguf", "Q4_0", options=like)
     rows = {r.name: (r.target, r.reason) for r in report.rows}
     assert rows["blk.2.ssm_x.weight"] == (Q4_0, Reason.ASKED)
     assert rows["blk.2.ssm_dt.weight"] == (F16, Reason.SHAPE)
@@ -134,7 +145,7 @@ def test_untied_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHAPES, "output.weight", (331, 64))
     report = q.quantize(model(tmp_path / "in.gguf"), tmp_path / "out.gguf", FileType.Q4_0)
     rows = {r.name: (r.target, r.reason) for r in report.rows}
-    assert rows["output.weight"] == (Q8_0, Reason.OUTPUT)
+    assert rows["output.weight"] == (GGMLType.Q8_0, Reason.SHAPE)
     assert rows["token_embd.weight"] == (Q4_0, Reason.ASKED)
 
 
@@ -184,7 +195,7 @@ def test_quantizing_again_must_be_asked_for(tmp_path: Path) -> None:
 def test_unknown_type_lists_those_there_are(tmp_path: Path) -> None:
     source = model(tmp_path / "in.gguf")
     for name, what in {"Q9_9": "is not a file type", "iq2_m": "cannot be written by this version"}.items():
-        message = rf"^({name}|{name.upper()}) {what}\. Choose one of F32, F16, BF16, Q8_0, Q4_0\.$"
+        message = rf"^({name}|{name.upper()}) {what}\. Choose one of F32, F16, BF16, Q1_0, .*, IQ4_XS, "
         with pytest.raises(UsageError, match=message):
             q.quantize(source, tmp_path / "out.gguf", name)
 
@@ -212,7 +223,10 @@ def test_files_without_a_whole_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"vocab\.gguf holds no tensors, only metadata\. Give a file with a model\.$"):
         q.quantize(tmp_path / "vocab.gguf", tmp_path / "out.gguf", "Q8_0")
     part = model(tmp_path / "part.gguf", split__count=3)
-    with pytest.raises(UnsupportedError, match=r"part\.gguf is one of 3 parts of a model\. Join them first: "):
+    message = (
+        r"part\.gguf is one of 3 parts of a model\. Give the first, named NAME-00001-of-00003\.gguf, with the others"
+    )
+    with pytest.raises(UsageError, match=message):
         q.quantize(part, tmp_path / "out.gguf", "Q8_0")
     with GGUFWriter(tmp_path / "imatrix.gguf", None) as w:
         w.add("general.type", "imatrix")
@@ -220,14 +234,16 @@ def test_files_without_a_whole_model(tmp_path: Path) -> None:
         q.quantize(tmp_path / "imatrix.gguf", tmp_path / "out.gguf", "Q8_0")
 
 
-@pytest.mark.parametrize("target", ["F16", "BF16", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize("target", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "IQ4_NL"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_nan_and_infinity_are_refused(tmp_path: Path, target: str, value: float) -> None:
     name = "blk.2.ssm_in.weight"
     x = weights(name)
     x[157, 3] = value
     src = model(tmp_path / "in.gguf", change={name: x})
-    with pytest.raises(FormatError, match=r"^tensor blk\.2\.ssm_in\.weight has NaN or infinite values\. Convert"):
+    with pytest.raises(
+        FormatError, match=r"^tensor blk\.2\.ssm_in\.weight has NaN or infinite values, in row 157 first\. Convert"
+    ):
         q.quantize(src, tmp_path / "out.gguf", target)
     assert [p.name for p in tmp_path.iterdir()] == ["in.gguf"]
 
@@ -296,3 +312,132 @@ def test_types_that_can_only_be_read_are_a_source(tmp_path: Path) -> None:
             x = formats.decode(kind, raw[name])
             np.testing.assert_array_equal(floats.f32(name), x)
             np.testing.assert_array_equal(blocks.raw(name), formats.encode(Q8_0, x))
+
+
+def wide_model(path: Path, kind: GGMLType = F32, n_expert: int = 3) -> Path:
+    """Matrices with rows of whole blocks of every type."""
+    shapes = {
+        "token_embd.weight": (40, 256),
+        "blk.0.attn_v.weight": (24, 256),
+        "blk.0.ffn_down.weight": (48, 512),
+        "blk.1.ffn_down_exps.weight": (n_expert, 24, 512),
+    }
+    with GGUFWriter(path, "jamba") as w:
+        w.add("jamba.block_count", 2)
+        w.add("jamba.expert_count", n_expert)
+        for name, shape in shapes.items():
+            w.declare(name, shape, kind)
+        for name, shape in shapes.items():
+            rng = np.random.default_rng(list(name.encode()))
+            w.write(name, formats.encode(kind, rng.standard_normal(shape).astype(np.float32)))
+    return path
+
+
+def importance_of(src: Path) -> Imatrix:
+    rng = np.random.default_rng(3)
+    with GGUFFile.open(src) as f:
+        shapes = {name: t.shape for name, t in f.tensors.items() if name.startswith("blk.")}
+    made = Imatrix(datasets=["a.txt"], chunk_count=4, chunk_size=128)
+    for name, shape in shapes.items():
+        n = shape[0] if len(shape) > 2 else 1
+        made.entries[name] = Entry(
+            rng.standard_exponential((n, shape[-1])).astype(np.float32) * 100, np.full(n, 256, np.float32)
+        )
+    return made
+
+
+@pytest.mark.parametrize("target", ["Q4_K_M", "Q3_K_S", "IQ4_XS", "Q5_1"])
+def test_importance_reaches_every_matrix(tmp_path: Path, target: str) -> None:
+    """Each expert has its own; an expert that was never used counts evenly; the embedding has none."""
+    src = wide_model(tmp_path / "in.gguf")
+    imatrix = importance_of(src)
+    experts = imatrix.entries["blk.1.ffn_down_exps.weight"]
+    experts.counts[1] = 0
+    report = q.quantize(src, tmp_path / "out.gguf", target, imatrix=imatrix, n_threads=2)
+    with GGUFFile.open(src) as a, GGUFFile.open(tmp_path / "out.gguf") as b:
+        for row in report.rows:
+            entry = imatrix.entries.get(row.name)
+            x = a.f32(row.name).reshape(-1, *row.shape[-2:])
+            expected = [
+                formats.encode(row.target, m, importance=entry.importance()[i] if entry else None)
+                for i, m in enumerate(x)
+            ]
+            np.testing.assert_array_equal(b.raw(row.name).reshape(len(x), *expected[0].shape), np.stack(expected))
+        keys = {k: b.metadata[k] for k in b.metadata if k.startswith("quantize.")}
+        assert keys == {
+            "quantize.imatrix.file": "",
+            "quantize.imatrix.dataset": "a.txt",
+            "quantize.imatrix.entries_count": 3,
+            "quantize.imatrix.chunks_count": 4,
+        }
+    assert experts.importance()[1].tolist() == [1] * 512
+
+
+def test_importance_of_another_model(tmp_path: Path) -> None:
+    src = wide_model(tmp_path / "in.gguf")
+    strange = importance_of(src)
+    strange.entries["blk.7.ssm_in.weight"] = strange.entries["blk.0.attn_v.weight"]
+    with pytest.raises(
+        UsageError, match=r"is of another model: this one has no tensor blk\.7\.ssm_in\.weight\. Collect"
+    ):
+        q.quantize(src, tmp_path / "out.gguf", "Q4_K_M", imatrix=strange)
+    other = importance_of(wide_model(tmp_path / "other.gguf", n_expert=2))
+    message = r"is of another model: blk\.1\.ffn_down_exps\.weight has 2 x 512 sums, this model needs 3 x 512\. Collect"
+    with pytest.raises(UsageError, match=message):
+        q.quantize(src, tmp_path / "out.gguf", "Q4_K_M", imatrix=other)
+    with pytest.raises(UsageError, match=r"^Q2_K_S needs an importance matrix: add --imatrix FILE, or choose Q2_K\.$"):
+        q.quantize(src, tmp_path / "out.gguf", "Q2_K_S")
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def split(src: Path, folder: Path) -> Path:
+    """The first of two parts of `src`, as llama-gguf-split makes them."""
+    with GGUFFile.open(src) as f:
+        names = list(f.tensors)
+        for i, of in enumerate((names[:1], names[1:])):
+            with GGUFWriter(folder / f"part-{i + 1:05}-of-00002.gguf", None) as w:
+                if i == 0:
+                    for key in f.metadata:
+                        w.add_raw(key, f)
+                w.add("split.no", i, ValueType.UINT16)
+                w.add("split.count", 2, ValueType.UINT16)
+                w.add("split.tensors.count", len(names), ValueType.INT32)
+                for name in of:
+                    w.declare(name, f.tensors[name].shape, f.tensors[name].type)
+                for name in of:
+                    w.write(name, f.raw(name))
+    return folder / "part-00001-of-00002.gguf"
+
+
+def test_parts_of_a_model(tmp_path: Path) -> None:
+    """Read together: into one file, or into as many."""
+    src = wide_model(tmp_path / "in.gguf")
+    first = split(src, tmp_path)
+    q.quantize(src, tmp_path / "whole.gguf", "Q4_K_M")
+    report = q.quantize(first, tmp_path / "joined.gguf", "Q4_K_M")
+    assert (tmp_path / "joined.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+    kept = q.quantize(first, tmp_path / "kept.gguf", "Q4_K_M", keep_split=True)
+    assert kept.dst == tmp_path / "kept-00001-of-00002.gguf"
+    assert {row.name: row.target for row in kept.rows} == {row.name: row.target for row in report.rows}
+    with GGUFFile.open(tmp_path / "whole.gguf") as whole:
+        seen = []
+        for i in range(2):
+            with GGUFFile.open(tmp_path / f"kept-0000{i + 1}-of-00002.gguf") as part:
+                assert (part.metadata["split.no"], part.metadata["split.count"]) == (i, 2)
+                assert part.metadata["split.tensors.count"] == 4
+                for name in part.tensors:
+                    np.testing.assert_array_equal(part.raw(name), whole.raw(name))
+                    seen.append(name)
+        assert sorted(seen) == sorted(whole.tensors)
+    with pytest.raises(UsageError, match=r"part-00001-of-00002\.gguf is the source itself"):
+        q.quantize(first, tmp_path / "part.gguf", "Q4_K_M", keep_split=True)
+    (tmp_path / "part-00002-of-00002.gguf").unlink()
+    with pytest.raises(UsageError, match=r"part-00002-of-00002\.gguf does not exist"):
+        q.quantize(first, tmp_path / "again.gguf", "Q4_K_M")
+
+
+def test_metadata_that_is_given(tmp_path: Path) -> None:
+    given = {"general.name": ("new", ValueType.STRING), "x.y": (0.5, ValueType.FLOAT32)}
+    q.quantize(model(tmp_path / "in.gguf"), tmp_path / "out.gguf", "Q8_0", metadata=given)
+    with GGUFFile.open(tmp_path / "out.gguf") as f:
+        assert (f.metadata["general.name"], f.metadata["x.y"]) == ("new", 0.5)

@@ -1,18 +1,22 @@
 """llama-quantize's mixes on the tensor names of hybrids and transformers, as its own rules give them."""
 
 import pytest
-from hybrid.quant.ggml.mixes import MIXES, fitting, mixed_types
-from hybrid.quant.ggml.types import TRAITS, FileType, GGMLType
+from hybrid.quant.ggml.mixes import MIXES, RECIPES, Model, Part, fitting, mixed_types, part_of
+from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 
-Q3, Q4, Q5, Q6 = GGMLType.Q3_K, GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K
+Q2, Q3, Q4, Q5, Q6, Q8 = (GGMLType[f"Q{n}"] for n in ("2_K", "3_K", "4_K", "5_K", "6_K", "8_0"))
+IQ4 = GGMLType.IQ4_XS
 
 
-def names(n_layer: int, attention: list[int], down: str = "ffn_down", untied: bool = True) -> list[str]:
+def shapes(
+    n_layer: int, attention: list[int], down: str = "ffn_down", untied: bool = True, width: int = 512
+) -> dict[str, tuple[int, ...]]:
     blocks = []
     for i in range(n_layer):
         mixer = ["attn_q", "attn_k", "attn_v", "attn_output"] if i in attention else ["ssm_in", "ssm_x", "ssm_out"]
         blocks += [f"blk.{i}.{name}.weight" for name in [*mixer, "ffn_up", down]]
-    return ["token_embd.weight", *blocks, *(["output.weight"] if untied else [])]
+    names = ["token_embd.weight", *blocks, *(["output.weight"] if untied else [])]
+    return {name: (4, 768, width) if "_exps" in name else (768, width) for name in names}
 
 
 def layers(types: dict[str, GGMLType], part: str, kind: GGMLType) -> list[int]:
@@ -21,7 +25,7 @@ def layers(types: dict[str, GGMLType], part: str, kind: GGMLType) -> list[int]:
 
 def test_q4_k_m_of_jamba_mini() -> None:
     """32 layers, 4 with attention, 16 experts: the layers as llama-quantize prints them."""
-    types = mixed_types(FileType.Q4_K_M, names(32, [4, 12, 20, 28], "ffn_down_exps"), 32, n_expert=16)
+    types = mixed_types(FileType.Q4_K_M, shapes(32, [4, 12, 20, 28], "ffn_down_exps"), Model(32, n_expert=16))
     assert layers(types, "attn_v", Q4) == [4, 12] and layers(types, "attn_v", Q6) == [20, 28]
     more = [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
     assert layers(types, "ffn_down_exps", Q6) == more
@@ -30,7 +34,7 @@ def test_q4_k_m_of_jamba_mini() -> None:
 
 
 def test_q4_k_m_of_jamba_3b() -> None:
-    types = mixed_types(FileType.Q4_K_M, names(28, [7, 21], untied=False), 28)
+    types = mixed_types(FileType.Q4_K_M, shapes(28, [7, 21], untied=False), Model(28))
     assert [types[f"blk.{i}.attn_v.weight"] for i in (7, 21)] == [Q4, Q6]
     assert types["token_embd.weight"] is Q6
 
@@ -50,7 +54,7 @@ def test_q4_k_m_of_jamba_3b() -> None:
 def test_every_mix(
     file_type: FileType, most: GGMLType, attn_v: list[GGMLType], attn_output: GGMLType, down: list[GGMLType]
 ) -> None:
-    types = mixed_types(file_type, names(16, [1, 3, 5, 7, 9, 11]), 16)
+    types = mixed_types(file_type, shapes(16, [1, 3, 5, 7, 9, 11]), Model(16))
     assert [kind for name, kind in types.items() if "attn_v" in name] == attn_v
     assert {kind for name, kind in types.items() if "attn_output" in name} == {attn_output}
     assert [kind for name, kind in types.items() if "ffn_down" in name] == down
@@ -59,7 +63,7 @@ def test_every_mix(
 
 
 def test_every_k_mix_has_a_table() -> None:
-    assert {t.name for t in MIXES} == {t.name for t in FileType if t.name[2:5] == "_K_" and t is not FileType.Q2_K_S}
+    assert {t.name for t in MIXES} == {t.name for t in FileType if t.name[2:5] == "_K_"}
 
 
 def test_types_for_rows_that_are_not_whole_blocks() -> None:
@@ -71,3 +75,62 @@ def test_types_for_rows_that_are_not_whole_blocks() -> None:
         assert fitting(kind, 512) is kind
         assert fitting(kind, 48) is (kind if TRAITS[kind].block == 1 else GGMLType.F16)
         assert 64 % TRAITS[fitting(kind, 64)].block == 0
+
+
+@pytest.mark.parametrize(
+    ("file_type", "model", "attn_v", "attn_output", "down"),
+    [
+        (FileType.Q2_K, Model(16), Q3, Q3, [Q3] * 16),
+        (FileType.Q2_K, Model(16, n_gqa=4), Q4, Q3, [Q3] * 16),
+        (FileType.Q2_K_S, Model(16, n_gqa=4), Q4, Q2, [Q4] * 2 + [Q2] * 14),
+        (FileType.IQ4_XS, Model(16), IQ4, IQ4, [Q5] * 2 + [IQ4] * 14),
+        (FileType.IQ4_XS, Model(16, n_gqa=8, importance=True), Q5, IQ4, [IQ4] * 16),
+        (FileType.Q4_0, Model(16), GGMLType.Q4_0, GGMLType.Q4_0, [GGMLType.Q4_0] * 16),
+        (FileType.Q4_0, Model(16, importance=True), GGMLType.Q4_0, GGMLType.Q4_0,
+         [GGMLType.Q4_1] * 2 + [GGMLType.Q4_0] * 14),
+        (FileType.Q4_K_M, Model(16, n_expert=8), Q8, Q5, [Q6, Q6, Q4, Q4, Q6] + [Q4, Q4, Q6] * 3 + [Q6, Q6]),
+        (FileType.Q3_K_L, Model(16, n_expert=8), Q8, Q3, [Q5] * 16),
+        (FileType.Q6_K, Model(16, n_expert=8), Q8, Q6, [Q6] * 16),
+    ],
+)  # fmt: skip
+def test_what_depends_on_the_model(
+    file_type: FileType, model: Model, attn_v: GGMLType, attn_output: GGMLType, down: list[GGMLType]
+) -> None:
+    types = mixed_types(file_type, shapes(16, [1, 3]), model)
+    assert {kind for name, kind in types.items() if "attn_v" in name} == {attn_v}
+    assert {kind for name, kind in types.items() if "attn_output" in name} == {attn_output}
+    assert {kind for name, kind in types.items() if "attn_k" in name} == {
+        Q8 if model.n_expert == 8 else types["blk.0.ssm_in.weight"]
+    }
+    assert [kind for name, kind in types.items() if "ffn_down" in name] == down
+
+
+@pytest.mark.parametrize(
+    ("file_type", "width", "output", "embedding"),
+    [
+        (FileType.Q4_K_M, 512, Q6, Q4), (FileType.Q4_K_M, 384, Q8, Q4), (FileType.Q4_0, 96, Q6, GGMLType.Q4_0),
+        (FileType.Q8_0, 512, Q8, Q8), (FileType.TQ2_0, 512, Q6, Q4), (FileType.MXFP4_MOE, 512, Q8, Q8),
+    ],
+)  # fmt: skip
+def test_output_and_embedding(file_type: FileType, width: int, output: GGMLType, embedding: GGMLType) -> None:
+    types = mixed_types(file_type, shapes(4, [1], width=width), Model(4))
+    assert (types["output.weight"], types["token_embd.weight"]) == (output, embedding)
+    assert mixed_types(file_type, shapes(4, [1], untied=False, width=width), Model(4))["token_embd.weight"] is output
+
+
+def test_only_experts_are_mxfp4() -> None:
+    types = mixed_types(FileType.MXFP4_MOE, shapes(4, [1], "ffn_down_exps"), Model(4, n_expert=4))
+    assert {kind for name, kind in types.items() if "_exps" in name} == {GGMLType.MXFP4}
+    assert {kind for name, kind in types.items() if "_exps" not in name} == {Q8}
+
+
+def test_fused_attention_counts_as_values() -> None:
+    assert [part_of(f"blk.0.{name}.weight") for name in ("attn_qkv", "attn_kv_b", "attn_v", "attn_q")] == [
+        Part.ATTN_V, Part.ATTN_V, Part.ATTN_V, Part.OTHER,
+    ]  # fmt: skip
+    assert part_of("blk.0.ffn_down_shexp.weight") is Part.FFN_DOWN
+
+
+def test_every_recipe_names_its_file_type() -> None:
+    for file_type, recipe in RECIPES.items():
+        assert FILE_TYPE_WEIGHT[file_type] is recipe.most

@@ -1,0 +1,153 @@
+"""Importance matrices: what the columns of each weight matrix are multiplied by, squared and added up over a text.
+
+The file is llama.cpp's (GGUF, `general.type` = "imatrix"): for a matrix T
+
+    T.in_sum2   F32 [matrix, column]   sum of the squares of the inputs of each column; a matrix for each expert
+    T.counts    F32 [matrix, 1]        how many rows of inputs were added
+
+and imatrix.datasets (names of texts), imatrix.chunk_count, imatrix.chunk_size (tokens). The importance of a column is
+in_sum2 / counts, the mean square of its input.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from .ggml.errors import FormatError, UsageError, shown
+from .ggml.reader import GGUFFile
+from .ggml.types import GGMLType, ValueType
+from .ggml.writer import GGUFWriter
+
+_SUMS, _COUNTS = ".in_sum2", ".counts"
+
+
+@dataclass
+class Entry:
+    """sums f32 [matrix, column], counts f32 [matrix]."""
+
+    sums: np.ndarray
+    counts: np.ndarray
+
+    def importance(self) -> np.ndarray:
+        """f32 [matrix, column]: mean squares; 1 for an expert that was never used, as in llama-quantize."""
+        counts = self.counts[:, None].astype(np.float32)
+        return np.where(counts > 0, self.sums / np.maximum(counts, 1), np.float32(1)).astype(np.float32)
+
+
+@dataclass
+class Imatrix:
+    """Entries by the name of the weight matrix. `chunk_size` in tokens."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    datasets: list[str] = field(default_factory=list)
+    chunk_count: int = 0
+    chunk_size: int = 0
+    path: Path | None = None
+
+    @classmethod
+    def read(cls, path: Path | str) -> "Imatrix":
+        """FormatError: no such file, or sums that cannot be."""
+        path = Path(path)
+        with GGUFFile.open(path) as file:
+            if file.get("general.type", "") != "imatrix":
+                raise FormatError(
+                    f"{shown(path)} is not an importance matrix: general.type is not imatrix. "
+                    "Make one with hybrid imatrix."
+                )
+            made = cls(
+                datasets=[str(name) for name in file.get("imatrix.datasets", [])],
+                chunk_count=int(file.get("imatrix.chunk_count", 0)),
+                chunk_size=int(file.get("imatrix.chunk_size", 0)),
+                path=path,
+            )
+            for name in file.tensors:
+                if not name.endswith(_SUMS):
+                    continue
+                weight = name.removesuffix(_SUMS)
+                counts = np.array(file.f32(weight + _COUNTS), np.float32).reshape(-1)
+                sums = np.array(file.f32(name), np.float32)
+                if sums.size % counts.size:
+                    raise FormatError(
+                        f"{shown(path)}: {shown(weight)} has {sums.size} sums for {counts.size} counts. Copy it again."
+                    )
+                sums = sums.reshape(counts.size, -1)
+                if not (np.isfinite(sums).all() and np.isfinite(counts).all() and min(sums.min(), counts.min()) >= 0):
+                    raise FormatError(
+                        f"{shown(path)}: not all sums of {shown(weight)} are finite and positive. Collect them again."
+                    )
+                made.entries[weight] = Entry(sums, counts)
+        if not made.entries:
+            raise FormatError(f"{shown(path)} holds no importance of any tensor. Collect it again: hybrid imatrix.")
+        return made
+
+    def write(self, path: Path | str) -> None:
+        with GGUFWriter(path, None) as writer:
+            writer.add("general.type", "imatrix", ValueType.STRING)
+            writer.add("imatrix.datasets", self.datasets, ValueType.STRING)
+            writer.add("imatrix.chunk_count", self.chunk_count, ValueType.UINT32)
+            writer.add("imatrix.chunk_size", self.chunk_size, ValueType.UINT32)
+            data: dict[str, np.ndarray] = {}
+            for name, entry in sorted(self.entries.items()):
+                data[name + _SUMS] = entry.sums.astype(np.float32)
+                data[name + _COUNTS] = entry.counts.astype(np.float32).reshape(-1, 1)
+            for name, values in data.items():
+                writer.declare(name, values.shape, GGMLType.F32)
+            for name, values in data.items():
+                writer.write(name, values)
+
+    def merge(self, other: "Imatrix") -> None:
+        """Adds the sums of another. FormatError when its matrices have other shapes."""
+        for name, entry in other.entries.items():
+            mine = self.entries.get(name)
+            if mine is None:
+                self.entries[name] = Entry(entry.sums.copy(), entry.counts.copy())
+                continue
+            if mine.sums.shape != entry.sums.shape:
+                raise FormatError(
+                    f"{_where(other)}: {shown(name)} has {_by(entry.sums)} sums where the others have "
+                    f"{_by(mine.sums)}. Merge matrices of one model."
+                )
+            mine.sums, mine.counts = mine.sums + entry.sums, mine.counts + entry.counts
+        self.chunk_count += other.chunk_count
+        self.chunk_size = self.chunk_size or other.chunk_size
+        self.datasets += [name for name in other.datasets if name not in self.datasets]
+
+    def chosen(self, include: Collection[str] = (), exclude: Collection[str] = ()) -> "Imatrix":
+        """Without the matrices whose names have none of `include` in them, or one of `exclude`."""
+
+        def kept(name: str) -> bool:
+            wanted = not include or any(part in name for part in include)
+            return wanted and not any(part in name for part in exclude)
+
+        entries = {name: entry for name, entry in self.entries.items() if kept(name)}
+        if not entries:
+            raise UsageError(
+                f"{_where(self)}: --include-weights or --exclude-weights leave nothing of it. Put them right."
+            )
+        return Imatrix(entries, self.datasets, self.chunk_count, self.chunk_size, self.path)
+
+    def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """UsageError unless its matrices are those of a model with tensors of these shapes (numpy order)."""
+        for name, entry in self.entries.items():
+            if name not in shapes:
+                raise UsageError(
+                    f"{_where(self)} is of another model: this one has no tensor {shown(name)}. "
+                    "Collect it for this model."
+                )
+            shape = shapes[name]
+            expected = (shape[0] if len(shape) > 2 else 1, shape[-1])
+            if entry.sums.shape != expected:
+                raise UsageError(
+                    f"{_where(self)} is of another model: {shown(name)} has {_by(entry.sums)} sums, this model needs "
+                    f"{expected[0]} x {expected[1]}. Collect it for this model."
+                )
+
+
+def _where(imatrix: Imatrix) -> str:
+    return shown(imatrix.path) if imatrix.path else "the importance matrix"
+
+
+def _by(a: np.ndarray) -> str:
+    return " x ".join(map(str, a.shape))

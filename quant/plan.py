@@ -1,0 +1,98 @@
+"""What quantizing would write, decided and checked before the first byte of the output."""
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .ggml.errors import FormatError, UsageError, shown
+from .ggml.reader import TensorInfo
+from .ggml.types import FileType, GGMLType, row_nbytes
+from .imatrix import Imatrix
+from .policy import ALIASES, TARGETS, Options, Reason, decide, is_quantized, model_of
+from .source import GGUFSource, Source
+
+_BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
+
+
+@dataclass(frozen=True)
+class PlannedTensor:
+    """`shape` in numpy order; `nbytes` is the size as `target`."""
+
+    name: str
+    shape: tuple[int, ...]
+    source: GGMLType
+    target: GGMLType
+    reason: Reason
+    nbytes: int
+
+    @property
+    def bits_per_weight(self) -> float:
+        return 8 * self.nbytes / math.prod(self.shape)
+
+
+def file_type(target: FileType | str) -> FileType:
+    """The target of that name, upper or lower case. UsageError lists those there are."""
+    name = target.name if isinstance(target, FileType) else target.strip().upper()
+    kind = ALIASES.get(name) or FileType.__members__.get(name)
+    if kind in TARGETS:
+        return kind
+    names = ", ".join(t.name for t in TARGETS)
+    if kind is not None:
+        raise UsageError(f"{name} cannot be written by this version. Choose one of {names}.")
+    raise UsageError(f"{shown(target)} is not a file type. Choose one of {names}.")
+
+
+def plan(
+    source: Path | str | Source,
+    target: FileType | str,
+    *,
+    options: Options | None = None,
+    imatrix: Imatrix | None = None,
+    allow_requantize: bool = False,
+) -> list[PlannedTensor]:
+    """What `quantize` would write, in the order of the new file: llama.cpp's, by layer and then name.
+
+    UsageError when a quantized tensor would be quantized again and that was not allowed, when an option fits nothing,
+    or the importance matrix is of another model.
+    """
+    kind = file_type(target)
+    if isinstance(source, str | Path):
+        with GGUFSource(source) as opened:
+            return plan_source(opened, kind, options, imatrix, allow_requantize)
+    return plan_source(source, kind, options, imatrix, allow_requantize)
+
+
+def plan_source(
+    source: Source, kind: FileType, options: Options | None, imatrix: Imatrix | None, allow_requantize: bool
+) -> list[PlannedTensor]:
+    """`plan` for a source that is open."""
+    if "general.architecture" not in source.metadata:
+        raise FormatError(
+            f"{shown(source.path)} has no key general.architecture, which it needs. Convert the model again."
+        )
+    if not source.tensors:
+        raise UsageError(f"{shown(source.path)} holds no tensors, only metadata. Give a file with a model.")
+    tensors = {t.name: t for t in sorted(source.tensors.values(), key=_order)}
+    if imatrix:
+        imatrix.check({name: t.shape for name, t in tensors.items()})
+    elif kind is FileType.Q2_K_S:
+        raise UsageError("Q2_K_S needs an importance matrix: add --imatrix FILE, or choose Q2_K.")
+    decisions = decide(tensors, kind, model_of(source.metadata, importance=imatrix is not None), options)
+    planned = []
+    for t in tensors.values():
+        decision = decisions[t.name]
+        again = is_quantized(t.type) and is_quantized(decision.type) and decision.type is not t.type
+        if again and not allow_requantize:
+            raise UsageError(
+                f"{shown(source.path)}: {shown(t.name)} is {t.type.name} already; {decision.type.name} made from it is "
+                "worse than from the original. Start from the F32, F16 or BF16 file, or allow requantizing."
+            )
+        nbytes = math.prod(t.shape[:-1]) * row_nbytes(decision.type, t.shape[-1])
+        planned.append(PlannedTensor(t.name, t.shape, t.type, decision.type, decision.reason, nbytes))
+    return planned
+
+
+def _order(t: TensorInfo) -> tuple[int, bytes]:
+    block = _BLOCK.match(t.name)
+    return int(block[1]) if block else -1, t.name.encode()

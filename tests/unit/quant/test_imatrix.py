@@ -1,0 +1,97 @@
+"""Importance matrices: what is written is read, sums are added, what cannot be is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.quant.ggml.errors import FormatError, UsageError
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import GGMLType
+from hybrid.quant.ggml.writer import GGUFWriter
+from hybrid.quant.imatrix import Entry, Imatrix
+
+
+def made(seed: int = 1) -> Imatrix:
+    rng = np.random.default_rng(seed)
+    entries = {
+        "blk.0.ssm_in.weight": Entry(rng.random((1, 5), np.float32), np.array([64], np.float32)),
+        "blk.1.ffn_up_exps.weight": Entry(rng.random((3, 7), np.float32), np.array([10, 0, 54], np.float32)),
+    }
+    return Imatrix(entries, ["a.txt"], 4, 128)
+
+
+def assert_same(a: Imatrix, b: Imatrix) -> None:
+    assert a.entries.keys() == b.entries.keys()
+    for name, entry in a.entries.items():
+        np.testing.assert_array_equal(entry.sums, b.entries[name].sums)
+        np.testing.assert_array_equal(entry.counts, b.entries[name].counts)
+    assert (a.datasets, a.chunk_count, a.chunk_size) == (b.datasets, b.chunk_count, b.chunk_size)
+
+
+def test_write_then_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    made().write(path)
+    assert_same(Imatrix.read(path), made())
+    with GGUFFile.open(path) as f:
+        assert f.metadata["general.type"] == "imatrix" and list(f.metadata["imatrix.datasets"]) == ["a.txt"]
+        assert f.tensors["blk.1.ffn_up_exps.weight.in_sum2"].shape == (3, 7)
+        assert f.tensors["blk.1.ffn_up_exps.weight.counts"].shape == (3, 1)
+
+
+def test_importance_is_the_mean_square() -> None:
+    entry = made().entries["blk.1.ffn_up_exps.weight"]
+    importance = entry.importance()
+    np.testing.assert_allclose(importance[0], entry.sums[0] / 10)
+    assert importance[1].tolist() == [1] * 7, "an expert without inputs counts evenly"
+    assert importance.dtype == np.float32
+
+
+def test_merge_adds() -> None:
+    a, b = made(1), made(2)
+    b.datasets = ["b.txt", "a.txt"]
+    b.entries["more"] = Entry(np.ones((1, 2), np.float32), np.ones(1, np.float32))
+    a.merge(b)
+    name = "blk.0.ssm_in.weight"
+    np.testing.assert_array_equal(a.entries[name].sums, made(1).entries[name].sums + made(2).entries[name].sums)
+    assert a.entries[name].counts.tolist() == [128]
+    assert (a.chunk_count, a.chunk_size, a.datasets) == (8, 128, ["a.txt", "b.txt"])
+    a.entries["more"].sums[:] = 0
+    assert b.entries["more"].sums.all(), "merging copies"
+    b.entries[name] = Entry(np.ones((1, 6), np.float32), np.ones(1, np.float32))
+    with pytest.raises(FormatError, match=r"blk\.0\.ssm_in\.weight has 1 x 6 sums where the others have 1 x 5\. Merge"):
+        a.merge(b)
+
+
+def test_chosen() -> None:
+    assert list(made().chosen(include=["ssm_"]).entries) == ["blk.0.ssm_in.weight"]
+    assert list(made().chosen(exclude=["ssm_"]).entries) == ["blk.1.ffn_up_exps.weight"]
+    assert len(made().chosen().entries) == 2
+    with pytest.raises(UsageError, match=r"--include-weights or --exclude-weights leave nothing of it"):
+        made().chosen(include=["attn"])
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    with GGUFWriter(path, "jamba") as w:
+        w.add("general.name", "x")
+    with pytest.raises(
+        FormatError, match=r"x\.gguf is not an importance matrix: general\.type is not imatrix\. Make one"
+    ):
+        Imatrix.read(path)
+    Imatrix(datasets=["a"]).write(path)
+    with pytest.raises(FormatError, match=r"x\.gguf holds no importance of any tensor"):
+        Imatrix.read(path)
+    for value in (np.nan, np.inf, -1):
+        bad = made()
+        bad.entries["blk.0.ssm_in.weight"].sums[0, 2] = value
+        bad.write(path)
+        with pytest.raises(FormatError, match=r"not all sums of blk\.0\.ssm_in\.weight are finite and positive\."):
+            Imatrix.read(path)
+    with GGUFWriter(path, None) as w:
+        w.add("general.type", "imatrix")
+        w.declare("a.in_sum2", (5,), GGMLType.F32)
+        w.declare("a.counts", (2,), GGMLType.F32)
+        w.write("a.in_sum2", np.ones(5, np.float32))
+        w.write("a.counts", np.ones(2, np.float32))
+    with pytest.raises(FormatError, match=r"x\.gguf: a has 5 sums for 2 counts\. Copy it again\."):
+        Imatrix.read(path)
