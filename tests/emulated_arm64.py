@@ -10,7 +10,6 @@ memory is the memory of this process, at the same addresses, so records may poin
 import struct
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -199,34 +198,16 @@ def _target() -> Any:
 
 def object_code(kernel: Any) -> tuple[bytes, str]:
     """A kernel compiled for aarch64: an object file and the name of its function."""
-    from hybrid.infer.kernels import jit
-    from numba.core import codegen
-    from numba.core.ccallback import CFunc
-    from numba.core.sigutils import normalize_signature
+    from hybrid.infer.kernels.compiler import optimized
 
-    def finished(library: Any) -> None:
-        library._finalized = True
-
-    def pointer(library: Any, _name: str) -> int:
-        library._ensure_finalized()
-        return 1
-
-    # numba's own pipeline up to machine code, which it would make for this processor
-    with (
-        mock.patch.object(codegen.CPUCodeLibrary, "_finalize_final_module", finished),
-        mock.patch.object(codegen.JITCodeLibrary, "get_pointer_to_function", pointer),
-        mock.patch.object(codegen.JITCPUCodegen, "set_env", lambda self, name, env: None),
-    ):
-        signature = normalize_signature(kernel.signature)
-        compiled: Any = CFunc(jit._bound(kernel.function), signature, {}, dict(jit._OPTIONS))
-        compiled.compile()
+    compiled, symbol = optimized(kernel)
     target = _target()
-    text = str(compiled._library._final_module)
+    text = str(compiled)
     lines = [line for line in text.splitlines() if not line.startswith(("target triple", "target datalayout"))]
     module = llvm.parse_assembly("\n".join(lines))
     module.triple, module.data_layout = TRIPLE, str(target.target_data)
     module.verify()
-    return target.emit_object(module), compiled.native_name
+    return target.emit_object(module), symbol
 
 
 class _Machine:

@@ -1,8 +1,9 @@
 """Where machine code is kept: which folder fits this machine and this version, who may write it, what else is there.
 
-A folder is named after everything the code depends on: our sources, numba and LLVM, the CPU and its features. It lies
-in the user's cache directory or, when that cannot be written, in a directory of the user's own under the system's
-temporary one. Files in it are executed: a folder that someone else owns or may write is not used.
+A folder is named after what all code depends on: our version, numba and LLVM, the CPU and its features. The files in
+it are named after the kernel and the sources it was made from (sources.py): who edits one compiles what depends on it.
+The folder lies in the user's cache directory or, when that cannot be written, in a directory of the user's own under
+the system's temporary one. Files in it are executed: a folder that someone else owns or may write is not used.
 
 `about.json` in each folder says for people what it belongs to; its time is when the folder was last used.
 """
@@ -26,11 +27,11 @@ import llvmlite
 import llvmlite.binding as llvm
 from platformdirs import user_cache_path
 
-from . import SOURCE_DIGEST
 from .isa import cpu_features, cpu_target, host
 
 ABOUT = "about.json"
 KEEP_DAYS = 60  # a folder that nobody used for so long is removed when another one is made
+KEEP_KERNEL_DAYS = 14  # a kernel that nobody used for so long, of sources that were edited
 _NAME = re.compile("[0-9a-f]{16}")
 Which = Literal["current", "old", "all"]
 
@@ -40,7 +41,6 @@ class Owner:
     """What the code of a folder was made by and for."""
 
     version: str
-    sources: str
     cpu: str
     isa: str
     features: tuple[str, ...]
@@ -51,7 +51,7 @@ class Owner:
     @property
     def digest(self) -> str:
         """Name of the folder."""
-        key = [self.sources, self.target, self.numba, self.llvmlite, self.cpu, *self.features]
+        key = [self.version, self.target, self.numba, self.llvmlite, self.cpu, *self.features]
         return hashlib.sha256(" ".join(key).encode()).hexdigest()[:16]
 
 
@@ -84,7 +84,6 @@ def owner() -> Owner:
         ours = "unknown"
     return Owner(
         ours,
-        SOURCE_DIGEST,
         cpu_target(),
         host().name,
         tuple(sorted(cpu_features())),
@@ -165,6 +164,7 @@ def _note_use(place: Path) -> None:
         if path.exists():
             if time.time() - path.stat().st_mtime > 3600:
                 os.utime(path)
+                _remove_stale(place)
             return
         about = asdict(owner()) | {"created": _utc(time.time())}
         with tempfile.NamedTemporaryFile("w", dir=place, prefix=".about-", delete=False) as file:
@@ -172,6 +172,26 @@ def _note_use(place: Path) -> None:
         Path(file.name).replace(path)
     except OSError:
         pass  # only people read it
+
+
+def note_kernel_use(path: Path) -> None:
+    """The time of a kernel's file says when it was used, to the day."""
+    try:
+        if time.time() - path.stat().st_mtime > 86400:
+            os.utime(path)
+    except OSError:
+        pass  # read-only: nobody will remove it either
+
+
+def _remove_stale(place: Path) -> None:
+    """Remove the kernels that nobody used for long: sources that were edited leave some behind."""
+    oldest = time.time() - KEEP_KERNEL_DAYS * 86400
+    for path in place.glob("*.bin"):
+        try:
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+        except OSError:
+            continue
 
 
 def _utc(seconds: float) -> str:

@@ -6,7 +6,6 @@ what may be contracted (fma) or reassociated is written out, so that the bits of
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 from llvmlite import ir
@@ -429,39 +428,13 @@ class Emitter:
 
 
 class Piece:
-    """A function that writes IR, callable from kernels. Becomes a numba intrinsic when a kernel is compiled."""
+    """A function that writes IR, callable from kernels."""
 
     def __init__(self, body: Callable[..., Value], sig: str, isa: ISA | None, apart: bool) -> None:
         self.body, self.sig, self.isa, self.apart, self.__name__ = body, sig, isa, apart, body.__name__
 
     def __call__(self, *args: Any) -> Any:
         raise TypeError(f"{self.__name__} writes machine code; it can only be called in a kernel")
-
-    @cached_property
-    def intrinsic(self) -> Any:
-        from numba import types
-        from numba.core.typing import signature
-        from numba.extending import intrinsic
-
-        kinds = {"i64": types.int64, "f32": types.float32, "f64": types.float64, "i32": types.int32, "void": types.void}
-        arguments, result = self.sig.split("->")
-        taken = [kinds[k] for k in arguments.split(",") if k]
-        numba_signature = signature(kinds[result], *taken)
-
-        def codegen(context: Any, builder: Any, _sig: Any, args: Sequence[Value]) -> Value:
-            e = Emitter(builder, self.isa)
-            if self.apart:
-                value = e.function(self.__name__, self.body, *args, result={"void": VOID, "i64": I64}[result])
-            else:
-                value = self.body(e, *args)
-            value = None if result == "void" else value
-            return context.get_dummy_value() if value is None else value
-
-        # numba reads the arity from the Python signature, so each intrinsic needs a function with that many names
-        names = ", ".join(f"a{i}" for i in range(len(taken)))
-        scope: dict[str, Any] = {"answer": (numba_signature, codegen)}
-        exec(f"def {self.__name__}(typingctx, {names}):\n    return answer\n", scope)
-        return intrinsic(scope[self.__name__])
 
 
 def emit(sig: str, isa: ISA | None = None, *, apart: bool = False) -> Callable[[Callable[..., Value]], Any]:

@@ -3,9 +3,9 @@
 `args` is the address of an op record (int64 fields), `tid` of `nth` threads is calling. A kernel takes its share of
 disjoint outputs, allocates nothing and never raises.
 
-numba compiles a kernel once per machine; object_cache.py keeps the machine code and links it again later, without
-numba, whose import alone takes longer than everything else at the start of a warm run. Therefore nothing here imports
-numba before a kernel really has to be compiled: pieces, devices and kernels are plain objects until then.
+numba compiles a kernel once per machine (compiler.py); object_cache.py keeps the machine code and links it again later,
+without numba, whose import alone takes longer than everything else at the start of a warm run. Therefore nothing here
+imports numba before a kernel really has to be compiled: pieces, devices and kernels are plain objects until then.
 """
 
 import os
@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from .emit import Piece
 from .object_cache import CompiledObject, folder, link, read, write
+from .sources import digest
 
 KERNEL_SIGNATURE = "void(int64,int64,int64)"
-_OPTIONS = {"nopython": True, "error_model": "numpy", "boundscheck": False}
 CompileProgress = Callable[[str, int, int], None]
 
 
@@ -29,13 +28,7 @@ class Device:
     """A function that kernels call; compiled into each of them."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    @cached_property
-    def dispatcher(self) -> Any:
-        import numba
-
-        return numba.njit(error_model="numpy", boundscheck=False)(_bound(self.function))
+        self.function, self.__name__ = function, function.__name__
 
 
 def device(function: Callable[..., Any]) -> Any:
@@ -43,24 +36,10 @@ def device(function: Callable[..., Any]) -> Any:
     return Device(function)
 
 
-def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the pieces and devices among its globals replaced by what numba understands."""
-    scope = dict(function.__globals__)
-    for name in function.__code__.co_names:
-        value = scope.get(name)
-        if isinstance(value, Piece):
-            scope[name] = value.intrinsic
-        elif isinstance(value, Device):
-            scope[name] = value.dispatcher
-    made = python_types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
-    made.__qualname__, made.__module__ = function.__qualname__, function.__module__
-    return made
-
-
 class Kernel:
     """A kernel that is linked from the disk cache, or compiled, when its address is first asked for.
 
-    Its name must be unique: it names the cached file.
+    Its name must be unique among those of the sources it was made from: the two name the cached file.
     """
 
     def __init__(self, function: Callable[..., Any], signature: str = KERNEL_SIGNATURE) -> None:
@@ -68,6 +47,11 @@ class Kernel:
         self._address = 0
         self._keep: Any = None
         self.from_cache = False
+
+    @cached_property
+    def file(self) -> str:
+        """Name under which the cache keeps it."""
+        return f"{self.name}-{digest(self.function.__module__)}"
 
     @property
     def ready(self) -> bool:
@@ -85,20 +69,11 @@ class Kernel:
 
     def compile(self) -> None:
         """Compile with numba and write the machine code to the cache."""
-        from numba.core.ccallback import CFunc
-        from numba.core.sigutils import normalize_signature
+        from .compiler import compile_kernel
 
-        compiled: Any = CFunc(_bound(self.function), normalize_signature(self.signature), {}, dict(_OPTIONS))
-        compiled.compile()
-        library = compiled._library
-        module = library._final_module
-        declared = [
-            item.name
-            for item in (*module.functions, *module.global_variables)
-            if item.is_declaration and not item.name.startswith("llvm.")
-        ]
-        write(self.name, CompiledObject(compiled.native_name, tuple(declared), library._get_compiled_object()))
-        self.use(int(compiled.address), compiled, from_cache=False)
+        made = compile_kernel(self)
+        write(self.file, made)
+        _use({self: made}, from_cache=False)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -120,13 +95,15 @@ def variant(template: Kernel | Callable[..., Any], name: str, **pieces: Any) -> 
     return Kernel(made)
 
 
+def _use(found: dict[Kernel, CompiledObject], *, from_cache: bool) -> None:
+    linked = link(list(found.values()))
+    for item, made in found.items():
+        item.use(linked.get_function_address(made.symbol), linked, from_cache=from_cache)
+
+
 def load_cached(kernels: Sequence[Kernel]) -> list[Kernel]:
     """Link those that the disk cache has; returns the others."""
-    found = {k: made for k in kernels if (made := read(k.name)) is not None}
-    linked = link(list(found.values()))
-    if linked is not None:
-        for item, made in found.items():
-            item.use(linked.get_function_address(made.symbol), linked, from_cache=True)
+    _use({k: made for k in kernels if (made := read(k.file)) is not None}, from_cache=True)
     return [k for k in kernels if not k.ready]
 
 
@@ -178,5 +155,5 @@ def compile_backwards(kernels: Iterable[Kernel]) -> None:
     """The helper's share: the missing kernels from the last to the first, until the cache has them all."""
     wanted = list(dict.fromkeys(kernels))
     for item in reversed(wanted):
-        if read(item.name) is None:
+        if read(item.file) is None:
             item.compile()

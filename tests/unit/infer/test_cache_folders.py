@@ -9,10 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hybrid.infer.kernels import cache_folders
-from hybrid.infer.kernels.cache_folders import ABOUT, KEEP_DAYS, clear, folder, folders, owner, roots, trouble
+from hybrid.infer.kernels import cache_folders, execute
+from hybrid.infer.kernels.cache_folders import (
+    ABOUT,
+    KEEP_DAYS,
+    KEEP_KERNEL_DAYS,
+    clear,
+    folder,
+    folders,
+    owner,
+    roots,
+    trouble,
+)
 
 POSIX = hasattr(os, "geteuid")
+FILES = [f"{k.file}.bin" for k in (execute.advance, execute.nothing)]
 COMPILE = """
 import sys, numpy as np
 from hybrid.infer.kernels import execute, jit
@@ -115,6 +126,22 @@ def test_folders_unused_for_long_go_when_another_is_made(places: tuple[Path, Pat
     assert foreign.exists()
 
 
+def test_kernels_unused_for_long_go(places: tuple[Path, Path]) -> None:
+    """Those of edited sources: a kernel that is read is in use."""
+    made = folder()
+    assert made is not None
+    stale, used = made / "stale.bin", made / "used.bin"
+    long_ago = time.time() - (KEEP_KERNEL_DAYS + 1) * 86400
+    for path in (stale, used, made / ABOUT):
+        path.touch()
+        os.utime(path, (long_ago, long_ago))
+    cache_folders.note_kernel_use(used)
+    folder.cache_clear()
+    assert folder() == made
+    assert not stale.exists()
+    assert used.exists()
+
+
 def test_the_time_of_use_is_kept(places: tuple[Path, Path]) -> None:
     made = folder()
     assert made is not None
@@ -168,7 +195,7 @@ def test_processes_that_start_at_once_share_a_cache(tmp_path: Path) -> None:
     (place, _), (second, _) = (ended(process) for process in pair)
     assert place == second
     names = sorted(p.name for p in Path(place).iterdir())
-    assert names == [ABOUT, "advance.bin", "nothing.bin"]
+    assert names == sorted([ABOUT, *FILES])
     assert ended(started(XDG_CACHE_HOME=str(tmp_path))) == (place, 2)
 
 
@@ -177,7 +204,7 @@ def test_without_a_home_the_temporary_directory_serves(tmp_path: Path) -> None:
     place, n = ended(started(HOME="/dev/null", TMPDIR=str(tmp_path)))
     assert n == 0
     assert Path(place).is_relative_to(tmp_path)
-    assert {p.name for p in Path(place).iterdir()} == {ABOUT, "advance.bin", "nothing.bin"}
+    assert {p.name for p in Path(place).iterdir()} == {ABOUT, *FILES}
 
 
 def test_without_any_place_kernels_are_compiled_in_memory() -> None:

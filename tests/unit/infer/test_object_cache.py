@@ -37,17 +37,17 @@ def test_compiled_once_then_linked(cache: Path) -> None:
     assert seen == [("triple", 0, 1), ("", 1, 1)]
     assert not first.from_cache
     assert works(first)
-    assert [p.name for p in cache.iterdir()] == ["triple.bin"]
+    assert [p.name for p in cache.iterdir()] == [f"{first.file}.bin"]
     second = jit.Kernel(triple)
     jit.compile_kernels([second], lambda *_: pytest.fail("compiled again"))
     assert second.from_cache
     assert works(second)
 
 
-@pytest.mark.parametrize("damage", [b"", b"hybrid-kernel 1\n", None], ids=["empty", "cut off", "changed"])
+@pytest.mark.parametrize("damage", [b"", b"hybrid-kernel 2\n", None], ids=["empty", "cut off", "changed"])
 def test_a_damaged_file_is_compiled_again(cache: Path, damage: bytes | None) -> None:
     jit.Kernel(triple).compile()
-    path = cache / "triple.bin"
+    path = cache / f"{jit.Kernel(triple).file}.bin"
     raw = bytearray(path.read_bytes())
     raw[-100] ^= 1
     path.write_bytes(raw if damage is None else damage)
@@ -93,10 +93,11 @@ def test_a_warm_start_does_not_import_numba() -> None:
 def test_a_helper_shares_the_work(cache: Path) -> None:
     """The helper's results are used; here it is a script that puts a kernel of ours into the cache."""
     jit.Kernel(triple).compile()
-    ready = (cache / "triple.bin").read_bytes()
-    (cache / "triple.bin").unlink()
-    names = [f"copy_{i}" for i in range(6)]
-    script = f"from pathlib import Path; [Path({str(cache)!r}, n + '.bin').write_bytes({ready!r}) for n in {names[1:]}]"
-    kernels = [jit.variant(triple, name, arg=arg) for name in names]
+    path = cache / f"{jit.Kernel(triple).file}.bin"
+    ready = path.read_bytes()
+    path.unlink()
+    kernels = [jit.variant(triple, f"copy_{i}", arg=arg) for i in range(6)]
+    files = [k.file for k in kernels[1:]]
+    script = f"from pathlib import Path; [Path({str(cache)!r}, n + '.bin').write_bytes({ready!r}) for n in {files}]"
     jit.compile_kernels(kernels, None, ["-c", script])
     assert all(works(k) for k in kernels)
