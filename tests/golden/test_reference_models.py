@@ -1,0 +1,54 @@
+"""Models of random weights against whole models in float64 (tests/reference/families.py), and those against
+transformers."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import random_checkpoints
+from golden.models import NOISE, Golden
+from hybrid.convert import convert
+from hybrid.convert.checkpoint import Checkpoint, StoredTensor
+from hybrid.infer import Model
+from random_checkpoints import CONFIGS
+from reference.families import Reference
+
+# The reference of the reference: what transformers makes of real checkpoints of these families.
+CHECKED = ("falcon-h1", "nemotron-h", "nemotron-h-moe", "lfm2", "qwen3-next", "qwen3_5")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_of_random_models(name: str, data_dir: Path, tmp_path: Path) -> None:
+    folder = random_checkpoints.write(CONFIGS[name], tmp_path / "model")
+    convert(folder, tmp_path / "f32.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    config = json.loads((folder / "config.json").read_text())
+    ids = np.random.default_rng(4).integers(0, config["vocab_size"], 40).tolist()
+    expected = Reference(config, random_checkpoints.tensors(config)).logits(ids)
+    with Model.load(tmp_path / "f32.gguf", n_ctx=64, precision="exact") as model:
+        got = model.sequence().logits_of(ids)
+    error = np.abs(got - expected).max() / np.abs(expected).max()
+    print(f"{name}: {error:.1e} of the largest logit")
+    assert error < 2e-5
+
+
+def f32(tensor: StoredTensor) -> np.ndarray:
+    """The values of a BF16 tensor."""
+    bits = tensor.read(0, int(np.prod(tensor.shape))).astype(np.uint32) << 16
+    return bits.view(np.float32).reshape(tensor.shape)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", CHECKED)
+def test_the_reference_is_that_of_transformers(name: str, golden: Callable[[str], Golden]) -> None:
+    checkpoint = golden(name)
+    config = json.loads((checkpoint.source / "config.legacy.json").read_text())
+    if "full_attn_idxs" in config:
+        config["layer_types"] = ["full_attention" if i in config["full_attn_idxs"] else "conv" for i in range(4)]
+    tensors = {name: f32(tensor) for name, tensor in Checkpoint(checkpoint.source).tensors.items()}
+    expected = checkpoint.last_logits("short")
+    got = Reference(config, tensors).logits(checkpoint.ids("short"))
+    error = np.abs(got - expected).max()
+    print(f"{name}: {error:.1e}, noise {NOISE[name]:.1e}")
+    assert error <= 2 * NOISE[name]

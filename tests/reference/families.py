@@ -1,0 +1,240 @@
+"""Whole models in float64, from a checkpoint's own names and its config: slow and obvious. What `convert` and `infer`
+make of the same checkpoint has to agree."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from reference.attention import attention, rope
+from reference.recurrent import (
+    conv1d,
+    conv1d_gated,
+    conv1d_silu,
+    delta_rule,
+    gated_norm,
+    l2_norm,
+    mamba2_scan,
+    mamba2_steps,
+    sigmoid,
+    silu,
+)
+
+F64 = NDArray[np.float64]
+
+
+def rms(x: F64, weight: F64 | float, eps: float) -> F64:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def relu2(x: F64) -> F64:
+    return np.maximum(x, 0) ** 2
+
+
+class Reference:
+    """`c` is the config, `t` the tensors by name; linear layers are weights of [out, in]."""
+
+    def __init__(self, config: dict[str, Any], tensors: dict[str, NDArray]) -> None:
+        self.c = config
+        self.t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
+        self.eps = config.get("rms_norm_eps") or config.get("layer_norm_epsilon") or config.get("norm_eps")
+        rope_of = config.get("rope_parameters") or {}
+        self.theta = rope_of.get("rope_theta") or config.get("rope_theta", 10000.0)
+        self.part = rope_of.get("partial_rotary_factor") or config.get("partial_rotary_factor", 1.0)
+
+    def linear(self, x: F64, name: str) -> F64:
+        y = x @ self.t[name + ".weight"].T
+        return y + self.t[name + ".bias"] if name + ".bias" in self.t else y
+
+    def norm(self, x: F64, name: str, plus: float = 0.0) -> F64:
+        return rms(x, self.t[name + ".weight"] + plus, self.eps)
+
+    def gated(self, x: F64, p: str, gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj") -> F64:
+        return self.linear(silu(self.linear(x, p + gate)) * self.linear(x, p + up), p + down)
+
+    def attend(self, q: F64, k: F64, v: F64, d: int, n_rot: int, scale: float = 0.0, window: int = 0) -> F64:
+        pos = np.arange(len(q))
+        q, k, v = (x.reshape(len(x), -1, d) for x in (q, k, v))
+        if n_rot:
+            q, k = (rope(x, pos, n_rot, self.theta, neox=True) for x in (q, k))
+        return attention(q, k, v, pos, scale or d**-0.5, window).reshape(len(q), -1)
+
+    def mamba2(self, rows: F64, p: str, n_head: int, n_group: int, d_state: int, normed: bool) -> F64:
+        """From the projected rows [z | x | B | C | dt] to the input of the projection out."""
+        n_tok, groups = len(rows), n_group * d_state
+        d_inner = (rows.shape[1] - n_head - 2 * groups) // 2
+        z, mixed, dt = np.split(rows, [d_inner, 2 * d_inner + 2 * groups], axis=1)
+        taps = self.t[p + "conv1d.weight"][:, 0].T
+        mixed, _ = conv1d_silu(mixed, taps, self.t[p + "conv1d.bias"], np.zeros((len(taps) - 1, mixed.shape[1])))
+        x, B, C = np.split(mixed, [d_inner, d_inner + groups], axis=1)
+        delta, decay = mamba2_steps(dt, self.t[p + "dt_bias"], -np.exp(self.t[p + "A_log"]), 0.0, np.inf)
+        x, z = x.reshape(n_tok, n_head, -1), z.reshape(n_tok, n_head, -1)
+        B, C = B.reshape(n_tok, n_group, -1), C.reshape(n_tok, n_group, -1)
+        y, _ = mamba2_scan(x, delta, decay, self.t[p + "D"], B, C, z, np.zeros((n_head, x.shape[2], d_state)))
+        y = y.reshape(n_tok, d_inner)
+        if not normed:
+            return y
+        weight = self.t[p + "norm.weight"].reshape(n_group, -1)
+        return gated_norm(y.reshape(n_tok, n_group, -1), None, weight, self.eps, norm_first=True).reshape(n_tok, -1)
+
+    def mixture(self, x: F64, scores: F64, bias: F64 | float, n_used: int, expert: Any, norm: bool = True) -> F64:
+        """The best n_used experts by scores + bias, weighted by their scores."""
+        out = np.zeros_like(x)
+        for t in range(len(x)):
+            best = np.argsort(-(scores[t] + bias), kind="stable")[:n_used]
+            total = scores[t, best].sum() if norm else 1.0
+            out[t] = sum(scores[t, e] / total * expert(x[t : t + 1], e)[0] for e in best)
+        return out
+
+    def logits(self, ids: list[int]) -> F64:
+        """f64 [tok, vocabulary]"""
+        return MODELS[self.c["architectures"][0]](self, ids)
+
+    def _head(self, x: F64, embedding: str) -> F64:
+        return x @ self.t["lm_head.weight" if "lm_head.weight" in self.t else embedding].T
+
+    def falcon_h1(self, ids: list[int]) -> F64:
+        c = dict.fromkeys(MULTIPLIERS, 1.0) | {"mlp_multipliers": [1, 1], "ssm_multipliers": [1] * 5} | self.c
+        x = self.t["model.embed_tokens.weight"][ids] * c["embedding_multiplier"]
+        d = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+        n_head, groups = c["mamba_n_heads"], c["mamba_n_groups"] * c["mamba_d_state"]
+        sizes = (c["mamba_d_ssm"], c["mamba_d_ssm"], groups, groups, n_head)
+        for i in range(c["num_hidden_layers"]):
+            p = f"model.layers.{i}."
+            h = self.norm(x, p + "input_layernorm")
+            q, k, v = (self.linear(h * c["attention_in_multiplier"], f"{p}self_attn.{part}_proj") for part in "qkv")
+            heads = self.attend(q, k * c["key_multiplier"], v, d, d)
+            x = x + self.linear(heads, p + "self_attn.o_proj") * c["attention_out_multiplier"]
+            rows = self.linear(h * c["ssm_in_multiplier"], p + "mamba.in_proj") * np.repeat(c["ssm_multipliers"], sizes)
+            y = self.mamba2(
+                rows, p + "mamba.", n_head, c["mamba_n_groups"], c["mamba_d_state"], c.get("mamba_rms_norm", False)
+            )
+            x = x + self.linear(y, p + "mamba.out_proj") * c["ssm_out_multiplier"]
+            h, m = self.norm(x, p + "pre_ff_layernorm"), p + "feed_forward."
+            y = self.linear(h, m + "up_proj") * silu(self.linear(h, m + "gate_proj") * c["mlp_multipliers"][0])
+            x = x + self.linear(y, m + "down_proj") * c["mlp_multipliers"][1]
+        x = self.norm(x, "model.final_layernorm")
+        return self._head(x, "model.embed_tokens.weight") * c["lm_head_multiplier"]
+
+    def nemotron_h(self, ids: list[int]) -> F64:
+        c, x = self.c, self.t["backbone.embeddings.weight"][ids]
+
+        def feed_forward(h: F64, p: str) -> F64:
+            return self.linear(relu2(self.linear(h, p + "up_proj")), p + "down_proj")
+
+        for i, kind in enumerate(c["hybrid_override_pattern"]):
+            p = f"backbone.layers.{i}.mixer."
+            h = self.norm(x, f"backbone.layers.{i}.norm")
+            if kind == "M":
+                rows = self.linear(h, p + "in_proj")
+                y = self.mamba2(rows, p, c["mamba_num_heads"], c["n_groups"], c["ssm_state_size"], True)
+                y = self.linear(y, p + "out_proj")
+            elif kind == "*":
+                q, k, v = (self.linear(h, f"{p}{part}_proj") for part in "qkv")
+                y = self.linear(self.attend(q, k, v, c["head_dim"], 0), p + "o_proj")
+            elif kind == "-":
+                y = feed_forward(h, p)
+            else:
+                scores, bias = sigmoid(self.linear(h, p + "gate")), self.t[p + "gate.e_score_correction_bias"]
+                y = self.mixture(
+                    h, scores, bias, c["num_experts_per_tok"], lambda one, e, p=p: feed_forward(one, f"{p}experts.{e}.")
+                )
+                y = y * c["routed_scaling_factor"] + feed_forward(h, p + "shared_experts.")
+            x = x + y
+        return self._head(self.norm(x, "backbone.norm_f"), "backbone.embeddings.weight")
+
+    def lfm2(self, ids: list[int]) -> F64:
+        c, x = self.c, self.t["model.embed_tokens.weight"][ids]
+        d = c["hidden_size"] // c["num_attention_heads"]
+        for i, kind in enumerate(c["layer_types"]):
+            p = f"model.layers.{i}."
+            h = self.norm(x, p + "operator_norm")
+            if kind == "conv":
+                before, after, inner = np.split(self.linear(h, p + "conv.in_proj"), 3, axis=1)
+                taps = self.t[p + "conv.conv.weight"][:, 0].T
+                y, _ = conv1d_gated(inner, before, after, taps, np.float64(0), np.zeros((len(taps) - 1, len(taps.T))))
+                x = x + self.linear(y, p + "conv.out_proj")
+            else:
+                q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj").reshape(len(h), -1, d) for part in "qkv")
+                q, k = self.norm(q, p + "self_attn.q_layernorm"), self.norm(k, p + "self_attn.k_layernorm")
+                x = x + self.linear(self.attend(q, k, v, d, d), p + "self_attn.out_proj")
+            h, m = self.norm(x, p + "ffn_norm"), p + "feed_forward."
+            if m + "gate.weight" in self.t:
+                scores, bias = sigmoid(self.linear(h, m + "gate")), self.t[m + "expert_bias"]
+                x = x + self.mixture(
+                    h, scores, bias, c["num_experts_per_tok"],
+                    lambda one, e, m=m: self.gated(one, f"{m}experts.{e}.", "w1", "w3", "w2"),
+                )  # fmt: skip
+            else:
+                x = x + self.gated(h, m, "w1", "w3", "w2")
+        return self._head(self.norm(x, "model.embedding_norm"), "model.embed_tokens.weight")
+
+    def delta_net(self, h: F64, p: str) -> F64:
+        c, n_tok = self.c, len(h)
+        n_k, n_v, d_k, d_v = (c[f"linear_{name}"] for name in NAMES)
+        share = n_v // n_k
+        if p + "in_proj_qkv.weight" in self.t:
+            mixed, z = self.linear(h, p + "in_proj_qkv"), self.linear(h, p + "in_proj_z")
+            b, a = self.linear(h, p + "in_proj_b"), self.linear(h, p + "in_proj_a")
+        else:
+            pieces = sorted((k for k in self.t if k.startswith(p + "in_proj_qkvz")), key=_number)
+            rows = (h @ np.concatenate([self.t[k] for k in pieces]).T).reshape(n_tok, n_k, -1)
+            q, k, v, z = np.split(rows, [d_k, 2 * d_k, 2 * d_k + share * d_v], axis=2)
+            mixed = np.concatenate([part.reshape(n_tok, -1) for part in (q, k, v)], axis=1)
+            b, a = np.split(self.linear(h, p + "in_proj_ba").reshape(n_tok, n_k, -1), 2, axis=2)
+        taps = self.t[p + "conv1d.weight"][:, 0].T
+        mixed, _ = conv1d(mixed, taps, np.float64(0), np.zeros((len(taps) - 1, mixed.shape[1])))
+        q, k, v = np.split(silu(mixed), [n_k * d_k, 2 * n_k * d_k], axis=1)
+        q, k = (np.repeat(l2_norm(part.reshape(n_tok, n_k, d_k), 1e-6), share, axis=1) for part in (q, k))
+        steps = np.logaddexp(0.0, a.reshape(n_tok, n_v) + self.t[p + "dt_bias"])
+        gate = np.exp(-np.exp(self.t[p + "A_log"]) * steps)[:, :, None]
+        v, state = v.reshape(n_tok, n_v, d_v), np.zeros((n_v, d_k, d_v))
+        y, _ = delta_rule(q * d_k**-0.5, k, v, gate, sigmoid(b.reshape(n_tok, n_v)), state)
+        y = gated_norm(y, z.reshape(n_tok, n_v, d_v), self.t[p + "norm.weight"], self.eps, norm_first=True)
+        return self.linear(y.reshape(n_tok, -1), p + "out_proj")
+
+    def qwen3_next(self, ids: list[int]) -> F64:
+        c, x = self.c, self.t["model.embed_tokens.weight"][ids]
+        d = c["head_dim"]
+        for i in range(c["num_hidden_layers"]):
+            p = f"model.layers.{i}."
+            h = self.norm(x, p + "input_layernorm", 1.0)
+            if p + "self_attn.q_proj.weight" in self.t:
+                q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj").reshape(len(h), -1, d) for part in "qkv")
+                q, gate = q[:, ::2], q[:, 1::2]
+                q, k = self.norm(q, p + "self_attn.q_norm", 1.0), self.norm(k, p + "self_attn.k_norm", 1.0)
+                n_rot = int(d * (self.part if self.part != 1.0 else 0.25))
+                y = self.attend(q, k, v, d, n_rot) * sigmoid(gate.reshape(len(h), -1))
+                x = x + self.linear(y, p + "self_attn.o_proj")
+            else:
+                x = x + self.delta_net(h, p + "linear_attn.")
+            h, m = self.norm(x, p + "post_attention_layernorm", 1.0), p + "mlp."
+            if m + "gate.weight" not in self.t:
+                x = x + self.gated(h, m)
+                continue
+            scores = np.exp(self.linear(h, m + "gate"))
+            used = c["num_experts_per_tok"]
+            y = self.mixture(h, scores, 0.0, used, lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."))
+            x = x + y + sigmoid(self.linear(h, m + "shared_expert_gate")) * self.gated(h, m + "shared_expert.")
+        return self._head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
+
+
+MULTIPLIERS = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
+               "ssm_out_multiplier", "embedding_multiplier", "lm_head_multiplier")  # fmt: skip
+NAMES = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
+
+
+def _number(name: str) -> int:
+    last = name.rpartition(".")[2]
+    return int(last) if last.isdecimal() else 0
+
+
+MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
+    "FalconH1ForCausalLM": Reference.falcon_h1,
+    "NemotronHForCausalLM": Reference.nemotron_h,
+    "Lfm2ForCausalLM": Reference.lfm2,
+    "Lfm2MoeForCausalLM": Reference.lfm2,
+    "Qwen3NextForCausalLM": Reference.qwen3_next,
+    "Qwen3_5ForCausalLM": Reference.qwen3_next,
+    "Qwen3_5MoeForCausalLM": Reference.qwen3_next,
+}
