@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Message = dict[str, str]
 Progress = Callable[[int, int], None]
+SAVED_CHECKPOINTS = 256 << 20  # bytes of checkpoints and other branches in a saved chat, at most
 MOST_BOUNDARIES = 32  # messages that get a checkpoint when a whole conversation is encoded: the first, and the last
 
 
@@ -210,7 +211,7 @@ class Conversation:
     def save(self, path: Path) -> int:
         """Writes the conversation with the state of the model: going on from it processes nothing again."""
         chat = {**self.turns.to_json(), "system": self.system}
-        return self.seq.save(path, {"chat": chat, "sampler": self.sampler.state()})
+        return self.seq.save(path, {"chat": chat, "sampler": self.sampler.state()}, checkpoints=SAVED_CHECKPOINTS)
 
     def load(self, path: Path) -> None:
         """Replaces the conversation by a saved one. StateError when it is another model's, or not a chat."""

@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "Chat with a model, or complete a text.",
     "perplexity": "Measure how well a model predicts a text.",
     "bench": "Measure prompt processing and generation speed.",
+    "state": "List, show or remove saved states.",
     "cache": "List or clear the compiled kernels.",
 }
 

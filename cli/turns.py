@@ -91,11 +91,15 @@ class Turns:
         self.branch = name
 
     def switch(self, name: str) -> None:
-        """Go on with a branch; a number: the current branch goes on from the turn of that number."""
+        """Go on with a branch. A number: from the turn of that number, on the branch that ends there or a new one."""
         if name in self.branches:
             self.branch = name
         elif name.isdecimal() and 1 <= int(name) <= len(self.all):
-            self.head = self.all[int(name) - 1]
+            turn = self.all[int(name) - 1]
+            ending = (branch for branch, head in self.branches.items() if head is turn)
+            own = f"turn-{turn.number}"
+            self.branch = next(ending, own if own not in self.branches else f"{own}.{len(self.branches)}")
+            self.head = turn
         else:
             known = ", ".join(self.branches)
             raise UsageError(f"there is no branch {name}. There are: {known}. /fork {name} makes one.")

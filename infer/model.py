@@ -28,6 +28,7 @@ from .hparams import wrong
 from .kernels.kv import KV_TYPES
 from .memory import PromptCache
 from .memory.attention import Layout
+from .memory.cache_file import load_cache
 from .memory.state_file import StateFile, read_state
 from .sequence import Result, Sequence, TokenProgress, Work
 from .threads import Interrupted, default_threads
@@ -300,6 +301,7 @@ class Model:
                 raise StateError(
                     f"{Path(path).name} holds {n} tokens, the context is {self.n_ctx}. Use a larger context (-c)."
                 )
+            state.verify()
             tokens = state.expect("tokens", np.int32, (n,))
             logits = state.expect("logits", np.float32, (self.n_vocab,)).copy() if "logits" in state else None
             if n and not (tokens.min() >= 0 and tokens.max() < self.n_vocab):
@@ -314,6 +316,9 @@ class Model:
             target.logits = logits
             target.extra = dict(state.header.extra)
             target._known = True
+            target.checkpoint()
+            if self.cache is not None:
+                load_cache(self.cache, state, self.n_vocab)
         return target
 
     def _check_kv_type(self, state: StateFile, layout: Layout) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..quant.ggml.errors import StateError, UsageError
 from .memory.cache import LADDER
+from .memory.cache_file import describe_cache
 from .memory.state_file import StateHeader, write_state
 
 if TYPE_CHECKING:
@@ -216,15 +217,23 @@ class Sequence:
             raise StateError("the state holds drawn tokens that are not of this vocabulary. Start without it.")
         return tokens
 
-    def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> int:
-        """Write tokens, memory and last logits to a state file; returns its size. `extra`: JSON values to get back."""
+    def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None, checkpoints: int = 0) -> int:
+        """Write tokens, memory and last logits to a state file; returns its size.
+
+        extra        JSON values to get back
+        checkpoints  up to so many bytes of the prompt cache, of this and of all other texts, are written too
+        """
         self._ready()
         model = self.model
-        header = StateHeader(model.fingerprint, model.description, len(self.tokens), extra or self.extra)
+        cached: tuple[list[dict[str, Any]], list[tuple[str, np.ndarray]]] = [], []
+        if self._caches and model.cache is not None and checkpoints:
+            self.checkpoint()
+            cached = describe_cache(model.cache, self.tokens, checkpoints)
+        header = StateHeader(model.fingerprint, model.description, len(self.tokens), extra or self.extra, cached[0])
         arrays = [("tokens", np.asarray(self.tokens, np.int32))]
         if self.logits is not None:
             arrays.append(("logits", self.logits))
-        return write_state(path, header, [*arrays, *model.memory.export(self.slot)])
+        return write_state(path, header, [*arrays, *model.memory.export(self.slot), *cached[1]])
 
     def close(self) -> None:
         """Give the slot back."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.cli.conversation import Conversation
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
-from .. import console, models
+from .. import console, models, saved_chats
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -24,7 +24,7 @@ HELP = {
     "/undo": "take the last question and its answer back",
     "/edit N TEXT": "ask TEXT instead of the Nth question; what followed stays in the tree",
     "/fork NAME": "begin a branch here and go on with it",
-    "/switch NAME": "go on with another branch, or from the turn of that number",
+    "/switch NAME": "go on with another branch; a number: from that turn, on a branch of its own",
     "/tree": "all turns and branches",
     "/save FILE": "write the conversation and the model's state",
     "/load FILE": "go on from a saved conversation; nothing is processed again",
@@ -199,21 +199,33 @@ def chat(
     state: Path | None,
     no_template: bool,
     system: str = "",
+    go_on: bool = False,
 ) -> None:
-    """Chats until /exit or Ctrl-D; with `state`, goes on from that file and saves there at the end."""
+    """Chats until /exit or Ctrl-D, and keeps the chat: in `state`, or among the chats of this model.
+
+    Goes on from `state` if that file exists, or with the last chat if told to `go_on`.
+    """
     template = None if no_template else model.chat_template
     conversation = Conversation(model, params, template, max_tokens, stop, system)
     session = Chat(conversation, prompt_reader())
     how = "chat" if template is not None else "plain completion (no chat template)"
     console.note(f"{model.name}, {model.file_type}, {model.n_threads} threads; {how}. /help lists commands.")
-    if state is not None and state.exists():
-        conversation.load(state)
-        console.note(f"restored {len(conversation.seq.tokens)} tokens from {state}")
+    kept = state if state is not None else saved_chats.last(model) if go_on else saved_chats.new(model)
+    if kept.exists():
+        conversation.load(kept)
+        console.note(f"restored {len(conversation.seq.tokens)} tokens from {kept}")
         session.replay()
+    before = len(conversation.turns.all)
     session.loop()
-    if state is not None and conversation.messages:
-        conversation.save(state)
-        console.note(f"saved to {state}")
+    if len(conversation.turns.all) == before:
+        return
+    if state is None:
+        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    size = conversation.save(kept)
+    if state is None:
+        saved_chats.make_room(model)
+    how = f"--state {state}" if state is not None else "--continue"
+    console.note(f"kept in {kept}, {console.size(size)}; {how} goes on with it")
 
 
 def prompt_reader(**session_options: Any) -> Callable[[], str]:

@@ -53,6 +53,9 @@ def run(
             help="Go on from FILE when it exists (the prompt is appended to what it holds); save there at the end.",
         ),
     ] = None,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Go on with the last chat with this model; `hybrid state` lists them.")
+    ] = False,
     exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower.")] = False,
     kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
     checkpoint_budget: Annotated[
@@ -133,6 +136,8 @@ def run(
     elif as_json or not sys.stdout.isatty():
         raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
 
+    if go_on and (text is not None or state is not None):
+        raise UsageError(f"--continue goes on with a chat; {'--state' if state else 'a prompt'} does not go with it.")
     budget = models.parse_size(checkpoint_budget, "--checkpoint-budget")
     with models.load(
         model, n_ctx=n_ctx, n_threads=threads, exact=exact, kv_type=kv_type, checkpoint_budget=budget
@@ -150,7 +155,8 @@ def run(
             from .chat import chat
 
             most = -1 if n_predict is None else n_predict
-            chat(loaded, params, most, stop or [], state, no_template, texts.checked(system, "--system"))
+            told = texts.checked(system, "--system")
+            chat(loaded, params, most, stop or [], state, no_template, told, go_on)
         else:
             complete(
                 loaded, params, text, COMPLETION_TOKENS if n_predict is None else n_predict, stop or [], state, as_json

@@ -89,11 +89,14 @@ class AttentionMemory:
     def _copied(self, page: int) -> int:
         """A copy of a page, which loses an owner."""
         new = self.pool.take()
-        for s in self.specs:
-            self.k[s.layer][new] = self.k[s.layer][page]
-            self.v[s.layer][new] = self.v[s.layer][page]
+        self.copy_page(page, new)
         self.pool.drop(page)
         return new
+
+    def copy_page(self, source: int, target: int) -> None:
+        for s in self.specs:
+            self.k[s.layer][target] = self.k[s.layer][source]
+            self.v[s.layer][target] = self.v[s.layer][source]
 
     # --- as arrays without padding ---
     def layout(self, n: int) -> Layout:
@@ -116,11 +119,11 @@ class AttentionMemory:
                 yield name, rows.reshape(-1, *view.shape[3:])[begin : begin + n - start]
 
     def load(self, pages: list[int], n: int, arrays: dict[str, np.ndarray], start: int = 0) -> None:
-        """Inverse of `export`; dtypes and shapes have been checked. The rest of the pages becomes zero."""
+        """Inverse of `export`; dtypes and shapes have been checked. The rest of the pages stays as it is."""
         begin = start % PAGE
         for s in self.specs:
             for name, view in self._views(s).items():
-                rows = np.zeros((len(pages) * PAGE, *view.shape[3:]), view.dtype)
+                rows = view[pages].reshape(-1, *view.shape[3:])
                 rows[begin : begin + n - start] = arrays[name]
                 view[pages] = rows.reshape(len(pages), *view.shape[1:])
 

@@ -83,9 +83,21 @@ class PromptCache:
         point.used, point.boundary = self._clock, point.boundary or boundary
         if logits is not None and point.logits is None:
             point.logits = logits.copy()
+        self.trim()
+        return point
+
+    def place(self, node: Node, point: Checkpoint) -> None:
+        """A checkpoint that was made elsewhere, in a node that has none at its position."""
+        assert node.start < point.position <= node.end and point.position not in node.checkpoints
+        self._clock += 1
+        self._touch(node)
+        point.used = self._clock
+        node.checkpoints[point.position] = point
+
+    def trim(self) -> None:
+        """Give up what is beyond the budget."""
         while self.nbytes > self.budget and self._give_up_one():
             pass
-        return point
 
     def find(self, ids: Sequence[int]) -> Found | None:
         """The last position from which `ids` can go on: logits are known there, or a token is left to compute them."""
@@ -124,7 +136,7 @@ class PromptCache:
         """Make room by what is worth least; False when there is nothing left."""
         points = [(node, point) for node in self.tree for point in node.checkpoints.values()]
         if self.memory.is_recurrent and points:
-            node, point = min(points, key=lambda item: self._worth(*item))
+            node, point = min(points, key=lambda item: self.worth(*item))
             self._drop(node, point)
             while node.parent is not None and not node.children and not node.checkpoints:
                 self.tree.remove(node)
@@ -139,7 +151,8 @@ class PromptCache:
         self.tree.remove(leaf)
         return True
 
-    def _worth(self, node: Node, point: Checkpoint) -> float:
+    def worth(self, node: Node, point: Checkpoint) -> float:
+        """What giving up a checkpoint would cost: see above."""
         before = (p for part in node.path() for p in part.checkpoints if p < point.position)
         saved = point.position - max(before, default=0)
         return saved * (BOUNDARY_WORTH if point.boundary else 1) / (1 + self._clock - point.used)

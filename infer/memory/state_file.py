@@ -23,7 +23,7 @@ import os
 import secrets
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from math import prod
@@ -75,6 +75,8 @@ class StateHeader:
     n_tokens: int
     extra: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that the caller wants back: sampler and RNG state, chat history."""
+    cache: Sequence[Mapping[str, Any]] = ()
+    """What the file holds of the prompt cache: see cache_file.py. Files without any have no such list."""
     library: str = ""
     version: int = VERSION
     arrays: tuple[ArrayEntry, ...] = ()
@@ -116,6 +118,7 @@ def write_state(path: str | os.PathLike[str], header: StateHeader, arrays: Itera
             "model": {"fingerprint": header.fingerprint, "description": header.model},
             "n_tokens": header.n_tokens,
             "extra": dict(header.extra),
+            **({"cache": list(header.cache)} if header.cache else {}),
             "arrays": [vars(entry) for entry in entries],
         },
         ensure_ascii=False,
@@ -200,6 +203,11 @@ class StateFile:
         array = np.frombuffer(raw, _DTYPES[entry.dtype]).reshape(entry.shape)
         self._arrays[name] = array
         return array
+
+    def verify(self) -> None:
+        """StateError unless the bytes of every array are those that were written."""
+        for name in self:
+            self[name]
 
     def expect(self, name: str, dtype: np.dtype[Any] | type, shape: tuple[int, ...]) -> np.ndarray:
         """The array `name`, which must have this dtype and shape: StateError names both sides when it has not."""
@@ -316,6 +324,7 @@ def _parse(values: object) -> StateHeader:
         model=model.text("description"),
         n_tokens=top.count("n_tokens"),
         extra=top.get("extra", dict),
+        cache=top.get("cache", list) if "cache" in top else (),
         library=top.text("library"),
         arrays=tuple(entries),
     )
@@ -329,6 +338,9 @@ class _Fields:
             raise _HeaderError(f"its {where} is not a JSON object")
         self._values = values
         self._where = where
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
 
     def get(self, name: str, kind: type) -> Any:
         value = self._values.get(name)

@@ -56,7 +56,7 @@ def common(a: list[int], b: list[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def test_no_prompt_is_processed_twice(gguf: Path) -> None:
+def test_no_prompt_is_processed_twice(gguf: Path, tmp_path: Path) -> None:
     with Model.load(gguf, n_ctx=2048, checkpoint_budget=BUDGET) as model:
         chat = Conversation(model, SamplingParams(temp=0.8, seed=4), model.chat_template, max_tokens=24)
         script = Script(chat)
@@ -76,6 +76,20 @@ def test_no_prompt_is_processed_twice(gguf: Path) -> None:
         script.step("fork at turn 6", chat.answer("Why not?"))
         chat.turns.switch("main")
         script.step("the edited branch", chat.answer("Go on."))
+        chat.save(tmp_path / "chat.state")
+    with Model.load(gguf, n_ctx=2048, checkpoint_budget=BUDGET) as model:
+        known, rows = script.known, script.rows
+        chat = Conversation(model, SamplingParams(temp=0.8, seed=5), model.chat_template, max_tokens=24)
+        chat.load(tmp_path / "chat.state")
+        script = Script(chat)
+        script.known, script.rows = known, rows
+        script.step("restart, the edited branch", chat.answer("And then?"))
+        chat.turns.switch("end")
+        script.step("restart, back to the end", chat.answer("Still there?"))
+        processed, _ = script.step("restart, regenerate", chat.regenerate())
+        assert processed == 0
+        chat.turns.switch("sixth")
+        script.step("restart, edit of turn 2", chat.edit(2, "And memory?"))
         for name, whole, processed, least in script.rows:
             print(f"{name:28} prompt {whole:5}  processed {processed:4}  least {least:4}")
         for name, _, processed, least in script.rows:

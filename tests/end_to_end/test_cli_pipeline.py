@@ -370,6 +370,37 @@ def test_line_editing(keyboard: Any, keys: str, message: str) -> None:
     assert prompt_reader()() == message
 
 
+def test_a_chat_is_kept_and_gone_on_with(
+    keyboard: Any, cli: Cli, files: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    options = ("run", files["q8_0"], "-n", 5, "--temp", 0, "--system", "Be brief.")
+    assert "no earlier chat with q8_0.gguf" in failed(cli("run", files["q8_0"], "--continue"), code=2)
+    keyboard.send_text("What is a cache?\r/fork side\rAnd a file?\r\x04")
+    code, _, err = cli(*options)
+    assert code == 0 and "--continue goes on with it" in err
+    keyboard.send_text("/tree\rWhy?\r/stats\r\x04")
+    code, out, err = cli(*options, "--continue")
+    assert code == 0, err
+    assert "> What is a cache?" in out and "And a file?  [*side]" in err
+    assert "restored" in err
+
+    rows = ok(cli("state", "list")).splitlines()
+    assert len(rows) == 2 and "What is a cache?" in rows[1]
+    (info,) = json.loads(ok(cli("state", "list", "--json")))
+    assert info["turns"] == 3 and info["branches"] == ["main", "side"] and info["n_checkpoints"] >= 3
+    name = Path(info["path"]).stem
+    assert "chat of 3 turns, branches main, side" in ok(cli("state", "show", name))
+    assert "no such state file" in failed(cli("state", "show", "absent"), code=2)
+    assert "needs the name" in failed(cli("state", "rm"), code=2)
+    assert "takes no names" in failed(cli("state", "list", name), code=2)
+    assert "is not a kept chat" in failed(cli("state", "rm", files["q8_0"]), code=2)
+    assert "does not go with it" in failed(cli("run", files["q8_0"], "--continue", "-p", "x"), code=2)
+    assert ok(cli("state", "rm", name)).startswith("1 chat removed")
+    assert ok(cli("state")) == "no kept chats\n"
+
+
 def test_history_is_kept_and_ctrl_d_ends(keyboard: Any, tmp_path: Path) -> None:
     from hybrid.cli.commands.chat import prompt_reader
 

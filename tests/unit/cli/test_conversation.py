@@ -92,7 +92,7 @@ class FakeSequence:
     def clear(self) -> None:
         self.tokens = []
 
-    def save(self, path: Path, extra: dict[str, Any]) -> int:
+    def save(self, path: Path, extra: dict[str, Any], checkpoints: int = 0) -> int:
         self.model.files[path] = (list(self.tokens), json.loads(json.dumps(extra)))
         return 7
 
@@ -211,12 +211,16 @@ def test_whatever_is_taken_back_costs_only_what_is_new() -> None:
     assert chat.turns.lines() == [
         "> 1 a",
         "> 2   b",
-        "> 3     c  [*main]",
+        "> 3     c  [*turn-3]",
         "  4     d",
         "  5   B",
         "  6     e  [side]",
-        "  7     f",
+        "  7     f  [main]",
     ]
+    chat.turns.switch("7")
+    assert chat.turns.branch == "main"
+    chat.turns.switch("3")
+    assert chat.turns.branch == "turn-3"
     with pytest.raises(UsageError, match="there is no turn 4: this conversation has turns 1 to 3"):
         said(chat.edit(4, "x"))
     for _ in range(3):

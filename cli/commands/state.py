@@ -1,0 +1,145 @@
+"""`hybrid state`: saved states, and the chats that are kept when they end."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from hybrid.quant.ggml.errors import StateError, UsageError
+
+from .. import console, saved_chats
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    LIST = "list"
+    SHOW = "show"
+    RM = "rm"
+
+
+@dataclass(frozen=True)
+class StateInfo:
+    """What a state file says about itself."""
+
+    path: Path
+    nbytes: int
+    saved: str  # local time
+    model: str
+    library: str
+    n_tokens: int
+    turns: int | None  # None: a completion
+    branches: tuple[str, ...]
+    first: str  # what the first question begins with
+    n_checkpoints: int
+    cached_tokens: int
+
+
+def state(
+    action: Annotated[
+        Action, typer.Argument(metavar="ACTION", help="list the kept chats, show state files, or rm kept chats.")
+    ] = Action.LIST,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="State files, or names of kept chats; rm: or all.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """List, show or remove saved states.
+
+    A chat is kept when it ends, the last ten of every model; `hybrid run --continue` goes on with the newest.
+    """
+    given = names or []
+    if action == Action.LIST:
+        if given:
+            raise UsageError("`hybrid state list` takes no names. Use: hybrid state show NAME")
+        show_list(saved_chats.every(), as_json)
+        return
+    if not given:
+        raise UsageError(
+            f"`hybrid state {action}` needs the name of a state. `hybrid state list` shows the kept chats."
+        )
+    if action == Action.SHOW:
+        found = [read_info(saved_chats.named(name)) for name in given]
+        if as_json:
+            console.out_json(found)
+        else:
+            console.out("\n\n".join(described(info) for info in found))
+        return
+    paths = saved_chats.every() if given == ["all"] else [saved_chats.named(name) for name in given]
+    for path in paths:
+        if path.resolve().parent != saved_chats.folder().resolve():
+            raise UsageError(f"{path} is not a kept chat: `hybrid state rm` removes those only. Remove it with rm.")
+    size = sum(path.stat().st_size for path in paths)
+    for path in paths:
+        path.unlink()
+    if as_json:
+        console.out_json(paths)
+    else:
+        console.out(f"{len(paths)} chat{'s' * (len(paths) != 1)} removed, {console.size(size)}")
+
+
+def read_info(path: Path) -> StateInfo:
+    """From the header alone."""
+    from hybrid.infer.memory.state_file import read_state
+
+    with read_state(path) as opened:
+        header = opened.header
+        chat: Any = header.extra.get("chat")
+        chat = chat if isinstance(chat, dict) else {}
+        turns, branches = chat.get("turns"), chat.get("branches")
+        turns = turns if isinstance(turns, list) else None
+        first = turns[0].get("user") if turns and isinstance(turns[0], dict) else ""
+        entries = [e for e in header.cache if isinstance(e, dict)]
+        return StateInfo(
+            path,
+            path.stat().st_size,
+            datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d %H:%M"),
+            header.model,
+            header.library,
+            header.n_tokens,
+            None if turns is None else len(turns),
+            tuple(map(str, branches)) if isinstance(branches, dict) else (),
+            " ".join(str(first).split())[:60],
+            sum(len(e["points"]) for e in entries if isinstance(e.get("points"), list)),
+            sum(e["n"] for e in entries if isinstance(e.get("n"), int)),
+        )
+
+
+def show_list(paths: list[Path], as_json: bool) -> None:
+    found, broken = [], []
+    for path in paths:
+        try:
+            found.append(read_info(path))
+        except StateError as err:
+            broken.append(str(err))
+    if as_json:
+        console.out_json(found)
+    elif found:
+        rows = [
+            [console.one_line(str(cell)) for cell in row]
+            for row in (
+                (i.path.stem, i.saved, i.model, i.turns or 0, i.n_tokens, console.size(i.nbytes), i.first)
+                for i in found
+            )
+        ]
+        console.out(console.table(("chat", "saved", "model", "turns", "tokens", "size", "began with"), rows, "lllrrrl"))
+    elif not broken:
+        console.out("no kept chats")
+    for text in broken:
+        console.note(text)
+
+
+def described(info: StateInfo) -> str:
+    """All of it, a line each."""
+    kind = "completion" if info.turns is None else f"chat of {info.turns} turns, branches {', '.join(info.branches)}"
+    lines = {
+        "file": f"{info.path}, {console.size(info.nbytes)}, saved {info.saved} by {info.library}",
+        "model": info.model,
+        "tokens": str(info.n_tokens),
+        "kind": kind,
+        "began with": info.first,
+        "cache": f"{info.n_checkpoints} checkpoints on texts of {info.cached_tokens} tokens",
+    }
+    return "\n".join(f"{name:11} {console.one_line(value)}" for name, value in lines.items() if value)

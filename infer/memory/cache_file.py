@@ -1,0 +1,161 @@
+"""What a state file holds of the prompt cache: texts, their keys and values, and checkpoints.
+
+A list in the file's header has one entry per edge of the tree, parents first; the arrays are named after its place i:
+
+    {"parent": place or -1, "n": tokens, "kv": are keys and values here?, "points": [[position, boundary, logits?]]}
+    cache.i.tokens                 i32 [n]
+    cache.i.blk.L.k ...            keys and values of these positions, as `AttentionMemory.export` has them
+    cache.i.P.blk.L.ssm ...        state after position P, as `RecurrentMemory.export` has it
+    cache.i.P.logits               f32 [n_vocab]
+
+Keys and values are missing where the edge is a beginning of the file's own sequence, which has them.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...quant.ggml.errors import StateError
+from ..kernels.kv import PAGE, pages_of
+from .cache import PromptCache
+from .prefix_tree import Checkpoint, Node
+from .state_file import StateFile
+
+Named = tuple[str, np.ndarray]
+
+
+def describe_cache(cache: PromptCache, ids: Sequence[int], limit: int) -> tuple[list[dict[str, Any]], list[Named]]:
+    """The header's list and the arrays, of at most about `limit` bytes: what is worth most. `ids`: of the sequence."""
+    own = set(map(id, _whole_path(cache, ids)))
+    chosen = _chosen(cache, limit, own)
+    places: dict[int, int] = {}
+    entries: list[dict[str, Any]] = []
+    arrays: list[Named] = []
+    for node in cache.tree:
+        if id(node) not in chosen:
+            continue
+        i = places[id(node)] = len(entries)
+        points = [node.checkpoints[p] for p in sorted(node.checkpoints) if p in chosen[id(node)]]
+        kv = id(node) not in own
+        entries.append(
+            {
+                "parent": places[id(node.parent)] if node.parent is not cache.tree.root else -1,
+                "n": len(node.tokens),
+                "kv": kv,
+                "points": [[c.position, c.boundary, c.logits is not None] for c in points],
+            }
+        )
+        arrays.append((f"cache.{i}.tokens", node.tokens))
+        arrays += [(f"cache.{i}.{name}", a) for name, a in _node_arrays(cache, node, kv)]
+        for c in points:
+            arrays += [(f"cache.{i}.{c.position}.{name}", a) for name, a in _point_arrays(cache, c)]
+    return entries, arrays
+
+
+def _whole_path(cache: PromptCache, ids: Sequence[int]) -> list[Node]:
+    """The edges that are wholly a beginning of `ids`."""
+    node, n = cache.tree.match(np.asarray(ids, np.int32))
+    return [part for part in node.path() if part.end <= n]
+
+
+def _node_arrays(cache: PromptCache, node: Node, kv: bool) -> Iterator[Named]:
+    if kv:
+        yield from cache.memory.attention.export(node.pages, node.end, node.start)
+
+
+def _point_arrays(cache: PromptCache, point: Checkpoint) -> Iterator[Named]:
+    if point.row >= 0:
+        yield from cache.memory.recurrent.export(point.row)
+    if point.logits is not None:
+        yield "logits", point.logits
+
+
+def _chosen(cache: PromptCache, limit: int, own: set[int]) -> dict[int, set[int]]:
+    """Edges by id with the positions of their checkpoints: the best ones that fit, with all edges that lead there."""
+    memory = cache.memory
+    points = [(cache.worth(node, c), c.position, node, c) for node in cache.tree for c in node.checkpoints.values()]
+    chosen: dict[int, set[int]] = {}
+    size = 0
+    for _, position, node, point in sorted(points, key=lambda item: item[:2], reverse=True):
+        more = memory.bytes_state_per_seq + (point.logits.nbytes if point.logits is not None else 0)
+        new = [part for part in node.path() if id(part) not in chosen]
+        more += sum(len(part.tokens) * memory.bytes_kv_per_token for part in new if id(part) not in own)
+        if size + more > limit:
+            continue
+        size += more
+        for part in new:
+            chosen[id(part)] = set()
+        chosen[id(node)].add(position)
+    return chosen
+
+
+def load_cache(cache: PromptCache, state: StateFile, n_vocab: int) -> None:
+    """Add what the file holds to the cache, as far as the budget goes; its own sequence is in the cache already.
+
+    StateError when something is missing or does not fit the model; the cache then holds what came before it.
+    """
+    texts: list[np.ndarray] = []
+    size = cache.nbytes
+    full = False
+    for i, item in enumerate(state.header.cache):
+        try:
+            parent, n, kv, points = item["parent"], item["n"], item["kv"], item["points"]
+            fits = type(parent) is int and -1 <= parent < i and type(n) is int and n > 0 and type(kv) is bool
+            points = [(int(p), bool(boundary), bool(logits)) for p, boundary, logits in points]
+        except (KeyError, TypeError, ValueError):
+            fits = False
+        start = len(texts[parent]) if fits and parent >= 0 else 0
+        if not fits or not all(start < p <= start + n for p, _, _ in points) or start + n > cache.memory.n_ctx:
+            if fits and start + n > cache.memory.n_ctx:
+                return
+            raise StateError(f"{state.path.name} is damaged: entry {i} of its cache. Start without it.")
+        tokens = state.expect(f"cache.{i}.tokens", np.int32, (n,))
+        if not (tokens.min() >= 0 and tokens.max() < n_vocab):
+            raise StateError(f"{state.path.name} holds tokens that are not of this vocabulary. Start without it.")
+        texts.append(np.concatenate([texts[parent], tokens]) if parent >= 0 else tokens.copy())
+        size += n * cache.memory.bytes_kv_per_token * kv + len(points) * cache.memory.bytes_state_per_seq
+        full = full or size > cache.budget
+        if not full:
+            _load_entry(cache, state, i, texts[-1], start, kv, points, n_vocab)
+    cache.trim()
+
+
+def _load_entry(
+    cache: PromptCache,
+    state: StateFile,
+    i: int,
+    ids: np.ndarray,
+    start: int,
+    kv: bool,
+    points: list[tuple[int, bool, bool]],
+    n_vocab: int,
+) -> None:
+    attention, recurrent = cache.memory.attention, cache.memory.recurrent
+    node, known = cache.tree.match(ids)
+    if known < start or (known < len(ids) and not kv):
+        return  # what it begins with was given up
+    if known < len(ids):
+        layout = attention.layout(len(ids) - start)
+        arrays = {name: state.expect(f"cache.{i}.{name}", dtype, shape) for name, (dtype, shape) in layout.items()}
+        # kept alive: making room for the new pages may give up the text they belong to
+        before = [attention.pool.share(page) for page in cache.tree.pages(node, start)] if start else []
+        pages = attention.pool.take_many(pages_of(len(ids)) - start // PAGE) if attention.specs else []
+        if pages and start % PAGE:
+            attention.copy_page(before[-1], pages[0])
+        attention.load(pages, len(ids), arrays, start)
+        node = cache.tree.insert(ids, [*before[: start // PAGE], *pages])
+        for page in (*before, *pages):
+            attention.pool.drop(page)
+    for position, boundary, with_logits in points:
+        node, _ = cache.tree.match(ids[:position])
+        if position in node.checkpoints:
+            continue
+        row = -1
+        where = f"cache.{i}.{position}."
+        states = {name: state.expect(where + name, np.float32, shape) for name, shape in recurrent.shapes().items()}
+        logits = state.expect(where + "logits", np.float32, (n_vocab,)).copy() if with_logits else None
+        if recurrent.specs:
+            row = recurrent.pool.take()
+            recurrent.load(row, states)
+        cache.place(node, Checkpoint(position, row, boundary, logits))

@@ -1,0 +1,110 @@
+"""A state file with the prompt cache: after loading, every text goes on where it was, to the bit."""
+
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hybrid.infer import Model
+from hybrid.infer.memory.state_file import read_state
+from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.types import FileType
+from test_conformance import SHAPES, same, tokens
+
+BUDGET = 64 << 20
+
+
+def talked(model: Model) -> tuple[Any, list[list[int]]]:
+    """A sequence and four texts: a stem of more than a page, three ends, and one that has nothing in common."""
+    seq = model.sequence()
+    stem = tokens(70)
+    texts = [
+        stem,
+        stem + tokens(30, 1),
+        stem + tokens(75, 2),
+        [*stem, *tokens(75, 2)[:5], *tokens(9, 3)],
+        tokens(20, 4),
+    ]
+    for ids in texts[:1] + texts[1:]:
+        at = seq.resume(ids)
+        seq.prefill(ids[at:])
+        seq.decode(ids[0])
+    seq.resume([*texts[2], 5])
+    return seq, texts
+
+
+@pytest.mark.parametrize("family", ["jamba", "mamba2", "granite", "llama"])
+def test_every_text_is_found_again(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = random_model(SHAPES[family], FileType.Q8_0)
+    with Model.load(path, n_ctx=256, n_ubatch=64, checkpoint_budget=BUDGET) as model:
+        seq, texts = talked(model)
+        seq.save(tmp_path / "s", {"x": 1}, checkpoints=BUDGET)
+        small = seq.save(tmp_path / "small", checkpoints=0)
+        want = []
+        for ids in texts:
+            seq.clear()
+            assert model.cache is not None
+            model.cache.clear()
+            seq.prefill(ids)
+            want.append(seq.decode(261))
+    assert small < (tmp_path / "s").stat().st_size
+    with Model.load(path, n_ctx=256, n_ubatch=64, checkpoint_budget=BUDGET) as model:
+        seq = model.restore(tmp_path / "s")
+        assert seq.extra == {"x": 1} and seq.tokens == texts[2]
+        for ids, logits in zip(texts, want, strict=True):
+            assert seq.resume([*ids, 261]) == len(ids), "nothing is processed again"
+            assert same(seq.decode(261), logits)
+        # a second time into a memory that knows it all
+        again = model.restore(tmp_path / "s", seq)
+        assert again.resume([*texts[1], 262]) == len(texts[1])
+        assert same(again.decode(261), want[1])
+        again.close()
+        assert model.cache is not None
+        model.cache.clear()
+        assert model.memory.recurrent.pool.used == model.memory.attention.pool.used == 0
+    for budget in (0, 1):
+        with Model.load(path, n_ctx=256, checkpoint_budget=budget) as model:
+            seq = model.restore(tmp_path / "s")
+            assert same(seq.decode(261), want[2]), "the sequence itself needs no budget"
+
+
+def test_damage_is_noticed(random_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = random_model(SHAPES["jamba"], FileType.Q8_0)
+    with Model.load(path, n_ctx=256, checkpoint_budget=BUDGET) as model:
+        seq, _ = talked(model)
+        seq.save(tmp_path / "s", checkpoints=BUDGET)
+        good = (tmp_path / "s").read_bytes()
+        assert model.cache is not None
+
+        def restore(data: bytes) -> None:
+            (tmp_path / "bad").write_bytes(data)
+            assert model.cache is not None
+            seq.clear()
+            model.cache.clear()
+            model.restore(tmp_path / "bad", seq)
+
+        rng = np.random.default_rng(3)
+        with read_state(tmp_path / "s") as state:
+            data = len(good) - sum(-(-a.nbytes // 64) * 64 for a in state.header.arrays)
+            spots = [data + a.offset + int(rng.integers(a.nbytes)) for a in state.header.arrays if a.nbytes]
+            header = good[24 : 24 + struct.unpack_from("<Q", good, 16)[0]]
+        for spot in rng.choice(spots, 12, replace=False).tolist():
+            with pytest.raises(StateError, match="is damaged"):
+                restore(good[:spot] + bytes([good[spot] ^ 1]) + good[spot + 1 :])
+        # a header that lies with a good checksum
+        for change in (
+            {"parent": 0}, {"parent": -2}, {"n": 0}, {"n": "7"}, {"kv": 1}, {"points": [[0, True, False]]},
+            {"points": 3}, {"points": [[10**6, True, False]]},
+        ):  # fmt: skip
+            values = json.loads(header)
+            values["cache"][0].update(change)
+            text = json.dumps(values).encode()
+            head = struct.pack("<8sIIQ", b"hybstate", 1, zlib.crc32(text), len(text)) + text
+            with pytest.raises(StateError, match="damaged"):
+                restore(head + bytes(-len(head) % 64) + good[data:])
+        restore(good)
+        assert model.cache.n_checkpoints > 3
