@@ -46,6 +46,7 @@ class Conversation:
 
     template  None: plain completion, messages are simply joined
     system    what the model is told before the first message
+    speculate guess tokens from the text so far: the same answers in fewer passes
     """
 
     model: "Model"
@@ -54,6 +55,7 @@ class Conversation:
     max_tokens: int = -1
     stop: list[str] = field(default_factory=list)
     system: str = ""
+    speculate: bool = False
     turns: Turns = field(default_factory=Turns)
     stats: Stats = field(default_factory=Stats)
     result: "GenerationResult | None" = None
@@ -177,6 +179,7 @@ class Conversation:
             stop=self.stop,
             progress=progress,
             boundaries=[] if base else self.boundaries(messages, whole),
+            speculate=self.speculate,
         )
         try:
             for piece in run:

@@ -399,7 +399,12 @@ class Engine:
                 self.memory.abandon(move, ran=True)
             raise
         for move in moves:
-            self.memory.finish(move)
+            if len(move.rows) == 1:
+                self.memory.finish(move)
+
+    def settle(self, slot: int, n: int) -> None:
+        """After a segment that left a state at `each` token: the sequence keeps the first n of them, at least 1."""
+        self.memory.keep_pieces(slot, n)
 
     def profile(self, segments: Sequence[Segment]) -> list[OpTime]:
         """Run one ubatch with the time of every op taken by thread 0, summed by name."""

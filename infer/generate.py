@@ -15,6 +15,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import UsageError
 
 from .sampling import Sampler
+from .speculate import NGramSpeculator
 from .tokenizer import StreamDecoder, Tokenizer
 
 Reason = Literal["eos", "stop", "length", "context", "interrupt"]
@@ -22,6 +23,8 @@ Reason = Literal["eos", "stop", "length", "context", "interrupt"]
 
 class TextSequence(Protocol):
     """What the loop asks of a sequence (hybrid.infer.Sequence has more)."""
+
+    tokens: list[int]
 
     @property
     def n_past(self) -> int: ...
@@ -33,6 +36,8 @@ class TextSequence(Protocol):
         self, ids: Sequence[int], progress: Callable[[int, int], None] | None = None, boundaries: Sequence[int] = ()
     ) -> np.ndarray: ...
     def decode(self, token: int) -> np.ndarray: ...
+    def verify(self, ids: Sequence[int]) -> np.ndarray: ...
+    def take_back(self, n: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,10 @@ class GenerationResult:
     stop: str | None = None  # the stop string found (reason "stop"); not part of `text`
     prompt_tokens: int = 0
     prompt_seconds: float = 0.0
-    gen_tokens: int = 0  # passes through the model after the prompt
+    gen_tokens: int = 0  # tokens drawn after the first one
+    passes: int = 0  # through the model after the prompt: fewer than gen_tokens where guesses came true
+    guessed: int = 0  # tokens that were verified on suspicion
+    accepted: int = 0  # those of them that came true
     gen_seconds: float = 0.0
     ttft: float | None = None  # from the call of the first `next` to the first drawn token
 
@@ -81,6 +89,7 @@ def generate(
     progress: Callable[[int, int], None] | None = None,
     tokenizer: Tokenizer | None = None,
     boundaries: Sequence[int] = (),
+    speculate: bool = False,
 ) -> "Generation":
     """Appends the prompt to `seq` and generates after it; nothing happens before the first `next`.
 
@@ -90,6 +99,7 @@ def generate(
     ignore_eos  tokens that end an answer are never drawn
     progress    (done, total) while the prompt is processed
     boundaries  positions in the whole text that will be come back to: see Sequence.prefill
+    speculate   guess tokens from what the text said before: the same tokens in fewer passes
 
     UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
     the generation as reason "interrupt"; what was generated up to there is kept.
@@ -99,7 +109,8 @@ def generate(
     if max_tokens < -1:
         raise UsageError(f"max_tokens = {max_tokens}, expected 0 or more, or -1 for as many as fit")
     own = tokenizer if tokenizer is not None else seq.model.tokenizer
-    return Generation(seq, list(prompt_ids), sampler, max_tokens, list(stop), ignore_eos, progress, own, boundaries)
+    prompt = list(prompt_ids)
+    return Generation(seq, prompt, sampler, max_tokens, list(stop), ignore_eos, progress, own, boundaries, speculate)
 
 
 class Generation:
@@ -116,6 +127,7 @@ class Generation:
         progress: Callable[[int, int], None] | None,
         tokenizer: Tokenizer,
         boundaries: Sequence[int],
+        speculate: bool,
     ) -> None:
         self.result = GenerationResult()
         self._seq = seq
@@ -124,6 +136,11 @@ class Generation:
         self._max_tokens = max_tokens
         self._progress = progress
         self._boundaries = boundaries
+        self._speculator: NGramSpeculator | None = None
+        self._speculate = speculate
+        self._guess: list[int] = []  # in the sequence already, yet to be drawn
+        self._rows: list[np.ndarray] = []  # the logits after each of them
+        self._n_guess = 0  # tokens of the guess when it was made; 0: none is pending
         self._tokenizer = tokenizer
         self._text = StopText(tokenizer.stream(skip_special=True), stop)
         self._ignore_eos = ignore_eos
@@ -157,6 +174,8 @@ class Generation:
         except GeneratorExit:
             result.text += self._text.finish()
             raise
+        finally:
+            self._end_guess()
         rest = self._text.finish()
         if rest:
             result.text += rest
@@ -171,6 +190,8 @@ class Generation:
             logits = self._read_prompt()
         finally:
             result.prompt_seconds = time.perf_counter() - begin
+        if self._speculate:
+            self._speculator = NGramSpeculator(seq.tokens)
         while len(result.ids) != self._max_tokens:
             token = sampler.sample(logits)
             if result.ttft is None:
@@ -189,17 +210,50 @@ class Generation:
                 return "stop"
             if len(result.ids) == self._max_tokens:
                 break
-            if seq.n_past >= seq.model.n_ctx:
+            if seq.n_past - len(self._guess) >= seq.model.n_ctx:
                 return "context"
-            before, past = time.perf_counter(), seq.n_past
-            try:
-                logits = seq.decode(token)
-            finally:
-                if seq.n_past > past:  # an interrupt may come before or after
-                    result.pending = []
+            before = time.perf_counter()
+            logits = self._next(token)
             result.gen_seconds += time.perf_counter() - before
             result.gen_tokens += 1
         return "length"
+
+    def _next(self, token: int) -> np.ndarray:
+        """The logits after `token`, which has been guessed already, or goes through the model, maybe with a guess."""
+        seq, result, speculator = self._seq, self.result, self._speculator
+        if self._guess and self._guess[0] == token:
+            result.pending = []
+            result.accepted += 1
+            self._guess.pop(0)
+            assert speculator is not None
+            speculator.extend([token])
+            return self._rows.pop(0)
+        self._end_guess()
+        guess: list[int] = []
+        if speculator is not None:
+            speculator.extend([token])
+            left = self._max_tokens - len(result.ids) if self._max_tokens >= 0 else seq.model.n_ctx
+            guess = speculator.guess(min(left, seq.model.n_ctx - seq.n_past) - 1)
+        past = seq.n_past
+        result.passes += 1
+        try:
+            if not guess:
+                return seq.decode(token)
+            rows = seq.verify([token, *guess])
+        finally:
+            if seq.n_past > past:  # an interrupt may come before or after
+                result.pending = []
+        result.guessed += len(guess)
+        self._guess, self._rows, self._n_guess = guess, list(rows[1:]), len(guess)
+        return rows[0]
+
+    def _end_guess(self) -> None:
+        """What was guessed and not drawn is taken back."""
+        if self._n_guess:
+            self._seq.take_back(len(self._guess))
+            assert self._speculator is not None
+            self._speculator.learn(self._n_guess, self._n_guess - len(self._guess))
+            self._guess, self._rows, self._n_guess = [], [], 0
 
     def _read_prompt(self) -> np.ndarray:
         if self._prompt:

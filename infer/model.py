@@ -230,7 +230,7 @@ class Model:
                     every = work.outputs()
                     targets = [work.targets[every.index(o)] for o in wanted]
                 segments.append(
-                    Segment(work.seq.slot, work.ids[begin : begin + n], [o - begin for o in wanted], targets)
+                    Segment(work.seq.slot, work.ids[begin : begin + n], [o - begin for o in wanted], targets, work.each)
                 )
                 shares.append((work, len(wanted)))
                 begun[id(work)] += n

@@ -11,6 +11,7 @@ import numpy as np
 from ..quant.ggml.errors import StateError, UsageError
 from .memory.cache import LADDER
 from .memory.cache_file import describe_cache
+from .memory.hybrid import MOST_PIECES
 from .memory.state_file import StateHeader, write_state
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Work:
     ids: Seq[int]
     output: "Output | slice" = "last"
     targets: Seq[int] | None = None  # per output: the token whose -log p is wanted instead of the logits
+    each: bool = False  # keep a state after every token: for one ubatch, see `Sequence.verify`
 
     def outputs(self) -> range:
         n = len(self.ids)
@@ -53,6 +55,8 @@ class Sequence:
         self.logits: np.ndarray | None = None
         self.extra: dict[str, Any] = {}
         self._open = True
+        self._verified: np.ndarray | None = None  # logits of tokens that may be taken back
+        self._verified_end = 0
         self._known = True  # whether the memory is what the model makes of the tokens
 
     @property
@@ -112,6 +116,31 @@ class Sequence:
         if len(self.tokens) % LADDER == 0:
             self.checkpoint(boundary=False)
         return logits
+
+    def verify(self, ids: Seq[int]) -> np.ndarray:
+        """Append tokens that may be wrong, in one pass; returns the logits after each, f32 [n, n_vocab].
+
+        `take_back` follows, before anything else is done with the sequence.
+        """
+        if not 0 < len(ids) <= min(MOST_PIECES, self.model.engine.n_ubatch):
+            raise UsageError(f"{len(ids)} tokens cannot be verified at once, 1 to {MOST_PIECES} can.")
+        result = self.model.eval([Work(self, ids, "all", each=True)])[0]
+        assert result.logits is not None
+        self._verified, self._verified_end = result.logits, len(self.tokens)
+        self.logits = result.logits[-1]
+        return result.logits
+
+    def take_back(self, n: int) -> None:
+        """Forget the last n of the tokens verified, but never the first one: the sequence never had them."""
+        rows, self._verified = self._verified, None
+        if rows is None or len(self.tokens) != self._verified_end or not 0 <= n < len(rows):
+            raise UsageError(f"{n} tokens cannot be taken back: verify some first, and keep one of them.")
+        start, kept = len(self.tokens) - len(rows), len(rows) - n
+        self.model.engine.settle(self.slot, kept)
+        del self.tokens[start + kept :]
+        self.logits = rows[kept - 1]
+        if (start + kept) // LADDER > start // LADDER:
+            self.checkpoint(boundary=False)
 
     @property
     def _caches(self) -> bool:

@@ -200,13 +200,14 @@ def chat(
     no_template: bool,
     system: str = "",
     go_on: bool = False,
+    speculate: bool = False,
 ) -> None:
     """Chats until /exit or Ctrl-D, and keeps the chat: in `state`, or among the chats of this model.
 
     Goes on from `state` if that file exists, or with the last chat if told to `go_on`.
     """
     template = None if no_template else model.chat_template
-    conversation = Conversation(model, params, template, max_tokens, stop, system)
+    conversation = Conversation(model, params, template, max_tokens, stop, system, speculate)
     session = Chat(conversation, prompt_reader())
     how = "chat" if template is not None else "plain completion (no chat template)"
     console.note(f"{model.name}, {model.file_type}, {model.n_threads} threads; {how}. /help lists commands.")

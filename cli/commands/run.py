@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 COMPLETION_TOKENS = 256
 SAMPLING = "Sampling (a model's own defaults come before those shown)"
 DEFAULTS = SamplingParams()
+
+
+class Spec(StrEnum):
+    """How to guess tokens."""
+
+    NONE = "none"
+    NGRAM = "ngram"
 
 
 def run(
@@ -56,6 +64,10 @@ def run(
     go_on: Annotated[
         bool, typer.Option("--continue", help="Go on with the last chat with this model; `hybrid state` lists them.")
     ] = False,
+    spec: Annotated[
+        Spec,
+        typer.Option(help="Guess tokens and verify them in one pass, same output: ngram guesses from the text so far."),
+    ] = Spec.NONE,
     exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower.")] = False,
     kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
     checkpoint_budget: Annotated[
@@ -156,11 +168,10 @@ def run(
 
             most = -1 if n_predict is None else n_predict
             told = texts.checked(system, "--system")
-            chat(loaded, params, most, stop or [], state, no_template, told, go_on)
+            chat(loaded, params, most, stop or [], state, no_template, told, go_on, spec == Spec.NGRAM)
         else:
-            complete(
-                loaded, params, text, COMPLETION_TOKENS if n_predict is None else n_predict, stop or [], state, as_json
-            )
+            most = COMPLETION_TOKENS if n_predict is None else n_predict
+            complete(loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM)
 
 
 def complete(
@@ -171,6 +182,7 @@ def complete(
     stop: Sequence[str] = (),
     state: Path | None = None,
     as_json: bool = False,
+    speculate: bool = False,
 ) -> None:
     """One continuation of `prompt`, streamed to stdout."""
     from hybrid.infer.generate import generate
@@ -190,7 +202,9 @@ def complete(
         ids = model.tokenizer.encode(prompt)
     last = ""
     with console.Progress("prompt", "tokens") as progress:
-        answer = generate(seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=progress.step)
+        answer = generate(
+            seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=progress.step, speculate=speculate
+        )
         for piece in answer:
             progress.close()
             if piece.text and not as_json:
@@ -220,9 +234,10 @@ def restored(model: "Model", state: Path, sampler: "Sampler") -> "TokenSequence"
 
 def timings(model: "Model", result: "GenerationResult") -> str:
     """One line: what was processed and generated, how fast, and why it ended."""
+    guesses = f" ({result.accepted} of {result.guessed} guesses came true)" if result.guessed else ""
     ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}
     return (
         f"prompt {result.prompt_tokens} tokens {console.rate(result.prompt_tokens, result.prompt_seconds)}, "
-        f"generated {len(result.ids)} {console.rate(result.gen_tokens, result.gen_seconds)}, "
+        f"generated {len(result.ids)} {console.rate(result.gen_tokens, result.gen_seconds)}{guesses}, "
         f"{ended[result.reason]}; loaded in {console.duration(model.load_seconds)}"
     )

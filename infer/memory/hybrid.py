@@ -20,6 +20,8 @@ from ..kernels.kv import PAGE, KVType, pages_of
 from .attention import AttentionMemory, AttentionSpec, Layout
 from .recurrent import RecurrentMemory, RecurrentSpec
 
+MOST_PIECES = 32  # states that one run can leave of a sequence
+
 Specs = list[AttentionSpec | RecurrentSpec]
 
 
@@ -47,7 +49,8 @@ def plan_memory(specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, spare: i
         )
     spare = min(spare, have - need)
     page = PAGE * per_token
-    return HybridMemory(specs, n_seq_max, n_ctx, kind, spare // page if page else 0, spare // state if state else 0)
+    n_rows = MOST_PIECES + (spare // state if state else 0)
+    return HybridMemory(specs, n_seq_max, n_ctx, kind, spare // page if page else 0, n_rows)
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,11 @@ class HybridMemory:
         self.n_past[move.seq] = past = move.past + move.n * (piece % len(move.rows) + 1) // len(move.rows)
         self.attention.cut(move.seq, past)
         self.writable[move.seq] = move.reach if past == move.past + move.n else 0
+
+    def keep_pieces(self, seq: int, n: int) -> None:
+        """`finish` of the move that is begun, if one is, after piece n - 1."""
+        if seq in self._moves:
+            self.finish(self._moves[seq], n - 1)
 
     def abandon(self, move: Move, *, ran: bool) -> None:
         """Take a move back; after a run that was stopped in the middle the tokens before it are lost too, if the state

@@ -316,6 +316,15 @@ def test_a_signal_ends_quietly(
     assert list(tmp_path.glob("*.state*")) == []
 
 
+@pytest.mark.parametrize("temp", [0, 0.7])
+def test_guesses_change_nothing(cli: Cli, files: dict[str, Path], temp: float) -> None:
+    text = "One day a cat sat on a mat. One day a dog sat on a mat. One day a cat sat"
+    options = ("run", files["q8_0"], "-p", text, "-n", 40, "--temp", temp, "--seed", 5, "--json")
+    plain, guessed = json.loads(ok(cli(*options))), json.loads(ok(cli(*options, "--spec", "ngram")))
+    assert guessed["ids"] == plain["ids"] and guessed["text"] == plain["text"]
+    assert guessed["passes"] + guessed["accepted"] == plain["passes"] and guessed["guessed"] > 0
+
+
 # --- chat ----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,128 @@
+"""Tokens that are verified in one pass and taken back: the bits of a text that never had them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.infer import Model
+from hybrid.infer.generate import generate
+from hybrid.infer.memory.hybrid import MOST_PIECES
+from hybrid.infer.sampling import Sampler, SamplingParams
+from hybrid.infer.speculate import MOST, NGramSpeculator
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.types import FileType
+from test_conformance import SHAPES, same, tokens
+
+N = 220
+
+
+@pytest.mark.parametrize("budget", [0, 8 << 20])
+@pytest.mark.parametrize("family", SHAPES)
+def test_rolled_back_at_random_points(family: str, budget: int, random_model: Callable[..., Path]) -> None:
+    """Right tokens and wrong ones after each of some 60 points of the text, on 1 to 3 threads."""
+    path, ids, rng = random_model(SHAPES[family], FileType.Q8_0), tokens(N), np.random.default_rng(11)
+    with Model.load(path, n_ctx=256, n_ubatch=64, n_threads=2) as model:
+        whole = model.sequence().logits_of(ids)
+    threads = 1 + list(SHAPES).index(family) % 3
+    with Model.load(path, n_ctx=256, n_ubatch=64, n_threads=threads, checkpoint_budget=budget) as model:
+        seq = model.sequence()
+        seq.prefill(ids[:10])
+        n_points = 0
+        while (at := len(seq.tokens)) < N - MOST_PIECES:
+            right = int(rng.integers(1, 7))
+            wrong = tokens(int(rng.integers(0, 6)), at)
+            rows = seq.verify(ids[at : at + right] + wrong)
+            assert same(rows[:right], whole[at : at + right]), (at, right, len(wrong))
+            seq.take_back(len(wrong))
+            assert seq.tokens == ids[: at + right] and seq.n_past == at + right
+            assert seq.logits is not None and same(seq.logits, whole[at + right - 1])
+            n_points += 1
+            if rng.random() < 0.3:
+                at = len(seq.tokens)
+                assert same(seq.decode(ids[at]), whole[at]), at
+        assert n_points > 30
+        at = len(seq.tokens)
+        assert same(seq.logits_of(ids[at:]), whole[at:]), "to the end in one pass"
+
+
+@pytest.mark.parametrize("family", ["jamba", "mamba2", "granite", "llama"])
+@pytest.mark.parametrize("temp", [0.0, 0.9])
+def test_the_same_tokens_in_fewer_passes(family: str, temp: float, random_model: Callable[..., Path]) -> None:
+    prompt = tokens(12) * 4
+    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64) as model:
+        results = []
+        for speculate in (False, True):
+            seq = model.sequence()
+            # a bias makes the model repeat itself, as a text that quotes does
+            bias = dict.fromkeys(tokens(5), 3.0)
+            sampler = Sampler(SamplingParams(temp=temp, seed=3, logit_bias=bias), model.n_vocab)
+            run = generate(seq, prompt, sampler, max_tokens=60, tokenizer=Plain(), speculate=speculate)  # type: ignore
+            for _ in run:
+                pass
+            assert seq.tokens == prompt + run.result.ids[:59], "the last one is not in the sequence yet"
+            assert run.result.pending == run.result.ids[59:]
+            assert seq.logits is not None
+            results.append((run.result, seq.logits.tobytes(), seq.decode(261).tobytes(), sampler.state()))
+            seq.close()
+        (plain, *rest), (guessed, *also) = results
+        assert guessed.ids == plain.ids and also == rest
+        assert plain.passes == plain.gen_tokens == 59 and plain.guessed == 0
+        assert guessed.passes + guessed.accepted == 59
+        print(f"{family}: {guessed.passes} passes for 59 tokens, {guessed.accepted} of {guessed.guessed} guesses")
+        if temp == 0:
+            assert guessed.passes < 59
+
+
+class Plain:
+    """A tokenizer without text."""
+
+    eog: frozenset[int] = frozenset()
+
+    def is_eog(self, token: int) -> bool:
+        return False
+
+    def stream(self, skip_special: bool = False) -> object:
+        class Stream:
+            def push(self, token: int) -> str:
+                return ""
+
+            def flush(self) -> str:
+                return ""
+
+        return Stream()
+
+
+def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
+    with Model.load(random_model(SHAPES["jamba"], FileType.F32), n_ctx=64) as model:
+        seq = model.sequence()
+        for call in (lambda: seq.take_back(0), lambda: seq.verify([]), lambda: seq.verify([1] * (MOST_PIECES + 1))):
+            with pytest.raises(UsageError):
+                call()
+        seq.verify([261, 262])
+        with pytest.raises(UsageError, match="keep one of them"):
+            seq.take_back(2)
+        # forgotten, then used otherwise: all that was verified stays
+        seq.verify([264, 265])
+        assert seq.decode(263).shape == (320,) and seq.tokens == [261, 262, 264, 265, 263]
+        with pytest.raises(UsageError, match="verify some first"):
+            seq.take_back(1)
+        assert seq.n_past == 5
+
+
+def test_guesses_come_from_the_text() -> None:
+    made = NGramSpeculator([1, 2, 3, 4, 5, 6, 9, 1, 2])
+    assert made.guess(9) == [3, 4, 5]
+    made.learn(3, 3)
+    assert made.guess(9) == [3, 4, 5, 6, 9], "bolder after a guess that came true"
+    assert made.guess(2) == [3, 4] and made.guess(0) == []
+    made.extend([7])
+    assert made.guess(9) == [], "never seen"
+    made.extend([1, 2])
+    assert made.guess(2) == [7, 1], "what followed last"
+    for _ in range(9):
+        made.learn(1, 0)
+    assert len(made.guess(9)) == 1, "more careful after guesses that did not"
+    for _ in range(9):
+        made.learn(MOST, MOST)
+    assert NGramSpeculator(list(range(99)) * 2).guess(99) == [0, 1, 2] and len(made.guess(99)) <= MOST
