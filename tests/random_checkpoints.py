@@ -70,6 +70,32 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "linear_conv_kernel_dim": 4, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
         "shared_expert_intermediate_size": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": False,
     },
+    "llama-biased": {
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+        "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False,
+    },
+    "qwen2": {
+        "architectures": ["Qwen2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+        "sliding_window": 7, "use_sliding_window": False, "tie_word_embeddings": True,
+    },
+    "qwen3": {
+        "architectures": ["Qwen3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+        "tie_word_embeddings": True,
+    },
+    "qwen3moe": {
+        "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+        "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "tie_word_embeddings": False,
+    },
+    "granite-attention": {
+        "architectures": ["GraniteForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+        "attention_multiplier": 0.2, "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "logits_scaling": 3.0,
+        "tie_word_embeddings": True,
+    },
     "lfm2moe": {
         "architectures": ["Lfm2MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
         "layer_types": ["conv", "full_attention", "conv"], "num_attention_heads": 6, "num_key_value_heads": 2,

@@ -3,6 +3,7 @@
 from .bamba import Bamba
 from .falcon_h1 import FalconH1
 from .family import Family, Row
+from .granite import Granite
 from .granitehybrid import GraniteHybrid
 from .jamba import Jamba
 from .lfm2 import Lfm2, Lfm2Moe
@@ -10,12 +11,13 @@ from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .nemotron_h import NemotronH, NemotronHMoe
+from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
 
 FAMILIES: tuple[type[Family], ...] = (
-    Bamba, FalconH1, GraniteHybrid, Jamba, Lfm2, Lfm2Moe, Llama, Mamba, Mamba2, NemotronH, NemotronHMoe,
-    Qwen3Next, Qwen35, Qwen35Moe,
+    Bamba, FalconH1, Granite, GraniteHybrid, Jamba, Lfm2, Lfm2Moe, Llama, Mamba, Mamba2, NemotronH, NemotronHMoe,
+    Qwen2, Qwen3, Qwen3Moe, Qwen3Next, Qwen35, Qwen35Moe,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

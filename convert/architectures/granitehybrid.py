@@ -10,6 +10,7 @@ from ..checkpoint import Config
 from ..transforms import interleave_rope
 from .blocks import UNLIMITED, Heads, read_kinds, read_layers, read_plain_rope, size_keys, twice_as_wide
 from .family import Family, Part, Row, Shapes, row, vocabulary_rows
+from .granite import read_scales
 from .mamba2 import Ssm
 
 # transformers 5 has other words for the kinds of layers
@@ -55,12 +56,6 @@ class GraniteHybrid(Family):
         if n_expert and not 1 <= n_expert_used <= n_expert:
             raise config.wrong("num_experts_per_tok", f"1 to {n_expert}")
         n_ff_shared = config.integer("shared_intermediate_size")
-        names = {
-            "attention.scale": "attention_multiplier",
-            "embedding_scale": "embedding_multiplier",
-            "residual_scale": "residual_multiplier",
-            "logit_scale": "logits_scaling",
-        }
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
             tied=config.boolean("tie_word_embeddings", default=False),
@@ -76,7 +71,7 @@ class GraniteHybrid(Family):
             eps=config.number("rms_norm_eps", default=1e-6),
             n_expert=n_expert,
             n_expert_used=n_expert_used if n_expert else 0,
-            scales=tuple((key, config.number(name, default=1.0)) for key, name in names.items()),
+            scales=read_scales(config),
             ssm=Ssm.read(config, n_embd),
         )
 

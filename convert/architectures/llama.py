@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from hybrid.quant.ggml.errors import UnsupportedError
@@ -17,9 +17,9 @@ from .family import Family, Row, Shapes, row, vocabulary_rows
 
 @dataclass(frozen=True)
 class Llama(Family):
-    arch = "llama"
-    architectures = ("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM")
-    pre = ("llama-bpe",)
+    arch: ClassVar[str] = "llama"
+    architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM")
+    pre: ClassVar[tuple[str, ...]] = ("llama-bpe",)
 
     n_vocab: int
     tied: bool
@@ -43,6 +43,7 @@ class Llama(Family):
         heads = Heads.read(config, n_embd)
         heads.require_even(config)
         rope, theta = read_rope(config)
+        off = config.get("use_sliding_window") is False
         keys, factors = _scaling(rope, theta, heads.d_head)
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
@@ -58,8 +59,14 @@ class Llama(Family):
             rope_factors=factors,
             attention_bias=config.boolean("attention_bias", default=False),
             mlp_bias=config.boolean("mlp_bias", default=False),
-            window=config.integer("sliding_window", default=0, minimum=0),
+            window=0 if off else config.integer("sliding_window", default=0, minimum=0),
+            **cls.read_more(config),
         )
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        """The fields of a family that adds some."""
+        return {}
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         heads = self.heads
@@ -70,26 +77,36 @@ class Llama(Family):
         if heads.stated:
             yield from heads.keys()
         yield "general.file_type", int(file_type)
+        yield from self.more_keys()
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield "vocab_size", self.n_vocab
-        yield "rope.dimension_count", heads.d_head
+        yield "rope.dimension_count", self.heads.d_head
 
     def notes(self) -> Iterator[str]:
         if 0 < self.window < self.n_ctx:
             yield f"GGUF has no sliding window for this architecture: beyond {self.window} tokens results differ"
 
     def rows(self) -> Iterator[Row]:
-        n, turned = self.n_embd, interleave_rope(self.heads.d_head)
+        n = self.n_embd
         if self.rope_factors is not None:
             yield Row("rope_freqs.weight", self.rope_factors.shape, (), constant=self.rope_factors)
         yield from self.outer_rows("model.embed_tokens.weight", "model.norm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
-            yield from self.heads.rows(hf + "self_attn.", blk, n, turned, bias=self.attention_bias)
+            yield from self.attention(hf + "self_attn.", blk)
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
-            yield from swiglu(hf + "mlp.", blk, n, self.n_ff)
-            if self.mlp_bias:
-                yield from swiglu_bias(hf + "mlp.", blk, n, self.n_ff)
+            yield from self.feed_forward(hf + "mlp.", blk)
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        turned = interleave_rope(self.heads.d_head)
+        yield from self.heads.rows(hf, blk, self.n_embd, turned, bias=self.attention_bias)
+
+    def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+        yield from swiglu(hf, blk, self.n_embd, self.n_ff)
+        if self.mlp_bias:
+            yield from swiglu_bias(hf, blk, self.n_embd, self.n_ff)
 
 
 def _scaling(rope: Config, theta: float, d_head: int) -> tuple[tuple[tuple[str, Any], ...], np.ndarray | None]:

@@ -2,6 +2,7 @@
 
 from .base import Family
 from .falcon_h1 import FalconH1
+from .granite import Granite, GraniteMoe
 from .granitehybrid import GraniteHybrid
 from .jamba import Jamba
 from .lfm2 import Lfm2, Lfm2Moe
@@ -9,12 +10,13 @@ from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .nemotron_h import NemotronH, NemotronHMoe
+from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
 
 _ALL: tuple[Family, ...] = (
-    FalconH1(), GraniteHybrid(), Jamba(), Lfm2(), Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(),
-    Qwen3Next(), Qwen35(), Qwen35Moe(),
+    FalconH1(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(), Llama(), Mamba(), Mamba2(),
+    NemotronH(), NemotronHMoe(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(), Qwen35(), Qwen35Moe(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...quant.ggml.errors import FormatError, UnsupportedError, shown
 from ..hparams import key
-from ..layers import Attention, GatedFeedForward, Rope
+from ..kernels.rope import NORM
+from ..layers import Attention, GatedFeedForward, Layer, Rope
 from ..weights import Weights
 from .base import AttentionHparams, Family, Part
 
@@ -23,22 +25,28 @@ class LlamaHparams(AttentionHparams):
 
 
 class Llama(Family):
-    name = "llama"
-    hparams = LlamaHparams
+    name: ClassVar[str] = "llama"
+    hparams: ClassVar[type[LlamaHparams]] = LlamaHparams
+    style: ClassVar[int] = NORM  # of RoPE
+    normed: ClassVar[bool] = False  # queries and keys
 
-    def block(self, h: LlamaHparams, i: int, w: Weights) -> Iterator[Part]:
+    def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         d_head = h.head_size(w, h.d_head)
-        rope = Rope(h.n_rot or d_head, h.freq_base, freq_scale=_scale(h, w), factors=_factors(h, d_head, w))
-        yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope)
-        yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)
+        rope = Rope(h.n_rot or d_head, h.freq_base, self.style, _scale(h, w), _factors(h, d_head, w))
+        norm_eps = h.eps if self.normed else 0.0
+        yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=norm_eps)
+        yield "ffn_norm.weight", self.feed_forward(h, i)
+
+    def feed_forward(self, h: Any, i: int) -> Layer:
+        return GatedFeedForward(i, h.n_embd, h.n_ff)
 
 
 def _scale(h: LlamaHparams, w: Weights) -> float:
     """What positions are multiplied by."""
     if h.scaling not in ("none", "linear"):
+        key = f"{w.gguf.get('general.architecture')}.rope.scaling.type"
         raise UnsupportedError(
-            f"{w.gguf.path.name}: llama.rope.scaling.type = {shown(repr(h.scaling), 60)} is not supported, only none "
-            "and linear are."
+            f"{w.gguf.path.name}: {key} = {shown(repr(h.scaling), 60)} is not supported, only none and linear are."
         )
     return 1 / h.linear_scale if h.scaling == "linear" and h.linear_scale else 1.0
 

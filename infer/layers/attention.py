@@ -13,6 +13,7 @@ from ..kernels.rope import NORM, rope, rope_table
 from ..memory import AttentionSpec, HybridMemory
 from ..program import Builder, Counter, Ref, Rows
 from ..weights import Weights
+from .base import add_bias, optional_bias
 
 
 @dataclass
@@ -70,6 +71,8 @@ class Attention:
         self.w_k = w.matrix(p + "attn_k.weight", self.n_kv * self.d_head, self.n_embd)
         self.w_v = w.matrix(p + "attn_v.weight", self.n_kv * self.d_head, self.n_embd)
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_head)
+        sizes = {"q": self.w_q.rows, "k": self.w_k.rows, "v": self.w_v.rows, "output": self.n_embd}
+        self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in sizes.items()}
         if self.norm_eps:
             self.norms = [w.vector(f"{p}attn_{part}_norm.weight", self.d_head) for part in "qk"]
         self._weights = w
@@ -79,9 +82,9 @@ class Attention:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
-        q = b.matmul(x, self.w_q, "attn_q")
-        k = b.matmul(x, self.w_k, "attn_k")
-        v = b.matmul(x, self.w_v, "attn_v")
+        q = add_bias(b, b.matmul(x, self.w_q, "attn_q"), self.bias["q"])
+        k = add_bias(b, b.matmul(x, self.w_k, "attn_k"), self.bias["k"])
+        v = add_bias(b, b.matmul(x, self.w_v, "attn_v"), self.bias["v"])
         if self.gated:
             q, gate = self._part(b, q, 0), self._part(b, q, 1)
         if self.norm_eps:
@@ -101,7 +104,7 @@ class Attention:
         out = self.attend(b, q, memory)
         if self.gated:
             b.op(elementwise.gate_rows, batch.n_tok, out, out.ld, gate, gate.ld, out.n, 0)
-        return b.matmul(out, self.w_out, "attn_out")
+        return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
 
     def _part(self, b: Builder, both: Rows, i: int) -> Rows:
         """The queries (0) or the gates (1) of rows that hold them head by head."""

@@ -42,3 +42,15 @@ class Sum:
         total, more = self.first.build(b, x, memory), self.second.build(b, x, memory)
         b.op(elementwise.add_rows, b.batch.n_tok, total, total.ld, more, more.ld, total.n, 1.0)
         return total
+
+
+def optional_bias(w: Weights, weight: str, n: int) -> int:
+    """The address of the bias that belongs to a matrix; 0 where the file has none."""
+    name = weight.removesuffix("weight") + "bias"
+    return w.vector(name, n) if name in w else 0
+
+
+def add_bias(b: Builder, x: Rows, bias: int) -> Rows:
+    if bias:
+        b.op(elementwise.add_rows, b.batch.n_tok, x, x.ld, bias, 0, x.n, 1.0, name="bias")
+    return x

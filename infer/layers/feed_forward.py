@@ -7,7 +7,7 @@ from ..kernels import elementwise, moe
 from ..memory import HybridMemory
 from ..program import Builder, Columns, Counter, Ref, Rows, round_up
 from ..weights import Weights
-from .base import MemorySpec
+from .base import MemorySpec, add_bias, optional_bias
 
 
 @dataclass
@@ -30,14 +30,16 @@ class GatedFeedForward:
         self.w_gate = w.matrix(f"{p}ffn_gate{self.suffix}.weight", self.n_ff, self.n_embd)
         self.w_up = w.matrix(f"{p}ffn_up{self.suffix}.weight", self.n_ff, self.n_embd)
         self.w_down = w.matrix(f"{p}ffn_down{self.suffix}.weight", self.n_embd, self.n_ff)
+        sizes = {"gate": self.n_ff, "up": self.n_ff, "down": self.n_embd}
+        self.bias = {part: optional_bias(w, f"{p}ffn_{part}{self.suffix}.weight", n) for part, n in sizes.items()}
 
     def memory(self) -> tuple[MemorySpec, ...]:
         return ()
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        gate = b.matmul(x, self.w_gate, "ffn_gate" + self.suffix)
-        up = b.matmul(x, self.w_up, "ffn_up" + self.suffix)
-        out = b.matmul(b.swiglu(gate, up), self.w_down, "ffn_down" + self.suffix)
+        gate = add_bias(b, b.matmul(x, self.w_gate, "ffn_gate" + self.suffix), self.bias["gate"])
+        up = add_bias(b, b.matmul(x, self.w_up, "ffn_up" + self.suffix), self.bias["up"])
+        out = add_bias(b, b.matmul(b.swiglu(gate, up), self.w_down, "ffn_down" + self.suffix), self.bias["down"])
         if self.weighted:
             weight = b.matmul(x, self.w_weight, "ffn_router_shexp")
             b.op(elementwise.gate_rows, b.batch.n_tok, out, out.ld, weight, weight.ld, out.n, 1)

@@ -218,6 +218,29 @@ class Reference:
             x = x + y + sigmoid(self.linear(h, m + "shared_expert_gate")) * self.gated(h, m + "shared_expert.")
         return self._head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
 
+    def llama(self, ids: list[int]) -> F64:
+        """Llama, Qwen2, Qwen3, Qwen3-MoE, Granite."""
+        c = self.c
+        x = self.t["model.embed_tokens.weight"][ids] * c.get("embedding_multiplier", 1.0)
+        d = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+        residual = c.get("residual_multiplier", 1.0)
+        for i in range(c["num_hidden_layers"]):
+            p = f"model.layers.{i}."
+            h = self.norm(x, p + "input_layernorm")
+            q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj").reshape(len(h), -1, d) for part in "qkv")
+            if p + "self_attn.q_norm.weight" in self.t:
+                q, k = self.norm(q, p + "self_attn.q_norm"), self.norm(k, p + "self_attn.k_norm")
+            y = self.attend(q, k, v, d, d, c.get("attention_multiplier", 0.0))
+            x = x + residual * self.linear(y, p + "self_attn.o_proj")
+            h, m = self.norm(x, p + "post_attention_layernorm"), p + "mlp."
+            if m + "gate.weight" in self.t:
+                scores, used = np.exp(self.linear(h, m + "gate")), c["num_experts_per_tok"]
+                y = self.mixture(h, scores, 0.0, used, lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."))
+            else:
+                y = self.gated(h, m)
+            x = x + residual * y
+        return self._head(self.norm(x, "model.norm"), "model.embed_tokens.weight") / c.get("logits_scaling", 1.0)
+
 
 MULTIPLIERS = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
                "ssm_out_multiplier", "embedding_multiplier", "lm_head_multiplier")  # fmt: skip
@@ -234,6 +257,10 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "NemotronHForCausalLM": Reference.nemotron_h,
     "Lfm2ForCausalLM": Reference.lfm2,
     "Lfm2MoeForCausalLM": Reference.lfm2,
+    **dict.fromkeys(
+        ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "GraniteForCausalLM"],
+        Reference.llama,
+    ),
     "Qwen3NextForCausalLM": Reference.qwen3_next,
     "Qwen3_5ForCausalLM": Reference.qwen3_next,
     "Qwen3_5MoeForCausalLM": Reference.qwen3_next,

@@ -1,0 +1,69 @@
+"""Qwen2 and Qwen3: Llama with biases, then with norms on queries and keys, also with experts. arXiv:2505.09388"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..checkpoint import Config
+from .blocks import stacked_experts
+from .family import Row, row
+from .llama import Llama
+
+
+@dataclass(frozen=True)
+class Qwen2(Llama):
+    arch = "qwen2"
+    architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM",)
+    pre = ("qwen2",)
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield from ()
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        """Queries, keys and values have biases, the output has none."""
+        for made in self.heads.rows(hf, blk, self.n_embd, bias=True):
+            if made.target != blk + "attn_output.bias":
+                yield made
+
+
+@dataclass(frozen=True)
+class Qwen3(Qwen2):
+    arch = "qwen3"
+    architectures = ("Qwen3ForCausalLM",)
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        yield from self.heads.rows(hf, blk, self.n_embd, bias=self.attention_bias)
+        yield row(hf + "q_norm.weight", blk + "attn_q_norm.weight", self.heads.d_head)
+        yield row(hf + "k_norm.weight", blk + "attn_k_norm.weight", self.heads.d_head)
+
+
+@dataclass(frozen=True)
+class Qwen3Moe(Qwen3):
+    arch = "qwen3moe"
+    architectures = ("Qwen3MoeForCausalLM",)
+
+    n_expert: int
+    n_expert_used: int
+    n_ff_expert: int
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        config.expects("norm_topk_prob", True)
+        config.expects("decoder_sparse_step", 1)
+        config.expects("mlp_only_layers", [])
+        n_expert = config.integer("num_experts", maximum=4096)
+        return {
+            "n_expert": n_expert,
+            "n_expert_used": config.integer("num_experts_per_tok", maximum=n_expert),
+            "n_ff_expert": config.integer("moe_intermediate_size"),
+        }
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield "expert_count", self.n_expert
+        yield "expert_used_count", self.n_expert_used
+        yield "expert_feed_forward_length", self.n_ff_expert
+
+    def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
+        names = tuple((part, part + "_proj") for part in ("down", "gate", "up"))
+        yield from stacked_experts(hf + "experts.", blk, self.n_expert, self.n_embd, self.n_ff_expert, names)

@@ -1,0 +1,56 @@
+"""Granite: attention with RoPE on every layer, dense or with experts, and four factors. Of ibm-granite."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..hparams import Scales, key
+from ..layers import Attention, GatedFeedForward, Layer, MixtureOfExperts, Rope, Sum
+from ..weights import Weights
+from .base import AttentionHparams, Family, Part
+
+
+@dataclass(frozen=True)
+class GraniteHparams(AttentionHparams):
+    n_ff: int = key("feed_forward_length", minimum=1)
+    n_expert: int = key("expert_count", 0)
+    n_expert_used: int = key("expert_used_count", 0)
+    n_ff_shared: int = key("expert_shared_feed_forward_length", 0)
+    # of these, 0 stands for "none", as in llama.cpp
+    embedding_scale: float = key("embedding_scale", 0.0)
+    residual_scale: float = key("residual_scale", 0.0)
+    logit_scale: float = key("logit_scale", 0.0)
+    attention_scale: float = key("attention.scale", 0.0)
+    uses_rope: bool = key("rope.scaling.finetuned", True)  # llama.cpp took a key that was there
+    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
+    n_rot: int = key("rope.dimension_count", 0)
+
+    @property
+    def scales(self) -> Scales:
+        return Scales(self.embedding_scale or 1.0, self.residual_scale or 1.0, self.logit_scale or 1.0)
+
+
+class Granite(Family):
+    name = "granite"
+    hparams = GraniteHparams
+
+    def block(self, h: GraniteHparams, i: int, w: Weights) -> Iterator[Part]:
+        yield "attn_norm.weight", attention(h, i, w)
+        yield "ffn_norm.weight", feed_forward(h, i)
+
+
+class GraniteMoe(Granite):
+    name = "granitemoe"
+
+
+def attention(h: GraniteHparams, i: int, w: Weights) -> Layer:
+    d_head = h.head_size(w)
+    rope = Rope(h.n_rot or d_head, h.freq_base) if h.uses_rope else None
+    return Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale)
+
+
+def feed_forward(h: GraniteHparams, i: int) -> Layer:
+    """Dense, or experts, with a shared one beside them or none."""
+    if not h.n_expert:
+        return GatedFeedForward(i, h.n_embd, h.n_ff)
+    experts = MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, renormalize=True)
+    return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared, "_shexp")) if h.n_ff_shared else experts

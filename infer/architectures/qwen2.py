@@ -1,0 +1,34 @@
+"""Qwen2 and Qwen3: Llama with biases, then with norms on queries and keys, also with experts. arXiv:2505.09388"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..hparams import key
+from ..kernels.rope import NEOX
+from ..layers import Layer, MixtureOfExperts
+from .llama import Llama, LlamaHparams
+
+
+class Qwen2(Llama):
+    name = "qwen2"
+    style = NEOX
+
+
+class Qwen3(Qwen2):
+    name = "qwen3"
+    normed = True
+
+
+@dataclass(frozen=True)
+class Qwen3MoeHparams(LlamaHparams):
+    n_expert: int = key("expert_count", minimum=1)
+    n_expert_used: int = key("expert_used_count", minimum=1)
+    n_ff_expert: int = key("expert_feed_forward_length", minimum=1)
+
+
+class Qwen3Moe(Qwen3):
+    name = "qwen3moe"
+    hparams = Qwen3MoeHparams
+
+    def feed_forward(self, h: Any, i: int) -> Layer:
+        return MixtureOfExperts(i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, renormalize=True)
