@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "Convert, quantize, measure and run the bundled model.",
     "convert": "Convert a Hugging Face checkpoint to a GGUF file.",
     "quantize": "Store the weights of a model in fewer bits.",
+    "imatrix": "Measure which weights matter, for quantizing with --imatrix.",
     "inspect": "Show what is in a GGUF file.",
     "run": "Chat with a model, or complete a text.",
     "perplexity": "Measure how well a model predicts a text.",

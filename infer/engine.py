@@ -11,6 +11,7 @@ from ..quant.ggml.reader import GGUFFile
 from .architectures import FAMILIES, Family
 from .hparams import Hparams
 from .kernels import elementwise, execute, gemm
+from .kernels.inputs import InputSums
 from .kernels.isa import host
 from .kernels.jit import Kernel, compile_kernels
 from .kernels.kv import KVType
@@ -91,6 +92,7 @@ class Engine:
         self.n_compiled = 0
         self._programs: dict[tuple, tuple[Program, Rows | None]] = {}
         self._make_batch()
+        self.inputs: InputSums | None = None
         self._one: tuple[tuple[np.ndarray, ...], Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
 
@@ -131,7 +133,16 @@ class Engine:
 
     # --- programs ---
     def _builder(self, capacity: int) -> Builder:
-        return Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch)
+        b = Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch)
+        b.inputs = self.inputs
+        return b
+
+    def collect_inputs(self) -> InputSums:
+        """From now on the squares of what every weight is multiplied by are added up in the returned sums."""
+        self.inputs = self.inputs or InputSums()
+        self._programs.clear()
+        self._one = None
+        return self.inputs
 
     def _add_body(self, b: Builder, trace: list[Rows] | None = None) -> Rows:
         """Everything up to the last residual, which is returned, not yet added.

@@ -13,6 +13,7 @@ import numpy as np
 from ..quant.ggml.types import GGMLType
 from .kernels import elementwise, gemm, gemv, pack
 from .kernels.execute import RECORD
+from .kernels.inputs import InputSums, square_sums
 from .kernels.isa import ISA, host
 from .kernels.jit import Kernel
 from .kernels.weights import INT_BLOCKS
@@ -138,6 +139,7 @@ class Builder:
         self.use_gemv = capacity <= GEMV_COLUMNS
         self.scratch = Buffer(0)
         self._packed: dict[tuple, tuple[Buffer, int]] = {}
+        self.inputs: InputSums | None = None  # where the squares of what weights are multiplied by are added
         self.tokens = Columns(batch.all_tokens, capacity)
         self.outputs = Columns(batch.all_outputs, capacity)
 
@@ -195,6 +197,9 @@ class Builder:
         columns = columns or self.tokens
         integer = not self.exact and w.kind in INT_BLOCKS
         assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
+        if self.inputs is not None:
+            sums = self.inputs.addresses(w.name, w.n_expert, x.n)
+            self.op(square_sums, columns.groups, x, x.ld, columns.index, x.n, *sums, name="inputs")
         pairs = self._in_pairs(w)
         K = w.n // 2 if pairs else w.n
         packed, stride = self._pack_pairs(x, w, columns) if pairs else self._pack(x, w, integer, columns)

@@ -9,6 +9,7 @@ and imatrix.datasets (names of texts), imatrix.chunk_count, imatrix.chunk_size (
 in_sum2 / counts, the mean square of its input.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from .ggml.reader import GGUFFile
 from .ggml.types import GGMLType, ValueType
 from .ggml.writer import GGUFWriter
 
+_BLOCK = re.compile(r"blk\.(\d+)\.(.*)")
 _SUMS, _COUNTS = ".in_sum2", ".counts"
 
 
@@ -34,6 +36,29 @@ class Entry:
         """f32 [matrix, column]: mean squares; 1 for an expert that was never used, as in llama-quantize."""
         counts = self.counts[:, None].astype(np.float32)
         return np.where(counts > 0, self.sums / np.maximum(counts, 1), np.float32(1)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of the mean squares of a matrix's inputs: what they tell about it. Definitions are llama-imatrix's.
+
+    active: share of columns above 1e-5; entropy in bits, evenness: as a share of the largest possible; outliers: share
+    of columns more than a standard deviation above the mean; similarity: cosine of the sums with those of the same
+    matrix one layer before, None where there is none of the same size.
+    """
+
+    name: str
+    n: int
+    total: float
+    least: float
+    most: float
+    mean: float
+    deviation: float
+    active: float
+    entropy: float
+    evenness: float
+    outliers: float
+    similarity: float | None
 
 
 @dataclass
@@ -127,6 +152,35 @@ class Imatrix:
                 f"{_where(self)}: --include-weights or --exclude-weights leave nothing of it. Put them right."
             )
         return Imatrix(entries, self.datasets, self.chunk_count, self.chunk_size, self.path)
+
+    def statistics(self) -> list[Statistics]:
+        """Of all matrices that had inputs; experts that had none are left out."""
+        made = []
+        for name, entry in self.entries.items():
+            used = entry.counts > 0
+            if not used.any():
+                continue
+            x = (entry.sums[used].astype(np.float64) / entry.counts[used, None]).reshape(-1)
+            total, deviation = float(x.sum()), float(x.std())
+            p = x[x > 0] / total if total > 0 else np.ones(1)
+            entropy = float(-(p * np.log2(p)).sum())
+            made.append(
+                Statistics(
+                    name, x.size, total, float(x.min()), float(x.max()), float(x.mean()), deviation,
+                    float((x > 1e-5).mean()), entropy, entropy / np.log2(x.size) if x.size > 1 else 1.0,
+                    float(((x - x.mean()) > deviation).mean()) if deviation > 0 else 0.0, self._similarity(name),
+                )
+            )  # fmt: skip
+        return made
+
+    def _similarity(self, name: str) -> float | None:
+        block = _BLOCK.match(name)
+        before = self.entries.get(f"blk.{int(block[1]) - 1}.{block[2]}") if block else None
+        if before is None or before.sums.shape != self.entries[name].sums.shape:
+            return None
+        a, b = (entry.sums.astype(np.float64).reshape(-1) for entry in (self.entries[name], before))
+        size = float(np.sqrt((a * a).sum() * (b * b).sum()))
+        return float((a * b).sum()) / size if size else None
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """UsageError unless its matrices are those of a model with tensors of these shapes (numpy order)."""

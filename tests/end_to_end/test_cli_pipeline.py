@@ -10,10 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hybrid.cli.inspection import inspect
 from hybrid.cli.main import run
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.imatrix import Imatrix
 
 PROMPT = "A file that comes from somewhere else should"
 
@@ -184,6 +186,44 @@ def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
 def test_quantize_refuses(cli: Cli, files: dict[str, Path], tmp_path: Path, options: list[str], says: str) -> None:
     assert says in failed(cli("quantize", files["bf16"], tmp_path / "x.gguf", "Q4_K_M", *options), code=2)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
+    """Collected in one go or in two, merged, shown, used."""
+    whole, parts, both = (tmp_path / f"{name}.gguf" for name in ("whole", "parts", "both"))
+    measure = ("imatrix", files["bf16"], "-f", prose, "-c", "64", "-b", "64")
+    ok(cli(*measure, "-o", whole, "--chunks", 4))
+    ok(cli(*measure, "-o", parts, "--chunks", 2))
+    assert "going on after chunk 2" in cli(*measure, "-o", parts, "--chunks", 4, "--resume")[2]
+    a, b = Imatrix.read(whole), Imatrix.read(parts)
+    assert (
+        (a.chunk_count, a.chunk_size, a.datasets) == (4, 64, [str(prose)]) == (b.chunk_count, b.chunk_size, b.datasets)
+    )
+    assert len(a.entries) == 60 and "blk.1.ffn_up_exps.weight" in a.entries
+    for name, entry in a.entries.items():
+        np.testing.assert_allclose(b.entries[name].sums, entry.sums, rtol=1e-6)
+        assert entry.counts.sum() == 256 * (2 if "_exps" in name else 1)
+    ok(cli("imatrix", "--in-file", whole, "--in-file", parts, "-o", both))
+    np.testing.assert_allclose(
+        Imatrix.read(both).entries["blk.0.ssm_in.weight"].sums, 2 * a.entries["blk.0.ssm_in.weight"].sums, rtol=1e-6
+    )
+    rows = json.loads(ok(cli("imatrix", "--in-file", whole, "--json")))
+    shown = next(row for row in rows if row["name"] == "blk.2.attn_q.weight")
+    assert shown["n"] == 256 and 0 < shown["evenness"] < 1 and shown["similarity"] is None
+    assert "blk.2.attn_q.weight" in ok(cli("imatrix", "--in-file", whole, "--show-statistics"))
+    plain, weighted = (
+        json.loads(ok(cli("quantize", files["bf16"], tmp_path / "q.gguf", "Q3_K_S", "--json", *options)))
+        for options in ((), ("--imatrix", whole))
+    )
+    changed = [r["name"] for r, s in zip(plain["tensors"], weighted["tensors"], strict=True) if r["rmse"] != s["rmse"]]
+    assert "blk.0.ssm_in.weight" in changed and "token_embd.weight" not in changed
+    for says, args in {
+        "nothing to do": ("imatrix",),
+        "-o FILE is missing": measure,
+        "cannot be gone on with": ("imatrix", files["bf16"], "-f", prose, "-c", "32", "-o", whole, "--resume"),
+        "4 of 4 chunks are done already": (*measure, "-o", whole, "--chunks", 4, "--resume"),
+    }.items():
+        assert says in failed(cli(*args), code=2)
 
 
 def test_inspect_agrees_with_the_memory_of_the_model(cli: Cli, files: dict[str, Path]) -> None:

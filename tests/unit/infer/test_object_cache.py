@@ -90,6 +90,17 @@ def test_a_warm_start_does_not_import_numba() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_numba_works_after_kernels_were_linked() -> None:
+    """Symbols belong to the whole process: what stands for Python's there must be Python's."""
+    _ = execute.EXECUTE.address  # in the cache from now on
+    code = (
+        "from hybrid.infer.kernels.execute import EXECUTE; EXECUTE.address; assert EXECUTE.from_cache;"
+        "import numba; f = numba.njit(lambda a: a + len((1, 2))); assert f(3) == 5"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_helper_shares_the_work(cache: Path) -> None:
     """The helper's results are used; here it is a script that puts a kernel of ours into the cache."""
     jit.Kernel(triple).compile()

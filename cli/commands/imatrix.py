@@ -1,0 +1,143 @@
+"""`hybrid imatrix`: which weights matter, measured on a text."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from hybrid.quant.ggml.errors import UsageError, shown
+
+from .. import console
+
+if TYPE_CHECKING:
+    from hybrid.quant.imatrix import Imatrix
+
+N_CTX = 512
+N_BATCH = 2048
+
+
+def imatrix(
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder, best in F32, F16, BF16 or Q8_0."),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", help="Text to measure on, UTF-8; - reads stdin.", show_default=False)
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write.", show_default=False)] = None,
+    in_file: Annotated[
+        list[Path] | None, typer.Option("--in-file", help="Importance matrix to add; may be repeated.")
+    ] = None,
+    n_ctx: Annotated[int, typer.Option("-c", "--ctx", min=8, help="Tokens per chunk.")] = N_CTX,
+    n_batch: Annotated[int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once.")] = N_BATCH,
+    chunks: Annotated[int | None, typer.Option(min=1, help="Stop after this many chunks. Default: all.")] = None,
+    save_every: Annotated[int, typer.Option(min=1, help="Write the file after every so many chunks.")] = 32,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where the output file stops: same model, text and -c.")
+    ] = False,
+    show_statistics: Annotated[
+        bool, typer.Option("--show-statistics", help="Print what the matrix says about every tensor.")
+    ] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits.")] = False,
+    threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print statistics as JSON.")] = False,
+) -> None:
+    """Measure which weights matter, for quantizing with --imatrix.
+
+    The mean square of what every column of a weight matrix is multiplied by, over the chunks of a text, for each expert
+    by itself. Files are llama.cpp's, readable both ways. Without -f those of --in-file are added up. Ctrl-C keeps
+    what was written last; --resume goes on from there.
+    """
+    from hybrid.quant.imatrix import Imatrix
+
+    if file is None and not in_file:
+        raise UsageError("nothing to do: give a text with -f, or files with --in-file.")
+    if file is not None and output is None:
+        raise UsageError("-o FILE is missing: where to write the importance matrix.")
+    made = Imatrix()
+    for path in in_file or ():
+        made.merge(Imatrix.read(path))
+    if file is not None:
+        assert output is not None
+        made = _collected(model, file, output, made, n_ctx, n_batch, chunks, save_every, resume, exact, threads)
+    if output is not None:
+        made.write(output)
+        matrices = f"{len(made.entries)} matrices, {made.chunk_count} chunks of {made.chunk_size} tokens"
+        console.note(f"{output}: {matrices}")
+    if show_statistics or as_json:
+        _show(made, as_json)
+
+
+def _collected(
+    model: Path | None,
+    file: Path,
+    output: Path,
+    added: "Imatrix",
+    n_ctx: int,
+    n_batch: int,
+    chunks: int | None,
+    save_every: int,
+    resume: bool,
+    exact: bool,
+    threads: int,
+) -> "Imatrix":
+    """`added` and what the text gives; written on the way, without `added`, to go on from."""
+    import numpy as np
+    from hybrid.cli import models, texts
+    from hybrid.quant.imatrix import Entry, Imatrix
+
+    text = texts.read_text(file)
+    before = Imatrix()
+    if resume and output.exists():
+        before = Imatrix.read(output)
+        if before.datasets != [str(file)] or before.chunk_size != n_ctx:
+            raise UsageError(
+                f"{shown(output)} was made from {', '.join(map(shown, before.datasets))} in chunks of "
+                f"{before.chunk_size} tokens: it cannot be gone on with. Leave out --resume, or give the same."
+            )
+        console.note(f"going on after chunk {before.chunk_count}")
+    n_seq = max(1, n_batch // n_ctx)
+    whole, saved = before, before.chunk_count
+    with (
+        models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded,
+        console.Progress("measuring", "chunks") as progress,
+    ):
+        from hybrid.infer.imatrix import collect
+
+        for state in collect(loaded, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):
+            found = Imatrix(
+                {n: Entry(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in state.sums.items()},
+                [str(file)],
+                state.done - before.chunk_count,
+                n_ctx,
+            )
+            whole = Imatrix()
+            whole.merge(before)
+            whole.merge(found)
+            progress("measuring", state.done, state.total)
+            if state.done - saved >= save_every and state.done < state.total:
+                whole.write(output)
+                saved = state.done
+    whole.merge(added)
+    return whole
+
+
+def _show(made: "Imatrix", as_json: bool) -> None:
+    """llama-imatrix's statistics, the matrices with the largest inputs first."""
+    rows = sorted(made.statistics(), key=lambda row: -row.total)
+    if as_json:
+        console.out_json(rows)
+        return
+    lines = [
+        (
+            row.name, f"{row.total:.2f}", f"{row.least:.4f}", f"{row.most:.4f}", f"{row.mean:.4f}",
+            f"{row.deviation:.4f}",
+            f"{100 * row.active:.2f} %", row.n, f"{row.entropy:.4f}", f"{100 * row.evenness:.2f} %",
+            f"{100 * row.outliers:.2f} %", "" if row.similarity is None else f"{row.similarity:.4f}",
+        )
+        for row in rows
+    ]  # fmt: skip
+    headers = (
+        "tensor", "sum", "least", "most", "mean", "deviation", "active", "columns", "entropy", "evenness", "outliers",
+        "like the layer before",
+    )  # fmt: skip
+    console.out(console.table(headers, lines, "lrrrrrrrrrrr"))

@@ -1,0 +1,85 @@
+"""What weights are multiplied by: the sums depend on the tokens alone, and are what the layers' definitions say."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.infer import Model
+from hybrid.infer.bench.shapes import Shape
+from hybrid.infer.engine import Segment
+from hybrid.infer.imatrix import Sums, collect
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.types import FileType
+
+SHAPE = Shape(
+    "small-jamba-moe", "jamba", 3, 64, 300, 2048, 1e-6, n_ff=96, n_head=4, n_head_kv=1, head_dim=16, attn_offset=1,
+    attn_period=2, d_state=8, d_conv=4, dt_rank=4, n_expert=3, n_expert_used=2, expert_offset=1, expert_period=2,
+)  # fmt: skip
+TEXT = "A state that is kept, and a cache that grows: " * 12
+
+
+@pytest.fixture
+def path(random_model: Callable[..., Path]) -> Path:
+    return random_model(SHAPE, FileType.F32)
+
+
+def sums_of(path: Path, n_parallel: int = 1, n_threads: int = 1, n_ubatch: int = 512, **options: int) -> Sums:
+    with Model.load(path, n_ctx=32, n_seq_max=n_parallel, n_threads=n_threads, n_ubatch=n_ubatch) as model:
+        states = list(collect(model, TEXT, n_ctx=32, chunks=5, **options))
+        assert [s.done for s in states][-1] == states[-1].total == 5
+        return states[-1].sums
+
+
+def test_sums_depend_on_the_tokens_alone(path: Path) -> None:
+    expected = sums_of(path)
+    assert all(name.startswith("blk.") for name in expected) and "blk.1.attn_v.weight" in expected
+    for options in ({"n_threads": 3}, {"n_ubatch": 16}, {"n_parallel": 2, "n_threads": 2}):
+        found = sums_of(path, **options)
+        assert found.keys() == expected.keys()
+        for name, (sums, counts) in expected.items():
+            np.testing.assert_array_equal(found[name][1], counts, err_msg=name)
+            # together in one run, chunks are added in f32, which rounds otherwise than chunk by chunk
+            np.testing.assert_allclose(found[name][0], sums, rtol=1e-5 if "n_parallel" in options else 0, err_msg=name)
+
+
+def test_every_token_is_counted(path: Path) -> None:
+    for name, (sums, counts) in sums_of(path).items():
+        assert np.isfinite(sums).all() and (sums >= 0).all() and sums.any(), name
+        routed = 2 if "_exps" in name else 1
+        assert counts.sum() == routed * 5 * 32, name
+        assert len(counts) == (3 if "_exps" in name else 1)
+
+
+def test_sums_are_those_of_the_normed_embedding(path: Path) -> None:
+    """The first product of a model, from its definition."""
+    ids = list(range(3, 70))
+    with Model.load(path, n_ctx=128, n_threads=2) as model:
+        collected = model.engine.collect_inputs()
+        seq = model.sequence()
+        embedded = model.engine.trace([Segment(seq.slot, ids, [])])[0].astype(np.float64)
+        sums, counts = collected.take()["blk.0.ssm_in.weight"]
+        normed = embedded / np.sqrt((embedded**2).mean(axis=1, keepdims=True) + SHAPE.eps)
+        normed *= model.engine.gguf.f32("blk.0.attn_norm.weight")
+        np.testing.assert_allclose(sums[0], (normed**2).sum(axis=0), rtol=1e-5)
+        assert counts.tolist() == [len(ids)]
+        again = collected.take()["blk.0.ssm_in.weight"]
+        np.testing.assert_array_equal(again[0], sums)
+
+
+def test_going_on_adds_up_to_the_whole(path: Path) -> None:
+    whole = sums_of(path)
+    with Model.load(path, n_ctx=32, n_threads=1) as model:
+        first = list(collect(model, TEXT, n_ctx=32, chunks=2))[-1].sums
+    rest = sums_of(path, first=2)
+    for name, (sums, counts) in whole.items():
+        np.testing.assert_allclose(first[name][0] + rest[name][0], sums, rtol=1e-12)
+        np.testing.assert_array_equal(first[name][1] + rest[name][1], counts)
+
+
+def test_too_little_text(path: Path) -> None:
+    with Model.load(path, n_ctx=32) as model:
+        with pytest.raises(UsageError, match=r"the text has \d+ tokens, less than a chunk of 32\."):
+            next(collect(model, "a", n_ctx=32))
+        with pytest.raises(UsageError, match=r"^5 of 5 chunks are done already\."):
+            next(collect(model, TEXT, n_ctx=32, chunks=5, first=5))
