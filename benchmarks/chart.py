@@ -128,6 +128,7 @@ def text(x: float, y: float, words: str, size: int = 0, bold: bool = False) -> s
 
 
 def main() -> int:
+    """Write the chart; exit code 1 or 2 with one line where the data do not give one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--data", type=Path, default=results.DATA)

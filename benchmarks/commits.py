@@ -262,6 +262,7 @@ def measure(old: Side, new: Side, folder: Path, args: argparse.Namespace) -> str
 
 
 def main() -> int:
+    """Measure both commits in turn and print the table; exit code 1 or 2 with one line on bad input."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ref", help="the commit to compare with")
     parser.add_argument("--rounds", type=int, default=5)

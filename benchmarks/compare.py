@@ -204,6 +204,7 @@ class Run:
         self, path: Path, model: str, kind: str, test: BenchTest, mine: dict[str, list[float]],
         peer: dict[str, list[float]], limits: Limits, needs: TokenNeeds,
     ) -> results.Row:  # fmt: skip
+        """A row of results: our rates and the peer's of one test, with the machine's limits at the time."""
         if test.name not in mine:
             raise UsageError(f"hybrid bench printed no {test.name}. Is another version beside this Python?")
         side, theirs = results.rates(mine[test.name]), peer.get(test.name)

@@ -95,6 +95,7 @@ def _program(
 
 
 def cells(row: Row, machine: Machine) -> list[str]:
+    """A row of the table: what was measured, its rates and shares of the machine's limits."""
     gb_s, gflop_s = row.nbytes / row.seconds / 1e9, row.flops / row.seconds / 1e9
     return [
         row.heads,
@@ -120,6 +121,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[tuple[str, str, int, int]]:
 
 
 def main() -> None:
+    """Measure every size, cache type and depth asked for, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--heads", default=",".join(HEADS), help="query heads / KV heads x values of a head, several")
     parser.add_argument("--kv-type", default=",".join(KV_TYPES), help="f32, f16, q8_0, or several")

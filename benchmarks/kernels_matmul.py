@@ -78,6 +78,7 @@ def peak_of(kind: GGMLType, machine: Machine, exact: bool) -> float | None:
 
 
 def row(bench: Bench, kind: GGMLType, columns: list[int], machine: Machine) -> list[str]:
+    """A row of the table: the type, and its rates for every number of columns with their shares of the limits."""
     nbytes = ROWS * row_nbytes(kind, LENGTH)
     cells = [kind.name]
     for n in columns:
@@ -97,6 +98,7 @@ def row(bench: Bench, kind: GGMLType, columns: list[int], machine: Machine) -> l
 
 
 def main() -> None:
+    """Measure every type asked for and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--type", default=",".join(k.name for k in FLOAT_BLOCKS), help="weight types, with commas")
     parser.add_argument("--columns", default="1,4,8,16,512", help="columns of activations, with commas")

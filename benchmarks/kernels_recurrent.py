@@ -49,14 +49,18 @@ class Case:
 
 
 def rows(n_tok: int, width: int, low: float = -1.0, high: float = 1.0) -> np.ndarray:
+    """f32 [n_tok, width], uniform between low and high, the same in every run."""
     return np.random.default_rng(width).uniform(low, high, (n_tok, width)).astype(np.float32)
 
 
 def with_ld(*arrays: np.ndarray) -> list[Field]:
+    """Arrays as fields of an op: each followed by the bytes from row to row."""
     return [field for a in arrays for field in (a, a.strides[0])]
 
 
 def conv_case(item: Kernel, model: str, n_layer: int, channels: int, taps: int, gates: int, activation: int) -> Case:
+    """A convolution of `taps` taps over `channels`, with `gates` rows of gates; `activation` operations per value."""
+
     def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
         x, y = rows(n, channels), rows(n, channels)
         w, bias = rows(taps, channels), rows(1, channels)
@@ -69,6 +73,8 @@ def conv_case(item: Kernel, model: str, n_layer: int, channels: int, taps: int, 
 
 
 def mamba1_case(model: str, n_layer: int, channels: int, d_state: int) -> Case:
+    """The selective scan of `channels` with d_state states each."""
+
     def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
         x, dt, z, y = (rows(n, channels) for _ in range(4))
         bias, skip = rows(1, channels, -7, -2), rows(1, channels)
@@ -86,6 +92,7 @@ def mamba1_case(model: str, n_layer: int, channels: int, d_state: int) -> Case:
 
 
 def mamba2_case(model: str, n_layer: int, n_head: int, d_head: int, d_state: int, n_group: int = 1) -> Case:
+    """The scan of n_head heads of d_head x d_state; n_group groups of B and C."""
     inner = n_head * d_head
 
     def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
@@ -103,6 +110,8 @@ def mamba2_case(model: str, n_layer: int, n_head: int, d_head: int, d_state: int
 
 
 def delta_case(model: str, n_layer: int, n_head: int, n_k_head: int, d_k: int, d_v: int, n_channel: int) -> Case:
+    """The delta rule: n_head values of d_v, n_k_head keys of d_k, n_channel gates per head (1 or d_k)."""
+
     def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
         qkv, y = rows(n, 2 * n_k_head * d_k + n_head * d_v, -0.1, 0.1), rows(n, n_head * d_v)
         gate, beta = rows(n, n_head * n_channel, 0.9, 1.0), rows(n, n_head, 0.0, 1.0)
@@ -119,6 +128,8 @@ def delta_case(model: str, n_layer: int, n_head: int, n_k_head: int, d_k: int, d
 
 
 def rg_lru_case(model: str, n_layer: int, channels: int) -> Case:
+    """The recurrence of RG-LRU over `channels`."""
+
     def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
         x, r, i, y = (rows(n, channels) for _ in range(4))
         bias, rate = rows(1, channels), rglru.lru_rate(rows(1, channels)[0])

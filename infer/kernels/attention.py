@@ -40,7 +40,8 @@ from .attention_tile import (
     tile_bytes,
     total_record,
 )
-from .emit import LOG2E, arg, atomic_add, ldf, ldi
+from .elementary import LOG2E
+from .emit import arg, atomic_add, ldf, ldi
 from .jit import Kernel, device, kernel, variant
 from .kv import F32_KV, KV_TYPES, PAGE
 

@@ -24,9 +24,9 @@ Reference: tests/reference/recurrent.py. Error: 7e-7 of max(1, |y|).
 from collections.abc import Callable
 from typing import Any
 
-from .emit import F32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
+from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
 from .jit import Kernel, variant
-from .recurrent import GROUP, Fields, continues, copy_floats, enter_state, optional, strip_of
+from .recurrent import GROUP, Fields, copy_floats, enter_state, next_part, optional, strip_of
 
 TILE = 16  # tokens of a tile
 FIELDS = "ctl seg x ldx w bias state stride y ldy n_channel d_conv ctr before ldbefore after ldafter"
@@ -154,41 +154,34 @@ def _conv(a, tid, nth):
     """Items, history and tiles; the template of the kernels below."""
     n_seg, n_channel, taps, ctr = ldi(arg(a, 0) + 8), arg(a, 10), arg(a, 11), arg(a, 12)
     strip = strip_of(n_channel, n_seg, nth, 512)
-    n_strip = (n_channel + strip - 1) // strip
+    c0 = c1 = s = 0
     while True:
-        i = atomic_add(ctr, 1)
-        if i >= n_strip * n_seg:
+        c0, c1, s = next_part(ctr, n_channel, strip, arg(a, 1), n_seg, c0, c1, s)
+        if c0 == n_channel:
             break
-        c0 = i // n_seg * strip
-        c1 = min(n_channel, c0 + strip)
-        s = arg(a, 1) + 32 * (i % n_seg)
-        more = not continues(arg(a, 1), s)
-        while more:
-            first, n = ldi(s), ldi(s + 8)
-            state = arg(a, 6) + ldi(s + 16) * arg(a, 7)
-            for k in range(taps - 1):
-                enter_state(s, arg(a, 6), arg(a, 7), 4 * (k * n_channel + c0), c1 - c0)
-            for t in range(0, n, TILE):
-                m = min(TILE, n - t)
-                gate_inputs(a, first + t, c0, c1, m)
-                c = c0
-                if taps == FEW:
-                    while c + GROUP <= c1:
-                        few_wide(a, first, state, t, c, m)
-                        c += GROUP
-                    while c < c1:
-                        few_one(a, first, state, t, c, m)
-                        c += 1
-                else:
-                    while c + GROUP <= c1:
-                        any_wide(a, first, state, t, c, m)
-                        c += GROUP
-                    while c < c1:
-                        any_one(a, first, state, t, c, m)
-                        c += 1
-            _keep_inputs(a, first, state, n, c0, c1 - c0)
-            s += 32
-            more = s < arg(a, 1) + 32 * n_seg and continues(arg(a, 1), s)
+        first, n = ldi(s), ldi(s + 8)
+        state = arg(a, 6) + ldi(s + 16) * arg(a, 7)
+        for k in range(taps - 1):
+            enter_state(s, arg(a, 6), arg(a, 7), 4 * (k * n_channel + c0), c1 - c0)
+        for t in range(0, n, TILE):
+            m = min(TILE, n - t)
+            gate_inputs(a, first + t, c0, c1, m)
+            c = c0
+            if taps == FEW:
+                while c + GROUP <= c1:
+                    few_wide(a, first, state, t, c, m)
+                    c += GROUP
+                while c < c1:
+                    few_one(a, first, state, t, c, m)
+                    c += 1
+            else:
+                while c + GROUP <= c1:
+                    any_wide(a, first, state, t, c, m)
+                    c += GROUP
+                while c < c1:
+                    any_one(a, first, state, t, c, m)
+                    c += 1
+        _keep_inputs(a, first, state, n, c0, c1 - c0)
 
 
 def _make(name: str, taps: int, finish: Finish, gate: Any) -> Kernel:

@@ -13,17 +13,18 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from .emit import F32, I64, LOG2E, Value, Vec, arg, atomic_add, const, emit, ldi
+from .elementary import LOG2E
+from .emit import F32, I64, Value, Vec, arg, const, emit, ldi
 from .jit import kernel
 from .recurrent import (
     GROUP,
     F32Array,
     Fields,
     block_of,
-    continues,
     each_group,
     enter_state,
     load_lanes,
+    next_part,
     sigmoid,
     store_lanes,
 )
@@ -190,21 +191,14 @@ def delta_scan(a, tid, nth):
     n_seg, n_head, d_k, d_v, ctr = ldi(arg(a, 0) + 8), arg(a, 14), arg(a, 17), arg(a, 18), arg(a, 20)
     head_bytes = 4 * ((d_v + GROUP - 1) // GROUP * GROUP) * d_k
     block = block_of(n_head, n_seg, nth)
-    n_block = (n_head + block - 1) // block
+    h0 = h1 = s = 0
     while True:
-        i = atomic_add(ctr, 1)
-        if i >= n_block * n_seg:
+        h0, h1, s = next_part(ctr, n_head, block, arg(a, 1), n_seg, h0, h1, s)
+        if h0 == n_head:
             break
-        s = arg(a, 1) + 32 * (i % n_seg)
-        h0 = i // n_seg * block
-        h1 = min(n_head, h0 + block)
-        more = not continues(arg(a, 1), s)
-        while more:
-            first, n, row = ldi(s), ldi(s + 8), arg(a, 10) + ldi(s + 16) * arg(a, 11)
-            enter_state(s, arg(a, 10), arg(a, 11), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
-            for t in range(0, n, TILE):
-                for head in range(h0, h1):
-                    for lane in range(0, d_v, GROUP):
-                        _lanes(a, first + t, min(TILE, n - t), head, lane, row + head * head_bytes + 4 * lane * d_k)
-            s += 32
-            more = s < arg(a, 1) + 32 * n_seg and continues(arg(a, 1), s)
+        first, n, row = ldi(s), ldi(s + 8), arg(a, 10) + ldi(s + 16) * arg(a, 11)
+        enter_state(s, arg(a, 10), arg(a, 11), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
+        for t in range(0, n, TILE):
+            for head in range(h0, h1):
+                for lane in range(0, d_v, GROUP):
+                    _lanes(a, first + t, min(TILE, n - t), head, lane, row + head * head_bytes + 4 * lane * d_k)

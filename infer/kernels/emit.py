@@ -10,24 +10,14 @@ from typing import Any
 
 from llvmlite import ir
 
-from .isa import ISA, host
+from .elementary import ElementaryFunctions
+from .emit_core import F16, F32, I1, I8, I16, I32, I64, PTR, VOID, Value, Vec, const
+from .isa import ISA
 
-I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
-F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
-PTR = ir.PointerType()
-VOID = ir.VoidType()
-Vec = ir.VectorType
-Value = Any  # llvmlite's values carry no useful static types
-
-LOG2E = 1.4426950408889634
-LN2 = 0.6931471805599453
-
-
-def const(ty: Any, value: Any) -> ir.Constant:
-    """A constant; a scalar is repeated in every lane of a vector type."""
-    if isinstance(ty, Vec):
-        return ir.Constant(ty, list(value) if isinstance(value, list | tuple) else [value] * ty.count)
-    return ir.Constant(ty, value)
+__all__ = [
+    "F32", "I1", "I8", "I16", "I32", "I64", "VOID", "Emitter", "Piece", "Value", "Vec", "arg", "atomic_add",
+    "atomic_load", "call_kernel", "const", "emit", "ldf", "ldi", "pause", "sched_yield", "stf", "sti",
+]  # fmt: skip
 
 
 class _BFloat(ir.types.Type):
@@ -45,101 +35,10 @@ class _BFloat(ir.types.Type):
         return hash(_BFloat)
 
 
-class Emitter:
-    """Writes IR at the position of an IRBuilder. Addresses are i64 or pointers; offsets are bytes."""
+class Emitter(ElementaryFunctions):
+    """Writes IR at the position of an IRBuilder: also number formats, dot products, tables and reductions."""
 
-    def __init__(self, builder: Any, isa: ISA | None = None) -> None:
-        self.b, self.module, self.isa = builder, builder.module, isa or host()
-
-    # --- memory ---
-    def ptr(self, address: Value) -> Value:
-        return self.b.inttoptr(address, PTR) if isinstance(address.type, ir.IntType) else address
-
-    def at(self, pointer: Value, offset: Value | int) -> Value:
-        if isinstance(offset, int):
-            offset = const(I64, offset)
-        return self.b.gep(self.ptr(pointer), [offset], source_etype=I8)
-
-    def load(self, ty: Any, pointer: Value, offset: Value | int = 0, align: int = 1) -> Value:
-        pointer = self.ptr(pointer)
-        if not (isinstance(offset, int) and offset == 0):
-            pointer = self.at(pointer, offset)
-        return self.b.load(pointer, typ=ty, align=align)
-
-    def store(self, value: Value, pointer: Value, offset: Value | int = 0, align: int = 1) -> None:
-        pointer = self.ptr(pointer)
-        if not (isinstance(offset, int) and offset == 0):
-            pointer = self.at(pointer, offset)
-        self.b.store(value, pointer, align=align)
-
-    def stack(self, ty: Any, count: int = 1) -> Value:
-        """Scratch on the stack, allocated once at the entry of the function even when used inside a loop."""
-        with self.b.goto_entry_block():
-            slot = self.b.alloca(ir.ArrayType(ty, count))
-        slot.align = 64
-        return self.b.inttoptr(self.b.ptrtoint(slot, I64), PTR)
-
-    def prefetch(self, pointer: Value, offset: int, level: int = 3) -> None:
-        """Ask for the cache line at pointer + offset, to be read soon (any address is allowed). level 3: L1, 2: L2."""
-        self.call("llvm.prefetch.p0", VOID, self.at(pointer, offset), const(I32, 0), const(I32, level), const(I32, 1))
-
-    # --- calls and vectors ---
-    def call(self, name: str, ret: Any, *args: Value) -> Value:
-        fn = self.module.globals.get(name)
-        if fn is None:
-            fn = ir.Function(self.module, ir.FunctionType(ret, [a.type for a in args]), name)
-        return self.b.call(fn, args)
-
-    @staticmethod
-    def _suffix(ty: Any) -> str:
-        if isinstance(ty, Vec):
-            return f"v{ty.count}{Emitter._suffix(ty.element)}"
-        return f"i{ty.width}" if isinstance(ty, ir.IntType) else ty.intrinsic_name
-
-    def function(self, name: str, body: Callable[..., Value], *args: Value, result: Any = VOID) -> Value:
-        """Call body(e, *args) as a function of its own, written once per module.
-
-        For what is used in several places, or loops for long: the kernels become smaller and compile faster.
-        """
-        fn = self.module.globals.get(name)
-        if fn is None:
-            fn = ir.Function(self.module, ir.FunctionType(result, [a.type for a in args]), name)
-            fn.linkage = "internal"
-            fn.attributes.add("noinline")
-            builder = ir.IRBuilder(fn.append_basic_block("entry"))
-            value = body(Emitter(builder, self.isa), *fn.args)
-            builder.ret_void() if result is VOID else builder.ret(value)
-        return self.b.call(fn, args)
-
-    def intr(self, name: str, *args: Value) -> Value:
-        """Overloaded LLVM intrinsic whose operands and result share one type."""
-        return self.call(f"llvm.{name}.{self._suffix(args[0].type)}", args[0].type, *args)
-
-    def fma(self, a: Value, b: Value, acc: Value) -> Value:
-        """a * b + acc with one rounding."""
-        return self.intr("fma", a, b, acc)
-
-    def shuffle(self, a: Value, mask: Sequence[int], other: Value | None = None) -> Value:
-        other = ir.Constant(a.type, ir.Undefined) if other is None else other
-        return self.b.shuffle_vector(a, other, const(Vec(I32, len(mask)), list(mask)))
-
-    def splat(self, x: Value, n: int) -> Value:
-        v = self.b.insert_element(ir.Constant(Vec(x.type, n), ir.Undefined), x, const(I32, 0))
-        return self.shuffle(v, [0] * n)
-
-    def cat(self, a: Value, b: Value) -> Value:
-        return self.shuffle(a, list(range(2 * a.type.count)), b)
-
-    def part(self, a: Value, first: int, n: int) -> Value:
-        return self.shuffle(a, list(range(first, first + n)))
-
-    def lane(self, a: Value, i: int) -> Value:
-        return self.b.extract_element(a, const(I32, i))
-
-    def to_f32(self, v: Value) -> Value:
-        """Signed integers -> f32, lane by lane."""
-        return self.b.sitofp(v, Vec(F32, v.type.count) if isinstance(v.type, Vec) else F32)
-
+    # --- F16 and BF16 ---
     def half(self, bits: Value) -> Value:
         """i16 (or a vector of them) holding binary16 -> f32."""
         if self.isa.x86 and self.isa.dot == "plain":
@@ -168,12 +67,6 @@ class Emitter:
         wide = self.b.shl(self.b.zext(bits, Vec(I32, n)), const(Vec(I32, n), 16))
         return self.b.bitcast(wide, Vec(F32, n))
 
-    @staticmethod
-    def f32_like(x: Value) -> Any:
-        """The f32 type with as many lanes as x."""
-        return Vec(F32, x.type.count) if isinstance(x.type, Vec) else F32
-
-    # --- BF16 ---
     def dot_pairs(self, acc: Value, a: Value, c: Value) -> Value:
         """<16 x f32> += two products of BF16, of the high halves of a lane's dwords first, then of the low ones.
 
@@ -306,109 +199,6 @@ class Emitter:
             total = self.b.fadd(total, self.lane(four, i))
         return total
 
-    # --- control ---
-    def loop(
-        self,
-        stop: Value | int,
-        body: Callable[[Value, list[Value]], Sequence[Value] | None],
-        carried: Sequence[Value] = (),
-        start: Value | int = 0,
-        step: int = 1,
-    ) -> list[Value]:
-        """for i in range(start, stop, step): carried = body(i, carried). Returns the last carried values."""
-        b = self.b
-        start = const(I64, start) if isinstance(start, int) else start
-        stop = const(I64, stop) if isinstance(stop, int) else stop
-        before = b.block
-        head, inner, after = (b.append_basic_block(n) for n in ("loop", "body", "done"))
-        b.branch(head)
-        b.position_at_end(head)
-        i = b.phi(I64)
-        i.add_incoming(start, before)
-        phis = []
-        for value in carried:
-            phi = b.phi(value.type)
-            phi.add_incoming(value, before)
-            phis.append(phi)
-        b.cbranch(b.icmp_signed("<", i, stop), inner, after)
-        b.position_at_end(inner)
-        new = body(i, list(phis)) or []
-        following = b.add(i, const(I64, step), flags=("nsw",))
-        last = b.block
-        i.add_incoming(following, last)
-        for phi, value in zip(phis, new, strict=True):
-            phi.add_incoming(value, last)
-        b.branch(head)
-        b.position_at_end(after)
-        return phis
-
-    # --- elementary functions ---
-    def at_least(self, x: Value, low: float) -> Value:
-        """max(x, low); NaN stays NaN (one instruction on x86, which llvm.maxnum is not)."""
-        bound = const(x.type, low)
-        return self.b.select(self.b.fcmp_ordered("<", x, bound), bound, x)
-
-    def at_most(self, x: Value, high: float) -> Value:
-        """min(x, high); NaN stays NaN."""
-        bound = const(x.type, high)
-        return self.b.select(self.b.fcmp_ordered(">", x, bound), bound, x)
-
-    def exp2(self, t: Value) -> Value:
-        """2^t for f32 lanes, t <= 127; at and below -125.5 the result is near 2^-126. Within 1.1 ulp; NaN stays NaN.
-
-        Cody-Waite reduction to |f| <= 1/2 and a polynomial of degree 6, the same operations on every target.
-        """
-        b, ty = self.b, t.type
-        n = ty.count
-        t = self.at_least(t, -126.0)
-        r = self.intr("rint", t)
-        f = b.fsub(t, r)
-        p = const(ty, 1.535336188e-4)
-        for k in (1.339887440e-3, 9.618437357e-3, 5.550332471e-2, 2.402264791e-1, 6.931472028e-1, 1.0):
-            p = self.fma(p, f, const(ty, k))
-        # p is in [0.7, 1.42] and the result normal: adding r to the exponent multiplies by 2^r exactly
-        exponent = b.shl(b.fptosi(r, Vec(I32, n)), const(Vec(I32, n), 23))
-        return b.bitcast(b.add(b.bitcast(p, Vec(I32, n)), exponent), ty)
-
-    def exp_nonpositive(self, x: Value) -> Value:
-        """exp(x) for x <= 0."""
-        return self.exp2(self.b.fmul(x, const(x.type, LOG2E)))
-
-    def sigmoid_times(self, x: Value) -> Value:
-        """SiLU: x * sigmoid(x) = x / (1 + exp(-x)). NaN stays NaN."""
-        b, ty = self.b, x.type
-        t = self.at_most(b.fmul(x, const(ty, -LOG2E)), 126.0)
-        return b.fdiv(x, b.fadd(const(ty, 1.0), self.exp2(t)))
-
-    def softplus(self, x: Value) -> Value:
-        """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)), log1p(u) = 2 artanh(u / (2 + u)) by its series."""
-        b, ty = self.b, x.type
-        u = self.exp_nonpositive(b.fneg(self.intr("fabs", x)))
-        s = b.fdiv(u, b.fadd(u, const(ty, 2.0)))
-        s2 = b.fmul(s, s)
-        p = const(ty, 2.0 / 17)
-        for k in (15, 13, 11, 9, 7, 5, 3, 1):
-            p = self.fma(p, s2, const(ty, 2.0 / k))
-        return self.fma(p, s, self.intr("maxnum", x, const(ty, 0.0)))
-
-    def tanh(self, x: Value) -> Value:
-        """Hyperbolic tangent of f32 lanes, within 1.8 ulp; NaN stays NaN.
-
-        |x| < 0.55: x + x^3 p(x^2), p fitted to (tanh(x) / x - 1) / x^2 with least largest error; else
-        1 - 2 / (exp(2 |x|) + 1).
-        """
-        b, ty = self.b, x.type
-        size = self.intr("fabs", x)
-        s = b.fmul(x, x)
-        p = const(ty, -6.282619201e-3)
-        for k in (2.107788436e-2, -5.385389552e-2, 1.333260238e-1, -3.333331943e-1):
-            p = self.fma(p, s, const(ty, k))
-        small = self.fma(b.fmul(p, s), x, x)
-        power = self.exp2(b.fmul(self.at_most(size, 10.0), const(ty, 2 * LOG2E)))
-        large = b.fsub(const(ty, 1.0), b.fdiv(const(ty, 2.0), b.fadd(power, const(ty, 1.0))))
-        # with the sign of x, that of -0 too
-        return self.intr("copysign", b.select(b.fcmp_ordered("<", size, const(ty, 0.55)), small, large), x)
-
     # --- 8x8 transposition ---
     def transpose8(self, rows: Sequence[Value]) -> list[Value]:
         """8 vectors of 8 32-bit lanes -> 8 vectors, lane i of vector j = lane j of vector i."""
@@ -458,11 +248,6 @@ def atomic_add(e, address, value):
 @emit("i64->i64")
 def atomic_load(e, address):
     return e.b.load_atomic(_typed(e, address), "acquire", 8)
-
-
-@emit("i64,i64->void")
-def atomic_store(e, address, value):
-    e.b.store_atomic(value, _typed(e, address), "release", 8)
 
 
 @emit("->void")

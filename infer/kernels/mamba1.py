@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .emit import F32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
+from .elementary import LOG2E
+from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
 from .jit import kernel
-from .recurrent import GROUP, F32Array, Fields, arrange_heads, continues, enter_state, strip_of
+from .recurrent import GROUP, F32Array, Fields, arrange_heads, enter_state, next_part, strip_of
 
 TILE = 16  # tokens of a tile
 FIELDS = "ctl seg x ldx dt lddt dt_bias decay skip b ldb c ldc z ldz state stride y ldy n_channel d_state ctr"
@@ -171,29 +172,22 @@ def mamba1_scan(a, tid, nth):
     """
     n_seg, n_channel, d_state, ctr = ldi(arg(a, 0) + 8), arg(a, 19), arg(a, 20), arg(a, 21)
     strip = strip_of(n_channel, n_seg, nth, 2048)
-    n_strip = (n_channel + strip - 1) // strip
+    c0 = c1 = s = 0
     while True:
-        i = atomic_add(ctr, 1)
-        if i >= n_strip * n_seg:
+        c0, c1, s = next_part(ctr, n_channel, strip, arg(a, 1), n_seg, c0, c1, s)
+        if c0 == n_channel:
             break
-        c0 = i // n_seg * strip
-        c1 = min(n_channel, c0 + strip)
-        s = arg(a, 1) + 32 * (i % n_seg)
-        more = not continues(arg(a, 1), s)
-        while more:
-            first, n = ldi(s), ldi(s + 8)
-            state = arg(a, 15) + ldi(s + 16) * arg(a, 16)
-            size = (c1 - c0 + GROUP - 1) // GROUP * GROUP * d_state
-            enter_state(s, arg(a, 15), arg(a, 16), 4 * c0 * d_state, size)
-            for t in range(0, n, TILE):
-                u, m = first + t, min(TILE, n - t)
-                for c in range(c0, c1 - GROUP + 1, GROUP):
-                    at = state + 4 * c * d_state
-                    if m < 3:
-                        scan_wide(a, u, c, at, m)
-                    else:
-                        scan_tile(a, u, c, at, m)
-                for c in range(c1 // GROUP * GROUP, c1):
-                    scan_one(a, u, c, state + 4 * (c // GROUP * GROUP * d_state + c % GROUP), m)
-            s += 32
-            more = s < arg(a, 1) + 32 * n_seg and continues(arg(a, 1), s)
+        first, n = ldi(s), ldi(s + 8)
+        state = arg(a, 15) + ldi(s + 16) * arg(a, 16)
+        size = (c1 - c0 + GROUP - 1) // GROUP * GROUP * d_state
+        enter_state(s, arg(a, 15), arg(a, 16), 4 * c0 * d_state, size)
+        for t in range(0, n, TILE):
+            u, m = first + t, min(TILE, n - t)
+            for c in range(c0, c1 - GROUP + 1, GROUP):
+                at = state + 4 * c * d_state
+                if m < 3:
+                    scan_wide(a, u, c, at, m)
+                else:
+                    scan_tile(a, u, c, at, m)
+            for c in range(c1 // GROUP * GROUP, c1):
+                scan_one(a, u, c, state + 4 * (c // GROUP * GROUP * d_state + c % GROUP), m)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .emit import F32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
+from .elementary import LOG2E
+from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
 from .jit import kernel
-from .recurrent import GROUP, F32Array, Fields, block_of, continues, enter_state, load_lanes, store_lanes
+from .recurrent import GROUP, F32Array, Fields, block_of, enter_state, load_lanes, next_part, store_lanes
 
 STRIP = 32  # lanes of a head that pass together: 4 registers of 8 lanes for the state, 8 for the sums of two tokens
 TILE = 64  # tokens of a tile
@@ -158,26 +159,19 @@ def mamba2_scan(a, tid, nth):
     n_seg, n_head, d_head, d_state, ctr = ldi(arg(a, 0) + 8), arg(a, 17), arg(a, 18), arg(a, 19), arg(a, 21)
     head_bytes = 4 * ((d_head + GROUP - 1) // GROUP * GROUP) * d_state
     block = block_of(n_head, n_seg, nth)
-    n_block = (n_head + block - 1) // block
+    h0 = h1 = s = 0
     while True:
-        i = atomic_add(ctr, 1)
-        if i >= n_block * n_seg:
+        h0, h1, s = next_part(ctr, n_head, block, arg(a, 1), n_seg, h0, h1, s)
+        if h0 == n_head:
             break
-        s = arg(a, 1) + 32 * (i % n_seg)
-        h0 = i // n_seg * block
-        h1 = min(n_head, h0 + block)
-        more = not continues(arg(a, 1), s)
-        while more:
-            first, n, row = ldi(s), ldi(s + 8), arg(a, 13) + ldi(s + 16) * arg(a, 14)
-            enter_state(s, arg(a, 13), arg(a, 14), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
-            for t in range(0, n, TILE):
-                u, m = first + t, min(TILE, n - t)
-                for head in range(h0, h1):
-                    for lane in range(0, d_head, STRIP):
-                        state = row + head * head_bytes + 4 * lane * d_state
-                        if d_head - lane > GROUP:
-                            strip_two(a, u, m, head, lane, state)
-                        else:
-                            strip_one(a, u, m, head, lane, state)
-            s += 32
-            more = s < arg(a, 1) + 32 * n_seg and continues(arg(a, 1), s)
+        first, n, row = ldi(s), ldi(s + 8), arg(a, 13) + ldi(s + 16) * arg(a, 14)
+        enter_state(s, arg(a, 13), arg(a, 14), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
+        for t in range(0, n, TILE):
+            u, m = first + t, min(TILE, n - t)
+            for head in range(h0, h1):
+                for lane in range(0, d_head, STRIP):
+                    state = row + head * head_bytes + 4 * lane * d_state
+                    if d_head - lane > GROUP:
+                        strip_two(a, u, m, head, lane, state)
+                    else:
+                        strip_one(a, u, m, head, lane, state)

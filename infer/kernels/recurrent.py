@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .emit import F32, I64, LOG2E, Emitter, Value, Vec, const, emit, ldi, stf
+from .elementary import LOG2E
+from .emit import F32, I64, Emitter, Value, Vec, atomic_add, const, emit, ldi, stf
 from .jit import device
 
 GROUP = 16  # lanes side by side in a state
@@ -105,6 +106,27 @@ def zero_fill(address, n):
 def continues(seg, s):
     """Whether the segment at `s` continues the one before it (see above); `seg` is the first."""
     return s > seg and ldi(s + 24) >= 0 and ldi(s + 24) == ldi(s - 16)
+
+
+@device
+def next_part(ctr, n, size, seg, n_seg, i0, i1, s):
+    """(i0, i1, s): channels or heads i0 .. i1 - 1 of `n` and the segment at s, the next that the caller has to compute.
+
+    That is the segment after s if it continues it, else the next item of `size` channels or heads that nobody has
+    taken. Begin with s = 0; i0 = n when nothing is left.
+    """
+    following = s + 32
+    if s != 0 and following < seg + 32 * n_seg and continues(seg, following):
+        return i0, i1, following
+    n_item = (n + size - 1) // size * n_seg
+    while True:
+        i = atomic_add(ctr, 1)
+        if i >= n_item:
+            return n, n, seg
+        place = seg + 32 * (i % n_seg)
+        if not continues(seg, place):
+            first = i // n_seg * size
+            return first, min(n, first + size), place
 
 
 @emit("i64,i64,i64->void")

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .emit import F32, I32, I64, LOG2E, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
+from .elementary import LOG2E
+from .emit import F32, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
 from .jit import kernel
-from .recurrent import GROUP, F32Array, Fields, continues, enter_state, optional, sigmoid, strip_of
+from .recurrent import GROUP, F32Array, Fields, enter_state, next_part, optional, sigmoid, strip_of
 
 TILE = 16  # tokens of a tile
 POWER = 8.0  # c of the paper
@@ -88,24 +89,17 @@ def rg_lru(a, tid, nth):
     """
     n_seg, n_channel, ctr = ldi(arg(a, 0) + 8), arg(a, 15), arg(a, 16)
     strip = strip_of(n_channel, n_seg, nth, 512)
-    n_strip = (n_channel + strip - 1) // strip
+    c0 = c1 = s = 0
     while True:
-        i = atomic_add(ctr, 1)
-        if i >= n_strip * n_seg:
+        c0, c1, s = next_part(ctr, n_channel, strip, arg(a, 1), n_seg, c0, c1, s)
+        if c0 == n_channel:
             break
-        c0 = i // n_seg * strip
-        c1 = min(n_channel, c0 + strip)
-        s = arg(a, 1) + 32 * (i % n_seg)
-        more = not continues(arg(a, 1), s)
-        while more:
-            first, n, fresh = ldi(s), ldi(s + 8), 1 if ldi(s + 24) < 0 else 0
-            state = arg(a, 11) + ldi(s + 16) * arg(a, 12)
-            enter_state(s, arg(a, 11), arg(a, 12), 4 * c0, (c1 - c0 + GROUP - 1) // GROUP * GROUP)
-            for t in range(0, n, TILE):
-                u, m, begins = first + t, min(TILE, n - t), fresh if t == 0 else 0
-                for c in range(c0, c1 - GROUP + 1, GROUP):
-                    channels_wide(a, u, c, state + 4 * c, begins, m)
-                for c in range(c1 // GROUP * GROUP, c1):
-                    channels_one(a, u, c, state + 4 * c, begins, m)
-            s += 32
-            more = s < arg(a, 1) + 32 * n_seg and continues(arg(a, 1), s)
+        first, n, fresh = ldi(s), ldi(s + 8), 1 if ldi(s + 24) < 0 else 0
+        state = arg(a, 11) + ldi(s + 16) * arg(a, 12)
+        enter_state(s, arg(a, 11), arg(a, 12), 4 * c0, (c1 - c0 + GROUP - 1) // GROUP * GROUP)
+        for t in range(0, n, TILE):
+            u, m, begins = first + t, min(TILE, n - t), fresh if t == 0 else 0
+            for c in range(c0, c1 - GROUP + 1, GROUP):
+                channels_wide(a, u, c, state + 4 * c, begins, m)
+            for c in range(c1 // GROUP * GROUP, c1):
+                channels_one(a, u, c, state + 4 * c, begins, m)
