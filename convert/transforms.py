@@ -42,6 +42,14 @@ def rows_in_order(order: np.ndarray, then: Transform | None = None) -> Transform
     return Transform("reorder", lambda x, first: after(x[order], first), arithmetic, unit=len(order))
 
 
+def transposed(n: int) -> Transform:
+    """Square matrices of n x n, each a row of its values."""
+    return Transform(
+        "transpose", lambda x, _: np.ascontiguousarray(x.reshape(-1, n, n).swapaxes(1, 2)).reshape(x.shape),
+        arithmetic=False,
+    )  # fmt: skip
+
+
 def columns_in_order(order: np.ndarray) -> Transform:
     """Column order[i] becomes column i."""
     return Transform("reorder", lambda x, _: np.ascontiguousarray(x[:, order]), arithmetic=False)

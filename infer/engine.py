@@ -208,7 +208,10 @@ class Engine:
             float(self.hparams.eps), self.batch.out_index,
             float(self.hparams.scales.residual), name="output_norm",
         )  # fmt: skip
-        return b.matmul(out, self.output, "output", Columns(self.batch.all_outputs, b.capacity))
+        logits = b.matmul(out, self.output, "output", Columns(self.batch.all_outputs, b.capacity))
+        if cap := self.hparams.logit_cap:
+            b.op(elementwise.cap_rows, self.batch.n_out, logits, logits.ld, logits.n, float(cap))
+        return logits
 
     def _add_likelihood(self, b: Builder, logits: Rows) -> None:
         b.op(

@@ -47,6 +47,11 @@ class Hparams:
     def scales(self) -> Scales:
         return Scales()
 
+    @property
+    def logit_cap(self) -> float:
+        """Logits become cap * tanh(logit / cap); 0: they stay."""
+        return 0.0
+
     @classmethod
     def read(cls: type[H], gguf: GGUFFile, arch: str) -> H:
         """Raises FormatError naming the key when one is missing or not what it should be."""

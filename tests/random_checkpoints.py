@@ -96,6 +96,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "attention_multiplier": 0.2, "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "logits_scaling": 3.0,
         "tie_word_embeddings": True,
     },
+    "recurrentgemma": {
+        "architectures": ["RecurrentGemmaForCausalLM"], "hidden_size": 96, "intermediate_size": 320,
+        "num_hidden_layers": 4, "block_types": ["recurrent", "attention", "recurrent"], "num_attention_heads": 3,
+        "num_key_value_heads": 1, "head_dim": 40, "attention_window_size": 11, "lru_width": 72, "conv1d_width": 4,
+        "rms_norm_eps": 1e-6, "rope_theta": 1e4, "logits_soft_cap": 6.0,
+    },
     "lfm2moe": {
         "architectures": ["Lfm2MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
         "layer_types": ["conv", "full_attention", "conv"], "num_attention_heads": 6, "num_key_value_heads": 2,
@@ -124,6 +130,8 @@ def tensors(config: dict[str, Any], seed: int = 1) -> dict[str, np.ndarray]:
 
 def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     noise = rng.standard_normal(shape).astype(np.float32)
+    if name.endswith("recurrent_param"):
+        return noise / 2 - 4
     if name.endswith("A_log"):
         return np.log(rng.uniform(0.5, 8, shape)).astype(np.float32)
     if name.endswith("dt_bias"):

@@ -14,10 +14,12 @@ from .nemotron_h import NemotronH, NemotronHMoe
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
+from .recurrentgemma import RecurrentGemma
 
 FAMILIES: tuple[type[Family], ...] = (
     Bamba, FalconH1, Granite, GraniteHybrid, Jamba, Lfm2, Lfm2Moe, Llama, Mamba, Mamba2, NemotronH, NemotronHMoe,
     Qwen2, Qwen3, Qwen3Moe, Qwen3Next, Qwen35, Qwen35Moe,
+    RecurrentGemma,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -13,10 +13,12 @@ from .nemotron_h import NemotronH, NemotronHMoe
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
+from .recurrentgemma import RecurrentGemma
 
 _ALL: tuple[Family, ...] = (
     FalconH1(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(), Llama(), Mamba(), Mamba2(),
     NemotronH(), NemotronHMoe(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(), Qwen35(), Qwen35Moe(),
+    RecurrentGemma(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 

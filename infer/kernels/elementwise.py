@@ -245,6 +245,61 @@ def swiglu(a, tid, nth):
         _swiglu(gate + t * ldg + 4 * o, up + t * ldu + 4 * o, out + t * ldo + 4 * o, min(CHUNK, n - o))
 
 
+# --- GeGLU ---
+GELU = 2 * math.sqrt(2 / math.pi)
+
+
+@emit("i64,i64,i64,i64->void")
+def _geglu(e, gate, up, out, n):
+    """gelu(x) = x (1 + tanh(u)) / 2 = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    b = e.b
+
+    def gelu(x):
+        cubic = e.fma(b.fmul(x, x), const(x.type, 0.044715 * GELU), const(x.type, GELU))
+        return sigmoid(e, b.fmul(x, cubic), x)
+
+    def whole(o):
+        e.store(b.fmul(gelu(e.load(V16F, gate, o)), e.load(V16F, up, o)), out, o)
+
+    def single(o):
+        g = e.lane(gelu(e.splat(e.load(F32, gate, o), 4)), 0)
+        e.store(b.fmul(g, e.load(F32, up, o)), out, o)
+
+    _over(e, n, whole, single)
+
+
+geglu = variant(swiglu, "geglu", _swiglu=_geglu)  # out = gelu(gate) * up, gelu by its tanh formula
+
+
+# --- soft cap ---
+@emit("i64,i64,f32->void")
+def _cap_row(e, x, n, cap):
+    """x = cap tanh(x / cap) = 2 cap sigmoid(2 x / cap) - cap"""
+    b = e.b
+    twice, scale = b.fmul(cap, const(F32, 2.0)), b.fdiv(const(F32, 2.0), cap)
+
+    def capped(v, lanes):
+        limit = e.splat(twice, lanes)
+        return b.fsub(sigmoid(e, b.fmul(v, e.splat(scale, lanes)), limit), e.splat(cap, lanes))
+
+    _over(
+        e,
+        n,
+        lambda o: e.store(capped(e.load(V16F, x, o), 16), x, o),
+        lambda o: e.store(e.lane(capped(e.splat(e.load(F32, x, o), 4), 4), 0), x, o),
+    )
+
+
+@kernel
+def cap_rows(a, tid, nth):
+    """x = cap * tanh(x / cap). 0 count, 1 x, 2 ldx, 3 length, 4 cap."""
+    n = arg(a, 3)
+    per_row = (n + CHUNK - 1) // CHUNK
+    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+        o = i % per_row * CHUNK
+        _cap_row(arg(a, 1) + i // per_row * arg(a, 2) + 4 * o, min(CHUNK, n - o), ldf(a + 32))
+
+
 # --- squared ReLU ---
 @emit("i64,i64->void")
 def _relu_squared(e, x, n):

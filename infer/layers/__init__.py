@@ -6,6 +6,7 @@ from .delta_net import GatedDeltaNet
 from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
 from .mamba1 import Mamba1
 from .mamba2 import Mamba2
+from .rg_lru import RgLru
 from .short_conv import ShortConv
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Mamba1",
     "Mamba2",
     "MixtureOfExperts",
+    "RgLru",
     "Rope",
     "ShortConv",
     "Sum",

@@ -15,6 +15,7 @@ class GatedFeedForward:
     """`suffix` of the tensors' names: '_shexp' for a shared expert.
 
     weighted: what it returns is multiplied by the sigmoid of a number that ffn_gate_inp_shexp makes of the token.
+    gelu: the gate's activation, instead of SiLU.
     """
 
     layer: int
@@ -22,6 +23,7 @@ class GatedFeedForward:
     n_ff: int
     suffix: str = ""
     weighted: bool = False
+    gelu: bool = False
 
     def load(self, w: Weights) -> None:
         p = f"blk.{self.layer}."
@@ -39,7 +41,9 @@ class GatedFeedForward:
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         gate = add_bias(b, b.matmul(x, self.w_gate, "ffn_gate" + self.suffix), self.bias["gate"])
         up = add_bias(b, b.matmul(x, self.w_up, "ffn_up" + self.suffix), self.bias["up"])
-        out = add_bias(b, b.matmul(b.swiglu(gate, up), self.w_down, "ffn_down" + self.suffix), self.bias["down"])
+        kernel = elementwise.geglu if self.gelu else elementwise.swiglu
+        b.op(kernel, b.batch.n_tok, gate, gate.ld, up, up.ld, gate, gate.ld, gate.n)
+        out = add_bias(b, b.matmul(gate, self.w_down, "ffn_down" + self.suffix), self.bias["down"])
         if self.weighted:
             weight = b.matmul(x, self.w_weight, "ffn_router_shexp")
             b.op(elementwise.gate_rows, b.batch.n_tok, out, out.ld, weight, weight.ld, out.n, 1)

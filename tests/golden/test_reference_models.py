@@ -16,7 +16,7 @@ from random_checkpoints import CONFIGS
 from reference.families import Reference
 
 # The reference of the reference: what transformers makes of real checkpoints of these families.
-CHECKED = ("falcon-h1", "nemotron-h", "nemotron-h-moe", "lfm2", "qwen3-next", "qwen3_5")
+CHECKED = ("falcon-h1", "nemotron-h", "nemotron-h-moe", "lfm2", "qwen3-next", "qwen3_5", "recurrent-gemma")
 
 
 @pytest.mark.parametrize("name", CONFIGS)

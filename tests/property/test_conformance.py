@@ -38,7 +38,7 @@ TYPES = {t.name: t for t in (FileType.F32, FileType.F16, FileType.BF16, FileType
 QUICK = {
     ("jamba", "Q8_0"), ("mamba", "Q4_0"), ("granite", "F16"), ("llama", "BF16"), ("falcon-h1", "F32"),
     ("nemotron-h-moe", "Q8_0"), ("lfm2", "Q4_0"), ("lfm2moe", "BF16"),
-    ("qwen3next", "F32"), ("qwen35", "Q8_0"), ("qwen35moe", "Q4_0"),
+    ("qwen3next", "F32"), ("qwen35", "Q8_0"), ("qwen35moe", "Q4_0"), ("recurrentgemma", "Q8_0"),
 }  # fmt: skip
 N = 150  # tokens: more than two tiles of columns, several KV blocks, ragged at every end
 

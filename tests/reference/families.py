@@ -16,6 +16,7 @@ from reference.recurrent import (
     l2_norm,
     mamba2_scan,
     mamba2_steps,
+    rg_lru,
     sigmoid,
     silu,
 )
@@ -25,6 +26,10 @@ F64 = NDArray[np.float64]
 
 def rms(x: F64, weight: F64 | float, eps: float) -> F64:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def gelu(x: F64) -> F64:
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def relu2(x: F64) -> F64:
@@ -218,6 +223,38 @@ class Reference:
             x = x + y + sigmoid(self.linear(h, m + "shared_expert_gate")) * self.gated(h, m + "shared_expert.")
         return self._head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
 
+    def recurrent_gemma(self, ids: list[int]) -> F64:
+        c, x = self.c, self.t["model.embed_tokens.weight"][ids]
+        bits = np.float32(c["hidden_size"] ** 0.5).view(np.uint32)  # rounded to BF16
+        x = x * np.float64(np.uint32(bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).view(np.float32))
+        d, kinds = c["head_dim"], c["block_types"]
+        for i in range(c["num_hidden_layers"]):
+            p = f"model.layers.{i}.temporal_block."
+            h = self.norm(x, f"model.layers.{i}.temporal_pre_norm", 1.0)
+            if kinds[i % len(kinds)] == "attention":
+                q, k, v = (self.linear(h, f"{p}{part}_proj") for part in "qkv")
+                y = self.attend(q, k, v, d, d // 2, window=c["attention_window_size"])
+                x = x + self.linear(y, p + "o_proj")
+            else:
+                taps, inner = self.t[p + "conv_1d.weight"][:, 0].T, self.linear(h, p + "linear_x")
+                inner, _ = conv1d(inner, taps, self.t[p + "conv_1d.bias"], np.zeros((len(taps) - 1, len(taps.T))))
+                r, gate = (self._blocks(inner, f"{p}rg_lru.{name}_gate_") for name in ("recurrent", "input"))
+                rate = -8 * np.logaddexp(0, self.t[p + "rg_lru.recurrent_param"])
+                zero = np.zeros(inner.shape[1])
+                y, _ = rg_lru(inner, r, zero, gate, zero, rate, zero, fresh=True)
+                x = x + self.linear(y * gelu(self.linear(h, p + "linear_y")), p + "linear_out")
+            m = f"model.layers.{i}.mlp_block."
+            h = self.norm(x, f"model.layers.{i}.channel_pre_norm", 1.0)
+            x = x + self.linear(gelu(self.linear(h, m + "gate_proj")) * self.linear(h, m + "up_proj"), m + "down_proj")
+        y, cap = self._head(self.norm(x, "model.final_norm", 1.0), "model.embed_tokens.weight"), c["logits_soft_cap"]
+        return cap * np.tanh(y / cap)
+
+    def _blocks(self, x: F64, p: str) -> F64:
+        """Head by head, x times the head's matrix."""
+        weight, bias = self.t[p + "weight"], self.t[p + "bias"]
+        heads = x.reshape(len(x), len(weight), -1)
+        return np.stack([heads[:, h] @ w + bias[h] for h, w in enumerate(weight)], axis=1).reshape(x.shape)
+
     def llama(self, ids: list[int]) -> F64:
         """Llama, Qwen2, Qwen3, Qwen3-MoE, Granite."""
         c = self.c
@@ -261,6 +298,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
         ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "GraniteForCausalLM"],
         Reference.llama,
     ),
+    "RecurrentGemmaForCausalLM": Reference.recurrent_gemma,
     "Qwen3NextForCausalLM": Reference.qwen3_next,
     "Qwen3_5ForCausalLM": Reference.qwen3_next,
     "Qwen3_5MoeForCausalLM": Reference.qwen3_next,

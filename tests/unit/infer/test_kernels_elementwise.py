@@ -69,6 +69,26 @@ def test_swiglu(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", LENGTHS)
+def test_geglu(n: int) -> None:
+    gate, up = rows((4, n), 1), rows((4, n), 2)
+    gate *= 8
+    g = gate.astype(np.float64)
+    expected = 0.5 * g * (1 + np.tanh(np.sqrt(2 / np.pi) * (g + 0.044715 * g**3))) * up
+    run(elementwise.geglu, record(count(4), gate, gate.strides[0], up, up.strides[0], gate, gate.strides[0], n), 3)
+    assert worst(gate, expected) < 1e-6
+
+
+@pytest.mark.parametrize("n", [*LENGTHS, 1030])
+def test_cap_rows(n: int) -> None:
+    x = rows((3, n), 1)
+    x *= 60
+    x[1, -1] = np.nan
+    expected = 30 * np.tanh(x.astype(np.float64) / 30)
+    run(elementwise.cap_rows, record(count(3), x, x.strides[0], n, np.float32(30)), 2)
+    np.testing.assert_allclose(x, expected, atol=4e-6)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
 def test_relu_squared(n: int) -> None:
     x = rows((4, n), 1)
     x[1, -1] = np.nan

@@ -1,0 +1,138 @@
+"""RecurrentGemma: gated linear recurrences, and attention over a window on every third layer. arXiv:2404.07839
+
+llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import PLUS_ONE, transposed
+from .blocks import Heads, read_layers, read_rope, size_keys, swiglu, swiglu_bias
+from .family import Family, Row, Shapes, row, vocabulary_rows
+
+
+@dataclass(frozen=True)
+class RecurrentGemma(Family):
+    arch = "recurrentgemma"
+    architectures = ("RecurrentGemmaForCausalLM",)
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_ctx: int
+    n_embd: int
+    n_ff: int
+    heads: Heads
+    n_head_kv: tuple[int, ...]  # per layer; 0 marks a recurrence
+    n_rot: int
+    rope_theta: float
+    window: int
+    eps: float
+    n_channel: int
+    d_conv: int
+    attention_bias: bool
+    cap: float
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_activation", "gelu_pytorch_tanh")
+        n_layer = read_layers(config)
+        n_embd = config.integer("hidden_size")
+        heads = Heads.read(config, n_embd)
+        rope, theta = read_rope(config)
+        rope.expects("rope_type", "default")
+        part = rope.number("partial_rotary_factor", default=config.number("partial_rotary_factor", default=0.5))
+        n_rot = int(heads.d_head * part)
+        if n_rot % 2 or not 0 < n_rot <= heads.d_head:
+            raise config.wrong("head_dim", f"heads of which an even part turns; {n_rot} of {heads.d_head} is none")
+        kinds = config.get("block_types", "_block_types") or ["recurrent", "recurrent", "attention"]
+        if not isinstance(kinds, list) or not all(kind in ("recurrent", "attention") for kind in kinds):
+            raise config.wrong("block_types", "a list of recurrent and attention")
+        n_channel = config.integer("lru_width", default=n_embd)
+        if n_channel % heads.n_head:
+            raise config.wrong("lru_width", f"a multiple of the {heads.n_head} heads")
+        n_ff = config.integer("intermediate_size", default=6 * n_embd)
+        if n_ff % 2:
+            raise config.wrong("intermediate_size", "an even number: gate and up have half of it each")
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
+            tied=config.boolean("tie_word_embeddings", default=True),
+            n_layer=n_layer,
+            n_ctx=config.integer("max_position_embeddings", default=8192),
+            n_embd=n_embd,
+            n_ff=n_ff // 2,
+            heads=heads,
+            n_head_kv=heads.per_layer([kinds[i % len(kinds)] == "attention" for i in range(n_layer)]),
+            n_rot=n_rot,
+            rope_theta=theta,
+            window=config.integer("attention_window_size", default=2048),
+            eps=config.number("rms_norm_eps", default=1e-6),
+            n_channel=n_channel,
+            d_conv=config.integer("conv1d_width", default=4, minimum=2),
+            attention_bias=config.boolean("attention_bias", default=False),
+            cap=config.number("logits_soft_cap", default=30.0),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
+        yield from self.heads.keys()
+        yield "attention.sliding_window", self.window
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "rope.dimension_count", self.n_rot
+        yield "rope.freq_base", self.rope_theta
+        yield "lru.width", self.n_channel
+        yield "lru.head_count", self.heads.n_head
+        yield "ssm.conv_kernel", self.d_conv
+        yield "embedding_scale", _as_bf16(math.sqrt(self.n_embd))  # so transformers keeps it
+        yield "final_logit_softcapping", self.cap
+        yield "general.file_type", int(file_type)
+
+    def notes(self) -> Iterator[str]:
+        yield "llama.cpp cannot load this file: it has no such architecture"
+
+    def rows(self) -> Iterator[Row]:
+        n, embedding = self.n_embd, "model.embed_tokens.weight"
+        yield row(embedding, "token_embd.weight", self.n_vocab, n)
+        yield row("model.final_norm.weight", "output_norm.weight", n, transform=PLUS_ONE)
+        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to=embedding)
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            mixer, mlp = hf + "temporal_block.", hf + "mlp_block."
+            yield row(hf + "temporal_pre_norm.weight", blk + "attn_norm.weight", n, transform=PLUS_ONE)
+            yield row(hf + "channel_pre_norm.weight", blk + "ffn_norm.weight", n, transform=PLUS_ONE)
+            if self.n_head_kv[i]:
+                yield from self.heads.rows(mixer, blk, n, bias=self.attention_bias)
+                if not self.attention_bias:  # the output has one all the same
+                    yield row(mixer + "o_proj.bias", blk + "attn_output.bias", n)
+            else:
+                yield from self._recurrence(mixer, blk)
+            yield from swiglu(mlp, blk, n, self.n_ff)
+            yield from swiglu_bias(mlp, blk, n, self.n_ff)
+
+    def _recurrence(self, hf: str, blk: str) -> Iterator[Row]:
+        n, c, taps, n_head = self.n_embd, self.n_channel, self.d_conv, self.heads.n_head
+        for source, target in (("linear_x", "lru_in"), ("linear_y", "lru_gate")):
+            yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", c, n)
+            yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", c)
+        yield row(hf + "linear_out.weight", blk + "lru_out.weight", n, c)
+        yield row(hf + "linear_out.bias", blk + "lru_out.bias", n)
+        yield row(hf + "conv_1d.weight", blk + "ssm_conv1d.weight", c, taps, source_shape=(c, 1, taps))
+        yield row(hf + "conv_1d.bias", blk + "ssm_conv1d.bias", c)
+        width = c // n_head
+        for source, target in (("input_gate", "lru_input_gate"), ("recurrent_gate", "lru_recurrence_gate")):
+            p = f"{hf}rg_lru.{source}_"
+            yield row(p + "weight", f"{blk}{target}.weight", n_head, width, width, transform=transposed(width))
+            yield row(p + "bias", f"{blk}{target}.bias", c, source_shape=(n_head, width))
+        yield row(hf + "rg_lru.recurrent_param", blk + "lru_a", c)
+
+
+def _as_bf16(x: float) -> float:
+    """Rounded to the nearest, ties to even."""
+    bits = int(np.float32(x).view(np.uint32))
+    return float(np.uint32((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32))
