@@ -107,7 +107,8 @@ def layers_of(gguf: GGUFFile, arch: str) -> list[Layer]:
     for name, tensor in gguf.tensors.items():
         if match := _BLOCK.match(name):
             blocks.setdefault(int(match[1]), {})[match[2]] = tensor
-    state = _int(gguf, f"{arch}.ssm.inner_size") * _int(gguf, f"{arch}.ssm.state_size") or _int(gguf, f"{arch}.lru.width")
+    state = _int(gguf, f"{arch}.ssm.inner_size") * _int(gguf, f"{arch}.ssm.state_size")
+    state = state or _int(gguf, f"{arch}.lru.width")
     n_layer = max([_int(gguf, f"{arch}.block_count"), *(i + 1 for i in blocks)])
     return [_layer(blocks.get(i, {}), state) for i in range(min(n_layer, 4096))]
 
