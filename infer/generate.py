@@ -8,17 +8,15 @@ answer.result.reason
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from hybrid.quant.ggml.errors import UsageError
 
+from .drawing import Drawing, GenerationResult, Piece, Reason
 from .sampling import Sampler
 from .speculate import NGramSpeculator
-from .tokenizer import StreamDecoder, Tokenizer
-
-Reason = Literal["eos", "stop", "length", "context", "interrupt"]
+from .tokenizer import Tokenizer
 
 
 class TextSequence(Protocol):
@@ -38,44 +36,6 @@ class TextSequence(Protocol):
     def decode(self, token: int) -> np.ndarray: ...
     def verify(self, ids: Sequence[int]) -> np.ndarray: ...
     def take_back(self, n: int) -> None: ...
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One drawn token and the text that became complete with it, often ""; id None: text released at the end."""
-
-    text: str
-    id: int | None
-
-
-@dataclass
-class GenerationResult:
-    """What was generated, why it ended, and how long it took (seconds)."""
-
-    reason: Reason = "interrupt"  # what it would be if nothing came after this
-    text: str = ""
-    ids: list[int] = field(default_factory=list)  # drawn tokens, without the one that ended the answer
-    eog: int | None = None  # the token that ended it (reason "eos"); it is not in the sequence
-    pending: list[int] = field(default_factory=list)  # drawn and yielded, but not yet in the sequence: at most one
-    stop: str | None = None  # the stop string found (reason "stop"); not part of `text`
-    prompt_tokens: int = 0
-    prompt_seconds: float = 0.0
-    gen_tokens: int = 0  # tokens drawn after the first one
-    passes: int = 0  # through the model after the prompt: fewer than gen_tokens where guesses came true
-    guessed: int = 0  # tokens that were verified on suspicion
-    accepted: int = 0  # those of them that came true
-    gen_seconds: float = 0.0
-    ttft: float | None = None  # from the call of the first `next` to the first drawn token
-
-    @property
-    def prompt_rate(self) -> float:
-        """Prompt tokens per second; 0 where nothing was measured."""
-        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds > 0 else 0.0
-
-    @property
-    def gen_rate(self) -> float:
-        """Generated tokens per second; 0 where nothing was measured."""
-        return self.gen_tokens / self.gen_seconds if self.gen_seconds > 0 else 0.0
 
 
 def generate(
@@ -104,13 +64,9 @@ def generate(
     UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
     the generation as reason "interrupt"; what was generated up to there is kept.
     """
-    if any(not text for text in stop):
-        raise UsageError('a stop string is "", expected at least one character')
-    if max_tokens < -1:
-        raise UsageError(f"max_tokens = {max_tokens}, expected 0 or more, or -1 for as many as fit")
     own = tokenizer if tokenizer is not None else seq.model.tokenizer
-    prompt = list(prompt_ids)
-    return Generation(seq, prompt, sampler, max_tokens, list(stop), ignore_eos, progress, own, boundaries, speculate)
+    drawing = Drawing(sampler, own, max_tokens, stop, ignore_eos)
+    return Generation(seq, list(prompt_ids), drawing, progress, boundaries, speculate)
 
 
 class Generation:
@@ -120,20 +76,13 @@ class Generation:
         self,
         seq: TextSequence,
         prompt: list[int],
-        sampler: Sampler,
-        max_tokens: int,
-        stop: list[str],
-        ignore_eos: bool,
+        drawing: Drawing,
         progress: Callable[[int, int], None] | None,
-        tokenizer: Tokenizer,
         boundaries: Sequence[int],
         speculate: bool,
     ) -> None:
-        self.result = GenerationResult()
-        self._seq = seq
-        self._prompt = prompt
-        self._sampler = sampler
-        self._max_tokens = max_tokens
+        self.result: GenerationResult = drawing.result
+        self._seq, self._prompt, self._drawing = seq, prompt, drawing
         self._progress = progress
         self._boundaries = boundaries
         self._speculator: NGramSpeculator | None = None
@@ -141,9 +90,6 @@ class Generation:
         self._guess: list[int] = []  # in the sequence already, yet to be drawn
         self._rows: list[np.ndarray] = []  # the logits after each of them
         self._n_guess = 0  # tokens of the guess when it was made; 0: none is pending
-        self._tokenizer = tokenizer
-        self._text = StopText(tokenizer.stream(skip_special=True), stop)
-        self._ignore_eos = ignore_eos
         self._pieces = self._run()
 
     def __iter__(self) -> "Generation":
@@ -172,51 +118,42 @@ class Generation:
         except KeyboardInterrupt:
             pass  # "interrupt", as it began
         except GeneratorExit:
-            result.text += self._text.finish()
+            self._drawing.finish()
             raise
         finally:
             self._end_guess()
-        rest = self._text.finish()
-        if rest:
-            result.text += rest
-            yield Piece(rest, None)
+        rest = self._drawing.finish()
+        if rest is not None:
+            yield rest
 
     def _loop(self) -> Generator[Piece, None, Reason]:
         """Yields pieces; returns the reason of the end."""
-        seq, sampler, result = self._seq, self._sampler, self.result
-        sampler.ban(self._tokenizer.eog if self._ignore_eos else ())
+        seq, drawing, result = self._seq, self._drawing, self.result
         begin = time.perf_counter()
+        drawing.begin(self._prompt)
         try:
             logits = self._read_prompt()
         finally:
             result.prompt_seconds = time.perf_counter() - begin
         if self._speculate:
             self._speculator = NGramSpeculator(seq.tokens)
-        while len(result.ids) != self._max_tokens:
-            token = sampler.sample(logits)
+        while (reason := drawing.ended) is None:
+            piece = drawing.draw(logits)
             if result.ttft is None:
                 result.ttft = time.perf_counter() - begin
-            if self._tokenizer.is_eog(token):
-                result.eog = token
-                return "eos"
-            sampler.accept(token)
-            result.ids.append(token)
-            result.pending = [token]
-            text = self._text.push(token)
-            result.text += text
-            yield Piece(text, token)
-            if self._text.found is not None:
-                result.stop = self._text.found
-                return "stop"
-            if len(result.ids) == self._max_tokens:
-                break
+            if piece is None:
+                continue
+            yield piece
+            if drawing.ended is not None:
+                continue
             if seq.n_past - len(self._guess) >= seq.model.n_ctx:
                 return "context"
             before = time.perf_counter()
-            logits = self._next(token)
+            assert piece.id is not None
+            logits = self._next(piece.id)
             result.gen_seconds += time.perf_counter() - before
             result.gen_tokens += 1
-        return "length"
+        return reason
 
     def _next(self, token: int) -> np.ndarray:
         """The logits after `token`, which has been guessed already, or goes through the model, maybe with a guess."""
@@ -232,8 +169,8 @@ class Generation:
         guess: list[int] = []
         if speculator is not None:
             speculator.extend([token])
-            left = self._max_tokens - len(result.ids) if self._max_tokens >= 0 else seq.model.n_ctx
-            guess = speculator.guess(min(left, seq.model.n_ctx - seq.n_past) - 1)
+            room, left = seq.model.n_ctx - seq.n_past, self._drawing.left
+            guess = speculator.guess((room if left is None else min(room, left)) - 1)
         past = seq.n_past
         result.passes += 1
         try:
@@ -257,7 +194,6 @@ class Generation:
 
     def _read_prompt(self) -> np.ndarray:
         if self._prompt:
-            self._sampler.accept_all(self._prompt)
             logits = self._seq.prefill(self._prompt, self._progress, self._boundaries)
             self.result.prompt_tokens = len(self._prompt)
             return logits
@@ -266,36 +202,4 @@ class Generation:
         return self._seq.logits
 
 
-class StopText:
-    """Text from tokens, with what might be the beginning of a stop string held back."""
-
-    def __init__(self, stream: StreamDecoder, stop: Sequence[str]) -> None:
-        self._stream = stream
-        self._stop = list(stop)
-        self._held = ""
-        self.found: str | None = None
-
-    def push(self, token: int) -> str:
-        """The text that is certain not to be part of a stop string. `found` is set when there is one."""
-        return self._release(self._stream.push(token), final=False)
-
-    def finish(self) -> str:
-        """What was held back, at the end of the text."""
-        return "" if self.found is not None else self._release(self._stream.flush(), final=True)
-
-    def _release(self, new: str, final: bool) -> str:
-        text = self._held + new
-        hits = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
-        if hits:
-            at, self.found = min(hits, key=lambda hit: (hit[0], -len(hit[1])))
-            self._held = ""
-            return text[:at]
-        keep = 0 if final else max((_overlap(text, stop) for stop in self._stop), default=0)
-        cut = len(text) - keep
-        self._held = text[cut:]
-        return text[:cut]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that is a beginning of `stop`."""
-    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+__all__ = ["Generation", "GenerationResult", "Piece", "Reason", "generate"]

@@ -165,7 +165,7 @@ class Sequence:
         if not len(ids):
             self.clear()
             return 0
-        own = _common(self.tokens, ids)
+        own = common_beginning(self.tokens, ids)
         if own == len(ids) and (own < len(self.tokens) or self.logits is None):
             own -= 1
         if own < len(self.tokens):
@@ -264,16 +264,17 @@ class Sequence:
             arrays.append(("logits", self.logits))
         return write_state(path, header, [*arrays, *model.memory.export(self.slot), *cached[1]])
 
-    def close(self) -> None:
-        """Give the slot back."""
+    def close(self, *, remember: bool = True) -> None:
+        """Give the slot back. remember: what it held stays in the prompt cache."""
         if self._open:
-            self.checkpoint()
+            if remember:
+                self.checkpoint()
             self._open = False
             self.model.memory.release(self.slot)
             self.model._free.append(self.slot)
 
 
-def _common(a: Seq[int], b: Seq[int]) -> int:
+def common_beginning(a: Seq[int] | np.ndarray, b: Seq[int] | np.ndarray) -> int:
     """Length of the beginning that both have."""
     n = min(len(a), len(b))
     differ = np.flatnonzero(np.asarray(a[:n], np.int64) != np.asarray(b[:n], np.int64))

@@ -31,7 +31,7 @@ INFER_LAYERS = (
     ("engine",),
     ("precompile",),
     ("model", "sequence"),
-    ("generate", "perplexity", "imatrix"),
+    ("generate", "perplexity", "imatrix", "batching"),
     ("bench",),
 )
 

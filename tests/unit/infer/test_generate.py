@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hybrid.infer.generate import Generation, StopText, generate
+from hybrid.infer.drawing import StopText
+from hybrid.infer.generate import Generation, generate
 from hybrid.infer.sampling import Sampler, SamplingParams
 from hybrid.infer.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.errors import HybridError, UsageError

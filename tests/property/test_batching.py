@@ -1,0 +1,122 @@
+"""Answers drawn together: what each would be alone, whoever joins or leaves; what prompts share is processed once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.infer import Model
+from hybrid.infer.batching import SLICE, Batcher, Job, answer_all
+from hybrid.infer.drawing import Drawing
+from hybrid.infer.generate import generate
+from hybrid.infer.sampling import Sampler, SamplingParams
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.types import FileType
+from test_conformance import SHAPES, tokens
+from test_speculation import Plain
+
+BUDGET = 16 << 20
+
+
+class Ending(Plain):
+    """Some tokens end an answer."""
+
+    eog = frozenset(range(0, 320, 12))
+
+    def is_eog(self, token: int) -> bool:
+        return token in self.eog
+
+
+def job(model: Model, ids: list[int], seed: int, max_tokens: int = 20) -> Job:
+    sampler = Sampler(SamplingParams(temp=0.9, seed=seed), model.n_vocab)
+    return Job(ids, Drawing(sampler, Ending(), max_tokens, ()), seed)  # type: ignore[arg-type]
+
+
+def alone(model: Model, ids: list[int], seed: int, max_tokens: int = 20) -> tuple[list[int], str]:
+    seq = model.sequence()
+    sampler = Sampler(SamplingParams(temp=0.9, seed=seed), model.n_vocab)
+    run = generate(seq, ids, sampler, max_tokens=max_tokens, tokenizer=Ending())  # type: ignore[arg-type]
+    for _ in run:
+        pass
+    seq.close()
+    return run.result.ids, run.result.reason
+
+
+@pytest.mark.parametrize("family", SHAPES)
+def test_joining_and_leaving_changes_nothing(family: str, random_model: Callable[..., Path]) -> None:
+    path, rng = random_model(SHAPES[family], FileType.Q8_0), np.random.default_rng(2)
+    stem = tokens(40)
+    prompts = [stem[: rng.integers(0, 41)] + tokens(int(rng.integers(1, 60)), 50 + i) for i in range(14)]
+    lengths = [int(n) for n in rng.integers(0, 25, 14)]
+    with Model.load(path, n_ctx=128, n_ubatch=64, n_threads=2) as model:
+        want = [alone(model, ids, i, n) for i, (ids, n) in enumerate(zip(prompts, lengths, strict=True))]
+    assert {reason for _, reason in want} == {"eos", "length"}
+    for budget, n_parallel in ((BUDGET, 5), (0, 3)):
+        with Model.load(
+            path, n_ctx=128, n_ubatch=64, n_threads=1 + n_parallel % 3, n_seq_max=5, checkpoint_budget=budget
+        ) as model:
+            batcher = Batcher(model, n_parallel)
+            jobs = [job(model, ids, i, n) for i, (ids, n) in enumerate(zip(prompts, lengths, strict=True))]
+            later, cancelled = list(jobs), job(model, tokens(50, 99), 99, 60)
+            batcher.submit(cancelled)
+            done: list[Job] = []
+            while later or batcher.busy:
+                for _ in range(int(rng.integers(0, 4))):
+                    if later:
+                        batcher.submit(later.pop(0))
+                done += batcher.step()
+                if batcher.n_steps == 4:
+                    cancelled.cancel()
+            assert sorted(j.key for j in done) == [*range(14), 99]  # type: ignore[type-var]
+            assert [(j.result.ids, j.result.reason) for j in jobs] == want
+            assert cancelled.result.reason in ("interrupt", "eos")
+            assert len(model._free) == 5
+            if budget:
+                assert model.cache is not None
+                model.cache.clear()
+            assert model.memory.recurrent.pool.used == model.memory.attention.pool.used == 0
+
+
+@pytest.mark.parametrize("family", ["jamba", "mamba2", "llama"])
+def test_what_prompts_share_is_processed_once(family: str, random_model: Callable[..., Path]) -> None:
+    path = random_model(SHAPES[family], FileType.Q8_0)
+    stem = tokens(60)
+    prompts = [stem + tokens(9, i) for i in range(6)]
+    with Model.load(path, n_ctx=256, n_ubatch=128, n_seq_max=4, checkpoint_budget=BUDGET) as model:
+        jobs = [job(model, ids, 10 * i + s, 5) for i, ids in enumerate(prompts) for s in range(3)]
+        results = answer_all(model, jobs, 4)
+        processed = sum(r.prompt_tokens for r in results)
+        least = 60 + 6 * 9
+        print(f"{family}: {processed} of {sum(len(j.ids) for j in jobs)} prompt tokens, {least} are new")
+        assert processed <= least + 6, "prompts may part some tokens later than the stem by chance"
+        assert len({tuple(r.ids) for r in results[:3]}) > 1, "samples differ"
+
+
+def test_a_long_prompt_does_not_hold_answers_up(random_model: Callable[..., Path]) -> None:
+    with Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=1024, n_seq_max=2) as model:
+        batcher = Batcher(model, 2)
+        first, long = job(model, tokens(5), 1, 40), job(model, tokens(900), 2, 3)
+        first.drawing._tokenizer = Plain()  # type: ignore[assignment]
+        batcher.submit(first)
+        batcher.step()
+        batcher.submit(long)
+        for n in range(2, 6):
+            batcher.step()
+            assert len(first.result.ids) == n
+            assert long.result.prompt_tokens == SLICE * (n - 1)
+        batcher.close()
+        assert first.done and long.done and not batcher.busy
+
+
+def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
+    with Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=32, n_seq_max=2) as model:
+        with pytest.raises(UsageError, match="3 answers at a time: this model was loaded for 1 to 2"):
+            Batcher(model, 3)
+        batcher = Batcher(model, 2)
+        with pytest.raises(UsageError, match="33 tokens, the context 32"):
+            batcher.submit(job(model, tokens(33), 1))
+        with pytest.raises(UsageError, match="prompt is empty"):
+            batcher.submit(job(model, [], 1))
+        full = job(model, tokens(32), 3)
+        batcher.submit(full)
+        assert list(batcher.run()) == [full] and full.result.reason in ("context", "eos")
