@@ -1,6 +1,7 @@
 """`hybrid run`: a chat in the terminal, or one completion for a script."""
 
 import sys
+import time
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
     from hybrid.infer.generate import GenerationResult
     from hybrid.infer.sampling import Sampler
 
+    from ..prompt_files import Batch
+
 COMPLETION_TOKENS = 256
 SAMPLING = "Sampling (a model's own defaults come before those shown)"
+BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}'
+PARALLEL = 8
 DEFAULTS = SamplingParams()
 
 
@@ -39,7 +44,10 @@ def run(
         str | None,
         typer.Option("-p", "--prompt", help="Complete this text and exit.", show_default=False),
     ] = None,
-    file: Annotated[Path | None, typer.Option("-f", "--file", help="Complete this file's text; - is stdin.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("-f", "--file", help="Complete this file's text; - is stdin. FILE.jsonl: answer all its prompts."),
+    ] = None,
     n_predict: Annotated[
         int | None,
         typer.Option(
@@ -64,6 +72,24 @@ def run(
     go_on: Annotated[
         bool, typer.Option("--continue", help="Go on with the last chat with this model; `hybrid state` lists them.")
     ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write answers there; if it has some, go on after them.",
+            rich_help_panel=BATCH,
+        ),
+    ] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"Answers at a time. Default: {PARALLEL}.", rich_help_panel=BATCH),
+    ] = None,
+    n_samples: Annotated[
+        int | None,
+        typer.Option("--n-samples", min=1, help="Answers to each prompt. Default: 1.", rich_help_panel=BATCH),
+    ] = None,
     spec: Annotated[
         Spec,
         typer.Option(help="Guess tokens and verify them in one pass, same output: ngram guesses from the text so far."),
@@ -132,14 +158,27 @@ def run(
     """Chat with a model, or complete a text.
 
     In a terminal: a chat in the model's own template. With -p, -f or a pipe: the text is continued once, the
-    continuation goes to stdout and everything else to stderr.
+    continuation goes to stdout and everything else to stderr. With -f FILE.jsonl: all prompts of the file, several at
+    a time.
     """
-    from hybrid.cli import models, texts
+    from hybrid.cli import models, prompt_files, texts
 
     if prompt is not None and file is not None:
         raise UsageError("-p and -f are both given. Use one of them.")
+    many = file is not None and file.suffix == prompt_files.SUFFIX
+    if many:
+        refused = {"--state": state, "--continue": go_on, "--json": as_json, "--spec": spec != Spec.NONE}
+    else:
+        refused = {"-o": output, "--parallel": parallel, "--n-samples": n_samples}
+    for name, value in refused.items():
+        if value:
+            raise UsageError(
+                f"{name} {'does not go with' if many else 'belongs to'} a file of prompts (-f FILE.jsonl)."
+            )
     text: str | None = None
-    if prompt is not None:
+    if many:
+        pass
+    elif prompt is not None:
         text = texts.checked(prompt, "-p")
     elif file is not None:
         text = texts.read_text(file, empty=state is not None)
@@ -152,7 +191,13 @@ def run(
         raise UsageError(f"--continue goes on with a chat; {'--state' if state else 'a prompt'} does not go with it.")
     budget = models.parse_size(checkpoint_budget, "--checkpoint-budget")
     with models.load(
-        model, n_ctx=n_ctx, n_threads=threads, exact=exact, kv_type=kv_type, checkpoint_budget=budget
+        model,
+        n_ctx=n_ctx,
+        n_seq_max=(parallel or PARALLEL) if many else 1,
+        n_threads=threads,
+        exact=exact,
+        kv_type=kv_type,
+        checkpoint_budget=budget,
     ) as loaded:
         params = SamplingParams.from_metadata(
             loaded.gguf.metadata,
@@ -163,7 +208,11 @@ def run(
             min_p=min_p,
             repeat_penalty=repeat_penalty,
         )
-        if text is None:
+        if many and file is not None:
+            most = COMPLETION_TOKENS if n_predict is None else n_predict
+            batch = prompt_files.Batch(loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1)
+            answer_file(batch, file, output)
+        elif text is None:
             from .chat import chat
 
             most = -1 if n_predict is None else n_predict
@@ -172,6 +221,29 @@ def run(
         else:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             complete(loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM)
+
+
+def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
+    """All answers to a file of prompts, to `output` or stdout."""
+    from .. import prompt_files
+
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is not a folder. Make it first.")
+    prompts = prompt_files.read_prompts(file, batch.model)
+    start = time.perf_counter()
+    try:
+        with console.Progress("answers", "answers") as progress:
+            result = batch.run(prompts, output or sys.stdout, progress.step)
+    except KeyboardInterrupt:
+        if output is not None:
+            console.note(f"interrupted; the same command goes on after the answers that are in {output}")
+        raise
+    seconds = time.perf_counter() - start
+    before = f" ({result.n_before} were there)" if result.n_before else ""
+    console.note(
+        f"{result.n_answers} answers{before}, {result.tokens} tokens {console.rate(result.tokens, seconds)}; "
+        f"{result.processed_tokens} of {result.prompt_tokens} prompt tokens were new"
+    )
 
 
 def complete(

@@ -365,6 +365,78 @@ def test_guesses_change_nothing(cli: Cli, files: dict[str, Path], temp: float) -
     assert guessed["passes"] + guessed["accepted"] == plain["passes"] and guessed["guessed"] > 0
 
 
+# --- files of prompts ----------------------------------------------------------------------------
+
+LINES = [
+    {"prompt": "The state of a recurrent layer", "id": "a"},
+    {"prompt": "The state of a recurrent layer is"},
+    "Attention",
+    {"messages": [{"role": "user", "content": "What is a cache?"}], "id": 7},
+    {"prompt": "The state of a machine"},
+]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in LINES) + "\n\n")
+    return path
+
+
+def test_a_file_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path, tmp_path: Path) -> None:
+    """The answers do not depend on how many are drawn at a time, and a run goes on where it was interrupted."""
+    out = tmp_path / "out.jsonl"
+    options = ("run", files["q8_0"], "-f", prompts, "--n-samples", 3, "-n", 9, "-c", 256, "--seed", 5)
+    code, text, err = cli(*options, "--parallel", 1)
+    assert code == 0 and "15 answers" in err
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert [(r["index"], r["sample"]) for r in rows] == [(i, s) for i in range(5) for s in range(3)]
+    assert [r["id"] for r in rows[::3]] == ["a", None, None, 7, None]
+    assert len({r["text"] for r in rows[:3]}) > 1, "samples differ"
+    code, _, err = cli(*options, "--parallel", 6, "-o", out)
+    assert code == 0 and out.read_text() == text
+    # one answer alone, and the same as a completion
+    alone = json.loads(
+        ok(cli("run", files["q8_0"], "-p", LINES[0]["prompt"], "-n", 9, "-c", 256, "--seed", 6, "--json"))
+    )
+    assert alone["text"] == rows[1]["text"]
+    # cut off in the middle of a line
+    out.write_text(text[: len(text) * 2 // 3])
+    code, _, err = cli(*options, "--parallel", 4, "-o", out)
+    assert code == 0 and "were there" in err
+    assert out.read_text() == text
+    assert "0 answers (15 were there)" in cli(*options, "-o", out)[2]
+    for other in (("--temp", 0.1), ("-n", 8), ("--n-samples", 1)):
+        assert "holds answers to other prompts or settings" in failed(cli(*options, *other, "-o", out), code=2)
+    assert out.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", "prompts.jsonl, line 6 is not JSON"),
+        ("5", "line 6: expected"),
+        ('{"prompt": "a", "messages": []}', "line 6: expected"),
+        ('{"prompt": ""}', "line 6: its prompt is not a text"),
+        ('{"messages": 3}', "line 6: its messages are not a list"),
+        (json.dumps({"prompt": "long " * 400}), "prompt 6 has"),
+    ],
+)
+def test_wrong_prompts_are_named(cli: Cli, files: dict[str, Path], prompts: Path, line: str, says: str) -> None:
+    prompts.write_text(prompts.read_text().rstrip("\n") + "\n" + line)
+    assert says in failed(cli("run", files["q8_0"], "-f", prompts, "-n", 2, "-c", 256), code=2)
+
+
+def test_options_of_files_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path) -> None:
+    for option in (("--state", "s"), ("--json",), ("--spec", "ngram")):
+        assert "does not go with a file" in failed(cli("run", files["q8_0"], "-f", prompts, *option), code=2)
+    for option in (("-o", "x"), ("--parallel", 2), ("--n-samples", 2)):
+        assert "belongs to a file of prompts" in failed(cli("run", files["q8_0"], "-p", "x", *option), code=2)
+    empty = prompts.with_name("empty.jsonl")
+    empty.write_text("\n")
+    assert "has no prompts" in failed(cli("run", files["q8_0"], "-f", empty), code=2)
+
+
 # --- chat ----------------------------------------------------------------------------------------
 
 
