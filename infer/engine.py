@@ -229,7 +229,7 @@ class Engine:
             return min(narrow.cols, largest)
         return largest
 
-    def _build(self, part: str, capacity: int) -> tuple[Program, Rows | None]:
+    def _build(self, part: str, capacity: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
         b = self._builder(capacity)
         logits: Rows | None = None
         residual: Rows | None = None
@@ -245,16 +245,22 @@ class Engine:
             else:
                 # keeps the logits' memory to the end of the program
                 b.op(execute.nothing, logits)
+        if profiled:
+            b.keep_groups()
         return b.build(), logits
 
     def _key(self, part: str, n: int) -> tuple[str, int]:
         return part, self._size(n, self.n_ubatch if part in ("body", "step") else self.n_out_max)
 
-    def program(self, part: str, n: int) -> tuple[Program, Rows | None]:
-        """part: 'body', 'head', 'likelihood' (head and likelihood), or 'step' (body and head in one)."""
-        key = self._key(part, n)
+    def program(self, part: str, n: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
+        """part: 'body', 'head', 'likelihood' (head and likelihood), or 'step' (body and head in one).
+
+        `profiled`: one that tells what its ops did, see `Program.work_of`.
+        """
+        shape = self._key(part, n)
+        key = (*shape, profiled) if profiled else shape
         if key not in self._programs:
-            made, logits = self._build(*key)
+            made, logits = self._build(*shape, profiled=profiled)
             self._compile(made.kernels)
             made.link()
             self._programs[key] = (made, logits)
@@ -421,7 +427,8 @@ class Engine:
         self.memory.keep_pieces(slot, n)
 
     def profile(self, segments: Sequence[Segment]) -> list[OpTime]:
-        """Run one ubatch with the time of every op taken by thread 0, summed by name."""
+        """Run one ubatch with the time of every op, its bytes and its operations, summed by name."""
+        lengths = [(int(self.memory.n_past[s.slot]), len(s.tokens)) for s in segments]
         moves = self._begin(segments)
         rows, _ = self._fill(segments, moves)
         n_tok = int(self._control["ctl"][0])
@@ -430,7 +437,7 @@ class Engine:
         totals: dict[str, OpTime] = {}
         for part in parts:
             n = n_tok if part != "head" else len(rows)
-            program, _ = self.program(part, n)
+            program, _ = self.program(part, n, profiled=True)
             stamps = np.zeros(len(program.ops) + 1, np.int64)
             start = time.perf_counter()
             self._run(program, patient=False, stamps=int(stamps.ctypes.data))
@@ -438,11 +445,16 @@ class Engine:
             ticks = max(1, int(stamps[-1] - stamps[0]))
             for op, spent in zip(program.ops, np.diff(stamps), strict=True):
                 seconds = float(spent) / ticks * elapsed
+                nbytes, flops = program.work_of(op, n, lengths)
                 old = totals.get(op.name, OpTime(op.name, op.kernel.name, 0.0, 0, 0, 0))
                 totals[op.name] = OpTime(
-                    op.name, op.kernel.name, old.seconds + seconds, old.nbytes + op.nbytes, old.flops + op.flops * n,
+                    op.name,
+                    op.kernel.name,
+                    old.seconds + seconds,
+                    old.nbytes + nbytes,
+                    old.flops + flops,
                     old.count + 1,
-                )  # fmt: skip
+                )
         for move in moves:
             self.memory.finish(move)
         return sorted(totals.values(), key=lambda t: -t.seconds)

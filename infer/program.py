@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..quant.ggml.types import GGMLType
-from .kernels import elementwise, gemm, gemv, pack
+from .kernels import elementwise, execute, gemm, gemv, pack
 from .kernels.execute import RECORD
 from .kernels.inputs import InputSums, square_sums
 from .kernels.isa import ISA, host
@@ -104,13 +104,22 @@ class Batch:
     all_outputs: int
 
 
+# bytes and operations of an op in a run, given tokens before it and tokens in it of every segment
+Work = Callable[[Sequence[tuple[int, int]]], tuple[int, int]]
+
+
 @dataclass
 class Op:
+    """A record, and what the op is said to do: bytes, and operations per column; per group of columns and column of
+    these where there are `groups` (an expert's weights are read when it has columns); or `work`, which goes first."""
+
     name: str
     kernel: Kernel
     fields: list["int | Ref | Counter"]
-    nbytes: int
-    flops: int
+    nbytes: int = 0
+    flops: int = 0
+    groups: "Ref | None" = None
+    work: Work | None = None
 
 
 @dataclass(frozen=True)
@@ -161,8 +170,8 @@ class Builder:
         return per_thread
 
     # --- ops ---
-    def op(self, kernel: Kernel, *fields: "int | float | Ref | Rows | Counter", name: str = "", nbytes=0, flops=0):
-        """Append an op. Rows become their address; floats are passed as f32 bits."""
+    def op(self, kernel: Kernel, *fields: "int | float | Ref | Rows | Counter", name: str = "", **said):
+        """Append an op. Rows become their address; floats are passed as f32 bits. `said`: fields of `Op`."""
         index = len(self.ops)
         record: list[int | Ref | Counter] = []
         for value in fields:
@@ -178,7 +187,7 @@ class Builder:
                 value.base.last = index
             record.append(value if isinstance(value, Ref | Counter) else int(value))
         assert len(record) < RECORD, kernel
-        self.ops.append(Op(name or kernel.name, kernel, record, nbytes, flops))
+        self.ops.append(Op(name or kernel.name, kernel, record, **said))
 
     def norm(
         self, x: Rows, weight: int, eps: float, residual: Rows | None = None, *, scale: float = 1.0, name: str = "norm"
@@ -204,17 +213,18 @@ class Builder:
         K = w.n // 2 if pairs else w.n
         packed, stride = self._pack_pairs(x, w, columns) if pairs else self._pack(x, w, integer, columns)
         y = self.rows(w.rows, columns.capacity)
-        nbytes, flops = w.nbytes, 2 * w.rows * w.n
+        groups = columns.groups if isinstance(columns.groups, Ref) else None
+        said = {"nbytes": w.nbytes, "flops": 2 * w.rows * w.n, "groups": groups}
         head = (w.address, w.stride, packed, stride, y, y.ld, w.rows, K, Counter(), columns.groups, w.expert_stride)
         if self.use_gemv:
             table = gemv.INT_GEMV if integer else gemv.FLOAT_GEMV
             single = gemv.pairs_gemv(self.isa) if pairs else table[w.kind]
-            self.op(single, *head, name=name, nbytes=nbytes, flops=flops)
+            self.op(single, *head, name=name, **said)
             return y
         rows = self._chunk_rows(w, integer)
         per_thread = self.need_scratch(gemm.scratch_bytes(w.kind, self.tile, K, rows, integer=integer, isa=self.isa))
         kernel = gemm_kernel(w.kind, self.tile, integer, self.isa, pairs)
-        self.op(kernel, *head, Ref(self.scratch), per_thread, rows, name=name, nbytes=nbytes, flops=flops)
+        self.op(kernel, *head, Ref(self.scratch), per_thread, rows, name=name, **said)
         return y
 
     def _in_pairs(self, w: Weight) -> bool:
@@ -290,6 +300,11 @@ class Builder:
         return Rows(gate.base, gate.n, gate.ld, gate.offset)
 
     # --- result ---
+    def keep_groups(self) -> None:
+        """Let the groups of columns be read after a run: see `Program.work_of`."""
+        for groups in dict.fromkeys(op.groups for op in self.ops if op.groups is not None):
+            self.op(execute.nothing, groups)
+
     def build(self) -> "Program":
         return Program(self)
 
@@ -366,6 +381,21 @@ class Program:
         """Put the addresses of the (compiled) kernels into the records."""
         for i, op in enumerate(self.ops):
             self.records[i, 0] = op.kernel.address
+
+    def work_of(self, op: Op, n: int, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """Bytes and operations of an op in the last run, of n columns; segments as in `Work`.
+
+        Where there are groups, the program must have been built to keep them.
+        """
+        if op.work is not None:
+            return op.work(segments)
+        if op.groups is None:
+            return op.nbytes, op.flops * n
+        assert isinstance(op.groups.base, Buffer)
+        start = op.groups.base.offset + op.groups.offset
+        words = self.arena[start : start + op.groups.base.nbytes // 8 * 8].view(np.int64)
+        used = int(words[0])
+        return op.nbytes * used, op.flops * int(words[3 : 1 + 3 * used : 3].sum())
 
     def address_of(self, rows: Rows) -> int:
         """Where rows of this program lie."""

@@ -1,6 +1,7 @@
 """Self-attention with grouped queries (arXiv:2305.13245), with or without rotary positions (arXiv:2104.09864)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from ..kernels import elementwise
 from ..kernels.attention import ATTENTION, attention_merge, attention_scratch_bytes, chunk_record_bytes, chunk_records
 from ..kernels.gated_norm import gated_norm
-from ..kernels.kv import KV_STORE, store_scratch_bytes
+from ..kernels.kv import KV_STORE, KVType, store_scratch_bytes
 from ..kernels.rope import NORM, rope, rope_table
 from ..memory import AttentionSpec, HybridMemory
 from ..program import Builder, Counter, Ref, Rows
@@ -126,6 +127,15 @@ class Attention:
             keys.strides[0], Ref(b.scratch), per_thread, name="kv_store",
         )  # fmt: skip
 
+    def work(self, kind: KVType, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """Bytes of keys and values that segments (tokens before, tokens in it) read, once each, and operations."""
+        positions = pairs = 0
+        for past, n in segments:
+            seen = [min(p, self.window or p) for p in range(past + 1, past + n + 1)]
+            positions += min(past + n, (self.window or past + n) + n - 1)
+            pairs += sum(seen)
+        return 2 * positions * self.n_kv * kind.row_bytes(self.d_head), 4 * pairs * self.n_head * self.d_head
+
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
         """Outputs of the heads for queries after rope."""
         batch, keys, values = b.batch, memory.attention.k[self.layer], memory.attention.v[self.layer]
@@ -139,7 +149,8 @@ class Attention:
             table.strides[0], out, out.ld, self.n_head, self.n_kv, self.d_head, float(self.scale), keys.strides[0],
             Ref(b.scratch), per_thread, Counter(), self.window, float(self.soft_cap), Ref(records), n_records,
         )  # fmt: skip
-        b.op(ATTENTION[memory.attention.kind.name], *fields, name="attention")
+        kind = memory.attention.kind
+        b.op(ATTENTION[kind.name], *fields, name="attention", work=lambda segments: self.work(kind, segments))
         if n_records:
             b.op(attention_merge, *fields)
         return out
