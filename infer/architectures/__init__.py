@@ -2,6 +2,7 @@
 
 from .base import Family
 from .falcon_h1 import FalconH1
+from .gemma import Gemma2, Gemma3
 from .granite import Granite, GraniteMoe
 from .granitehybrid import GraniteHybrid
 from .jamba import Jamba
@@ -16,8 +17,8 @@ from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 
 _ALL: tuple[Family, ...] = (
-    FalconH1(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(), Llama(), Mamba(), Mamba2(),
-    NemotronH(), NemotronHMoe(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(), Qwen35(), Qwen35Moe(),
+    FalconH1(), Gemma2(), Gemma3(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(), Llama(),
+    Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(), Qwen35(), Qwen35Moe(),
     RecurrentGemma(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

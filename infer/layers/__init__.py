@@ -1,7 +1,7 @@
 """The layers that families are made of."""
 
 from .attention import Attention, Rope
-from .base import Layer, Sum
+from .base import Layer, PostNorm, Sum
 from .delta_net import GatedDeltaNet
 from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
 from .mamba1 import Mamba1
@@ -18,6 +18,7 @@ __all__ = [
     "Mamba1",
     "Mamba2",
     "MixtureOfExperts",
+    "PostNorm",
     "RgLru",
     "Rope",
     "ShortConv",

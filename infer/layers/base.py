@@ -44,6 +44,26 @@ class Sum:
         return total
 
 
+@dataclass
+class PostNorm:
+    """A layer whose result is normalized (RMS) before it is added to the residual."""
+
+    layer: Layer
+    norm: str  # the tensor
+    n_embd: int
+    eps: float
+
+    def load(self, w: Weights) -> None:
+        self.layer.load(w)
+        self.weight = w.vector(self.norm, self.n_embd)
+
+    def memory(self) -> tuple[MemorySpec, ...]:
+        return self.layer.memory()
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        return b.norm(self.layer.build(b, x, memory), self.weight, self.eps, name="post_norm")
+
+
 def optional_bias(w: Weights, weight: str, n: int) -> int:
     """The address of the bias that belongs to a matrix; 0 where the file has none."""
     name = weight.removesuffix("weight") + "bias"

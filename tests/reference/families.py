@@ -223,6 +223,30 @@ class Reference:
             x = x + y + sigmoid(self.linear(h, m + "shared_expert_gate")) * self.gated(h, m + "shared_expert.")
         return self._head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
 
+    def gemma(self, ids: list[int]) -> F64:
+        """Gemma 2, which caps scores and logits, and Gemma 3, which normalizes queries and keys."""
+        c, d = self.c, self.c["head_dim"]
+        x = self.t["model.embed_tokens.weight"][ids] * c["hidden_size"] ** 0.5
+        three = c["architectures"] == ["Gemma3ForCausalLM"]
+        cap, last_cap = c.get("attn_logit_softcapping") or 0.0, c.get("final_logit_softcapping") or 0.0
+        for i in range(c["num_hidden_layers"]):
+            p, pos = f"model.layers.{i}.", np.arange(len(ids))
+            local = i % 6 < 5 if three else i % 2 == 0
+            h = self.norm(x, p + "input_layernorm", 1.0)
+            q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj").reshape(len(h), -1, d) for part in "qkv")
+            if three:
+                q, k = (self.norm(part, f"{p}self_attn.{n}_norm", 1.0) for part, n in ((q, "q"), (k, "k")))
+            base, scale = (self.theta, 1.0) if not three else (1e4, 1.0) if local else (self.theta, 1 / 8)
+            q, k = (rope(part, pos, d, base, scale, neox=True) for part in (q, k))
+            window = c["sliding_window"] if local else 0
+            y = attention(q, k, v, pos, c["query_pre_attn_scalar"] ** -0.5, window, cap).reshape(len(h), -1)
+            x = x + self.norm(self.linear(y, p + "self_attn.o_proj"), p + "post_attention_layernorm", 1.0)
+            h, m = self.norm(x, p + "pre_feedforward_layernorm", 1.0), p + "mlp."
+            y = self.linear(gelu(self.linear(h, m + "gate_proj")) * self.linear(h, m + "up_proj"), m + "down_proj")
+            x = x + self.norm(y, p + "post_feedforward_layernorm", 1.0)
+        y = self._head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
+        return last_cap * np.tanh(y / last_cap) if last_cap else y
+
     def recurrent_gemma(self, ids: list[int]) -> F64:
         c, x = self.c, self.t["model.embed_tokens.weight"][ids]
         bits = np.float32(c["hidden_size"] ** 0.5).view(np.uint32)  # rounded to BF16
@@ -298,6 +322,8 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
         ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "GraniteForCausalLM"],
         Reference.llama,
     ),
+    "Gemma2ForCausalLM": Reference.gemma,
+    "Gemma3ForCausalLM": Reference.gemma,
     "RecurrentGemmaForCausalLM": Reference.recurrent_gemma,
     "Qwen3NextForCausalLM": Reference.qwen3_next,
     "Qwen3_5ForCausalLM": Reference.qwen3_next,

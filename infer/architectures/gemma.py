@@ -1,0 +1,75 @@
+"""Gemma 2 and 3: attention over a window on most layers, norms before and behind every part. arXiv:2408.00118,
+arXiv:2503.19786"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..hparams import Scales, key
+from ..kernels.rope import NEOX
+from ..layers import Attention, GatedFeedForward, PostNorm, Rope
+from ..weights import Weights
+from .base import AttentionHparams, Family, Part
+
+
+@dataclass(frozen=True)
+class Gemma2Hparams(AttentionHparams):
+    n_ff: int = key("feed_forward_length", minimum=1)
+    d_head: int = key("attention.key_length", 0)
+    window: int = key("attention.sliding_window", 4096)
+    attention_cap: float = key("attn_logit_softcapping", 50.0)
+    cap: float = key("final_logit_softcapping", 30.0)
+    attention_scale: float = key("attention.scale", 0.0)  # a key that only our converter writes
+    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
+    freq_base_local: float = key("rope.freq_base_swa", 0.0)
+    linear_scale: float = key("rope.scaling.factor", 1.0)  # of layers without a window
+
+    @property
+    def scales(self) -> Scales:
+        return Scales(embedding=math.sqrt(self.n_embd))
+
+    @property
+    def logit_cap(self) -> float:
+        return self.cap
+
+
+@dataclass(frozen=True)
+class Gemma3Hparams(Gemma2Hparams):
+    window: int = key("attention.sliding_window", 0)
+    attention_cap: float = key("attn_logit_softcapping", 0.0)
+    cap: float = key("final_logit_softcapping", 0.0)
+    freq_base: float = key("rope.freq_base", 1000000.0, minimum=1)
+    freq_base_local: float = key("rope.freq_base_swa", 10000.0)
+
+
+class Gemma2(Family):
+    name: ClassVar[str] = "gemma2"
+    hparams: ClassVar[type[Any]] = Gemma2Hparams
+    period: ClassVar[int] = 2  # every so many layers one sees all tokens
+    normed: ClassVar[bool] = False  # queries and keys
+    n_layer_27b: ClassVar[int] = 46  # the size whose scores are scaled by the model's width; llama.cpp knows it so
+
+    def block(self, h: Gemma2Hparams, i: int, w: Weights) -> Iterator[Part]:
+        d_head = h.head_size(w, h.d_head)
+        local = h.window > 0 and i % self.period < self.period - 1
+        rope = Rope(d_head, (h.freq_base_local if local else 0.0) or h.freq_base, NEOX)
+        if not local and h.linear_scale:
+            rope.freq_scale = 1 / h.linear_scale
+        width = h.n_embd // h.n_head if h.n_layer == self.n_layer_27b else d_head
+        attention = Attention(
+            i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale or width**-0.5,
+            h.window if local else 0, h.attention_cap, h.eps if self.normed else 0.0,
+        )  # fmt: skip
+        p = f"blk.{i}."
+        yield "attn_norm.weight", PostNorm(attention, p + "post_attention_norm.weight", h.n_embd, h.eps)
+        feed_forward = GatedFeedForward(i, h.n_embd, h.n_ff, gelu=True)
+        yield "ffn_norm.weight", PostNorm(feed_forward, p + "post_ffw_norm.weight", h.n_embd, h.eps)
+
+
+class Gemma3(Gemma2):
+    name = "gemma3"
+    hparams = Gemma3Hparams
+    period = 6
+    normed = True
+    n_layer_27b = 62
