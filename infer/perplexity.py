@@ -77,7 +77,7 @@ def perplexity(
     progress(chunk from 1, chunks in all, estimate so far). UsageError when the text is too short, FormatError when the
     model's logits are no numbers.
     """
-    tokens = _tokenize(model, text) if isinstance(text, str) else list(text)
+    tokens = tokens_of(model, text) if isinstance(text, str) else list(text)
     window = n_ctx + stride // 2
     _check(model, n_ctx, stride, chunks, len(tokens))
     windows = _strided(tokens, window, stride) if stride else _chunks(tokens, n_ctx, _bos(model))
@@ -135,7 +135,8 @@ def score_windows(model: "Model", windows: Iterable[Window], n_parallel: int = 1
             seq.close()
 
 
-def _tokenize(model: "Model", text: str) -> list[int]:
+def tokens_of(model: "Model", text: str) -> list[int]:
+    """The text's tokens, with BOS in front if the model adds one."""
     tokens: list[int] = model.tokenizer.encode(text, add_special=False)
     bos = _bos(model)
     return tokens if bos is None else [bos, *tokens]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import console
+from .. import console, divergence
 from ..models import KV_TYPE_HELP, KVType
 
 if TYPE_CHECKING:
@@ -31,6 +31,15 @@ def perplexity(
     stride: Annotated[
         int, typer.Option(min=0, help="Overlapping windows that move on by this many tokens; 0: chunks side by side.")
     ] = 0,
+    kl_divergence_base: Annotated[
+        Path | None,
+        typer.Option(
+            "--kl-divergence-base", help="File for the log-probabilities of all tokens: written, or compared with."
+        ),
+    ] = None,
+    kl_divergence: Annotated[
+        bool, typer.Option("--kl-divergence", help="Compare with what another model wrote into that file.")
+    ] = False,
     exact: Annotated[
         bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower, for stating a figure.")
     ] = False,
@@ -42,9 +51,41 @@ def perplexity(
 
     llama-perplexity's protocol: the text is cut into chunks of -c tokens, the second half of each is scored, and the
     figures can be compared with its own. Running estimates, then `Final estimate: PPL = x +/- y`.
+
+    KL divergence: run the original with -f and --kl-divergence-base FILE, then a quantized file with
+    --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
     """
+    if kl_divergence:
+        if kl_divergence_base is None:
+            raise typer.BadParameter("Missing option '--kl-divergence-base': the file to compare with")
+        divergence.compare(
+            model,
+            kl_divergence_base,
+            n_batch=n_batch,
+            chunks=chunks,
+            exact=exact,
+            kv_type=kv_type,
+            threads=threads,
+            as_json=as_json,
+        )
+        return
     if file is None:
         raise typer.BadParameter("Missing option '-f': the text to predict")
+    if kl_divergence_base is not None:
+        if stride or as_json:
+            raise typer.BadParameter("--kl-divergence-base writes chunks side by side: leave out --stride and --json")
+        divergence.write_base(
+            model,
+            file,
+            kl_divergence_base,
+            n_ctx=n_ctx,
+            n_batch=n_batch,
+            chunks=chunks,
+            exact=exact,
+            kv_type=kv_type,
+            threads=threads,
+        )
+        return
     measure(
         model,
         file,

@@ -226,6 +226,31 @@ def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) 
         assert says in failed(cli(*args), code=2)
 
 
+def test_kl_divergence(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
+    """The original against itself is near 0, more bits taken away are more divergence."""
+    base, small = tmp_path / "base.kld", tmp_path / "q3.gguf"
+    out = ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "64", "--chunks", 4, "--kl-divergence-base", base))
+    assert "Final estimate: PPL = " in out
+    ok(cli("quantize", files["bf16"], small, "Q3_K_S"))
+    found = {}
+    for name, file in (("bf16", files["bf16"]), ("q8_0", files["q8_0"]), ("q3", small)):
+        args = ("perplexity", file, "--kl-divergence-base", base, "--kl-divergence")
+        found[name] = json.loads(ok(cli(*args, "--json")))
+        assert found[name]["n_scored"] == 4 * 31
+    assert "Mean    KLD:" in ok(cli("perplexity", small, "--kl-divergence-base", base, "--kl-divergence"))
+    kld = {name: result["kld"]["value"] for name, result in found.items()}
+    assert abs(kld["bf16"]) < 1e-6 < kld["q8_0"] < 0.1 * kld["q3"] < 0.1
+    assert found["bf16"]["same_top"]["value"] == 1 and found["q3"]["same_top"]["value"] < 1
+    plain = json.loads(ok(cli("perplexity", small, "-f", prose, "-c", "64", "--chunks", 4, "--json")))
+    assert found["q3"]["ppl"]["value"] == pytest.approx(plain["ppl"], rel=1e-4)
+    for says, args in {
+        "Missing option '--kl-divergence-base'": ("perplexity", small, "--kl-divergence"),
+        "leave out --stride and --json": ("perplexity", small, "-f", prose, "--kl-divergence-base", base, "--json"),
+        "none.kld cannot be read": ("perplexity", small, "--kl-divergence", "--kl-divergence-base", "none.kld"),
+    }.items():
+        assert says in failed(cli(*args), code=2)
+
+
 def test_inspect_agrees_with_the_memory_of_the_model(cli: Cli, files: dict[str, Path]) -> None:
     from hybrid.infer import Model
 

@@ -1,0 +1,126 @@
+"""KL divergence for `hybrid perplexity`: writing the base, comparing with it, llama-perplexity's report."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid.quant.ggml.errors import UsageError
+
+from . import console
+from .models import KVType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hybrid.infer.kl_divergence import Estimate, KLDivergenceResult
+
+
+def write_base(
+    model: Path | None,
+    file: Path,
+    base: Path,
+    *,
+    n_ctx: int,
+    n_batch: int,
+    chunks: int | None,
+    exact: bool,
+    kv_type: KVType | None,
+    threads: int,
+) -> None:
+    """Evaluates the text and keeps the log-probabilities of all tokens in `base`."""
+    from hybrid.cli import models, texts
+
+    text = texts.read_text(file)
+    n_seq = max(1, n_batch // n_ctx)
+    with models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type) as loaded:
+        from hybrid.infer.kl_divergence import write_base as library
+        from hybrid.infer.perplexity import tokens_of
+
+        tokens = tokens_of(loaded, text)
+        if len(tokens) < 2 * n_ctx:
+            raise UsageError(
+                f"the text has {len(tokens)} tokens, a context of {n_ctx} needs at least {2 * n_ctx}. "
+                "Give a longer text."
+            )
+        last = 0.0
+
+        def running(chunk: int, total: int, ppl: float) -> None:
+            nonlocal last
+            last = ppl
+            console.out(f"[{chunk}]{ppl:.4f},", end="")
+
+        n_chunks = library(loaded, base, tokens, n_ctx, chunks=chunks, progress=running)
+    console.out(f"\nFinal estimate: PPL = {last:.4f}")
+    console.note(f"{base}: log-probabilities of {n_chunks} chunks of {n_ctx} tokens")
+
+
+def compare(
+    model: Path | None,
+    base: Path,
+    *,
+    n_batch: int,
+    chunks: int | None,
+    exact: bool,
+    kv_type: KVType | None,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Compares the model with what `base` holds, on the text that it was made from."""
+    from hybrid.cli import models
+    from hybrid.infer.kl_divergence import BaseFile, kl_divergence
+
+    kept = BaseFile(base)
+    n_seq = max(1, n_batch // kept.n_ctx)
+    with models.load(
+        model, n_ctx=kept.n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type
+    ) as loaded:
+        if not as_json:
+            console.out("chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence")
+
+        def running(chunk: int, total: int, so_far: "KLDivergenceResult") -> None:
+            console.out(
+                f"{chunk:4d}    {so_far.ppl.value:9.4f} ± {so_far.ppl.error:9.4f}"
+                f"    {so_far.ln_ratio.value:10.5f} ± {so_far.ln_ratio.error:10.5f}"
+                f"    {so_far.kld.value:10.5f} ± {so_far.kld.error:10.5f}"
+            )
+
+        result = kl_divergence(loaded, kept, chunks=chunks, progress=None if as_json else running)
+    if as_json:
+        console.out_json(result)
+    else:
+        console.out("\n" + report(result))
+
+
+def report(r: "KLDivergenceResult") -> str:
+    """llama-perplexity's lines."""
+
+    def line(name: str, e: "Estimate", digits: int = 6) -> str:
+        return f"{name:<30}: {e.value:10.{digits}f} ± {e.error:10.{digits}f}"
+
+    def percent(e: "Estimate") -> str:
+        return f"{100 * e.value:6.3f} ± {100 * e.error:5.3f} %"
+
+    def named(values: "Mapping[float, float]", what: str, scale: float, unit: str) -> list[str]:
+        names: dict[float, str] = {100: "Maximum", 50: "Median ", 0: "Minimum"}
+        return [f"{names.get(p, f'{p:4.1f}%  ')} {what}: {scale * value:10.6f}{unit}" for p, value in values.items()]
+
+    return "\n".join(
+        [
+            "====== Perplexity statistics ======",
+            line("Mean PPL(Q)", r.ppl),
+            line("Mean PPL(base)", r.ppl_base),
+            f"Cor(ln(PPL(Q)), ln(PPL(base))): {100 * r.correlation:6.2f}%",
+            line("Mean ln(PPL(Q)/PPL(base))", r.ln_ratio),
+            line("Mean PPL(Q)/PPL(base)", r.ratio),
+            line("Mean PPL(Q)-PPL(base)", r.difference),
+            "",
+            "====== KL divergence statistics ======",
+            f"Mean    KLD: {r.kld.value:10.6f} ± {r.kld.error:10.6f}",
+            *named(r.kld_percentiles, "KLD", 1, ""),
+            "",
+            "====== Token probability statistics ======",
+            f"Mean    Δp: {percent(r.p_change)}",
+            *named(r.p_change_percentiles, "Δp", 100, "%"),
+            f"RMS Δp    : {percent(r.p_change_rms)}",
+            f"Same top p: {percent(r.same_top)}",
+        ]
+    )

@@ -1,0 +1,341 @@
+"""How far a model's predictions are from another's: KL divergence of its distributions from those kept in a file.
+
+The file is llama-perplexity's (`--kl-divergence-base`), readable both ways; so are protocol and statistics:
+
+    "_logits_", i32 n_ctx, i32 n_vocab, i32 n_chunk, i32 tokens [n_chunk * n_ctx], then for every scored token, chunk
+    after chunk, f32 scale, f32 least, u16 q [n_vocab rounded up to an even number]: log p = scale * q + least
+
+log p is cut off 16 below the largest. Chunks and scored positions are those of `perplexity`.
+"""
+
+import math
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+import numpy as np
+from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError, shown
+
+from .perplexity import Window
+
+if TYPE_CHECKING:
+    from .model import Model
+
+MAGIC = b"_logits_"
+_COUNTS = struct.Struct("<iii")
+RANGE = np.float32(16)  # of log p below the largest
+PERCENTILES = (99.9, 99, 95, 90, 75, 50, 25, 10, 5, 1, 0.1)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean and its standard error."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class KLDivergenceResult:
+    """Q is the model, base what the file holds. Divergences in nats, differences of the next token's p as shares.
+
+    correlation: of the two models' ln p. percentiles: of divergences and of differences, by percent, with 0 and 100 as
+    least and greatest.
+    """
+
+    ppl: Estimate
+    ppl_base: Estimate
+    correlation: float
+    ln_ratio: Estimate
+    ratio: Estimate
+    difference: Estimate
+    kld: Estimate
+    kld_percentiles: dict[float, float]
+    p_change: Estimate
+    p_change_percentiles: dict[float, float]
+    p_change_rms: Estimate
+    same_top: Estimate
+    n_scored: int
+    n_chunks: int
+    n_ctx: int
+    seconds: float
+
+
+class BaseWriter:
+    """Writes a base file that appears when it is complete. Use it in a `with`. HybridError names what fails."""
+
+    def __init__(self, path: Path | str, tokens: Sequence[int], n_ctx: int, n_vocab: int) -> None:
+        self._path = Path(path)
+        n_chunks = len(tokens) // n_ctx
+        self._head = MAGIC + _COUNTS.pack(n_ctx, n_vocab, n_chunks) + np.array(tokens, "<i4").tobytes()
+        self._temporary: Path | None = None
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        with self._named():
+            fd, name = tempfile.mkstemp(prefix=f".{self._path.name}.", suffix=".tmp", dir=self._path.resolve().parent)
+            os.fchmod(fd, 0o644)  # mkstemp makes files private
+            self._temporary, self._file = Path(name), os.fdopen(fd, "wb")
+            self._file.write(self._head)
+        return self
+
+    def add(self, logits: np.ndarray) -> None:
+        """The scored tokens of the next chunk, f32 [scores, n_vocab]."""
+        assert self._file is not None
+        with self._named():
+            self._file.write(encode(logits).tobytes())
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        assert self._file is not None and self._temporary is not None
+        try:
+            if kind is None:
+                with self._named():
+                    self._file.close()
+                    self._temporary.replace(self._path)
+        finally:
+            with suppress(OSError):
+                self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HybridError(
+                f"{shown(self._path)} cannot be written: {error.strerror}. Make room, or write elsewhere."
+            ) from error
+
+
+class BaseFile:
+    """A base file, mapped. FormatError when it is none, or cut off."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        try:
+            with self.path.open("rb") as f:
+                head = f.read(len(MAGIC) + _COUNTS.size)
+            size = self.path.stat().st_size
+        except OSError as error:
+            raise UsageError(
+                f"{shown(path)} cannot be read: {error.strerror}. Make it with --kl-divergence-base and the base model."
+            ) from None
+        if len(head) < len(MAGIC) + _COUNTS.size or not head.startswith(MAGIC):
+            raise FormatError(f"{shown(path)} holds no log-probabilities. Make it with --kl-divergence-base.")
+        self.n_ctx, self.n_vocab, self.n_chunks = _COUNTS.unpack(head[len(MAGIC) :])
+        if min(self.n_ctx - 3, self.n_vocab, self.n_chunks) < 1:
+            raise FormatError(f"{shown(path)} is damaged: it says {self.n_chunks} chunks of {self.n_ctx} tokens.")
+        self.n_scores = self.n_ctx - 1 - self.n_ctx // 2
+        self._start = len(head) + 4 * self.n_ctx * self.n_chunks
+        self._width = 4 + self.n_vocab + self.n_vocab % 2
+        need = self._start + 2 * self._width * self.n_scores * self.n_chunks
+        if size < need:
+            raise FormatError(f"{shown(path)} is cut off: it has {size} bytes of {need}. Make it again.")
+        self.tokens = np.fromfile(self.path, "<i4", self.n_ctx * self.n_chunks, offset=len(head))
+
+    def chunk(self, i: int) -> np.ndarray:
+        """ln p of the scored tokens of a chunk, f32 [scores, n_vocab]."""
+        count = self._width * self.n_scores
+        raw = np.fromfile(self.path, "<u2", count, offset=self._start + 2 * count * i).reshape(self.n_scores, -1)
+        return decode(raw, self.n_vocab)
+
+
+def encode(logits: np.ndarray) -> np.ndarray:
+    """logits f32 [n, n_vocab] -> u16 [n, 4 + n_vocab rounded up to even] of ln p. As llama-perplexity, in f32."""
+    n_vocab = logits.shape[1]
+    most = logits.max(axis=1, keepdims=True)
+    least = np.maximum(logits.min(axis=1, keepdims=True), most - RANGE)
+    log_sum = _log_sum(logits, most)
+    scale = (most - least) / np.float32(65535)
+    out = np.zeros((len(logits), 4 + n_vocab + n_vocab % 2), "<u2")
+    out[:, :4] = np.concatenate([scale, least - most - log_sum], axis=1).astype("<f4").view("<u2")
+    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
+    above = np.maximum(logits - least, 0)
+    above *= inverse
+    out[:, 4 : 4 + n_vocab] = np.rint(above)
+    return out
+
+
+def decode(rows: np.ndarray, n_vocab: int) -> np.ndarray:
+    """The reverse of `encode`: ln p f32 [n, n_vocab]."""
+    scale, least = np.ascontiguousarray(rows[:, :4]).view("<f4").T
+    return rows[:, 4 : 4 + n_vocab] * scale[:, None] + least[:, None]
+
+
+def _log_sum(logits: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """ln of the sum of exp(logits - most), f32 [n, 1]."""
+    return np.log(np.exp(logits - most).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
+
+
+def score_logits(model: "Model", windows: Iterable[Window], n_parallel: int) -> Iterator[np.ndarray]:
+    """The logits of each window's scored positions, f32 [scores, n_vocab], in order."""
+    from .model import Work
+
+    seqs = [model.sequence() for _ in range(n_parallel)]
+    try:
+        remaining = iter(windows)
+        while group := list(islice(remaining, n_parallel)):
+            works = []
+            for seq, window in zip(seqs, group, strict=False):
+                seq.clear()
+                ids = window.ids[:-1]
+                works.append(Work(seq, ids, output=slice(window.first, len(ids))))
+            for result in model.eval(works):
+                assert result.logits is not None
+                yield result.logits
+    finally:
+        for seq in seqs:
+            seq.close()
+
+
+def chunk_windows(model: "Model", tokens: Sequence[int], n_ctx: int) -> Iterator[Window]:
+    """The chunks of a base file's tokens, BOS in front where the model adds one."""
+    bos = model.tokenizer.bos if model.tokenizer.add_bos else None
+    for start in range(0, len(tokens), n_ctx):
+        ids = [int(t) for t in tokens[start : start + n_ctx]]
+        if bos is not None:
+            ids[0] = bos
+        yield Window(ids, n_ctx // 2)
+
+
+def write_base(
+    model: "Model",
+    path: Path | str,
+    tokens: Sequence[int],
+    n_ctx: int,
+    *,
+    chunks: int | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> int:
+    """Writes the base file of `model` on these tokens (with BOS where it belongs), returns the number of chunks.
+
+    progress(chunk from 1, chunks in all, perplexity so far).
+    """
+    n_chunks = min(len(tokens) // n_ctx, chunks or len(tokens))
+    tokens = tokens[: n_chunks * n_ctx]
+    nll, scored = 0.0, 0
+    windows = list(chunk_windows(model, tokens, n_ctx))
+    with BaseWriter(path, tokens, n_ctx, model.n_vocab) as writer:
+        logits_of = score_logits(model, windows, min(model.memory.n_seq_max, n_chunks))
+        for i, (window, logits) in enumerate(zip(windows, logits_of, strict=True)):
+            writer.add(logits)
+            targets = np.array(window.ids[window.first + 1 :])
+            most = logits.max(axis=1, keepdims=True)
+            ln_p = (logits - most - _log_sum(logits, most))[np.arange(len(targets)), targets]
+            nll, scored = nll - float(ln_p.sum(dtype=np.float64)), scored + len(targets)
+            if progress:
+                progress(i + 1, n_chunks, math.exp(min(nll / scored, 700)))
+    return n_chunks
+
+
+@dataclass
+class _Rows:
+    """Per scored token, f64: -ln p of Q and base, divergence, change of p; whether the likeliest token is the same."""
+
+    nll: np.ndarray
+    nll_base: np.ndarray
+    kld: np.ndarray
+    p_change: np.ndarray
+    same_top: np.ndarray
+
+
+def compare(logits: np.ndarray, base: np.ndarray, targets: np.ndarray) -> _Rows:
+    """logits, base (ln p) f32 [n, n_vocab], targets [n]."""
+    most = logits.max(axis=1, keepdims=True)
+    ln_p = logits - (most + _log_sum(logits, most))
+    rows = np.arange(len(targets))
+    p_base = np.exp(base)
+    p_base[base <= -RANGE] = 0
+    kld = (p_base * (base - ln_p)).sum(axis=1, dtype=np.float64)
+    nll, nll_base = -ln_p[rows, targets].astype(np.float64), -base[rows, targets].astype(np.float64)
+    same = logits.argmax(axis=1) == base.argmax(axis=1)
+    return _Rows(nll, nll_base, kld, np.exp(-nll) - np.exp(-nll_base), same)
+
+
+def kl_divergence(
+    model: "Model",
+    base: BaseFile,
+    *,
+    chunks: int | None = None,
+    progress: Callable[[int, int, KLDivergenceResult], None] | None = None,
+) -> KLDivergenceResult:
+    """Evaluates the file's tokens with `model`; progress(chunk from 1, chunks in all, result so far).
+
+    UsageError when the vocabulary is another, FormatError when the model's logits are no numbers.
+    """
+    if base.n_vocab != model.n_vocab:
+        raise UsageError(
+            f"{shown(base.path)} is of a model with {base.n_vocab} tokens, this one has {model.n_vocab}. "
+            "Only models with the same vocabulary can be compared."
+        )
+    if not (base.tokens.min() >= 0 and base.tokens.max() < model.n_vocab):
+        raise FormatError(f"{shown(base.path)} holds tokens that are not of the vocabulary. Make it again.")
+    began = time.perf_counter()
+    n_chunks = min(base.n_chunks, chunks or base.n_chunks)
+    windows = list(chunk_windows(model, base.tokens[: n_chunks * base.n_ctx].tolist(), base.n_ctx))
+    parts: list[_Rows] = []
+    for i, logits in enumerate(score_logits(model, windows, min(model.memory.n_seq_max, n_chunks))):
+        if not np.isfinite(logits).all():
+            raise FormatError(
+                f"{model.path.name}: its logits in chunk {i + 1} are not finite. Convert or copy it again."
+            )
+        parts.append(compare(logits, base.chunk(i), np.array(windows[i].ids[windows[i].first + 1 :])))
+        if progress:
+            progress(i + 1, n_chunks, summary(parts, base.n_ctx, time.perf_counter() - began))
+    return summary(parts, base.n_ctx, time.perf_counter() - began)
+
+
+def summary(parts: Sequence[_Rows], n_ctx: int, seconds: float) -> KLDivergenceResult:
+    nll, nll_base, kld, change, same = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("nll", "nll_base", "kld", "p_change", "same_top")
+    )
+    n = len(nll)
+    ln, ln_base = _mean(nll), _mean(nll_base)
+    covariance = float(((nll * nll_base).mean() - nll.mean() * nll_base.mean()) / max(n - 1, 1)) if n >= 10 else 0.0
+    ratio = Estimate(ln.value - ln_base.value, math.sqrt(max(ln.error**2 + ln_base.error**2 - 2 * covariance, 0.0)))
+    ppl, ppl_base = (Estimate(_exp(e.value), _exp(e.value) * e.error) for e in (ln, ln_base))
+    difference = math.sqrt(max(ppl.error**2 + ppl_base.error**2 - 2 * ppl.value * ppl_base.value * covariance, 0.0))
+    squares = _mean(change * change)
+    rms, top = math.sqrt(squares.value), float(same.mean())
+    errors = ln.error * ln_base.error
+    return KLDivergenceResult(
+        ppl=ppl,
+        ppl_base=ppl_base,
+        correlation=covariance / errors if errors else 0.0,
+        ln_ratio=ratio,
+        ratio=Estimate(_exp(ratio.value), _exp(ratio.value) * ratio.error),
+        difference=Estimate(ppl.value - ppl_base.value, difference),
+        kld=_mean(kld),
+        kld_percentiles=_percentiles(kld),
+        p_change=_mean(change),
+        p_change_percentiles=_percentiles(change),
+        p_change_rms=Estimate(rms, 0.5 / rms * squares.error if rms else 0.0),
+        same_top=Estimate(top, math.sqrt(top * (1 - top) / max(n - 1, 1))),
+        n_scored=n,
+        n_chunks=len(parts),
+        n_ctx=n_ctx,
+        seconds=seconds,
+    )
+
+
+def _mean(x: np.ndarray) -> Estimate:
+    mean = float(x.mean())
+    variance = float((x * x).mean()) - mean * mean
+    return Estimate(mean, math.sqrt(variance / (len(x) - 1)) if variance > 0 and len(x) > 10 else 0.0)
+
+
+def _percentiles(x: np.ndarray) -> dict[float, float]:
+    wanted = (100, *PERCENTILES, 0)
+    return dict(zip(wanted, np.percentile(x, wanted).tolist(), strict=True))
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else math.inf
