@@ -2,8 +2,8 @@
 
     penalties -> top_k -> top_p -> min_p -> temperature -> draw
 
-The chain is exact but lazy: candidates come from one partition of the logits, and only as many as top_k or top_p can
-keep are ever sorted. Equal logits are ordered by id, so a draw does not depend on how numpy partitions.
+The chain is exact but lazy: candidates are the few logits that reach a bound taken from maxima, and only as many as
+top_k or top_p can keep are ever sorted. Equal logits are ordered by id, so a draw does not depend on how numpy sorts.
 """
 
 import math
@@ -226,21 +226,25 @@ class Sampler:
         floor = top + math.log(params.min_p) if params.min_p > 0 else -math.inf
         n_keep = params.top_k if 0 < params.top_k < self.n_vocab else self.n_vocab
         if params.top_p >= 1:
-            tokens = _largest(logits, n_keep)
-            tokens = tokens[logits[tokens] >= floor]
+            if n_keep == self.n_vocab:
+                tokens = np.flatnonzero(logits >= floor)
+            else:
+                tokens = np.sort(_largest(logits, n_keep))
+                tokens = tokens[logits[tokens] >= floor]
             return tokens, logits[tokens]
         if n_keep < self.n_vocab:
-            tokens = _descending(logits, _largest(logits, n_keep))
-            total = float(np.exp(logits[tokens].astype(np.float64) - top).sum())
-            return _until(tokens, logits[tokens], params.top_p * total, top, floor)
+            tokens, values, weights = _descending(logits, n_keep, top)
+            return _until(tokens, values, weights, params.top_p * float(weights.sum()), floor)
         total = float(np.exp(logits - np.float32(top)).sum(dtype=np.float64))
         for n in _growing(256, self.n_vocab):
-            tokens = _descending(logits, _largest(logits, n))
-            values = logits[tokens]
-            reached = float(np.exp(values.astype(np.float64) - top).sum()) >= params.top_p * total
+            tokens, values, weights = _descending(logits, n, top)
+            reached = float(weights.sum()) >= params.top_p * total
             if reached or n == self.n_vocab or values[-1] < floor:
                 break
-        return _until(tokens, values, params.top_p * total, top, floor)
+        return _until(tokens, values, weights, params.top_p * total, floor)
+
+
+_STRIDE = 64  # logits that share a maximum in `_largest`: few enough maxima, and few logits that reach the edge
 
 
 def _growing(first: int, last: int) -> Iterator[int]:
@@ -251,25 +255,40 @@ def _growing(first: int, last: int) -> Iterator[int]:
     yield last
 
 
-def _largest(logits: np.ndarray, n: int) -> np.ndarray:
-    """Ids of the n largest logits, ascending; of equal logits at the edge the lowest ids."""
+def _reaching(logits: np.ndarray, n: int) -> np.ndarray:
+    """Ids, ascending, of the logits that may be among the n largest: these and few more."""
     if n >= len(logits):
         return np.arange(len(logits))
-    edge = np.partition(logits, len(logits) - n)[len(logits) - n]
-    above = np.flatnonzero(logits > edge)
-    return np.sort(np.concatenate([above, np.flatnonzero(logits == edge)[: n - len(above)]]))
+    m = len(logits) // _STRIDE
+    if n > m:
+        return np.flatnonzero(logits >= np.partition(logits, len(logits) - n)[len(logits) - n])
+    # n of the maxima of m parts reach the n-th of them: no smaller logit is among the n largest
+    parts = logits[: m * _STRIDE].reshape(_STRIDE, m)
+    maxima = parts.max(axis=0)
+    edge = np.partition(maxima, m - n)[m - n]
+    columns = np.flatnonzero(maxima >= edge)
+    rows, places = np.nonzero(parts[:, columns] >= edge)
+    rest = m * _STRIDE + np.flatnonzero(logits[m * _STRIDE :] >= edge)
+    return np.concatenate([rows * m + columns[places], rest])
 
 
-def _descending(logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """`tokens` (ascending ids) by falling logit, equal ones by id."""
-    return tokens[np.argsort(-logits[tokens], kind="stable")]
+def _largest(logits: np.ndarray, n: int) -> np.ndarray:
+    """Ids of the n largest logits by falling logit, equal ones (at the edge too) by id."""
+    ids = _reaching(logits, n)
+    return ids[np.argsort(-logits[ids], kind="stable")[:n]]
+
+
+def _descending(logits: np.ndarray, n: int, top: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The n largest: ids, logits, and weights exp(logit - top) in f64."""
+    tokens = _largest(logits, n)
+    values = logits[tokens]
+    return tokens, values, np.exp(values.astype(np.float64) - top)
 
 
 def _until(
-    tokens: np.ndarray, values: np.ndarray, mass: float, top: float, floor: float
+    tokens: np.ndarray, values: np.ndarray, weights: np.ndarray, mass: float, floor: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The fewest of the sorted tokens whose weights exp(value - top) reach `mass`, of those at least `floor`."""
-    cumulated = np.cumsum(np.exp(values.astype(np.float64) - top))
-    n = int(np.searchsorted(cumulated, mass, side="left")) + 1
+    """The fewest of the sorted tokens whose weights reach `mass`, of those with a logit of at least `floor`."""
+    n = int(weights.cumsum().searchsorted(mass, side="left")) + 1
     n = max(1, min(n, int(np.count_nonzero(values >= floor))))
     return tokens[:n], values[:n]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hybrid.infer.sampling import Sampler, SamplingParams
+from hybrid.infer.sampling import Sampler, SamplingParams, _largest
 from hybrid.quant.ggml.errors import FormatError, HybridError, StateError, UsageError
 
 N = 1009
@@ -229,6 +229,21 @@ def test_parameters_from_a_model() -> None:
             SamplingParams.from_metadata({"general.sampling.temp": value})
     with pytest.raises(UsageError, match="min_p = 3"):
         SamplingParams.from_metadata(metadata, min_p=3)
+
+
+@pytest.mark.parametrize("n_vocab", [65, 4096, 4133, 30011])
+@pytest.mark.parametrize("values", [3, 10_000], ids=["many equal", "few equal"])
+def test_the_largest_are_those_of_a_sort(n_vocab: int, values: int) -> None:
+    """Whatever lies between the maxima of parts, equal ones by id, banned ones (-inf) last."""
+    rng = np.random.default_rng(n_vocab)
+    logits = rng.integers(values, size=n_vocab).astype(np.float32)
+    logits[rng.integers(n_vocab, size=n_vocab // 3)] = -np.inf
+    logits[:7] = values  # neighbours, in parts of their own
+    logits[-3:] = values + 1  # beyond the last whole part
+    order = np.argsort(-logits, kind="stable")
+    for n in (1, 2, 5, 40, 62, 63, 64, 256, n_vocab - 1, n_vocab):
+        if n <= n_vocab:
+            assert _largest(logits, n).tolist() == order[:n].tolist(), n
 
 
 def test_a_draw_costs_little_beside_a_token() -> None:
