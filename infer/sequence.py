@@ -57,7 +57,7 @@ class Sequence:
         self._open = True
         self._verified: np.ndarray | None = None  # logits of tokens that may be taken back
         self._verified_end = 0
-        self._known = True  # whether the memory is what the model makes of the tokens
+        self._known = True
 
     @property
     def id(self) -> int:
@@ -231,12 +231,22 @@ class Sequence:
         """Another sequence with the same past, which goes its own way."""
         self._ready()
         other = self.model.sequence()
-        self.model.memory.seq_cp(self.slot, other.slot)
-        other.tokens = list(self.tokens)
-        other.logits = None if self.logits is None else self.logits.copy()
+        other.become(self)
         other.extra = dict(self.extra)
-        other._known = self._known
         return other
+
+    def become(self, other: "Sequence") -> None:
+        """Hold what `other` holds, in the same memory as long as both do."""
+        self._ready()
+        self.model.memory.seq_cp(other.slot, self.slot)
+        self.tokens = list(other.tokens)
+        self.logits = None if other.logits is None else other.logits.copy()
+        self._known = other._known
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the memory is what the model makes of the tokens, and not filled for a measurement."""
+        return self._known
 
     @property
     def pending(self) -> list[int]:

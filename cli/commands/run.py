@@ -166,6 +166,7 @@ def run(
     if prompt is not None and file is not None:
         raise UsageError("-p and -f are both given. Use one of them.")
     many = file is not None and file.suffix == prompt_files.SUFFIX
+    refused: dict[str, object]
     if many:
         refused = {"--state": state, "--continue": go_on, "--json": as_json, "--spec": spec != Spec.NONE}
     else:
