@@ -101,6 +101,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "query_pre_attn_scalar": 32, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
         "rope_scaling": {"rope_type": "linear", "factor": 8.0},
     },
+    "granitemoe": {
+        "architectures": ["GraniteMoeForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+        "num_local_experts": 5, "num_experts_per_tok": 2, "attention_multiplier": 0.2, "embedding_multiplier": 6.0,
+        "residual_multiplier": 0.4, "logits_scaling": 3.0, "tie_word_embeddings": True,
+    },
+    "granite-4-attention": {
+        "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 96, "shared_intermediate_size": 160,
+        "num_hidden_layers": 2, "layer_types": ["attention", "attention"], "position_embedding_type": "rope",
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+        "attention_multiplier": 0.2, "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "logits_scaling": 3.0,
+        "tie_word_embeddings": True,
+    },
     "granite-attention": {
         "architectures": ["GraniteForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
         "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4,

@@ -5,7 +5,7 @@ from .falcon_h1 import FalconH1
 from .family import Family, Row
 from .gemma import Gemma2, Gemma3
 from .granite import Granite
-from .granitehybrid import GraniteHybrid
+from .granitehybrid import GraniteHybrid, GraniteMoe
 from .jamba import Jamba
 from .lfm2 import Lfm2, Lfm2Moe
 from .llama import Llama
@@ -18,8 +18,8 @@ from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 
 FAMILIES: tuple[type[Family], ...] = (
-    Bamba, FalconH1, Gemma2, Gemma3, Granite, GraniteHybrid, Jamba, Lfm2, Lfm2Moe, Llama, Mamba, Mamba2, NemotronH,
-    NemotronHMoe, Qwen2, Qwen3, Qwen3Moe, Qwen3Next, Qwen35, Qwen35Moe, RecurrentGemma,
+    Bamba, FalconH1, Gemma2, Gemma3, Granite, GraniteHybrid, GraniteMoe, Jamba, Lfm2, Lfm2Moe, Llama, Mamba, Mamba2,
+    NemotronH, NemotronHMoe, Qwen2, Qwen3, Qwen3Moe, Qwen3Next, Qwen35, Qwen35Moe, RecurrentGemma,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

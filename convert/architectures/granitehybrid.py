@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
@@ -19,8 +19,8 @@ KINDS = {"attention": "attention", "full_attention": "attention", "mamba": "mamb
 
 @dataclass(frozen=True)
 class GraniteHybrid(Family):
-    arch = "granitehybrid"
-    architectures = ("GraniteMoeHybridForCausalLM",)
+    arch: ClassVar[str] = "granitehybrid"
+    architectures: ClassVar[tuple[str, ...]] = ("GraniteMoeHybridForCausalLM",)
     pre = ("dbrx", "refact")
 
     n_vocab: int
@@ -38,7 +38,7 @@ class GraniteHybrid(Family):
     n_expert: int
     n_expert_used: int
     scales: tuple[tuple[str, float], ...]
-    ssm: Ssm
+    ssm: Ssm | None  # None: no layer is Mamba-2
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -50,13 +50,21 @@ class GraniteHybrid(Family):
         n_embd = config.integer("hidden_size")
         heads = Heads.read(config, n_embd, head_dim=False)
         heads.require_even(config)
-        kinds = read_kinds(config, KINDS, "layer_types", "layers_block_type", n_layer=n_layer)
+        kinds = ["attention"] * n_layer
+        if cls is GraniteHybrid:
+            kinds = read_kinds(config, KINDS, "layer_types", "layers_block_type", n_layer=n_layer)
         n_expert = config.integer("num_local_experts", default=0, minimum=0, maximum=4096)
         n_expert_used = config.integer("num_experts_per_tok", default=0, minimum=0)
         if n_expert and not 1 <= n_expert_used <= n_expert:
             raise config.wrong("num_experts_per_tok", f"1 to {n_expert}")
-        n_ff_shared = config.integer("shared_intermediate_size")
-        return cls(
+        optional: dict[str, int] = {} if cls is GraniteHybrid else {"default": 0, "minimum": 0}
+        n_ff_shared = config.integer("shared_intermediate_size", **optional)
+        positions = "nope" if "mamba" in kinds else "rope"
+        # without any Mamba layer it is another architecture of GGUF
+        made: Any = cls
+        if "mamba" not in kinds:
+            made = GraniteMoe if n_expert else GraniteAttention
+        return made(
             n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
             tied=config.boolean("tie_word_embeddings", default=False),
             n_layer=n_layer,
@@ -67,12 +75,12 @@ class GraniteHybrid(Family):
             heads=heads,
             n_head_kv=heads.per_layer([kind == "attention" for kind in kinds]),
             rope_theta=read_plain_rope(config),
-            uses_rope=config.get("position_embedding_type") == "rope",
+            uses_rope=config.string("position_embedding_type", default=positions) == "rope",
             eps=config.number("rms_norm_eps", default=1e-6),
             n_expert=n_expert,
             n_expert_used=n_expert_used if n_expert else 0,
             scales=read_scales(config),
-            ssm=Ssm.read(config, n_embd),
+            ssm=Ssm.read(config, n_embd) if "mamba" in kinds else None,
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -88,11 +96,13 @@ class GraniteHybrid(Family):
         yield from self.scales
         if self.n_ff_shared:
             yield "expert_shared_feed_forward_length", self.n_ff_shared
-        yield from self.ssm.keys()
+        if self.ssm:
+            yield from self.ssm.keys()
         yield "rope.scaling.finetuned", self.uses_rope
 
     def notes(self) -> Iterator[str]:
-        yield from twice_as_wide(self.ssm.d_inner, self.n_embd)
+        if self.ssm:
+            yield from twice_as_wide(self.ssm.d_inner, self.n_embd)
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         """input_linear holds gate and up, one after the other, for every expert. Other shapes have no place."""
@@ -117,11 +127,13 @@ class GraniteHybrid(Family):
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
             if self.n_head_kv[i]:
                 yield from self.heads.rows(hf + "self_attn.", blk, n, turned)
-            else:
+            elif self.ssm:
                 yield from self.ssm.rows(hf + "mamba.", blk, n)
             if self.n_expert:
                 yield from self._moe(hf + "block_sparse_moe.", blk)
             shared, n_ff = ("_shexp", self.n_ff_shared) if self.n_expert else ("", self.n_ff)
+            if not n_ff:
+                continue
             mlp = hf + "shared_mlp."
             yield row(mlp + "input_linear.weight.gate", f"{blk}ffn_gate{shared}.weight", n_ff, n)
             yield row(mlp + "input_linear.weight.up", f"{blk}ffn_up{shared}.weight", n_ff, n)
@@ -134,3 +146,18 @@ class GraniteHybrid(Family):
             sources = tuple(f"{hf}input_linear.weight.{half}.{e}" for e in range(n_expert))
             yield Row(f"{blk}ffn_{half}_exps.weight", (n_expert, n_ff, n), sources, group=hf)
         yield row(hf + "output_linear.weight", blk + "ffn_down_exps.weight", n_expert, n, n_ff)
+
+
+@dataclass(frozen=True)
+class GraniteMoe(GraniteHybrid):
+    """Granite with experts and without Mamba-2."""
+
+    arch = "granitemoe"
+    architectures = ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM")
+
+
+@dataclass(frozen=True)
+class GraniteAttention(GraniteHybrid):
+    """A Granite 4 H that is all attention, and dense."""
+
+    arch = "granite"

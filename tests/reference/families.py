@@ -297,10 +297,26 @@ class Reference:
             if m + "gate.weight" in self.t:
                 scores, used = np.exp(self.linear(h, m + "gate")), c["num_experts_per_tok"]
                 y = self.mixture(h, scores, 0.0, used, lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."))
+            elif c["architectures"][0].startswith("GraniteMoe"):
+                y = self._granite_feed_forward(h, p)
             else:
                 y = self.gated(h, m)
             x = x + residual * y
         return self._head(self.norm(x, "model.norm"), "model.embed_tokens.weight") / c.get("logits_scaling", 1.0)
+
+    def _granite_feed_forward(self, h: F64, p: str) -> F64:
+        """Gate and up are one tensor there; here, the parts that the converter makes of it."""
+        if p + "shared_mlp.output_linear.weight" in self.t:
+            gate, up = (h @ self.t[f"{p}shared_mlp.input_linear.weight.{part}"].T for part in ("gate", "up"))
+            return self.linear(silu(gate) * up, p + "shared_mlp.output_linear")
+        m = p + "block_sparse_moe."
+
+        def expert(one: F64, e: int) -> F64:
+            gate, up = (one @ self.t[f"{m}input_linear.weight.{part}.{e}"].T for part in ("gate", "up"))
+            return (silu(gate) * up) @ self.t[m + "output_linear.weight"][e].T
+
+        scores = np.exp(self.linear(h, m + "router.layer"))
+        return self.mixture(h, scores, 0.0, self.c["num_experts_per_tok"], expert)
 
 
 MULTIPLIERS = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
@@ -319,7 +335,15 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "Lfm2ForCausalLM": Reference.lfm2,
     "Lfm2MoeForCausalLM": Reference.lfm2,
     **dict.fromkeys(
-        ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "GraniteForCausalLM"],
+        [
+            "LlamaForCausalLM",
+            "Qwen2ForCausalLM",
+            "Qwen3ForCausalLM",
+            "Qwen3MoeForCausalLM",
+            "GraniteForCausalLM",
+            "GraniteMoeForCausalLM",
+            "GraniteMoeHybridForCausalLM",
+        ],
         Reference.llama,
     ),
     "Gemma2ForCausalLM": Reference.gemma,

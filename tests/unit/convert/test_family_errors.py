@@ -1,0 +1,70 @@
+"""What the newer families refuse, by file and key; and what they say about llama.cpp."""
+
+from typing import Any
+
+import pytest
+import random_checkpoints
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+from random_checkpoints import CONFIGS
+
+C, U = CheckpointError, UnsupportedError
+
+
+def family(name: str, change: dict[str, Any]) -> Any:
+    return random_checkpoints.family_for({"vocab_size": 8, **CONFIGS[name], **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "kind", "message"),
+    [
+        ("falcon-h1", {"ssm_multipliers": [1.0]}, C, "ssm_multipliers = .*5 numbers"),
+        ("falcon-h1", {"mlp_multipliers": [1.0, "a"]}, C, 'mlp_multipliers = "a".*a finite number'),
+        ("falcon-h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": True}, U, "mamba_norm_before_gate"),
+        ("falcon-h1", {"attention_bias": True}, U, "attention_bias = true"),
+        ("falcon-h1", {"head_dim": 23}, C, "head_dim = 23.*even size"),
+        ("nemotron-h", {"hybrid_override_pattern": "M-X"}, C, "hybrid_override_pattern = .*mamba or attention"),
+        ("nemotron-h", {"hybrid_override_pattern": ""}, C, "hybrid_override_pattern"),
+        ("nemotron-h", {"mlp_hidden_act": "silu"}, U, "mlp_hidden_act"),
+        ("nemotron-h-moe", {"hybrid_override_pattern": "ME-*"}, C, "no dense feed-forward layers beside"),
+        ("nemotron-h-moe", {"n_group": 2}, U, "n_group = 2 is not supported, only 1 is"),
+        ("nemotron-h-moe", {"moe_latent_size": 16}, U, "moe_latent_size = 16 is not supported, only nothing is"),
+        ("lfm2", {"layer_types": None, "full_attn_idxs": [9]}, C, "full_attn_idxs = .9.*numbers of the 4 layers"),
+        ("lfm2", {"layer_types": ["conv"] * 3}, C, "layer_types = .*4 times conv or full_attention"),
+        ("lfm2", {"conv_bias": True}, U, "conv_bias"),
+        ("lfm2moe", {"num_experts_per_tok": 9}, C, "num_experts_per_tok = 9.*from 1 to 5"),
+        ("lfm2moe", {"routed_scaling_factor": 2.0}, U, "routed_scaling_factor"),
+        ("qwen3moe", {"norm_topk_prob": False}, U, "norm_topk_prob"),
+        ("qwen2", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, U, "rope_type = 'yarn' is not supported"),
+        ("gemma2", {"layer_types": ["full_attention"] * 3}, U, "layer_types is not supported unless one layer of 2"),
+        ("gemma3", {"sliding_window_pattern": 4}, U, "sliding_window_pattern = 4 is not supported, only 6 is"),
+        ("recurrentgemma", {"lru_width": 70}, C, "lru_width = 70.*a multiple of the 3 heads"),
+        ("recurrentgemma", {"block_types": ["mamba"]}, C, "block_types = .*recurrent and attention"),
+        ("recurrentgemma", {"intermediate_size": 321}, C, "intermediate_size = 321.*an even number"),
+        ("granitemoe", {"num_experts_per_tok": 6}, C, "num_experts_per_tok = 6.*1 to 5"),
+    ],
+)
+def test_errors(name: str, change: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        family(name, change)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "note"),
+    [
+        ("qwen3next", {"mlp_only_layers": [1]}, "all layers have experts"),
+        ("qwen3next", {"linear_value_head_dim": 16}, "heads of keys and values have one size"),
+        ("gemma2", {"query_pre_attn_scalar": 64}, "another query_pre_attn_scalar than 64"),
+        ("recurrentgemma", {}, "no such architecture"),
+    ],
+)
+def test_notes(name: str, change: dict[str, Any], note: str) -> None:
+    assert note in " ".join(family(name, change).notes())
+    if change:
+        assert not list(family(name, {}).notes())
+
+
+def test_lfm2_width() -> None:
+    """Two thirds of the config's, times a factor, up to a multiple; or as it is."""
+    assert family("lfm2", {"intermediate_size": 200}).n_ff == 160
+    assert family("lfm2", {"intermediate_size": 200, "block_ffn_dim_multiplier": 0.5}).n_ff == 96
+    assert family("lfm2", {"intermediate_size": 200, "block_auto_adjust_ff_dim": False}).n_ff == 200
