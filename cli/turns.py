@@ -129,7 +129,9 @@ class Turns:
             below = children.get(turn.number, [])
             deeper = depth + (len(below) > 1)
             waiting += [(child, deeper) for child in reversed(below)]
-        return shown or [f"no turns yet{ends(None)}"]
+        if ends(None):
+            shown.insert(0, f"  {'-':>{digits}} {'the beginning' if shown else 'no turns yet'}{ends(None)}")
+        return shown
 
     # --- as JSON ---
     def to_json(self) -> dict[str, Any]:

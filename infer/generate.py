@@ -171,15 +171,17 @@ class Generation:
             speculator.extend([token])
             room, left = seq.model.n_ctx - seq.n_past, self._drawing.left
             guess = speculator.guess((room if left is None else min(room, left)) - 1)
-        past = seq.n_past
+        past, start = seq.n_past, time.perf_counter()
         result.passes += 1
         try:
-            if not guess:
-                return seq.decode(token)
-            rows = seq.verify([token, *guess])
+            rows = seq.verify([token, *guess]) if guess else [seq.decode(token)]
         finally:
             if seq.n_past > past:  # an interrupt may come before or after
                 result.pending = []
+        if speculator is not None:
+            speculator.timed(1 + len(guess), time.perf_counter() - start)
+        if not guess:
+            return rows[0]
         result.guessed += len(guess)
         self._guess, self._rows, self._n_guess = guess, list(rows[1:]), len(guess)
         return rows[0]
@@ -188,8 +190,6 @@ class Generation:
         """What was guessed and not drawn is taken back."""
         if self._n_guess:
             self._seq.take_back(len(self._guess))
-            assert self._speculator is not None
-            self._speculator.learn(self._n_guess, self._n_guess - len(self._guess))
             self._guess, self._rows, self._n_guess = [], [], 0
 
     def _read_prompt(self) -> np.ndarray:

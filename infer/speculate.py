@@ -10,23 +10,30 @@ MOST = 10  # tokens of one guess
 LENGTHS = (4, 3, 2)  # tokens that have to have occurred before, the longest first
 
 
+NARROW = 3  # passes of up to so many tokens have times of their own, wider ones cost about the same
+
+
 class NGramSpeculator:
     """What followed the last time the text ended like this (prompt lookup decoding: Saxena 2023).
 
-    Guesses grow while they come true and shrink when they do not: a wrong token costs the time of its pass.
+    How many tokens to guess is weighed: how often the text has been like this so far, against what wider passes have
+    cost on this machine. Widths that were not tried twice count as free (the first time compiles).
     """
 
     def __init__(self, ids: Sequence[int], most: int = MOST) -> None:
         self.most = most
         self.ids: list[int] = []
-        self.n_guessed = self.n_accepted = 0
-        self._bold = 2.0  # tokens to guess, on average what came true
+        self.likely = 0.5  # that the next token is the one foretold: an average over the last ones
         self._after: dict[tuple[int, ...], int] = {}  # n-gram -> position after its last occurrence
+        self._seconds: dict[int, list[float]] = {}  # width of a pass -> [number of passes, average]
         self.extend(ids)
 
     def extend(self, ids: Sequence[int]) -> None:
         """The text goes on."""
         for token in ids:
+            at = self._foretold()
+            if at is not None:
+                self.likely += ((self.ids[at] == token) - self.likely) / 8
             # what ends before this token is known to be followed by it; the end of the text is not in the table yet
             for n in LENGTHS:
                 if len(self.ids) >= n:
@@ -34,17 +41,32 @@ class NGramSpeculator:
             self.ids.append(token)
 
     def guess(self, room: int) -> list[int]:
-        """Tokens that may come next, at most `room`; none where the text ends as it never did before."""
-        most = min(room, self.most, round(self._bold) + 1)
-        if most > 0:
-            for n in LENGTHS:
-                at = self._after.get(tuple(self.ids[-n:])) if len(self.ids) >= n else None
-                if at is not None:
-                    return self.ids[at : at + most]
-        return []
+        """Tokens that may come next, at most `room`; none where that would not pay."""
+        at = self._foretold()
+        if at is None:
+            return []
+        known = self.ids[at : at + min(room, self.most)]
+        widths = range(len(known) + 1)
+        best = max(widths, key=lambda n: (sum(self.likely**i for i in range(n + 1)) / self._cost(n + 1), -n))
+        return known[:best]
 
-    def learn(self, n_guessed: int, n_accepted: int) -> None:
-        """How many tokens of a guess came true."""
-        self.n_guessed += n_guessed
-        self.n_accepted += n_accepted
-        self._bold += (n_accepted + (n_accepted == n_guessed) * n_guessed - self._bold) / 2
+    def timed(self, width: int, seconds: float) -> None:
+        """How long a pass of so many tokens took."""
+        passes = self._seconds.setdefault(min(width, NARROW + 1), [0, 0.0])
+        passes[0] += 1
+        if passes[0] > 1:
+            passes[1] += (seconds - passes[1]) / min(passes[0] - 1, 8)
+
+    def _cost(self, width: int) -> float:
+        """Of a pass, in passes of one token."""
+        one = self._seconds.get(1, [0, 0.0])
+        this = self._seconds.get(min(width, NARROW + 1), [0, 0.0])
+        return max(1.0, this[1] / one[1]) if one[0] > 1 and this[0] > 1 else 1.0
+
+    def _foretold(self) -> int | None:
+        """The place of the token that would come next."""
+        for n in LENGTHS:
+            at = self._after.get(tuple(self.ids[-n:])) if len(self.ids) >= n else None
+            if at is not None:
+                return at
+        return None

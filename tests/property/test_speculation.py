@@ -71,7 +71,7 @@ def test_the_same_tokens_in_fewer_passes(family: str, temp: float, random_model:
         assert guessed.passes + guessed.accepted == 59
         print(f"{family}: {guessed.passes} passes for 59 tokens, {guessed.accepted} of {guessed.guessed} guesses")
         if temp == 0:
-            assert guessed.passes < 59
+            assert guessed.accepted > 0
 
 
 class Plain:
@@ -112,17 +112,33 @@ def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
 
 def test_guesses_come_from_the_text() -> None:
     made = NGramSpeculator([1, 2, 3, 4, 5, 6, 9, 1, 2])
-    assert made.guess(9) == [3, 4, 5]
-    made.learn(3, 3)
-    assert made.guess(9) == [3, 4, 5, 6, 9], "bolder after a guess that came true"
+    assert made.guess(9) == [3, 4, 5, 6, 9, 1, 2]
     assert made.guess(2) == [3, 4] and made.guess(0) == []
     made.extend([7])
     assert made.guess(9) == [], "never seen"
     made.extend([1, 2])
     assert made.guess(2) == [7, 1], "what followed last"
-    for _ in range(9):
-        made.learn(1, 0)
-    assert len(made.guess(9)) == 1, "more careful after guesses that did not"
-    for _ in range(9):
-        made.learn(MOST, MOST)
-    assert NGramSpeculator(list(range(99)) * 2).guess(99) == [0, 1, 2] and len(made.guess(99)) <= MOST
+    assert len(NGramSpeculator(list(range(99)) * 2).guess(99)) == MOST
+
+
+def test_guesses_are_as_long_as_pays() -> None:
+    """Wide passes cost five, those of two and three tokens 1.7 and 2.4: long guesses, short ones, or none."""
+
+    def timed(text: list[int], costs: tuple[float, ...] = (1.0, 1.7, 2.4, 5.0)) -> NGramSpeculator:
+        made = NGramSpeculator(text)
+        for width, cost in enumerate(costs, 1):
+            made.timed(width, 99.0)  # the first time compiles
+            made.timed(width, cost)
+        return made
+
+    sure = timed(list(range(40)) * 9)
+    assert sure.likely > 0.99 and len(sure.guess(99)) == MOST
+    rng = np.random.default_rng(0)
+    wild = timed(rng.integers(0, 4, 400).tolist())
+    assert wild.likely < 0.6 and wild.guess(99) == []
+    assert len(timed(list(wild.ids), (1.0, 1.1, 1.2, 5.0)).guess(99)) in (1, 2), "where a second token is cheap"
+    before = wild.likely
+    for _ in range(40):
+        at = wild._foretold()
+        wild.extend([wild.ids[at] if at is not None else 0])
+    assert wild.likely > before, "learned without a guess"

@@ -225,6 +225,7 @@ def test_whatever_is_taken_back_costs_only_what_is_new() -> None:
         said(chat.edit(4, "x"))
     for _ in range(3):
         chat.undo()
+    assert chat.turns.lines()[0] == "  - the beginning  [*turn-3]"
     with pytest.raises(UsageError, match="nothing to take back"):
         chat.undo()
     with pytest.raises(UsageError, match="no turn 1: this conversation has no turns yet"):
@@ -273,7 +274,7 @@ def test_names_of_branches(name: str, says: str) -> None:
         chat.turns.fork(name)
     with pytest.raises(UsageError, match=r"there is no branch x\. There are: main\. /fork x makes one"):
         chat.turns.switch("x")
-    assert chat.turns.lines() == ["no turns yet  [*main]"]
+    assert chat.turns.lines() == ["  - no turns yet  [*main]"]
 
 
 def test_interrupted_prompt_takes_the_question_back() -> None:
