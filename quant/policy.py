@@ -10,7 +10,7 @@ recurrence accumulates their error. `SsmType.LIKE_LLAMA` treats them as llama-qu
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -81,7 +81,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Options:
-    """The user's exceptions. `tensor_types`: (regular expression, type), found anywhere in a name, the first counts."""
+    """The user's exceptions. `tensor_types`: (regular expression, type), found anywhere in a name, the first counts.
+
+    `by_name`: types that were chosen for single matrices, by all of their names; they come last.
+    """
 
     ssm_type: SsmType = SsmType.F32
     pure: bool = False
@@ -89,6 +92,7 @@ class Options:
     output_type: GGMLType | None = None
     embedding_type: GGMLType | None = None
     leave_output: bool = False
+    by_name: Mapping[str, GGMLType] = field(default_factory=dict)
 
 
 class Tensor(Protocol):
@@ -181,9 +185,10 @@ def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decis
     output = OUTPUT if OUTPUT in matrices or options.leave_output else EMBEDDING
     found: dict[str, Decision] = {}
     for name, t in matrices.items():
-        wishes = [options.embedding_type] if name == EMBEDDING else []
+        wishes: list[GGMLType | None] = [options.embedding_type] if name == EMBEDDING else []
         wishes += [options.output_type] if name == output else []
         wishes += [wish for _, expression, wish in patterns if expression.search(name)]
+        wishes.append(options.by_name.get(name))
         kind = next((wish for wish in wishes if wish is not None), None)
         if kind is None:
             continue

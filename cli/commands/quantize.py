@@ -28,8 +28,20 @@ def quantize(
     ],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="GGUF file to write.")],
     target: Annotated[
-        str, typer.Argument(metavar="TYPE", help="Q4_K_M, Q5_K_S, Q6_K, Q8_0, IQ4_XS, ... as llama-quantize has them.")
-    ],
+        str | None,
+        typer.Argument(metavar="TYPE", help="Q4_K_M, Q5_K_S, Q6_K, Q8_0, IQ4_XS, ... as llama-quantize has them."),
+    ] = None,
+    target_bpw: Annotated[
+        float | None,
+        typer.Option(min=1, help="Instead of TYPE: the best type for every matrix in so many bits per weight."),
+    ] = None,
+    target_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The same for a size of all tensors: 1.8G, 900M, 1.5GiB.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("-f", "--file", help="With --target-*: text to measure on how much each matrix matters."),
+    ] = None,
     ssm_type: Annotated[
         SsmType,
         typer.Option(help="The small projections ssm_x and ssm_dt; like-llama treats them like any weight."),
@@ -87,8 +99,18 @@ def quantize(
         embedding_type=type_named(token_embedding_type, "--token-embedding-type") if token_embedding_type else None,
         leave_output=leave_output_tensor,
     )
+    if (target, target_bpw, target_size).count(None) != 2:
+        raise UsageError("give one of TYPE, --target-bpw and --target-size.")
+    if file is not None and target is not None:
+        raise UsageError("-f is for --target-bpw and --target-size, which choose by it. Leave it out.")
     metadata = dict(_pair(text) for text in override_kv or ())
     importance = _importance(imatrix, include_weights or (), exclude_weights or ())
+    if target is None:
+        from ..target import choose, nbytes_of
+
+        size = nbytes_of(target_size) if target_size else None
+        chosen, options = choose(source, file, target_bpw, size, options, importance)
+        target = chosen.name
     if dry_run:
         planned = planning.plan(
             _source(source), target, options=options, imatrix=importance, allow_requantize=allow_requantize

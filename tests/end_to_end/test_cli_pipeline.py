@@ -251,6 +251,50 @@ def test_kl_divergence(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: 
         assert says in failed(cli(*args), code=2)
 
 
+def test_quantize_to_a_size(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    """Within the target and close to it; what the user names keeps its type."""
+    out = tmp_path / "x.gguf"
+    for args, low, high in (
+        (("--target-bpw", "4.5"), 4.45, 4.5),
+        (("--target-size", "9.5M", "--tensor-type", "attn_v=Q8_0"), 6.6, 6.7),
+    ):
+        report = json.loads(ok(cli("quantize", files["bf16"], out, *args, "--json")))
+        assert low < report["bits_per_weight"] <= high
+        types = {t["name"]: t["target"] for t in report["tensors"]}
+        assert len({kind for name, kind in types.items() if "_exps" in name or "ssm_in" in name}) > 1
+        assert types["blk.0.ssm_x.weight"] == "F32"
+    assert {kind for name, kind in types.items() if "attn_v" in name} == {"Q8_0"}
+    assert sum(t["nbytes"] for t in report["tensors"]) <= 9_500_000
+    for says, more in {
+        "give one of TYPE, --target-bpw and --target-size": ("Q8_0", "--target-bpw", "4"),
+        "expected a size like 1.8G": ("--target-size", "big"),
+        "Give a larger target": ("--target-bpw", "1.5"),
+        "-f is for --target-bpw": ("Q8_0", "-f", "x.txt"),
+    }.items():
+        assert says in failed(cli("quantize", files["bf16"], out, *more), code=2)
+    assert "give one of TYPE" in failed(cli("quantize", files["bf16"], out), code=2)
+
+
+@pytest.mark.slow
+def test_quantize_to_a_size_by_what_matters(
+    cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Types that were chosen by measuring diverge less than the fixed recipe of the same size."""
+    monkeypatch.setattr("hybrid.cli.target.N_CTX", 64)
+    monkeypatch.setattr("hybrid.cli.target.CHUNKS", 2)
+    base, recipe, chosen = (tmp_path / name for name in ("base.kld", "recipe.gguf", "chosen.gguf"))
+    ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "128", "--kl-divergence-base", base))
+    bits = json.loads(ok(cli("quantize", files["bf16"], recipe, "Q3_K_M", "--json")))["bits_per_weight"]
+    made = json.loads(ok(cli("quantize", files["bf16"], chosen, "--target-bpw", bits, "-f", prose, "--json")))
+    assert bits - 0.1 < made["bits_per_weight"] <= bits
+
+    def divergence(file: Path) -> float:
+        args = ("perplexity", file, "--kl-divergence-base", base, "--kl-divergence", "--json")
+        return float(json.loads(ok(cli(*args)))["kld"]["value"])
+
+    assert divergence(chosen) < divergence(recipe)
+
+
 def test_inspect_agrees_with_the_memory_of_the_model(cli: Cli, files: dict[str, Path]) -> None:
     from hybrid.infer import Model
 

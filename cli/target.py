@@ -1,0 +1,118 @@
+"""`hybrid quantize --target-bpw`: which types, by what each matrix does to the predictions."""
+
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hybrid.quant import plan as planning
+from hybrid.quant import target
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import FileType
+from hybrid.quant.imatrix import Imatrix
+from hybrid.quant.policy import Options
+from hybrid.quant.source import GGUFSource
+
+from . import console, models, texts
+
+if TYPE_CHECKING:
+    from hybrid.infer.sensitivity import Probe
+    from hybrid.quant.plan import PlannedTensor
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(i?)b?$", re.IGNORECASE)
+N_CTX, CHUNKS = 256, 8
+
+
+def nbytes_of(text: str) -> int:
+    """1.8G, 900M, 1.5GiB: units are powers of 1000, with an i of 1024."""
+    found = _SIZE.match(text.strip())
+    if found is None:
+        raise UsageError(f"--target-size {shown(text)}: expected a size like 1.8G, 900M or 1.5GiB.")
+    unit = 1024 if found[3] else 1000
+    return int(float(found[1]) * unit ** " kmg".index(found[2].lower() or " "))
+
+
+def choose(
+    source: Path, text: Path | None, bpw: float | None, size: int | None, options: Options, imatrix: Imatrix | None
+) -> tuple[FileType, Options]:
+    """The file type to name and the options that give every matrix its type.
+
+    text: what to measure sensitivities on; without, all matrices count alike.
+    """
+    path = models.resolve(source)
+    with GGUFSource(path) as opened:
+        planned = planning.plan(opened, FileType.Q8_0, options=replace(options, pure=True), imatrix=imatrix)
+        fixed = sum(t.nbytes for t in planned if not target.is_free(t))
+        if size is None:
+            assert bpw is not None
+            size = int(bpw * sum(math.prod(t.shape) for t in planned) / 8)
+        with console.Progress("measuring errors", "tensors") as progress:
+            found = target.measure(opened, planned, imatrix, progress)
+        sensitivity: Mapping[str, float] = dict.fromkeys(found, 1.0)
+        if text is not None:
+            sensitivity = _sensitivities(path, text, [t for t in planned if t.name in found], found, imatrix)
+        types = target.solve(found, sensitivity, size - fixed)
+    return target.file_type_of(types, found), replace(options, by_name=types)
+
+
+def _sensitivities(
+    path: Path,
+    text: Path,
+    tensors: "Sequence[PlannedTensor]",
+    found: Mapping[str, Sequence[target.Candidate]],
+    imatrix: Imatrix | None,
+) -> dict[str, float]:
+    """KL divergence per noise of every matrix: each alone is quantized in a copy of the file that the model reads."""
+    from hybrid.infer.sensitivity import divergences
+
+    prose = texts.read_text(text)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
+        copy = folder / path.name
+        shutil.copyfile(path, copy)
+        model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, exact=True))
+        progress = stack.enter_context(console.Progress("measuring sensitivity", "tensors"))
+        made = {}
+        measured = divergences(model, prose, _probes(copy, tensors, imatrix), n_ctx=N_CTX, chunks=CHUNKS)
+        for i, (name, divergence) in enumerate(measured):
+            progress(name, i + 1, len(tensors))
+            kind = _probe_type(found[name])
+            noise = next(c.noise for c in found[name] if c.type is kind)
+            made[name] = max(divergence, 1e-12) / noise if noise else 0.0
+    return made
+
+
+def _probe_type(options: Sequence[target.Candidate]) -> target.GGMLType:
+    """The candidate next to the type that is made for measuring."""
+    kinds = [c.type for c in options]
+    return target.PROBE if target.PROBE in kinds else kinds[len(kinds) // 2]
+
+
+def _probes(copy: Path, tensors: "Sequence[PlannedTensor]", imatrix: Imatrix | None) -> "Iterator[Probe]":
+    from hybrid.infer.sensitivity import Probe
+
+    memory = np.memmap(copy, np.uint8, mode="r+")
+    with GGUFFile.open(copy) as file:
+        for t in tensors:
+            info = file.tensors[t.name]
+            where = slice(info.offset, info.offset + info.nbytes)
+            kind = _probe_type([target.Candidate(k, 0, 0.0) for k in target.candidates(t)])
+            original = np.array(memory[where])
+            entry = imatrix.entries.get(t.name) if imatrix else None
+            x = file.f32(t.name).reshape(-1, *t.shape[-2:])
+            new = [
+                formats.decode(kind, formats.encode(kind, m, importance=entry.importance()[i] if entry else None))
+                for i, m in enumerate(x)
+            ]
+            noisy = formats.encode(t.source, np.stack(new)).reshape(-1)
+
+            yield Probe(t.name, partial(memory.__setitem__, where, noisy), partial(memory.__setitem__, where, original))

@@ -1,0 +1,62 @@
+"""What single weights do to the predictions, measured in the memory that the model reads."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.infer import Model
+from hybrid.infer.bench.shapes import Shape
+from hybrid.infer.sensitivity import Probe, divergences
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import FileType
+
+SHAPE = Shape(
+    "small-jamba", "jamba", 3, 64, 300, 2048, 1e-6, n_ff=96, n_head=4, n_head_kv=1, head_dim=16, attn_offset=1,
+    attn_period=2, d_state=8, d_conv=4, dt_rank=4,
+)  # fmt: skip
+TEXT = "A state that is kept, and a cache that grows: " * 6
+
+
+def test_each_change_is_seen_and_taken_back(random_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = tmp_path / "copy.gguf"
+    path.write_bytes(random_model(SHAPE, FileType.F32).read_bytes())
+    before = path.read_bytes()
+    memory = np.memmap(path, np.uint8, mode="r+")
+
+    def probe(name: str, factor: float) -> Probe:
+        with GGUFFile.open(path) as file:
+            info, values = file.tensors[name], np.array(file.f32(name)).reshape(-1)
+        where = slice(info.offset, info.offset + info.nbytes)
+        noise = np.random.default_rng(1).standard_normal(values.size).astype(np.float32) * values.std()
+
+        def put(x: np.ndarray) -> None:
+            memory[where] = x.view(np.uint8)
+
+        return Probe(name, lambda: put(values + np.float32(factor) * noise), lambda: put(values))
+
+    probes = [
+        probe("blk.0.ssm_in.weight", 0.0),
+        probe("blk.0.ssm_in.weight", 0.02),
+        probe("blk.1.ffn_down.weight", 0.02),
+        probe("blk.0.ssm_in.weight", 0.04),
+        probe("token_embd.weight", 0.0),
+    ]
+    with Model.load(path, n_ctx=32, n_seq_max=2, precision="exact") as model:
+        found = list(divergences(model, TEXT, probes, n_ctx=32, chunks=3))
+    assert [name for name, _ in found] == [p.name for p in probes]
+    nothing, once, other, twice, last = (value for _, value in found)
+    assert abs(nothing) < 1e-8 and abs(last) < 1e-8, "unchanged, and taken back"
+    assert once > 1e-6 and other > 1e-6
+    assert twice == pytest.approx(4 * once, rel=0.3), "divergence grows with the square of a change"
+    memory.flush()
+    assert path.read_bytes() == before
+
+
+def test_too_little_text(random_model: Callable[..., Path]) -> None:
+    with (
+        Model.load(random_model(SHAPE, FileType.F32), n_ctx=64) as model,
+        pytest.raises(UsageError, match=r"the text has \d+ tokens, less than a chunk of 64\. Give more\."),
+    ):
+        next(divergences(model, "a", [], n_ctx=64))

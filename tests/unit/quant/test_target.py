@@ -1,0 +1,132 @@
+"""Choosing types under a size: the hull, the budget, and what noise is."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.quant import target
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.types import FileType, GGMLType
+from hybrid.quant.ggml.writer import GGUFWriter
+from hybrid.quant.imatrix import Entry, Imatrix
+from hybrid.quant.plan import plan
+from hybrid.quant.policy import Options
+from hybrid.quant.source import GGUFSource
+from hybrid.quant.target import Candidate, solve
+
+KINDS = (GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q4_K, GGMLType.Q6_K)
+
+
+def random_candidates(n: int, seed: int) -> tuple[dict[str, list[Candidate]], dict[str, float]]:
+    rng = np.random.default_rng(seed)
+    found = {}
+    for i in range(n):
+        size, noise = int(rng.integers(10, 200)), rng.uniform(0.01, 1)
+        found[f"t{i}"] = [
+            Candidate(kind, size * bits, noise * 4.0**-bits * rng.uniform(0.9, 1.1))
+            for kind, bits in zip(KINDS, (2, 3, 4, 6), strict=True)
+        ]
+    return found, {name: float(rng.uniform(0.1, 10)) for name in found}
+
+
+def cost(found: dict[str, list[Candidate]], weight: dict[str, float], types: dict[str, GGMLType]) -> tuple[int, float]:
+    chosen = {name: next(c for c in found[name] if c.type is kind) for name, kind in types.items()}
+    return sum(c.nbytes for c in chosen.values()), sum(weight[name] * c.noise for name, c in chosen.items())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_close_to_the_best_of_all_combinations(seed: int) -> None:
+    found, weight = random_candidates(5, seed)
+    least = sum(options[0].nbytes for options in found.values())
+    most = sum(options[-1].nbytes for options in found.values())
+    combinations = [dict(zip(found, kinds, strict=True)) for kinds in itertools.product(KINDS, repeat=5)]
+    costs = [cost(found, weight, types) for types in combinations]
+    for budget in np.linspace(least, most, 9).astype(int):
+        size, noise = cost(found, weight, solve(found, weight, int(budget)))
+        best = min(n for s, n in costs if s <= budget)
+        assert size <= budget
+        # a greedy choice leaves at most the last step of one matrix unused
+        step = max(weight[n] * (o[0].noise - o[1].noise) for n, o in found.items())
+        assert noise <= best + step
+    assert set(solve(found, weight, most).values()) == {GGMLType.Q6_K}
+    assert set(solve(found, weight, least).values()) == {GGMLType.Q2_K}
+
+
+def test_what_matters_more_gets_more_bits() -> None:
+    options = [Candidate(kind, bits * 100, 4.0**-bits) for kind, bits in zip(KINDS, (2, 3, 4, 6), strict=True)]
+    types = solve({"a": options, "b": options}, {"a": 100.0, "b": 1.0}, 800)
+    assert (types["a"], types["b"]) == (GGMLType.Q6_K, GGMLType.Q2_K)
+
+
+def test_a_type_that_is_larger_and_worse_is_never_taken() -> None:
+    options = [
+        Candidate(GGMLType.Q2_K, 100, 0.5), Candidate(GGMLType.Q3_K, 150, 0.6), Candidate(GGMLType.Q4_K, 200, 0.1),
+    ]  # fmt: skip
+    assert [solve({"a": options}, {"a": 1.0}, budget)["a"] for budget in (100, 199, 200, 500)] == [
+        GGMLType.Q2_K, GGMLType.Q2_K, GGMLType.Q4_K, GGMLType.Q4_K,
+    ]  # fmt: skip
+
+
+def test_a_size_that_cannot_be() -> None:
+    found, weight = random_candidates(3, 1)
+    with pytest.raises(
+        UsageError, match=r"^the matrices need at least \S+ MB, 0\.0 MB are left for them\. Give a larger"
+    ):
+        solve(found, weight, 10)
+
+
+def test_noise_of_types(tmp_path: Path) -> None:
+    """Relative squares of errors, weighted by importance where there is any; rows of 32 have types of their own."""
+    rng = np.random.default_rng(4)
+    values = {
+        "blk.0.ffn_up.weight": rng.standard_normal((48, 512)).astype(np.float32),
+        "blk.0.ffn_down_exps.weight": rng.standard_normal((3, 24, 256)).astype(np.float32),
+        "blk.0.attn_q.weight": rng.standard_normal((16, 96)).astype(np.float32),
+        "blk.0.ssm_x.weight": rng.standard_normal((16, 256)).astype(np.float32),
+    }
+    with GGUFWriter(tmp_path / "in.gguf", "jamba") as w:
+        for name, x in values.items():
+            w.declare(name, x.shape, GGMLType.F32)
+        for name, x in values.items():
+            w.write(name, x)
+    weights = rng.standard_exponential((3, 256)).astype(np.float32)
+    entry = Entry(weights * 5, np.full(3, 5, np.float32))
+    imatrix, weights = Imatrix({"blk.0.ffn_down_exps.weight": entry}), entry.importance()
+    with GGUFSource(tmp_path / "in.gguf") as source:
+        planned = plan(source, FileType.Q8_0, options=Options(pure=True), imatrix=imatrix)
+        found = target.measure(source, planned, imatrix)
+    assert found.keys() == values.keys() - {"blk.0.ssm_x.weight"}
+    for name, importance in (("blk.0.ffn_up.weight", None), ("blk.0.ffn_down_exps.weight", weights)):
+        assert [c.type for c in found[name]] == list(target.CANDIDATES)
+        for c in found[name]:
+            x = values[name].reshape(-1, *values[name].shape[-2:])
+            weight_of = [None] * len(x) if importance is None else list(importance)
+            new = [
+                formats.decode(c.type, formats.encode(c.type, m, importance=w))
+                for m, w in zip(x, weight_of, strict=True)
+            ]
+            w64 = np.ones((len(x), 1)) if importance is None else importance.astype(np.float64)
+            power = (np.square(x, dtype=np.float64) * w64[:, None]).sum()
+            noise = (np.square(np.stack(new) - x, dtype=np.float64) * w64[:, None]).sum() / power
+            assert c.noise == pytest.approx(noise, rel=1e-6)
+    assert [c.type.name for c in found["blk.0.attn_q.weight"]] == ["Q4_0", "IQ4_NL", "Q5_0", "Q5_1", "Q8_0"]
+    assert target.file_type_of(dict.fromkeys(found, GGMLType.Q8_0), found) is FileType.Q8_0
+
+
+def test_large_matrices_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(4).standard_normal((512, 256)).astype(np.float32)
+    with GGUFWriter(tmp_path / "in.gguf", "jamba") as w:
+        w.declare("blk.0.ffn_up.weight", x.shape, GGMLType.F32)
+        w.write("blk.0.ffn_up.weight", x)
+    seen = []
+    with GGUFSource(tmp_path / "in.gguf") as source:
+        planned = plan(source, FileType.Q8_0)
+        whole = target.measure(source, planned)
+        monkeypatch.setattr(target, "SAMPLE", 64 * 256)
+        sampled = target.measure(source, planned, progress=lambda *what: seen.append(what))
+    assert seen == [("blk.0.ffn_up.weight", 0, 1)]
+    for a, b in zip(whole["blk.0.ffn_up.weight"], sampled["blk.0.ffn_up.weight"], strict=True):
+        assert (a.type, a.nbytes) == (b.type, b.nbytes)
+        assert b.noise == pytest.approx(a.noise, rel=0.05) and b.noise != a.noise
