@@ -10,6 +10,7 @@ MOST = 10  # tokens of one guess
 LENGTHS = (4, 3, 2)  # tokens that have to have occurred before, the longest first
 
 
+MARGIN = 1.15  # a guess costs more than its pass: looking up, taking back
 NARROW = 3  # passes of up to so many tokens have times of their own, wider ones cost about the same
 
 
@@ -43,9 +44,12 @@ class NGramSpeculator:
     def guess(self, room: int) -> list[int]:
         """Tokens that may come next, at most `room`; none where that would not pay."""
         at = self._foretold()
-        if at is None:
+        if at is None or room <= 0:
             return []
-        known = self.ids[at : at + min(room, self.most)]
+        most = min(room, self.most)
+        period = self.ids[at : at + most]
+        # the end of the text is followed by what is guessed to follow it
+        known = (period * (most // len(period) + 1))[:most]
         widths = range(len(known) + 1)
         best = max(widths, key=lambda n: (sum(self.likely**i for i in range(n + 1)) / self._cost(n + 1), -n))
         return known[:best]
@@ -61,7 +65,7 @@ class NGramSpeculator:
         """Of a pass, in passes of one token."""
         one = self._seconds.get(1, [0, 0.0])
         this = self._seconds.get(min(width, NARROW + 1), [0, 0.0])
-        return max(1.0, this[1] / one[1]) if one[0] > 1 and this[0] > 1 else 1.0
+        return max(1.0, MARGIN * this[1] / one[1]) if one[0] > 1 and this[0] > 1 and width > 1 else 1.0
 
     def _foretold(self) -> int | None:
         """The place of the token that would come next."""
