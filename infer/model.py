@@ -29,6 +29,7 @@ from .kernels.kv import KV_TYPES
 from .memory import PromptCache
 from .memory.attention import Layout
 from .memory.cache_file import load_cache
+from .memory.splits import SPLITS
 from .memory.state_file import StateFile, read_state
 from .sequence import Result, Sequence, TokenProgress, Work
 from .threads import Interrupted, default_threads
@@ -41,6 +42,7 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_UBATCH = 512
 MAX_CONTEXT, MAX_UBATCH, MAX_THREADS = 2**31 - 1, 1 << 16, 512  # beyond these, a slip
 Precision = Literal["fast", "exact"]
+Split = Literal["simple", "equal", "seq"]
 KVTypeName = Literal["f32", "f16", "q8_0"]
 DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
 
@@ -201,57 +203,45 @@ class Model:
         self.memory.release(slot)
         return Sequence(self, slot)
 
-    def eval(self, works: Iterable[Work], progress: TokenProgress | None = None) -> list[Result]:
+    def eval(
+        self, works: Iterable[Work], progress: TokenProgress | None = None, split: Split = "simple"
+    ) -> list[Result]:
         """Append tokens to several sequences, as many as fit through the layers together.
 
-        The results are, to the bit, those of each sequence alone. Raises UsageError before anything runs when a
-        sequence would not fit the context or a token is not of the vocabulary; Interrupted when stopped, with every
-        sequence holding a prefix of what it was to get.
+        The results are, to the bit, those of each sequence alone, however tokens are cut into ubatches (`split`, see
+        memory/splits.py). Raises UsageError before anything runs when a sequence would not fit the context or a token
+        is not of the vocabulary; Interrupted when stopped, with every sequence holding a prefix of what it was to get.
         """
         works = list(works)
         self.check(works)
-        pending = [w for w in works if len(w.ids)]
-        begun = {id(w): 0 for w in works}
-        before = {id(w): len(w.seq.tokens) for w in works}
+        before = [len(w.seq.tokens) for w in works]
         likelihood = any(w.targets is not None for w in works)
         results: list[list[np.ndarray]] = [[] for _ in works]
-        index = {id(w): i for i, w in enumerate(works)}
         total, done = sum(len(w.ids) for w in works), 0
-        while pending:
-            segments, shares, room = [], [], self.engine.n_ubatch
-            for work in pending:
-                begin = begun[id(work)]
-                n = min(room, len(work.ids) - begin)
-                if n == 0:
-                    break
-                wanted = [o for o in work.outputs() if begin <= o < begin + n]
-                targets = None
-                if work.targets is not None:
-                    every = work.outputs()
-                    targets = [work.targets[every.index(o)] for o in wanted]
-                segments.append(
-                    Segment(work.seq.slot, work.ids[begin : begin + n], [o - begin for o in wanted], targets, work.each)
-                )
-                shares.append((work, len(wanted)))
-                begun[id(work)] += n
-                room -= n
+        for pieces in SPLITS[split]([len(w.ids) for w in works], self.engine.n_ubatch):
+            segments = [self._segment(works[i], begin, end) for i, begin, end in pieces]
             try:
                 values = self.engine.run(segments, likelihood=likelihood)
             finally:
                 # the memory itself says what it has seen, whatever interrupted the run
-                for work, _ in shares:
-                    work.seq._has_seen(before[id(work)], work.ids)
+                for i, _, _ in pieces:
+                    works[i].seq._has_seen(before[i], works[i].ids)
             row = 0
-            for work, n in shares:
-                if n:
+            for (i, _, _), segment in zip(pieces, segments, strict=True):
+                if n := len(segment.outputs):
                     assert values is not None
-                    results[index[id(work)]].append(values[row : row + n])
+                    results[i].append(values[row : row + n])
                     row += n
-            pending = [w for w in pending if begun[id(w)] < len(w.ids)]
             done += sum(len(s.tokens) for s in segments)
             if progress:
                 progress(done, total)
         return [self._result(parts, likelihood) for parts in results]
+
+    def _segment(self, work: Work, begin: int, end: int) -> Segment:
+        every = work.outputs()
+        wanted = [o for o in every if begin <= o < end]
+        targets = None if work.targets is None else [work.targets[every.index(o)] for o in wanted]
+        return Segment(work.seq.slot, work.ids[begin:end], [o - begin for o in wanted], targets, work.each)
 
     def step(self, seq: "Sequence", token: int) -> np.ndarray:
         """`eval` of one token: the logits after it, f32 [n_vocab]."""

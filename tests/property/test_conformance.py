@@ -101,6 +101,11 @@ def test_results_depend_on_the_tokens_alone(
         for a, r in zip(alone, results, strict=True):
             assert r.logits is not None
             assert same(r.logits, a), "beside others"
+        for split in ("equal", "seq"):
+            for s in several:
+                s.clear()
+            results = model.eval([Work(s, o, "all") for s, o in zip(several, others, strict=True)], split=split)
+            assert all(r.logits is not None and same(r.logits, a) for a, r in zip(alone, results, strict=True)), split
         # one token each, in another order of slots
         more = model.eval([Work(s, [ids[0]]) for s in reversed(several)])
         seq = several[1]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hybrid.infer import Model
+from hybrid.infer import Model, Work
 from hybrid.infer.memory.cache import LADDER
+from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 from test_conformance import SHAPES, same, tokens
 
@@ -98,3 +99,27 @@ def test_what_a_measurement_filled_in_is_never_found(random_model: Callable[...,
         seq.decode(ids[0])
         seq.clear()
         assert seq.resume([*ids, 5]) == 0
+
+
+@pytest.mark.parametrize("family", ["jamba", "llama", "mamba"])
+def test_a_thousand_sequences(family: str, random_model: Callable[..., Path]) -> None:
+    """In any order; memory grows with those that are used."""
+    path = random_model(SHAPES[family], FileType.Q8_0)
+    with Model.load(path, n_ctx=48, n_ubatch=512, n_seq_max=1000) as model:
+        assert model.memory.attention.pool.touched == model.memory.recurrent.pool.touched == 0
+        assert bool(model.memory.recurrent.specs) == (family != "llama")
+        assert bool(model.memory.attention.specs) == (family != "mamba")
+        seqs = [model.sequence() for _ in range(1000)]
+        with pytest.raises(UsageError, match="all 1000 sequences are in use"):
+            model.sequence()
+        order = np.random.default_rng(1).permutation(1000)[:700].tolist()
+        results = model.eval([Work(seqs[i], tokens(3, i)) for i in order])
+        assert model.memory.attention.pool.touched in (0, 700)
+        more = model.eval([Work(seqs[i], [261]) for i in reversed(order)])
+        check = seqs[0] if 0 not in order else seqs[order[0]]
+        for place in (0, 350, 699):
+            check.clear()
+            want = check.logits_of([*tokens(3, order[place]), 261])
+            first, second = results[place].logits, more[699 - place].logits
+            assert first is not None and second is not None
+            assert same(first[0], want[2]) and same(second[0], want[3])

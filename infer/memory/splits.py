@@ -1,0 +1,53 @@
+"""How the tokens of several sequences are cut into ubatches of at most n tokens (llama.cpp PR #13979).
+
+A plan is a list of ubatches, each a list of (sequence, first token, token after the last). Planning changes nothing,
+and the results do not depend on the plan, to the bit. The kernels walk sequence by sequence, so `split_simple`, which
+fills every ubatch, is what is used; the others are there for what needs their shapes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+Piece = tuple[int, int, int]
+Plan = Iterator[list[Piece]]
+
+
+def split_simple(lengths: Sequence[int], n: int) -> Plan:
+    """Full ubatches: sequence after sequence, cut wherever an ubatch ends."""
+    pieces: list[Piece] = []
+    room = n
+    for i, length in enumerate(lengths):
+        begin = 0
+        while begin < length:
+            end = min(length, begin + room)
+            pieces.append((i, begin, end))
+            room -= end - begin
+            begin = end
+            if not room:
+                yield pieces
+                pieces, room = [], n
+    if pieces:
+        yield pieces
+
+
+def split_equal(lengths: Sequence[int], n: int) -> Plan:
+    """The same number of tokens of every sequence that has any left: 16, 7, 1 and 1 make 4 x 1, 2 x 6 and 1 x 9."""
+    begun = [0] * len(lengths)
+    while left := [i for i, length in enumerate(lengths) if begun[i] < length][:n]:
+        step = min(n // len(left), min(lengths[i] - begun[i] for i in left))
+        yield [(i, begun[i], begun[i] + step) for i in left]
+        for i in left:
+            begun[i] += step
+
+
+def split_seq(lengths: Sequence[int], n: int) -> Plan:
+    """One sequence at a time."""
+    for i, length in enumerate(lengths):
+        for begin in range(0, length, n):
+            yield [(i, begin, min(length, begin + n))]
+
+
+SPLITS: dict[str, Callable[[Sequence[int], int], Plan]] = {
+    "simple": split_simple,
+    "equal": split_equal,
+    "seq": split_seq,
+}
