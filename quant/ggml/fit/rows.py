@@ -400,6 +400,33 @@ def error_sums(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return out
 
 
+@fast
+def _runs(q, n_groups, count, bits, shift, mask, out):  # type: ignore[no-untyped-def]
+    for g in range(n_groups):
+        for i in range(count):
+            up = bits * i - shift
+            first, to = (g * count + i) * 32, g * 32
+            # one direction of shift in each loop, which then works on many bytes at once
+            if up >= 0:
+                factor = np.uint8(1 << up)
+                for k in range(32):
+                    out[to + k] |= np.uint8((q[first + k] & mask) * factor)
+            else:
+                divisor = np.uint8(-up)
+                for k in range(32):
+                    out[to + k] |= np.uint8((q[first + k] & mask) >> divisor)
+
+
+def runs(q: np.ndarray, bits: int, count: int, *, at: int = 0, mask: int = 255) -> np.ndarray:
+    """q u8 [n, 256] -> u8 [n, 8 / count, 32]: `count` runs of 32 codes that follow one another, `bits` apart.
+
+    Of each code the bits of `mask`, which begin with bit `at`.
+    """
+    out = np.zeros((len(q), 8 // count, 32), np.uint8)
+    _runs(q.reshape(-1), len(q) * (8 // count), count, bits, at, np.uint8(mask), out.reshape(-1))
+    return out
+
+
 def row_sums(x: np.ndarray, *, squares: bool = False) -> np.ndarray:
     """f32 [row]: the sum of each row, or of its squares, from the first to the last in f32."""
     out = np.empty(len(x), np.float32)

@@ -87,20 +87,3 @@ def even_signed(values: np.ndarray, low: int) -> tuple[np.ndarray, np.ndarray]:
     q[most == 0] = low
     d[most == 0] = 0
     return d, q.astype(np.int32)
-
-
-def quarters(q: np.ndarray) -> np.ndarray:
-    """q u8 [n, 256] of two bits -> u8 [n, 64]: byte 32*h + k holds weights 128*h + 32*i + k in bits 2*i."""
-    return eighths(q, 2, 4).reshape(len(q), -1)
-
-
-def eighths(q: np.ndarray, bits: int, count: int) -> np.ndarray:
-    """q u8 [n, 256] -> u8 [n, 8 / count, 32]: `count` runs of 32 weights that follow one another, `bits` apart."""
-    runs = q.reshape(len(q), -1, count, 32)
-    # a product of bytes has a SIMD loop in numpy, a shift has none
-    out = runs[:, :, count - 1] * np.uint8(1 << bits)
-    for i in range(count - 2, 0, -1):
-        out |= runs[:, :, i]
-        out *= np.uint8(1 << bits)
-    out |= runs[:, :, 0]
-    return out

@@ -12,7 +12,7 @@ Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q2_K
 
 import numpy as np
 
-from .k_fit import Minima, fit_minima, quarters
+from .k_fit import Minima, fit_minima
 from .unpack import fields, scaled
 
 BLOCK_Q2_K = np.dtype([("scales", "u1", (16,)), ("qs", "u1", (64,)), ("d", "<f2"), ("dmin", "<f2")])
@@ -24,11 +24,13 @@ _FIT = Minima(k=16, top=3, levels=15, search=(-0.5, 0.1, 15))
 
 def encode_q2_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 84]."""
+    from ..fit.rows import runs
+
     d, dmin, s, m, q = fit_minima(x, importance, _FIT)
     blocks = out.view(BLOCK_Q2_K)[:, 0]
     blocks["d"], blocks["dmin"] = d, dmin
     blocks["scales"] = s | m << 4
-    blocks["qs"] = quarters(q)
+    blocks["qs"] = runs(q, 2, 4).reshape(len(x), -1)
 
 
 def decode_q2_k(raw: np.ndarray, out: np.ndarray) -> None:

@@ -13,7 +13,7 @@ Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q3_K
 
 import numpy as np
 
-from .k_fit import block_weights, eighths, even_signed, quarters
+from .k_fit import block_weights, even_signed
 from .unpack import fields, scaled
 
 BLOCK_Q3_K = np.dtype([("hmask", "u1", (32,)), ("qs", "u1", (64,)), ("scales", "u1", (12,)), ("d", "<f2")])
@@ -34,7 +34,7 @@ def scales_q3_k(packed: np.ndarray) -> np.ndarray:
 
 def encode_q3_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 110]."""
-    from ..fit.rows import codes_of, row_sums, symmetric, symmetric_refined
+    from ..fit.rows import codes_of, row_sums, runs, symmetric, symmetric_refined
 
     rows = x.reshape(-1, 16)
     if importance is None:
@@ -50,8 +50,8 @@ def encode_q3_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = 
     q = q.reshape(x.shape)
     blocks = out.view(BLOCK_Q3_K)[:, 0]
     blocks["d"] = d
-    blocks["hmask"] = eighths(q >> 2, 1, 8)[:, 0]
-    blocks["qs"] = quarters(q & 3)
+    blocks["hmask"] = runs(q, 1, 8, at=2, mask=4)[:, 0]
+    blocks["qs"] = runs(q, 2, 4, mask=3).reshape(len(x), -1)
     packed = blocks["scales"]
     packed[:, :8] = s[:, :8] & 15 | (s[:, 8:] & 15) << 4
     high = (s >> 4).reshape(-1, 4, 4)

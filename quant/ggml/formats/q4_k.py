@@ -17,7 +17,7 @@ Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q4_K
 
 import numpy as np
 
-from .k_fit import Minima, eighths, fit_minima
+from .k_fit import Minima, fit_minima
 from .unpack import fields, scaled
 
 BLOCK_Q4_K = np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", (12,)), ("qs", "u1", (128,))])
@@ -40,11 +40,13 @@ _FIT = Minima(k=32, top=15, levels=63, search=(-1.0, 0.1, 20))
 
 def encode_q4_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 144]."""
+    from ..fit.rows import runs
+
     d, dmin, s, m, q = fit_minima(x, importance, _FIT)
     blocks = out.view(BLOCK_Q4_K)[:, 0]
     blocks["d"], blocks["dmin"] = d, dmin
     blocks["scales"] = packed_scales(s, m)
-    blocks["qs"] = eighths(q, 4, 2).reshape(len(x), -1)
+    blocks["qs"] = runs(q, 4, 2).reshape(len(x), -1)
 
 
 def packed_scales(s: np.ndarray, m: np.ndarray) -> np.ndarray:

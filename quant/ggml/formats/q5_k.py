@@ -13,7 +13,7 @@ Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q5_K
 
 import numpy as np
 
-from .k_fit import Minima, eighths, fit_minima
+from .k_fit import Minima, fit_minima
 from .q4_k import combine, packed_scales
 from .unpack import fields
 
@@ -28,12 +28,14 @@ _FIT = Minima(k=32, top=31, levels=63, search=(-0.5, 0.1, 15))
 
 def encode_q5_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 176]."""
+    from ..fit.rows import runs
+
     d, dmin, s, m, q = fit_minima(x, importance, _FIT)
     blocks = out.view(BLOCK_Q5_K)[:, 0]
     blocks["d"], blocks["dmin"] = d, dmin
     blocks["scales"] = packed_scales(s, m)
-    blocks["qh"] = eighths(q >> 4, 1, 8)[:, 0]
-    blocks["qs"] = eighths(q & 15, 4, 2).reshape(len(x), -1)
+    blocks["qh"] = runs(q, 1, 8, at=4, mask=16)[:, 0]
+    blocks["qs"] = runs(q, 4, 2, mask=15).reshape(len(x), -1)
 
 
 def decode_q5_k(raw: np.ndarray, out: np.ndarray) -> None:

@@ -12,7 +12,7 @@ Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q6_K
 
 import numpy as np
 
-from .k_fit import eighths, even_signed
+from .k_fit import even_signed
 from .unpack import fields, scaled
 
 BLOCK_Q6_K = np.dtype([("ql", "u1", (128,)), ("qh", "u1", (64,)), ("scales", "i1", (16,)), ("d", "<f2")])
@@ -21,7 +21,7 @@ assert BLOCK_Q6_K.itemsize == 210
 
 def encode_q6_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 210]."""
-    from ..fit.rows import TINY, codes_of, symmetric
+    from ..fit.rows import TINY, codes_of, runs, symmetric
 
     rows = x.reshape(-1, 16)
     scales, q = symmetric(rows, rows * rows if importance is None else importance.reshape(rows.shape), 32)
@@ -31,9 +31,9 @@ def encode_q6_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = 
     empty = np.abs(scales).max(axis=1) < TINY
     q, blocks = q.reshape(x.shape), out.view(BLOCK_Q6_K)[:, 0]
     blocks["scales"], blocks["d"] = s, d
-    runs = (q & 15).reshape(-1, 2, 2, 64)
-    blocks["ql"] = (runs[:, :, 0] | runs[:, :, 1] * np.uint8(16)).reshape(len(x), -1)
-    blocks["qh"] = eighths(q >> 4, 2, 4).reshape(len(x), -1)
+    halves = (q & 15).reshape(-1, 2, 2, 64)
+    blocks["ql"] = (halves[:, :, 0] | halves[:, :, 1] * np.uint8(16)).reshape(len(x), -1)
+    blocks["qh"] = runs(q, 2, 4, at=4, mask=48).reshape(len(x), -1)
     out[empty] = 0
 
 
