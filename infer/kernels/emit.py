@@ -127,8 +127,9 @@ class Emitter(ElementaryFunctions):
         """values[i] for every i (0..15) of a vector of 16 or 32 i8."""
         ty = index.type
         assert len(values) == 16 and ty.count in (16, 32)
-        if self.isa.x86 and self.isa.dot != "plain" and ty.count == 32:
-            return self.call("llvm.x86.avx2.pshuf.b", ty, const(ty, list(values) * 2), index)
+        if self.isa.x86 and self.isa.dot != "plain":
+            name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b"}[ty.count]
+            return self.call(f"llvm.x86.{name}", ty, const(ty, list(values) * (ty.count // 16)), index)
         if self.isa.arch == "arm64":
             half = Vec(I8, 16)
             table = const(half, list(values))

@@ -9,8 +9,10 @@ import numpy as np
 
 from ....quant.ggml.formats.grids import grid, sign_bytes
 from ....quant.ggml.types import TRAITS, GGMLType
-from ..emit import F32, I8, I16, I32, I64, Emitter, Value, const
+from ..emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
 from .base import V16I16, V32I8, Groups, IntBlock, lanes_of, negate_where
+
+V2I8 = Vec(I8, 2)
 
 
 @cache
@@ -54,11 +56,17 @@ def _bits(e: Emitter, x: Value, place: int, n: int, to: int = 0) -> Value:
     return b.shl(b.and_(b.lshr(x, const(I32, place)), const(I32, (1 << n) - 1)), const(I32, to))
 
 
-def _scales(e: Emitter, p: Value, odd: list[Value], factor: float) -> Value:
+def _fields(e: Emitter, p: Value, kind, lanes: list[int], shifts: list[int], bits: int) -> Value:
+    """<n x i32>: `bits` bits of the integers at p, from `shifts` on; `lanes` says which integer."""
+    b, ty = e.b, Vec(I32, len(lanes))
+    words = b.zext(e.shuffle(e.load(Vec(kind, max(lanes) + 1), p), lanes), ty)
+    return b.and_(b.lshr(words, const(ty, shifts)), const(ty, (1 << bits) - 1))
+
+
+def _scales(e: Emitter, p: Value, numbers: Value, factor: float) -> Value:
     """<8 x f32>: d * factor * (2 n + 1) for eight n."""
     b = e.b
     d = b.fmul(e.half(e.load(I16, p)), const(F32, factor))
-    numbers = lanes_of(e, odd)
     return b.fmul(e.splat(d, 8), e.to_f32(_odd(e, numbers)))
 
 
@@ -66,9 +74,14 @@ def _odd(e: Emitter, n: Value) -> Value:
     return e.b.add(e.b.shl(n, const(n.type, 1)), const(n.type, 1))
 
 
-def _odd_subs(e: Emitter, numbers: list[Value]) -> Value:
+def _odd_subs(e: Emitter, numbers: Value) -> Value:
     """<16 x i16> of 2 n + 1."""
-    return e.b.trunc(_odd(e, lanes_of(e, numbers)), V16I16)
+    return e.b.trunc(_odd(e, numbers), V16I16)
+
+
+def _nibbles(e: Emitter, p: Value, n: int) -> Value:
+    """n numbers of four bits, the low ones of a byte first."""
+    return _fields(e, p, I8, [k // 2 for k in range(n)], [4 * (k % 2) for k in range(n)], 4)
 
 
 def _d(e: Emitter, p: Value, factor: float) -> Value:
@@ -76,19 +89,19 @@ def _d(e: Emitter, p: Value, factor: float) -> Value:
 
 
 def _iq2_xxs(e: Emitter, p: Value) -> Groups:
-    codes, numbers = [], []
+    codes = []
     for g in range(8):
         at = 2 + 8 * g
         word = e.load(I32, p, at + 4)
         book = _entries(e, GGMLType.IQ2_XXS, [_byte(e, p, at + k) for k in range(4)])
         codes.append(negate_where(e, _seven_bit_signs(e, word), book))
-        numbers.append(e.b.lshr(word, const(I32, 28)))
+    numbers = _fields(e, e.at(p, 2), I32, [2 * k + 1 for k in range(8)], [28] * 8, 4)
     return Groups(codes, _scales(e, p, numbers, 0.125), [])
 
 
 def _iq2_xs(e: Emitter, p: Value) -> Groups:
     b = e.b
-    codes, numbers = [], []
+    codes = []
     table = e.table("sign_bytes", sign_bytes().tobytes())
     for g in range(8):
         words = [_word(e, p, 2 + 8 * g + 2 * k) for k in range(4)]
@@ -98,78 +111,77 @@ def _iq2_xs(e: Emitter, p: Value) -> Groups:
             signs = b.or_(signs, b.shl(byte, const(I32, 8 * k)))
         book = _entries(e, GGMLType.IQ2_XS, [_bits(e, word, 0, 9) for word in words])
         codes.append(negate_where(e, signs, book))
-        scales = _byte(e, p, 66 + g)
-        numbers += [_bits(e, scales, 0, 4), _bits(e, scales, 4, 4)]
-    return Groups(codes, _d(e, p, 0.125), [], _odd_subs(e, numbers))
+    return Groups(codes, _d(e, p, 0.125), [], _odd_subs(e, _nibbles(e, e.at(p, 66), 16)))
 
 
 def _iq2_s(e: Emitter, p: Value) -> Groups:
-    codes, numbers = [], []
+    codes = []
     for g in range(8):
         top = _byte(e, p, 66 + g)
         places = [e.b.or_(_byte(e, p, 2 + 4 * g + k), _bits(e, top, 2 * k, 2, 8)) for k in range(4)]
         book = _entries(e, GGMLType.IQ2_S, places)
         codes.append(negate_where(e, e.load(I32, p, 34 + 4 * g), book))
-        scales = _byte(e, p, 74 + g)
-        numbers += [_bits(e, scales, 0, 4), _bits(e, scales, 4, 4)]
-    return Groups(codes, _d(e, p, 0.125), [], _odd_subs(e, numbers))
+    return Groups(codes, _d(e, p, 0.125), [], _odd_subs(e, _nibbles(e, e.at(p, 74), 16)))
 
 
 def _iq3_xxs(e: Emitter, p: Value) -> Groups:
-    codes, numbers = [], []
+    codes = []
     for g in range(8):
         word = e.load(I32, p, 66 + 4 * g)
         book = _entries(e, GGMLType.IQ3_XXS, [_byte(e, p, 2 + 8 * g + k) for k in range(8)])
         codes.append(negate_where(e, _seven_bit_signs(e, word), book))
-        numbers.append(e.b.lshr(word, const(I32, 28)))
+    numbers = _fields(e, e.at(p, 66), I32, list(range(8)), [28] * 8, 4)
     return Groups(codes, _scales(e, p, numbers, 0.25), [])
 
 
 def _iq3_s(e: Emitter, p: Value) -> Groups:
-    codes, numbers = [], []
+    codes = []
     for g in range(8):
         top = _byte(e, p, 66 + g)
         places = [e.b.or_(_byte(e, p, 2 + 8 * g + k), _bits(e, top, k, 1, 8)) for k in range(8)]
         book = _entries(e, GGMLType.IQ3_S, places)
         codes.append(negate_where(e, e.load(I32, p, 74 + 4 * g), book))
-        numbers.append(_bits(e, _byte(e, p, 106 + g // 2), 4 * (g % 2), 4))
-    return Groups(codes, _scales(e, p, numbers, 1.0), [])
+    return Groups(codes, _scales(e, p, _nibbles(e, e.at(p, 106), 8), 1.0), [])
 
 
-def _shifted(e: Emitter, book: Value, negative: list[Value]) -> Value:
-    """Codes plus 1, minus 1 for the eights whose flag (i32, 0 or 1) is set."""
+def _shifted(e: Emitter, book: Value, p: Value, masks: list[int]) -> Value:
+    """Codes plus 1, minus 1 for the eights whose flag is set: four masks of the i16 at p."""
     b = e.b
-    deltas = [b.trunc(b.sub(const(I32, 1), b.shl(flag, const(I32, 1))), I8) for flag in negative]
-    eights = [e.splat(d, 32 // len(deltas)) for d in deltas]
-    while len(eights) > 1:
-        eights = [e.cat(eights[i], eights[i + 1]) for i in range(0, len(eights), 2)]
-    return b.add(book, eights[0])
+    word = e.shuffle(e.load(V2I8, p), [int(mask > 255) for mask in masks for _ in range(8)])
+    flags = b.and_(word, const(V32I8, [_signed(mask >> 8 or mask) for mask in masks for _ in range(8)]))
+    minus_two = b.shl(b.sext(b.icmp_unsigned("!=", flags, const(V32I8, 0)), V32I8), const(V32I8, 1))
+    return b.add(b.add(book, const(V32I8, 1)), minus_two)
+
+
+def _signed(byte: int) -> int:
+    return byte - 256 if byte > 127 else byte
 
 
 def _iq1_s(e: Emitter, p: Value) -> Groups:
-    codes, numbers = [], []
+    codes = []
     for g in range(8):
-        top = _word(e, p, 34 + 2 * g)
+        at = 34 + 2 * g
+        top = _word(e, p, at)
         places = [e.b.or_(_byte(e, p, 2 + 4 * g + k), _bits(e, top, 3 * k, 3, 8)) for k in range(4)]
-        codes.append(_shifted(e, _entries(e, GGMLType.IQ1_S, places), [_bits(e, top, 15, 1)]))
-        numbers.append(_bits(e, top, 12, 3))
+        codes.append(_shifted(e, _entries(e, GGMLType.IQ1_S, places), e.at(p, at), [1 << 15] * 4))
+    numbers = _fields(e, e.at(p, 34), I16, list(range(8)), [12] * 8, 3)
     return Groups(codes, _scales(e, p, numbers, 0.125), [])
 
 
 def _iq1_m(e: Emitter, p: Value) -> Groups:
     b = e.b
-    codes, numbers = [], []
-    words = [_word(e, p, 48 + 2 * k) for k in range(4)]
+    codes = []
     for g in range(8):
-        tops = [_byte(e, p, 32 + 2 * g + h) for h in (0, 1)]
-        places = [b.or_(_byte(e, p, 4 * g + k), _bits(e, tops[k // 2], 4 * (k % 2), 3, 8)) for k in range(4)]
-        flags = [_bits(e, tops[k // 2], 4 * (k % 2) + 3, 1) for k in range(4)]
-        codes.append(_shifted(e, _entries(e, GGMLType.IQ1_M, places), flags))
-        numbers += [_bits(e, words[g // 2], 6 * (g % 2) + 3 * h, 3) for h in (0, 1)]
-    bits = const(I32, 0)
-    for k, word in enumerate(words):
-        bits = b.or_(bits, _bits(e, word, 12, 4, 4 * k))
+        at = 32 + 2 * g
+        top = _word(e, p, at)
+        places = [b.or_(_byte(e, p, 4 * g + k), _bits(e, top, 4 * k, 3, 8)) for k in range(4)]
+        masks = [1 << (4 * k + 3) for k in range(4)]
+        codes.append(_shifted(e, _entries(e, GGMLType.IQ1_M, places), e.at(p, at), masks))
+    words, bits = e.at(p, 48), const(I32, 0)
+    for k in range(4):
+        bits = b.or_(bits, _bits(e, _word(e, words, 2 * k), 12, 4, 4 * k))
     d = b.fmul(e.half(b.trunc(bits, I16)), const(F32, 0.125))
+    numbers = _fields(e, words, I16, [k // 4 for k in range(16)], [3 * (k % 4) for k in range(16)], 3)
     return Groups(codes, e.splat(d, 8), [], _odd_subs(e, numbers))
 
 
