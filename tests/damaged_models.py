@@ -194,7 +194,10 @@ JAMBA: dict[str, tuple[Change, str]] = {
     "no ssm_d": (without_tensor("blk.1.ssm_d"), "blk.1.ssm_d"),
     "no norm": (without_tensor("blk.0.attn_norm.weight"), "blk.0.attn_norm.weight"),
     "no tensors": (lambda m: m.tensors.clear(), "holds no tensors, only metadata"),
-    "left over": (extra("blk.0.attn_q.bias", N_EMBD), "blk.0.attn_q.bias: this architecture has no such tensor"),
+    "left over": (
+        extra("blk.0.attn_rel_b.bias", N_EMBD),
+        "blk.0.attn_rel_b.bias: this architecture has no such tensor",
+    ),
     "left over layer": (extra("blk.2.attn_norm.weight", N_EMBD), "blk.2.attn_norm.weight: this architecture"),
     "left over, named to hurt": (extra("a\x1b[31m\nerror: b", 3), "this architecture has no such tensor"),
     "embedding of one dimension": (shaped("token_embd.weight", N_EMBD), "token_embd.weight has shape [32]"),

@@ -101,6 +101,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "query_pre_attn_scalar": 32, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
         "rope_scaling": {"rope_type": "linear", "factor": 8.0},
     },
+    "phi3": {
+        "architectures": ["Phi3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+        "partial_rotary_factor": 0.75, "tie_word_embeddings": False,
+    },
     "granitemoe": {
         "architectures": ["GraniteMoeForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 2,
         "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4,

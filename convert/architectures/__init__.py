@@ -12,6 +12,7 @@ from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .nemotron_h import NemotronH, NemotronHMoe
+from .phi3 import Phi3
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
@@ -19,7 +20,7 @@ from .recurrentgemma import RecurrentGemma
 
 FAMILIES: tuple[type[Family], ...] = (
     Bamba, FalconH1, Gemma2, Gemma3, Granite, GraniteHybrid, GraniteMoe, Jamba, Lfm2, Lfm2Moe, Llama, Mamba, Mamba2,
-    NemotronH, NemotronHMoe, Qwen2, Qwen3, Qwen3Moe, Qwen3Next, Qwen35, Qwen35Moe, RecurrentGemma,
+    NemotronH, NemotronHMoe, Phi3, Qwen2, Qwen3, Qwen3Moe, Qwen3Next, Qwen35, Qwen35Moe, RecurrentGemma,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

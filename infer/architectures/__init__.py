@@ -11,6 +11,7 @@ from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .nemotron_h import NemotronH, NemotronHMoe
+from .phi3 import Phi3
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
@@ -18,8 +19,8 @@ from .recurrentgemma import RecurrentGemma
 
 _ALL: tuple[Family, ...] = (
     FalconH1(), Gemma2(), Gemma3(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(), Llama(),
-    Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(), Qwen35(), Qwen35Moe(),
-    RecurrentGemma(),
+    Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Phi3(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(), Qwen35(),
+    Qwen35Moe(), RecurrentGemma(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 

@@ -29,16 +29,19 @@ class Llama(Family):
     hparams: ClassVar[type[LlamaHparams]] = LlamaHparams
     style: ClassVar[int] = NORM  # of RoPE
     normed: ClassVar[bool] = False  # queries and keys
+    fused: ClassVar[bool] = False  # queries, keys and values are one matrix, gate and up another
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         d_head = h.head_size(w, h.d_head)
         rope = Rope(h.n_rot or d_head, h.freq_base, self.style, _scale(h, w), _factors(h, d_head, w))
         norm_eps = h.eps if self.normed else 0.0
-        yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=norm_eps)
+        yield "attn_norm.weight", Attention(
+            i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=norm_eps, fused=self.fused
+        )  # fmt: skip
         yield "ffn_norm.weight", self.feed_forward(h, i)
 
     def feed_forward(self, h: Any, i: int) -> Layer:
-        return GatedFeedForward(i, h.n_embd, h.n_ff)
+        return GatedFeedForward(i, h.n_embd, h.n_ff, fused=self.fused)
 
 
 def _scale(h: LlamaHparams, w: Weights) -> float:

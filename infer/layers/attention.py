@@ -44,6 +44,7 @@ class Attention:
     window    a token sees the last so many, itself included; 0: all
     soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: they stay
     norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: there is none
+    fused     queries, keys and values are one matrix, attn_qkv
     gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
     """
 
@@ -58,6 +59,7 @@ class Attention:
     soft_cap: float = 0.0
     norm_eps: float = 0.0
     gated: bool = False
+    fused: bool = False
 
     def __post_init__(self) -> None:
         self.scale = self.scale or 1 / math.sqrt(self.d_head)
@@ -68,12 +70,13 @@ class Attention:
         if self.rope and (self.rope.n_rot % 2 or self.rope.n_rot > self.d_head):
             raise w.wrong("rope.dimension_count", self.rope.n_rot, f"an even part of a head of {self.d_head} values")
         p = f"blk.{self.layer}."
-        self.w_q = w.matrix(p + "attn_q.weight", (2 if self.gated else 1) * self.n_head * self.d_head, self.n_embd)
-        self.w_k = w.matrix(p + "attn_k.weight", self.n_kv * self.d_head, self.n_embd)
-        self.w_v = w.matrix(p + "attn_v.weight", self.n_kv * self.d_head, self.n_embd)
+        n_kv = self.n_kv * self.d_head
+        sizes = {"q": (2 if self.gated else 1) * self.n_head * self.d_head, "k": n_kv, "v": n_kv}
+        self.sizes = {"qkv": sum(sizes.values())} if self.fused else sizes
+        self.w_in = {part: w.matrix(f"{p}attn_{part}.weight", n, self.n_embd) for part, n in self.sizes.items()}
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_head)
-        sizes = {"q": self.w_q.rows, "k": self.w_k.rows, "v": self.w_v.rows, "output": self.n_embd}
-        self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in sizes.items()}
+        biased = {**self.sizes, "output": self.n_embd}
+        self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in biased.items()}
         if self.norm_eps:
             self.norms = [w.vector(f"{p}attn_{part}_norm.weight", self.d_head) for part in "qk"]
         self._weights = w
@@ -83,9 +86,7 @@ class Attention:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
-        q = add_bias(b, b.matmul(x, self.w_q, "attn_q"), self.bias["q"])
-        k = add_bias(b, b.matmul(x, self.w_k, "attn_k"), self.bias["k"])
-        v = add_bias(b, b.matmul(x, self.w_v, "attn_v"), self.bias["v"])
+        q, k, v = self._project(b, x)
         if self.gated:
             q, gate = self._part(b, q, 0), self._part(b, q, 1)
         if self.norm_eps:
@@ -106,6 +107,13 @@ class Attention:
         if self.gated:
             b.op(elementwise.gate_rows, batch.n_tok, out, out.ld, gate, gate.ld, out.n, 0)
         return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
+
+    def _project(self, b: Builder, x: Rows) -> tuple[Rows, Rows, Rows]:
+        rows = [add_bias(b, b.matmul(x, w, f"attn_{part}"), self.bias[part]) for part, w in self.w_in.items()]
+        if not self.fused:
+            return rows[0], rows[1], rows[2]
+        n_q, n_kv = self.n_head * self.d_head, self.n_kv * self.d_head
+        return rows[0].columns(0, n_q), rows[0].columns(n_q, n_kv), rows[0].columns(n_q + n_kv, n_kv)
 
     def _part(self, b: Builder, both: Rows, i: int) -> Rows:
         """The queries (0) or the gates (1) of rows that hold them head by head."""

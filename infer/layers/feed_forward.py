@@ -16,6 +16,7 @@ class GatedFeedForward:
 
     weighted: what it returns is multiplied by the sigmoid of a number that ffn_gate_inp_shexp makes of the token.
     gelu: the gate's activation, instead of SiLU.
+    fused: ffn_up holds the rows of the gate, then those of up.
     """
 
     layer: int
@@ -24,23 +25,26 @@ class GatedFeedForward:
     suffix: str = ""
     weighted: bool = False
     gelu: bool = False
+    fused: bool = False
 
     def load(self, w: Weights) -> None:
         p = f"blk.{self.layer}."
         if self.weighted:
             self.w_weight = w.matrix(p + "ffn_gate_inp_shexp.weight", 1, self.n_embd)
-        self.w_gate = w.matrix(f"{p}ffn_gate{self.suffix}.weight", self.n_ff, self.n_embd)
-        self.w_up = w.matrix(f"{p}ffn_up{self.suffix}.weight", self.n_ff, self.n_embd)
+        sizes = {"up": 2 * self.n_ff} if self.fused else {"gate": self.n_ff, "up": self.n_ff}
+        self.w_in = {part: w.matrix(f"{p}ffn_{part}{self.suffix}.weight", n, self.n_embd) for part, n in sizes.items()}
         self.w_down = w.matrix(f"{p}ffn_down{self.suffix}.weight", self.n_embd, self.n_ff)
-        sizes = {"gate": self.n_ff, "up": self.n_ff, "down": self.n_embd}
+        sizes["down"] = self.n_embd
         self.bias = {part: optional_bias(w, f"{p}ffn_{part}{self.suffix}.weight", n) for part, n in sizes.items()}
 
     def memory(self) -> tuple[MemorySpec, ...]:
         return ()
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        gate = add_bias(b, b.matmul(x, self.w_gate, "ffn_gate" + self.suffix), self.bias["gate"])
-        up = add_bias(b, b.matmul(x, self.w_up, "ffn_up" + self.suffix), self.bias["up"])
+        rows = [
+            add_bias(b, b.matmul(x, w, f"ffn_{part}{self.suffix}"), self.bias[part]) for part, w in self.w_in.items()
+        ]  # fmt: skip
+        gate, up = (rows[0].columns(i * self.n_ff, self.n_ff) for i in range(2)) if self.fused else rows
         kernel = elementwise.geglu if self.gelu else elementwise.swiglu
         b.op(kernel, b.batch.n_tok, gate, gate.ld, up, up.ld, gate, gate.ld, gate.n)
         out = add_bias(b, b.matmul(gate, self.w_down, "ffn_down" + self.suffix), self.bias["down"])

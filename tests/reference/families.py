@@ -280,7 +280,7 @@ class Reference:
         return np.stack([heads[:, h] @ w + bias[h] for h, w in enumerate(weight)], axis=1).reshape(x.shape)
 
     def llama(self, ids: list[int]) -> F64:
-        """Llama, Qwen2, Qwen3, Qwen3-MoE, Granite."""
+        """Llama, Qwen2, Qwen3, Qwen3-MoE, Granite, Phi-3."""
         c = self.c
         x = self.t["model.embed_tokens.weight"][ids] * c.get("embedding_multiplier", 1.0)
         d = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
@@ -288,10 +288,14 @@ class Reference:
         for i in range(c["num_hidden_layers"]):
             p = f"model.layers.{i}."
             h = self.norm(x, p + "input_layernorm")
-            q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj").reshape(len(h), -1, d) for part in "qkv")
+            if p + "self_attn.qkv_proj.weight" in self.t:
+                n_q, n_kv = (c[f"num_{name}_heads"] for name in ("attention", "key_value"))
+                q, k, v = np.split(self.linear(h, p + "self_attn.qkv_proj"), [n_q * d, (n_q + n_kv) * d], axis=1)
+            else:
+                q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj").reshape(len(h), -1, d) for part in "qkv")
             if p + "self_attn.q_norm.weight" in self.t:
                 q, k = self.norm(q, p + "self_attn.q_norm"), self.norm(k, p + "self_attn.k_norm")
-            y = self.attend(q, k, v, d, d, c.get("attention_multiplier", 0.0))
+            y = self.attend(q, k, v, d, int(d * self.part), c.get("attention_multiplier", 0.0))
             x = x + residual * self.linear(y, p + "self_attn.o_proj")
             h, m = self.norm(x, p + "post_attention_layernorm"), p + "mlp."
             if m + "gate.weight" in self.t:
@@ -299,6 +303,9 @@ class Reference:
                 y = self.mixture(h, scores, 0.0, used, lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."))
             elif c["architectures"][0].startswith("GraniteMoe"):
                 y = self._granite_feed_forward(h, p)
+            elif m + "gate_up_proj.weight" in self.t:
+                gate, up = np.split(self.linear(h, m + "gate_up_proj"), 2, axis=1)
+                y = self.linear(silu(gate) * up, m + "down_proj")
             else:
                 y = self.gated(h, m)
             x = x + residual * y
@@ -343,6 +350,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
             "GraniteForCausalLM",
             "GraniteMoeForCausalLM",
             "GraniteMoeHybridForCausalLM",
+            "Phi3ForCausalLM",
         ],
         Reference.llama,
     ),

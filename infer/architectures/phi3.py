@@ -1,0 +1,10 @@
+"""Phi-3: Llama with queries, keys and values in one matrix, gate and up in another. arXiv:2404.14219"""
+
+from ..kernels.rope import NEOX
+from .llama import Llama
+
+
+class Phi3(Llama):
+    name = "phi3"
+    style = NEOX
+    fused = True
