@@ -134,6 +134,7 @@ def load(
     exact: bool = False,
     kv_type: KVType | None = None,
     checkpoint_budget: int = 0,
+    checkpoint_type: KVType = KVType.F32,
 ) -> "Model":
     """Resolves and loads MODEL; says on stderr when kernels are compiled, which happens once per processor."""
     path = resolve(model)
@@ -157,5 +158,6 @@ def load(
             precision="exact" if exact else "fast",
             kv_type=kv_type.value if kv_type else None,
             checkpoint_budget=checkpoint_budget,
+            checkpoint_type=checkpoint_type.value,
             progress=compiling,
         )

@@ -29,6 +29,7 @@ from .kernels.kv import KV_TYPES
 from .memory import PromptCache
 from .memory.attention import Layout
 from .memory.cache_file import load_cache
+from .memory.parking import ParkedType
 from .memory.splits import SPLITS
 from .memory.state_file import StateFile, read_state
 from .sequence import Result, Sequence, TokenProgress, Work
@@ -50,11 +51,11 @@ DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
 class Model:
     """A loaded model with memory for `n_seq_max` sequences. Use `load`."""
 
-    def __init__(self, gguf: GGUFFile, engine: Engine, precision: Precision, checkpoint_budget: int = 0) -> None:
+    def __init__(self, gguf: GGUFFile, engine: Engine, precision: Precision, cache: PromptCache | None = None) -> None:
         self.gguf, self.engine, self.precision = gguf, engine, precision
         self.path = gguf.path
         self.memory = engine.memory
-        self.cache = PromptCache(engine.memory, checkpoint_budget) if checkpoint_budget else None
+        self.cache = cache
         self.kv_type = engine.memory.attention.kind.name
         self.n_ctx = engine.n_ctx
         self.n_vocab = engine.n_vocab
@@ -81,6 +82,7 @@ class Model:
         precision: Precision = "fast",
         kv_type: KVTypeName | None = None,
         checkpoint_budget: int = 0,
+        checkpoint_type: ParkedType = "f32",
         progress: Progress | None = None,
     ) -> "Model":
         """Open a GGUF file for inference.
@@ -92,6 +94,7 @@ class Model:
         precision  'fast' quantizes activations to 8 bits for integer weight types; 'exact' computes in f32
         kv_type    how keys and values are kept: 'f32', 'f16' or 'q8_0'; None: f16, with 'exact' f32
         checkpoint_budget  bytes for what earlier texts leave behind (memory/cache.py); 0: nothing is kept
+        checkpoint_type    how recurrent states are kept there: 'f32' exactly, 'f16' or 'q8_0' in fewer bytes
         progress   called with ("compile", done, total) while kernels compile for the first time on a machine
 
         Raises FormatError, UnsupportedError or UsageError.
@@ -130,7 +133,8 @@ class Model:
             kv_type=KV_TYPES[kv_type],
             spare=checkpoint_budget,
         )
-        model = cls(gguf, engine, precision, checkpoint_budget)
+        cache = PromptCache(engine.memory, checkpoint_budget, checkpoint_type) if checkpoint_budget else None
+        model = cls(gguf, engine, precision, cache)
         helper = ["-m", "hybrid.infer.precompile", str(gguf.path), str(n_ubatch), str(engine.n_threads), precision]
         helper.append(kv_type)
         engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None, helper)

@@ -103,6 +103,10 @@ def run(
             help="Memory for what earlier prompts left, so that none is processed twice: 0, 300M, 2G...",
         ),
     ] = "1G",
+    checkpoint_type: Annotated[
+        KVType,
+        typer.Option(help="How states are kept there: f32 exactly; f16 or q8_0 in fewer bytes, with other rounding."),
+    ] = KVType.F32,
     system: Annotated[
         str, typer.Option(metavar="TEXT", help="In a chat: what the model is told first.", show_default=False)
     ] = "",
@@ -199,6 +203,7 @@ def run(
         exact=exact,
         kv_type=kv_type,
         checkpoint_budget=budget,
+        checkpoint_type=checkpoint_type,
     ) as loaded:
         params = SamplingParams.from_metadata(
             loaded.gguf.metadata,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .hybrid import HybridMemory
+from .parking import ParkedType, park, unpark
 from .prefix_tree import Checkpoint, Node, PrefixTree
 
 LADDER = 512  # positions between checkpoints that are taken in any case
@@ -33,10 +34,13 @@ class Found:
 
 
 class PromptCache:
-    """Texts and checkpoints beside the sequences of `memory`, of at most `budget` bytes."""
+    """Texts and checkpoints beside the sequences of `memory`, of at most `budget` bytes.
 
-    def __init__(self, memory: HybridMemory, budget: int) -> None:
-        self.memory, self.budget = memory, budget
+    kind: how states are kept. Only f32 gives back the bits of a text that was never left.
+    """
+
+    def __init__(self, memory: HybridMemory, budget: int, kind: ParkedType = "f32") -> None:
+        self.memory, self.budget, self.kind = memory, budget, kind
         self.tree = PrefixTree(memory.attention.pool)
         self._clock = 0
         memory.attention.pool.refill = memory.recurrent.pool.refill = self._give_up_one
@@ -61,6 +65,7 @@ class PromptCache:
                 if point.row >= 0 and self.memory.recurrent.pool.owners(point.row) == 1:
                     size += self.memory.bytes_state_per_seq
                 size += point.logits.nbytes if point.logits is not None else 0
+                size += point.parked.nbytes if point.parked is not None else 0
             for page in node.pages:
                 pages[page] = pages.get(page, 0) + 1
         pool = self.memory.attention.pool
@@ -78,8 +83,11 @@ class PromptCache:
         self._touch(node)
         point = node.checkpoints.get(len(ids))
         if point is None:
-            row = memory.recurrent.pool.share(row) if memory.is_recurrent else -1
-            point = node.checkpoints[len(ids)] = Checkpoint(len(ids), row, boundary)
+            point = node.checkpoints[len(ids)] = Checkpoint(len(ids), -1, boundary)
+            if memory.is_recurrent and self.kind == "f32":
+                point.row = memory.recurrent.pool.share(row)
+            elif memory.is_recurrent:
+                point.parked = park(memory.recurrent.state(row), self.kind)
         point.used, point.boundary = self._clock, point.boundary or boundary
         if logits is not None and point.logits is None:
             point.logits = logits.copy()
@@ -115,12 +123,23 @@ class PromptCache:
     def restore(self, seq: int, found: Found) -> None:
         """The sequence goes on from there."""
         pages = self.tree.pages(found.node, found.position)
-        row = found.checkpoint.row if found.checkpoint else -1
+        row = self.row_of(found.checkpoint) if found.checkpoint and self.memory.is_recurrent else -1
         self.memory.adopt(seq, found.position, pages, row)
+        if row >= 0:
+            self.memory.recurrent.pool.drop(row)
         self._clock += 1
         self._touch(found.node)
         if found.checkpoint:
             found.checkpoint.used = self._clock
+
+    def row_of(self, point: Checkpoint) -> int:
+        """A row with the state of a checkpoint, of which the caller becomes an owner."""
+        recurrent = self.memory.recurrent
+        if point.parked is None:
+            return recurrent.pool.share(point.row)
+        row = recurrent.pool.take()
+        unpark(point.parked, recurrent.state(row))
+        return row
 
     def clear(self) -> None:
         """Forget everything."""

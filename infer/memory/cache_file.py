@@ -65,8 +65,10 @@ def _node_arrays(cache: PromptCache, node: Node, kv: bool) -> Iterator[Named]:
 
 
 def _point_arrays(cache: PromptCache, point: Checkpoint) -> Iterator[Named]:
-    if point.row >= 0:
-        yield from cache.memory.recurrent.export(point.row)
+    if cache.memory.is_recurrent:
+        row = cache.row_of(point)
+        yield from cache.memory.recurrent.export(row)
+        cache.memory.recurrent.pool.drop(row)
     if point.logits is not None:
         yield "logits", point.logits
 
@@ -158,4 +160,4 @@ def _load_entry(
         if recurrent.specs:
             row = recurrent.pool.take()
             recurrent.load(row, states)
-        cache.place(node, Checkpoint(position, row, boundary, logits))
+        cache.place(node, Checkpoint(position, row, boundary, logits))  # not parked: it is as it was written

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kernels.kv import PAGE, pages_of
+from .parking import Parked
 from .pool import Pool
 
 Tokens = npt.NDArray[np.int32]
@@ -22,10 +23,11 @@ class Checkpoint:
     """The state of the recurrent layers after the first `position` tokens of a text."""
 
     position: int
-    row: int  # in the recurrent memory, -1: none (the model has no recurrent layers)
+    row: int  # in the recurrent memory, -1: none (the model has no recurrent layers, or the state is parked)
     boundary: bool  # a place somebody will come back to, not one of the ladder
     logits: np.ndarray | None = None  # f32 [n_vocab] after the last token, if they are known
     used: int = 0  # when it was made or last gone back to
+    parked: Parked | None = None
 
 
 @dataclass(eq=False)

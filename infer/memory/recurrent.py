@@ -68,6 +68,10 @@ class RecurrentMemory:
         yield from self.conv.values()
         yield from self.ssm.values()
 
+    def state(self, row: int) -> list[np.ndarray]:
+        """Views of a row of all arrays."""
+        return [array[row] for array in self.arrays()]
+
     def put(self, slot: int, row: int) -> None:
         """A sequence goes on from `row` (-1: none), whose owner it becomes; it gives its old one back."""
         old, self.row[slot] = self.row[slot], row
