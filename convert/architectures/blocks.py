@@ -74,6 +74,16 @@ def read_rope(config: Config) -> tuple[Config, float]:
     return rope, rope.number("rope_theta", default=config.number("rope_theta", default=10000.0))
 
 
+def read_turned(config: Config, d_head: int, default: float, named: str) -> int:
+    """How many values of a head RoPE turns; `named`: the key that is wrong when they are none or odd."""
+    rope = config.section("rope_parameters", "rope_scaling")
+    part = rope.number("partial_rotary_factor", default=config.number("partial_rotary_factor", default=default))
+    n_rot = int(d_head * part)
+    if n_rot % 2 or not 0 < n_rot <= d_head:
+        raise config.wrong(named, f"heads of which an even part turns; {n_rot} of {d_head} is none")
+    return n_rot
+
+
 def read_plain_rope(config: Config) -> float:
     """The base of RoPE, for a family of which no scaling is known."""
     rope, theta = read_rope(config)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..checkpoint import Config
+from .blocks import read_turned
 from .family import Row, row
 from .llama import Llama
 
@@ -21,11 +22,7 @@ class Phi3(Llama):
     def read_more(cls, config: Config) -> dict[str, Any]:
         config.expects("attention_bias", False)
         d_head = config.integer("hidden_size") // config.integer("num_attention_heads")
-        rope = config.section("rope_parameters", "rope_scaling")
-        part = rope.number("partial_rotary_factor", default=config.number("partial_rotary_factor", default=1.0))
-        n_rot = int(d_head * part)
-        if n_rot % 2 or not 0 < n_rot <= d_head:
-            raise config.wrong("hidden_size", f"heads of which an even part turns; {n_rot} of {d_head} is none")
+        n_rot = read_turned(config, d_head, 1.0, "hidden_size")
         return {"n_rot": n_rot}
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:

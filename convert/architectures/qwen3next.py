@@ -9,7 +9,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, PLUS_ONE, Transform
-from .blocks import Heads, read_kinds, read_layers, read_rope, size_keys, stacked_experts, swiglu
+from .blocks import Heads, read_kinds, read_layers, read_rope, read_turned, size_keys, stacked_experts, swiglu
 from .family import Family, Part, Row, Shapes, row, vocabulary_rows
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
@@ -56,10 +56,8 @@ class Qwen3Next(Family):
         heads = Heads.read(config, n_embd)
         rope, theta = read_rope(config)
         rope.expects("rope_type", "default")
-        part = rope.number("partial_rotary_factor", default=config.number("partial_rotary_factor", default=0.25))
-        n_rot = int(heads.d_head * part)
-        if n_rot % 2 or not 0 < n_rot <= heads.d_head:
-            raise config.wrong("head_dim", f"heads of which an even part turns; {n_rot} of {heads.d_head} is none")
+        named = "head_dim" if heads.stated else "num_attention_heads"
+        n_rot = read_turned(config, heads.d_head, 0.25, named)
         n_expert = config.integer("num_experts", default=0, minimum=0, maximum=4096)
         n_k_head, n_v_head = config.integer("linear_num_key_heads"), config.integer("linear_num_value_heads")
         if n_v_head % n_k_head:

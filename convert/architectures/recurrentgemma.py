@@ -13,7 +13,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE, transposed
-from .blocks import Heads, read_layers, read_rope, size_keys, swiglu, swiglu_bias
+from .blocks import Heads, read_layers, read_rope, read_turned, size_keys, swiglu, swiglu_bias
 from .family import Family, Row, Shapes, row, vocabulary_rows
 
 
@@ -47,10 +47,8 @@ class RecurrentGemma(Family):
         heads = Heads.read(config, n_embd)
         rope, theta = read_rope(config)
         rope.expects("rope_type", "default")
-        part = rope.number("partial_rotary_factor", default=config.number("partial_rotary_factor", default=0.5))
-        n_rot = int(heads.d_head * part)
-        if n_rot % 2 or not 0 < n_rot <= heads.d_head:
-            raise config.wrong("head_dim", f"heads of which an even part turns; {n_rot} of {heads.d_head} is none")
+        named = "head_dim" if heads.stated else "num_attention_heads"
+        n_rot = read_turned(config, heads.d_head, 0.5, named)
         kinds = config.get("block_types", "_block_types") or ["recurrent", "recurrent", "attention"]
         if not isinstance(kinds, list) or not all(kind in ("recurrent", "attention") for kind in kinds):
             raise config.wrong("block_types", "a list of recurrent and attention")
