@@ -1,5 +1,6 @@
 """What a conversion will write: decided and checked in full before the first byte of the output."""
 
+import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class Prepared:
 
 
 def family_of(config: Config) -> tuple[type[Family], str]:
-    """The family by the config's `architectures`, with that name. UnsupportedError lists those there are."""
+    """The family by the config's `architectures`, with that name. UnsupportedError when there is none."""
     names = config.get("architectures")
     if names is None and "ssm_cfg" in config:  # the original checkpoints of state-spaces have no name
         names = [config.section("ssm_cfg").string("layer", default="Mamba").removesuffix("1") + "LMHeadModel"]
@@ -82,9 +83,10 @@ def family_of(config: Config) -> tuple[type[Family], str]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise config.wrong("architectures", "a list of names")
     if names[0] not in ARCHITECTURES:
+        near = ", ".join(difflib.get_close_matches(names[0], ARCHITECTURES, n=3))
         raise UnsupportedError(
-            f"{config.where}: the architecture {shown(names[0])} is not supported. Supported are: "
-            f"{', '.join(sorted(ARCHITECTURES))}."
+            f"{config.where}: the architecture {shown(names[0])} is not supported{near and f'; near it are {near}'}. "
+            "`hybrid convert --list-architectures` lists those that are."
         )
     return ARCHITECTURES[names[0]], names[0]
 

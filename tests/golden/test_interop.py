@@ -16,8 +16,9 @@ from golden.models import BUNDLED, IN_REPOSITORY, Golden
 from hybrid.infer import Model
 from hybrid.infer.perplexity import perplexity
 from hybrid.quant.ggml.reader import GGUFFile
-from hybrid.quant.ggml.types import ArrayOf, ValueType
+from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
+from hybrid.quant.policy import Options, SsmType
 from hybrid.quant.quantize import quantize
 
 pytestmark = pytest.mark.slow  # ten seconds that the inner loop can do without
@@ -159,7 +160,8 @@ def test_tensors_of_the_quantizer(
     name: str, kind: str, converted: Callable[..., Path], quantized: Callable[..., Path]
 ) -> None:
     """llama-quantize on the same f32 file; Q4_0 with the output matrix (the tied embedding) as Q8_0."""
-    with GGUFFile.open(quantized(name, kind, keep_ssm_f32=False)) as file, GGUFFile.open(converted(name)) as source:
+    options = Options(SsmType.LIKE_LLAMA, output_type=GGMLType.Q8_0 if kind == "Q4_0" else None)
+    with GGUFFile.open(quantized(name, kind, options=options)) as file, GGUFFile.open(converted(name)) as source:
         for row in recorded(name)["tensors"]:
             data = file.raw(row["name"]).tobytes()
             if kind.lower() in row:
