@@ -21,6 +21,7 @@ __all__ = [
     "with_minimum",
 ]
 
+LOWEST = np.float32(-3e38)  # no bound
 TINY = np.float32(1e-15)  # ggml's GROUP_MAX_EPS: a row below it is all zeros
 
 
@@ -124,8 +125,37 @@ def _symmetric(x, w, rows, k, half, factors, scales, codes):  # type: ignore[no-
 
 
 @fast
+def _moved_codes(xs, ws, qs, k, sumlx, suml2, low, high, by_rest):  # type: ignore[no-untyped-def]
+    """Five rounds in which each code moves where the others' sums want it. by_rest: the sum of the squares that has to
+    be positive is that of the others, not the new one (ggml's make_qp_quants and make_q3_quants differ in this)."""
+    zero = splat(np.float32(0))
+    for _ in range(5):
+        moved = False
+        for i in range(k):
+            v, weight, code = load(xs, i * N), load(ws, i * N), load(qs, i * N)
+            slx = sumlx - weight * v * code
+            sl2 = suml2 - weight * code * code
+            new = _clamped(nearest(v * sl2 / slx), low, high)
+            new_slx = slx + weight * v * new
+            new_sl2 = sl2 + weight * new * new
+            changed = (slx > zero) & ((sl2 if by_rest else new_sl2) > zero)
+            changed = changed & (new_slx * new_slx * suml2 > sumlx * sumlx * new_sl2)
+            # the same code again is no change, though its sums may round otherwise
+            changed = changed & (magnitude(new - code) > zero)
+            if any_set(changed):
+                moved = True
+                store(qs, i * N, select(changed, new, code))
+                sumlx = select(changed, new_slx, sumlx)
+                suml2 = select(changed, new_sl2, suml2)
+        if not moved:
+            break
+    return sumlx, suml2
+
+
+@fast
 def _symmetric_refined(x, rows, k, half, scales, codes):  # type: ignore[no-untyped-def]
-    xs, qs = np.empty(k * N, np.float32), np.empty(k * N, np.float32)
+    xs, ws = np.empty(k * N, np.float32), np.empty(k * N, np.float32)
+    qs = np.empty(k * N, np.float32)
     zero, low, high = splat(np.float32(0)), splat(np.float32(-half)), splat(np.float32(half - 1))
     offset = splat(np.float32(half))
     for row in range(0, rows, N):
@@ -139,30 +169,10 @@ def _symmetric_refined(x, rows, k, half, scales, codes):  # type: ignore[no-unty
             code = _clamped(nearest(iscale * v), low, high)
             store(qs, i * N, code)
             weight = v * v
+            store(ws, i * N, weight)
             sumlx = sumlx + weight * v * code
             suml2 = suml2 + weight * code * code
-        for _ in range(5):
-            changed = zero < zero
-            moved = False
-            for i in range(k):
-                v, code = load(xs, i * N), load(qs, i * N)
-                weight = v * v
-                slx = sumlx - weight * v * code
-                sl2 = suml2 - weight * code * code
-                new = _clamped(nearest(v * sl2 / slx), low, high)
-                new_slx = slx + weight * v * new
-                new_sl2 = sl2 + weight * new * new
-                changed = (slx > zero) & (new_sl2 > zero)
-                changed = changed & (new_slx * new_slx * suml2 > sumlx * sumlx * new_sl2)
-                # the same code again is no change, though its sums may round otherwise
-                changed = changed & (magnitude(new - code) > zero)
-                if any_set(changed):
-                    moved = True
-                    store(qs, i * N, select(changed, new, code))
-                    sumlx = select(changed, new_slx, sumlx)
-                    suml2 = select(changed, new_sl2, suml2)
-            if not moved:
-                break
+        sumlx, suml2 = _moved_codes(xs, ws, qs, k, sumlx, suml2, low, high, False)
         empty = size < splat(TINY)
         for i in range(k):
             store(qs, i * N, select(empty, zero, load(qs, i * N) + offset))
@@ -278,26 +288,7 @@ def _positive(x, w, rows, k, top, factors, scales, codes):  # type: ignore[no-un
             store(qs, i * N, code)
             sumlx = sumlx + weight * v * code
             suml2 = suml2 + weight * code * code
-        for _ in range(5):
-            moved = False
-            for i in range(k):
-                v, weight, code = load(xs, i * N), load(ws, i * N), load(qs, i * N)
-                slx = sumlx - weight * v * code
-                sl2 = suml2 - weight * code * code
-                new = nearest(v * sl2 / slx)
-                new = select(new > high, high, new)
-                new_slx = slx + weight * v * new
-                new_sl2 = sl2 + weight * new * new
-                changed = (slx > zero) & (sl2 > zero)
-                changed = changed & (new_slx * new_slx * suml2 > sumlx * sumlx * new_sl2)
-                changed = changed & (magnitude(new - code) > zero)
-                if any_set(changed):
-                    moved = True
-                    store(qs, i * N, select(changed, new, code))
-                    sumlx = select(changed, new_slx, sumlx)
-                    suml2 = select(changed, new_sl2, suml2)
-            if not moved:
-                break
+        sumlx, suml2 = _moved_codes(xs, ws, qs, k, sumlx, suml2, splat(LOWEST), high, True)
         empty = most < splat(TINY)
         for i in range(k):
             store(qs, i * N, select(empty, zero, load(qs, i * N)))
