@@ -1,9 +1,10 @@
-"""What an error on the command line has to be."""
+"""The bundled model as files, a command line in this process, and what an error of it has to be."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from end_to_end.outcomes import Cli
 from hybrid.cli.main import run
 
 
@@ -27,5 +28,35 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         assert "Traceback" not in captured.err and "Warning" not in captured.err, captured.err
         assert {path: path.stat().st_size for path in _files(tmp_path)} == before, "files appeared, changed or went"
         return lines[-1]
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> dict[str, Path]:
+    """The bundled model as the commands themselves make it."""
+    folder = tmp_path_factory.mktemp("models")
+    made = {name: folder / f"{name}.gguf" for name in ("bf16", "q8_0")}
+    assert run(["convert", str(bundled), "-o", str(made["bf16"]), "--verify"]) == 0
+    assert run(["quantize", str(made["bf16"]), str(made["q8_0"]), "q8_0"]) == 0
+    return made
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Converted models and history go here; compiled kernels stay where they are, or every test would compile."""
+    monkeypatch.setattr("hybrid.cli.models.cache_dir", lambda: tmp_path / "cache" / "hybrid")
+    monkeypatch.setattr("hybrid.cli.models.state_dir", lambda: tmp_path / "state" / "hybrid")
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs a command line in this process: (exit code, stdout, stderr)."""
+
+    def call(*args: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run([str(a) for a in args])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return call

@@ -1,0 +1,200 @@
+"""hybrid quantize, imatrix and the KL divergence of what they make, on the bundled model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from end_to_end.outcomes import Cli, failed, ok
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.imatrix import Imatrix
+
+PROMPT = "A file that comes from somewhere else should"
+
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def test_quantize_reports_every_tensor(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "q4.gguf"
+    out = ok(cli("quantize", files["bf16"], target, "Q4_0"))
+    assert "BF16 -> Q4_0" in out and "blk.7.ssm_out.weight" in out and "bits per weight" in out
+    report = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_0", "--json")))
+    assert report["file_type"] == "Q4_0" and len(report["tensors"]) == 126
+    assert all(t["target"] == "F32" for t in report["tensors"] if "ssm_x" in t["name"])
+    as_llama = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_0", "--ssm-type", "like-llama", "--json")))
+    assert all(t["target"] == "Q4_0" for t in as_llama["tensors"] if "ssm_x" in t["name"])
+
+
+def test_quantize_dry_run_and_requantize(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "x.gguf"
+    assert "nothing written" in ok(cli("quantize", files["bf16"], target, "Q8_0", "--dry-run"))
+    assert "Q8_0 already" in failed(cli("quantize", files["q8_0"], target, "Q4_0"), code=2)
+    assert not target.exists()
+    ok(cli("quantize", files["q8_0"], target, "Q4_0", "--allow-requantize"))
+
+
+def test_quantize_a_checkpoint_without_a_file_between(
+    cli: Cli, files: dict[str, Path], bundled: Path, tmp_path: Path
+) -> None:
+    """A folder gives the bytes that converting first and quantizing then gives."""
+    for name, source in (("folder", bundled), ("file", files["bf16"])):
+        ok(cli("quantize", source, tmp_path / f"{name}.gguf", "Q4_K_M"))
+    assert (tmp_path / "folder.gguf").read_bytes() == (tmp_path / "file.gguf").read_bytes()
+    assert "ssm_in" in ok(cli("quantize", bundled, tmp_path / "x.gguf", "Q4_K_M", "--dry-run"))
+    assert {p.name for p in tmp_path.iterdir()} == {"folder.gguf", "file.gguf"}
+
+
+def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "x.gguf"
+    out = ok(
+        cli(
+            "quantize", files["bf16"], target, "q3_k", "--tensor-type", "ssm_in=q6_k",
+            "--tensor-type", "attn_(q|k)=F16",
+            "--token-embedding-type", "Q5_K", "--ssm-type", "q8_0", "--override-kv", "general.name=str:a b",
+            "--override-kv", "x.n=int:-3", "--override-kv", "x.f=float:0.5", "--override-kv", "x.b=bool:true", "--json",
+        )
+    )  # fmt: skip
+    report = json.loads(out)
+    types = {t["name"]: t["target"] for t in report["tensors"]}
+    assert report["file_type"] == "Q3_K_M"
+    assert types["token_embd.weight"] == "Q5_K" and types["blk.0.ssm_in.weight"] == "Q6_K"
+    assert types["blk.2.attn_q.weight"] == types["blk.6.attn_k.weight"] == "F16"
+    assert types["blk.0.ssm_x.weight"] == "Q8_0" and types["blk.0.ssm_dt.weight"] == "F16"
+    row = next(t for t in report["tensors"] if t["name"] == "blk.0.ssm_in.weight")
+    assert 0 < row["rmse"] < 0.03 * row["rms"] and 0.999 < row["cosine"] < 1
+    assert 0 <= row["worst_row"] < 1024 and row["worst_error"] >= row["rmse"] / row["rms"]
+    assert row["bits_per_weight"] == 6.5625
+    with GGUFFile.open(target) as f:
+        found = [f.metadata[k] for k in ("general.name", "x.n", "x.f", "x.b")]
+    assert found == ["a b", 3, 0.5, True]
+    pure = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_K_M", "--pure", "--json", "--dry-run")))
+    assert {t["target"] for t in pure} == {"F32", "Q4_K"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--tensor-type", "nothing=Q8_0"], "--tensor-type nothing: no weight matrix of the model has such a name."),
+        (["--tensor-type", "ssm_in"], "--tensor-type ssm_in: expected REGEX=TYPE"),
+        (["--tensor-type", "=Q8_0"], "expected REGEX=TYPE"),
+        (["--tensor-type", "ssm_in=IQ1_S"], "IQ1_S is not a type that can be written. Choose one of"),
+        (["--tensor-type", "ssm_dt=Q8_0"], "blk.0.ssm_dt.weight: row of 16 values is not a multiple of 32 (Q8_0)."),
+        (["--output-tensor-type", "Q"], "--output-tensor-type: Q is not a type"),
+        (["--override-kv", "a=int:x"], "--override-kv a=int:x: expected KEY=TYPE:VALUE"),
+        (["--override-kv", "a=bool:1"], "expected KEY=TYPE:VALUE"),
+        (["--include-weights", "ssm"], "choose from an --imatrix. Give one."),
+        (["--imatrix", "missing.gguf"], "missing.gguf does not exist"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_quantize_refuses(cli: Cli, files: dict[str, Path], tmp_path: Path, options: list[str], says: str) -> None:
+    assert says in failed(cli("quantize", files["bf16"], tmp_path / "x.gguf", "Q4_K_M", *options), code=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
+    """Collected in one go or in two, merged, shown, used."""
+    whole, parts, both = (tmp_path / f"{name}.gguf" for name in ("whole", "parts", "both"))
+    measure = ("imatrix", files["bf16"], "-f", prose, "-c", "64", "-b", "64")
+    ok(cli(*measure, "-o", whole, "--chunks", 4))
+    ok(cli(*measure, "-o", parts, "--chunks", 2))
+    assert "going on after chunk 2" in cli(*measure, "-o", parts, "--chunks", 4, "--resume")[2]
+    a, b = Imatrix.read(whole), Imatrix.read(parts)
+    assert (
+        (a.chunk_count, a.chunk_size, a.datasets) == (4, 64, [str(prose)]) == (b.chunk_count, b.chunk_size, b.datasets)
+    )
+    assert len(a.entries) == 60 and "blk.1.ffn_up_exps.weight" in a.entries
+    for name, entry in a.entries.items():
+        np.testing.assert_allclose(b.entries[name].sums, entry.sums, rtol=1e-6)
+        assert entry.counts.sum() == 256 * (2 if "_exps" in name else 1)
+    ok(cli("imatrix", "--in-file", whole, "--in-file", parts, "-o", both))
+    np.testing.assert_allclose(
+        Imatrix.read(both).entries["blk.0.ssm_in.weight"].sums, 2 * a.entries["blk.0.ssm_in.weight"].sums, rtol=1e-6
+    )
+    rows = json.loads(ok(cli("imatrix", "--in-file", whole, "--json")))
+    shown = next(row for row in rows if row["name"] == "blk.2.attn_q.weight")
+    assert shown["n"] == 256 and 0 < shown["evenness"] < 1 and shown["similarity"] is None
+    assert "blk.2.attn_q.weight" in ok(cli("imatrix", "--in-file", whole, "--show-statistics"))
+    plain, weighted = (
+        json.loads(ok(cli("quantize", files["bf16"], tmp_path / "q.gguf", "Q3_K_S", "--json", *options)))
+        for options in ((), ("--imatrix", whole))
+    )
+    changed = [r["name"] for r, s in zip(plain["tensors"], weighted["tensors"], strict=True) if r["rmse"] != s["rmse"]]
+    assert "blk.0.ssm_in.weight" in changed and "token_embd.weight" not in changed
+    for says, args in {
+        "nothing to do": ("imatrix",),
+        "-o FILE is missing": measure,
+        "cannot be gone on with": ("imatrix", files["bf16"], "-f", prose, "-c", "32", "-o", whole, "--resume"),
+        "4 of 4 chunks are done already": (*measure, "-o", whole, "--chunks", 4, "--resume"),
+    }.items():
+        assert says in failed(cli(*args), code=2)
+
+
+def test_kl_divergence(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
+    """The original against itself is near 0, more bits taken away are more divergence."""
+    base, small = tmp_path / "base.kld", tmp_path / "q3.gguf"
+    out = ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "64", "--chunks", 4, "--kl-divergence-base", base))
+    assert "Final estimate: PPL = " in out
+    ok(cli("quantize", files["bf16"], small, "Q3_K_S"))
+    found = {}
+    for name, file in (("bf16", files["bf16"]), ("q8_0", files["q8_0"]), ("q3", small)):
+        args = ("perplexity", file, "--kl-divergence-base", base, "--kl-divergence")
+        found[name] = json.loads(ok(cli(*args, "--json")))
+        assert found[name]["n_scored"] == 4 * 31
+    assert "Mean    KLD:" in ok(cli("perplexity", small, "--kl-divergence-base", base, "--kl-divergence"))
+    kld = {name: result["kld"]["value"] for name, result in found.items()}
+    assert abs(kld["bf16"]) < 1e-6 < kld["q8_0"] < 0.1 * kld["q3"] < 0.1
+    assert found["bf16"]["same_top"]["value"] == 1 and found["q3"]["same_top"]["value"] < 1
+    plain = json.loads(ok(cli("perplexity", small, "-f", prose, "-c", "64", "--chunks", 4, "--json")))
+    assert found["q3"]["ppl"]["value"] == pytest.approx(plain["ppl"], rel=1e-4)
+    for says, args in {
+        "Missing option '--kl-divergence-base'": ("perplexity", small, "--kl-divergence"),
+        "leave out --stride and --json": ("perplexity", small, "-f", prose, "--kl-divergence-base", base, "--json"),
+        "none.kld cannot be read": ("perplexity", small, "--kl-divergence", "--kl-divergence-base", "none.kld"),
+    }.items():
+        assert says in failed(cli(*args), code=2)
+
+
+def test_quantize_to_a_size(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    """Within the target and close to it; what the user names keeps its type."""
+    out = tmp_path / "x.gguf"
+    for args, low, high in (
+        (("--target-bpw", "4.5"), 4.45, 4.5),
+        (("--target-size", "9.5M", "--tensor-type", "attn_v=Q8_0"), 6.6, 6.7),
+    ):
+        report = json.loads(ok(cli("quantize", files["bf16"], out, *args, "--json")))
+        assert low < report["bits_per_weight"] <= high
+        types = {t["name"]: t["target"] for t in report["tensors"]}
+        assert len({kind for name, kind in types.items() if "_exps" in name or "ssm_in" in name}) > 1
+        assert types["blk.0.ssm_x.weight"] == "F32"
+    assert {kind for name, kind in types.items() if "attn_v" in name} == {"Q8_0"}
+    assert sum(t["nbytes"] for t in report["tensors"]) <= 9_500_000
+    for says, more in {
+        "give one of TYPE, --target-bpw and --target-size": ("Q8_0", "--target-bpw", "4"),
+        "expected a size like 1.8G": ("--target-size", "big"),
+        "Give a larger target": ("--target-bpw", "1.5"),
+        "-f is for --target-bpw": ("Q8_0", "-f", "x.txt"),
+    }.items():
+        assert says in failed(cli("quantize", files["bf16"], out, *more), code=2)
+    assert "give one of TYPE" in failed(cli("quantize", files["bf16"], out), code=2)
+
+
+@pytest.mark.slow
+def test_quantize_to_a_size_by_what_matters(
+    cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Types that were chosen by measuring diverge less than the fixed recipe of the same size."""
+    monkeypatch.setattr("hybrid.cli.target.N_CTX", 64)
+    monkeypatch.setattr("hybrid.cli.target.CHUNKS", 2)
+    base, recipe, chosen = (tmp_path / name for name in ("base.kld", "recipe.gguf", "chosen.gguf"))
+    ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "128", "--kl-divergence-base", base))
+    bits = json.loads(ok(cli("quantize", files["bf16"], recipe, "Q3_K_M", "--json")))["bits_per_weight"]
+    made = json.loads(ok(cli("quantize", files["bf16"], chosen, "--target-bpw", bits, "-f", prose, "--json")))
+    assert bits - 0.1 < made["bits_per_weight"] <= bits
+
+    def divergence(file: Path) -> float:
+        args = ("perplexity", file, "--kl-divergence-base", base, "--kl-divergence", "--json")
+        return float(json.loads(ok(cli(*args)))["kld"]["value"])
+
+    assert divergence(chosen) < divergence(recipe)
