@@ -201,6 +201,7 @@ class Bench:
         return 2 * x.nbytes / self.time(bench_update, [[x, x.size // (16 * self.n_threads) * 16 * self.n_threads]])
 
     def case(self, case: Case, n_tok: int, n_seq: int) -> float:
+        """Seconds per call of a kernel: `n_seq` sequences of `n_tok` tokens, states from memory."""
         size = 4 * int(np.prod(case.state)) * n_seq
         n_layer = max(1, min(case.n_layer, MOST_STATE // size))
         ctl = np.array([n_tok * n_seq, n_seq, 0], np.int64)
@@ -213,6 +214,7 @@ class Bench:
 
 
 def main() -> None:
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", default="", help="only kernels whose names contain this")
     parser.add_argument("--model", default="", help="only the sizes of this model")

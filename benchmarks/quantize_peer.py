@@ -49,6 +49,7 @@ def seconds(command: list[str]) -> float:
 
 
 def main() -> int:
+    """Quantize with both, compare tensor by tensor, print a row for every type; 1 when bytes differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--peer", type=Path, required=True, help="folder of llama-quantize")

@@ -33,6 +33,7 @@ def hybrid(*args: object) -> str:
 
 
 def main() -> None:
+    """Quantize in every way, measure each, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--text", type=Path, required=True)

@@ -108,6 +108,7 @@ def read_info(path: Path) -> StateInfo:
 
 
 def show_list(paths: list[Path], as_json: bool) -> None:
+    """Print a row, or an object, for every state; what cannot be read is named at the end."""
     found, broken = [], []
     for path in paths:
         try:

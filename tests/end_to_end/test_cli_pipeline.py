@@ -419,6 +419,7 @@ def test_bench_at_a_depth(cli: Cli, files: dict[str, Path]) -> None:
     assert "f32, f16 or q8_0" in failed(cli("bench", files["q8_0"], "--kv-type", "f12"), code=2)
 
 
+@pytest.mark.slow
 def test_bench_profile(cli: Cli, files: dict[str, Path]) -> None:
     out = ok(cli("bench", files["q8_0"], "-p", "16", "-n", "0", "--profile"))
     assert "GB/s" in out and "pp16" in out

@@ -34,6 +34,7 @@ def test_quantize_dry_run_and_requantize(cli: Cli, files: dict[str, Path], tmp_p
     ok(cli("quantize", files["q8_0"], target, "Q4_0", "--allow-requantize"))
 
 
+@pytest.mark.slow
 def test_quantize_a_checkpoint_without_a_file_between(
     cli: Cli, files: dict[str, Path], bundled: Path, tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_kl_divergence(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: 
         assert says in failed(cli(*args), code=2)
 
 
+@pytest.mark.slow
 def test_quantize_to_a_size(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
     """Within the target and close to it; what the user names keeps its type."""
     out = tmp_path / "x.gguf"

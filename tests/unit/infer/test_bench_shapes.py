@@ -74,6 +74,7 @@ def test_unknown_shape() -> None:
         find_shape("jamba-9b")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [JAMBA, MAMBA, MAMBA2, GRANITE, LLAMA], ids=lambda shape: shape.arch)
 @pytest.mark.parametrize("file_type", [FileType.F32, GGMLType.F16, FileType.BF16, GGMLType.Q8_0, FileType.Q4_0])
 def test_file(tmp_path: Path, shape: Shape, file_type: FileType | GGMLType) -> None:
@@ -141,6 +142,7 @@ WIDE = Shape("wide-jamba", "jamba", 2, 256, 320, 4096, 1e-6, n_ff=512, n_head=2,
              attn_offset=1, attn_period=2)  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", GGMLType, ids=lambda k: k.name)
 def test_a_file_of_every_type(tmp_path: Path, kind: GGMLType) -> None:
     check_file(tmp_path, WIDE, kind)

@@ -190,6 +190,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, int]:
     return place, int(n)
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_share_a_cache(tmp_path: Path) -> None:
     pair = [started(XDG_CACHE_HOME=str(tmp_path)) for _ in range(2)]
     (place, _), (second, _) = (ended(process) for process in pair)
@@ -199,6 +200,7 @@ def test_processes_that_start_at_once_share_a_cache(tmp_path: Path) -> None:
     assert ended(started(XDG_CACHE_HOME=str(tmp_path))) == (place, 2)
 
 
+@pytest.mark.slow
 def test_without_a_home_the_temporary_directory_serves(tmp_path: Path) -> None:
     """/dev/null is no directory, for nobody."""
     place, n = ended(started(HOME="/dev/null", TMPDIR=str(tmp_path)))
@@ -207,6 +209,7 @@ def test_without_a_home_the_temporary_directory_serves(tmp_path: Path) -> None:
     assert {p.name for p in Path(place).iterdir()} == {ABOUT, *FILES}
 
 
+@pytest.mark.slow
 def test_without_any_place_kernels_are_compiled_in_memory() -> None:
     code = "import tempfile; tempfile.tempdir = '/dev/null/tmp'\n" + COMPILE
     env = {k: v for k, v in os.environ.items() if k != "XDG_CACHE_HOME"} | {"HOME": "/dev/null"}

@@ -40,6 +40,7 @@ def passes(name: str, marked: str, selection: str) -> None:
     assert done.returncode == 0, f"{done.stdout[-4000:]}{done.stderr[-1000:]}"
 
 
+@pytest.mark.slow
 def test_a_product() -> None:
     passes("matmul", "not slow", "test_product and Q8_0-True and 160")
 

@@ -67,6 +67,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_chain_draws_what_the_twin_allows_as_often(settings: dict[str, Any]) -> None:
     rng = np.random.default_rng(5)

@@ -341,6 +341,7 @@ print(*cells)
 """
 
 
+@pytest.mark.slow
 def test_threads_work_without_futexes(tmp_path: Path) -> None:
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", PORTABLE], env=env, capture_output=True, text=True, timeout=120)

@@ -346,6 +346,7 @@ def importance_of(src: Path) -> Imatrix:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["Q4_K_M", "Q3_K_S", "IQ4_XS", "Q5_1"])
 def test_importance_reaches_every_matrix(tmp_path: Path, target: str) -> None:
     """Each expert has its own; an expert that was never used counts evenly; the embedding has none."""
