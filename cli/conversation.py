@@ -211,10 +211,10 @@ class Conversation:
         self.turns = Turns()
         self.seq.clear()
 
-    def save(self, path: Path) -> int:
+    def save(self, path: Path, checkpoints: int = SAVED_CHECKPOINTS) -> int:
         """Writes the conversation with the state of the model: going on from it processes nothing again."""
         chat = {**self.turns.to_json(), "system": self.system}
-        return self.seq.save(path, {"chat": chat, "sampler": self.sampler.state()}, checkpoints=SAVED_CHECKPOINTS)
+        return self.seq.save(path, {"chat": chat, "sampler": self.sampler.state()}, checkpoints=checkpoints)
 
     def load(self, path: Path) -> None:
         """Replaces the conversation by a saved one. StateError when it is another model's, or not a chat."""

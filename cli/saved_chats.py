@@ -1,21 +1,73 @@
-"""Chats that were kept when they ended: one state file each, the newest few of every model."""
+"""Chats that are kept: one state file each, written after every turn, the newest few of every model."""
 
+import contextlib
+import glob
 import hashlib
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError
 
 from . import models
+from .conversation import SAVED_CHECKPOINTS, Conversation
+from .turns import Turn
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
 
 KEPT = 10  # chats of one model
 SUFFIX = ".state"
+TURN_CHECKPOINTS = 32 << 20  # bytes of checkpoints that are written after a turn: nobody waits for more
+
+
+@dataclass
+class Keeper:
+    """Keeps a conversation in `path`, whatever ends it: at most the answer that is being generated is lost.
+
+    among_chats: the file is one of the kept chats, not one that the user named.
+    """
+
+    conversation: Conversation
+    path: Path
+    among_chats: bool
+    _found: tuple[object, ...] = field(init=False)  # what the file held at the beginning
+    _saved: tuple[object, ...] = field(init=False)  # what it holds now
+
+    def __post_init__(self) -> None:
+        self._found = self._saved = self._now()
+
+    def _now(self) -> tuple[object, ...]:
+        """What differs when the conversation does."""
+        turns = self.conversation.turns
+        heads: list[Turn | None] = list(turns.branches.values())
+        return turns, len(turns.all), turns.branch, [*turns.branches], heads
+
+    def after_turn(self) -> None:
+        """Write what is new. StateError or OSError when that cannot be; the file is then as it was."""
+        if self._now() != self._saved and self.conversation.turns.all:
+            self._write(TURN_CHECKPOINTS)
+
+    def at_end(self) -> int | None:
+        """Write everything worth it, unless nothing changed; returns the file's size. A forgotten chat is not kept."""
+        if self._found == self._saved == self._now():
+            return None
+        if self.among_chats and not self.conversation.turns.all:
+            self.path.unlink(missing_ok=True)
+            return None
+        return self._write(SAVED_CHECKPOINTS)
+
+    def _write(self, checkpoints: int) -> int:
+        if self.among_chats:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        size = self.conversation.save(self.path, checkpoints)
+        if self.among_chats:
+            make_room(self.conversation.model)
+        self._saved = self._now()
+        return size
 
 
 def folder() -> Path:
@@ -47,9 +99,13 @@ def new(model: "Model") -> Path:
 
 
 def make_room(model: "Model") -> None:
-    """Remove the oldest chats of a model beyond KEPT."""
+    """Remove the oldest chats of a model beyond KEPT, and what is left of writing those that were killed."""
+    from hybrid.infer.memory.replacing import remove_unfinished
+
     for path in of_model(model)[KEPT:]:
         path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        remove_unfinished(folder(), f"{glob.escape(_stem(model))}-*{SUFFIX}")
 
 
 def named(name: str) -> Path:

@@ -40,6 +40,7 @@ class Chat:
 
     conversation: Conversation
     read: Callable[[], str]
+    keep: Callable[[], object] = lambda: None  # after every turn
     stopped: bool = False
 
     def loop(self) -> None:
@@ -58,6 +59,8 @@ class Chat:
                         return
                 elif text.strip():
                     self.speak(self.conversation.answer(text))
+                with contextlib.suppress(KeyboardInterrupt):  # the file is then as it was
+                    self.keep()
             except HybridError as err:
                 console.error(str(err))
             except OSError as err:
@@ -211,22 +214,18 @@ def chat(
     session = Chat(conversation, prompt_reader())
     how = "chat" if template is not None else "plain completion (no chat template)"
     console.note(f"{model.name}, {model.file_type}, {model.n_threads} threads; {how}. /help lists commands.")
-    kept = state if state is not None else saved_chats.last(model) if go_on else saved_chats.new(model)
-    if kept.exists():
-        conversation.load(kept)
-        console.note(f"restored {len(conversation.seq.tokens)} tokens from {kept}")
+    path = state if state is not None else saved_chats.last(model) if go_on else saved_chats.new(model)
+    if path.exists():
+        conversation.load(path)
+        console.note(f"restored {len(conversation.seq.tokens)} tokens from {path}")
         session.replay()
-    before = len(conversation.turns.all)
+    keeper = saved_chats.Keeper(conversation, path, among_chats=state is None)
+    session.keep = keeper.after_turn
     session.loop()
-    if len(conversation.turns.all) == before:
-        return
-    if state is None:
-        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    size = conversation.save(kept)
-    if state is None:
-        saved_chats.make_room(model)
-    how = f"--state {state}" if state is not None else "--continue"
-    console.note(f"kept in {kept}, {console.size(size)}; {how} goes on with it")
+    size = keeper.at_end()
+    if size is not None:
+        how = f"--state {state}" if state is not None else "--continue"
+        console.note(f"kept in {path}, {console.size(size)}; {how} goes on with it")
 
 
 def prompt_reader(**session_options: Any) -> Callable[[], str]:

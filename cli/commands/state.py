@@ -1,4 +1,4 @@
-"""`hybrid state`: saved states, and the chats that are kept when they end."""
+"""`hybrid state`: saved states, and the chats that are kept."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,7 +48,7 @@ def state(
 ) -> None:
     """List, show or remove saved states.
 
-    A chat is kept when it ends, the last ten of every model; `hybrid run --continue` goes on with the newest.
+    A chat is kept after every turn, the last ten of every model; `hybrid run --continue` goes on with the newest.
     """
     given = names or []
     if action == Action.LIST:

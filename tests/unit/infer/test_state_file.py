@@ -188,15 +188,10 @@ def test_every_truncation_is_refused(saved: Path) -> None:
     assert "has bytes that belong to nothing" in refused(saved)
 
 
-def test_every_flipped_bit_outside_the_padding_is_refused(saved: Path) -> None:
+def test_every_flipped_byte_is_refused(saved: Path) -> None:
+    """Padding too."""
     data = saved.read_bytes()
-    with read_state(saved) as state:
-        nbytes = struct.unpack_from("<Q", data, 16)[0]
-        start = -(-(24 + nbytes) // ALIGNMENT) * ALIGNMENT
-        used = [*range(24 + nbytes)]
-        for entry in state.header.arrays:
-            used += range(start + entry.offset, start + entry.offset + entry.nbytes, 11)
-    for i in used[::3]:
+    for i in range(len(data)):
         flipped = bytearray(data)
         flipped[i] ^= 1 << i % 8
         saved.write_bytes(flipped)

@@ -1,0 +1,188 @@
+"""The header of a state file: what it says about itself, written as JSON and read with every value checked."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hybrid.quant.ggml.errors import StateError
+
+VERSION = 1
+ALIGNMENT = 64  # of every array, and of the end of the header
+# A header holds names and an application's small extras. The limits only keep a damaged length from being believed.
+MAX_HEADER = 256 << 20
+_MAX_ARRAYS = 1 << 20
+_MAX_DIMS = 8
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(code)
+    for name, code in {
+        "u8": "|u1", "i8": "|i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4", "u64": "<u8", "i64": "<i8",
+        "f16": "<f2", "f32": "<f4", "f64": "<f8",
+    }.items()
+}  # fmt: skip
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class ArrayEntry:
+    """Where one array is. `offset` is in bytes from the start of the data, a multiple of 64."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+    crc32: int
+
+
+@dataclass(frozen=True)
+class StateHeader:
+    """What a state file says about itself. `arrays`, `library` and `version` are filled in by `write_state`."""
+
+    fingerprint: str
+    model: str
+    """How a person knows the model: name and file type, as in 'granite-4.0-h-tiny Q4_K'."""
+    n_tokens: int
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that the caller wants back: sampler and RNG state, chat history."""
+    cache: Sequence[Mapping[str, Any]] = ()
+    """What the file holds of the prompt cache: see cache_file.py. Files without any have no such list."""
+    library: str = ""
+    version: int = VERSION
+    arrays: tuple[ArrayEntry, ...] = ()
+
+    def check_model(self, fingerprint: str, model: str, path: Path) -> None:
+        """Raise StateError unless the state belongs to the model with this fingerprint."""
+        if self.fingerprint != fingerprint:
+            raise StateError(
+                f"{path.name} was saved by '{self.model}', not by this model ('{model}'). Start without --state."
+            )
+
+
+def encode_header(header: StateHeader, arrays: Sequence[ArrayEntry]) -> bytes:
+    """The JSON object of a header, for `parse_header`."""
+    return json.dumps(
+        {
+            "library": _library(),
+            "model": {"fingerprint": header.fingerprint, "description": header.model},
+            "n_tokens": header.n_tokens,
+            "extra": dict(header.extra),
+            **({"cache": list(header.cache)} if header.cache else {}),
+            "arrays": [vars(entry) for entry in arrays],
+        },
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+    ).encode()
+
+
+class HeaderError(Exception):
+    """What is wrong with a header, without the file's name."""
+
+
+def parse_header(text: bytes) -> tuple[StateHeader, int]:
+    """The checked header, and the size in bytes of the arrays it lists. HeaderError when anything is wrong with it."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise HeaderError("its header is not JSON") from None
+    header = _parse(values)
+    return header, _check_layout(header.arrays)
+
+
+def _parse(values: object) -> StateHeader:
+    top = _Fields(values, "header")
+    model = _Fields(top.get("model", dict), "model")
+    entries = []
+    listed = top.get("arrays", list)
+    if len(listed) > _MAX_ARRAYS:
+        raise HeaderError(f"its header lists {len(listed)} arrays, at most {_MAX_ARRAYS} are allowed")
+    for i, item in enumerate(listed):
+        array = _Fields(item, f"arrays[{i}]")
+        shape = array.get("shape", list)
+        if len(shape) > _MAX_DIMS or not all(type(n) is int and n >= 0 for n in shape):
+            raise HeaderError(f"arrays[{i}]: shape {shape!r:.80} is not a list of up to {_MAX_DIMS} sizes")
+        entries.append(
+            ArrayEntry(
+                array.text("name"), array.text("dtype"), tuple(shape), array.count("offset"), array.count("nbytes"),
+                array.count("crc32"),
+            )
+        )  # fmt: skip
+    return StateHeader(
+        fingerprint=model.text("fingerprint"),
+        model=model.text("description"),
+        n_tokens=top.count("n_tokens"),
+        extra=top.get("extra", dict),
+        cache=top.get("cache", list) if "cache" in top else (),
+        library=top.text("library"),
+        arrays=tuple(entries),
+    )
+
+
+class _Fields:
+    """A JSON object read by a name and a kind."""
+
+    def __init__(self, values: object, where: str):
+        if not isinstance(values, dict):
+            raise HeaderError(f"its {where} is not a JSON object")
+        self._values = values
+        self._where = where
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def get(self, name: str, kind: type) -> Any:
+        value = self._values.get(name)
+        if type(value) is not kind:
+            found = "missing" if name not in self._values else f"{value!r:.40}"
+            raise HeaderError(f"{name} of its {self._where} is {found}, expected {kind.__name__}")
+        return value
+
+    def text(self, name: str) -> str:
+        """Short and printable, since it may come to be part of an error's one line."""
+        value: str = self.get(name, str)
+        if len(value) > 500 or not value.isprintable():
+            raise HeaderError(f"{name} of its {self._where} is not a short printable text: {value[:40]!r}")
+        return value
+
+    def count(self, name: str) -> int:
+        value: int = self.get(name, int)
+        if value < 0:
+            raise HeaderError(f"{name} of its {self._where} is {value}, less than 0")
+        return value
+
+
+def _check_layout(entries: tuple[ArrayEntry, ...]) -> int:
+    """The arrays must follow each other without a gap, so none can overlap or lie outside. Returns the data's size."""
+    end = 0
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.name in seen:
+            raise HeaderError(f"array '{entry.name}' is listed twice")
+        seen.add(entry.name)
+        if entry.dtype not in DTYPES:
+            raise HeaderError(f"array '{entry.name}' has dtype '{entry.dtype}', known: {', '.join(DTYPES)}")
+        expected = prod(entry.shape) * DTYPES[entry.dtype].itemsize
+        if entry.nbytes != expected:
+            raise HeaderError(f"array '{entry.name}' claims {entry.nbytes} bytes, its shape makes {expected}")
+        if entry.offset != end:
+            raise HeaderError(f"array '{entry.name}' starts at byte {entry.offset}, expected {end}")
+        end += padded(entry.nbytes)
+    return end
+
+
+def padded(nbytes: int) -> int:
+    """The next multiple of ALIGNMENT."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _library() -> str:
+    try:
+        return f"hybrid-lm {metadata.version('hybrid-lm')}"
+    except metadata.PackageNotFoundError:
+        return "hybrid-lm"

@@ -1,0 +1,153 @@
+"""The chat in the terminal: its loop, its commands, and the file it is kept in."""
+
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fake_chat import FakeModel, Template, talk
+from hybrid.cli.commands.chat import Chat, joined, unfinished
+from hybrid.cli.saved_chats import Keeper
+from hybrid.quant.ggml.errors import StateError
+
+
+def session(model: FakeModel, *lines: str | type[BaseException]) -> Chat:
+    rest = [*lines, EOFError]
+
+    def read() -> str:
+        item = rest.pop(0)
+        if not isinstance(item, str):
+            raise item
+        return item
+
+    return Chat(talk(model, Template()), read)
+
+
+def test_the_loop_answers_and_obeys_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    model = FakeModel("Hello.", "Hi.")
+    chat = session(model, "hi", "", KeyboardInterrupt, "/regen", "/save", "/nonsense", "/help", "/exit", "never")
+    chat.loop()
+    out, err = capsys.readouterr()
+    assert out == "Hello.\n\nHi.\n\n"
+    assert "error: /save needs a file name" in err
+    assert "error: there is no command /nonsense" in err
+    assert "/regen" in err and "Ctrl-D" in err
+    assert "Traceback" not in err
+
+
+def test_commands_of_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = session(
+        FakeModel("one", "two", "three"), "a", "/undo", "/undo", "b", "/fork x", "/fork", "/edit 1 c", "/edit c",
+        "/tree", "/switch main", "/switch 9", "/stats",
+    )  # fmt: skip
+    chat.conversation.model.memory = SimpleNamespace(bytes_state_per_seq=1, bytes_kv_per_token=1)  # type: ignore
+    chat.conversation.model.cache = None
+    chat.loop()
+    out, err = capsys.readouterr()
+    assert out.startswith("one\n\ntwo\n\nthree\n\n")
+    for says in (
+        "taken back: a (/switch 1 goes there again)", "error: there is nothing to take back.", "on branch x",
+        "error: /fork needs a name: /fork NAME", "error: /edit needs the number of a question", "> 3 c  [*x]",
+        "on branch main, after turn 2", "error: there is no branch 9", "nothing (--checkpoint-budget 0)",
+    ):  # fmt: skip
+        assert says in err, says
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
+    model = FakeModel("abcdef", "next")
+    chat = session(model, "one", "two")
+    decode = model.seq.decode
+
+    def interrupted(token: int) -> np.ndarray:
+        if token == ord("c"):
+            os.kill(os.getpid(), signal.SIGINT)
+        return decode(token)
+
+    model.seq.decode = interrupted  # type: ignore[method-assign]
+    chat.loop()
+    out, err = capsys.readouterr()
+    assert model.stopped
+    assert out.splitlines()[0].startswith("abc")
+    assert out.splitlines()[0] != "abcdef"
+    assert out.splitlines()[2] == "next"
+    assert "stopped" in err
+
+
+def test_several_lines() -> None:
+    assert unfinished("a\\") and unfinished('"""a') and unfinished('"""a\nb')
+    assert not unfinished("a") and not unfinished('"""a"""') and not unfinished('say """')
+    assert joined("a\\\nb") == "a\nb"
+    assert joined('"""\na\nb\n"""') == "a\nb"
+    assert joined('""') == '""'
+
+
+def kept(model: FakeModel, path: Path, *lines: str, among_chats: bool = False) -> Keeper:
+    """A chat of these lines that was kept in `path` after each, and has not ended."""
+    chat = session(model, *lines)
+    keeper = Keeper(chat.conversation, path, among_chats)
+    chat.keep = keeper.after_turn
+    chat.loop()
+    return keeper
+
+
+def questions(model: FakeModel, path: Path) -> list[str]:
+    return [turn["user"] for turn in model.files[path][1]["chat"]["turns"]]
+
+
+def test_every_turn_is_kept_before_the_next_question(tmp_path: Path) -> None:
+    model, path = FakeModel("one", "two", "three"), tmp_path / "s"
+    seen: list[list[str]] = []
+    prefill = model.seq.prefill
+
+    def looking(ids: list[int], *more: object, **named: object) -> np.ndarray:
+        seen.append(questions(model, path) if path in model.files else [])
+        return prefill(ids, *more, **named)  # type: ignore[arg-type]
+
+    model.seq.prefill = looking  # type: ignore[assignment,method-assign]
+    kept(model, path, "a", "b", "/tree", "c")
+    assert seen == [[], ["a"], ["a", "b"]] and questions(model, path) == ["a", "b", "c"]
+    assert model.n_saved == 3, "nothing new after /tree"
+    # what a chat that was killed now goes on with
+    again = talk(FakeModel("four"), Template())
+    again.model.files = model.files  # type: ignore[attr-defined]
+    again.load(path)
+    assert [m["content"] for m in again.messages] == ["a", "one", "b", "two", "c", "three"]
+
+
+def test_branches_are_kept_too_and_the_end_writes_all(tmp_path: Path) -> None:
+    model, path = FakeModel("one", "two"), tmp_path / "s"
+    keeper = kept(model, path, "a", "/undo", "/fork x", "b", "/switch main")
+    assert model.files[path][1]["chat"]["branches"] == {"main": 0, "x": 2}
+    assert model.files[path][1]["chat"]["branch"] == "main"
+    assert keeper.at_end() == 7 and model.n_saved == 6
+    untouched = Keeper(keeper.conversation, path, False)
+    assert untouched.at_end() is None and model.n_saved == 6, "nothing was said"
+
+
+def test_a_chat_that_was_forgotten_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hybrid.cli.saved_chats.make_room", lambda model: None)
+    model, path = FakeModel("one"), tmp_path / "chats" / "s"
+    keeper = kept(model, path, "a", among_chats=True)
+    path.write_text("stands for the state")
+    keeper.conversation.clear()
+    assert keeper.at_end() is None and not path.exists()
+    assert Keeper(keeper.conversation, path, True).at_end() is None, "nothing begun, nothing there"
+
+
+def test_a_full_disk_costs_neither_the_chat_nor_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = FakeModel("one", "two", "three")
+    save, fails = model.seq.save, [False, True, False]
+
+    def full(*given: object, **more: object) -> int:
+        if fails.pop(0):
+            raise StateError(f"{given[0]}: cannot be written: No space left on device.")
+        return save(*given, **more)  # type: ignore[arg-type]
+
+    model.seq.save = full  # type: ignore[method-assign]
+    kept(model, tmp_path / "s", "a", "b", "c")
+    out, err = capsys.readouterr()
+    assert out == "one\n\ntwo\n\nthree\n\n"
+    assert err.count("No space left on device") == 1
+    assert questions(model, tmp_path / "s") == ["a", "b", "c"]

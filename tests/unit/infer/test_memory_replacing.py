@@ -1,0 +1,80 @@
+"""Files are replaced whole: whatever kills the writer, the old one survives and nothing is left for long."""
+
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.infer.memory.replacing import remove_unfinished, replace_file
+from hybrid.infer.memory.state_file import StateHeader, read_state, write_state
+from hybrid.quant.ggml.errors import StateError
+
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+from pathlib import Path
+from hybrid.infer.memory.replacing import replace_file
+
+def chunks():
+    yield b"half of it" * 5000
+    os.kill(os.getpid(), signal.SIGKILL)
+
+replace_file(Path(sys.argv[1]), chunks())
+"""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_kill_9_while_writing(tmp_path: Path) -> None:
+    path = tmp_path / "chat [1].state"  # signs that mean something in patterns
+    replace_file(path, [b"old"])
+    for _ in range(2):
+        killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(path)], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        assert path.read_bytes() == b"old"
+    assert len(names(tmp_path)) == 2, "the second attempt removed what the first one left"
+    replace_file(path, [b"new ", b"one"])
+    assert path.read_bytes() == b"new one" and names(tmp_path) == [path.name]
+
+
+def test_what_is_being_written_stays(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    def chunks() -> Iterator[bytes]:
+        yield b"a"
+        remove_unfinished(tmp_path, "*")
+        replace_file(path, [b"another writer"])
+        yield b"b"
+
+    for other in (".s.0123456.tmp", ".s.0123456g.tmp", "s.01234567.tmp"):
+        (tmp_path / other).write_bytes(b"of somebody else")
+    (tmp_path / ".s.01234567.tmp").write_bytes(b"left behind")
+    replace_file(path, chunks())
+    assert path.read_bytes() == b"ab"
+    assert names(tmp_path) == [".s.0123456.tmp", ".s.0123456g.tmp", "s", "s.01234567.tmp"]
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """Writing more than 8 KiB to a file fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_no_room(tmp_path: Path, small_files: None) -> None:
+    path, header = tmp_path / "s", StateHeader("00ff", "jamba F32", 2)
+    write_state(path, header, [("tokens", np.arange(2, dtype=np.int32))])
+    with pytest.raises(StateError, match=r"s: cannot be written: File too large\.$"):
+        write_state(path, header, [("tokens", np.zeros(4096, np.int32))])
+    assert names(tmp_path) == ["s"]
+    with read_state(path) as state:
+        assert state["tokens"].tolist() == [0, 1]
