@@ -10,8 +10,7 @@ import numpy as np
 from hybrid.convert.plan import Prepared, Work, prepare
 from hybrid.convert.stream import encode, pieces
 from hybrid.quant.ggml.reader import TensorInfo
-from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.source import DROPPED, Piece
+from hybrid.quant.source import DROPPED, Piece, Writer
 
 
 class CheckpointSource:
@@ -33,7 +32,7 @@ class CheckpointSource:
     def metadata(self) -> Mapping[str, Any]:
         return self._prepared.plan.metadata
 
-    def describe(self, writer: GGUFWriter) -> None:
+    def describe(self, writer: Writer) -> None:
         writer.add("general.architecture", self._prepared.family.arch)
         for key, value, kind in self._prepared.pairs:
             if not key.startswith(DROPPED):

@@ -78,6 +78,11 @@ def out_json(value: Any) -> None:
     out(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def as_json(value: Any) -> str:
+    """On one line."""
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+
+
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> str:
     """Aligned columns. `right` has one character per column: `r` aligns to the right, anything else to the left."""
     cells = [list(headers), *([str(c) for c in row] for row in rows)]

@@ -20,6 +20,7 @@ COMMANDS = {
     "quantize": "Store the weights of a model in fewer bits.",
     "imatrix": "Measure which weights matter, for quantizing with --imatrix.",
     "inspect": "Show what is in a GGUF file.",
+    "gguf": "Split, merge, hash or edit GGUF files.",
     "run": "Chat with a model, or complete a text.",
     "perplexity": "Measure how well a model predicts a text.",
     "bench": "Measure prompt processing and generation speed.",
@@ -63,10 +64,18 @@ class LazyGroup(TyperGroup):
 
 def load(name: str) -> Any:
     """The command `name`, ready to be invoked."""
-    function = getattr(import_module(f"hybrid.cli.commands.{name}"), name)
-    single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, cls=Command, context_settings=SETTINGS)(function)
-    return typer.main.get_command(single)
+    module = import_module(f"hybrid.cli.commands.{name}")
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    subcommands = getattr(module, "SUBCOMMANDS", None)
+    if subcommands is None:
+        made.command(name, cls=Command, context_settings=SETTINGS)(getattr(module, name))
+    else:
+        made.callback(no_args_is_help=True, context_settings=SETTINGS)(getattr(module, name))
+        for word, function in subcommands.items():
+            made.command(word, cls=Command, context_settings=SETTINGS)(function)
+    command = typer.main.get_command(made)
+    command.name = name
+    return command
 
 
 def _version(value: bool) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.split import is_later_part
 
 from . import console
 
@@ -61,7 +62,7 @@ def resolve(model: Path | None) -> Path:
 def converted(folder: Path) -> Path:
     """The cached conversion of `folder`, made now when there is none."""
     if not (folder / "config.json").is_file():
-        ggufs = sorted(folder.glob("*.gguf"))
+        ggufs = sorted(path for path in folder.glob("*.gguf") if not is_later_part(path))
         if len(ggufs) == 1:
             return ggufs[0]
         found = f"{len(ggufs)} .gguf files; name one of them" if ggufs else "no config.json and no .gguf file"

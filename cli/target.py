@@ -2,7 +2,6 @@
 
 import math
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from hybrid.quant import plan as planning
-from hybrid.quant import target
+from hybrid.quant import rewrite, target
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType
 from hybrid.quant.imatrix import Imatrix
 from hybrid.quant.policy import Options
@@ -32,11 +32,11 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(i?)b?$", re.IGNORECASE)
 N_CTX, CHUNKS = 256, 8
 
 
-def nbytes_of(text: str) -> int:
+def nbytes_of(text: str, option: str = "--target-size") -> int:
     """1.8G, 900M, 1.5GiB: units are powers of 1000, with an i of 1024."""
     found = _SIZE.match(text.strip())
     if found is None:
-        raise UsageError(f"--target-size {shown(text)}: expected a size like 1.8G, 900M or 1.5GiB.")
+        raise UsageError(f"{option} {shown(text)}: expected a size like 1.8G, 900M or 1.5GiB.")
     unit = 1024 if found[3] else 1000
     return int(float(found[1]) * unit ** " kmg".index(found[2].lower() or " "))
 
@@ -78,7 +78,8 @@ def _sensitivities(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
         copy = folder / path.name
-        shutil.copyfile(path, copy)
+        with open_gguf(path) as parts:
+            rewrite.copy(parts, copy)
         model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, exact=True))
         progress = stack.enter_context(console.Progress("measuring sensitivity", "tensors"))
         made = {}

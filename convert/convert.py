@@ -26,7 +26,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What was written. `notes` are sentences about what could not be kept."""
+    """What was written: `output`, or of several files the first. `notes` are sentences about what could not be kept."""
 
     source: Path
     output: Path
@@ -35,14 +35,16 @@ class ConvertReport:
     n_tensors: int
     n_params: int
     nbytes: int
+    n_files: int
     seconds: float
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
         size, rate = self.nbytes / 1e6, self.nbytes / 1e6 / max(self.seconds, 1e-9)
+        files = f" in {self.n_files} files" if self.n_files > 1 else ""
         lines = [
             f"{self.output}: {self.architecture}, {self.file_type.name}, {self.n_tensors} tensors, "
-            f"{self.n_params / 1e6:,.2f} M weights, {size:,.1f} MB in {self.seconds:.1f} s ({rate:,.0f} MB/s)"
+            f"{self.n_params / 1e6:,.2f} M weights, {size:,.1f} MB{files} in {self.seconds:.1f} s ({rate:,.0f} MB/s)"
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -76,6 +78,7 @@ def convert(
     vocab_only: bool = False,
     metadata: Path | None = None,
     model_name: str | None = None,
+    split_max_size: int = 0,
     n_threads: int = 0,
     progress: Callable[[Progress], None] | None = None,
 ) -> ConvertReport:
@@ -83,7 +86,8 @@ def convert(
 
     dst: a file, a folder to write into under the default name, or None for the current folder. It appears when it is
     complete and not before. outtype: auto, f32, f16, bf16, q8_0. tokenizer: folder or GGUF file to take the vocabulary
-    from instead. metadata: JSON file of general.* keys that replace those found. n_threads = 0: all there are.
+    from instead. metadata: JSON file of general.* keys that replace those found. split_max_size: bytes of tensors in
+    one file, beyond which there are several, NAME-00001-of-00003.gguf; 0: one. n_threads = 0: all there are.
     Raises CheckpointError, TokenizerError, UnsupportedError, UsageError, HybridError (writing failed).
     """
     began = time.perf_counter()
@@ -96,8 +100,10 @@ def convert(
     output = default_output(src, made) if dst is None else Path(dst)
     if output.is_dir():
         output = output / made.output.name
-    _refuse_sources(output, prepared, tokenizer)
-    with prepared.writer(output) as writer:
+    writer = prepared.writer(output, split_max_size)
+    for path in writer.paths:
+        _refuse_sources(path, prepared, tokenizer)
+    with writer:
         total = sum(tensor.nbytes for tensor in made.tensors)
         done = 0
 
@@ -114,12 +120,13 @@ def convert(
                 writer.write(work.planned.name, counted(parts, work.planned.name))
     return ConvertReport(
         source=Path(src),
-        output=output,
+        output=writer.paths[0],
         architecture=made.architecture,
         file_type=made.file_type,
         n_tensors=len(made.tensors),
         n_params=made.n_params,
-        nbytes=made.nbytes,
+        nbytes=writer.nbytes,
+        n_files=len(writer.paths),
         seconds=time.perf_counter() - began,
         notes=made.notes,
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, UsageError, shown
+from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import FileType, GGMLType, ValueType, row_nbytes
-from hybrid.quant.ggml.writer import GGUFWriter
 
 from .architectures import ARCHITECTURES, Family, Row
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
@@ -67,9 +67,9 @@ class Prepared:
     pairs: list[Pair]
     works: list[Work]
 
-    def writer(self, path: Path) -> GGUFWriter:
-        """A writer that knows all metadata and tensors, on `path`."""
-        return _writer(path, self.family.arch, self.pairs, [work.planned for work in self.works])
+    def writer(self, path: Path, max_bytes: int = 0) -> SplitWriter:
+        """A writer that knows all metadata and tensors, on `path`, in files of at most `max_bytes`; 0: in one."""
+        return _writer(path, self.family.arch, self.pairs, [work.planned for work in self.works], max_bytes)
 
 
 def family_of(config: Config) -> tuple[type[Family], str]:
@@ -146,8 +146,10 @@ def prepare(
     return Prepared(plan, family, pairs, works)
 
 
-def _writer(path: Path, arch: str, pairs: Sequence[Pair], planned: Sequence[PlannedTensor]) -> GGUFWriter:
-    writer = GGUFWriter(path, arch)
+def _writer(
+    path: Path, arch: str, pairs: Sequence[Pair], planned: Sequence[PlannedTensor], max_bytes: int = 0
+) -> SplitWriter:
+    writer = SplitWriter(path, arch, max_bytes=max_bytes)
     for key, value, kind in pairs:
         writer.add(key, value, kind)
     for tensor in planned:

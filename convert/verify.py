@@ -14,6 +14,7 @@ import numpy as np
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType, GGMLType
 
 from .convert import Progress, cpus
@@ -54,7 +55,7 @@ def verify(
 ) -> VerifyReport:
     """Reads both again and compares the family's keys and every tensor. FormatError names the first difference."""
     began = time.perf_counter()
-    with GGUFFile.open(gguf_path) as file:
+    with open_gguf(gguf_path) as file:
         where = shown(Path(gguf_path).name)
         try:
             file_type: FileType | None = FileType(file.get("general.file_type"))

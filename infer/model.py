@@ -22,6 +22,7 @@ import numpy as np
 
 from ..quant.ggml.errors import StateError, TokenizerError, UsageError
 from ..quant.ggml.reader import GGUFFile
+from ..quant.ggml.split import open_gguf
 from ..quant.ggml.types import FileType
 from .engine import Engine, OpTime, Progress, Segment
 from .hparams import wrong
@@ -115,7 +116,7 @@ class Model:
         kv_type = kv_type or DEFAULT_KV_TYPE[precision]
         if kv_type not in KV_TYPES:
             raise UsageError(f"kv_type = {kv_type!r}: keys and values are kept in one of {', '.join(KV_TYPES)}.")
-        gguf = GGUFFile.open(path)
+        gguf = open_gguf(path)
         arch = gguf.get("general.architecture")
         if not isinstance(arch, str):
             raise wrong(gguf, "general.architecture", arch, "a string")

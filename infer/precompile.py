@@ -9,7 +9,7 @@ import os
 import sys
 
 from ..quant.ggml.errors import HybridError
-from ..quant.ggml.reader import GGUFFile
+from ..quant.ggml.split import open_gguf
 from .engine import Engine
 from .kernels.jit import compile_backwards
 from .kernels.kv import KV_TYPES
@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     if hasattr(os, "nice"):
         os.nice(1)
     try:
-        with GGUFFile.open(path) as gguf:
+        with open_gguf(path) as gguf:
             engine = Engine(
                 gguf,
                 n_ctx=16,

@@ -16,12 +16,12 @@ import numpy as np
 
 from .ggml import formats
 from .ggml.errors import FormatError, UsageError, shown
+from .ggml.split import SplitWriter
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
-from .ggml.writer import GGUFWriter
 from .imatrix import Entry, Imatrix
 from .plan import PlannedTensor, file_type, plan_source
 from .policy import Options
-from .source import GGUFSource, Piece, Source, part_name
+from .source import GGUFSource, Piece, Source
 
 QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 
@@ -48,7 +48,8 @@ class TensorReport(PlannedTensor):
 
 @dataclass(frozen=True)
 class QuantizeReport:
-    """`nbytes_source` and `nbytes` are the sizes of all files; `bits_per_weight` is over the new one's tensors."""
+    """`nbytes_source` and `nbytes` are the sizes of all files; `dst` is the first of `n_files`; `bits_per_weight` is
+    over the new tensors."""
 
     src: Path
     dst: Path
@@ -57,6 +58,7 @@ class QuantizeReport:
     seconds: float
     nbytes_source: int
     nbytes: int
+    n_files: int
     rows: list[TensorReport] = field(repr=False)
 
     @property
@@ -141,14 +143,16 @@ def quantize(
     metadata: Mapping[str, tuple[Any, ValueType]] | None = None,
     allow_requantize: bool = False,
     keep_split: bool = False,
+    split_max_size: int = 0,
     progress: Callable[[Progress], None] | None = None,
 ) -> QuantizeReport:
     """Writes `src` to `dst` with its weight matrices as `target`; `policy` says which tensors and which exceptions.
 
     Metadata is copied byte for byte, but for general.file_type and general.quantization_version, which are set, split.*
     and general.alignment, which would be wrong in the new file, and `metadata`, which is added. n_threads = 0: all that
-    this process may use; the bytes do not depend on it. keep_split: as many files as the source has, `dst` being the
-    NAME of NAME-00001-of-00003.gguf. `dst` appears when it is complete and not before. Raises UsageError, FormatError,
+    this process may use; the bytes do not depend on it. keep_split: as many files as the source has;
+    split_max_size: as many as it takes to have no more bytes of tensors in one; `dst` is then the NAME of
+    NAME-00001-of-00003.gguf. Files appear when all are complete and not before. Raises UsageError, FormatError,
     UnsupportedError, HybridError (writing failed).
     """
     began = time.perf_counter()
@@ -161,27 +165,25 @@ def quantize(
     with ExitStack() as stack:
         source: Source = stack.enter_context(GGUFSource(src)) if isinstance(src, str | Path) else src
         planned = plan_source(source, kind, options, imatrix, allow_requantize)
-        files = _files(source, dst, [t.name for t in planned], keep_split)
-        for path in files:
+        writer = SplitWriter(dst, None, max_bytes=split_max_size)
+        _describe(source, writer, kind, metadata or {}, imatrix)
+        planned = _declare(source, writer, planned, keep_split)
+        for path in writer.paths:
             if source.is_read(path):
                 raise UsageError(f"{shown(path)} is the source itself. Give another output path.")
-        by_name = {t.name: t for t in planned}
-        writers = [
-            (stack.enter_context(GGUFWriter(path, None)), [by_name[n] for n in of]) for path, of in files.items()
-        ]
-        for i, (writer, tensors) in enumerate(writers):
-            if i == 0:
-                _describe(source, writer, kind, metadata or {}, imatrix)
-            if len(writers) > 1:
-                writer.add("split.no", i, ValueType.UINT16)
-                writer.add("split.count", len(writers), ValueType.UINT16)
-                writer.add("split.tensors.count", len(planned), ValueType.INT32)
-            for t in tensors:
-                writer.declare(t.name, t.shape, t.target)
-        nbytes = sum(writer.nbytes for writer, _ in writers)
-        rows = _write_tensors(source, writers, imatrix, n_threads, progress)
-        seconds = time.perf_counter() - began
-        return QuantizeReport(source.path, next(iter(files)), kind, n_threads, seconds, source.nbytes, nbytes, rows)
+        with writer:
+            rows = _write_tensors(source, writer, planned, imatrix, n_threads, progress)
+        return QuantizeReport(
+            src=source.path,
+            dst=writer.paths[0],
+            file_type=kind,
+            n_threads=n_threads,
+            seconds=time.perf_counter() - began,
+            nbytes_source=source.nbytes,
+            nbytes=writer.nbytes,
+            n_files=len(writer.paths),
+            rows=rows,
+        )
 
 
 def _cpus() -> int:
@@ -189,17 +191,22 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _files(source: Source, dst: Path, names: list[str], keep_split: bool) -> dict[Path, list[str]]:
-    """The new files with the names of their tensors."""
-    if not keep_split or len(source.parts) < 2:
-        return {dst: names}
-    stem = str(dst).removesuffix(".gguf")
-    return {Path(part_name(stem, i, len(source.parts))): of for i, of in enumerate(source.parts)}
+def _declare(
+    source: Source, writer: SplitWriter, planned: list[PlannedTensor], keep_split: bool
+) -> list[PlannedTensor]:
+    """Announces all tensors; returns them in the order of the file, or with `keep_split` of the source's files."""
+    by_name = {t.name: t for t in planned}
+    groups = [[by_name[name] for name in part] for part in source.parts] if keep_split else [planned]
+    for group in groups:
+        writer.cut()
+        for t in group:
+            writer.declare(t.name, t.shape, t.target)
+    return [t for group in groups for t in group]
 
 
 def _describe(
     source: Source,
-    writer: GGUFWriter,
+    writer: SplitWriter,
     kind: FileType,
     metadata: Mapping[str, tuple[Any, ValueType]],
     imatrix: Imatrix | None,
@@ -219,12 +226,12 @@ def _describe(
 
 def _write_tensors(
     source: Source,
-    writers: list[tuple[GGUFWriter, list[PlannedTensor]]],
+    writer: SplitWriter,
+    planned: list[PlannedTensor],
     imatrix: Imatrix | None,
     n_threads: int,
     progress: Callable[[Progress], None] | None,
 ) -> list[TensorReport]:
-    planned = [t for _, tensors in writers for t in tensors]
     total = sum(source.tensors[t.name].nbytes for t in planned)
     passed = 0
     rows: list[TensorReport] = []
@@ -246,17 +253,16 @@ def _write_tensors(
         # Twice as many tasks as threads: the writer's turn does not make a thread wait, and memory stays bounded.
         stream = _in_order(pool, _tasks(source, planned, imatrix), 2 * n_threads)
         following = next(stream, None)
-        for writer, tensors in writers:
-            for t in tensors:
+        for t in planned:
 
-                def of_tensor(name: str = t.name) -> Iterator[_Done]:
-                    nonlocal following
-                    while following is not None and following.task.tensor.name == name:
-                        done, following = following, next(stream, None)
-                        yield done
+            def of_tensor(name: str = t.name) -> Iterator[_Done]:
+                nonlocal following
+                while following is not None and following.task.tensor.name == name:
+                    done, following = following, next(stream, None)
+                    yield done
 
-                writer.write(t.name, pass_on(of_tensor(), sums := _Sums()))
-                rows.append(sums.report(t))
+            writer.write(t.name, pass_on(of_tensor(), sums := _Sums()))
+            rows.append(sums.report(t))
     finally:
         pool.shutdown(cancel_futures=True)
     return rows

@@ -1,6 +1,5 @@
 """Where the weights to quantize come from: a GGUF file, all parts of one, or whatever else gives rows of tensors."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +8,14 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from .ggml.errors import FormatError, UsageError, shown
-from .ggml.reader import GGUFFile, TensorInfo
+from .ggml.reader import TensorInfo
+from .ggml.split import PREFIX, SplitWriter, open_gguf
 from .ggml.types import row_nbytes
 from .ggml.writer import GGUFWriter
 
-_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf$")
+Writer = GGUFWriter | SplitWriter
 # Keys that would be wrong in a new file.
-DROPPED = ("split.", "general.alignment")
+DROPPED = (PREFIX, "general.alignment")
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Source(Protocol):
     @property
     def parts(self) -> list[list[str]]: ...
 
-    def describe(self, writer: GGUFWriter) -> None:
+    def describe(self, writer: Writer) -> None:
         """Gives the writer all metadata but that of `DROPPED`."""
 
     def pieces(self, name: str, rows: int) -> Iterator[Piece]:
@@ -58,34 +57,28 @@ class GGUFSource:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._files = [GGUFFile.open(self.path)]
-        try:
-            for part in self._others():
-                self._files.append(GGUFFile.open(part))
-            self.tensors = self._joined()
-        except BaseException:
-            self.close()
-            raise
+        self._file = open_gguf(self.path)
+        self.tensors = self._file.tensors
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        return self._files[0].metadata
+        return self._file.metadata
 
     @property
     def nbytes(self) -> int:
-        return sum(file.nbytes for file in self._files)
+        return self._file.nbytes
 
     @property
     def parts(self) -> list[list[str]]:
-        return [list(file.tensors) for file in self._files]
+        return [list(file.tensors) for file in self._file.parts]
 
-    def describe(self, writer: GGUFWriter) -> None:
+    def describe(self, writer: Writer) -> None:
         for key in self.metadata:
             if not key.startswith(DROPPED):
-                writer.add_raw(key, self._files[0])
+                writer.add_raw(key, self._file)
 
     def pieces(self, name: str, rows: int) -> Iterator[Piece]:
-        file = self._file[name]
+        file = self._file
         t, raw = file.tensors[name], file.raw(name).reshape(-1)
         size = row_nbytes(t.type, t.shape[-1])
         for start in range(0, t.nbytes, rows * size):
@@ -100,11 +93,10 @@ class GGUFSource:
             yield Piece((stop - start) // size, read, done)
 
     def is_read(self, path: Path) -> bool:
-        return path.exists() and any(path.samefile(file.path) for file in self._files)
+        return path.exists() and any(path.samefile(file.path) for file in self._file.parts)
 
     def close(self) -> None:
-        for file in self._files:
-            file.close()
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -113,31 +105,3 @@ class GGUFSource:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _others(self) -> list[Path]:
-        count = self._files[0].get("split.count", 0)
-        if not isinstance(count, int) or count < 2:
-            return []
-        found = _PART.match(self.path.name)
-        if found is None or int(found[3]) != count or int(found[2]) != 1:
-            raise UsageError(
-                f"{shown(self.path)} is one of {count} parts of a model. Give the first, named "
-                f"NAME-00001-of-{count:05}.gguf, with the others beside it."
-            )
-        return [self.path.with_name(part_name(found[1], i, count)) for i in range(1, count)]
-
-    def _joined(self) -> dict[str, TensorInfo]:
-        self._file: dict[str, GGUFFile] = {}
-        for file in self._files:
-            for name in file.tensors:
-                if name in self._file:
-                    raise FormatError(
-                        f"{shown(file.path)}: tensor {shown(name)} is in another part, too. Copy it again."
-                    )
-                self._file[name] = file
-        return {name: file.tensors[name] for name, file in self._file.items()}
-
-
-def part_name(stem: str, i: int, count: int) -> str:
-    """llama.cpp's names for the parts of a file, i from 0."""
-    return f"{stem}-{i + 1:05}-of-{count:05}.gguf"

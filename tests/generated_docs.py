@@ -83,9 +83,12 @@ def usage() -> str:
 
 
 def commands() -> str:
+    from hybrid.cli.commands.gguf import SUBCOMMANDS
     from hybrid.cli.main import COMMANDS
 
-    return "\n".join(f"## hybrid {name}\n\n```\n{help_text(name)}```\n" for name in COMMANDS)
+    lines = [[name] for name in COMMANDS]
+    lines[[*COMMANDS].index("gguf") + 1 : 0] = [["gguf", name] for name in SUBCOMMANDS]
+    return "\n".join(f"## hybrid {' '.join(words)}\n\n```\n{help_text(*words)}```\n" for words in lines)
 
 
 PARTS: dict[str, Callable[[], str]] = {

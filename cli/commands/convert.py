@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import console
+from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
     from hybrid.convert import ConvertPlan
@@ -35,6 +36,7 @@ def convert(
     metadata: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="general.* keys to add or to replace.")
     ] = None,
+    split_max_size: Annotated[str | None, typer.Option(metavar="SIZE", help=SPLIT_HELP)] = None,
     model_name: Annotated[str | None, typer.Option("--model-name", help="Sets general.name.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan, every tensor with type and size; write nothing.")
@@ -82,6 +84,7 @@ def convert(
             vocab_only=vocab_only,
             metadata=metadata,
             model_name=model_name,
+            split_max_size=max_bytes(split_max_size),
             progress=lambda p: progress.step(p.done, p.total),
         )
     if not as_json:

@@ -29,9 +29,9 @@ def inspect(
     that one sequence takes: recurrent state, and keys and values at a given context. Weights are not read.
     """
     from hybrid.cli.inspection import inspect as library
-    from hybrid.quant.ggml.reader import GGUFFile
+    from hybrid.quant.ggml.split import open_gguf
 
-    with GGUFFile.open(file) as gguf:
+    with open_gguf(file) as gguf:
         facts = library(gguf, n_ctx)
         if as_json:
             listing = [

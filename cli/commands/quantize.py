@@ -10,6 +10,7 @@ from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import Options, SsmType, type_named
 
 from .. import console
+from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +77,7 @@ def quantize(
     keep_split: Annotated[
         bool, typer.Option("--keep-split", help="As many files as IN has parts: OUT-00001-of-00003.gguf, ...")
     ] = False,
+    split_max_size: Annotated[str | None, typer.Option(metavar="SIZE", help=SPLIT_HELP)] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the type and size every tensor would get; write nothing.")
     ] = False,
@@ -99,6 +101,8 @@ def quantize(
         embedding_type=type_named(token_embedding_type, "--token-embedding-type") if token_embedding_type else None,
         leave_output=leave_output_tensor,
     )
+    if keep_split and split_max_size:
+        raise UsageError("--keep-split and --split-max-size contradict each other. Give one of them.")
     if (target, target_bpw, target_size).count(None) != 2:
         raise UsageError("give one of TYPE, --target-bpw and --target-size.")
     if file is not None and target is not None:
@@ -132,6 +136,7 @@ def quantize(
             metadata=metadata,
             allow_requantize=allow_requantize,
             keep_split=keep_split,
+            split_max_size=max_bytes(split_max_size),
             progress=lambda p: progress(p.name, p.done, p.total),
         )
     if as_json:
@@ -160,9 +165,10 @@ def show(rows: "Sequence[PlannedTensor]") -> None:
 
 
 def summary(report: "QuantizeReport") -> str:
+    files = f" and {report.n_files - 1} more" if report.n_files > 1 else ""
     sizes = f"{console.size(report.nbytes_source)} -> {console.size(report.nbytes)}"
     return (
-        f"{report.dst}: {report.file_type.name}, {sizes}, {report.bits_per_weight:.2f} bits per weight, "
+        f"{report.dst}{files}: {report.file_type.name}, {sizes}, {report.bits_per_weight:.2f} bits per weight, "
         f"{console.duration(report.seconds)}"
     )
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
-from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
 from .vocabulary import TokenType, Vocabulary
@@ -21,7 +21,7 @@ _OLD_PRE = {"gpt2": "mpt"}
 def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
     """All keys `tokenizer.*` of the file. Its padding beyond `n_vocab` tokens goes."""
     source = shown(path.name)
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         if "tokenizer.ggml.tokens" not in file.metadata:
             raise TokenizerError(f"{source} has no vocabulary. Give another file or folder with --tokenizer.")
         lists = {}

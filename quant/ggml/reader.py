@@ -14,7 +14,7 @@ import itertools
 import math
 import mmap
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -100,6 +100,11 @@ class GGUFFile:
     def value_types(self) -> Mapping[str, ValueType | ArrayOf]:
         """The GGUF type of each key's value."""
         return {key: entry.kind for key, entry in self.metadata.entries.items()}
+
+    @property
+    def parts(self) -> "Sequence[GGUFFile]":
+        """The files it consists of; see `split`."""
+        return (self,)
 
     def get(self, key: str, default: Any = _REQUIRED) -> Any:
         """The value of `key`; `default` when it is absent, FormatError when it is and no default was given."""

@@ -87,6 +87,11 @@ class GGUFWriter:
         assert not self._began, "metadata after the first tensor's data"
         self._pairs[key] = source.pair(key)
 
+    def add_all(self, other: "GGUFWriter") -> None:
+        """Adds the pairs that were added to another writer."""
+        assert not self._began, "metadata after the first tensor's data"
+        self._pairs |= other._pairs
+
     def declare(self, name: str, shape: Sequence[int], kind: GGMLType) -> None:
         """Announces the next tensor; `shape` in numpy order. FormatError: its rows are not whole blocks of `kind`."""
         assert not self._began, "a tensor declared after the first tensor's data"
@@ -112,6 +117,16 @@ class GGUFWriter:
         """Size of the file that what has been added and declared makes."""
         return len(self._header()) + self._size
 
+    @property
+    def paths(self) -> list[Path]:
+        """The files that will be there."""
+        return [self.path]
+
+    @property
+    def declared(self) -> Sequence[TensorInfo]:
+        """The tensors declared so far; offsets from the beginning of the data."""
+        return self._infos
+
     def write(self, name: str, data: Chunk | Iterable[Chunk]) -> None:
         """Writes the next declared tensor: an array or buffer of its exact size, or parts that add up to it."""
         self._begin()
@@ -130,8 +145,7 @@ class GGUFWriter:
         self._written += 1
 
     def __enter__(self) -> Self:
-        if self.path.exists() and not self.path.is_file():
-            raise UsageError(f"{self._where} is not a regular file. Give another output path.")
+        self.check_target()
         with self._failures_named():
             fd, name = tempfile.mkstemp(prefix=f".{self.path.name}.", suffix=".tmp", dir=self.path.parent)
             self._temporary = Path(name)
@@ -141,41 +155,61 @@ class GGUFWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._file is not None and self._temporary is not None
         try:
             if error is None:
-                self._finish(self._file, self._temporary)
+                self.complete()
+                self.place()
         finally:
-            # Closing flushes, which fails once more on a full disk; what counts was said before.
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._temporary.unlink(missing_ok=True)
+            self.discard()
 
-    def _finish(self, file: BinaryIO, temporary: Path) -> None:
+    def check_target(self) -> None:
+        """UsageError when something other than a file is where the new one shall be."""
+        if self.path.exists() and not self.path.is_file():
+            raise UsageError(f"{self._where} is not a regular file. Give another output path.")
+
+    def check_room(self, nbytes: int) -> None:
+        """HybridError when the disk has less than `nbytes` free."""
+        with self._failures_named():
+            free = shutil.disk_usage(self.path.parent).free
+        if free < nbytes:
+            raise HybridError(
+                f"{self._where} needs {nbytes / 1e6:,.0f} MB and its disk has {free / 1e6:,.0f} MB free. "
+                "Make room or write elsewhere."
+            )
+
+    def complete(self) -> None:
+        """Brings all of the temporary file to the disk. Every declared tensor must have been written."""
+        assert self._file is not None
         self._begin()
         missing = self._infos[self._written :]
         assert not missing, f"{len(missing)} tensors were declared and not written, {missing[0].name} first"
         with self._failures_named():
-            file.flush()
-            os.fchmod(file.fileno(), _file_mode(self.path))
-            os.fsync(file.fileno())
-            file.close()
-            temporary.replace(self.path)
+            self._file.flush()
+            os.fchmod(self._file.fileno(), _file_mode(self.path))
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def place(self) -> None:
+        """Gives the complete file its name."""
+        assert self._temporary is not None
+        with self._failures_named():
+            self._temporary.replace(self.path)
             _sync_folder(self.path.parent)
+
+    def discard(self) -> None:
+        """Removes what has not been given its name."""
+        if self._file is not None and self._temporary is not None:
+            # Closing flushes, which fails once more on a full disk; what counts was said before.
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._temporary.unlink(missing_ok=True)
 
     def _begin(self) -> None:
         if self._began:
             return
         header = self._header()
         self._began = True
-        with self._failures_named():
-            free = shutil.disk_usage(self.path.parent).free
-        total = len(header) + self._size
-        if free < total:
-            raise HybridError(
-                f"{self._where} needs {total / 1e6:,.0f} MB and its disk has {free / 1e6:,.0f} MB free. "
-                "Make room or write elsewhere."
-            )
+        self.check_room(len(header) + self._size)
         self._put(header)
 
     def _header(self) -> bytes:

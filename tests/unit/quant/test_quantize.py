@@ -433,7 +433,7 @@ def test_parts_of_a_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"part-00001-of-00002\.gguf is the source itself"):
         q.quantize(first, tmp_path / "part.gguf", "Q4_K_M", keep_split=True)
     (tmp_path / "part-00002-of-00002.gguf").unlink()
-    with pytest.raises(UsageError, match=r"part-00002-of-00002\.gguf does not exist"):
+    with pytest.raises(UsageError, match=r"part-00002-of-00002\.gguf is missing: part-00001"):
         q.quantize(first, tmp_path / "again.gguf", "Q4_K_M")
 
 

@@ -1,0 +1,205 @@
+"""`hybrid gguf`: files as files. Splitting, merging, hashing, and single values of the metadata."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from hybrid.quant.ggml.errors import FormatError, UsageError
+
+from .. import console
+
+SPLIT_HELP = "At most so much of tensors in a file, 2G or 500M; more: OUT-00001-of-00003.gguf, ..."
+
+
+def gguf() -> None:
+    """Split, merge, hash or edit GGUF files.
+
+    Weights are copied, never changed; outputs appear when they are complete. Models in parts are read by their first.
+    """
+
+
+def split(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="GGUF file, or the first part of one.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="The parts are OUT-00001-of-00003.gguf, ...")],
+    max_size: Annotated[
+        str | None,
+        typer.Option(
+            "--split-max-size", "--max-size", metavar="SIZE", help="Of the tensors of a part: 2G, 500M, 1.5GiB."
+        ),
+    ] = None,
+    max_tensors: Annotated[
+        int | None, typer.Option("--split-max-tensors", "--max-tensors", min=1, help="In a part.")
+    ] = None,
+    no_tensor_first: Annotated[
+        bool, typer.Option("--no-tensor-first-split", help="The first part has metadata and tokenizer alone.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the parts would be; write nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Split a file into parts, where llama-gguf-split does."""
+    from hybrid.quant import rewrite
+
+    if (max_size is None) == (max_tensors is None):
+        raise UsageError("give one of --split-max-size and --split-max-tensors.")
+    with console.Progress("splitting", "bytes") as progress:
+        report = rewrite.split(
+            source,
+            output,
+            max_bytes=max_bytes(max_size),
+            max_tensors=max_tensors or 0,
+            first_without_tensors=no_tensor_first,
+            dry_run=dry_run,
+            progress=progress,
+        )
+    if as_json:
+        console.out_json(report)
+        return
+    rows = [(part.path, part.n_tensors, console.size(part.nbytes)) for part in report.parts]
+    console.out(console.table(("part", "tensors", "size"), rows, "lrr"))
+    if dry_run:
+        console.out("\nnothing written")
+
+
+def merge(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="The first part; the others are beside it.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="GGUF file to write.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Put the parts of a model into one file."""
+    from hybrid.quant import rewrite
+
+    with console.Progress("merging", "bytes") as progress:
+        report = rewrite.merge(source, output, progress=progress)
+    if as_json:
+        console.out_json(report)
+    else:
+        console.out(f"{report.path}: {report.n_tensors} tensors, {console.size(report.nbytes)}")
+
+
+def hash_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file, or the first part of one.")],
+    xxh64: Annotated[bool, typer.Option("--xxh64", help="The default.")] = False,
+    sha1: Annotated[bool, typer.Option("--sha1")] = False,
+    sha256: Annotated[bool, typer.Option("--sha256")] = False,
+    uuid: Annotated[bool, typer.Option("--uuid", help="A name for the weights, as llama-gguf-hash makes it.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="xxh64, sha1 and sha256.")] = False,
+    no_layer: Annotated[bool, typer.Option("--no-layer", help="Only of the whole model.")] = False,
+    check: Annotated[
+        Path | None,
+        typer.Option("-c", "--check", metavar="LIST", help="Compare with what this command printed before."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the hashes as JSON.")] = False,
+) -> None:
+    """Hash the weights, tensor by tensor and as a whole.
+
+    The lines are those of llama-gguf-hash. Metadata do not count, so a file and its parts have the same hashes.
+    """
+    from hybrid.quant import hashes as library
+
+    Kind = library.Kind
+    wanted = {Kind.XXH64: xxh64 or every, Kind.SHA1: sha1 or every, Kind.SHA256: sha256 or every, Kind.UUID: uuid}
+    manifest = library.read_manifest(check) if check else None
+    kinds = [kind for kind, is_wanted in wanted.items() if is_wanted]
+    if not kinds:
+        kinds = [kind for kind in Kind if manifest is None or any(kind == k for k, _ in manifest)]
+        kinds = kinds if manifest else [Kind.XXH64]
+    found = []
+    with console.Progress("hashing", "bytes") as progress:
+        for made in library.hashes(file, kinds, tensors=not no_layer, manifest=manifest, progress=progress):
+            found.append(made)
+            if not as_json:
+                said = "" if manifest is None else f"  -  {_verdict(made.matches)}"
+                where = console.one_line(f"{file}:{made.tensor}" if made.tensor else f"{file}")
+                console.out(f"{made.kind:<8}  {made.digest}  {where}{said}")
+    if as_json:
+        console.out_json(found)
+    if manifest is None:
+        return
+    different = [made.tensor or "the whole" for made in found if made.matches is False]
+    if different:
+        more = f" and {len(different) - 1} more" if len(different) > 1 else ""
+        raise FormatError(f"{file} is not what {check} says: {different[0]}{more} differ. Copy it again.")
+    if not any(made.matches for made in found):
+        raise FormatError(f"{check} says nothing about what {file} holds. Is it of another model?")
+
+
+def _verdict(matches: bool | None) -> str:
+    return {None: "Not Found", True: "Ok", False: "Mismatch"}[matches]
+
+
+def set_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file, also a single part.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A key that it has: tokenizer.ggml.eos_token_id, ...")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="A value of the key's type; of arrays in JSON.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change; write nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the change as JSON.")] = False,
+) -> None:
+    """Change a value of the metadata.
+
+    Numbers and bools are changed in place, at once. For strings and arrays the file is written anew beside the old one
+    and then replaces it.
+    """
+    from hybrid.quant import rewrite
+
+    from .inspect import shortened
+
+    with console.Progress("writing", "bytes") as progress:
+        change = rewrite.set_value(file, key, value, dry_run=dry_run, progress=progress)
+    if as_json:
+        console.out_json(change)
+        return
+    console.out(f"{change.key} ({change.type}): {shortened(change.old)} -> {shortened(change.new)}")
+    if dry_run:
+        console.out(f"nothing written; it would be changed {'in place' if change.in_place else 'in a new copy'}")
+
+
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file, also a single part.")],
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY", help="Only these, in full. Default: all, long ones shortened.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print types and whole values as JSON.")] = False,
+) -> None:
+    """Show the metadata of one file, with types.
+
+    `hybrid inspect` shows what they say about the model.
+    """
+    from hybrid.quant.ggml.reader import GGUFFile
+    from hybrid.quant.rewrite import type_name
+
+    from .inspect import shortened
+
+    with GGUFFile.open(file) as opened:
+        names = keys or list(opened.metadata)
+        for key in names:
+            if key not in opened.metadata:
+                raise UsageError(f"{file} has no key {key}. `hybrid gguf show {file}` lists those it has.")
+        if as_json:
+            console.out_json(
+                {key: {"type": type_name(opened.value_types[key]), "value": opened.metadata[key]} for key in names}
+            )
+        elif keys:
+            for key in keys:
+                value = opened.metadata[key]
+                console.out(value if isinstance(value, str) else console.as_json(value))
+        else:
+            rows = [
+                (console.one_line(key), type_name(opened.value_types[key]), shortened(opened.metadata[key]))
+                for key in names
+            ]
+            console.out(console.table(("key", "type", "value"), rows))
+
+
+def max_bytes(text: str | None) -> int:
+    """Of --split-max-size; 0 without."""
+    if text is None:
+        return 0
+    from ..target import nbytes_of
+
+    size = nbytes_of(text, "--split-max-size")
+    if not size:
+        raise UsageError("--split-max-size 0: a part must hold something.")
+    return size
+
+
+SUBCOMMANDS = {"split": split, "merge": merge, "hash": hash_, "set": set_, "show": show}

@@ -1,0 +1,263 @@
+"""A model in several GGUF files, as llama.cpp's gguf-split makes and reads them: NAME-00001-of-00003.gguf, ...
+
+    split.no             UINT16   which part this is, from 0
+    split.tensors.count  INT32    tensors in all parts together
+    split.count          UINT16   how many there are; 0 and 1: the file is whole
+
+The first part has all other metadata. Each tensor is in one part, whole.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from .errors import FormatError, UsageError, shown
+from .reader import DEFAULT_ALIGNMENT, GGUFFile
+from .types import ArrayOf, GGMLType, ValueType
+from .writer import Chunk, GGUFWriter
+
+PREFIX = "split."
+NO, COUNT, TENSORS = (PREFIX + name for name in ("no", "count", "tensors.count"))
+MAX_PARTS = (1 << 16) - 1
+_AGAIN = "Not all of them are of one model; copy them again."
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+
+
+def part_path(path: Path, i: int, count: int) -> Path:
+    """Where part i (from 0) of `count` belongs, for a model called `path`: with or without .gguf, or a part of it."""
+    found = _PART.fullmatch(path.name)
+    stem = found[1] if found else path.name.removesuffix(".gguf")
+    return path.with_name(f"{stem}-{i + 1:05}-of-{count:05}.gguf")
+
+
+def is_later_part(path: Path) -> bool:
+    """Whether a file is called like a part that is not the first."""
+    found = _PART.fullmatch(path.name)
+    return found is not None and int(found[2]) > 1
+
+
+class SplitFile(GGUFFile):
+    """All parts of a model as if they were one file. Tensors keep the order of the parts, and offsets are their own
+    file's; `nbytes` counts all files."""
+
+    def __init__(self, files: Sequence[GGUFFile]) -> None:
+        first = files[0]
+        self._files = files
+        self.path, self.version, self.metadata = first.path, first.version, first.metadata
+        self.alignment, self.data_offset = first.alignment, first.data_offset
+        self.nbytes = sum(file.nbytes for file in files)
+        self._where = shown(first.path)
+        self._home: dict[str, GGUFFile] = {}
+        for file in files:
+            for name in file.tensors:
+                if name in self._home:
+                    raise FormatError(f"{shown(file.path)}: tensor {shown(name)} is in another part, too. {_AGAIN}")
+                self._home[name] = file
+        self.tensors = {name: file.tensors[name] for name, file in self._home.items()}
+        stated = first.get(TENSORS, len(self.tensors))
+        if stated != len(self.tensors):
+            raise FormatError(
+                f"{self._where}: its {len(files)} parts hold {len(self.tensors)} tensors, {TENSORS} says "
+                f"{shown(stated)}. {_AGAIN}"
+            )
+
+    @property
+    def parts(self) -> Sequence[GGUFFile]:
+        return self._files
+
+    def pair(self, key: str) -> bytes:
+        return self._files[0].pair(key)
+
+    def raw(self, name: str) -> np.ndarray:
+        return self._home[self.info(name).name].raw(name)
+
+    def release(self, name: str, start: int = 0, stop: int | None = None) -> None:
+        self._home[name].release(name, start, stop)
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+
+def open_gguf(path: Path | str) -> GGUFFile:
+    """A GGUF file, or all parts of a model whose first part `path` is.
+
+    UsageError when it is another part, or one is missing; FormatError when they do not belong together; else as
+    `GGUFFile.open`.
+    """
+    first = GGUFFile.open(path)
+    try:
+        count = _number(first, COUNT)
+        return first if count < 2 else _joined(first, count)
+    except BaseException:
+        first.close()
+        raise
+
+
+def _joined(first: GGUFFile, count: int) -> SplitFile:
+    path, no = first.path, _number(first, NO)
+    expected = part_path(path, 0, count)
+    if no != 0:
+        raise UsageError(f"{shown(path)} is part {no + 1} of {count} of a model. Give the first, {shown(expected)}.")
+    if path.name != expected.name:
+        raise UsageError(
+            f"{shown(path)} is one of {count} parts of a model. Give the first, named NAME-00001-of-{count:05}.gguf, "
+            "with the others beside it."
+        )
+    files = [first]
+    try:
+        for i in range(1, count):
+            files.append(_part(path, i, count))
+        return SplitFile(files)
+    except BaseException:
+        for file in files[1:]:
+            file.close()
+        raise
+
+
+def _part(first: Path, i: int, count: int) -> GGUFFile:
+    path = part_path(first, i, count)
+    if not path.exists():
+        raise UsageError(
+            f"{shown(path)} is missing: {shown(first.name)} is the first of {count} parts of a model. Put it there."
+        )
+    file = GGUFFile.open(path)
+    no, says = _number(file, NO), _number(file, COUNT)
+    if (no, says) != (i, count):
+        file.close()
+        found = f"part {no + 1} of {says}" if says else "no part of anything"
+        raise FormatError(f"{shown(path)} is not part {i + 1} of {count}: its metadata say {found}. Copy it again.")
+    return file
+
+
+def _number(file: GGUFFile, key: str) -> int:
+    value = file.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PARTS:
+        raise FormatError(f"{shown(file.path)}: {key} is {shown(value)}, no number of parts. Copy it again.")
+    return value
+
+
+class SplitWriter:
+    """A `GGUFWriter` for several files: a tensor with which a part would have more than `max_bytes` of tensors, or more
+    than `max_tensors`, begins the next one (0: no limit), as does one after `cut`. One part alone is an ordinary file.
+
+    Parts get their names when all are complete; after any exception none is there.
+    """
+
+    def __init__(self, path: Path | str, arch: str | None, *, max_bytes: int = 0, max_tensors: int = 0) -> None:
+        self._path = Path(path)
+        self._whole = GGUFWriter(path, arch)  # holds what was added and declared; writes nothing
+        self._max_bytes, self._max_tensors = max_bytes, max_tensors
+        self._starts = [0]  # of the parts, in tensors
+        self._size = 0  # of the last part's tensors
+        self._writers: list[GGUFWriter] = []
+        self._home: dict[str, int] = {}
+        self._at = -1
+
+    def add(self, key: str, value: Any, kind: ValueType | ArrayOf | None = None) -> None:
+        self._whole.add(key, value, kind)
+
+    def add_raw(self, key: str, source: GGUFFile) -> None:
+        self._whole.add_raw(key, source)
+
+    def cut(self, *, empty: bool = False) -> None:
+        """The next tensor begins a part; `empty`: also when the last one has none."""
+        n = len(self._whole.declared)
+        if n > self._starts[-1] or empty:
+            self._starts.append(n)
+            self._size = 0
+
+    def declare(self, name: str, shape: Sequence[int], kind: GGMLType) -> None:
+        self._whole.declare(name, shape, kind)
+        info, n = self._whole.declared[-1], len(self._whole.declared) - 1 - self._starts[-1]
+        nbytes = info.nbytes + -info.nbytes % DEFAULT_ALIGNMENT
+        if n and (0 < self._max_bytes < self._size + nbytes or 0 < self._max_tensors <= n):
+            self._starts.append(len(self._whole.declared) - 1)
+            self._size = 0
+        self._size += nbytes
+
+    @property
+    def n_parts(self) -> int:
+        return len(self._starts) - (self._starts[-1] == len(self._whole.declared) > 0)
+
+    def made_of(self) -> Iterator[tuple[Path, int, int]]:
+        """Path, number of tensors and size of every file."""
+        for path, writer in zip(self.paths, self._made(), strict=True):
+            yield path, len(writer.declared), writer.nbytes
+
+    @property
+    def paths(self) -> list[Path]:
+        count = self.n_parts
+        if count > MAX_PARTS:
+            raise UsageError(f"{shown(self._path)} would be in {count} parts, at most {MAX_PARTS} can be. Allow more.")
+        return [part_path(self._path, i, count) for i in range(count)] if count > 1 else [self._path]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all files."""
+        return sum(writer.nbytes for writer in self._made())
+
+    def write(self, name: str, data: Chunk | Iterable[Chunk]) -> None:
+        """As `GGUFWriter.write`: in the order in which tensors were declared."""
+        i = self._home[name]
+        if i != self._at:
+            self._complete(i)
+        self._writers[i].write(name, data)
+
+    def __enter__(self) -> Self:
+        self._writers = self._made()
+        self._home = {info.name: i for i, writer in enumerate(self._writers) for info in writer.declared}
+        for writer in self._writers:
+            writer.check_target()
+        self._writers[0].check_room(sum(writer.nbytes for writer in self._writers))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        placed: list[Path] = []
+        try:
+            if error is None:
+                self._complete(len(self._writers))
+                for writer in self._writers:
+                    writer.place()
+                    placed.append(writer.path)
+                placed = []
+        finally:
+            for path in placed:
+                path.unlink(missing_ok=True)
+            for writer in self._writers:
+                writer.discard()
+
+    def _complete(self, stop: int) -> None:
+        """Ends the parts before number `stop`, and begins that one; only one file is open at a time."""
+        if self._at >= 0:
+            self._writers[self._at].complete()
+        for i in range(self._at + 1, stop):
+            self._writers[i].__enter__()
+            self._writers[i].complete()
+        if stop < len(self._writers):
+            self._writers[stop].__enter__()
+        self._at = stop
+
+    def _made(self) -> list[GGUFWriter]:
+        """A writer for every part, with all it will hold."""
+        declared, paths = self._whole.declared, self.paths
+        if len(paths) == 1:
+            return [self._whole]
+        writers = []
+        for i, path in enumerate(paths):
+            writer = GGUFWriter(path, None)
+            if i == 0:
+                writer.add_all(self._whole)
+            writer.add(NO, i, ValueType.UINT16)
+            writer.add(TENSORS, len(declared), ValueType.INT32)
+            writer.add(COUNT, len(paths), ValueType.UINT16)
+            for info in declared[self._starts[i] : self._starts[i + 1] if i + 1 < len(paths) else None]:
+                writer.declare(info.name, info.shape, info.type)
+            writers.append(writer)
+        return writers

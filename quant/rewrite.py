@@ -1,0 +1,244 @@
+"""GGUF files made from GGUF files without touching a weight: taken apart, put together, a value of the metadata set."""
+
+import difflib
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .ggml.errors import HybridError, UsageError, shown
+from .ggml.reader import GGUFFile
+from .ggml.split import PREFIX, SplitWriter, open_gguf
+from .ggml.types import VALUE_CODE, ArrayOf, ValueType
+from .ggml.writer import GGUFWriter
+
+PIECE = 16 << 20  # bytes that are copied at a time
+ALIGNMENT = "general.alignment"  # of the file; ours have the default
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """A file that was written, or would be."""
+
+    path: Path
+    n_tensors: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """`parts` were made of `source`."""
+
+    source: Path
+    parts: list[PartReport]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+
+def split(
+    src: Path | str,
+    dst: Path | str,
+    *,
+    max_bytes: int = 0,
+    max_tensors: int = 0,
+    first_without_tensors: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> SplitReport:
+    """Takes a file apart into `dst`-00001-of-00003.gguf, ..., at the places where llama.cpp's gguf-split does.
+
+    A part has at most `max_bytes` of tensors, or `max_tensors` of them (0: no limit); one larger tensor is a part of
+    its own. first_without_tensors: the first has metadata alone. A file already split is split anew. Raises UsageError
+    (nothing to split, a target is a source), FormatError, HybridError (writing failed).
+    """
+    with open_gguf(src) as file:
+        writer = SplitWriter(dst, None, max_bytes=max_bytes, max_tensors=max_tensors)
+        _describe(file, writer)
+        if first_without_tensors:
+            writer.cut(empty=True)
+        for t in file.tensors.values():
+            writer.declare(t.name, t.shape, t.type)
+        if writer.n_parts < 2:
+            raise UsageError(
+                f"{shown(file.path)} has {len(file.tensors)} tensors in {file.nbytes / 1e6:,.1f} MB and fits into one "
+                "part. Use it as it is, or allow less in a part."
+            )
+        report = SplitReport(file.path, [PartReport(*part) for part in writer.made_of()])
+        if not dry_run:
+            _copy(file, writer, progress)
+        return report
+
+
+def merge(src: Path | str, dst: Path | str, *, progress: Progress | None = None) -> PartReport:
+    """Puts the parts of a model, given the first, into one file. A file that is whole already is refused."""
+    with open_gguf(src) as file:
+        if len(file.parts) < 2:
+            raise UsageError(f"{shown(file.path)} is in one file already. Give the first part of a model.")
+        return copy(file, dst, progress)
+
+
+def copy(file: GGUFFile, dst: Path | str, progress: Progress | None = None) -> PartReport:
+    """All of a model, in one file."""
+    writer = GGUFWriter(dst, None)
+    _describe(file, writer)
+    for t in file.tensors.values():
+        writer.declare(t.name, t.shape, t.type)
+    _copy(file, writer, progress)
+    return PartReport(Path(dst), len(file.tensors), writer.nbytes)
+
+
+def _describe(file: GGUFFile, writer: GGUFWriter | SplitWriter) -> None:
+    for key in file.metadata:
+        if not key.startswith((PREFIX, ALIGNMENT)):
+            writer.add_raw(key, file)
+
+
+def _copy(file: GGUFFile, writer: GGUFWriter | SplitWriter, progress: Progress | None) -> None:
+    for path in writer.paths:
+        if path.exists() and any(path.samefile(part.path) for part in file.parts):
+            raise UsageError(f"{shown(path)} is the source itself. Give another output path.")
+    total, done = sum(t.nbytes for t in file.tensors.values()), 0
+    with writer:
+        for name in file.tensors:
+
+            def pieces(name: str = name) -> Iterator[np.ndarray]:
+                nonlocal done
+                for piece in pieces_of(file, name):
+                    yield piece
+                    done += piece.size
+                    if progress:
+                        progress(name, done, total)
+
+            writer.write(name, pieces())
+
+
+def pieces_of(file: GGUFFile, name: str) -> Iterator[np.ndarray]:
+    """The bytes of a tensor, u8, a bounded number at a time; what was handed out leaves the memory again."""
+    flat = file.raw(name).reshape(-1)
+    for start in range(0, flat.size, PIECE):
+        stop = min(start + PIECE, flat.size)
+        yield flat[start:stop]
+        file.release(name, start, stop)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value of the metadata before and after. `in_place`: the file stays, a few of its bytes change; else it is
+    written anew."""
+
+    path: Path
+    key: str
+    type: str
+    old: Any
+    new: Any
+    in_place: bool
+
+
+def set_value(
+    path: Path | str, key: str, text: str, *, dry_run: bool = False, progress: Progress | None = None
+) -> Change:
+    """Gives an existing key of a file (of a part, too) the value that `text` stands for, of the type it has.
+
+    Numbers and bools are overwritten where they stand; with a string or an array the file is written anew and replaced
+    when it is complete. UsageError: no such key, not a value of its type, or one that the file's structure hangs on.
+    """
+    with GGUFFile.open(path) as file:
+        entry = file.metadata.entries.get(key)
+        if entry is None:
+            near = ", ".join(difflib.get_close_matches(key, file.metadata, n=3))
+            raise UsageError(f"{shown(path)} has no key {shown(key)}{near and f'; near it are {near}'}.")
+        if key.startswith((PREFIX, ALIGNMENT)):
+            raise UsageError(f"{shown(key)} says how the file is laid out and cannot be set alone.")
+        value = parsed(text, entry.kind, key)
+        in_place = isinstance(entry.kind, ValueType) and entry.kind is not ValueType.STRING
+        old = file.metadata[key]
+        change = Change(file.path, key, type_name(entry.kind), _plain(old), value, in_place)
+        if dry_run:
+            return change
+        if in_place:
+            assert isinstance(entry.kind, ValueType)
+            _overwrite(file.path, entry.value, struct.pack("<" + VALUE_CODE[entry.kind], value))
+            return change
+        writer = GGUFWriter(file.path, None)
+        for other in file.metadata:
+            if other == key:
+                writer.add(key, value, entry.kind)
+            elif other != ALIGNMENT:
+                writer.add_raw(other, file)
+        for t in file.tensors.values():
+            writer.declare(t.name, t.shape, t.type)
+        total, done = sum(t.nbytes for t in file.tensors.values()), 0
+        with writer:
+            for t in file.tensors.values():
+                writer.write(t.name, pieces_of(file, t.name))
+                done += t.nbytes
+                if progress:
+                    progress(t.name, done, total)
+        return change
+
+
+def parsed(text: str, kind: ValueType | ArrayOf, key: str) -> Any:
+    """The value of type `kind` that a text stands for; arrays in JSON. UsageError when it stands for none."""
+    wrong = UsageError(f"{shown(key)} is {type_name(kind)}: {shown(text, 60)} is no such value.{_example(kind)}")
+    try:
+        value = json.loads(text) if isinstance(kind, ArrayOf) else _scalar(text, kind)
+        if isinstance(kind, ArrayOf) and (not isinstance(value, list) or not value):
+            raise wrong
+        for one in value if isinstance(kind, ArrayOf) else [value]:
+            _check(one, kind.element if isinstance(kind, ArrayOf) else kind)
+    except (ValueError, TypeError, OverflowError, RecursionError, struct.error):
+        raise wrong from None
+    return value
+
+
+def _scalar(text: str, kind: ValueType) -> Any:
+    if kind is ValueType.STRING:
+        return text
+    if kind is ValueType.BOOL:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    return float(text) if kind in (ValueType.FLOAT32, ValueType.FLOAT64) else int(text, 0)
+
+
+def _check(value: Any, kind: ValueType) -> None:
+    """TypeError, struct.error...: not of that type, or out of its range."""
+    if kind is ValueType.STRING:
+        if not isinstance(value, str):
+            raise TypeError
+        value.encode()
+    elif (kind is ValueType.BOOL) is not isinstance(value, bool):
+        raise TypeError
+    else:
+        struct.pack("<" + VALUE_CODE[kind], value)
+
+
+def _example(kind: ValueType | ArrayOf) -> str:
+    if isinstance(kind, ArrayOf):
+        return " Give it as JSON, like [1, 2]."
+    return " Give true or false." if kind is ValueType.BOOL else ""
+
+
+def type_name(kind: ValueType | ArrayOf) -> str:
+    """UINT32, STRING, ARRAY of FLOAT32, ..."""
+    return f"ARRAY of {kind.element.name}" if isinstance(kind, ArrayOf) else kind.name
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _overwrite(path: Path, offset: int, data: bytes) -> None:
+    """At most eight bytes, in one write."""
+    try:
+        with path.open("r+b", buffering=0) as f:
+            os.pwrite(f.fileno(), data, offset)
+            os.fsync(f.fileno())
+    except OSError as error:
+        raise HybridError(f"{shown(path)} cannot be written: {error.strerror}. Copy it elsewhere first.") from None
