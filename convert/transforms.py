@@ -42,11 +42,12 @@ def rows_in_order(order: np.ndarray, then: Transform | None = None) -> Transform
     return Transform("reorder", lambda x, first: after(x[order], first), arithmetic, unit=len(order))
 
 
-def transposed(n: int) -> Transform:
-    """Square matrices of n x n, each a row of its values."""
+def transposed(n: int, columns: int = 0, *, unit: int = 1) -> Transform:
+    """Matrices of n x columns (0: square), each in `unit` rows of the tensor."""
+    m = columns or n
     return Transform(
-        "transpose", lambda x, _: np.ascontiguousarray(x.reshape(-1, n, n).swapaxes(1, 2)).reshape(x.shape),
-        arithmetic=False,
+        "transpose", lambda x, _: np.ascontiguousarray(x.reshape(-1, n, m).swapaxes(1, 2)).reshape(x.shape),
+        arithmetic=False, unit=unit,
     )  # fmt: skip
 
 

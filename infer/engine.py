@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from .kernels.inputs import InputSums
 from .kernels.isa import host
 from .kernels.jit import Kernel, compile_kernels
 from .kernels.kv import KVType
+from .kernels.layer_norm import layer_norm
 from .layers import Layer
 from .memory import Move, plan_memory
 from .program import GEMV_COLUMNS, Batch, Builder, Columns, Program, Rows, aligned_empty, round_up
@@ -53,10 +55,17 @@ class OpTime:
     count: int
 
 
+class _Norm(NamedTuple):
+    """Addresses; without a bias it is an RMS norm."""
+
+    weight: int
+    bias: int
+
+
 @dataclass
 class _Part:
     block: int
-    norm: int  # address of the norm's weights
+    norm: _Norm
     layer: Layer
 
 
@@ -101,17 +110,24 @@ class Engine:
         h, w = self.hparams, self.weights
         self.embedding = w.embedding("token_embd.weight", h.n_embd)
         self.n_vocab = self.embedding.rows
+        self.embedding_norm = self._norm(self.family.embedding_norm) if self.family.embedding_norm else None
         self.parts: list[_Part] = []
         for i in range(h.n_layer):
             for norm, layer in self.family.block(h, i, w):
-                address = w.vector(f"blk.{i}.{norm}", h.n_embd)
+                weights = self._norm(f"blk.{i}.{norm}")
                 layer.load(w)
-                self.parts.append(_Part(i, address, layer))
+                self.parts.append(_Part(i, weights, layer))
         # logits are divided by a scale: here, where it costs nothing
-        self.output_norm = w.vector(self.family.output_norm, h.n_embd, lambda x: x / np.float32(h.scales.logits))
+        self.output_norm = self._norm(self.family.output_norm, h.scales.logits)
         tied = "output.weight" not in w
         self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
         w.finish()
+
+    def _norm(self, name: str, divisor: float = 1.0) -> _Norm:
+        """The weights of a norm, divided, and of a layer norm the bias."""
+        names = [name, name.removesuffix("weight") + "bias"] if self.family.layer_norms else [name]
+        parts = [self.weights.vector(part, self.hparams.n_embd, lambda x: x / np.float32(divisor)) for part in names]
+        return _Norm(parts[0], parts[1] if len(parts) > 1 else 0)
 
     def _make_batch(self) -> None:
         n = self.n_ubatch
@@ -144,8 +160,8 @@ class Engine:
         self._one = None
         return self.inputs
 
-    def _add_body(self, b: Builder, trace: list[Rows] | None = None) -> Rows:
-        """Everything up to the last residual, which is returned, not yet added.
+    def _add_body(self, b: Builder, trace: list[Rows] | None = None) -> Rows | None:
+        """Everything up to the last residual, which is returned, not yet added, if there is one left.
 
         `trace` collects rows that keep the embedding and the residual stream after every block.
         """
@@ -156,16 +172,26 @@ class Engine:
         )  # fmt: skip
         if h.scales.embedding != 1.0:
             b.op(elementwise.scale_rows, self.batch.n_tok, x, x.ld, x.n, float(h.scales.embedding))
+        if self.embedding_norm:
+            weight, bias = self.embedding_norm
+            b.op(
+                layer_norm, self.batch.n_tok, x, x.ld, 0, 0, weight, x, x.ld, x.n, float(h.eps), 0, 1.0, bias,
+                name="token_embd_norm",
+            )  # fmt: skip
         residual: Rows | None = None
         for i, part in enumerate(self.parts):
             if trace is not None and (i == 0 or part.block != self.parts[i - 1].block):
                 trace.append(self._add_tap(b, residual))
                 residual = None
-            normed = b.norm(x, part.norm, h.eps, residual, scale=h.scales.residual)
+            normed = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
             residual = part.layer.build(b, normed, self.memory)
+            ends = i + 1 == len(self.parts) or part.block != self.parts[i + 1].block
+            if h.halve_every and ends and (part.block + 1) % h.halve_every == 0:
+                self._add_residual(b, residual)
+                b.op(elementwise.scale_rows, self.batch.n_tok, x, x.ld, x.n, 0.5)
+                residual = None
         if trace is not None:
             trace.append(self._add_tap(b, residual))
-        assert residual is not None
         n_past = int(self.memory.n_past.ctypes.data)
         b.op(execute.advance, self.batch.n_seg, self.batch.seg, self.batch.pos, self.batch.slot, n_past)
         return residual
@@ -200,13 +226,10 @@ class Engine:
 
     def _add_head(self, b: Builder, residual: Rows | None) -> Rows:
         """Final norm and logits of the output tokens."""
-        x, n = self.stream, self.hparams.n_embd
-        out = b.rows(n)
-        r = (residual, residual.ld) if residual else (0, 0)
-        b.op(
-            elementwise.rms_norm, self.batch.n_out, x, x.ld, *r, self.output_norm, out, out.ld, n,
-            float(self.hparams.eps), self.batch.out_index,
-            float(self.hparams.scales.residual), name="output_norm",
+        h, norm = self.hparams, self.output_norm
+        out = b.norm(
+            self.stream, norm.weight, h.eps, residual, scale=h.scales.residual, name="output_norm", bias=norm.bias,
+            outputs=True,
         )  # fmt: skip
         logits = b.matmul(out, self.output, "output", Columns(self.batch.all_outputs, b.capacity))
         if cap := self.hparams.logit_cap:
@@ -236,8 +259,8 @@ class Engine:
         if part in ("body", "step"):
             residual = self._add_body(b)
         if part == "body":
-            assert residual is not None
-            self._add_residual(b, residual)
+            if residual is not None:
+                self._add_residual(b, residual)
         else:
             logits = self._add_head(b, residual)
             if part == "likelihood":

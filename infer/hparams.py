@@ -41,7 +41,7 @@ class Hparams:
     n_layer: int = key("block_count", minimum=1)
     n_embd: int = key("embedding_length", minimum=1)
     n_ctx_train: int = key("context_length", minimum=1)
-    eps: float = key("attention.layer_norm_rms_epsilon")  # of the RMS norms
+    eps: float = key("attention.layer_norm_rms_epsilon")  # of the norms
 
     @property
     def scales(self) -> Scales:
@@ -51,6 +51,11 @@ class Hparams:
     def logit_cap(self) -> float:
         """Logits become cap * tanh(logit / cap); 0: they stay."""
         return 0.0
+
+    @property
+    def halve_every(self) -> int:
+        """The residual stream is halved after every so many layers; 0: never."""
+        return 0
 
     @classmethod
     def read(cls: type[H], gguf: GGUFFile, arch: str) -> H:

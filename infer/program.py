@@ -6,7 +6,7 @@ memory, and writes the records. Nothing is allocated while a program runs.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from .kernels.execute import RECORD
 from .kernels.inputs import InputSums, square_sums
 from .kernels.isa import ISA, host
 from .kernels.jit import Kernel
+from .kernels.layer_norm import layer_norm
 from .kernels.weights import INT_BLOCKS
 
 ALIGN = 64
@@ -85,6 +86,10 @@ class Weight:
     def nbytes(self) -> int:
         return self.rows * self.stride
 
+    def one(self, i: int) -> "Weight":
+        """Matrix i of a stack."""
+        return replace(self, address=self.address + i * self.expert_stride, n_expert=1)
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -148,6 +153,7 @@ class Builder:
         self.use_gemv = capacity <= GEMV_COLUMNS
         self.scratch = Buffer(0)
         self._packed: dict[tuple, tuple[Buffer, int]] = {}
+        self.named: dict[str, Rows] = {}  # what layers leave to later ones
         self.inputs: InputSums | None = None  # where the squares of what weights are multiplied by are added
         self.tokens = Columns(batch.all_tokens, capacity)
         self.outputs = Columns(batch.all_outputs, capacity)
@@ -190,15 +196,18 @@ class Builder:
         self.ops.append(Op(name or kernel.name, kernel, record, **said))
 
     def norm(
-        self, x: Rows, weight: int, eps: float, residual: Rows | None = None, *, scale: float = 1.0, name: str = "norm"
-    ) -> Rows:
-        """x += scale * residual, then RMS norm; `weight` is an address or 0."""
+        self, x: Rows, weight: int, eps: float, residual: Rows | None = None, *, scale: float = 1.0, name: str = "norm",
+        bias: int = 0, outputs: bool = False,
+    ) -> Rows:  # fmt: skip
+        """x += scale * residual, then RMS norm; `weight` is an address or 0. With a `bias`, layer norm.
+
+        outputs: only of those rows that logits are wanted of.
+        """
         out = self.rows(x.n)
         r = (residual, residual.ld) if residual else (0, 0)
-        self.op(
-            elementwise.rms_norm, self.batch.n_tok, x, x.ld, *r, weight, out, out.ld, x.n, float(eps), 0, float(scale),
-            name=name,
-        )  # fmt: skip
+        count, index = (self.batch.n_out, self.batch.out_index) if outputs else (self.batch.n_tok, 0)
+        kernel, more = (layer_norm, (bias,)) if bias else (elementwise.rms_norm, ())
+        self.op(kernel, count, x, x.ld, *r, weight, out, out.ld, x.n, float(eps), index, float(scale), *more, name=name)
         return out
 
     def matmul(self, x: Rows, w: Weight, name: str, columns: Columns | None = None) -> Rows:

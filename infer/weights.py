@@ -87,6 +87,10 @@ class Weights:
         values = self.array(name, n)
         return self.keep(prepare(values) if prepare else values)
 
+    def ignore(self, *names: str) -> None:
+        """Tensors that the file may have and the model does not use."""
+        self.used.update(names)
+
     def keep(self, values: np.ndarray) -> int:
         """Address of a contiguous copy on a 64-byte boundary that lives as long as this object."""
         copy = aligned_empty(values.nbytes).view(values.dtype).reshape(values.shape)

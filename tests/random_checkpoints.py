@@ -131,6 +131,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 1, "head_dim": 40, "attention_window_size": 11, "lru_width": 72, "conv1d_width": 4,
         "rms_norm_eps": 1e-6, "rope_theta": 1e4, "logits_soft_cap": 6.0,
     },
+    "rwkv6": {
+        "architectures": ["Rwkv6ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 4,
+        "head_size": 32, "rescale_every": 2, "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False,
+    },
+    "rwkv7": {
+        "architectures": ["RWKV7ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "head_dim": 32, "decay_low_rank_dim": 32, "a_low_rank_dim": 40, "v_low_rank_dim": 24, "gate_low_rank_dim": 48,
+        "norm_eps": 1e-5, "hidden_act": "sqrelu", "tie_word_embeddings": False,
+    },
     "lfm2moe": {
         "architectures": ["Lfm2MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
         "layer_types": ["conv", "full_attention", "conv"], "num_attention_heads": 6, "num_key_value_heads": 2,
@@ -167,7 +176,11 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return noise - 2
     if "embed" in name and len(shape) == 2:
         return noise / 8
-    if "norm" in name or name.endswith(".D"):
+    if name.endswith("time_decay"):
+        return noise / 2 - 2
+    if (".time_maa_" in name and shape[:2] == (1, 1)) or ".attn.x_" in name or name.endswith("ffn.x_k"):
+        return 0.5 + noise / 4
+    if "norm" in name or name.endswith((".D", "ln.weight", "ln1.weight", "ln2.weight", "ln_x.weight", "ln_out.weight")):
         return 1 + noise / 8
     if len(shape) < 2:
         return noise / 4

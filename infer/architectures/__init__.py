@@ -16,11 +16,12 @@ from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
+from .rwkv import Rwkv6, Rwkv7
 
 _ALL: tuple[Family, ...] = (
     FalconH1(), Gemma2(), Gemma3(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(), Llama(),
     Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Phi3(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(), Qwen35(),
-    Qwen35Moe(), RecurrentGemma(),
+    Qwen35Moe(), RecurrentGemma(), Rwkv6(), Rwkv7(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 

@@ -19,6 +19,8 @@ class Family(ABC):
     name: ClassVar[str]
     hparams: ClassVar[type[Any]]
     output_norm: ClassVar[str] = "output_norm.weight"
+    layer_norms: ClassVar[bool] = False  # norms subtract the mean and have biases; otherwise they are RMS norms
+    embedding_norm: ClassVar[str] = ""  # the tensor, where the embedding is normalized too
 
     @abstractmethod
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:

@@ -69,7 +69,7 @@ EMBED: dict[GGMLType, Kernel] = {
 
 # --- RMS norm ---
 @emit("i64,i64,i64,f32->void")
-def _add_row(e, x, r, n, scale):
+def add_row(e, x, r, n, scale):
     """x += scale * r, rounded once; x + r to the bit when scale is 1."""
     wide = e.splat(scale, 16)
 
@@ -136,7 +136,7 @@ def rms_norm(a, tid, nth):
         row = ldi(index + 8 * t) if index else t
         source = x + row * ldx
         if residual:
-            _add_row(source, residual + row * ldr, n, scale)
+            add_row(source, residual + row * ldr, n, scale)
         _rms_norm_row(source, weight, out + t * ldo, n, eps)
 
 
@@ -144,7 +144,7 @@ def rms_norm(a, tid, nth):
 def add_rows(a, tid, nth):
     """x += scale * residual. 0 count, 1 x, 2 ldx, 3 residual, 4 ldr, 5 length, 6 scale."""
     for t in range(tid, ldi(arg(a, 0)), nth):
-        _add_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5), ldf(a + 48))
+        add_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5), ldf(a + 48))
 
 
 @emit("i64,i64,f32->void")

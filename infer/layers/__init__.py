@@ -7,10 +7,12 @@ from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
 from .mamba1 import Mamba1
 from .mamba2 import Mamba2
 from .rg_lru import RgLru
+from .rwkv import ChannelMix, Rwkv6, Rwkv7
 from .short_conv import ShortConv
 
 __all__ = [
     "Attention",
+    "ChannelMix",
     "FeedForward",
     "GatedDeltaNet",
     "GatedFeedForward",
@@ -21,6 +23,8 @@ __all__ = [
     "PostNorm",
     "RgLru",
     "Rope",
+    "Rwkv6",
+    "Rwkv7",
     "ShortConv",
     "Sum",
 ]

@@ -1,7 +1,7 @@
 """The recurrent block of Griffin: a convolution and a gated linear recurrence, beside a branch with GELU. De et al.
 2024, arXiv:2402.19427"""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from ..kernels import elementwise
 from ..kernels.conv import conv1d
 from ..kernels.rglru import lru_rate, rg_lru
 from ..memory import HybridMemory, RecurrentSpec
-from ..program import Builder, Counter, Rows, Weight
+from ..program import Builder, Counter, Rows
 from ..weights import Weights
 from .base import add_bias, optional_bias
 
@@ -68,11 +68,7 @@ class RgLru:
         """The product with a matrix that is zero but for square blocks on its diagonal."""
         out, width = b.rows(self.n_channel), self.n_channel // self.n_head
         for h in range(self.n_head):
-            part = b.matmul(x.columns(h * width, width), _one(self.blocks[name], h), f"lru_{name}_gate")
+            part = b.matmul(x.columns(h * width, width), self.blocks[name].one(h), f"lru_{name}_gate")
             target = out.columns(h * width, width)
             b.op(elementwise.take_parts, b.batch.n_tok, part, part.ld, target, target.ld, 1, width, 0)
         return out
-
-
-def _one(stack: Weight, i: int) -> Weight:
-    return replace(stack, address=stack.address + i * stack.expert_stride, n_expert=1)

@@ -20,6 +20,7 @@ from reference.recurrent import (
     sigmoid,
     silu,
 )
+from reference.rwkv import rwkv6, rwkv7
 
 F64 = NDArray[np.float64]
 
@@ -357,6 +358,8 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "Gemma2ForCausalLM": Reference.gemma,
     "Gemma3ForCausalLM": Reference.gemma,
     "RecurrentGemmaForCausalLM": Reference.recurrent_gemma,
+    "Rwkv6ForCausalLM": lambda model, ids: rwkv6(model.c, model.t, ids),
+    "RWKV7ForCausalLM": lambda model, ids: rwkv7(model.c, model.t, ids),
     "Qwen3NextForCausalLM": Reference.qwen3_next,
     "Qwen3_5ForCausalLM": Reference.qwen3_next,
     "Qwen3_5MoeForCausalLM": Reference.qwen3_next,

@@ -1,0 +1,267 @@
+"""RWKV-6 and RWKV-7: recurrent, without attention. arXiv:2404.05892, arXiv:2503.14456
+
+Names are those of RWKV/v6-Finch-* (rwkv6) and of fla-hub/rwkv7-* (rwkv7); the other dialect of RWKV-7, whose low-rank
+matrices are w1, w2 with the bias w0, lying the other way round, is read as well.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import Transform, scaled, transposed
+from .blocks import MAX_LAYERS, UNLIMITED, read_layers
+from .family import Family, Row, Shapes, row, vocabulary_rows
+
+_LERPS_6, _LERPS_7 = "wkvrg", "rwkvag"  # the order of the fused tensor
+_RENAMED = (
+    (r"^model\.blocks\.", "model.layers."),
+    (r"^model\.pre_ln\.|^model\.layers\.0\.pre_ln\.", "model.layers.0.pre_norm."),
+    (r"^model\.ln_out\.", "model.norm."),
+    (r"^head\.", "lm_head."),
+    (r"\.(?:self_attn|attention)\.", ".attn."),
+    (r"\.attn\.time_mixer\.", ".attn."),
+    (r"\.feed_forward\.", ".ffn."),
+    (r"\.ln1\.", ".attn_norm."),
+    (r"\.ln2\.", ".ffn_norm."),
+    (r"\.attn\.ln_x\.", ".attn.g_norm."),
+    (r"\.attn\.receptance\.", ".attn.r_proj."),
+    (r"\.attn\.key\.", ".attn.k_proj."),
+    (r"\.attn\.value\.", ".attn.v_proj."),
+    (r"\.attn\.output\.", ".attn.o_proj."),
+    (r"\.attn\.([wavg])1$", r".attn.\1_lora.lora.0.weight"),
+    (r"\.attn\.([wavg])2$", r".attn.\1_lora.lora.2.weight"),
+    (r"\.attn\.([wav])0$", r".attn.\1_lora.lora.2.bias"),
+)
+
+
+def _normed(source: str, target: str, n: int) -> Iterator[Row]:
+    yield row(source + ".weight", target + ".weight", n)
+    yield row(source + ".bias", target + ".bias", n)
+
+
+def _channels(source: str, target: str, n: int) -> Row:
+    """A value per channel, in checkpoints often [1, 1, n]."""
+    return row(source, target, n, source_shape=(1, 1, n))
+
+
+@dataclass(frozen=True)
+class Rwkv6(Family):
+    arch = "rwkv6"
+    architectures = ("Rwkv6ForCausalLM",)
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_embd: int
+    n_ff: int
+    d_head: int
+    n_mix: int
+    n_decay: int
+    rescale: int
+    eps: float
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        n = config.integer("hidden_size")
+        config.expects("attention_hidden_size", n)
+        d_head = config.integer("head_size", default=64)
+        if n % d_head:
+            raise config.wrong("head_size", f"a divisor of the hidden size {n}")
+        # no key says these; the converter of llama.cpp has the second numbers of either pair
+        first = "rwkv.blocks.0.attention."
+        mix = shapes.get(first + "time_maa_w2", (5, 64 if n == 4096 else 32, n))
+        decay = shapes.get(first + "time_decay_w2", (128 if n == 4096 else 64, n))
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "rwkv.embeddings.weight"),
+            tied=config.boolean("tie_word_embeddings", default=False),
+            n_layer=read_layers(config),
+            n_embd=n,
+            n_ff=config.integer("intermediate_size", default=int(n * 3.5) // 32 * 32),
+            d_head=d_head,
+            n_mix=mix[-2] if len(mix) > 1 else 1,
+            n_decay=decay[0],
+            rescale=config.integer("rescale_every", default=6, minimum=0, maximum=MAX_LAYERS),
+            eps=config.number("layer_norm_epsilon", default=1e-5),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield "context_length", UNLIMITED
+        yield "embedding_length", self.n_embd
+        yield "block_count", self.n_layer
+        yield "attention.layer_norm_epsilon", self.eps
+        yield "rescale_every_n_layers", self.rescale
+        yield "wkv.head_size", self.d_head
+        yield "time_mix_extra_dim", self.n_mix
+        yield "time_decay_extra_dim", self.n_decay
+        yield "feed_forward_length", self.n_ff
+        yield "general.file_type", int(file_type)
+        yield "attention.head_count", 0  # llama.cpp needs it
+
+    def rows(self) -> Iterator[Row]:
+        n, embedding = self.n_embd, "rwkv.embeddings.weight"
+        yield row(embedding, "token_embd.weight", self.n_vocab, n)
+        yield from _normed("rwkv.blocks.0.pre_ln", "token_embd_norm", n)
+        yield from _normed("rwkv.ln_out", "output_norm", n)
+        yield row("head.weight", "output.weight", self.n_vocab, n, otherwise=embedding)
+        for i in range(self.n_layer):
+            hf, blk = f"rwkv.blocks.{i}.", f"blk.{i}."
+            yield from _normed(hf + "ln1", blk + "attn_norm", n)
+            yield from _normed(hf + "ln2", blk + "attn_norm_2", n)
+            yield from self._time_mix(hf + "attention.", blk + "time_mix_", self._halved(i))
+            yield from self._channel_mix(hf + "feed_forward.", blk + "channel_mix_", self._halved(i))
+
+    def _halved(self, i: int) -> Transform | None:
+        """Of what is added to the residual stream, which is halved after every `rescale` layers."""
+        times = i // self.rescale if self.rescale else 0
+        return scaled(0.5**times) if times else None
+
+    def _time_mix(self, hf: str, blk: str, halved: Transform | None) -> Iterator[Row]:
+        n, mix, decay = self.n_embd, self.n_mix, self.n_decay
+        yield _channels(hf + "time_maa_x", blk + "lerp_x.weight", n)
+        sources = tuple(f"{hf}time_maa_{part}" for part in _LERPS_6)
+        yield Row(blk + "lerp_fused.weight", (5, 1, 1, n), sources, group=hf)
+        for source, target, rows, columns in (
+            ("time_maa_w1", "w1", 5 * mix, n), ("time_decay_w1", "decay_w1", decay, n),
+            ("time_decay_w2", "decay_w2", n, decay),
+        ):  # fmt: skip
+            turned = transposed(columns, rows, unit=columns)
+            yield row(hf + source, f"{blk}{target}.weight", rows, columns, transform=turned,
+                      source_shape=(columns, rows))  # fmt: skip
+        yield row(hf + "time_maa_w2", blk + "w2.weight", 5, n, mix, transform=transposed(mix, n),
+                  source_shape=(5, mix, n))  # fmt: skip
+        yield _channels(hf + "time_decay", blk + "decay.weight", n)
+        yield row(hf + "time_faaaa", blk + "first.weight", n // self.d_head, self.d_head)
+        for part in ("receptance", "key", "value", "gate"):
+            yield row(f"{hf}{part}.weight", f"{blk}{part}.weight", n, n)
+        yield row(hf + "output.weight", blk + "output.weight", n, n, transform=halved)
+        yield from _normed(hf + "ln_x", blk + "ln", n)
+
+    def _channel_mix(self, hf: str, blk: str, halved: Transform | None) -> Iterator[Row]:
+        n, n_ff = self.n_embd, self.n_ff
+        for part in "kr":
+            yield _channels(f"{hf}time_maa_{part}", f"{blk}lerp_{part}.weight", n)
+        yield row(hf + "key.weight", blk + "key.weight", n_ff, n)
+        yield row(hf + "value.weight", blk + "value.weight", n, n_ff, transform=halved)
+        yield row(hf + "receptance.weight", blk + "receptance.weight", n, n)
+
+
+def _rank(config: Config, n_embd: int, exponent: float, factor: float, *keys: str) -> int:
+    usual = max(1, round(n_embd**exponent * factor / 32)) * 32
+    return config.integer(*keys, default=usual, maximum=1 << 16)
+
+
+@dataclass(frozen=True)
+class Rwkv7(Family):
+    arch = "rwkv7"
+    architectures = ("RWKV7ForCausalLM", "Rwkv7ForCausalLM")
+    dropped = ("model.layers.0.attn.v_lora.", "model.layers.0.attention.v0", "model.layers.0.attention.v1",
+               "model.layers.0.attention.v2")  # fmt: skip
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_embd: int
+    n_ff: int
+    d_head: int
+    ranks: tuple[int, int, int, int]  # of decay (w), learning rate (a), value residual (v), gate (g)
+    eps: float
+    turned: bool  # the low-rank matrices are [in, out]
+    fused: bool  # the weights of the token shift are one tensor, x_x
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_act", "sqrelu")
+        config.expects("norm_bias", True)
+        config.expects("norm_first", True)
+        n = config.integer("hidden_size")
+        d_head = config.integer("head_size", "head_dim", default=64)
+        if n % d_head:
+            raise config.wrong("head_size" if "head_size" in config else "head_dim", f"a divisor of {n}")
+        ratio = config.number("hidden_ratio", default=4.0)
+        decay = _rank(config, n, 0.5, 1.8, "lora_rank_decay", "decay_low_rank_dim")
+        first = "model.layers.0.attn."
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "model.embeddings.weight"),
+            tied=config.boolean("tie_word_embeddings", default=False),
+            n_layer=read_layers(config),
+            n_embd=n,
+            n_ff=config.integer("intermediate_size", default=int(n * ratio)),
+            d_head=d_head,
+            ranks=(
+                decay,
+                _rank(config, n, 0.5, 1.8, "lora_rank_iclr", "a_low_rank_dim"),
+                _rank(config, n, 0.5, 1.3, "lora_rank_value_residual_mix", "v_low_rank_dim"),
+                _rank(config, n, 0.8, 0.6, "lora_rank_gate", "gate_low_rank_dim"),
+            ),
+            eps=config.number("layer_norm_epsilon", "norm_eps", default=1e-5),
+            turned=shapes.get(first + "w_lora.lora.0.weight") == (n, decay),
+            fused=first + "x_x" in shapes,
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield "context_length", UNLIMITED
+        yield "embedding_length", self.n_embd
+        yield "block_count", self.n_layer
+        yield "attention.layer_norm_epsilon", self.eps
+        yield "wkv.head_size", self.d_head
+        for name, rank in zip(("decay", "iclr", "value_residual_mix", "gate"), self.ranks, strict=True):
+            yield f"attention.{name}_lora_rank", rank
+        yield "feed_forward_length", self.n_ff
+        yield "general.file_type", int(file_type)
+        yield "attention.head_count", 0  # llama.cpp needs it
+
+    def canonical(self, name: str) -> str:
+        for pattern, replacement in _RENAMED:
+            name = re.sub(pattern, replacement, name)
+        return name
+
+    def rows(self) -> Iterator[Row]:
+        n, n_ff, embedding = self.n_embd, self.n_ff, "model.embeddings.weight"
+        yield row(embedding, "token_embd.weight", self.n_vocab, n)
+        yield from _normed("model.layers.0.pre_norm", "token_embd_norm", n)
+        yield from _normed("model.norm", "output_norm", n)
+        yield row("lm_head.weight", "output.weight", self.n_vocab, n, otherwise=embedding)
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            yield from _normed(hf + "attn_norm", blk + "attn_norm", n)
+            yield from _normed(hf + "ffn_norm", blk + "attn_norm_2", n)
+            yield from self._time_mix(i, hf + "attn.", blk + "time_mix_")
+            yield _channels(hf + "ffn.x_k", blk + "channel_mix_lerp_k.weight", n)
+            yield row(hf + "ffn.key.weight", blk + "channel_mix_key.weight", n_ff, n)
+            yield row(hf + "ffn.value.weight", blk + "channel_mix_value.weight", n, n_ff)
+
+    def _time_mix(self, i: int, hf: str, blk: str) -> Iterator[Row]:
+        n = self.n_embd
+        if self.fused:
+            yield row(hf + "x_x", blk + "lerp_fused.weight", 6, 1, 1, n, source_shape=(6, n))
+        else:
+            sources = tuple(f"{hf}x_{part}" for part in _LERPS_7)
+            yield Row(blk + "lerp_fused.weight", (6, 1, 1, n), sources, group=hf)
+        for part, rank in zip("wavg", self.ranks, strict=True):
+            if part == "v" and i == 0:
+                continue
+            # the first layer has none of these: llama.cpp wants some, of the shapes of the learning rate's
+            names = "va" if part == "a" and i == 0 else part
+            for name in names:
+                yield from self._low_rank(f"{hf}{part}_lora.lora.", blk + name, rank, biased=part != "g")
+        for source, target in (("r", "receptance"), ("k", "key"), ("v", "value"), ("o", "output")):
+            yield row(f"{hf}{source}_proj.weight", f"{blk}{target}.weight", n, n)
+        for part in ("k_k", "k_a"):
+            yield _channels(hf + part, f"{blk}{part}.weight", n)
+        yield row(hf + "r_k", blk + "r_k.weight", n, source_shape=(n // self.d_head, self.d_head))
+        yield from _normed(hf + "g_norm", blk + "ln", n)
+
+    def _low_rank(self, hf: str, blk: str, rank: int, *, biased: bool) -> Iterator[Row]:
+        n = self.n_embd
+        if biased:
+            yield _channels(hf + "2.bias", blk + "0.weight", n)
+        for source, target, rows, columns in (("0.weight", "1", rank, n), ("2.weight", "2", n, rank)):
+            if self.turned:
+                yield row(hf + source, f"{blk}{target}.weight", rows, columns, source_shape=(columns, rows),
+                          transform=transposed(columns, rows, unit=columns))  # fmt: skip
+            else:
+                yield row(hf + source, f"{blk}{target}.weight", rows, columns)

@@ -1,0 +1,66 @@
+"""RWKV-6 and RWKV-7: recurrent, without attention. arXiv:2404.05892, arXiv:2503.14456"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..hparams import Hparams, key
+from ..layers import ChannelMix
+from ..layers import Rwkv6 as TimeMix6
+from ..layers import Rwkv7 as TimeMix7
+from ..weights import Weights
+from .base import Family, Part
+
+
+@dataclass(frozen=True)
+class RwkvHparams(Hparams):
+    eps: float = key("attention.layer_norm_epsilon")
+    n_ff: int = key("feed_forward_length", minimum=1)
+    d_head: int = key("wkv.head_size", minimum=1)
+    n_shift: int = key("token_shift_count", 2)
+
+
+@dataclass(frozen=True)
+class Rwkv6Hparams(RwkvHparams):
+    n_mix: int = key("time_mix_extra_dim", minimum=1)
+    n_decay: int = key("time_decay_extra_dim", minimum=1)
+    rescale: int = key("rescale_every_n_layers", 0)
+
+    @property
+    def halve_every(self) -> int:
+        return self.rescale
+
+
+@dataclass(frozen=True)
+class Rwkv7Hparams(RwkvHparams):
+    n_decay: int = key("attention.decay_lora_rank", minimum=1)
+    n_rate: int = key("attention.iclr_lora_rank", minimum=1)
+    n_value: int = key("attention.value_residual_mix_lora_rank", minimum=1)
+    n_gate: int = key("attention.gate_lora_rank", minimum=1)
+
+
+class _Rwkv(Family):
+    layer_norms = True
+    embedding_norm = "token_embd_norm.weight"
+
+    def parts(self, h: RwkvHparams, i: int, w: Weights, mixer: TimeMix6 | TimeMix7) -> Iterator[Part]:
+        if h.n_shift != 2:
+            raise w.wrong("token_shift_count", h.n_shift, "2")
+        yield "attn_norm.weight", mixer
+        yield "attn_norm_2.weight", ChannelMix(i, h.n_embd, h.n_ff, gated=isinstance(mixer, TimeMix6))
+
+
+class Rwkv6(_Rwkv):
+    name = "rwkv6"
+    hparams = Rwkv6Hparams
+
+    def block(self, h: Rwkv6Hparams, i: int, w: Weights) -> Iterator[Part]:
+        yield from self.parts(h, i, w, TimeMix6(i, h.n_embd, h.d_head, h.n_mix, h.n_decay))
+
+
+class Rwkv7(_Rwkv):
+    name = "rwkv7"
+    hparams = Rwkv7Hparams
+
+    def block(self, h: Rwkv7Hparams, i: int, w: Weights) -> Iterator[Part]:
+        ranks = (h.n_decay, h.n_rate, h.n_value, h.n_gate)
+        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, *ranks))

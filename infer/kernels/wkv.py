@@ -1,0 +1,177 @@
+"""The recurrences of RWKV. Peng et al. 2024, arXiv:2404.05892 (RWKV-6); Peng et al. 2025, arXiv:2503.14456 (RWKV-7).
+Batch control, items and states: see recurrent.py; lanes are a head's values, depth its keys.
+
+    RWKV-6    y = S^T r + (r . (u k)) v;    S = diag(w) S + k v^T
+    RWKV-7    S = diag(w) S + k v^T - (kk a) (S^T kk)^T;    y = S^T r
+
+Tokens pass one after the other. In RWKV-7 what a token changes is known only after a whole pass over the state, so it
+is done in the next token's pass, and y = S^T (r w) + (r . k) v - (r . (kk a)) S^T kk with the state before it needs no
+pass of its own: per token the state is read once and written once.
+"""
+
+from collections.abc import Sequence
+
+from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from .jit import kernel
+from .recurrent import GROUP, Fields, RowsAt, block_of, each_group, enter_state, load_lanes, next_part, store_lanes
+
+TILE = 64  # tokens of a tile
+WKV6 = "ctl seg r k v w ld u state stride y ldy n_head d ctr"
+WKV7 = "ctl seg r k v w a kk ld dots lddots state stride y ldy n_head d ctr"
+ROW = Vec(F32, GROUP)
+
+
+def _broadcast(e: Emitter, row: Value, i: Value) -> Value:
+    return e.splat(e.load(F32, row, e.b.shl(i, const(I64, 2))), GROUP)
+
+
+class _Lanes:
+    """Up to 16 lanes of a head, and n tokens from row `first`."""
+
+    def __init__(self, e: Emitter, f: Fields, first: Value, head: Value, lane: Value, state: Value) -> None:
+        self.e, self.f, self.first, self.state = e, f, first, state
+        self.keys = e.b.mul(head, f.d)
+        self.values, self.left = e.b.add(self.keys, lane), e.b.sub(f.d, lane)
+        self.even = e.b.and_(f.d, const(I64, -2))
+
+    def place(self, i: Value) -> Value:
+        return self.e.at(self.state, self.e.b.shl(i, const(I64, 6)))
+
+    def rows(self, name: str) -> RowsAt:
+        return self.f.rows(name, self.first, self.keys, "ld")
+
+
+@emit("i64,i64,i64,i64,i64,i64->void")
+def _lanes6(e, a, first, n, head, lane, state):
+    b, f = e.b, Fields(e, a, WKV6)
+    it = _Lanes(e, f, first, head, lane, state)
+    r, k, w = (it.rows(name) for name in "rkw")
+    v, y = f.rows("v", first, it.values, "ld"), f.rows("y", first, it.values)
+    u = e.at(f.u, b.shl(it.keys, const(I64, 2)))
+
+    def token(t: Value, _: list[Value]) -> None:
+        rrow, krow, wrow = r.at(t), k.at(t), w.at(t)
+        (value,) = load_lanes(e, v.at(t), it.left, 1)
+
+        def product(o: Value, some: Value, sums: list[Value]) -> list[Value]:
+            rv, kv, uv = (load_lanes(e, e.at(row, o), some, 1)[0] for row in (rrow, krow, u))
+            return [e.fma(rv, b.fmul(uv, kv), sums[0])]
+
+        def step(i: Value, seen: Value) -> Value:
+            s = e.load(ROW, it.place(i))
+            added = b.fmul(_broadcast(e, krow, i), value)
+            e.store(e.fma(_broadcast(e, wrow, i), s, added), it.place(i))
+            return e.fma(_broadcast(e, rrow, i), s, seen)
+
+        def pair(i: Value, sums: list[Value]) -> list[Value]:
+            return [step(i, sums[0]), step(b.add(i, const(I64, 1)), sums[1])]
+
+        (products,) = each_group(e, f.d, product, [const(ROW, 0.0)])
+        bonus = e.splat(e.halving_sum(products), GROUP)
+        seen, odd = e.loop(it.even, pair, [const(ROW, 0.0)] * 2, step=2)
+        (seen,) = e.loop(f.d, lambda i, c: [step(i, c[0])], [seen], start=it.even)
+        store_lanes(e, [e.fma(bonus, value, b.fadd(seen, odd))], y.at(t), it.left)
+
+    e.loop(n, token)
+
+
+@emit("i64,i64,i64,i64,i64,i64->void")
+def _lanes7(e, a, first, n, head, lane, state):
+    b, f = e.b, Fields(e, a, WKV7)
+    it = _Lanes(e, f, first, head, lane, state)
+    r, k, w, back, removed = (it.rows(name) for name in ("r", "k", "w", "a", "kk"))
+    v, y = f.rows("v", first, it.values, "ld"), f.rows("y", first, it.values)
+    dots = f.rows("dots", first, b.mul(head, const(I64, 3)))
+
+    def change(t: Value, i: Value, s: Value, value: Value, lost: Value) -> Value:
+        """S of key i after token t; `lost` is -S^T kk of the state before it."""
+        s = b.fmul(_broadcast(e, w.at(t), i), s)
+        s = e.fma(_broadcast(e, k.at(t), i), value, s)
+        return e.fma(_broadcast(e, back.at(t), i), lost, s)
+
+    def token(t: Value, before: Sequence[Value]) -> list[Value]:
+        """The values of token t and what it loses; `before`: those of the token before, if its change is not made."""
+        rrow, lrow = r.at(t), removed.at(t)
+
+        def step(i: Value, known: Value, seen: Value) -> tuple[Value, Value]:
+            s = e.load(ROW, it.place(i))
+            if before:
+                s = change(b.sub(t, const(I64, 1)), i, s, *before)
+                e.store(s, it.place(i))
+            return e.fma(_broadcast(e, lrow, i), s, known), e.fma(_broadcast(e, rrow, i), s, seen)
+
+        def pair(i: Value, sums: list[Value]) -> list[Value]:
+            return [*step(i, *sums[:2]), *step(b.add(i, const(I64, 1)), *sums[2:])]
+
+        sums = e.loop(it.even, pair, [const(ROW, 0.0)] * 4, step=2)
+        known, seen = e.loop(f.d, lambda i, c: step(i, *c), sums[:2], start=it.even)
+        lost, seen = b.fneg(b.fadd(known, sums[2])), b.fadd(seen, sums[3])
+        (value,) = load_lanes(e, v.at(t), it.left, 1)
+        rk, ra = (e.splat(e.load(F32, dots.at(t), 4 * j), GROUP) for j in range(2))
+        store_lanes(e, [e.fma(ra, lost, e.fma(rk, value, seen))], y.at(t), it.left)
+        return [value, lost]
+
+    carried = e.loop(n, token, token(const(I64, 0), ()), start=1)
+    last = b.sub(n, const(I64, 1))
+    e.loop(f.d, lambda i, _: e.store(change(last, i, e.load(ROW, it.place(i)), *carried), it.place(i)))
+
+
+@kernel
+def wkv6_scan(a, tid, nth):
+    """Scan of RWKV-6 (see above).
+
+     0 ctl, 1 seg                 batch control
+     2 r, 3 k, 4 v, 5 w, 6 ld     f32 [tok][head][d]; w: factors of the state
+     7 u                          f32 [head][d]
+     8 state, 9 stride            f32 [row][head][d / 16][d][16], read and written; stride of rows in bytes
+    10 y, 11 ldy                  f32 [tok][head][d], none of the others
+    12 n_head, 13 d, 14 ctr
+
+    Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums; r . (u k) in 16 lanes,
+    halved at the end.
+    Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
+    """
+    n_seg, n_head, d, ctr = ldi(arg(a, 0) + 8), arg(a, 12), arg(a, 13), arg(a, 14)
+    head_bytes = 4 * ((d + GROUP - 1) // GROUP * GROUP) * d
+    block = block_of(n_head, n_seg, nth)
+    h0 = h1 = s = 0
+    while True:
+        h0, h1, s = next_part(ctr, n_head, block, arg(a, 1), n_seg, h0, h1, s)
+        if h0 == n_head:
+            break
+        first, n, row = ldi(s), ldi(s + 8), arg(a, 8) + ldi(s + 16) * arg(a, 9)
+        enter_state(s, arg(a, 8), arg(a, 9), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
+        for t in range(0, n, TILE):
+            for head in range(h0, h1):
+                for lane in range(0, d, GROUP):
+                    _lanes6(a, first + t, min(TILE, n - t), head, lane, row + head * head_bytes + 4 * lane * d)
+
+
+@kernel
+def wkv7_scan(a, tid, nth):
+    """Scan of RWKV-7 (see above) over what `wkv7_prepare` left.
+
+     0 ctl, 1 seg                               batch control
+     2 r, 3 k, 4 v, 5 w, 6 a, 7 kk, 8 ld        f32 [tok][head][d]; r is r w, a is kk a
+     9 dots, 10 lddots                          f32 [tok][head][3]: r . k and r . (kk a) come first
+    11 state, 12 stride                         f32 [row][head][d / 16][d][16], read and written
+    13 y, 14 ldy                                f32 [tok][head][d], none of the others
+    15 n_head, 16 d, 17 ctr
+
+    Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums.
+    Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
+    """
+    n_seg, n_head, d, ctr = ldi(arg(a, 0) + 8), arg(a, 15), arg(a, 16), arg(a, 17)
+    head_bytes = 4 * ((d + GROUP - 1) // GROUP * GROUP) * d
+    block = block_of(n_head, n_seg, nth)
+    h0 = h1 = s = 0
+    while True:
+        h0, h1, s = next_part(ctr, n_head, block, arg(a, 1), n_seg, h0, h1, s)
+        if h0 == n_head:
+            break
+        first, n, row = ldi(s), ldi(s + 8), arg(a, 11) + ldi(s + 16) * arg(a, 12)
+        enter_state(s, arg(a, 11), arg(a, 12), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
+        for t in range(0, n, TILE):
+            for head in range(h0, h1):
+                for lane in range(0, d, GROUP):
+                    _lanes7(a, first + t, min(TILE, n - t), head, lane, row + head * head_bytes + 4 * lane * d)

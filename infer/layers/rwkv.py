@@ -1,0 +1,211 @@
+"""Time mixing and channel mixing of RWKV-6 and RWKV-7. Peng et al. 2024, arXiv:2404.05892; Peng et al. 2025,
+arXiv:2503.14456
+
+A layer keeps the last input of both parts: time mixing's, then channel mixing's, in one row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels import elementwise, rwkv
+from ..kernels.jit import Kernel
+from ..kernels.wkv import wkv6_scan, wkv7_scan
+from ..memory import HybridMemory, RecurrentSpec
+from ..program import Builder, Counter, Rows, round_up
+from ..weights import Weights
+from .base import MemorySpec
+
+NORM_EPS = 64e-5  # of the norm of the heads: 1e-5 times the square of the divisor 8, in every published model
+FIRST_VALUE = "rwkv7 first value"
+
+
+def _shifted(
+    b: Builder, x: Rows, mu: int, n_mix: int, memory: HybridMemory, layer: int, part: int, *, difference: bool = False
+) -> list[Rows]:
+    """n_mix mixtures of x and what is before it, then the difference if asked for; `part` of the layer's row."""
+    states, n, width = memory.recurrent.conv[layer], x.n, round_up(x.n, 16)
+    y = b.rows(n_mix * width)
+    made = [y.columns(j * width, n) for j in range(n_mix)]
+    more = [b.rows(n)] if difference else []
+    b.op(
+        rwkv.token_shift_difference if difference else rwkv.token_shift, b.batch.ctl, b.batch.seg, x, x.ld, mu, n_mix,
+        states.ctypes.data + 4 * part * n, states.strides[0], y, y.ld, 4 * width, n, Counter(),
+        *(field for rows in more for field in (rows, rows.ld)), name="token_shift",
+    )  # fmt: skip
+    return made + more
+
+
+def _map(b: Builder, kernel: Kernel, x: Rows, bias: int = 0) -> Rows:
+    b.op(kernel, b.batch.n_tok, x, x.ld, x.n, bias)
+    return x
+
+
+@dataclass
+class _TimeMix:
+    layer: int
+    n_embd: int
+    d_head: int
+
+    @property
+    def n_head(self) -> int:
+        return self.n_embd // self.d_head
+
+    def _load(self, w: Weights) -> None:
+        if self.n_embd % self.d_head:
+            raise w.wrong("wkv.head_size", self.d_head, f"a divisor of embedding_length = {self.n_embd}")
+        p, n = f"blk.{self.layer}.time_mix_", self.n_embd
+        self.w = {part: w.matrix(f"{p}{part}.weight", n, n) for part in ("receptance", "key", "value", "output")}
+        self.norm, self.norm_bias = w.vector(p + "ln.weight", n), w.vector(p + "ln.bias", n)
+
+    def memory(self) -> tuple[RecurrentSpec]:
+        return (RecurrentSpec(self.layer, 2 * self.n_embd, 2, self.n_head, self.d_head, self.d_head),)
+
+    def _matmul(self, b: Builder, x: Rows, part: str) -> Rows:
+        return b.matmul(x, self.w[part], "time_mix_" + part)
+
+
+@dataclass
+class Rwkv6(_TimeMix):
+    """How much a token takes over from the one before it depends on the token (n_mix ranks of five low-rank maps), and
+    so does the decay (n_decay ranks)."""
+
+    n_mix: int
+    n_decay: int
+
+    def load(self, w: Weights) -> None:
+        self._load(w)
+        p, n = f"blk.{self.layer}.time_mix_", self.n_embd
+        self.w["gate"] = w.matrix(p + "gate.weight", n, n)
+        self.mu_x = w.vector(p + "lerp_x.weight", n)
+        self.w1 = w.matrix(p + "w1.weight", 5 * self.n_mix, n)
+        self.w2 = w.experts(p + "w2.weight", 5, n, self.n_mix)
+        if p + "lerp_fused.weight" in w:
+            self.mu = w.keep(w.array(p + "lerp_fused.weight", 5, 1, 1, n))
+        else:  # of older files
+            self.mu = w.keep(np.stack([w.array(f"{p}lerp_{part}.weight", n) for part in "wkvrg"]))
+        self.decay = w.vector(p + "decay.weight", n)
+        self.decay_w1 = w.matrix(p + "decay_w1.weight", self.n_decay, n)
+        self.decay_w2 = w.matrix(p + "decay_w2.weight", n, self.n_decay)
+        self.first = w.keep(w.array(p + "first.weight", self.n_head, self.d_head))
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch, n = b.batch, self.n_embd
+        state = memory.recurrent.ssm[self.layer]
+        mixed, difference = _shifted(b, x, self.mu_x, 1, memory, self.layer, 0, difference=True)
+        ranks = _map(b, rwkv.tanh_rows, b.matmul(mixed, self.w1, "time_mix_w1"))
+        parts = []
+        for i in range(5):
+            made = b.matmul(ranks.columns(i * self.n_mix, self.n_mix), self.w2.one(i), "time_mix_w2")
+            b.op(rwkv.mix_rows, batch.n_tok, x, x.ld, difference, difference.ld, self.mu + 4 * i * n, made, made.ld, n)
+            parts.append(made)
+        for_decay, for_key, for_value, for_receptance, for_gate = parts
+        r, k = self._matmul(b, for_receptance, "receptance"), self._matmul(b, for_key, "key")
+        v, gate = self._matmul(b, for_value, "value"), self._matmul(b, for_gate, "gate")
+        ranks = _map(b, rwkv.tanh_rows, b.matmul(for_decay, self.decay_w1, "time_mix_decay_w1"))
+        decay = b.matmul(ranks, self.decay_w2, "time_mix_decay_w2")
+        _map(b, rwkv.decay_rows, decay, self.decay)
+        y = b.rows(n)
+        b.op(
+            wkv6_scan, batch.ctl, batch.seg, r, k, v, decay, r.ld, self.first, state.ctypes.data, state.strides[0],
+            y, y.ld, self.n_head, self.d_head, Counter(), nbytes=2 * state[0].nbytes, flops=6 * n * self.d_head,
+        )  # fmt: skip
+        b.op(
+            rwkv.wkv6_output, batch.n_tok, y, y.ld, gate, gate.ld, self.norm, self.norm_bias, 0, 0, 0, 0, self.n_head,
+            self.d_head, NORM_EPS,
+        )  # fmt: skip
+        return self._matmul(b, y, "output")
+
+
+@dataclass
+class Rwkv7(_TimeMix):
+    """Ranks of the low-rank maps: of the decay, of the in-context learning rate, of what is taken from the first
+    layer's value, of the gate."""
+
+    n_decay: int
+    n_rate: int
+    n_value: int
+    n_gate: int
+
+    def load(self, w: Weights) -> None:
+        self._load(w)
+        p, n = f"blk.{self.layer}.time_mix_", self.n_embd
+        ranks = {"w": self.n_decay, "a": self.n_rate, "v": self.n_value, "g": self.n_gate}
+        if self.layer == 0:  # the first value itself; llama.cpp wants the tensors all the same
+            ranks.pop("v")
+            w.ignore(*(f"{p}v{j}.weight" for j in range(3)))
+        self.low = {
+            part: (w.matrix(f"{p}{part}1.weight", rank, n), w.matrix(f"{p}{part}2.weight", n, rank))
+            for part, rank in ranks.items()
+        }  # fmt: skip
+        names = ("w0", "a0", "v0") if self.layer else ("w0", "a0")
+        self.bias = {name: w.vector(f"{p}{name}.weight", n) for name in (*names, "k_k", "k_a", "r_k")}
+        self.mu = w.keep(w.array(p + "lerp_fused.weight", 6, 1, 1, n))
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch, n, n_head = b.batch, self.n_embd, self.n_head
+        state = memory.recurrent.ssm[self.layer]
+        for_r, for_w, for_k, for_v, for_a, for_g = _shifted(b, x, self.mu, 6, memory, self.layer, 0)
+        r, k, v = (
+            self._matmul(b, rows, part)
+            for rows, part in ((for_r, "receptance"), (for_k, "key"), (for_v, "value"))
+        )  # fmt: skip
+        decay = b.matmul(_map(b, rwkv.tanh_rows, self._down(b, for_w, "w")), self.low["w"][1], "time_mix_w2")
+        rate = b.matmul(self._down(b, for_a, "a"), self.low["a"][1], "time_mix_a2")
+        gate = b.matmul(_map(b, rwkv.sigmoid_rows, self._down(b, for_g, "g")), self.low["g"][1], "time_mix_g2")
+        removed, dots, y = b.rows(n), b.rows(3 * n_head), b.rows(n)
+        mix: tuple[Rows | int, Rows | int] = (0, 0)
+        if self.layer == 0:
+            b.named[FIRST_VALUE], kernel = v, rwkv.wkv7_prepare_first
+        else:
+            share = b.matmul(self._down(b, for_v, "v"), self.low["v"][1], "time_mix_v2")
+            kernel, mix = rwkv.wkv7_prepare, (share, b.named[FIRST_VALUE])
+        per = self.bias
+        b.op(
+            kernel, batch.n_tok, r, k, v, decay, rate, removed, *mix, r.ld, dots, dots.ld, per["w0"], per["a0"],
+            per.get("v0", 0), per["k_k"], per["k_a"], per["r_k"], n_head, self.d_head, name="wkv7_prepare",
+        )  # fmt: skip
+        b.op(
+            wkv7_scan, batch.ctl, batch.seg, r, k, v, decay, rate, removed, r.ld, dots, dots.ld, state.ctypes.data,
+            state.strides[0], y, y.ld, n_head, self.d_head, Counter(), nbytes=2 * state[0].nbytes,
+            flops=10 * n * self.d_head,
+        )  # fmt: skip
+        b.op(
+            rwkv.wkv7_output, batch.n_tok, y, y.ld, gate, gate.ld, self.norm, self.norm_bias, v, v.ld, dots, dots.ld,
+            n_head, self.d_head, NORM_EPS,
+        )  # fmt: skip
+        return self._matmul(b, y, "output")
+
+    def _down(self, b: Builder, x: Rows, part: str) -> Rows:
+        return b.matmul(x, self.low[part][0], f"time_mix_{part}1")
+
+
+@dataclass
+class ChannelMix:
+    """relu(key)^2 on the shifted input; `gated` (RWKV-6): the result times a sigmoid."""
+
+    layer: int
+    n_embd: int
+    n_ff: int
+    gated: bool
+
+    def load(self, w: Weights) -> None:
+        p, n = f"blk.{self.layer}.channel_mix_", self.n_embd
+        parts = "kr" if self.gated else "k"
+        self.mu = w.keep(np.stack([w.array(f"{p}lerp_{part}.weight", n) for part in parts]))
+        self.key, self.value = w.matrix(p + "key.weight", self.n_ff, n), w.matrix(p + "value.weight", n, self.n_ff)
+        if self.gated:
+            self.receptance = w.matrix(p + "receptance.weight", n, n)
+
+    def memory(self) -> tuple[MemorySpec, ...]:
+        return ()  # what time mixing keeps has room for it
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        mixed = _shifted(b, x, self.mu, 2 if self.gated else 1, memory, self.layer, 1)
+        k = b.matmul(mixed[0], self.key, "channel_mix_key")
+        b.op(elementwise.relu_squared, b.batch.n_tok, k, k.ld, k.n)
+        out = b.matmul(k, self.value, "channel_mix_value")
+        if self.gated:
+            gate = b.matmul(mixed[1], self.receptance, "channel_mix_receptance")
+            b.op(elementwise.gate_rows, b.batch.n_tok, out, out.ld, gate, gate.ld, out.n, 0)
+        return out

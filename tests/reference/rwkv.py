@@ -1,0 +1,144 @@
+"""RWKV-6 and RWKV-7 in float64, from the papers' formulas (arXiv:2404.05892, arXiv:2503.14456): slow and obvious.
+Twins of infer/kernels/{rwkv,wkv}.py, one sequence at a time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from reference.recurrent import F64, sigmoid, silu
+
+
+def token_shift(x: F64, past: F64) -> F64:
+    """x [tok, C], past [C] -> what each token has before it."""
+    return np.concatenate([past[None], x[:-1]])
+
+
+def layer_norm(x: F64, weight: F64, bias: F64, eps: float) -> F64:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps) * weight + bias
+
+
+def wkv6(r: F64, k: F64, v: F64, w: F64, u: F64, state: F64) -> tuple[F64, F64]:
+    """r, k, v, w [tok, head, d] (w: factors of the state), u [head, d], state [head, key, value] -> y, state after."""
+    S = np.array(state, np.float64)
+    y = np.empty(v.shape)
+    for t in range(len(v)):
+        for h in range(v.shape[1]):
+            added = np.outer(k[t, h].astype(np.float64), v[t, h])
+            y[t, h] = r[t, h] @ (u[h][:, None] * added + S[h])
+            S[h] = w[t, h][:, None] * S[h] + added
+    return y, S
+
+
+def wkv7(r: F64, k: F64, v: F64, w: F64, kk: F64, a: F64, state: F64) -> tuple[F64, F64]:
+    """All [tok, head, d]; kk is what is removed (of norm 1), a how much of it; state [head, key, value]."""
+    S = np.array(state, np.float64)
+    y = np.empty(v.shape)
+    for t in range(len(v)):
+        for h in range(v.shape[1]):
+            transition = np.diag(w[t, h].astype(np.float64)) - np.outer(a[t, h] * kk[t, h], kk[t, h])
+            S[h] = transition @ S[h] + np.outer(k[t, h].astype(np.float64), v[t, h])
+            y[t, h] = r[t, h] @ S[h]
+    return y, S
+
+
+class Model:
+    """What both have: `c` is the config, `t` the tensors by the checkpoint's names."""
+
+    def __init__(self, config: dict[str, Any], tensors: dict[str, F64], n_head: int, eps: float) -> None:
+        self.c, self.n_head, self.eps = config, n_head, eps
+        # values per channel are [C] in some checkpoints, [1, 1, C] in others
+        self.t = {name: a.reshape(-1) if a.shape[:2] == (1, 1) else a for name, a in tensors.items()}
+
+    def linear(self, x: F64, name: str) -> F64:
+        return x @ self.t[name + ".weight"].T
+
+    def norm(self, x: F64, name: str) -> F64:
+        return layer_norm(x, self.t[name + ".weight"], self.t[name + ".bias"], self.eps)
+
+    def shift(self, x: F64) -> F64:
+        return token_shift(x, np.zeros(x.shape[1])) - x
+
+    def heads(self, x: F64) -> F64:
+        return x.reshape(*x.shape[:-1], self.n_head, -1)
+
+    def head_norm(self, y: F64, name: str) -> F64:
+        weight, bias = (self.heads(self.t[f"{name}.{part}"]) for part in ("weight", "bias"))
+        return layer_norm(y, weight, bias, 64e-5)
+
+    @property
+    def empty(self) -> F64:
+        d = self.c["hidden_size"] // self.n_head
+        return np.zeros((self.n_head, d, d))
+
+
+def rwkv6(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
+    """Rwkv6ForCausalLM. The stream is halved after every `rescale_every` layers, and what is added to it beforehand."""
+    m = Model(c, t, c["hidden_size"] // c["head_size"], c["layer_norm_epsilon"])
+    x = m.norm(t["rwkv.embeddings.weight"][ids], "rwkv.blocks.0.pre_ln")
+    for i in range(c["num_hidden_layers"]):
+        p, scale = f"rwkv.blocks.{i}.", 0.5 ** (i // c["rescale_every"])
+        x = x + scale * _time_mix6(m, m.norm(x, p + "ln1"), p + "attention.")
+        h, f = m.norm(x, p + "ln2"), p + "feed_forward."
+        d = m.shift(h)
+        key, gate = (h + d * m.t[f"{f}time_maa_{part}"] for part in "kr")
+        key = np.maximum(m.linear(key, f + "key"), 0) ** 2
+        x = x + scale * sigmoid(m.linear(gate, f + "receptance")) * m.linear(key, f + "value")
+        if (i + 1) % c["rescale_every"] == 0:
+            x = x / 2
+    return m.norm(x, "rwkv.ln_out") @ t["head.weight"].T
+
+
+def _time_mix6(m: Model, x: F64, p: str) -> F64:
+    t, d = m.t, m.shift(x)
+    ranks = np.tanh((x + d * t[p + "time_maa_x"]) @ t[p + "time_maa_w1"]).reshape(len(x), 5, -1)
+    mixed = {}
+    for j, part in enumerate("wkvrg"):
+        mu = t[f"{p}time_maa_{part}"] + ranks[:, j] @ t[p + "time_maa_w2"][j]
+        mixed[part] = x + d * mu
+    r, k, v = (m.linear(mixed[part], p + name) for part, name in (("r", "receptance"), ("k", "key"), ("v", "value")))
+    w = t[p + "time_decay"] + np.tanh(mixed["w"] @ t[p + "time_decay_w1"]) @ t[p + "time_decay_w2"]
+    y, _ = wkv6(*(m.heads(a) for a in (r, k, v, np.exp(-np.exp(w)))), t[p + "time_faaaa"], m.empty)
+    y = m.head_norm(y, p + "ln_x").reshape(x.shape)
+    return m.linear(y * silu(m.linear(mixed["g"], p + "gate")), p + "output")
+
+
+def rwkv7(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
+    """RWKV7ForCausalLM."""
+    m = Model(c, t, c["hidden_size"] // c["head_dim"], c["norm_eps"])
+    x = m.norm(t["model.embeddings.weight"][ids], "model.layers.0.pre_norm")
+    first = None
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        y, value = _time_mix7(m, m.norm(x, p + "attn_norm"), p + "attn.", first)
+        first = value if first is None else first
+        x = x + y
+        h = m.norm(x, p + "ffn_norm")
+        key = np.maximum(m.linear(h + m.shift(h) * m.t[p + "ffn.x_k"], p + "ffn.key"), 0) ** 2
+        x = x + m.linear(key, p + "ffn.value")
+    return m.norm(x, "model.norm") @ t["lm_head.weight"].T
+
+
+def _time_mix7(m: Model, x: F64, p: str, first: F64 | None) -> tuple[F64, F64]:
+    """-> what is added, and the values before they are mixed with those of the first layer."""
+    t, d = m.t, m.shift(x)
+    mixed = {part: x + d * t[f"{p}x_{part}"] for part in "rwkvag"}
+
+    def low_rank(part: str, act: Callable[[F64], F64] = lambda a: a) -> F64:
+        name = f"{p}{part}_lora.lora."
+        return m.linear(act(m.linear(mixed[part], name + "0")), name + "2") + t.get(name + "2.bias", 0.0)
+
+    r, k, v = (m.linear(mixed[part], f"{p}{part}_proj") for part in "rkv")
+    own = v
+    w = np.exp(-np.exp(-0.5) * sigmoid(low_rank("w", np.tanh)))
+    a, gate = sigmoid(low_rank("a")), low_rank("g", sigmoid)
+    if first is not None:
+        v = v + (first - v) * sigmoid(low_rank("v"))
+    kk = m.heads(k * t[p + "k_k"])
+    kk = kk / np.maximum(np.sqrt((kk**2).sum(-1, keepdims=True)), 1e-12)
+    k = k * (1 + (a - 1) * t[p + "k_a"])
+    r, k, v, w, a = (m.heads(part) for part in (r, k, v, w, a))
+    y, _ = wkv7(r, k, v, w, kk, a, m.empty)
+    bonus = (r * k * t[p + "r_k"].reshape(m.n_head, -1)).sum(-1, keepdims=True)
+    y = (m.head_norm(y, p + "g_norm") + bonus * v).reshape(x.shape)
+    return m.linear(y * gate, p + "o_proj"), own
