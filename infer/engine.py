@@ -65,7 +65,7 @@ class _Norm(NamedTuple):
 @dataclass
 class _Part:
     block: int
-    norm: _Norm
+    norm: _Norm | None  # None: the layer gets the residual stream itself
     layer: Layer
 
 
@@ -114,7 +114,7 @@ class Engine:
         self.parts: list[_Part] = []
         for i in range(h.n_layer):
             for norm, layer in self.family.block(h, i, w):
-                weights = self._norm(f"blk.{i}.{norm}")
+                weights = self._norm(f"blk.{i}.{norm}") if norm else None
                 layer.load(w)
                 self.parts.append(_Part(i, weights, layer))
         # logits are divided by a scale: here, where it costs nothing
@@ -183,8 +183,12 @@ class Engine:
             if trace is not None and (i == 0 or part.block != self.parts[i - 1].block):
                 trace.append(self._add_tap(b, residual))
                 residual = None
-            normed = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
-            residual = part.layer.build(b, normed, self.memory)
+            rows = x
+            if part.norm:
+                rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
+            elif residual is not None:
+                self._add_residual(b, residual)
+            residual = part.layer.build(b, rows, self.memory)
             ends = i + 1 == len(self.parts) or part.block != self.parts[i + 1].block
             if h.halve_every and ends and (part.block + 1) % h.halve_every == 0:
                 self._add_residual(b, residual)

@@ -140,6 +140,26 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "head_dim": 32, "decay_low_rank_dim": 32, "a_low_rank_dim": 40, "v_low_rank_dim": 24, "gate_low_rank_dim": 48,
         "norm_eps": 1e-5, "hidden_act": "sqrelu", "tie_word_embeddings": False,
     },
+    "zamba": {
+        "architectures": ["ZambaForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 5,
+        "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "hybrid"], "num_attention_heads": 4,
+        "num_key_value_heads": 2, "mamba_expand": 1, "n_mamba_heads": 4, "mamba_d_state": 7, "mamba_d_conv": 3,
+        "mamba_dt_rank": 5, "rms_norm_eps": 1e-5,
+    },
+    "zamba2": {
+        "architectures": ["Zamba2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 5,
+        "layers_block_type": ["mamba", "hybrid", "hybrid", "mamba", "hybrid"], "num_attention_heads": 6,
+        "num_key_value_heads": 6, "mamba_expand": 2, "n_mamba_heads": 12, "mamba_headdim": 16, "mamba_ngroups": 3,
+        "mamba_d_state": 12, "mamba_d_conv": 3, "num_mem_blocks": 2, "adapter_rank": 5, "rms_norm_eps": 1e-5,
+        "use_shared_attention_adapter": True, "use_mem_rope": True, "rope_theta": 1e4,
+    },
+    "zamba2-2.7b": {
+        "architectures": ["Zamba2ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+        "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"], "num_attention_heads": 2,
+        "num_key_value_heads": 1, "mamba_expand": 2, "n_mamba_heads": 8, "mamba_headdim": 16, "mamba_ngroups": 1,
+        "mamba_d_state": 9, "mamba_d_conv": 4, "num_mem_blocks": 1, "adapter_rank": 17, "rms_norm_eps": 1e-5,
+        "use_shared_attention_adapter": False, "use_mem_rope": False, "tie_word_embeddings": False,
+    },
     "lfm2moe": {
         "architectures": ["Lfm2MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
         "layer_types": ["conv", "full_attention", "conv"], "num_attention_heads": 6, "num_key_value_heads": 2,

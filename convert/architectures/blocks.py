@@ -51,12 +51,14 @@ class Heads:
 
     def rows(
         self, hf: str, blk: str, n: int, turned: Transform | None = None, *, bias: bool = False, out: str = "o_proj",
-        each: Sequence[Transform | None] = (),
+        each: Sequence[Transform | None] = (), n_in: int = 0,
     ) -> Iterator[Row]:  # fmt: skip
-        """Self-attention; `turned` is what happens to queries and keys, or `each` to q, k, v and the output."""
+        """Self-attention of rows of n_in values (0: n); `turned` is what happens to queries and keys, or `each` to q,
+        k, v and the output."""
         n_q, n_kv = self.n_head * self.d_head, self.n_kv * self.d_head
-        sizes = (("q_proj", "attn_q", n_q, n), ("k_proj", "attn_k", n_kv, n), ("v_proj", "attn_v", n_kv, n))
-        parts = (*sizes, (out, "attn_output", n, n_q))
+        sizes = {"q": n_q, "k": n_kv, "v": n_kv}
+        parts = [(f"{part}_proj", f"attn_{part}", rows, n_in or n) for part, rows in sizes.items()]
+        parts.append((out, "attn_output", n, n_q))
         for (source, target, rows, columns), transform in zip(parts, each or (turned, turned, None, None), strict=True):
             yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", rows, columns, transform=transform)
             if bias:

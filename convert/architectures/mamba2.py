@@ -33,15 +33,15 @@ class Ssm:
         _no_limits(config)
         expanded = config.integer("mamba_expand", "expand", default=2) * n_embd
         d_inner = d_inner or config.integer("mamba_d_ssm", "d_inner", default=expanded)
-        heads = ("mamba_n_heads", "mamba_num_heads", "num_heads")
-        widths = ("mamba_d_head", "mamba_head_dim", "head_dim", "headdim")
+        heads = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads")
+        widths = ("mamba_d_head", "mamba_head_dim", "mamba_headdim", "head_dim", "headdim")
         d_head = 0 if config.get(*widths) == "auto" else config.integer(*widths, default=64)
         n_head = config.integer(*heads, default=max(1, d_inner // d_head)) if d_head else config.integer(*heads)
         d_head = d_head or d_inner // n_head
         if n_head * d_head != d_inner:
             named = [key for key in (*heads, *widths, "hidden_size", "d_model", "dim") if key in config]
             raise config.wrong(named[0], f"{d_inner} channels of a layer in heads of {d_head}, as its other keys say")
-        groups = ("mamba_n_groups", "n_groups", "ngroups")
+        groups = ("mamba_n_groups", "mamba_ngroups", "n_groups", "ngroups")
         n_group = config.integer(*groups, default=1)
         if n_head % n_group:
             raise config.wrong(next(key for key in groups if key in config), f"a divisor of the {n_head} heads")

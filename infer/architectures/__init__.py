@@ -17,11 +17,13 @@ from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
+from .zamba import Zamba
+from .zamba2 import Zamba2
 
 _ALL: tuple[Family, ...] = (
     FalconH1(), Gemma2(), Gemma3(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(), Llama(),
     Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Phi3(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(), Qwen35(),
-    Qwen35Moe(), RecurrentGemma(), Rwkv6(), Rwkv7(),
+    Qwen35Moe(), RecurrentGemma(), Rwkv6(), Rwkv7(), Zamba(), Zamba2(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 

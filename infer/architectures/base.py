@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..hparams import Hparams, key
-from ..layers import Layer, Mamba2
+from ..layers import Layer, Mamba1, Mamba2
 from ..weights import Weights
 
-# A part of a block and the tensor of the norm in front of it: x += layer(norm(x)).
+# A part of a block and the tensor of the norm in front of it: x += layer(norm(x)); without a name, x += layer(x).
 Part = tuple[str, Layer]
 
 
@@ -39,6 +39,21 @@ class AttentionHparams(Hparams):
         if not stated and self.n_embd % self.n_head:
             raise w.wrong("attention.head_count", self.n_head, f"a divisor of embedding_length = {self.n_embd}")
         return stated or self.n_embd // self.n_head
+
+
+@dataclass(frozen=True)
+class Mamba1Hparams(Hparams):
+    """Of a model with Mamba-1 on some layers or all."""
+
+    d_conv: int = key("ssm.conv_kernel", minimum=2)
+    d_inner: int = key("ssm.inner_size", minimum=1)
+    d_state: int = key("ssm.state_size", minimum=1)
+    dt_rank: int = key("ssm.time_step_rank", minimum=1)
+
+    def mamba1(self, i: int, norms: str = "", *, eps: float = 0.0, n_head: int = 0) -> Mamba1:
+        """`eps`: of the norms on dt, B and C; 0: that of the others."""
+        sizes = (self.n_embd, self.d_inner, self.d_state, self.d_conv, self.dt_rank)
+        return Mamba1(i, *sizes, eps or self.eps, norms, n_head)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Gemma2(Family):
         )  # fmt: skip
         p = f"blk.{i}."
         yield "attn_norm.weight", PostNorm(attention, p + "post_attention_norm.weight", h.n_embd, h.eps)
-        feed_forward = GatedFeedForward(i, h.n_embd, h.n_ff, gelu=True)
+        feed_forward = GatedFeedForward(i, h.n_embd, h.n_ff, activation="gelu")
         yield "ffn_norm.weight", PostNorm(feed_forward, p + "post_ffw_norm.weight", h.n_embd, h.eps)
 
 

@@ -4,18 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..hparams import key
-from ..layers import Attention, GatedFeedForward, Mamba1, MixtureOfExperts
+from ..layers import Attention, GatedFeedForward, MixtureOfExperts
 from ..weights import Weights
-from .base import AttentionHparams, Family, Part
+from .base import AttentionHparams, Family, Mamba1Hparams, Part
 
 
 @dataclass(frozen=True)
-class JambaHparams(AttentionHparams):
+class JambaHparams(AttentionHparams, Mamba1Hparams):
     n_ff: int = key("feed_forward_length", minimum=1)
-    d_conv: int = key("ssm.conv_kernel", minimum=2)
-    d_inner: int = key("ssm.inner_size", minimum=1)
-    d_state: int = key("ssm.state_size", minimum=1)
-    dt_rank: int = key("ssm.time_step_rank", minimum=1)
     n_expert: int = key("expert_count", 0)
     n_expert_used: int = key("expert_used_count", 0)
 
@@ -28,7 +24,7 @@ class Jamba(Family):
         if h.n_head_kv[i]:
             yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], h.head_size(w))
         else:
-            yield "attn_norm.weight", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, h.eps, "weighted")
+            yield "attn_norm.weight", h.mamba1(i, "weighted")
         # no key says which layers have experts: a router does
         if f"blk.{i}.ffn_gate_inp.weight" in w:
             yield "ffn_norm.weight", MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used)

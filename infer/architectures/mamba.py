@@ -3,18 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import Hparams, key
-from ..layers import Mamba1
+from ..hparams import key
 from ..weights import Weights
-from .base import Family, Part
+from .base import Family, Mamba1Hparams, Part
 
 
 @dataclass(frozen=True)
-class MambaHparams(Hparams):
-    d_conv: int = key("ssm.conv_kernel", minimum=2)
-    d_inner: int = key("ssm.inner_size", minimum=1)
-    d_state: int = key("ssm.state_size", minimum=1)
-    dt_rank: int = key("ssm.time_step_rank", minimum=1)
+class MambaHparams(Mamba1Hparams):
     dt_b_c_rms: bool = key("ssm.dt_b_c_rms", False)
     dt_b_c_eps: float = key("ssm.dt_b_c_rms_epsilon", 0.0)  # 0: eps; a key that only our converter writes
 
@@ -24,6 +19,4 @@ class Mamba(Family):
     hparams = MambaHparams
 
     def block(self, h: MambaHparams, i: int, w: Weights) -> Iterator[Part]:
-        norms = "plain" if h.dt_b_c_rms else ""
-        eps = h.dt_b_c_eps or h.eps
-        yield "attn_norm.weight", Mamba1(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank, eps, norms)
+        yield "attn_norm.weight", h.mamba1(i, "plain" if h.dt_b_c_rms else "", eps=h.dt_b_c_eps)

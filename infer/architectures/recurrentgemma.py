@@ -46,4 +46,4 @@ class RecurrentGemma(Family):
             yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, n_kv, d_head, rope, window=h.window)
         else:
             yield "attn_norm.weight", RgLru(i, h.n_embd, h.n_channel, h.n_lru_head, h.d_conv)
-        yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff, gelu=True)
+        yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff, activation="gelu")

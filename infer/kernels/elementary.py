@@ -1,5 +1,7 @@
 """Elementary functions in f32, the same operations and so the same bits on every target."""
 
+import math
+
 from .emit_core import I32, EmitterCore, Value, Vec, const
 
 LOG2E = 1.4426950408889634
@@ -73,3 +75,21 @@ class ElementaryFunctions(EmitterCore):
         large = b.fsub(const(ty, 1.0), b.fdiv(const(ty, 2.0), b.fadd(power, const(ty, 1.0))))
         # with the sign of x, that of -0 too
         return self.intr("copysign", b.select(b.fcmp_ordered("<", size, const(ty, 0.55)), small, large), x)
+
+    def gelu(self, x: Value) -> Value:
+        """x Phi(x), Phi the normal distribution, for f32 lanes: relative error 6e-7 for |x| < 4, 4e-7 of max(1, |x|)
+        elsewhere; NaN stays NaN. Hendrycks & Gimpel 2016, arXiv:1606.08415.
+
+        Phi(-|x|) = erfc(y) / 2 with y = |x| / sqrt(2), and erfc(y) = exp(-y^2) t p(t) with t = 1 / (1 + 0.4 y), p
+        fitted with least largest relative error, 1.0e-8.
+        """
+        b, ty = self.b, x.type
+        one = const(ty, 1.0)
+        t = b.fdiv(one, self.fma(self.intr("fabs", x), const(ty, 0.4 * math.sqrt(0.5)), one))
+        p = const(ty, -2.774840919e-2)
+        for k in (1.880333835e-1, -4.754656945e-1, 5.164877741e-1, -2.588046453e-1, 2.584546407e-1, 1.343418733e-1,
+                  2.139305977e-1, 2.250695428e-1, 2.257009471e-1):  # fmt: skip
+            p = self.fma(p, t, const(ty, k))
+        power = self.exp2(b.fmul(b.fmul(x, x), const(ty, -LOG2E / 2)))
+        tail = b.fmul(b.fmul(p, t), b.fmul(power, const(ty, 0.5)))
+        return b.fmul(x, b.select(b.fcmp_ordered("<", x, const(ty, 0.0)), tail, b.fsub(one, tail)))

@@ -5,6 +5,8 @@ number of rows, so that one program serves every number of tokens.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from ...quant.ggml.types import GGMLType
 from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldf, ldi, stf
@@ -249,26 +251,31 @@ def swiglu(a, tid, nth):
 GELU = 2 * math.sqrt(2 / math.pi)
 
 
-@emit("i64,i64,i64,i64->void")
-def _geglu(e, gate, up, out, n):
+def _gelu_by_tanh(e: Emitter, x: Value) -> Value:
     """gelu(x) = x (1 + tanh(u)) / 2 = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3)."""
-    b = e.b
-
-    def gelu(x):
-        cubic = e.fma(b.fmul(x, x), const(x.type, 0.044715 * GELU), const(x.type, GELU))
-        return sigmoid(e, b.fmul(x, cubic), x)
-
-    def whole(o):
-        e.store(b.fmul(gelu(e.load(V16F, gate, o)), e.load(V16F, up, o)), out, o)
-
-    def single(o):
-        g = e.lane(gelu(e.splat(e.load(F32, gate, o), 4)), 0)
-        e.store(b.fmul(g, e.load(F32, up, o)), out, o)
-
-    _over(e, n, whole, single)
+    cubic = e.fma(e.b.fmul(x, x), const(x.type, 0.044715 * GELU), const(x.type, GELU))
+    return sigmoid(e, e.b.fmul(x, cubic), x)
 
 
-geglu = variant(swiglu, "geglu", _swiglu=_geglu)  # out = gelu(gate) * up, gelu by its tanh formula
+def _make_geglu(gelu: Callable[[Emitter, Value], Value]) -> Any:
+    def geglu_row(e, gate, up, out, n):
+        b = e.b
+
+        def whole(o):
+            e.store(b.fmul(gelu(e, e.load(V16F, gate, o)), e.load(V16F, up, o)), out, o)
+
+        def single(o):
+            g = e.lane(gelu(e, e.splat(e.load(F32, gate, o), 4)), 0)
+            e.store(b.fmul(g, e.load(F32, up, o)), out, o)
+
+        _over(e, n, whole, single)
+
+    return emit("i64,i64,i64,i64->void")(geglu_row)
+
+
+# out = gelu(gate) * up: gelu by its tanh formula, and as it is defined
+geglu = variant(swiglu, "geglu", _swiglu=_make_geglu(_gelu_by_tanh))
+geglu_erf = variant(swiglu, "geglu_erf", _swiglu=_make_geglu(Emitter.gelu))
 
 
 # --- soft cap ---

@@ -8,6 +8,7 @@ from .mamba1 import Mamba1
 from .mamba2 import Mamba2
 from .rg_lru import RgLru
 from .rwkv import ChannelMix, Rwkv6, Rwkv7
+from .shared_transformer import SharedTransformer
 from .short_conv import ShortConv
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Rope",
     "Rwkv6",
     "Rwkv7",
+    "SharedTransformer",
     "ShortConv",
     "Sum",
 ]

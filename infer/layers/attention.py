@@ -14,7 +14,7 @@ from ..kernels.rope import NORM, rope, rope_table
 from ..memory import AttentionSpec, HybridMemory
 from ..program import Builder, Counter, Ref, Rows
 from ..weights import Weights
-from .base import add_bias, optional_bias
+from .base import Adapter, add_bias, optional_bias
 
 
 @dataclass
@@ -46,6 +46,9 @@ class Attention:
     norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: there is none
     fused     queries, keys and values are one matrix, attn_qkv
     gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
+    n_in      values of a row that it reads; 0: n_embd, which is what it returns
+    block     the layer whose weights it uses; -1: its own
+    rank      of what this layer adds to the shared projections of queries, keys and values; 0: nothing
     """
 
     layer: int
@@ -60,8 +63,12 @@ class Attention:
     norm_eps: float = 0.0
     gated: bool = False
     fused: bool = False
+    n_in: int = 0
+    block: int = -1
+    rank: int = 0
 
     def __post_init__(self) -> None:
+        self.n_in = self.n_in or self.n_embd
         self.scale = self.scale or 1 / math.sqrt(self.d_head)
 
     def load(self, w: Weights) -> None:
@@ -69,16 +76,20 @@ class Attention:
             raise w.wrong("attention.head_count_kv", self.n_kv, f"a divisor of the {self.n_head} query heads")
         if self.rope and (self.rope.n_rot % 2 or self.rope.n_rot > self.d_head):
             raise w.wrong("rope.dimension_count", self.rope.n_rot, f"an even part of a head of {self.d_head} values")
-        p = f"blk.{self.layer}."
+        p = f"blk.{self.block if self.block >= 0 else self.layer}."
         n_kv = self.n_kv * self.d_head
         sizes = {"q": (2 if self.gated else 1) * self.n_head * self.d_head, "k": n_kv, "v": n_kv}
         self.sizes = {"qkv": sum(sizes.values())} if self.fused else sizes
-        self.w_in = {part: w.matrix(f"{p}attn_{part}.weight", n, self.n_embd) for part, n in self.sizes.items()}
+        self.w_in = {part: w.matrix(f"{p}attn_{part}.weight", n, self.n_in) for part, n in self.sizes.items()}
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_head)
         biased = {**self.sizes, "output": self.n_embd}
         self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in biased.items()}
         if self.norm_eps:
             self.norms = [w.vector(f"{p}attn_{part}_norm.weight", self.d_head) for part in "qk"]
+        own = f"blk.{self.layer}.attn_"
+        self.adapters = {k: Adapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
+        for adapter in self.adapters.values():
+            adapter.load(w)
         self._weights = w
 
     def memory(self) -> tuple[AttentionSpec]:
@@ -110,6 +121,8 @@ class Attention:
 
     def _project(self, b: Builder, x: Rows) -> tuple[Rows, Rows, Rows]:
         rows = [add_bias(b, b.matmul(x, w, f"attn_{part}"), self.bias[part]) for part, w in self.w_in.items()]
+        for adapter, product in zip(self.adapters.values(), rows, strict=False):
+            adapter.add(b, x, product)
         if not self.fused:
             return rows[0], rows[1], rows[2]
         n_q, n_kv = self.n_head * self.d_head, self.n_kv * self.d_head

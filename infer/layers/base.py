@@ -64,6 +64,26 @@ class PostNorm:
         return b.norm(self.layer.build(b, x, memory), self.weight, self.eps, name="post_norm")
 
 
+@dataclass
+class Adapter:
+    """What a layer adds to a product with a matrix [n_out, n_in] that it shares with other layers: B A x. The tensors
+    are `name`_lora_a.weight [rank, n_in] and `name`_lora_b.weight [n_out, rank]. Hu et al. 2021, arXiv:2106.09685"""
+
+    name: str
+    n_out: int
+    n_in: int
+    rank: int
+
+    def load(self, w: Weights) -> None:
+        self.a = w.matrix(self.name + "_lora_a.weight", self.rank, self.n_in)
+        self.b = w.matrix(self.name + "_lora_b.weight", self.n_out, self.rank)
+
+    def add(self, b: Builder, x: Rows, product: Rows) -> None:
+        """product += B A x"""
+        more = b.matmul(b.matmul(x, self.a, "lora_a"), self.b, "lora_b")
+        b.op(elementwise.add_rows, b.batch.n_tok, product, product.ld, more, more.ld, product.n, 1.0, name="lora_add")
+
+
 def optional_bias(w: Weights, weight: str, n: int) -> int:
     """The address of the bias that belongs to a matrix; 0 where the file has none."""
     name = weight.removesuffix("weight") + "bias"

@@ -2,12 +2,16 @@
 experts."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ..kernels import elementwise, moe
 from ..memory import HybridMemory
 from ..program import Builder, Columns, Counter, Ref, Rows, round_up
 from ..weights import Weights
-from .base import MemorySpec, add_bias, optional_bias
+from .base import Adapter, MemorySpec, add_bias, optional_bias
+
+Activation = Literal["silu", "gelu", "gelu_erf"]  # gelu: by its tanh formula
+GATES = {"silu": elementwise.swiglu, "gelu": elementwise.geglu, "gelu_erf": elementwise.geglu_erf}
 
 
 @dataclass
@@ -15,8 +19,10 @@ class GatedFeedForward:
     """`suffix` of the tensors' names: '_shexp' for a shared expert.
 
     weighted: what it returns is multiplied by the sigmoid of a number that ffn_gate_inp_shexp makes of the token.
-    gelu: the gate's activation, instead of SiLU.
+    activation: of the gate.
     fused: ffn_up holds the rows of the gate, then those of up.
+    block: the layer whose weights it uses; -1: its own.
+    rank: of what this layer adds to the shared projection in (fused only); 0: nothing.
     """
 
     layer: int
@@ -24,16 +30,21 @@ class GatedFeedForward:
     n_ff: int
     suffix: str = ""
     weighted: bool = False
-    gelu: bool = False
+    activation: Activation = "silu"
     fused: bool = False
+    block: int = -1
+    rank: int = 0
 
     def load(self, w: Weights) -> None:
-        p = f"blk.{self.layer}."
+        p = f"blk.{self.block if self.block >= 0 else self.layer}."
         if self.weighted:
             self.w_weight = w.matrix(p + "ffn_gate_inp_shexp.weight", 1, self.n_embd)
         sizes = {"up": 2 * self.n_ff} if self.fused else {"gate": self.n_ff, "up": self.n_ff}
         self.w_in = {part: w.matrix(f"{p}ffn_{part}{self.suffix}.weight", n, self.n_embd) for part, n in sizes.items()}
         self.w_down = w.matrix(f"{p}ffn_down{self.suffix}.weight", self.n_embd, self.n_ff)
+        self.adapter = Adapter(f"blk.{self.layer}.ffn_up", sizes["up"], self.n_embd, self.rank) if self.rank else None
+        if self.adapter:
+            self.adapter.load(w)
         sizes["down"] = self.n_embd
         self.bias = {part: optional_bias(w, f"{p}ffn_{part}{self.suffix}.weight", n) for part, n in sizes.items()}
 
@@ -44,9 +55,10 @@ class GatedFeedForward:
         rows = [
             add_bias(b, b.matmul(x, w, f"ffn_{part}{self.suffix}"), self.bias[part]) for part, w in self.w_in.items()
         ]  # fmt: skip
+        if self.adapter:
+            self.adapter.add(b, x, rows[-1])
         gate, up = (rows[0].columns(i * self.n_ff, self.n_ff) for i in range(2)) if self.fused else rows
-        kernel = elementwise.geglu if self.gelu else elementwise.swiglu
-        b.op(kernel, b.batch.n_tok, gate, gate.ld, up, up.ld, gate, gate.ld, gate.n)
+        b.op(GATES[self.activation], b.batch.n_tok, gate, gate.ld, up, up.ld, gate, gate.ld, gate.n)
         out = add_bias(b, b.matmul(gate, self.w_down, "ffn_down" + self.suffix), self.bias["down"])
         if self.weighted:
             weight = b.matmul(x, self.w_weight, "ffn_router_shexp")

@@ -11,7 +11,7 @@ from ..kernels.conv import conv1d_silu
 from ..kernels.mamba1 import mamba1_scan, scan_decay
 from ..kernels.recurrent import pad_channels
 from ..memory import HybridMemory, RecurrentSpec
-from ..program import Builder, Counter, Rows
+from ..program import Builder, Counter, Rows, Weight
 from ..weights import Weights
 
 A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
@@ -19,7 +19,11 @@ A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
 
 @dataclass
 class Mamba1:
-    """`norms`: '' none, 'weighted' with ssm_dt_norm, ssm_b_norm, ssm_c_norm, 'plain' without weights."""
+    """`norms`: '' none, 'weighted' with ssm_dt_norm, ssm_b_norm, ssm_c_norm, 'plain' without weights.
+
+    n_head: as many scans side by side, each over its share of the channels with dt, B and C of its own; ssm_x and
+    ssm_dt are stacks then. 0: one scan.
+    """
 
     layer: int
     n_embd: int
@@ -29,37 +33,49 @@ class Mamba1:
     dt_rank: int
     eps: float
     norms: str = ""
+    n_head: int = 0
 
     def load(self, w: Weights) -> None:
-        p = f"blk.{self.layer}."
+        if self.d_inner % max(1, self.n_head):
+            raise w.wrong("ssm.head_count", self.n_head, f"a divisor of ssm.inner_size = {self.d_inner}")
+        p, width = f"blk.{self.layer}.", self.d_inner // max(1, self.n_head)
         self.w_in = w.matrix(p + "ssm_in.weight", 2 * self.d_inner, self.n_embd)
-        self.w_x = w.matrix(p + "ssm_x.weight", self.dt_rank + 2 * self.d_state, self.d_inner)
-        self.w_dt = w.matrix(p + "ssm_dt.weight", self.d_inner, self.dt_rank)
+        self.w_x = self._stack(w, p + "ssm_x.weight", self.dt_rank + 2 * self.d_state, width)
+        self.w_dt = self._stack(w, p + "ssm_dt.weight", width, self.dt_rank)
         self.w_out = w.matrix(p + "ssm_out.weight", self.n_embd, self.d_inner)
         taps = w.array(p + "ssm_conv1d.weight", self.d_inner, self.d_conv)
         self.taps = w.keep(np.ascontiguousarray(taps.T))
         self.conv_bias = w.vector(p + "ssm_conv1d.bias", self.d_inner)
-        self.dt_bias = w.vector(p + "ssm_dt.bias", self.d_inner)
         a = w.array(p + "ssm_a", self.d_inner, self.d_state)
         if a.max() > 0 or a.min() < A_LOWEST:
             raise FormatError(
                 f"{w.gguf.path.name}: {p}ssm_a has values from {a.min():g} to {a.max():g}, expected -exp(A_log), which "
                 "is not positive. Convert the model again."
             )
-        self.decay = w.keep(scan_decay(a))
-        self.skip = w.vector(p + "ssm_d", self.d_inner, pad_channels)
+        heads = range(0, self.d_inner, width)
+        dt_bias, skip = w.array(p + "ssm_dt.bias", self.d_inner), w.array(p + "ssm_d", self.d_inner)
+        self.dt_bias = [w.keep(dt_bias[c : c + width]) for c in heads]
+        self.decay = [w.keep(scan_decay(a[c : c + width])) for c in heads]
+        self.skip = [w.keep(pad_channels(skip[c : c + width])) for c in heads]
         self.norm_weights = [0, 0, 0]
         if self.norms == "weighted":
             sizes = {"dt": self.dt_rank, "b": self.d_state, "c": self.d_state}
             self.norm_weights = [w.vector(f"{p}ssm_{part}_norm.weight", n) for part, n in sizes.items()]
 
+    def _stack(self, w: Weights, name: str, rows: int, n: int) -> list[Weight]:
+        """One matrix for each scan."""
+        if not self.n_head:
+            return [w.matrix(name, rows, n)]
+        stack = w.experts(name, self.n_head, rows, n)
+        return [stack.one(h) for h in range(self.n_head)]
+
     def memory(self) -> tuple[RecurrentSpec]:
-        return (RecurrentSpec(self.layer, self.d_inner, self.d_conv, 1, self.d_inner, self.d_state),)
+        n_head = max(1, self.n_head)
+        return (RecurrentSpec(self.layer, self.d_inner, self.d_conv, n_head, self.d_inner // n_head, self.d_state),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
         conv = memory.recurrent.conv[self.layer]
-        state = memory.recurrent.ssm[self.layer]
         xz = b.matmul(x, self.w_in, "ssm_in")
         inner, gate = xz.columns(0, self.d_inner), xz.columns(self.d_inner, self.d_inner)
         mixed = b.rows(self.d_inner)
@@ -67,20 +83,28 @@ class Mamba1:
             conv1d_silu, batch.ctl, batch.seg, inner, inner.ld, self.taps, self.conv_bias, conv.ctypes.data,
             conv.strides[0], mixed, mixed.ld, self.d_inner, self.d_conv, Counter(),
         )  # fmt: skip
-        parts = b.matmul(mixed, self.w_x, "ssm_x")
+        y = b.rows(self.d_inner)
+        width = self.d_inner // len(self.w_x)
+        for h in range(len(self.w_x)):
+            x, z, out = (rows.columns(h * width, width) for rows in (mixed, gate, y))
+            self._scan(b, h, x, z, out, memory)
+        return b.matmul(y, self.w_out, "ssm_out")
+
+    def _scan(self, b: Builder, h: int, x: Rows, gate: Rows, y: Rows, memory: HybridMemory) -> None:
+        """Scan `h`, of channels x behind the convolution."""
+        batch, state = b.batch, memory.recurrent.ssm[self.layer]
+        parts = b.matmul(x, self.w_x[h], "ssm_x")
         dt = parts.columns(0, self.dt_rank)
         B = parts.columns(self.dt_rank, self.d_state)
         C = parts.columns(self.dt_rank + self.d_state, self.d_state)
         if self.norms:
             dt, B, C = (self._norm(b, part, weight) for part, weight in zip((dt, B, C), self.norm_weights, strict=True))
-        step = b.matmul(dt, self.w_dt, "ssm_dt")
-        y = b.rows(self.d_inner)
+        step = b.matmul(dt, self.w_dt[h], "ssm_dt")
         b.op(
-            mamba1_scan, batch.ctl, batch.seg, mixed, mixed.ld, step, step.ld, self.dt_bias, self.decay, self.skip,
-            B, B.ld, C, C.ld, gate, gate.ld, state.ctypes.data, state.strides[0], y, y.ld, self.d_inner, self.d_state,
-            Counter(), nbytes=2 * state[0].nbytes,
+            mamba1_scan, batch.ctl, batch.seg, x, x.ld, step, step.ld, self.dt_bias[h], self.decay[h], self.skip[h],
+            B, B.ld, C, C.ld, gate, gate.ld, state.ctypes.data + h * state.strides[1], state.strides[0], y, y.ld, x.n,
+            self.d_state, Counter(), nbytes=2 * state[0, 0].nbytes,
         )  # fmt: skip
-        return b.matmul(y, self.w_out, "ssm_out")
 
     def _norm(self, b: Builder, x: Rows, weight: int) -> Rows:
         out = b.rows(x.n)

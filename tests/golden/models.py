@@ -31,6 +31,8 @@ NOISE = {
     "qwen3-next": 5.5e-5,
     "qwen3_5": 5.1e-5,
     "recurrent-gemma": 1.6e-5,
+    "zamba": 4.0e-5,
+    "zamba2": 2.4e-5,
 }
 # What the file's embedding is multiplied by, where that is no key of its own.
 EMBEDDING_SCALE = {"falcon-h1": 3.0}

@@ -29,6 +29,9 @@ REFUSED = {
     "recurrent-gemma",
     "recurrentgemma",
     "phi3",
+    "zamba",
+    "zamba2",
+    "zamba2-2.7b",
 }
 N_CTX, CHUNKS = 128, 4
 

@@ -16,7 +16,9 @@ from random_checkpoints import CONFIGS
 from reference.families import Reference
 
 # The reference of the reference: what transformers makes of real checkpoints of these families.
-CHECKED = ("falcon-h1", "nemotron-h", "nemotron-h-moe", "lfm2", "qwen3-next", "qwen3_5", "recurrent-gemma")
+CHECKED = (
+    "falcon-h1", "nemotron-h", "nemotron-h-moe", "lfm2", "qwen3-next", "qwen3_5", "recurrent-gemma", "zamba", "zamba2",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -21,6 +21,7 @@ from reference.recurrent import (
     silu,
 )
 from reference.rwkv import rwkv6, rwkv7
+from reference.zamba import zamba
 
 F64 = NDArray[np.float64]
 
@@ -96,7 +97,7 @@ class Reference:
         """f64 [tok, vocabulary]"""
         return MODELS[self.c["architectures"][0]](self, ids)
 
-    def _head(self, x: F64, embedding: str) -> F64:
+    def head(self, x: F64, embedding: str) -> F64:
         return x @ self.t["lm_head.weight" if "lm_head.weight" in self.t else embedding].T
 
     def falcon_h1(self, ids: list[int]) -> F64:
@@ -120,7 +121,7 @@ class Reference:
             y = self.linear(h, m + "up_proj") * silu(self.linear(h, m + "gate_proj") * c["mlp_multipliers"][0])
             x = x + self.linear(y, m + "down_proj") * c["mlp_multipliers"][1]
         x = self.norm(x, "model.final_layernorm")
-        return self._head(x, "model.embed_tokens.weight") * c["lm_head_multiplier"]
+        return self.head(x, "model.embed_tokens.weight") * c["lm_head_multiplier"]
 
     def nemotron_h(self, ids: list[int]) -> F64:
         c, x = self.c, self.t["backbone.embeddings.weight"][ids]
@@ -147,7 +148,7 @@ class Reference:
                 )
                 y = y * c["routed_scaling_factor"] + feed_forward(h, p + "shared_experts.")
             x = x + y
-        return self._head(self.norm(x, "backbone.norm_f"), "backbone.embeddings.weight")
+        return self.head(self.norm(x, "backbone.norm_f"), "backbone.embeddings.weight")
 
     def lfm2(self, ids: list[int]) -> F64:
         c, x = self.c, self.t["model.embed_tokens.weight"][ids]
@@ -173,7 +174,7 @@ class Reference:
                 )  # fmt: skip
             else:
                 x = x + self.gated(h, m, "w1", "w3", "w2")
-        return self._head(self.norm(x, "model.embedding_norm"), "model.embed_tokens.weight")
+        return self.head(self.norm(x, "model.embedding_norm"), "model.embed_tokens.weight")
 
     def delta_net(self, h: F64, p: str) -> F64:
         c, n_tok = self.c, len(h)
@@ -222,7 +223,7 @@ class Reference:
             used = c["num_experts_per_tok"]
             y = self.mixture(h, scores, 0.0, used, lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."))
             x = x + y + sigmoid(self.linear(h, m + "shared_expert_gate")) * self.gated(h, m + "shared_expert.")
-        return self._head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
+        return self.head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
 
     def gemma(self, ids: list[int]) -> F64:
         """Gemma 2, which caps scores and logits, and Gemma 3, which normalizes queries and keys."""
@@ -245,7 +246,7 @@ class Reference:
             h, m = self.norm(x, p + "pre_feedforward_layernorm", 1.0), p + "mlp."
             y = self.linear(gelu(self.linear(h, m + "gate_proj")) * self.linear(h, m + "up_proj"), m + "down_proj")
             x = x + self.norm(y, p + "post_feedforward_layernorm", 1.0)
-        y = self._head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
+        y = self.head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
         return last_cap * np.tanh(y / last_cap) if last_cap else y
 
     def recurrent_gemma(self, ids: list[int]) -> F64:
@@ -271,7 +272,7 @@ class Reference:
             m = f"model.layers.{i}.mlp_block."
             h = self.norm(x, f"model.layers.{i}.channel_pre_norm", 1.0)
             x = x + self.linear(gelu(self.linear(h, m + "gate_proj")) * self.linear(h, m + "up_proj"), m + "down_proj")
-        y, cap = self._head(self.norm(x, "model.final_norm", 1.0), "model.embed_tokens.weight"), c["logits_soft_cap"]
+        y, cap = self.head(self.norm(x, "model.final_norm", 1.0), "model.embed_tokens.weight"), c["logits_soft_cap"]
         return cap * np.tanh(y / cap)
 
     def _blocks(self, x: F64, p: str) -> F64:
@@ -310,7 +311,7 @@ class Reference:
             else:
                 y = self.gated(h, m)
             x = x + residual * y
-        return self._head(self.norm(x, "model.norm"), "model.embed_tokens.weight") / c.get("logits_scaling", 1.0)
+        return self.head(self.norm(x, "model.norm"), "model.embed_tokens.weight") / c.get("logits_scaling", 1.0)
 
     def _granite_feed_forward(self, h: F64, p: str) -> F64:
         """Gate and up are one tensor there; here, the parts that the converter makes of it."""
@@ -360,6 +361,8 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "RecurrentGemmaForCausalLM": Reference.recurrent_gemma,
     "Rwkv6ForCausalLM": lambda model, ids: rwkv6(model.c, model.t, ids),
     "RWKV7ForCausalLM": lambda model, ids: rwkv7(model.c, model.t, ids),
+    "ZambaForCausalLM": zamba,
+    "Zamba2ForCausalLM": zamba,
     "Qwen3NextForCausalLM": Reference.qwen3_next,
     "Qwen3_5ForCausalLM": Reference.qwen3_next,
     "Qwen3_5MoeForCausalLM": Reference.qwen3_next,

@@ -40,6 +40,13 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("recurrentgemma", {"lru_width": 70}, C, "lru_width = 70.*a multiple of the 3 heads"),
         ("recurrentgemma", {"block_types": ["mamba"]}, C, "block_types = .*recurrent and attention"),
         ("recurrentgemma", {"intermediate_size": 321}, C, "intermediate_size = 321.*an even number"),
+        ("zamba", {"n_mamba_heads": 5}, C, "n_mamba_heads = 5.*a divisor of the 96 channels"),
+        ("zamba", {"layers_block_type": ["mamba"] * 5}, C, "layers_block_type.*at least one layer of kind hybrid"),
+        ("zamba", {"hidden_act": "silu"}, U, "hidden_act"),
+        ("zamba2", {"use_long_context": True}, U, "use_long_context = true"),
+        ("zamba2", {"rms_norm_eps": 1e-6}, U, "rms_norm_eps"),
+        ("zamba2", {"num_key_value_heads": 3}, C, "num_key_value_heads = 3.*6, as adapters need"),
+        ("zamba2", {"mamba_ngroups": 5}, C, "mamba_ngroups = 5.*a divisor of the 12 heads"),
         ("granitemoe", {"num_experts_per_tok": 6}, C, "num_experts_per_tok = 6.*1 to 5"),
     ],
 )
@@ -54,6 +61,8 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("qwen3next", {"mlp_only_layers": [1]}, "all layers have experts"),
         ("qwen3next", {"linear_value_head_dim": 16}, "heads of keys and values have one size"),
         ("gemma2", {"query_pre_attn_scalar": 64}, "another query_pre_attn_scalar than 64"),
+        ("zamba", {}, "no such architecture"),
+        ("zamba2", {}, "no such architecture"),
         ("recurrentgemma", {}, "no such architecture"),
     ],
 )
@@ -61,6 +70,20 @@ def test_notes(name: str, change: dict[str, Any], note: str) -> None:
     assert note in " ".join(family(name, change).notes())
     if change:
         assert not list(family(name, {}).notes())
+
+
+def test_zamba_without_a_list_of_layers() -> None:
+    """The third layer and, of those behind it, every so many."""
+    change = {"layers_block_type": None, "num_hidden_layers": 14, "attn_layer_period": 4, "attn_layer_offset": 1}
+    assert family("zamba", change).transformers.users == (2, 4, 8, 12)
+
+
+def test_zamba2_keeps_a_block_at_its_first_user() -> None:
+    targets = [row.target for row in family("zamba2", {}).rows()]
+    assert [t for t in targets if t.endswith("attn_q.weight")] == ["blk.1.attn_q.weight", "blk.2.attn_q.weight"]
+    assert [t for t in targets if t.endswith("attn_q_lora_a.weight")] == [
+        f"blk.{i}.attn_q_lora_a.weight" for i in (1, 2, 4)
+    ]
 
 
 def test_lfm2_width() -> None:

@@ -1,11 +1,16 @@
 """Row-wise kernels against float64 at odd lengths."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hybrid.infer.kernels import elementwise
+from hybrid.infer.kernels.jit import Kernel
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.types import GGMLType
+from reference.families import gelu
 from reference.run_kernel import guarded, record, run, same_bits, worst
+from reference.zamba import gelu_erf
 
 LENGTHS = [1, 7, 16, 33, 250, 1031]
 
@@ -69,13 +74,26 @@ def test_swiglu(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", LENGTHS)
-def test_geglu(n: int) -> None:
+@pytest.mark.parametrize(("kernel", "gelu"), [(elementwise.geglu, gelu), (elementwise.geglu_erf, gelu_erf)])
+def test_geglu(n: int, kernel: Kernel, gelu: Callable[[np.ndarray], np.ndarray]) -> None:
     gate, up = rows((4, n), 1), rows((4, n), 2)
     gate *= 8
-    g = gate.astype(np.float64)
-    expected = 0.5 * g * (1 + np.tanh(np.sqrt(2 / np.pi) * (g + 0.044715 * g**3))) * up
-    run(elementwise.geglu, record(count(4), gate, gate.strides[0], up, up.strides[0], gate, gate.strides[0], n), 3)
+    expected = gelu(gate.astype(np.float64)) * up
+    run(kernel, record(count(4), gate, gate.strides[0], up, up.strides[0], gate, gate.strides[0], n), 3)
     assert worst(gate, expected) < 1e-6
+
+
+def test_gelu_where_it_is_small() -> None:
+    gate, up = np.linspace(-12, 12, 4801, dtype=np.float32)[None], np.ones((1, 4801), np.float32)
+    gate[0, 0], expected = np.nan, gelu_erf(gate.astype(np.float64))
+    run(elementwise.geglu_erf, record(count(1), gate, 0, up, 0, gate, 0, gate.size))
+    assert np.isnan(gate[0, 0])
+    got, expected = gate[0, 1:], expected[0, 1:]
+    relative = np.abs(got - expected) / np.maximum(np.abs(expected), 1e-30)
+    near = np.abs(np.linspace(-12, 12, 4801)[1:]) < 4
+    print(f"relative error {relative[near].max():.1e} up to 4, {np.abs(got - expected).max():.1e} beyond")
+    assert relative[near].max() < 1.5e-6
+    assert np.abs(got - expected).max() < 1e-6
 
 
 @pytest.mark.parametrize("n", [*LENGTHS, 1030])
