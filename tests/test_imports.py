@@ -31,7 +31,7 @@ INFER_LAYERS = (
     ("engine",),
     ("precompile",),
     ("model", "sequence"),
-    ("generate", "perplexity", "imatrix", "kl_divergence", "sensitivity", "batching", "shared"),
+    ("generate", "perplexity", "imatrix", "kl_divergence", "sensitivity", "batching", "shared", "llama_session"),
     ("bench",),
 )
 

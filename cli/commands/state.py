@@ -4,12 +4,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from hybrid.quant.ggml.errors import StateError, UsageError
 
-from .. import console, saved_chats
+from .. import console, models, saved_chats
+from ..models import KV_TYPE_HELP, KVType
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+
+EXCHANGE = "Import and export of llama.cpp's session files"
 
 
 class Action(StrEnum):
@@ -18,6 +24,14 @@ class Action(StrEnum):
     LIST = "list"
     SHOW = "show"
     RM = "rm"
+    IMPORT = "import"
+    EXPORT = "export"
+
+
+USAGE = {
+    Action.IMPORT: "hybrid state import SESSION -m MODEL -o FILE",
+    Action.EXPORT: "hybrid state export FILE -m MODEL -o SESSION",
+}
 
 
 @dataclass(frozen=True)
@@ -39,18 +53,60 @@ class StateInfo:
 
 def state(
     action: Annotated[
-        Action, typer.Argument(metavar="ACTION", help="list the kept chats, show state files, or rm kept chats.")
+        Action,
+        typer.Argument(
+            metavar="ACTION", help="list the kept chats, show state files, rm kept chats; import or export: see above."
+        ),
     ] = Action.LIST,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="State files, or names of kept chats; rm: or all.")
     ] = None,
+    model: Annotated[
+        Path | None, typer.Option("-m", "--model", help="Whose state it is.", rich_help_panel=EXCHANGE)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write.", rich_help_panel=EXCHANGE)
+    ] = None,
+    kv_type: Annotated[
+        KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False, rich_help_panel=EXCHANGE)
+    ] = None,
+    sequence: Annotated[
+        bool,
+        typer.Option(
+            "--sequence",
+            help="Export one sequence (ggsq), as llama-server's slots are, not a session (ggsn).",
+            rich_help_panel=EXCHANGE,
+        ),
+    ] = False,
+    transposed: Annotated[
+        bool,
+        typer.Option(
+            "--no-flash-attn",
+            help="Export for a llama.cpp that runs without flash attention.",
+            rich_help_panel=EXCHANGE,
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """List, show or remove saved states.
 
+    `hybrid state import SESSION -m MODEL -o FILE` makes a state of what llama.cpp saved (llama-completion
+    --prompt-cache, llama-server's slots), for `hybrid run MODEL --state FILE`. The way back: `hybrid state export FILE
+    -m MODEL -o SESSION`.
+
     A chat is kept after every turn, the last ten of every model; `hybrid run --continue` goes on with the newest.
     """
     given = names or []
+    exchange = action in (Action.IMPORT, Action.EXPORT)
+    options = {"-m": model, "-o": output, "--kv-type": kv_type}
+    for name, value in {**options, "--sequence": sequence, "--no-flash-attn": transposed}.items():
+        if value and not exchange:
+            raise UsageError(f"{name} belongs to `hybrid state import` and `hybrid state export`.")
+    if exchange:
+        if len(given) != 1 or model is None or output is None:
+            raise UsageError(f"`hybrid state {action}` needs a file, a model and where to write: {USAGE[action]}")
+        exchange_file(action, Path(given[0]), model, output, kv_type, sequence, transposed)
+        return
     if action == Action.LIST:
         if given:
             raise UsageError("`hybrid state list` takes no names. Use: hybrid state show NAME")
@@ -78,6 +134,45 @@ def state(
         console.out_json(paths)
     else:
         console.out(f"{len(paths)} chat{'s' * (len(paths) != 1)} removed, {console.size(size)}")
+
+
+def exchange_file(
+    action: Action, source: Path, model: Path, output: Path, kv_type: KVType | None, sequence: bool, transposed: bool
+) -> None:
+    """llama.cpp's file as a state, or a state as llama.cpp's file."""
+    from hybrid.infer.llama_session import tokens_in
+
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is not a folder. Make it first.")
+    if action == Action.EXPORT:
+        source = saved_chats.named(str(source))
+    n = tokens_in(source) if action == Action.IMPORT else read_info(source).n_tokens
+    with models.load(model, n_ctx=max(n, 1), kv_type=kv_type) as loaded:
+        if action == Action.IMPORT:
+            import_file(loaded, source, output)
+        else:
+            export_file(loaded, source, output, sequence, transposed)
+
+
+def import_file(model: "Model", session: Path, output: Path) -> None:
+    """llama.cpp's file as a state."""
+    from hybrid.infer.llama_session import import_session
+
+    seq = import_session(model, session)
+    size = seq.save(output)
+    n = len(seq.tokens) + len(seq.pending)
+    follow = "" if seq.pending else " -p TEXT"  # llama.cpp keeps no logits: something must be computed
+    console.note(f"{n} tokens, {console.size(size)}; `hybrid run {model.path} --state {output}{follow}` goes on")
+
+
+def export_file(model: "Model", state: Path, output: Path, sequence: bool, transposed: bool) -> None:
+    """A state as llama.cpp's file."""
+    from hybrid.infer.llama_session import export_session
+
+    seq = model.restore(state)
+    size = export_session(seq, output, whole=not sequence, transposed=transposed)
+    n = len(seq.tokens) + (len(seq.pending[:1]) if not sequence else 0)
+    console.note(f"{n} tokens, {console.size(size)}")
 
 
 def read_info(path: Path) -> StateInfo:

@@ -1,0 +1,164 @@
+"""llama.cpp's session files (sessions/README.md): gone on with as llama.cpp does, written again with its bytes, and
+refused when anything about them is wrong. With PEER=path/to/llama.cpp/build/bin also both ways with the program."""
+
+import json
+import os
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hybrid.cli import texts
+from hybrid.cli.commands.run import restored
+from hybrid.infer import Model
+from hybrid.infer.generate import generate
+from hybrid.infer.llama_session import GGSQ, export_session, import_session, tokens_in
+from hybrid.infer.sampling import Sampler, SamplingParams
+from hybrid.quant.ggml.errors import HybridError, StateError, UsageError
+
+SESSIONS = Path(__file__).with_name("sessions")
+EXPECTED = json.loads((SESSIONS / "expected.json").read_text(encoding="utf-8"))
+NAMES = list(EXPECTED["texts"])
+PEER = os.environ.get("PEER", "")
+
+
+@pytest.fixture(params=NAMES)
+def model(request: pytest.FixtureRequest, converted: Callable[..., Path]) -> Iterator[Model]:
+    with Model.load(converted(request.param), n_ctx=128) as loaded:
+        yield loaded
+
+
+def session_of(model: Model) -> Path:
+    return SESSIONS / f"{model.path.stem.removesuffix('-f32')}.session"
+
+
+def goes_on(model: Model, state: Path, more: str, n: int) -> str:
+    sampler = Sampler(SamplingParams(temp=0), model.n_vocab)
+    seq = restored(model, state, sampler)
+    ids = texts.continued(model.tokenizer, more) if more else []
+    run = generate(seq, ids, sampler, max_tokens=n)
+    text = "".join(piece.text for piece in run)
+    seq.close()
+    return text
+
+
+def test_it_goes_on_as_llama_cpp_does(model: Model, tmp_path: Path) -> None:
+    session = session_of(model)
+    seq = import_session(model, session)
+    n = tokens_in(session)
+    assert len(seq.tokens) == n - 1 and len(seq.pending) == 1, (
+        "llama-completion computes the last token when it goes on"
+    )
+    said = model.tokenizer.decode([*seq.tokens, *seq.pending])
+    assert said.endswith(EXPECTED["prompt"])
+    seq.save(tmp_path / "state")
+    seq.close()
+    name = session.stem
+    assert goes_on(model, tmp_path / "state", EXPECTED["more"], EXPECTED["n"]) == EXPECTED["texts"][name]
+    seq = model.restore(tmp_path / "state")
+    size = export_session(seq, tmp_path / "again")
+    assert size == session.stat().st_size and (tmp_path / "again").read_bytes() == session.read_bytes()
+
+
+def test_other_forms_come_back(model: Model, tmp_path: Path) -> None:
+    """One sequence, values transposed: the state after every token, to the bit."""
+    seq = model.sequence()
+    seq.prefill([5, 6, 7, 8, 9])
+    want = {name: array.tobytes() for name, array in model.memory.export(seq.slot)}
+    for transposed in (False, True):
+        export_session(seq, tmp_path / "s", whole=False, transposed=transposed)
+        assert struct.unpack("<I", (tmp_path / "s").read_bytes()[:4]) == (GGSQ,)
+    seq.close()
+    again = import_session(model, tmp_path / "s")
+    if model.memory.is_recurrent:
+        assert again.tokens == [5, 6, 7, 8, 9] and again.pending == []
+        assert {name: array.tobytes() for name, array in model.memory.export(again.slot)} == want
+        with pytest.raises(UsageError, match="Generate one"):
+            export_session(again, tmp_path / "s")
+    else:
+        assert again.tokens == [5, 6, 7, 8] and again.pending == [9], "can be gone on with at once"
+        export_session(again, tmp_path / "t", transposed=True)
+        assert tokens_in(tmp_path / "t") == 5
+
+
+def test_every_truncation_and_every_changed_number_is_refused(model: Model, tmp_path: Path) -> None:
+    """Numbers of the layout. There is no checksum in these files: other values of states are other states."""
+    data = session_of(model).read_bytes()
+    path = tmp_path / "s"
+    n = struct.unpack_from("<I", data, 8)[0]
+    begin = 12 + 4 * n
+    memory = begin + 4 + struct.unpack_from("<I", data, begin)[0]
+    edges = [*range(0, memory + 200, 3), *np.linspace(memory, len(data) - 1, 40).astype(int).tolist()]
+    for at in edges:
+        refused(model, path, data[:at], "cut off|bytes")
+    refused(model, path, data + b"\0", "1 bytes are left")
+    for at in (0, 4, 8, begin, begin + 4):
+        for value in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF):
+            refused(model, path, data[:at] + struct.pack("<I", value) + data[at + 4 :])
+    # streams, cells, position, number of ids; without attention cells, position, number of ids
+    for at in range(memory, memory + (16 if model.memory.attention.specs else 12), 4):
+        for value in (7, 0x7FFFFFFF, 0xFFFFFFFF):
+            refused(model, path, data[:at] + struct.pack("<I", value) + data[at + 4 :])
+    refused(model, path, data[:12] + struct.pack("<i", -1) + data[16:], "vocabulary of")
+    last = len(data) - 4
+    refused(model, path, data[:last] + struct.pack("<f", float("nan")), "not finite")
+    assert len(model._free) == 1, "no sequence is left behind"
+
+
+def refused(model: Model, path: Path, data: bytes, says: str = "") -> None:
+    path.write_bytes(data)
+    with pytest.raises(StateError, match=says or None) as caught:
+        import_session(model, path)
+    assert "\n" not in str(caught.value) and path.name in str(caught.value)
+
+
+def test_what_does_not_match_is_said(converted: Callable[..., Path], tmp_path: Path) -> None:
+    session = SESSIONS / "llama-unigram-bin.session"
+    with (
+        Model.load(converted("mamba-bf16"), n_ctx=64) as model,
+        pytest.raises(StateError, match="was saved by a 'llama' model, this one is 'mamba'"),
+    ):
+        import_session(model, session)
+    with (
+        Model.load(converted("llama-unigram-bin"), n_ctx=64, kv_type="f32") as model,
+        pytest.raises(StateError, match=r"keeps blk\.0\.k in F16\. Use --kv-type f16"),
+    ):
+        import_session(model, session)
+    with Model.load(converted("llama-unigram-bin"), n_ctx=64, kv_type="q8_0") as model:
+        seq = model.sequence()
+        seq.prefill([5, 6])
+        with pytest.raises(UsageError, match=r"llama\.cpp rotates keys and values of q8_0"):
+            export_session(seq, tmp_path / "s")
+    with Model.load(converted("llama-unigram-bin"), n_ctx=5) as model:
+        with pytest.raises(HybridError, match="holds 7 tokens, the context is 5"):
+            import_session(model, session)
+        seq = model.sequence()
+        for _ in range(2):
+            with pytest.raises(UsageError, match="nothing to export"):
+                export_session(seq, tmp_path / "s")
+            seq.prefill([5])
+        with pytest.raises(StateError, match="cannot be written"):
+            export_session(seq, tmp_path / "absent" / "s", whole=False)
+    assert not any(tmp_path.iterdir()) and tokens_in(tmp_path) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PEER, reason="PEER names no folder of llama.cpp's programs")
+def test_llama_completion_goes_on_with_ours(model: Model, tmp_path: Path) -> None:
+    sampler = Sampler(SamplingParams(temp=0), model.n_vocab)
+    seq = model.sequence()
+    run = generate(seq, model.tokenizer.encode(EXPECTED["prompt"]), sampler, max_tokens=1)
+    for _ in run:
+        pass
+    seq.extra = {"pending": run.result.pending}
+    seq.save(tmp_path / "state")
+    export_session(seq, tmp_path / "session")
+    seq.close()
+    command = [f"{PEER}/llama-completion", "-m", model.path, "-no-cnv", "--temp", "0", "-t", "2", "-c", "128"]
+    command += ["--no-display-prompt", "--prompt-cache", tmp_path / "session", "--prompt-cache-ro", "-n", "12"]
+    done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    # it sometimes ends before its last lines are written
+    theirs = done.stdout.decode("utf-8", "replace").strip()
+    assert len(theirs) > 20 and goes_on(model, tmp_path / "state", "", 12).strip().startswith(theirs)
