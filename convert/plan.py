@@ -15,6 +15,7 @@ from .architectures import ARCHITECTURES, Family, Row
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
 from .general import general_pairs, output_name, sampling_pairs
 from .outtype import automatic, outtype, weight_type
+from .pooling import read_pooling
 from .tokenizers import read_vocabulary
 from .tokenizers.vocabulary import Pair
 
@@ -118,17 +119,19 @@ def prepare(
     kind = wanted if wanted is not None else _automatic(chosen)
     works = [_work(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
     planned = [work.planned for work in works]
+    pooling = read_pooling(checkpoint)
     vocabulary = None
     if with_vocabulary:
         vocabulary = read_vocabulary(
             tokenizer or checkpoint.folder, config, family.n_vocab,
-            preferred_pre=family.pre, hint=family.tokenizer_hint,
+            preferred_pre=family.pre, hint=family.tokenizer_hint, goes_on=family.generates and pooling is None,
         )  # fmt: skip
         notes += vocabulary.notes
     general, facts = general_pairs(checkpoint, planned, metadata, model_name, notes)
     pairs: list[Pair] = [("general.type", "model", ValueType.STRING)]
     pairs += _merge_sampling(sampling_pairs(checkpoint), general)
     pairs += [_key(family.arch, key, value) for key, value in family.keys(kind)]
+    pairs += [] if pooling is None else [_key(family.arch, "pooling_type", pooling)]
     pairs.append(("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32))
     pairs += vocabulary.pairs() if vocabulary else []
     output = Path(f"{output_name(facts, None if vocab_only else kind.name)}.gguf")
@@ -158,7 +161,7 @@ def _writer(
 
 
 def _key(arch: str, key: str, value: Any) -> Pair:
-    return (key if key.startswith("general.") else f"{arch}.{key}"), value, None
+    return (key if key.startswith(("general.", "tokenizer.")) else f"{arch}.{key}"), value, None
 
 
 def _merge_sampling(sampling: list[Pair], general: list[Pair]) -> list[Pair]:

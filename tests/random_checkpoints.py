@@ -168,6 +168,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+# Of models that only make embeddings. Theirs is another tokenizer, that of tests/data/tokenizers/wordpiece.
+ENCODERS: dict[str, dict[str, Any]] = {
+    "bert": {
+        "architectures": ["BertModel"], "vocab_size": 2000, "hidden_size": 60, "intermediate_size": 104,
+        "num_hidden_layers": 3, "num_attention_heads": 5, "max_position_embeddings": 160, "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12, "hidden_act": "gelu",
+    },
+    "bert-even": {
+        "architectures": ["BertModel"], "vocab_size": 2000, "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 600, "type_vocab_size": 1,
+        "layer_norm_eps": 1e-6, "hidden_act": "gelu",
+    },
+}  # fmt: skip
+
 
 def family_for(config: dict[str, Any]) -> Family:
     wrapped = Config(config, "config.json")
@@ -200,7 +214,8 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return noise / 2 - 2
     if (".time_maa_" in name and shape[:2] == (1, 1)) or ".attn.x_" in name or name.endswith("ffn.x_k"):
         return 0.5 + noise / 4
-    if "norm" in name or name.endswith((".D", "ln.weight", "ln1.weight", "ln2.weight", "ln_x.weight", "ln_out.weight")):
+    normed = "norm" in name or "LayerNorm.weight" in name
+    if normed or name.endswith((".D", "ln.weight", "ln1.weight", "ln2.weight", "ln_x.weight", "ln_out.weight")):
         return 1 + noise / 8
     if len(shape) < 2:
         return noise / 4

@@ -1,6 +1,7 @@
 """The model families that can be converted: one file each, and this table by the name in config.json."""
 
 from .bamba import Bamba
+from .bert import Bert
 from .falcon_h1 import FalconH1
 from .family import Family, Row
 from .gemma import Gemma2, Gemma3
@@ -22,9 +23,9 @@ from .zamba import Zamba
 from .zamba2 import Zamba2
 
 FAMILIES: tuple[type[Family], ...] = (
-    Bamba, FalconH1, Gemma2, Gemma3, Granite, GraniteHybrid, GraniteMoe, Jamba, Lfm2, Lfm2Moe, Llama, Mamba, Mamba2,
-    NemotronH, NemotronHMoe, Phi3, Qwen2, Qwen3, Qwen3Moe, Qwen3Next, Qwen35, Qwen35Moe, RecurrentGemma, Rwkv6, Rwkv7,
-    Zamba, Zamba2,
+    Bamba, Bert, FalconH1, Gemma2, Gemma3, Granite, GraniteHybrid, GraniteMoe, Jamba, Lfm2, Lfm2Moe, Llama, Mamba,
+    Mamba2, NemotronH, NemotronHMoe, Phi3, Qwen2, Qwen3, Qwen3Moe, Qwen3Next, Qwen35, Qwen35Moe, RecurrentGemma, Rwkv6,
+    Rwkv7, Zamba, Zamba2,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

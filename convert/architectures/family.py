@@ -64,6 +64,7 @@ class Family(ABC):
     pre: ClassVar[tuple[str, ...]] = ()  # names of tokenizer.ggml.pre preferred among those of the same rule
     dropped: ClassVar[tuple[str, ...]] = ()  # beginnings of names of tensors that the file does without
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
+    generates: ClassVar[bool] = True  # False: an encoder, of which only embeddings are wanted
 
     n_vocab: int  # rows of the embedding: tokens of the vocabulary, with padding
     n_embd: int

@@ -10,16 +10,19 @@ from .sentencepiece import read_sentencepiece
 from .special import complete
 from .tokenizer_json import read_tokenizer_json
 from .vocabulary import TokenType, Vocabulary
+from .wordpiece import read_vocab_txt
 
 __all__ = ["TokenType", "Vocabulary", "read_vocabulary"]
 
 
 def read_vocabulary(
-    source: Path, model_config: Config, n_vocab: int, *, preferred_pre: tuple[str, ...] = (), hint: str = ""
-) -> Vocabulary:
+    source: Path, model_config: Config, n_vocab: int, *, preferred_pre: tuple[str, ...] = (), hint: str = "",
+    goes_on: bool = True,
+) -> Vocabulary:  # fmt: skip
     """The vocabulary of a folder (a checkpoint's, or that of --tokenizer) or a GGUF file, padded to `n_vocab` tokens.
 
-    `hint`: whose tokenizer models of this family use that ship none. TokenizerError when there is none, it is damaged,
+    `hint`: whose tokenizer models of this family use that ship none. `goes_on`: the model continues texts, so that none
+    may end with EOS. TokenizerError when there is none, it is damaged,
     or has more tokens than the model.
     """
     if not source.exists():
@@ -34,12 +37,14 @@ def read_vocabulary(
         vocabulary = read_sentencepiece(pieces)
     elif (folder / "tokenizer.json").is_file():
         vocabulary = read_tokenizer_json(folder / "tokenizer.json", n_vocab, preferred_pre)
+    elif (folder / "vocab.txt").is_file():
+        vocabulary = read_vocab_txt(folder / "vocab.txt")
     else:
         used = f" These models use the GPT-NeoX tokenizer ({hint})." if hint else ""
         raise TokenizerError(
-            f"{shown(folder.name or folder)} has no tokenizer (tokenizer.model or tokenizer.json).{used} "
+            f"{shown(folder.name or folder)} has no tokenizer (tokenizer.model, tokenizer.json or vocab.txt).{used} "
             "Give the folder or GGUF file of one with --tokenizer."
         )
-    complete(vocabulary, folder, model_config, n_vocab)
+    complete(vocabulary, folder, model_config, n_vocab, goes_on=goes_on)
     vocabulary.pad(n_vocab)
     return vocabulary

@@ -16,8 +16,11 @@ _KINDS = tuple(kind for kind in ID_KEYS if kind != "eot")
 _END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|eom|>", "<|eot|>", "<|end|>")
 
 
-def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab: int) -> None:
-    """Adds to a vocabulary what the other files of its folder say. `model_config` is the config.json of the model."""
+def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab: int, *, goes_on: bool = True) -> None:
+    """Adds to a vocabulary what the other files of its folder say. `model_config` is the config.json of the model.
+
+    `goes_on`: the model continues texts, so that none may end with EOS.
+    """
     config = _config(folder, "tokenizer_config.json")
     _add_tokens(vocabulary, folder, config, n_vocab)
     id_of: dict[str, int] = {}
@@ -43,10 +46,13 @@ def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab
     if vocabulary.model == "llama" and config.get("add_prefix_space") is False:
         key = "tokenizer.ggml.add_space_prefix"
         vocabulary.more = [pair for pair in vocabulary.more if pair[0] != key] + [(key, False, ValueType.BOOL)]
-    if vocabulary.flags.get("add_eos_token"):
-        vocabulary.notes.append("the tokenizer ends texts with EOS; add_eos_token is written false, as prompts go on")
-    if vocabulary.model == "t5" or "add_eos_token" in vocabulary.flags:  # readers assume true for t5
-        vocabulary.flags["add_eos_token"] = False
+    if goes_on:
+        if vocabulary.flags.get("add_eos_token"):
+            vocabulary.notes.append(
+                "the tokenizer ends texts with EOS; add_eos_token is written false, as prompts go on"
+            )
+        if vocabulary.model == "t5" or "add_eos_token" in vocabulary.flags:  # readers assume true for t5
+            vocabulary.flags["add_eos_token"] = False
     vocabulary.chat_templates = _chat_templates(folder, config)
     _find_end_of_turn(vocabulary, folder, id_of, n_vocab)
 
@@ -121,7 +127,9 @@ def _read_template(vocabulary: Vocabulary, step: dict[str, Any], names: dict[str
         first = pair.index("")
         between = pair[first + 1 : pair.index("", first + 1)]
         between = [text for text in between if text not in before]
-        vocabulary.flags["add_sep_token"] = bool(between) and between[0] in (names.get("sep"), names.get("eos"))
+        ends = [text in (names.get("sep"), names.get("eos")) for text in between]
+        # the first of them may be what ends a text anyway
+        vocabulary.flags["add_sep_token"] = (any(ends[:1]) and not after) or (len(ends) == 2 and ends[1])
 
 
 def _template(steps: Any) -> list[str]:

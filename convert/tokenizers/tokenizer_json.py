@@ -1,5 +1,5 @@
 """tokenizer.json of Hugging Face's `tokenizers`: BPE over bytes (kind gpt2) or over characters with byte fallback
-(kind llama, what a sentencepiece BPE model becomes there)."""
+(kind llama, what a sentencepiece BPE model becomes there), or WordPiece (kind bert)."""
 
 import re
 from pathlib import Path
@@ -11,6 +11,7 @@ from hybrid.quant.ggml.types import ArrayOf, ValueType
 from ..checkpoint import read_object
 from .pre import Structure, find_name
 from .vocabulary import TokenType, Vocabulary
+from .wordpiece import wordpiece
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _MAX_TOKENS = 1 << 24
@@ -24,20 +25,30 @@ def read_tokenizer_json(path: Path, n_vocab: int, preferred: tuple[str, ...]) ->
     if not isinstance(model, dict):
         raise TokenizerError(f"{source} has no model. Download it again.")
     kind = model.get("type", "BPE" if "merges" in model else None)
-    if kind != "BPE":
-        raise UnsupportedError(f"{source}: tokenizers of type {shown(kind)} are not supported, only BPE is.")
+    if kind not in ("BPE", "WordPiece"):
+        raise UnsupportedError(
+            f"{source}: tokenizers of type {shown(kind)} are not supported, only BPE and WordPiece are."
+        )
     tokens = _tokens(model.get("vocab"), source)
-    merges = _merges(model.get("merges"), set(tokens), source)
-    structure = Structure.of(content, source)
-    if structure.byte_level:
-        vocabulary = _byte_level(tokens, merges, structure, model, source, preferred)
-    elif model.get("byte_fallback") is True:
-        vocabulary = _byte_fallback(tokens, merges, structure, model, source)
+    if kind == "WordPiece":
+        vocabulary = wordpiece(tokens, content, source)
     else:
-        raise UnsupportedError(f"{source}: a BPE without bytes (neither ByteLevel nor byte_fallback) is not supported.")
+        vocabulary = _bpe(tokens, model, content, source, preferred)
     for token, text, special in _added(content.get("added_tokens"), source):
         vocabulary.add(token, text, special, n_vocab)
     return vocabulary
+
+
+def _bpe(
+    tokens: list[str], model: dict[str, Any], content: dict[str, Any], source: str, preferred: tuple[str, ...]
+) -> Vocabulary:
+    merges = _merges(model.get("merges"), set(tokens), source)
+    structure = Structure.of(content, source)
+    if structure.byte_level:
+        return _byte_level(tokens, merges, structure, model, source, preferred)
+    if model.get("byte_fallback") is True:
+        return _byte_fallback(tokens, merges, structure, model, source)
+    raise UnsupportedError(f"{source}: a BPE without bytes (neither ByteLevel nor byte_fallback) is not supported.")
 
 
 def _byte_level(

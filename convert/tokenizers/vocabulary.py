@@ -37,7 +37,7 @@ Pair = tuple[str, Any, ValueType | ArrayOf | None]
 class Vocabulary:
     """Index = id. A hole between ids is an empty string until `pad` names it."""
 
-    model: str  # tokenizer.ggml.model: llama, t5 or gpt2
+    model: str  # tokenizer.ggml.model: llama, t5, gpt2 or bert
     pre: str  # tokenizer.ggml.pre
     source: str  # file name, for messages
     tokens: list[str] = field(repr=False)

@@ -28,6 +28,10 @@ def load_tokenizer(gguf: MetadataFile) -> Tokenizer:
         from .bpe import BPETokenizer
 
         return BPETokenizer(vocabulary)
+    if vocabulary.model == "bert":
+        from .wordpiece import WordPieceTokenizer
+
+        return WordPieceTokenizer(vocabulary)
     from .sentencepiece_model import SentencePieceTokenizer
 
     return SentencePieceTokenizer(vocabulary)

@@ -141,6 +141,8 @@ class StreamDecoder:
         data = self._tokenizer.piece(token)
         if self._skip_special or self._drop:
             if self._tokenizer.is_control(token):
+                if self._drop and data.startswith(b" ") and not self._skip_special:
+                    data, self._drop = data[1:], ""
                 return "" if self._skip_special else self._utf8.decode(data)
             if self._drop and data:
                 rest = data if data == _UNKNOWN else data.removeprefix(b" ")

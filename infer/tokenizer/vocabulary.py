@@ -38,6 +38,7 @@ class Defaults:
     bos: int | None = None
     eos: int | None = None
     unk: int | None = None
+    sep: int | None = None
     add_bos: bool = False
     add_eos: bool = False
 
@@ -46,6 +47,7 @@ DEFAULTS = {
     "llama": Defaults(bos=1, eos=2, unk=0, add_bos=True),
     "t5": Defaults(eos=1, unk=2, add_eos=True),
     "gpt2": Defaults(),
+    "bert": Defaults(bos=101, unk=100, sep=102, add_bos=True),
 }
 
 # Tokens that end a turn, by their text. llama.cpp's list, and Jamba's <|eom|>.
@@ -65,7 +67,7 @@ class Vocabulary:
     """Tokens in the file's own spelling (sentencepiece's U+2581, GPT-2's byte alphabet), index = id."""
 
     source: str  # file name, for messages
-    model: str  # llama, t5, gpt2
+    model: str  # llama, t5, gpt2, bert
     pre: str  # name of the pre-tokenizer (gpt2)
     tokens: list[str] = field(repr=False)
     types: np.ndarray = field(repr=False)  # int32 [n_vocab], TokenType
@@ -79,10 +81,13 @@ class Vocabulary:
     eot: int | None
     unk: int | None
     pad: int | None
+    sep: int | None
     add_bos: bool | None
     add_eos: bool | None
     add_space_prefix: bool
     remove_extra_whitespaces: bool
+    lowercase: bool
+    strip_accents: bool
     eog: frozenset[int]
 
     def of_type(self, *types: TokenType) -> list[int]:
@@ -172,7 +177,9 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         raise keys.wrong(prefix + "scores", "holds NaN or infinity")
     charsmap = keys.numbers(prefix + "precompiled_charsmap", np.uint8, None)
     default = DEFAULTS.get(model, Defaults())
-    bos = keys.token(prefix + "bos_token_id", n, default.bos)
+    # BERT's files may only say which token stands for a text as a whole, which begins it
+    first = keys.token(prefix + "cls_token_id", n, default.bos) if model == "bert" else default.bos
+    bos = keys.token(prefix + "bos_token_id", n, first)
     eos = keys.token(prefix + "eos_token_id", n, default.eos)
     eot = keys.token(prefix + "eot_token_id", n, None)
     eom = keys.token(prefix + "eom_token_id", n, None)
@@ -181,6 +188,8 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
     add_bos = keys.flag(prefix + "add_bos_token")
     add_eos = keys.flag(prefix + "add_eos_token")
     add_space_prefix = keys.flag(prefix + "add_space_prefix")
+    lowercase = keys.flag(prefix + "normalizer.lowercase") is not False
+    strip_accents = keys.flag(prefix + "normalizer.strip_accents")
     # gpt2: what the pre-tokenizer's row says, see bpe.py
     undecided = model == "gpt2"
     return Vocabulary(
@@ -199,10 +208,13 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         eot=eot,
         unk=keys.token(prefix + "unknown_token_id", n, default.unk),
         pad=keys.token(prefix + "padding_token_id", n, None),
+        sep=keys.token(prefix + "seperator_token_id", n, default.sep),
         add_bos=default.add_bos if add_bos is None and not undecided else add_bos,
         add_eos=default.add_eos if add_eos is None else add_eos,
         add_space_prefix=model != "gpt2" if add_space_prefix is None else add_space_prefix,
         remove_extra_whitespaces=keys.flag(prefix + "remove_extra_whitespaces") is True,
+        lowercase=lowercase,
+        strip_accents=lowercase if strip_accents is None else strip_accents,
         eog=frozenset(token for token in (eos, eot, eom, *eog.values()) if token is not None),
     )
 

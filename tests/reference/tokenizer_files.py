@@ -104,5 +104,22 @@ def bpe(path: Path, pre: str, *, padded: int = 0, normalizer: str | None = None,
     return gguf
 
 
+def wordpiece(path: Path) -> FakeGGUF:
+    """A tokenizer.json of BERT, in llama.cpp's spelling: phantom spaces before words."""
+    data = json.loads(path.read_text())
+    special = {token["id"] for token in data["added_tokens"]}
+    tokens = [""] * len(data["model"]["vocab"])
+    for text, token in data["model"]["vocab"].items():
+        tokens[token] = text if token in special else text[2:] if text.startswith("##") else "\u2581" + text
+    ids = {"unknown": "[UNK]", "seperator": "[SEP]", "padding": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+    metadata = {
+        "model": "bert",
+        "tokens": tokens,
+        "token_type": np.array([CONTROL if i in special else NORMAL for i in range(len(tokens))], np.int32),
+        **{f"{name}_token_id": tokens.index(text) for name, text in ids.items()},
+    }
+    return FakeGGUF({f"tokenizer.ggml.{key}": value for key, value in metadata.items()}, path)
+
+
 def ids_by_text(gguf: FakeGGUF) -> dict[str, int]:
     return {text: token for token, text in enumerate(gguf.metadata["tokenizer.ggml.tokens"])}

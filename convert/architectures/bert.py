@@ -1,0 +1,97 @@
+"""BERT: attention in both directions, learned positions, a norm behind every part. arXiv:1810.04805"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from .blocks import Heads, read_layers
+from .family import Family, Row, Shapes, row, vocabulary_rows
+
+# Parts of a layer: the checkpoint's and GGUF's names.
+LINEAR = {
+    "attention.self.query": "attn_q",
+    "attention.self.key": "attn_k",
+    "attention.self.value": "attn_v",
+    "attention.output.dense": "attn_output",
+    "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down",
+}
+NORMS = {"attention.output.LayerNorm": "attn_output_norm", "output.LayerNorm": "layer_output_norm"}
+OLD = {".gamma": ".weight", ".beta": ".bias"}  # how TensorFlow's checkpoints call those of a norm
+
+
+@dataclass(frozen=True)
+class Bert(Family):
+    arch: ClassVar[str] = "bert"
+    architectures: ClassVar[tuple[str, ...]] = ("BertModel", "BertForMaskedLM")
+    generates: ClassVar[bool] = False
+    # heads for training; an embedding is taken before them
+    dropped: ClassVar[tuple[str, ...]] = (
+        "pooler.", "bert.pooler.", "cls.", "embeddings.position_ids", "bert.embeddings.position_ids",
+    )  # fmt: skip
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_ctx: int
+    n_embd: int
+    n_ff: int
+    heads: Heads
+    n_types: int
+    eps: float
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_act", "gelu")
+        config.expects("position_embedding_type", "absolute")
+        config.expects("is_decoder", False)
+        n_embd = config.integer("hidden_size")
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "embeddings.word_embeddings.weight"),
+            tied=True,
+            n_layer=read_layers(config),
+            n_ctx=config.integer("max_position_embeddings"),
+            n_embd=n_embd,
+            n_ff=config.integer("intermediate_size"),
+            heads=Heads.read(config, n_embd, head_dim=False),
+            n_types=config.integer("type_vocab_size", default=2),
+            eps=config.number("layer_norm_eps", default=1e-12),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield "block_count", self.n_layer
+        yield "context_length", self.n_ctx
+        yield "embedding_length", self.n_embd
+        yield "feed_forward_length", self.n_ff
+        yield "attention.head_count", self.heads.n_head
+        yield "attention.layer_norm_epsilon", self.eps
+        yield "general.file_type", int(file_type)
+        yield "attention.causal", False
+        yield "tokenizer.ggml.token_type_count", self.n_types
+
+    def rows(self) -> Iterator[Row]:
+        n, hf = self.n_embd, "embeddings."
+        yield row(hf + "word_embeddings.weight", "token_embd.weight", self.n_vocab, n)
+        yield row(hf + "position_embeddings.weight", "position_embd.weight", self.n_ctx, n)
+        yield row(hf + "token_type_embeddings.weight", "token_types.weight", self.n_types, n)
+        yield from _with_bias(hf + "LayerNorm", "token_embd_norm", n)
+        for i in range(self.n_layer):
+            hf, blk = f"encoder.layer.{i}.", f"blk.{i}."
+            shapes = {"ffn_up": (self.n_ff, n), "ffn_down": (n, self.n_ff)}
+            for source, target in LINEAR.items():
+                yield from _with_bias(hf + source, blk + target, *shapes.get(target, (n, n)))
+            for source, target in NORMS.items():
+                yield from _with_bias(hf + source, blk + target, n)
+
+    def canonical(self, name: str) -> str:
+        for old, new in OLD.items():
+            name = name.removesuffix(old) + new if name.endswith(old) else name
+        return name.removeprefix("bert.")
+
+
+def _with_bias(source: str, target: str, *shape: int) -> Iterator[Row]:
+    yield row(source + ".weight", target + ".weight", *shape)
+    yield row(source + ".bias", target + ".bias", shape[0])
