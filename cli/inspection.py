@@ -76,7 +76,8 @@ def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
     layers = layers_of(gguf, arch)
     weights = sum(math.prod(t.shape) for t in gguf.tensors.values())
     stored = sum(t.nbytes for t in gguf.tensors.values())
-    kv = sum(layer.kv_nbytes_per_token for layer in layers)
+    # an encoder keeps nothing: it reads texts as a whole
+    kv = sum(layer.kv_nbytes_per_token for layer in layers) if gguf.get(f"{arch}.attention.causal", True) else 0
     tokens = gguf.get("tokenizer.ggml.tokens", ())
     return Inspection(
         path=gguf.path,

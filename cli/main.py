@@ -22,6 +22,7 @@ COMMANDS = {
     "inspect": "Show what is in a GGUF file.",
     "gguf": "Split, merge, hash or edit GGUF files.",
     "run": "Chat with a model, or complete a text.",
+    "embed": "Make embeddings of texts, one vector per line.",
     "perplexity": "Measure how well a model predicts a text.",
     "bench": "Measure prompt processing and generation speed.",
     "state": "List, show or remove saved states.",

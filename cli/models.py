@@ -5,7 +5,8 @@ the names, sizes and times of its files, so that a changed folder is converted a
 """
 
 import hashlib
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from importlib.metadata import version
 from importlib.resources import files
@@ -137,20 +138,11 @@ def load(
     checkpoint_budget: int = 0,
     checkpoint_type: KVType = KVType.F32,
 ) -> "Model":
-    """Resolves and loads MODEL; says on stderr when kernels are compiled, which happens once per processor."""
+    """Resolves and loads MODEL; says on stderr when kernels are compiled."""
     path = resolve(model)
     from hybrid.infer import Model
 
-    said = False
-    with console.Progress("compiling", "kernels") as progress:
-
-        def compiling(stage: str, done: int, total: int) -> None:
-            nonlocal said
-            if not said:
-                console.note(f"compiling {total} kernels for this processor (only the first time)")
-                said = True
-            progress(stage, done, total)
-
+    with compiling() as progress:
         return Model.load(
             path,
             n_ctx=n_ctx,
@@ -160,5 +152,21 @@ def load(
             kv_type=kv_type.value if kv_type else None,
             checkpoint_budget=checkpoint_budget,
             checkpoint_type=checkpoint_type.value,
-            progress=compiling,
+            progress=progress,
         )
+
+
+@contextmanager
+def compiling() -> Iterator[Callable[[str, int, int], None]]:
+    """Progress for whatever loads a model: says that kernels are compiled, which happens once per processor."""
+    said = False
+    with console.Progress("compiling", "kernels") as progress:
+
+        def step(stage: str, done: int, total: int) -> None:
+            nonlocal said
+            if not said:
+                console.note(f"compiling {total} kernels for this processor (only the first time)")
+                said = True
+            progress(stage, done, total)
+
+        yield step

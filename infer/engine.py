@@ -9,7 +9,7 @@ import numpy as np
 
 from ..quant.ggml.errors import UnsupportedError
 from ..quant.ggml.reader import GGUFFile
-from .architectures import FAMILIES, Family
+from .architectures import ENCODERS, FAMILIES, Family
 from .hparams import Hparams
 from .kernels import elementwise, execute, gemm
 from .kernels.inputs import InputSums
@@ -87,6 +87,10 @@ class Engine:
         self.gguf, self.exact, self.n_threads = gguf, exact, n_threads
         self.n_ubatch = n_ubatch
         arch = gguf.get("general.architecture")
+        if arch in ENCODERS:
+            raise UnsupportedError(
+                f"{gguf.path.name} is an encoder ({arch}): it makes embeddings and no text. Use `hybrid embed`."
+            )
         if arch not in FAMILIES:
             known = ", ".join(sorted(FAMILIES))
             raise UnsupportedError(f"{gguf.path.name}: architecture {arch!r} is not supported; these are: {known}.")
@@ -140,7 +144,8 @@ class Engine:
         for array in self._control.values():
             array[:] = 0
         address = {name: int(array.ctypes.data) for name, array in self._control.items()}
-        self.batch = Batch(n_tok=address["ctl"], n_seg=address["ctl"] + 8, n_out=address["ctl"] + 16, **address)
+        counts = {name: address["ctl"] + 8 * i for i, name in enumerate(("n_tok", "n_seg", "n_out"))}
+        self.batch = Batch(**counts, **address, last=address["pos"])
         # the residual stream outlives the body's program: the head reads it
         ld = round_up(self.hparams.n_embd, 16) * 4
         self._stream = aligned_empty(ld * n)
@@ -228,13 +233,17 @@ class Engine:
         self._guarded(program, moves, patient=True)
         return [program.view(rows, n_tok).copy() for rows in kept]
 
-    def _add_head(self, b: Builder, residual: Rows | None) -> Rows:
-        """Final norm and logits of the output tokens."""
+    def _add_last_norm(self, b: Builder, residual: Rows | None) -> Rows:
+        """The final norm of the output tokens."""
         h, norm = self.hparams, self.output_norm
-        out = b.norm(
+        return b.norm(
             self.stream, norm.weight, h.eps, residual, scale=h.scales.residual, name="output_norm", bias=norm.bias,
             outputs=True,
         )  # fmt: skip
+
+    def _add_head(self, b: Builder, residual: Rows | None) -> Rows:
+        """Final norm and logits of the output tokens."""
+        out = self._add_last_norm(b, residual)
         logits = b.matmul(out, self.output, "output", Columns(self.batch.all_outputs, b.capacity))
         if cap := self.hparams.logit_cap:
             b.op(elementwise.cap_rows, self.batch.n_out, logits, logits.ld, logits.n, float(cap))
@@ -266,7 +275,7 @@ class Engine:
             if residual is not None:
                 self._add_residual(b, residual)
         else:
-            logits = self._add_head(b, residual)
+            logits = self._add_last_norm(b, residual) if part == "hidden" else self._add_head(b, residual)
             if part == "likelihood":
                 self._add_likelihood(b, logits)
             else:
@@ -280,7 +289,8 @@ class Engine:
         return part, self._size(n, self.n_ubatch if part in ("body", "step") else self.n_out_max)
 
     def program(self, part: str, n: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
-        """part: 'body', 'head', 'likelihood' (head and likelihood), or 'step' (body and head in one).
+        """part: 'body', 'head', 'likelihood' (head and likelihood), 'hidden' (what the head would make logits of, which
+        it returns in their place), or 'step' (body and head in one).
 
         `profiled`: one that tells what its ops did, see `Program.work_of`.
         """
@@ -352,8 +362,9 @@ class Engine:
         if targets:
             c["targets"][:n] = targets
 
-    def run(self, segments: Sequence[Segment], *, likelihood: bool = False) -> np.ndarray | None:
-        """One ubatch. Returns logits f32 [n_out, n_vocab], or with `likelihood` -log p of the targets f64 [n_out].
+    def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:
+        """One ubatch. Returns logits f32 [n_out, n_vocab], or with `likelihood` -log p of the targets f64 [n_out], or
+        with `hidden` the rows behind the last norm, f32 [n_out, n_embd], of which logits are made.
 
         Raises Interrupted when stopped. The memory of every sequence is then as it was before, but for a step of a few
         tokens of a recurrent model: its state is not copied for every token, so the sequence is then empty.
@@ -363,7 +374,8 @@ class Engine:
         short = n_tok <= GEMV_COLUMNS and self.gguf.nbytes < MAX_BYTES_UNPATIENT
         moves = self._begin(segments, keep=not short)
         rows, targets = self._fill(segments, moves)
-        if n_tok <= GEMV_COLUMNS and len(rows) > 0 and not likelihood:
+        wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
+        if n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head":
             self._outputs(rows, ())
             program, logits = self.program("step", n_tok)
             self._guarded(program, moves, patient=not short)
@@ -377,7 +389,7 @@ class Engine:
         for i in range(0, len(rows), self.n_out_max):
             part = rows[i : i + self.n_out_max]
             self._outputs(part, targets[i : i + self.n_out_max])
-            head, logits = self.program("likelihood" if likelihood else "head", len(part))
+            head, logits = self.program(wanted, len(part))
             self._run(head, patient=len(part) > GEMV_COLUMNS)
             assert logits is not None
             results.append(self._nll[: len(part)].copy() if likelihood else head.view(logits, len(part)).copy())

@@ -21,6 +21,7 @@ _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 def families() -> str:
     """Which checkpoints can be converted, and which of them run."""
     from hybrid.convert.architectures import FAMILIES
+    from hybrid.infer.architectures import ENCODERS
     from hybrid.infer.architectures import FAMILIES as RUNNING
 
     lines = ["| family | Hugging Face architectures | paper | convert | run |", "|---|---|---|---|---|"]
@@ -28,7 +29,7 @@ def families() -> str:
         about = (__import__(family.__module__, fromlist=["_"]).__doc__ or "").splitlines()[0]
         paper = re.search(r"arXiv:[\d.]*\d", about)
         names = ", ".join(f"`{name}`" for name in family.architectures)
-        runs = "yes" if family.arch in RUNNING else "no"
+        runs = "yes" if family.arch in RUNNING else "`embed`" if family.arch in ENCODERS else "no"
         lines.append(f"| {family.arch} | {names} | {paper[0] if paper else ''} | yes | {runs} |")
     return "\n".join(lines) + "\n"
 

@@ -28,10 +28,20 @@ INFER_LAYERS = (
     ("weights", "hparams"),
     ("layers",),
     ("architectures",),
-    ("engine",),
+    ("engine", "encoder"),
     ("precompile",),
     ("model", "sequence"),
-    ("generate", "perplexity", "imatrix", "kl_divergence", "sensitivity", "batching", "shared", "llama_session"),
+    (
+        "generate",
+        "perplexity",
+        "imatrix",
+        "kl_divergence",
+        "sensitivity",
+        "batching",
+        "shared",
+        "llama_session",
+        "embed",
+    ),
     ("bench",),
 )
 

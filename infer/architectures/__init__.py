@@ -1,6 +1,7 @@
 """The families that the core can run, by the name of their architecture in GGUF."""
 
-from .base import Family
+from .base import EncoderFamily, Family
+from .bert import Bert
 from .falcon_h1 import FalconH1
 from .gemma import Gemma2, Gemma3
 from .granite import Granite, GraniteMoe
@@ -26,5 +27,7 @@ _ALL: tuple[Family, ...] = (
     Qwen35Moe(), RecurrentGemma(), Rwkv6(), Rwkv7(), Zamba(), Zamba2(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
+# Those that only make embeddings.
+ENCODERS: dict[str, EncoderFamily] = {family.name: family for family in (Bert(),)}
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["ENCODERS", "FAMILIES", "EncoderFamily", "Family"]

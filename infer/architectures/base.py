@@ -27,6 +27,20 @@ class Family(ABC):
         """The parts of block `i`, in order."""
 
 
+class EncoderFamily(ABC):
+    """An architecture that reads texts as a whole and makes embeddings of them."""
+
+    name: ClassVar[str]
+    hparams: ClassVar[type[Any]]
+
+    @abstractmethod
+    def block(self, h: Any, i: int, w: Weights, n_text: int) -> Iterator[Part]:
+        """The parts of block `i`, each with the tensor of the norm behind it: x = norm(x + layer(x)).
+
+        n_text: texts in a run, at most.
+        """
+
+
 @dataclass(frozen=True)
 class AttentionHparams(Hparams):
     """Of a model with attention on some layers or all."""

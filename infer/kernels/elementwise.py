@@ -251,7 +251,7 @@ def swiglu(a, tid, nth):
 GELU = 2 * math.sqrt(2 / math.pi)
 
 
-def _gelu_by_tanh(e: Emitter, x: Value) -> Value:
+def gelu_by_tanh(e: Emitter, x: Value) -> Value:
     """gelu(x) = x (1 + tanh(u)) / 2 = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3)."""
     cubic = e.fma(e.b.fmul(x, x), const(x.type, 0.044715 * GELU), const(x.type, GELU))
     return sigmoid(e, e.b.fmul(x, cubic), x)
@@ -274,7 +274,7 @@ def _make_geglu(gelu: Callable[[Emitter, Value], Value]) -> Any:
 
 
 # out = gelu(gate) * up: gelu by its tanh formula, and as it is defined
-geglu = variant(swiglu, "geglu", _swiglu=_make_geglu(_gelu_by_tanh))
+geglu = variant(swiglu, "geglu", _swiglu=_make_geglu(gelu_by_tanh))
 geglu_erf = variant(swiglu, "geglu_erf", _swiglu=_make_geglu(Emitter.gelu))
 
 

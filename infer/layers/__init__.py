@@ -1,6 +1,6 @@
 """The layers that families are made of."""
 
-from .attention import Attention, Rope
+from .attention import Attention, EncoderAttention, Rope
 from .base import Layer, PostNorm, Sum
 from .delta_net import GatedDeltaNet
 from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
@@ -14,6 +14,7 @@ from .short_conv import ShortConv
 __all__ = [
     "Attention",
     "ChannelMix",
+    "EncoderAttention",
     "FeedForward",
     "GatedDeltaNet",
     "GatedFeedForward",

@@ -9,7 +9,7 @@ import numpy as np
 from ..kernels import elementwise
 from ..kernels.attention import ATTENTION, attention_merge, attention_scratch_bytes, chunk_record_bytes, chunk_records
 from ..kernels.gated_norm import gated_norm
-from ..kernels.kv import KV_STORE, KVType, store_scratch_bytes
+from ..kernels.kv import F32_KV, KV_STORE, PAGE, KVType, pages_of, store_scratch_bytes
 from ..kernels.rope import NORM, rope, rope_table
 from ..memory import AttentionSpec, HybridMemory
 from ..program import Builder, Counter, Ref, Rows
@@ -34,6 +34,18 @@ class Rope:
             made = rope_table(n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors)
             w.shared[key] = w.keep(made)
         return w.shared[key]
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Addresses of a layer's keys and values, the bytes of a page in each, and the table of pages (kernels/kv.py)."""
+
+    k: int | Ref
+    v: int | Ref
+    nbytes: int
+    table: int
+    table_stride: int
+    kind: KVType
 
 
 @dataclass
@@ -92,7 +104,7 @@ class Attention:
             adapter.load(w)
         self._weights = w
 
-    def memory(self) -> tuple[AttentionSpec]:
+    def memory(self) -> tuple[AttentionSpec, ...]:
         return (AttentionSpec(self.layer, self.n_kv, self.d_head),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
@@ -139,14 +151,20 @@ class Attention:
 
     def store(self, b: Builder, k: Rows, v: Rows, memory: HybridMemory) -> None:
         """Put the keys (after rope) and values of the batch into the memory."""
-        batch, keys, values = b.batch, memory.attention.k[self.layer], memory.attention.v[self.layer]
-        table = memory.attention.table
+        batch, at = b.batch, self.pages(memory)
         per_thread = b.need_scratch(store_scratch_bytes(self.d_head))
         b.op(
-            KV_STORE[memory.attention.kind.name], batch.ctl, batch.pos, batch.slot, k, k.ld, v, v.ld,
-            keys.ctypes.data, values.ctypes.data, table.ctypes.data, table.strides[0], self.n_kv, self.d_head,
-            keys.strides[0], Ref(b.scratch), per_thread, name="kv_store",
+            KV_STORE[at.kind.name], batch.ctl, batch.pos, batch.slot, k, k.ld, v, v.ld, at.k, at.v, at.table,
+            at.table_stride, self.n_kv, self.d_head, at.nbytes, Ref(b.scratch), per_thread, name="kv_store",
         )  # fmt: skip
+
+    def pages(self, memory: HybridMemory) -> "Pages":
+        """Where the keys and values of this layer lie."""
+        attention = memory.attention
+        keys, values, table = attention.k[self.layer], attention.v[self.layer], attention.table
+        return Pages(
+            keys.ctypes.data, values.ctypes.data, keys.strides[0], table.ctypes.data, table.strides[0], attention.kind
+        )
 
     def work(self, kind: KVType, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """Bytes of keys and values that segments (tokens before, tokens in it) read, once each, and operations."""
@@ -159,19 +177,43 @@ class Attention:
 
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
         """Outputs of the heads for queries after rope."""
-        batch, keys, values = b.batch, memory.attention.k[self.layer], memory.attention.v[self.layer]
-        table = memory.attention.table
+        batch, at = b.batch, self.pages(memory)
         out = b.rows(self.n_head * self.d_head)
         per_thread = b.need_scratch(attention_scratch_bytes(self.d_head))
         n_records = chunk_records(b.capacity, self.n_head, memory.n_ctx, self.window) if b.n_threads > 1 else 0
         records = b.buffer(n_records * chunk_record_bytes(self.d_head))
         fields = (
-            batch.ctl, batch.pos, batch.slot, q, q.ld, keys.ctypes.data, values.ctypes.data, table.ctypes.data,
-            table.strides[0], out, out.ld, self.n_head, self.n_kv, self.d_head, float(self.scale), keys.strides[0],
-            Ref(b.scratch), per_thread, Counter(), self.window, float(self.soft_cap), Ref(records), n_records,
+            batch.ctl, batch.last, batch.slot, q, q.ld, at.k, at.v, at.table, at.table_stride, out, out.ld,
+            self.n_head, self.n_kv, self.d_head, float(self.scale), at.nbytes, Ref(b.scratch), per_thread, Counter(),
+            self.window, float(self.soft_cap), Ref(records), n_records,
         )  # fmt: skip
-        kind = memory.attention.kind
-        b.op(ATTENTION[kind.name], *fields, name="attention", work=lambda segments: self.work(kind, segments))
+        b.op(ATTENTION[at.kind.name], *fields, name="attention", work=lambda segments: self.work(at.kind, segments))
         if n_records:
             b.op(attention_merge, *fields)
         return out
+
+
+@dataclass
+class EncoderAttention(Attention):
+    """Attention among all tokens of a text, which comes as a whole: what a token sees is up to the batch (`last`).
+
+    Keys and values live from one op to the next in the arena of the program, like every other intermediate result:
+    nothing is kept for a later run, and the next layer has the same memory. n_text: texts in a run, at most.
+    """
+
+    n_text: int = 1
+
+    def memory(self) -> tuple[AttentionSpec, ...]:
+        return ()
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        size = PAGE * self.n_kv * F32_KV.row_bytes(self.d_head)
+        # every text may leave the last of its pages almost empty
+        n_pages = pages_of(b.capacity) + min(self.n_text, b.capacity)
+        k, v = (Ref(b.buffer(n_pages * size)) for _ in range(2))
+        table = memory.attention.table
+        self._pages = Pages(k, v, size, table.ctypes.data, table.strides[0], F32_KV)
+        return super().build(b, x, memory)
+
+    def pages(self, memory: HybridMemory) -> Pages:
+        return self._pages

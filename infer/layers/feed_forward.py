@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..kernels import elementwise, moe
+from ..kernels.jit import Kernel
 from ..memory import HybridMemory
 from ..program import Builder, Columns, Counter, Ref, Rows, round_up
 from ..weights import Weights
@@ -68,25 +69,29 @@ class GatedFeedForward:
 
 @dataclass
 class FeedForward:
-    """Without a gate: down(relu(up(x))^2). `suffix` as above."""
+    """Without a gate: down(act(up(x))), with biases where the file has them. `suffix` as above.
+
+    act: an op in place on rows (count, x, ldx, length)
+    """
 
     layer: int
     n_embd: int
     n_ff: int
     suffix: str = ""
+    act: Kernel = elementwise.relu_squared
 
     def load(self, w: Weights) -> None:
-        p = f"blk.{self.layer}."
-        self.w_up = w.matrix(f"{p}ffn_up{self.suffix}.weight", self.n_ff, self.n_embd)
-        self.w_down = w.matrix(f"{p}ffn_down{self.suffix}.weight", self.n_embd, self.n_ff)
+        up, down = (f"blk.{self.layer}.ffn_{part}{self.suffix}.weight" for part in ("up", "down"))
+        self.w_up, self.w_down = w.matrix(up, self.n_ff, self.n_embd), w.matrix(down, self.n_embd, self.n_ff)
+        self.bias = optional_bias(w, up, self.n_ff), optional_bias(w, down, self.n_embd)
 
     def memory(self) -> tuple[MemorySpec, ...]:
         return ()
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        up = b.matmul(x, self.w_up, "ffn_up" + self.suffix)
-        b.op(elementwise.relu_squared, b.batch.n_tok, up, up.ld, up.n)
-        return b.matmul(up, self.w_down, "ffn_down" + self.suffix)
+        up = add_bias(b, b.matmul(x, self.w_up, "ffn_up" + self.suffix), self.bias[0])
+        b.op(self.act, b.batch.n_tok, up, up.ld, up.n)
+        return add_bias(b, b.matmul(up, self.w_down, "ffn_down" + self.suffix), self.bias[1])
 
 
 @dataclass

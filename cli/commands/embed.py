@@ -1,0 +1,165 @@
+"""`hybrid embed`: one vector of every line of a text file."""
+
+import io
+import secrets
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from hybrid.quant.ggml.errors import HybridError, UsageError, shown
+
+from .. import console, models, texts
+from ..models import KV_TYPE_HELP, KVType
+
+if TYPE_CHECKING:
+    import numpy as np
+    from hybrid.infer.embed import Embedder
+
+
+class PoolingName(StrEnum):
+    """What --pooling accepts."""
+
+    CLS = "cls"
+    MEAN = "mean"
+    LAST = "last"
+
+
+def embed(
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder. Default: bundled model."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("-f", "--file", help="Texts, one per line, UTF-8; - reads stdin.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object.")] = False,
+    as_npy: Annotated[bool, typer.Option("--npy", help="Write a NumPy array, f32 [lines, values].")] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write. Default: stdout.", show_default=False)
+    ] = None,
+    pooling: Annotated[
+        PoolingName | None,
+        typer.Option(
+            "--pooling",
+            help="What stands for a text: its first token, the mean of all, its last. Default: what the file says; "
+            "else mean for encoders and last for others.",
+            show_default=False,
+        ),
+    ] = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize/--no-normalize", help="Scale every vector to length 1.")
+    ] = True,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut lines that are longer than the context, instead of refusing them.")
+    ] = False,
+    n_ctx: Annotated[
+        int, typer.Option("-c", "--ctx", min=0, help="Tokens of a line, at most; 0: what the model was trained for.")
+    ] = 0,
+    exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits.")] = False,
+    kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
+    threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
+) -> None:
+    """Make embeddings of texts, one vector per line.
+
+    MODEL is an encoder (BERT: bge, MiniLM, E5...) or any model that generates. Lines go through the layers
+    together, and a vector is the same to the bit whatever lines stand beside it. An empty line is a text like any
+    other. The values are written as text, a line of numbers for a line, unless --json or --npy is given.
+    """
+    if file is None:
+        raise typer.BadParameter("Missing option '-f': the texts, one per line")
+    if as_json and as_npy:
+        raise typer.BadParameter("--json and --npy: give one of them")
+    if as_npy and output is None and sys.stdout.isatty():
+        raise typer.BadParameter("--npy writes bytes: name a file with -o, or send them to a program")
+    if output is not None and output.is_dir():
+        raise UsageError(f"{shown(output)} is a folder. Name a file.")
+    lines = lines_of(texts.read_text(file))
+    path = models.resolve(model)
+    from hybrid.infer.embed import Embedder, Pooling
+
+    start = time.perf_counter()
+    with (
+        models.compiling() as compiling,
+        Embedder(
+            path,
+            pooling=Pooling(pooling.value) if pooling else None,
+            n_ctx=n_ctx,
+            n_threads=threads,
+            precision="exact" if exact else "fast",
+            kv_type=kv_type.value if kv_type else None,
+            progress=compiling,
+        ) as embedder,
+    ):
+        ids = embedder.tokens(lines, truncate=truncate)
+        with console.Progress("embedding", "tokens") as progress:
+            vectors = embedder.embed_ids(ids, normalize=normalize, progress=progress.step)
+        write(rendered(embedder, ids, vectors, as_json, as_npy, normalize), output)
+        kind = embedder.pooling.value
+    n, seconds = sum(map(len, ids)), time.perf_counter() - start
+    console.note(
+        f"{len(lines)} texts, {n} tokens: vectors of {vectors.shape[1]} values, {kind} pooling"
+        f"{'' if normalize else ', not normalized'}, {console.duration(seconds)}"
+    )
+
+
+def lines_of(text: str) -> list[str]:
+    """Texts by line; what ends the last line begins no other."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
+def rendered(
+    embedder: "Embedder", ids: list[list[int]], vectors: "np.ndarray", as_json: bool, as_npy: bool, normalized: bool
+) -> bytes:
+    """The result as bytes of a file."""
+    import json
+
+    import numpy as np
+
+    if as_npy:
+        buffer = io.BytesIO()
+        np.save(buffer, vectors)
+        return buffer.getvalue()
+    if not as_json:
+        # the shortest text that gives the same f32 again
+        return "".join(" ".join(str(value) for value in vector) + "\n" for vector in vectors).encode()
+    items = [
+        {"index": i, "n_tokens": len(text), "embedding": [float(str(value)) for value in vector]}
+        for i, (text, vector) in enumerate(zip(ids, vectors, strict=True))
+    ]
+    head = {
+        "model": str(embedder.gguf.get("general.name", "") or embedder.path.stem),
+        "pooling": embedder.pooling.value,
+        "normalized": normalized,
+        "n_embd": int(vectors.shape[1]),
+    }
+    return (json.dumps({**head, "data": items}, ensure_ascii=False) + "\n").encode()
+
+
+def write(data: bytes, output: Path | None) -> None:
+    """To stdout, or to a file that appears when it is complete."""
+    if output is None:
+        sys.stdout.flush()
+        stream = getattr(sys.stdout, "buffer", None)
+        if stream is None:
+            sys.stdout.write(data.decode())
+        else:
+            stream.write(data)
+        sys.stdout.flush()
+        return
+    if output.exists() and not output.is_file():  # /dev/null, a pipe
+        output.write_bytes(data)
+        return
+    temporary = output.with_name(f".{output.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as made:
+            made.write(data)
+        temporary.replace(output)
+    except OSError as error:
+        raise HybridError(f"{shown(output)} cannot be written: {error.strerror or error}.") from None
+    finally:
+        temporary.unlink(missing_ok=True)

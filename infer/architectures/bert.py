@@ -1,0 +1,30 @@
+"""BERT: attention in both directions, learned positions, a norm behind every part. arXiv:1810.04805"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..hparams import Hparams, key
+from ..kernels.gelu import gelu
+from ..layers import EncoderAttention, FeedForward
+from ..weights import Weights
+from .base import EncoderFamily, Part
+
+
+@dataclass(frozen=True)
+class BertHparams(Hparams):
+    eps: float = key("attention.layer_norm_epsilon")  # of the norms, which take the mean off
+    n_head: int = key("attention.head_count", minimum=1)
+    n_ff: int = key("feed_forward_length", minimum=1)
+    pooling: int = key("pooling_type", 0)
+
+
+class Bert(EncoderFamily):
+    name = "bert"
+    hparams = BertHparams
+
+    def block(self, h: BertHparams, i: int, w: Weights, n_text: int) -> Iterator[Part]:
+        if h.n_embd % h.n_head:
+            raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
+        d_head = h.n_embd // h.n_head
+        yield "attn_output_norm.weight", EncoderAttention(i, h.n_embd, h.n_head, h.n_head, d_head, n_text=n_text)
+        yield "layer_output_norm.weight", FeedForward(i, h.n_embd, h.n_ff, act=gelu)

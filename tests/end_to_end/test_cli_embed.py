@@ -1,0 +1,113 @@
+"""`hybrid embed` as it is typed: three ways to write vectors, encoders, models that generate, what is refused."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import random_checkpoints
+from end_to_end.outcomes import Cli
+from hybrid.convert import convert
+from hybrid.infer import Model
+
+TEXT = "How do I read a file?\nopen the file\r\n\nKeys and values"
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    folder = tmp_path_factory.mktemp("encoder")
+    source = random_checkpoints.write(random_checkpoints.ENCODERS["bert"], folder / "model")
+    convert(source, folder / "bert.gguf", tokenizer=data_dir / "tokenizers" / "wordpiece")
+    return folder / "bert.gguf"
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_bytes(TEXT.encode())
+    return path
+
+
+def test_three_ways_to_write_vectors(encoder: Path, lines: Path, tmp_path: Path, cli: Cli) -> None:
+    code, out, err = cli("embed", encoder, "-f", lines)
+    assert code == 0
+    assert "4 texts, " in err
+    assert "vectors of 60 values, mean pooling" in err
+    rows = np.array([[np.float32(word) for word in line.split(" ")] for line in out.splitlines()], np.float32)
+    assert rows.shape == (4, 60)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-6)
+    code, out, _ = cli("embed", encoder, "-f", lines, "--json", "-t", 1)
+    found = json.loads(out)
+    assert {key: found[key] for key in ("pooling", "normalized", "n_embd")} == {
+        "pooling": "mean", "normalized": True, "n_embd": 60,
+    }  # fmt: skip
+    assert [item["index"] for item in found["data"]] == [0, 1, 2, 3]
+    assert found["data"][2]["n_tokens"] == 2  # [CLS] and [SEP]
+    assert (np.array([item["embedding"] for item in found["data"]], np.float32) == rows).all()
+    code, out, _ = cli("embed", encoder, "-f", lines, "--npy", "-o", tmp_path / "out.npy")
+    assert (code, out) == (0, "")
+    made = np.load(tmp_path / "out.npy")
+    assert made.dtype == np.float32
+    assert (made == rows).all()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "out.npy"]
+
+
+def test_bytes_on_stdout(encoder: Path, lines: Path) -> None:
+    command = [sys.executable, "-m", "hybrid.cli", "embed", str(encoder), "-f", "-", "--npy", "--no-normalize"]
+    done = subprocess.run(command, input=lines.read_bytes(), capture_output=True, timeout=100, check=True)
+    assert np.load(io.BytesIO(done.stdout)).shape == (4, 60)
+    assert b"not normalized" in done.stderr
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean", "cls"])
+def test_a_model_that_generates(pooling: str, files: dict[str, Path], lines: Path, tmp_path: Path, cli: Cli) -> None:
+    """The rows behind the last norm: what the logits are made of."""
+    command = ["embed", files["bf16"], "-f", lines, "--npy", "--no-normalize", "--exact"]
+    code, _, err = cli(*command, "-o", tmp_path / "a.npy", *([] if pooling == "last" else ["--pooling", pooling]))
+    assert code == 0
+    assert f"{pooling} pooling" in err
+    made = np.load(tmp_path / "a.npy")
+    with Model.load(files["bf16"], precision="exact") as model:
+        output = model.gguf.f32("token_embd.weight")
+        for text, vector in zip(TEXT.replace("\r", "").split("\n"), made, strict=True):
+            seq = model.sequence()
+            logits = seq.logits_of(model.tokenizer.encode(text)).astype(np.float64)
+            seq.close()
+            wanted = {"last": logits[-1], "cls": logits[0], "mean": logits.mean(0)}[pooling]
+            error = np.abs(output @ vector.astype(np.float64) - wanted).max() / np.abs(wanted).max()
+            assert error < 1e-5
+    single = tmp_path / "single.txt"
+    single.write_text("Keys and values")
+    assert cli(*command, "-o", tmp_path / "b.npy", "--pooling", pooling, "-f", single)[0] == 0
+    assert (np.load(tmp_path / "b.npy")[0] == made[3]).all()
+
+
+def test_what_is_refused(encoder: Path, lines: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    (tmp_path / "long.txt").write_text("short\n" + "word " * 300)
+    line = refused("embed", encoder, "-f", tmp_path / "long.txt", code=2)
+    assert "text 2 has" in line
+    assert "the context has 160. Cut it up, or use --truncate." in line
+    line = refused("embed", encoder, "-f", tmp_path / "long.txt", "-o", tmp_path / "out", code=2)
+    assert "text 2" in line
+    assert "Missing option '-f'" in refused("embed", encoder, code=2)
+    assert "give one of them" in refused("embed", encoder, "-f", lines, "--json", "--npy", code=2)
+    assert "is a folder" in refused("embed", encoder, "-f", lines, "-o", tmp_path, code=2)
+    assert "cannot be written" in refused("embed", encoder, "-f", lines, "-o", tmp_path / "no" / "x", code=1)
+    assert "it makes embeddings and no text. Use `hybrid embed`." in refused("run", encoder, "-p", "x", code=1)
+
+
+def test_lines_are_cut_when_asked(encoder: Path, tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "long.txt").write_text("short\n" + "word " * 300)
+    code, out, _ = cli("embed", encoder, "-f", tmp_path / "long.txt", "--truncate", "--json")
+    assert code == 0
+    assert json.loads(out)["data"][1]["n_tokens"] == 160
+
+
+def test_inspect_says_that_nothing_is_kept(encoder: Path, cli: Cli) -> None:
+    code, out, _ = cli("inspect", encoder, "--json")
+    assert code == 0
+    assert json.loads(out)["kv_nbytes_per_token"] == 0

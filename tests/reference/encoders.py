@@ -1,0 +1,48 @@
+"""Encoders in float64, from a checkpoint's own names and its config: slow and obvious."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+F64 = NDArray[np.float64]
+
+
+def layer_norm(x: F64, weight: F64, bias: F64, eps: float) -> F64:
+    away = x - x.mean(-1, keepdims=True)
+    return away / np.sqrt((away**2).mean(-1, keepdims=True) + eps) * weight + bias
+
+
+def gelu(x: F64) -> F64:
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+
+def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int]) -> F64:
+    """The rows behind the last layer, f64 [tok, n_embd]."""
+    t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
+    n_head, eps = config["num_attention_heads"], config["layer_norm_eps"]
+
+    def linear(x: F64, name: str) -> F64:
+        return x @ t[name + ".weight"].T + t[name + ".bias"]
+
+    def norm(x: F64, name: str) -> F64:
+        return layer_norm(x, t[name + ".weight"], t[name + ".bias"], eps)
+
+    p = "embeddings."
+    x = t[p + "word_embeddings.weight"][ids] + t[p + "position_embeddings.weight"][: len(ids)]
+    x = norm(x + t[p + "token_type_embeddings.weight"][0], p + "LayerNorm")
+    for i in range(config["num_hidden_layers"]):
+        p = f"encoder.layer.{i}."
+        q, k, v = (
+            linear(x, f"{p}attention.self.{part}").reshape(len(ids), n_head, -1).swapaxes(0, 1)
+            for part in ("query", "key", "value")
+        )
+        scores = q @ k.swapaxes(1, 2) / math.sqrt(q.shape[2])
+        weights = np.exp(scores - scores.max(2, keepdims=True))
+        heads = (weights / weights.sum(2, keepdims=True)) @ v
+        y = linear(heads.swapaxes(0, 1).reshape(x.shape), p + "attention.output.dense")
+        x = norm(x + y, p + "attention.output.LayerNorm")
+        y = linear(gelu(linear(x, p + "intermediate.dense")), p + "output.dense")
+        x = norm(x + y, p + "output.LayerNorm")
+    return x
