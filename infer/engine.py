@@ -65,7 +65,7 @@ class _Norm(NamedTuple):
 @dataclass
 class _Part:
     block: int
-    norm: _Norm | None  # None: the layer gets the residual stream itself
+    norm: _Norm | None  # None: the layer gets the residual stream as it is
     layer: Layer
 
 
@@ -188,11 +188,10 @@ class Engine:
             if trace is not None and (i == 0 or part.block != self.parts[i - 1].block):
                 trace.append(self._add_tap(b, residual))
                 residual = None
-            rows = x
             if part.norm:
                 rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
-            elif residual is not None:
-                self._add_residual(b, residual)
+            else:
+                rows = self._add_tap(b, residual)
             residual = part.layer.build(b, rows, self.memory)
             ends = i + 1 == len(self.parts) or part.block != self.parts[i + 1].block
             if h.halve_every and ends and (part.block + 1) % h.halve_every == 0:

@@ -158,7 +158,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"], "num_attention_heads": 2,
         "num_key_value_heads": 1, "mamba_expand": 2, "n_mamba_heads": 8, "mamba_headdim": 16, "mamba_ngroups": 1,
         "mamba_d_state": 9, "mamba_d_conv": 4, "num_mem_blocks": 1, "adapter_rank": 17, "rms_norm_eps": 1e-5,
-        "use_shared_attention_adapter": False, "use_mem_rope": False, "tie_word_embeddings": False,
+        "use_shared_attention_adapter": False, "use_mem_rope": False,
+    },
+    "olmo-hybrid": {
+        "architectures": ["OlmoHybridForCausalLM"], "hidden_size": 96, "intermediate_size": 160,
+        "num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "linear_num_key_heads": 3,
+        "linear_num_value_heads": 6, "linear_key_head_dim": 24, "linear_value_head_dim": 20,
+        "linear_conv_kernel_dim": 3, "rope_parameters": {"rope_type": "default", "rope_theta": None},
+    },
+    "olmo-hybrid-turned": {
+        "architectures": ["OlmoHybridForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "rms_norm_eps": 1e-6,
+        "linear_allow_neg_eigval": False, "rope_theta": 5e5, "tie_word_embeddings": True,
     },
     "lfm2moe": {
         "architectures": ["Lfm2MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,

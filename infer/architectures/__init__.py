@@ -12,6 +12,7 @@ from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .nemotron_h import NemotronH, NemotronHMoe
+from .olmo_hybrid import OlmoHybrid
 from .phi3 import Phi3
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
@@ -23,8 +24,8 @@ from .zamba2 import Zamba2
 
 _ALL: tuple[Family, ...] = (
     FalconH1(), Gemma2(), Gemma3(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(), Llama(),
-    Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Phi3(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(), Qwen35(),
-    Qwen35Moe(), RecurrentGemma(), Rwkv6(), Rwkv7(), Zamba(), Zamba2(),
+    Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), OlmoHybrid(), Phi3(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(),
+    Qwen35(), Qwen35Moe(), RecurrentGemma(), Rwkv6(), Rwkv7(), Zamba(), Zamba2(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

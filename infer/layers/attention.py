@@ -56,6 +56,7 @@ class Attention:
     window    a token sees the last so many, itself included; 0: all
     soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: they stay
     norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: there is none
+    norm_all  that norm is one of all heads together
     fused     queries, keys and values are one matrix, attn_qkv
     gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
     n_in      values of a row that it reads; 0: n_embd, which is what it returns
@@ -73,6 +74,7 @@ class Attention:
     window: int = 0
     soft_cap: float = 0.0
     norm_eps: float = 0.0
+    norm_all: bool = False
     gated: bool = False
     fused: bool = False
     n_in: int = 0
@@ -97,7 +99,8 @@ class Attention:
         biased = {**self.sizes, "output": self.n_embd}
         self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in biased.items()}
         if self.norm_eps:
-            self.norms = [w.vector(f"{p}attn_{part}_norm.weight", self.d_head) for part in "qk"]
+            heads = {"q": self.n_head, "k": self.n_kv} if self.norm_all else {"q": 1, "k": 1}
+            self.norms = [w.vector(f"{p}attn_{part}_norm.weight", n * self.d_head) for part, n in heads.items()]
         own = f"blk.{self.layer}.attn_"
         self.adapters = {k: Adapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
         for adapter in self.adapters.values():
@@ -114,8 +117,9 @@ class Attention:
             q, gate = self._part(b, q, 0), self._part(b, q, 1)
         if self.norm_eps:
             for rows, heads, weight in ((q, self.n_head, self.norms[0]), (k, self.n_kv, self.norms[1])):
+                groups = (1, rows.n) if self.norm_all else (heads, self.d_head)
                 b.op(
-                    gated_norm, batch.n_tok, rows, rows.ld, 0, 0, weight, 0, rows, rows.ld, heads, self.d_head,
+                    gated_norm, batch.n_tok, rows, rows.ld, 0, 0, weight, 0, rows, rows.ld, *groups,
                     float(self.norm_eps), 0, 0, name="attn_norm",
                 )  # fmt: skip
         if self.rope:

@@ -23,8 +23,10 @@ L2_EPS = 1e-6  # of the lengths that queries and keys are divided by, whatever t
 class GatedDeltaNet:
     """n_head heads of d_v values, on n_k_head heads of d_k keys.
 
-    grouped: n_head / n_k_head heads in a row share a head of keys (Qwen3-Next), and ssm_ba holds beta and alpha by such
-    groups. Otherwise head h has the keys of head h % n_k_head (Qwen3.5), and ssm_beta, ssm_alpha are apart.
+    grouped: n_head / n_k_head heads in a row share a head of keys; otherwise head h has the keys of head h % n_k_head.
+    beta_scale: of the sigmoid of beta, how much of what a key recalls is replaced (arXiv:2411.12537 for 2).
+
+    A tensor ssm_ba holds beta and alpha by groups of heads that share keys, or ssm_beta and ssm_alpha are apart.
     """
 
     layer: int
@@ -36,6 +38,7 @@ class GatedDeltaNet:
     d_conv: int
     eps: float
     grouped: bool
+    beta_scale: float = 1.0
 
     @property
     def n_key(self) -> int:
@@ -52,7 +55,8 @@ class GatedDeltaNet:
         self.w_qkv = w.matrix(p + "attn_qkv.weight", mixed, n)
         self.w_gate = w.matrix(p + "attn_gate.weight", self.n_value, n)
         self.w_out = w.matrix(p + "ssm_out.weight", n, self.n_value)
-        if self.grouped:
+        self.one_ba = p + "ssm_ba.weight" in w
+        if self.one_ba:
             self.w_ba = w.matrix(p + "ssm_ba.weight", 2 * self.n_head, n)
         else:
             self.w_beta = w.matrix(p + "ssm_beta.weight", self.n_head, n)
@@ -87,6 +91,8 @@ class GatedDeltaNet:
             delta_prepare, batch.n_tok, q, k, mixed.ld, alpha, alpha.ld, beta, beta.ld, self.dt_bias, self.rate,
             self.n_k_head, self.d_k, n_head, n_head, L2_EPS, 1 / math.sqrt(self.d_k),
         )  # fmt: skip
+        if self.beta_scale != 1.0:
+            b.op(elementwise.scale_rows, batch.n_tok, beta, beta.ld, beta.n, float(self.beta_scale))
         y = b.rows(self.n_value)
         repeat = n_head // self.n_k_head if self.grouped else 1
         b.op(
@@ -102,7 +108,7 @@ class GatedDeltaNet:
 
     def _beta_alpha(self, b: Builder, x: Rows) -> tuple[Rows, Rows]:
         """What the step of every head and its decay are made of."""
-        if not self.grouped:
+        if not self.one_ba:
             return b.matmul(x, self.w_beta, "ssm_beta"), b.matmul(x, self.w_alpha, "ssm_alpha")
         both, share = b.matmul(x, self.w_ba, "ssm_ba"), self.n_head // self.n_k_head
         made = []

@@ -29,6 +29,8 @@ REFUSED = {
     "recurrent-gemma",
     "recurrentgemma",
     "phi3",
+    "olmo-hybrid",
+    "olmo-hybrid-turned",
     "zamba",
     "zamba2",
     "zamba2-2.7b",

@@ -35,6 +35,20 @@ def test_logits_of_random_models(name: str, data_dir: Path, tmp_path: Path) -> N
     assert error < 2e-5
 
 
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "transformers").glob("*.npz")), ids=lambda p: p.stem)
+def test_the_reference_is_that_of_transformers_for_random_models(path: Path) -> None:
+    """What transformers/make.py has written; some of its operations are in f32."""
+    with np.load(path) as golden:
+        ids, expected = golden["ids"].tolist(), golden["logits"]
+    config = {"vocab_size": random_checkpoints.N_VOCAB, **CONFIGS[path.stem]}
+    got = Reference(config, random_checkpoints.tensors(config)).logits(ids)[
+        :, :: round(config["vocab_size"] / expected.shape[1])
+    ]
+    error = np.abs(got - expected).max() / np.abs(expected).max()
+    print(f"{path.stem}: {error:.1e} of the largest logit")
+    assert error < 1e-5
+
+
 def f32(tensor: StoredTensor) -> np.ndarray:
     """The values of a BF16 tensor."""
     bits = tensor.read(0, int(np.prod(tensor.shape))).astype(np.uint32) << 16

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from reference.attention import attention, rope
+from reference.olmo_hybrid import olmo_hybrid
 from reference.recurrent import (
     conv1d,
     conv1d_gated,
@@ -361,6 +362,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "RecurrentGemmaForCausalLM": Reference.recurrent_gemma,
     "Rwkv6ForCausalLM": lambda model, ids: rwkv6(model.c, model.t, ids),
     "RWKV7ForCausalLM": lambda model, ids: rwkv7(model.c, model.t, ids),
+    "OlmoHybridForCausalLM": olmo_hybrid,
     "ZambaForCausalLM": zamba,
     "Zamba2ForCausalLM": zamba,
     "Qwen3NextForCausalLM": Reference.qwen3_next,

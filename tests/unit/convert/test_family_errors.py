@@ -47,6 +47,9 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("zamba2", {"rms_norm_eps": 1e-6}, U, "rms_norm_eps"),
         ("zamba2", {"num_key_value_heads": 3}, C, "num_key_value_heads = 3.*6, as adapters need"),
         ("zamba2", {"mamba_ngroups": 5}, C, "mamba_ngroups = 5.*a divisor of the 12 heads"),
+        ("olmo-hybrid", {"linear_num_value_heads": 4}, C, "linear_num_value_heads = 4.*a multiple of .* = 3"),
+        ("olmo-hybrid", {"layer_types": ["mamba"] * 4}, C, "layer_types = .*4 times linear_attention or full_"),
+        ("olmo-hybrid", {"attention_bias": True}, U, "attention_bias"),
         ("granitemoe", {"num_experts_per_tok": 6}, C, "num_experts_per_tok = 6.*1 to 5"),
     ],
 )
@@ -63,6 +66,7 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("gemma2", {"query_pre_attn_scalar": 64}, "another query_pre_attn_scalar than 64"),
         ("zamba", {}, "no such architecture"),
         ("zamba2", {}, "no such architecture"),
+        ("olmo-hybrid", {}, "no such architecture"),
         ("recurrentgemma", {}, "no such architecture"),
     ],
 )

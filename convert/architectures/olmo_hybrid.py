@@ -1,0 +1,184 @@
+"""OLMo Hybrid: the gated delta rule, and attention with norms behind its parts on every fourth layer. Of Ai2.
+
+llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import NEGATIVE_EXP
+from .blocks import Heads, read_kinds, read_layers, size_keys, swiglu
+from .family import Family, Part, Row, Shapes, row, vocabulary_rows
+from .qwen3next import KINDS
+
+GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says of the others
+
+
+@dataclass(frozen=True)
+class OlmoHybrid(Family):
+    arch = "olmo-hybrid"
+    architectures = ("OlmoHybridForCausalLM",)
+    pre = ("dbrx",)
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_ctx: int
+    n_embd: int
+    n_ff: int
+    heads: Heads
+    n_head_kv: tuple[int, ...]  # per layer; 0 marks one with the delta rule
+    n_rot: int  # 0: no positions
+    rope_theta: float
+    eps: float
+    d_conv: int
+    n_k_head: int
+    n_v_head: int
+    d_k: int
+    d_v: int
+    beta_scale: float
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_act", "silu")
+        config.expects("attention_bias", False)
+        n_layer = read_layers(config)
+        n_embd = config.integer("hidden_size")
+        heads = Heads.read(config, n_embd, head_dim=False)
+        rope = config.section("rope_parameters", "rope_scaling")
+        rope.expects("rope_type", "default")
+        # the released models say null, which is no default
+        turned = "rope_theta" in rope or "rope_theta" not in rope.data
+        if turned:
+            heads.require_even(config)
+        n_k_head = config.integer("linear_num_key_heads", default=heads.n_head)
+        n_v_head = config.integer("linear_num_value_heads", default=heads.n_head)
+        if n_v_head % n_k_head:
+            raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
+        d_k = config.integer("linear_key_head_dim", default=max(1, 3 * n_embd // (4 * n_k_head)))
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
+            tied=config.boolean("tie_word_embeddings", default=False),
+            n_layer=n_layer,
+            n_ctx=config.integer("max_position_embeddings", default=65536),
+            n_embd=n_embd,
+            n_ff=config.integer("intermediate_size"),
+            heads=heads,
+            n_head_kv=heads.per_layer(_attention(config, n_layer)),
+            n_rot=heads.d_head if turned else 0,
+            rope_theta=rope.number("rope_theta", default=config.number("rope_theta", default=10000.0)),
+            eps=config.number("rms_norm_eps", default=1e-6),
+            d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
+            n_k_head=n_k_head,
+            n_v_head=n_v_head,
+            d_k=d_k,
+            d_v=config.integer("linear_value_head_dim", default=2 * d_k),
+            beta_scale=2.0 if config.boolean("linear_allow_neg_eigval", default=True) else 1.0,
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "rope.dimension_count", self.n_rot
+        yield "rope.freq_base", self.rope_theta
+        yield "ssm.conv_kernel", self.d_conv
+        yield "ssm.state_size", self.d_k
+        yield "ssm.group_count", self.n_k_head
+        yield "ssm.time_step_rank", self.n_v_head
+        yield "ssm.inner_size", self.n_v_head * self.d_v
+        yield "ssm.beta_scale", self.beta_scale
+        yield "ssm.norm_rms_epsilon", GATED_NORM_EPS
+        yield "general.file_type", int(file_type)
+        yield "vocab_size", self.n_vocab
+
+    def notes(self) -> Iterator[str]:
+        yield "llama.cpp cannot load this file: it has no such architecture"
+
+    def canonical(self, name: str) -> str:
+        # the released checkpoints' names
+        name = name.replace(".attention_layer_norm.", ".input_layernorm.")
+        return name.replace(".feedforward_layer_norm.", ".post_attention_layernorm.")
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        """Rows of queries, keys and values of the delta rule."""
+        return {"q": self.n_k_head * self.d_k, "k": self.n_k_head * self.d_k, "v": self.n_v_head * self.d_v}
+
+    @property
+    def _piece(self) -> int:
+        return math.gcd(*self._sizes.values())
+
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+        """Projections and taps of q, k, v are one tensor in GGUF, so here they are pieces of one size, numbered
+        through. The taps may be one tensor in the checkpoint, too."""
+        hf, found, last = name.rpartition("linear_attn.")
+        if not found:
+            return
+        first = 0
+        for part, size in self._sizes.items():
+            for source, target, rest in (
+                (f"{part}_proj", "qkv", (self.n_embd,)),
+                (f"{part}_conv1d", "conv1d", (1, self.d_conv)),
+            ):
+                if last == source + ".weight" and shape == (size, *rest):
+                    yield from self._pieces(f"{hf}{found}{target}.weight", first, size, rest)
+            first += size
+        if last == "conv1d.weight" and shape == (first, 1, self.d_conv):
+            yield from self._pieces(name, 0, first, shape[1:])
+
+    def _pieces(self, name: str, first: int, n: int, rest: tuple[int, ...]) -> Iterator[Part]:
+        """Of a tensor of n rows that are rows `first` and on of the one called `name`."""
+        for i in range(0, n, self._piece):
+            number = (first + i) // self._piece
+            yield Part(f"{name}.{number}", (i, *(0 for _ in rest)), (self._piece, *rest))
+
+    def rows(self) -> Iterator[Row]:
+        n = self.n_embd
+        yield from self.outer_rows("model.embed_tokens.weight", "model.norm.weight")
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            if self.n_head_kv[i]:
+                norms = ("post_attention_norm", "post_ffw_norm")
+                sources = ("post_attention_layernorm", "post_feedforward_layernorm")
+                mixer = self._attention(hf + "self_attn.", blk)
+            else:
+                norms, sources = ("attn_norm", "ffn_norm"), ("input_layernorm", "post_attention_layernorm")
+                mixer = self._delta(hf + "linear_attn.", blk)
+            for source, target in zip(sources, norms, strict=True):
+                yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n)
+            yield from mixer
+            yield from swiglu(hf + "mlp.", blk, n, self.n_ff)
+
+    def _attention(self, hf: str, blk: str) -> Iterator[Row]:
+        """Norms of queries and keys are over all heads."""
+        yield from self.heads.rows(hf, blk, self.n_embd)
+        for part, heads in (("q", self.heads.n_head), ("k", self.heads.n_kv)):
+            yield row(f"{hf}{part}_norm.weight", f"{blk}attn_{part}_norm.weight", heads * self.heads.d_head)
+
+    def _delta(self, hf: str, blk: str) -> Iterator[Row]:
+        n, n_value, mixed = self.n_embd, self._sizes["v"], sum(self._sizes.values())
+        for source, target, rest, last in (
+            ("qkv", "attn_qkv", (n,), n),
+            ("conv1d", "ssm_conv1d", (1, self.d_conv), self.d_conv),
+        ):
+            pieces = tuple(f"{hf}{source}.weight.{i}" for i in range(mixed // self._piece))
+            yield Row(f"{blk}{target}.weight", (mixed, last), pieces, source_shape=(self._piece, *rest))
+        yield row(hf + "g_proj.weight", blk + "attn_gate.weight", n_value, n)
+        yield row(hf + "a_proj.weight", blk + "ssm_alpha.weight", self.n_v_head, n)
+        yield row(hf + "b_proj.weight", blk + "ssm_beta.weight", self.n_v_head, n)
+        yield row(hf + "A_log", blk + "ssm_a", self.n_v_head, transform=NEGATIVE_EXP)
+        yield row(hf + "dt_bias", blk + "ssm_dt.bias", self.n_v_head)
+        yield row(hf + "o_norm.weight", blk + "ssm_norm.weight", self.d_v)
+        yield row(hf + "o_proj.weight", blk + "ssm_out.weight", n, n_value)
+
+
+def _attention(config: Config, n_layer: int) -> list[bool]:
+    """Per layer, whether it has attention; without a list, every fourth one, and at least the last."""
+    if "layer_types" in config:
+        return [kind == "full_attention" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer)]
+    return [i % 4 == 3 or i == n_layer - 1 < 3 for i in range(n_layer)]

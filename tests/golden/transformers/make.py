@@ -1,0 +1,82 @@
+"""Goldens of transformers for models with random weights, whose checkpoints tests/random_checkpoints.py makes.
+
+    pip install torch==2.13.0 transformers==5.23.0      (in an environment with this package)
+    python tests/golden/transformers/make.py
+
+writes NAME.npz: `ids` [40], `logits` f32 [40, every 16th of the vocabulary], computed in float64 where transformers
+lets it be so.
+"""
+
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parents[1]))
+NAMES = ("zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned")
+EVERY = 16  # values of the vocabulary between those that are kept
+N_TOK = 40
+
+
+def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Tensors as transformers calls them: what the converter sees in pieces is joined, and divided as it is there."""
+    pieces: dict[str, list[np.ndarray]] = {}
+    for name, values in tensors.items():
+        whole, _, last = name.rpartition(".")
+        pieces.setdefault(whole if last.isdecimal() else name, []).append(values)
+    made = {}
+    for name, parts in pieces.items():
+        joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        if name.endswith("linear_attn.qkv.weight"):
+            prefix, n_value = (
+                name.removesuffix("qkv.weight"),
+                len(tensors[name.replace("linear_attn.qkv", "linear_attn.g_proj")]),
+            )
+            n_key = (len(joined) - n_value) // 2
+            for part, rows in zip("qkv", np.split(joined, [n_key, 2 * n_key]), strict=True):
+                made[f"{prefix}{part}_proj.weight"] = rows
+        else:
+            made[name] = joined
+    return made
+
+
+def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
+    import torch
+    import transformers
+    from safetensors.numpy import save_file
+
+    with TemporaryDirectory() as folder:
+        model_type = {"Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm"}
+        kind = model_type[config["architectures"][0].removesuffix("ForCausalLM")]
+        defaults = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+        Path(folder, "config.json").write_text(json.dumps({"model_type": kind, **defaults, **config}))
+        named = {name: np.ascontiguousarray(x) for name, x in checkpoint_names(tensors, config).items()}
+        save_file(named, Path(folder, "model.safetensors"), metadata={"format": "pt"})
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True
+        )
+        unloaded = {key: found for key, found in report.items() if found}
+        if unloaded:
+            raise SystemExit(f"{config['architectures'][0]}: {unloaded}")
+        with torch.no_grad():
+            return model.eval()(torch.tensor([ids])).logits[0].numpy()
+
+
+def main() -> None:
+    import random_checkpoints
+
+    for name in NAMES:
+        config = {"vocab_size": random_checkpoints.N_VOCAB, "max_position_embeddings": 512}
+        config |= random_checkpoints.CONFIGS[name]
+        ids = np.random.default_rng(4).integers(0, config["vocab_size"], N_TOK).tolist()
+        values = logits(config, random_checkpoints.tensors(config), ids)[:, ::EVERY]
+        np.savez_compressed(HERE / f"{name}.npz", ids=np.asarray(ids, np.int32), logits=values.astype(np.float32))
+        print(f"{name}: {np.abs(values).max():.2f}")
+
+
+if __name__ == "__main__":
+    main()
