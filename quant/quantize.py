@@ -288,25 +288,30 @@ def _in_order(pool: ThreadPoolExecutor, tasks: Iterator[_Task], window: int) -> 
 
 def _recode(task: _Task) -> _Done:
     """Runs on a pool thread. FormatError when there are values that the new type cannot hold."""
+    from .ggml.kernels import coding  # imports numba
+
     t, stored, sums = task.tensor, task.piece.read(), _Sums()
     n = t.shape[-1]
     before, after = _bytes_of(t.source, n), _bytes_of(t.target, n)
     copied = t.source is t.target
     data = stored if copied else np.empty(task.piece.rows * after, np.uint8)
     per_matrix = t.shape[-2] if len(t.shape) > 1 else 1
+    # Pieces small enough that a weight is read from memory once, not once per operation; of one matrix.
+    most = min(max(1, formats.CHUNK // n), task.piece.rows)
+    old, new = np.empty((2, most, n), np.float32)
     start = 0
     while start < task.piece.rows:
-        # Pieces small enough that a weight is read from memory once, not once per operation; of one matrix.
         matrix, row = divmod(task.first + start, per_matrix)
-        stop = min(start + max(1, formats.CHUNK // n), task.piece.rows, start + per_matrix - row)
+        stop = min(start + most, task.piece.rows, start + per_matrix - row)
         if not copied or TRAITS[t.source].block == 1:
-            x = formats.decode(t.source, stored[start * before : stop * before].reshape(-1, before))
+            x = coding.decode(t.source, stored[start * before : stop * before].reshape(-1, before), old[: stop - start])
             if copied:
                 _check_finite(t, x, task.first + start)
             else:
                 piece = data[start * after : stop * after].reshape(-1, after)
-                formats.encode(t.target, x, piece, _importance(task.importance, matrix))
-                sums.add(_row_sums(t, x, piece, task.first + start), task.first + start)
+                coding.encode(t.target, x, piece, _importance(task.importance, matrix))
+                decoded = coding.decode(t.target, piece, new[: stop - start])
+                sums.add(_row_sums(t, x, decoded, task.first + start), task.first + start)
         start = stop
     return _Done(task, data, sums)
 
@@ -315,11 +320,10 @@ def _importance(entry: Entry | None, matrix: int) -> np.ndarray | None:
     return entry.importance()[matrix] if entry else None
 
 
-def _row_sums(t: PlannedTensor, x: np.ndarray, piece: np.ndarray, first: int) -> np.ndarray:
+def _row_sums(t: PlannedTensor, x: np.ndarray, decoded: np.ndarray, first: int) -> np.ndarray:
     """f64 [row, 3]: squares of errors, of old and of new values; FormatError when there are none."""
-    from .ggml.fit.rows import error_sums
+    from .ggml.kernels.errors import error_sums
 
-    decoded = formats.decode(t.target, piece)
     sums = error_sums(x, decoded)
     if np.isfinite(sums).all():
         return sums
@@ -329,8 +333,8 @@ def _row_sums(t: PlannedTensor, x: np.ndarray, piece: np.ndarray, first: int) ->
             f"tensor {shown(t.name)} has values up to {np.abs(x).max():.3g}, too large for {t.target.name}. "
             "Use BF16 or F32."
         )
-    wide, new = x.astype(np.float64), decoded.astype(np.float64)
-    return np.stack([np.square(v).sum(axis=1) for v in (new - wide, wide, new)], axis=1)
+    wide, other = x.astype(np.float64), decoded.astype(np.float64)
+    return np.stack([np.square(v).sum(axis=1) for v in (other - wide, wide, other)], axis=1)
 
 
 def _check_finite(t: PlannedTensor, x: np.ndarray, first: int) -> None:

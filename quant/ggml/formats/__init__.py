@@ -118,7 +118,7 @@ def encode(
 
 def _encode_weighted(kind: GGMLType, x: np.ndarray, out: np.ndarray, importance: np.ndarray) -> None:
     """x f32 [row, n], out u8 [row, nbytes], importance f32 [n]."""
-    from ..fit.rows import row_sums
+    from ..kernels.rows import row_sums
 
     traits, rule, n = TRAITS[kind], FORMATS[kind], x.shape[1]
     assert importance.shape == (n,) and importance.dtype == np.float32 and rule.weighted is not None

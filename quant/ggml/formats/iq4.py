@@ -64,7 +64,7 @@ def encode_iq4_xs(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None 
 
 def _scales(x: np.ndarray, rows: np.ndarray, importance: np.ndarray | None) -> np.ndarray:
     """Of rows of 32 weights; x f32 [n, k] are the blocks that they are part of."""
-    from ..fit.rows import row_sums, steps
+    from ..kernels.rows import row_sums, steps
 
     if importance is None:
         w = rows * rows
@@ -80,7 +80,7 @@ def _inverse(d: np.ndarray) -> np.ndarray:
 
 def _codes(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """The nearest steps, u8 [n, 32]."""
-    from ..fit.rows import nearest_steps
+    from ..kernels.rows import nearest_steps
 
     return nearest_steps(rows, _inverse(scales), STEPS)
 

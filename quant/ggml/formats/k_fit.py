@@ -1,7 +1,7 @@
 """What the encoders of the K-quants share: rows of 16 or 32 weights are fitted, then the scales of the rows of a block.
 
 Importance f32 [n, 256] says how much the square of each weight's error matters (the mean square of what it is
-multiplied by); without, ggml's reference takes weights of its own. `..fit` is imported when it is needed, for it
+multiplied by); without, ggml's reference takes weights of its own. `..kernels` is imported when it is needed, for it
 imports numba.
 """
 
@@ -38,7 +38,7 @@ def row_weights(x: np.ndarray, importance: np.ndarray, mean_square: np.ndarray) 
 
 def block_weights(x: np.ndarray, importance: np.ndarray, times: int) -> np.ndarray:
     """`row_weights` with `times` the mean square of a block of 256."""
-    from ..fit.rows import row_sums
+    from ..kernels.rows import row_sums
 
     return row_weights(x, importance, (row_sums(x, squares=True) * F32(times / 256))[:, None])
 
@@ -47,7 +47,7 @@ def fit_minima(
     x: np.ndarray, importance: np.ndarray | None, how: Minima
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """x f32 [n, 256] -> d, dmin f16 [n]; s, m u8 [n, 256 / k]; codes u8 [n, 256]. (d * s) * code - dmin * m."""
-    from ..fit.rows import codes_of, positive, row_sums, with_minimum
+    from ..kernels.rows import codes_of, positive, row_sums, with_minimum
 
     rows = x.reshape(-1, how.k)
     if importance is None:

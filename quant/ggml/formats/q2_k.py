@@ -24,7 +24,7 @@ _FIT = Minima(k=16, top=3, levels=15, search=(-0.5, 0.1, 15))
 
 def encode_q2_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 84]."""
-    from ..fit.rows import runs
+    from ..kernels.rows import runs
 
     d, dmin, s, m, q = fit_minima(x, importance, _FIT)
     blocks = out.view(BLOCK_Q2_K)[:, 0]

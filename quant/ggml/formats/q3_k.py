@@ -34,7 +34,7 @@ def scales_q3_k(packed: np.ndarray) -> np.ndarray:
 
 def encode_q3_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 110]."""
-    from ..fit.rows import codes_of, row_sums, runs, symmetric, symmetric_refined
+    from ..kernels.rows import codes_of, row_sums, runs, symmetric, symmetric_refined
 
     rows = x.reshape(-1, 16)
     if importance is None:

@@ -40,7 +40,7 @@ _FIT = Minima(k=32, top=15, levels=63, search=(-1.0, 0.1, 20))
 
 def encode_q4_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 144]."""
-    from ..fit.rows import runs
+    from ..kernels.rows import runs
 
     d, dmin, s, m, q = fit_minima(x, importance, _FIT)
     blocks = out.view(BLOCK_Q4_K)[:, 0]

@@ -21,7 +21,7 @@ assert BLOCK_Q6_K.itemsize == 210
 
 def encode_q6_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 210]."""
-    from ..fit.rows import TINY, codes_of, runs, symmetric
+    from ..kernels.rows import TINY, codes_of, runs, symmetric
 
     rows = x.reshape(-1, 16)
     scales, q = symmetric(rows, rows * rows if importance is None else importance.reshape(rows.shape), 32)

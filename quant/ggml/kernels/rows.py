@@ -361,37 +361,6 @@ def _nearest_steps(x, rows, k, inverse, middles, codes):  # type: ignore[no-unty
 
 
 @fast
-def _error_sums(x, y, rows, k, out):  # type: ignore[no-untyped-def]
-    for row in range(rows):
-        first = row * k
-        whole = first + k // N * N
-        zero = splat(np.float32(0))
-        error, old, new = zero, zero, zero
-        for i in range(first, whole, N):
-            a, b = load(x, i), load(y, i)
-            difference = b - a
-            error = error + difference * difference
-            old = old + a * a
-            new = new + b * b
-        for j in range(N):
-            out[row * 3] += lane(error, j)
-            out[row * 3 + 1] += lane(old, j)
-            out[row * 3 + 2] += lane(new, j)
-        for i in range(whole, first + k):
-            a64, b64 = np.float64(x[i]), np.float64(y[i])
-            out[row * 3] += (b64 - a64) ** 2
-            out[row * 3 + 1] += a64 * a64
-            out[row * 3 + 2] += b64 * b64
-
-
-def error_sums(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x, y f32 [row, k] -> f64 [row, 3]: of each row the squares of y - x, of x and of y, added in eight f32 lanes."""
-    out = np.zeros((len(x), 3))
-    _error_sums(_flat(x), _flat(y), *x.shape, out.reshape(-1))
-    return out
-
-
-@fast
 def _runs(q, n_groups, count, bits, shift, mask, out):  # type: ignore[no-untyped-def]
     for g in range(n_groups):
         for i in range(count):

@@ -1,0 +1,43 @@
+"""How far decoded weights are from those they were made of."""
+
+import numpy as np
+
+from .lanes import fast, load32, lower, splat, to_f64, total, upper
+
+
+@fast
+def _eighths(v):  # type: ignore[no-untyped-def]
+    """f32x32 -> f64x8: four numbers added in f32 in each lane."""
+    half = lower(v) + upper(v)
+    return to_f64(lower(half) + upper(half))
+
+
+@fast
+def _error_sums(x, y, rows, k, out):  # type: ignore[no-untyped-def]
+    for row in range(rows):
+        first = row * k
+        whole = first + k // 32 * 32
+        error = splat(np.float64(0))
+        old, new = error, error
+        for i in range(first, whole, 32):
+            a, b = load32(x, i), load32(y, i)
+            difference = b - a
+            error = error + _eighths(difference * difference)
+            old = old + _eighths(a * a)
+            new = new + _eighths(b * b)
+        sums = total(error), total(old), total(new)
+        for i in range(whole, first + k):
+            a64, b64 = np.float64(x[i]), np.float64(y[i])
+            sums = sums[0] + (b64 - a64) ** 2, sums[1] + a64 * a64, sums[2] + b64 * b64
+        for i in range(3):
+            out[row * 3 + i] = sums[i]
+
+
+def error_sums(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x, y f32 [row, k], C order -> f64 [row, 3]: of each row the squares of y - x, of x and of y.
+
+    A row is added from left to right in f64, in eight chains of fours that are added in f32; the chains in pairs.
+    """
+    out = np.empty((len(x), 3))
+    _error_sums(x.reshape(-1), y.reshape(-1), *x.shape, out.reshape(-1))
+    return out

@@ -1,0 +1,401 @@
+"""SIMD types for numba kernels: f32x8 is eight f32 that are worked on at once, u8x32 are 32 bytes.
+
+Every lane does what C does with one number, in the same order: no operation here crosses lanes unless it says so,
+contracts or reassociates, so that a search over eight rows gives the bits of eight searches, whatever the machine. LLVM
+splits vectors that are wider than the machine's registers.
+
+    operators    + - * / & | ^ << >> between vectors of a type, or a vector and a number, which is repeated;
+                 < > >= == make a mask, & joins masks
+    functions    see below; all are for use inside `@fast` functions only
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.datamodel import PrimitiveModel
+from numba.core.typing import signature
+from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.extending import intrinsic, lower_builtin, register_model
+
+N = 8  # of `load`, `gather` and `splat`: rows that a search works on at once
+_MASK = types.boolean
+_IR = {
+    types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.int32: ir.IntType(32),
+    types.uint8: ir.IntType(8), types.int8: ir.IntType(8), types.uint16: ir.IntType(16), _MASK: ir.IntType(1),
+}  # fmt: skip
+
+
+class Vec(types.Type):
+    """n lanes of `element`, a scalar type of numba; of booleans: a mask."""
+
+    def __init__(self, element: types.Type, n: int) -> None:
+        self.element, self.n = element, n
+        super().__init__(f"{element}x{n}")
+
+    @property
+    def ir(self) -> Any:
+        return ir.VectorType(_IR[self.element], self.n)
+
+    @property
+    def signed(self) -> bool:
+        return self.element in (types.int8, types.int32)
+
+    @property
+    def is_float(self) -> bool:
+        return self.element in (types.float32, types.float64)
+
+    def of(self, element: types.Type) -> "Vec":
+        """As many lanes of another type."""
+        return Vec(element, self.n)
+
+
+@register_model(Vec)
+class _Model(PrimitiveModel):
+    def __init__(self, manager: Any, kind: Vec) -> None:
+        super().__init__(manager, kind, kind.ir)
+
+
+def fast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled at the first call, without the interpreter's lock; kept on disk where numba finds a place for it."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder can be written
+        return njit(**options)(function)
+
+
+def _repeated(builder: Any, value: Any, n: int) -> Any:
+    i32 = ir.IntType(32)
+    one = builder.insert_element(ir.Constant(ir.VectorType(value.type, n), ir.Undefined), value, ir.Constant(i32, 0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(i32, n), [0] * n))
+
+
+def _operator(of: Any, emit: Callable[[Any, Vec, Any, Any], Any], *, compares: bool = False) -> None:
+    @infer_global(of)
+    class _Typing(AbstractTemplate):
+        def generic(self, args: Any, kws: Any) -> Any:
+            vectors = [a for a in args if isinstance(a, Vec)]
+            if len(args) != 2 or not vectors or any(v != vectors[0] for v in vectors):
+                return None
+            if not all(isinstance(a, Vec | types.Number) for a in args):
+                return None
+            return signature(vectors[0].of(_MASK) if compares else vectors[0], *args)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vec = next(a for a in sig.args if isinstance(a, Vec))
+        both = [
+            a if isinstance(t, Vec) else _repeated(builder, context.cast(builder, a, t, vec.element), vec.n)
+            for a, t in zip(args, sig.args, strict=True)
+        ]
+        return emit(builder, vec, *both)
+
+    for pair in ((Vec, Vec), (Vec, types.Number), (types.Number, Vec)):
+        lower_builtin(of, *pair)(lower)
+
+
+def _compare(sign: str) -> Callable[[Any, Vec, Any, Any], Any]:
+    def emit(b: Any, vec: Vec, x: Any, y: Any) -> Any:
+        if vec.is_float:
+            return b.fcmp_ordered(sign, x, y)
+        compare = b.icmp_signed if vec.signed else b.icmp_unsigned
+        return compare(sign, x, y)
+
+    return emit
+
+
+_operator(operator.add, lambda b, v, x, y: b.fadd(x, y) if v.is_float else b.add(x, y))
+_operator(operator.sub, lambda b, v, x, y: b.fsub(x, y) if v.is_float else b.sub(x, y))
+_operator(operator.mul, lambda b, v, x, y: b.fmul(x, y) if v.is_float else b.mul(x, y))
+_operator(operator.truediv, lambda b, v, x, y: b.fdiv(x, y))
+_operator(operator.and_, lambda b, v, x, y: b.and_(x, y))
+_operator(operator.or_, lambda b, v, x, y: b.or_(x, y))
+_operator(operator.xor, lambda b, v, x, y: b.xor(x, y))
+_operator(operator.lshift, lambda b, v, x, y: b.shl(x, y))
+_operator(operator.rshift, lambda b, v, x, y: b.ashr(x, y) if v.signed else b.lshr(x, y))
+_operator(operator.lt, _compare("<"), compares=True)
+_operator(operator.gt, _compare(">"), compares=True)
+_operator(operator.ge, _compare(">="), compares=True)
+_operator(operator.eq, _compare("=="), compares=True)
+
+
+def _element(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """Pointer to array[index]; 1-D, C order, not checked."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.gep(data, [index])
+
+
+def _vector(context: Any, builder: Any, kind: Any, array: Any, index: Any, vec: Vec) -> Any:
+    return builder.bitcast(_element(context, builder, kind, array, index), ir.PointerType(vec.ir))
+
+
+def _bytes(kind: Any) -> int:
+    return int(kind.dtype.bitwidth) // 8
+
+
+def _intr(builder: Any, name: str, *args: Any) -> Any:
+    kind = args[0].type
+    suffix = f"v{kind.count}{kind.element.intrinsic_name}" if isinstance(kind, ir.VectorType) else kind.intrinsic_name
+    function = ir.FunctionType(kind, [kind] * len(args))
+    return builder.call(cgutils.get_or_insert_function(builder.module, function, f"llvm.{name}.{suffix}"), args)
+
+
+def _insert(builder: Any, parts: list[Any]) -> Any:
+    v = ir.Constant(ir.VectorType(parts[0].type, len(parts)), ir.Undefined)
+    for j, part in enumerate(parts):
+        v = builder.insert_element(v, part, ir.Constant(ir.IntType(32), j))
+    return v
+
+
+def _loader(n: int) -> Any:
+    @intrinsic
+    def load(typing: Any, source: Any, place: Any) -> Any:
+        vec = Vec(source.dtype, n)
+
+        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            array, index = args
+            where = _vector(context, builder, sig.args[0], array, index, vec)
+            return builder.load(where, align=_bytes(sig.args[0]))
+
+        return vec(source, types.intp), emit
+
+    return load
+
+
+# load(array [n], index): elements index to index + 7, or 15, or 31
+load, load16, load32 = _loader(N), _loader(16), _loader(32)
+
+
+@intrinsic
+def store(typing: Any, target: Any, place: Any, value: Any) -> Any:
+    """The reverse of `load`, for vectors of any length."""
+    if not isinstance(value, Vec) or value.element != target.dtype:
+        return None
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        array, index, v = args
+        builder.store(v, _vector(context, builder, sig.args[0], array, index, value), align=_bytes(sig.args[0]))
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, value), emit
+
+
+@intrinsic
+def gather(typing: Any, array: Any, index: Any, stride: Any) -> Any:
+    """array f32 [n]: elements index, index + stride, ... one for each of 8 lanes."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        parts, at = [], args[1]
+        for _ in range(N):
+            parts.append(builder.load(_element(context, builder, sig.args[0], args[0], at)))
+            at = builder.add(at, args[2])
+        return _insert(builder, parts)
+
+    return Vec(types.float32, N)(array, types.intp, types.intp), emit
+
+
+@intrinsic
+def splat(typing: Any, value: Any) -> Any:
+    """value, f32, f64 or an integer (cut off to i32), in each of 8 lanes."""
+    vec = Vec(types.int32 if isinstance(value, types.Integer) else value, N)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _repeated(builder, context.cast(builder, args[0], sig.args[0], vec.element), N)
+
+    return vec(value), emit
+
+
+@intrinsic
+def select(typing: Any, mask: Any, x: Any, y: Any) -> Any:
+    """x where the mask is set, y elsewhere. x or y may be a number."""
+    vec = x if isinstance(x, Vec) else y
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        both = [
+            a if t == vec else _repeated(builder, context.cast(builder, a, t, vec.element), vec.n)
+            for a, t in zip(args[1:], sig.args[1:], strict=True)
+        ]
+        return builder.select(args[0], *both)
+
+    return vec(mask, x, y), emit
+
+
+@intrinsic
+def nearest(typing: Any, x: Any) -> Any:
+    """Rounded to an integer, halves to even, as ggml's nearest_int."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _intr(builder, "rint", args[0])
+
+    return x(x), emit
+
+
+@intrinsic
+def magnitude(typing: Any, x: Any) -> Any:
+    """|x|"""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _intr(builder, "fabs", args[0])
+
+    return x(x), emit
+
+
+@intrinsic
+def root(typing: Any, x: Any) -> Any:
+    """The square root."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _intr(builder, "sqrt", args[0])
+
+    return x(x), emit
+
+
+@intrinsic
+def any_set(typing: Any, mask: Any) -> Any:
+    """Whether a lane of the mask is set."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bits = builder.bitcast(args[0], ir.IntType(mask.n))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(mask.n), 0))
+
+    return types.boolean(mask), emit
+
+
+@intrinsic
+def first_set(typing: Any, mask: Any) -> Any:
+    """The first lane that is set, 0 when none is."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bits = builder.zext(builder.bitcast(args[0], ir.IntType(mask.n)), ir.IntType(64))
+        bits = builder.or_(bits, ir.Constant(ir.IntType(64), 1 << mask.n))
+        found = builder.cttz(bits, ir.Constant(ir.IntType(1), 1))
+        return builder.urem(found, ir.Constant(ir.IntType(64), mask.n))
+
+    return types.intp(mask), emit
+
+
+@intrinsic
+def set_bits(typing: Any, mask: Any) -> Any:
+    """A mask of 32 lanes as an i32, lane 0 in its lowest bit."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(mask.n))
+
+    return types.int32(mask), emit
+
+
+@intrinsic
+def as_mask(typing: Any, word: Any) -> Any:
+    """The reverse of `set_bits`."""
+    mask = Vec(_MASK, 32)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], mask.ir)
+
+    return mask(types.int32), emit
+
+
+@intrinsic
+def lane(typing: Any, x: Any, j: Any) -> Any:
+    """The number in lane j."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.extract_element(args[0], builder.trunc(args[1], ir.IntType(32)))
+
+    return x.element(x, types.intp), emit
+
+
+def _cast(wanted: Callable[[Any], types.Type], emit: Callable[[Any, Any, Any, Any], Any]) -> Any:
+    """A conversion of vectors, or of a number: emit(builder, value, type of LLVM, numba's type of an element)."""
+
+    @intrinsic
+    def convert(typing: Any, x: Any) -> Any:
+        of = x.element if isinstance(x, Vec) else x
+        new = wanted(of)
+        result = x.of(new) if isinstance(x, Vec) else new
+
+        def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return emit(builder, args[0], result.ir if isinstance(result, Vec) else _IR[new], of)
+
+        return result(x), lower
+
+    return convert
+
+
+def _to_float(b: Any, v: Any, to: Any, of: Any) -> Any:
+    return b.sitofp(v, to) if of.signed else b.uitofp(v, to)
+
+
+def _widened(b: Any, v: Any, to: Any, of: Any) -> Any:
+    return b.sext(v, to) if of is not _MASK and of.signed else b.zext(v, to)
+
+
+# the bits of an f32, and back
+bits = _cast(lambda of: types.int32, lambda b, v, to, of: b.bitcast(v, to))
+floats = _cast(lambda of: types.float32, lambda b, v, to, of: b.bitcast(v, to))
+# the nearest f32 of an integer; an f32 cut off to an integer that fits into i32, as by a cast in C
+to_f32 = _cast(lambda of: types.float32, _to_float)
+to_i32 = _cast(lambda of: types.int32, lambda b, v, to, of: b.fptosi(v, to))
+to_f64 = _cast(lambda of: types.float64, lambda b, v, to, of: b.fpext(v, to))
+# bytes, 16-bit numbers and masks (0, 1) to i32; the lowest 8 or 16 bits of i32; u8 that are meant as i8
+widened = _cast(lambda of: types.int32, _widened)
+to_u8 = _cast(lambda of: types.uint8, lambda b, v, to, of: b.trunc(v, to))
+to_u16 = _cast(lambda of: types.uint16, lambda b, v, to, of: b.trunc(v, to))
+as_i8 = _cast(lambda of: types.int8, lambda b, v, to, of: v)
+
+
+def _shuffled(builder: Any, v: Any, first: int, n: int, other: Any = None) -> Any:
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), n), list(range(first, first + n)))
+    return builder.shuffle_vector(v, v if other is None else other, lanes)
+
+
+def _half(second: bool) -> Any:
+    @intrinsic
+    def half(typing: Any, x: Any) -> Any:
+        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return _shuffled(builder, args[0], x.n // 2 * second, x.n // 2)
+
+        return Vec(x.element, x.n // 2)(x), emit
+
+    return half
+
+
+# the first half of the lanes, and the second
+lower, upper = _half(False), _half(True)
+
+
+@intrinsic
+def joined(typing: Any, x: Any, y: Any) -> Any:
+    """The lanes of x and then those of y."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _shuffled(builder, args[0], 0, 2 * x.n, args[1])
+
+    return (Vec(x.element, 2 * x.n)(x, y), emit) if x == y else None
+
+
+def _reduction(pick: Callable[[Any, Vec, Any, Any], Any]) -> Any:
+    @intrinsic
+    def reduce(typing: Any, x: Any) -> Any:
+        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            v, n = args[0], x.n
+            while n > 1:
+                n //= 2
+                v = pick(builder, x, _shuffled(builder, v, 0, n), _shuffled(builder, v, n, n))
+            return builder.extract_element(v, ir.Constant(ir.IntType(32), 0))
+
+        return x.element(x), emit
+
+    return reduce
+
+
+def _chosen(sign: str) -> Callable[[Any, Vec, Any, Any], Any]:
+    return lambda b, vec, x, y: b.select(_compare(sign)(b, vec, x, y), x, y)
+
+
+# across lanes: the greatest, the least, the sum (halves are added, then halves of the result)
+greatest, least = _reduction(_chosen(">")), _reduction(_chosen("<"))
+total = _reduction(lambda b, v, x, y: b.fadd(x, y) if v.is_float else b.add(x, y))
