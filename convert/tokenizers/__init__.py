@@ -6,6 +6,7 @@ from hybrid.quant.ggml.errors import TokenizerError, UsageError, shown
 
 from ..checkpoint import Config
 from .from_gguf import read_gguf_vocabulary
+from .rwkv import find_world, read_world
 from .sentencepiece import read_sentencepiece
 from .special import complete
 from .tokenizer_json import read_tokenizer_json
@@ -32,6 +33,10 @@ def read_vocabulary(
         vocabulary.pad(n_vocab)
         return vocabulary
     folder = source if source.is_dir() else source.parent
+    if world := find_world(folder):
+        vocabulary = read_world(world, model_config, n_vocab)
+        vocabulary.pad(n_vocab)
+        return vocabulary
     pieces = next((folder / name for name in ("tokenizer.model", "spiece.model") if (folder / name).is_file()), None)
     if pieces:
         vocabulary = read_sentencepiece(pieces)

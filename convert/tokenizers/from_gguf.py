@@ -14,8 +14,8 @@ _LISTS = {
     "tokenizer.ggml.token_type": ValueType.INT32,
 }
 _OWN = {*_LISTS, "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.merges"}
-# What llama.cpp's converter assumes for old files without the key: the plain GPT-2 expression, under its usual name.
-_OLD_PRE = {"gpt2": "mpt"}
+# What llama.cpp's converter assumes for files without the key: the plain GPT-2 expression, under its usual name; none.
+_OLD_PRE = {"gpt2": "mpt", "rwkv": ""}
 
 
 def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:

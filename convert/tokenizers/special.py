@@ -21,23 +21,14 @@ def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab
 
     `goes_on`: the model continues texts, so that none may end with EOS.
     """
-    config = _config(folder, "tokenizer_config.json")
+    config = read_config(folder, "tokenizer_config.json")
     _add_tokens(vocabulary, folder, config, n_vocab)
     id_of: dict[str, int] = {}
     for i, text in enumerate(vocabulary.tokens):
         id_of.setdefault(text, i)
     names = _special_texts(folder, config)
     ids = {kind: id_of[text] for kind, text in names.items() if text in id_of}
-    for kind in _KINDS:
-        stated = model_config.get(f"{kind}_token_id")
-        first = stated[0] if isinstance(stated, list) and stated else stated
-        if type(first) is int and 0 <= first < n_vocab:
-            ids.setdefault(kind, first)
-        elif first is not None and (type(first) is not int or first >= n_vocab):
-            raise CheckpointError(
-                f"{model_config.where}: {kind}_token_id = {shown(first)}, but the model has {n_vocab} tokens."
-            )
-    vocabulary.ids = {**vocabulary.ids, **ids}
+    vocabulary.ids = {**vocabulary.ids, **stated_ids(model_config, n_vocab), **ids}
     for kind in ("bos", "eos", "sep"):
         value = config.boolean(f"add_{kind}_token", default=None)
         if value is not None:
@@ -53,18 +44,33 @@ def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab
             )
         if vocabulary.model == "t5" or "add_eos_token" in vocabulary.flags:  # readers assume true for t5
             vocabulary.flags["add_eos_token"] = False
-    vocabulary.chat_templates = _chat_templates(folder, config)
+    vocabulary.chat_templates = chat_templates(folder, config)
     _find_end_of_turn(vocabulary, folder, id_of, n_vocab)
 
 
-def _config(folder: Path, name: str) -> Config:
+def stated_ids(model_config: Config, n_vocab: int) -> dict[str, int]:
+    """bos, eos, ... as config.json has them, which may be lists."""
+    ids: dict[str, int] = {}
+    for kind in _KINDS:
+        stated = model_config.get(f"{kind}_token_id")
+        first = stated[0] if isinstance(stated, list) and stated else stated
+        if type(first) is int and 0 <= first < n_vocab:
+            ids[kind] = first
+        elif first is not None and (type(first) is not int or first >= n_vocab):
+            raise CheckpointError(
+                f"{model_config.where}: {kind}_token_id = {shown(first)}, but the model has {n_vocab} tokens."
+            )
+    return ids
+
+
+def read_config(folder: Path, name: str) -> Config:
     path = folder / name
     return Config(read_object(path), name) if path.is_file() else Config({}, name)
 
 
 def _add_tokens(vocabulary: Vocabulary, folder: Path, config: Config, n_vocab: int) -> None:
     """added_tokens.json (text -> id), then added_tokens_decoder (id -> properties), which knows more."""
-    for content, token in _config(folder, "added_tokens.json").data.items():
+    for content, token in read_config(folder, "added_tokens.json").data.items():
         if type(token) is not int or not 0 <= token < 1 << 24:
             raise TokenizerError(f"added_tokens.json: {shown(content)} = {shown(token)}, expected an id.")
         if token >= len(vocabulary.tokens) or vocabulary.tokens[token] != content:
@@ -80,7 +86,7 @@ def _add_tokens(vocabulary: Vocabulary, folder: Path, config: Config, n_vocab: i
 def _special_texts(folder: Path, config: Config) -> dict[str, str]:
     """bos, eos, ... -> text; special_tokens_map.json where tokenizer_config.json says nothing."""
     texts: dict[str, str] = {}
-    for source in (config, _config(folder, "special_tokens_map.json")):
+    for source in (config, read_config(folder, "special_tokens_map.json")):
         for kind in _KINDS:
             entry = source.get(f"{kind}_token")
             text = entry.get("content") if isinstance(entry, dict) else entry
@@ -93,7 +99,7 @@ def _special_texts(folder: Path, config: Config) -> dict[str, str]:
 
 def _read_post_processor(vocabulary: Vocabulary, folder: Path, names: dict[str, str], id_of: dict[str, int]) -> None:
     """What tokenizer.json puts around a text overrides what tokenizer_config.json says about it."""
-    content = _config(folder, "tokenizer.json").data
+    content = read_config(folder, "tokenizer.json").data
     processor = content.get("post_processor")
     if not isinstance(processor, dict):
         return
@@ -142,7 +148,7 @@ def _template(steps: Any) -> list[str]:
     return found
 
 
-def _chat_templates(folder: Path, config: Config) -> dict[str, str]:
+def chat_templates(folder: Path, config: Config) -> dict[str, str]:
     """chat_template.jinja wins over tokenizer_config.json, which wins over chat_template.json."""
     jinja = folder / "chat_template.jinja"
     if jinja.is_file():
@@ -152,7 +158,7 @@ def _chat_templates(folder: Path, config: Config) -> dict[str, str]:
         return templates
     value, where = config.get("chat_template"), config.where
     if value is None:
-        alternative = _config(folder, "chat_template.json")
+        alternative = read_config(folder, "chat_template.json")
         value, where = alternative.get("chat_template"), alternative.where
     if value is None:
         return {}
@@ -179,7 +185,7 @@ def _text(path: Path) -> str:
 
 def _find_end_of_turn(vocabulary: Vocabulary, folder: Path, id_of: dict[str, int], n_vocab: int) -> None:
     """generation_config.json may list several tokens that end a text; else the template shows which ends a turn."""
-    stated = _config(folder, "generation_config.json").get("eos_token_id")
+    stated = read_config(folder, "generation_config.json").get("eos_token_id")
     eos = vocabulary.ids.get("eos")
     if isinstance(stated, list):
         others = [token for token in stated if type(token) is int and 0 <= token < n_vocab and token != eos]

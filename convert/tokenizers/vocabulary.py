@@ -37,8 +37,8 @@ Pair = tuple[str, Any, ValueType | ArrayOf | None]
 class Vocabulary:
     """Index = id. A hole between ids is an empty string until `pad` names it."""
 
-    model: str  # tokenizer.ggml.model: llama, t5, gpt2 or bert
-    pre: str  # tokenizer.ggml.pre
+    model: str  # tokenizer.ggml.model: llama, t5, gpt2, bert or rwkv
+    pre: str  # tokenizer.ggml.pre; empty: none
     source: str  # file name, for messages
     tokens: list[str] = field(repr=False)
     types: list[int] = field(repr=False)
@@ -92,7 +92,8 @@ class Vocabulary:
         """Keys, values and types in the order of llama.cpp's converter."""
         strings, ints = ArrayOf(ValueType.STRING), ArrayOf(ValueType.INT32)
         yield "tokenizer.ggml.model", self.model, ValueType.STRING
-        yield "tokenizer.ggml.pre", self.pre, ValueType.STRING
+        if self.pre:
+            yield "tokenizer.ggml.pre", self.pre, ValueType.STRING
         yield "tokenizer.ggml.tokens", self.tokens, strings
         if self.scores is not None:
             yield "tokenizer.ggml.scores", self.scores, ArrayOf(ValueType.FLOAT32)

@@ -32,6 +32,10 @@ def load_tokenizer(gguf: MetadataFile) -> Tokenizer:
         from .wordpiece import WordPieceTokenizer
 
         return WordPieceTokenizer(vocabulary)
+    if vocabulary.model == "rwkv":
+        from .rwkv import RwkvTokenizer
+
+        return RwkvTokenizer(vocabulary)
     from .sentencepiece_model import SentencePieceTokenizer
 
     return SentencePieceTokenizer(vocabulary)

@@ -4,7 +4,7 @@ import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 from hybrid.quant.ggml.errors import TokenizerError
 
@@ -25,6 +25,7 @@ class Tokenizer(ABC):
 
     add_bos: bool
     add_eos: bool
+    ends_are_text: ClassVar[bool] = False  # tokens that end an answer may be text like any other
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -37,7 +38,9 @@ class Tokenizer(ABC):
         # A file that asks for a token it does not name gets none.
         self.add_bos = bool(vocabulary.add_bos) and self.bos is not None
         self.add_eos = bool(vocabulary.add_eos) and self.eos is not None
-        self._control = frozenset(vocabulary.of_type(TokenType.CONTROL)) | self.eog
+        self._control = frozenset(vocabulary.of_type(TokenType.CONTROL))
+        if not self.ends_are_text:
+            self._control |= self.eog
         self._pieces: dict[int, bytes] = {}
 
     def encode(
@@ -122,7 +125,7 @@ class Tokenizer(ABC):
 
     def _matcher(self, *types: TokenType) -> SpecialMatcher:
         ids = set(self.vocabulary.of_type(*types))
-        if TokenType.CONTROL in types:
+        if TokenType.CONTROL in types and not self.ends_are_text:
             ids |= self.eog
         return SpecialMatcher((self.vocabulary.tokens[token], token) for token in sorted(ids))
 

@@ -48,6 +48,7 @@ DEFAULTS = {
     "t5": Defaults(eos=1, unk=2, add_eos=True),
     "gpt2": Defaults(),
     "bert": Defaults(bos=101, unk=100, sep=102, add_bos=True),
+    "rwkv": Defaults(),
 }
 
 # Tokens that end a turn, by their text. llama.cpp's list, and Jamba's <|eom|>.
@@ -64,10 +65,10 @@ _NO_TOKEN = 0xFFFFFFFF  # how some writers say "none": -1 as u32
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens in the file's own spelling (sentencepiece's U+2581, GPT-2's byte alphabet), index = id."""
+    """Tokens in the file's own spelling (sentencepiece's U+2581, GPT-2's byte alphabet, RWKV's escapes), index = id."""
 
     source: str  # file name, for messages
-    model: str  # llama, t5, gpt2, bert
+    model: str  # llama, t5, gpt2, bert, rwkv
     pre: str  # name of the pre-tokenizer (gpt2)
     tokens: list[str] = field(repr=False)
     types: np.ndarray = field(repr=False)  # int32 [n_vocab], TokenType
@@ -211,7 +212,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         sep=keys.token(prefix + "seperator_token_id", n, default.sep),
         add_bos=default.add_bos if add_bos is None and not undecided else add_bos,
         add_eos=default.add_eos if add_eos is None else add_eos,
-        add_space_prefix=model != "gpt2" if add_space_prefix is None else add_space_prefix,
+        add_space_prefix=model in ("llama", "t5") if add_space_prefix is None else add_space_prefix,
         remove_extra_whitespaces=keys.flag(prefix + "remove_extra_whitespaces") is True,
         lowercase=lowercase,
         strip_accents=lowercase if strip_accents is None else strip_accents,

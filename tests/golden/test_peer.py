@@ -16,6 +16,7 @@ from hybrid.convert import convert
 from hybrid.infer import Model
 from hybrid.infer.perplexity import perplexity
 from random_checkpoints import CONFIGS
+from reference.tokenizer_files import world_file, world_vocabulary
 
 PEER = os.environ.get("PEER", "")
 # What its loader refuses: other widths than twice the model's; layers without experts beside some with them;
@@ -70,5 +71,9 @@ def test_reference_checkpoints(name: str, converted: Callable[..., Path], prose:
 def test_random_checkpoints(name: str, data_dir: Path, tmp_path: Path, prose: Path) -> None:
     folder = random_checkpoints.write(CONFIGS[name], tmp_path / name)
     path = tmp_path / f"{name}.gguf"
-    convert(folder, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    tokenizer = data_dir / "checkpoints" / "mamba-bf16"
+    if name.startswith("rwkv"):
+        (folder / "rwkv_vocab_v20230424.txt").write_text(world_file(world_vocabulary()))
+        tokenizer = folder
+    convert(folder, path, outtype="f32", tokenizer=tokenizer)
     compare(path, prose, tmp_path)

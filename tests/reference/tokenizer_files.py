@@ -123,3 +123,44 @@ def wordpiece(path: Path) -> FakeGGUF:
 
 def ids_by_text(gguf: FakeGGUF) -> dict[str, int]:
     return {text: token for token, text in enumerate(gguf.metadata["tokenizer.ggml.tokens"])}
+
+
+def world_vocabulary() -> list[bytes]:
+    """Made-up tokens of an RWKV World vocabulary, from id 1 on: all bytes, then longer ones, spelled in every way."""
+    letters = "etaoinshrdlu "
+    made = [bytes([i]) for i in range(256)]
+    made += [(a + b).encode() for a in letters for b in letters if a + b != "  "]
+    more = [
+        "\n\n",
+        "  ",
+        " the",
+        " the ",
+        "'s",
+        '"',
+        "\\",
+        "\\n",
+        "'\"",
+        "\t\t",
+        "\r\n",
+        "é",
+        "日本",
+        "日本語",
+        "\u3000",
+        "🎉",
+        "and",
+        " and",
+    ]
+    made += [text.encode() for text in more if len(text.encode()) > 1]
+    return [*made, b"\xe6\x97", b"\xa5\xe6", b"\xff\xfe", b"\x00'\"", b"abc\xf0\x9f"]
+
+
+def world_file(tokens: list[bytes]) -> str:
+    """The file that holds them: text as Python prints strings, other bytes as it prints bytes."""
+
+    def literal(token: bytes) -> str:
+        try:
+            return ascii(token.decode()) if len(token) > 1 or token < b"\x80" else repr(token)
+        except UnicodeDecodeError:
+            return repr(token)
+
+    return "".join(f"{i} {literal(token)} {len(token)}\n" for i, token in enumerate(tokens, 1))
