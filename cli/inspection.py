@@ -23,6 +23,7 @@ class Layer:
 
     attention: bool
     recurrent: bool
+    time_mix: bool
     convolution: bool
     experts: bool
     state_nbytes: int
@@ -30,8 +31,11 @@ class Layer:
 
     @property
     def letters(self) -> str:
-        """A attention, M state-space or delta rule, C short convolution, E experts; `-` for a layer with none."""
-        marks = {"A": self.attention, "M": self.recurrent, "C": self.convolution, "E": self.experts}
+        """A attention, M state-space or delta rule, R time mixing of RWKV, C short convolution, E experts; `-` for a
+        layer with none."""
+        marks = {
+            "A": self.attention, "M": self.recurrent, "R": self.time_mix, "C": self.convolution, "E": self.experts
+        }  # fmt: skip
         return "".join(letter for letter, there in marks.items() if there) or "-"
 
 
@@ -110,6 +114,8 @@ def layers_of(gguf: GGUFFile, arch: str) -> list[Layer]:
             blocks.setdefault(int(match[1]), {})[match[2]] = tensor
     state = _int(gguf, f"{arch}.ssm.inner_size") * _int(gguf, f"{arch}.ssm.state_size")
     state = state or _int(gguf, f"{arch}.lru.width")
+    if head := _int(gguf, f"{arch}.wkv.head_size"):  # a state of head x head for each head, and the last two inputs
+        state = _int(gguf, f"{arch}.embedding_length") * (head + 2)
     n_layer = max([_int(gguf, f"{arch}.block_count"), *(i + 1 for i in blocks)])
     return [_layer(blocks.get(i, {}), state) for i in range(min(n_layer, 4096))]
 
@@ -120,12 +126,14 @@ def _layer(tensors: dict[str, TensorInfo], state: int) -> Layer:
     key, value = tensors.get("attn_k.weight"), tensors.get("attn_v.weight")
     # conv1d is [channels, taps]; the state keeps the inputs of all taps but the newest
     window = conv.shape[0] * (conv.shape[-1] - 1) if conv is not None else 0
+    time_mix = "time_mix_output.weight" in tensors
     return Layer(
         attention=any(name.startswith(("attn_q", "attn_k")) and name.endswith("weight") for name in tensors),
         recurrent=any(name.startswith("ssm_") for name in tensors),
+        time_mix=time_mix,
         convolution=short is not None,
         experts=any("_exps" in name or name.startswith("ffn_gate_inp") for name in tensors),
-        state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM if conv is not None else 0,
+        state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM if conv is not None or time_mix else 0,
         kv_nbytes_per_token=(key.shape[0] + value.shape[0]) * KV_ITEM if key is not None and value is not None else 0,
     )
 

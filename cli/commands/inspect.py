@@ -62,7 +62,10 @@ def show(facts: "Inspection", gguf: "GGUFFile") -> None:
     for line in pattern_rows(facts.pattern):
         console.out(f"  {line}")
     present = "".join(facts.pattern)
-    meanings = {"A": "attention", "M": "state-space (Mamba)", "C": "short convolution", "E": "experts"}
+    meanings = {
+        "A": "attention", "M": "state-space (Mamba)", "R": "time mixing (RWKV)", "C": "short convolution",
+        "E": "experts",
+    }  # fmt: skip
     legend = [
         f"{letter} {meaning}: {sum(letter in p for p in facts.pattern)}"
         for letter, meaning in meanings.items()
