@@ -9,7 +9,7 @@ from . import console
 from .models import KVType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hybrid.infer.kl_divergence import Estimate, KLDivergenceResult
 
@@ -24,6 +24,7 @@ def write_base(
     chunks: int | None,
     exact: bool,
     kv_type: KVType | None,
+    lora: "Sequence[str] | None",
     threads: int,
 ) -> None:
     """Evaluates the text and keeps the log-probabilities of all tokens in `base`."""
@@ -31,7 +32,9 @@ def write_base(
 
     text = texts.read_text(file)
     n_seq = max(1, n_batch // n_ctx)
-    with models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type) as loaded:
+    with models.load(
+        model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
+    ) as loaded:
         from hybrid.infer.kl_divergence import write_base as library
         from hybrid.infer.perplexity import tokens_of
 
@@ -61,6 +64,7 @@ def compare(
     chunks: int | None,
     exact: bool,
     kv_type: KVType | None,
+    lora: "Sequence[str] | None",
     threads: int,
     as_json: bool,
 ) -> None:
@@ -71,7 +75,7 @@ def compare(
     kept = BaseFile(base)
     n_seq = max(1, n_batch // kept.n_ctx)
     with models.load(
-        model, n_ctx=kept.n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type
+        model, n_ctx=kept.n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
     ) as loaded:
         if not as_json:
             console.out("chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence")

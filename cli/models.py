@@ -5,7 +5,7 @@ the names, sizes and times of its files, so that a changed folder is converted a
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from importlib.metadata import version
@@ -124,6 +124,20 @@ def parse_size(text: str, option: str) -> int:
         raise UsageError(f"{option} {text}: expected a size such as 0, 300M or 2G.") from None
 
 
+LORA_HELP = "LoRA adapter (GGUF) to apply while running, and how strongly: 1 unless given. May be repeated."
+
+
+def parse_lora(text: str) -> tuple[Path, float]:
+    """FILE or FILE:SCALE."""
+    path, found, scale = text.rpartition(":")
+    if not found or Path(text).exists():
+        return Path(text), 1.0
+    try:
+        return Path(path), float(scale)
+    except ValueError:
+        return Path(text), 1.0
+
+
 KV_TYPE_HELP = "How keys and values are kept: f32, f16 or q8_0. Default: f16; with --exact f32."
 
 
@@ -137,6 +151,7 @@ def load(
     kv_type: KVType | None = None,
     checkpoint_budget: int = 0,
     checkpoint_type: KVType = KVType.F32,
+    lora: Sequence[str] | None = None,
 ) -> "Model":
     """Resolves and loads MODEL; says on stderr when kernels are compiled."""
     path = resolve(model)
@@ -152,6 +167,7 @@ def load(
             kv_type=kv_type.value if kv_type else None,
             checkpoint_budget=checkpoint_budget,
             checkpoint_type=checkpoint_type.value,
+            lora=[parse_lora(text) for text in lora or ()],
             progress=progress,
         )
 

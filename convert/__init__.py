@@ -2,6 +2,7 @@
 
 from .architectures import ARCHITECTURES
 from .convert import ConvertReport, Progress, convert, default_output, plan
+from .lora import LoraReport, convert_lora
 from .plan import ConvertPlan, PlannedTensor
 from .verify import VerifyReport, verify
 
@@ -9,10 +10,12 @@ __all__ = [
     "ARCHITECTURES",
     "ConvertPlan",
     "ConvertReport",
+    "LoraReport",
     "PlannedTensor",
     "Progress",
     "VerifyReport",
     "convert",
+    "convert_lora",
     "default_output",
     "plan",
     "verify",

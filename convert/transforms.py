@@ -5,6 +5,7 @@ A tensor is seen as [rows, columns]: its first dimension by all others (a vector
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -14,12 +15,15 @@ class Transform:
     """`apply(x [n, columns], first_row) -> [n, columns]` for any n that is a multiple of `unit`.
 
     `arithmetic`: needs and gives f32 values; otherwise it only moves elements, of whatever type.
+    along: "rows" when every column is treated alike and linearly, "columns" when every row is: what it does to B A it
+    then does to B, or to A. Other transforms have no meaning for adapters.
     """
 
     name: str
     apply: Callable[[np.ndarray, int], np.ndarray]
     arithmetic: bool
     unit: int = 1
+    along: Literal["rows", "columns", ""] = ""
 
 
 def _negative_exp(x: np.ndarray, _: int) -> np.ndarray:
@@ -39,7 +43,8 @@ def rows_in_order(order: np.ndarray, then: Transform | None = None) -> Transform
     """Row order[i] becomes row i, then `then`. All rows at once."""
     after = then.apply if then else lambda x, _: x
     arithmetic = then.arithmetic if then else False
-    return Transform("reorder", lambda x, first: after(x[order], first), arithmetic, unit=len(order))
+    along: Literal["rows", ""] = "rows" if then is None or then.along == "rows" else ""
+    return Transform("reorder", lambda x, first: after(x[order], first), arithmetic, unit=len(order), along=along)
 
 
 def transposed(n: int, columns: int = 0, *, unit: int = 1) -> Transform:
@@ -53,7 +58,7 @@ def transposed(n: int, columns: int = 0, *, unit: int = 1) -> Transform:
 
 def columns_in_order(order: np.ndarray) -> Transform:
     """Column order[i] becomes column i."""
-    return Transform("reorder", lambda x, _: np.ascontiguousarray(x[:, order]), arithmetic=False)
+    return Transform("reorder", lambda x, _: np.ascontiguousarray(x[:, order]), arithmetic=False, along="columns")
 
 
 def interleave_rope(d_head: int, n_rot: int = 0) -> Transform:
@@ -68,7 +73,7 @@ def interleave_rope(d_head: int, n_rot: int = 0) -> Transform:
         heads[:, :turned] = halves.swapaxes(1, 2).reshape(-1, turned, x.shape[1])
         return heads.reshape(x.shape)
 
-    return Transform("interleave", apply, arithmetic=False, unit=d_head)
+    return Transform("interleave", apply, arithmetic=False, unit=d_head, along="rows")
 
 
 def scaled(factors: float | np.ndarray) -> Transform:
@@ -79,4 +84,4 @@ def scaled(factors: float | np.ndarray) -> Transform:
         with np.errstate(over="ignore"):  # an infinite result is reported with the tensor's name
             return (x.astype(np.float64) * some).astype(np.float32)
 
-    return Transform("the product with a multiplier", apply, arithmetic=True)
+    return Transform("the product with a multiplier", apply, arithmetic=True, along="rows")

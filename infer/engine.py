@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..quant.ggml.adapter import Adapter
 from ..quant.ggml.errors import UnsupportedError
 from ..quant.ggml.reader import GGUFFile
 from .architectures import ENCODERS, FAMILIES, Family
@@ -83,6 +84,7 @@ class Engine:
         exact: bool,
         kv_type: KVType,
         spare: int = 0,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         self.gguf, self.exact, self.n_threads = gguf, exact, n_threads
         self.n_ubatch = n_ubatch
@@ -96,7 +98,7 @@ class Engine:
             raise UnsupportedError(f"{gguf.path.name}: architecture {arch!r} is not supported; these are: {known}.")
         self.family: Family = FAMILIES[arch]
         self.hparams: Hparams = self.family.hparams.read(gguf, arch)
-        self.weights = Weights(gguf)
+        self.weights = Weights(gguf, adapters)
         self._load()
         specs = [spec for part in self.parts for spec in part.layer.memory()]
         self.memory = plan_memory(specs, n_seq_max, n_ctx, kv_type, spare)

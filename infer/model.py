@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ..quant.ggml.adapter import Adapter, Given, open_all
 from ..quant.ggml.errors import StateError, TokenizerError, UsageError
 from ..quant.ggml.reader import GGUFFile
 from ..quant.ggml.split import open_gguf
@@ -52,7 +53,15 @@ DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
 class Model:
     """A loaded model with memory for `n_seq_max` sequences. Use `load`."""
 
-    def __init__(self, gguf: GGUFFile, engine: Engine, precision: Precision, cache: PromptCache | None = None) -> None:
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        engine: Engine,
+        precision: Precision,
+        cache: PromptCache | None = None,
+        adapters: Iterable[Adapter] = (),
+    ) -> None:
+        self.adapters = list(adapters)
         self.gguf, self.engine, self.precision = gguf, engine, precision
         self.path = gguf.path
         self.memory = engine.memory
@@ -84,6 +93,7 @@ class Model:
         kv_type: KVTypeName | None = None,
         checkpoint_budget: int = 0,
         checkpoint_type: ParkedType = "f32",
+        lora: Iterable[Given] = (),
         progress: Progress | None = None,
     ) -> "Model":
         """Open a GGUF file for inference.
@@ -96,6 +106,7 @@ class Model:
         kv_type    how keys and values are kept: 'f32', 'f16' or 'q8_0'; None: f16, with 'exact' f32
         checkpoint_budget  bytes for what earlier texts leave behind (memory/cache.py); 0: nothing is kept
         checkpoint_type    how recurrent states are kept there: 'f32' exactly, 'f16' or 'q8_0' in fewer bytes
+        lora       files of LoRA adapters, each with the scale it is applied with
         progress   called with ("compile", done, total) while kernels compile for the first time on a machine
 
         Raises FormatError, UnsupportedError or UsageError.
@@ -124,6 +135,7 @@ class Model:
         if not isinstance(trained, int) or isinstance(trained, bool) or trained < 1:
             raise wrong(gguf, f"{arch}.context_length", trained, "an integer of at least 1")
         n_ctx = n_ctx or min(trained, DEFAULT_CONTEXT)
+        adapters = open_all(list(lora), arch)
         engine = Engine(
             gguf,
             n_ctx=n_ctx,
@@ -133,9 +145,10 @@ class Model:
             exact=precision == "exact",
             kv_type=KV_TYPES[kv_type],
             spare=checkpoint_budget,
+            adapters=adapters,
         )
         cache = PromptCache(engine.memory, checkpoint_budget, checkpoint_type) if checkpoint_budget else None
-        model = cls(gguf, engine, precision, cache)
+        model = cls(gguf, engine, precision, cache, adapters)
         helper = ["-m", "hybrid.infer.precompile", str(gguf.path), str(n_ubatch), str(engine.n_threads), precision]
         helper.append(kv_type)
         engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None, helper)
@@ -157,7 +170,7 @@ class Model:
 
     @property
     def description(self) -> str:
-        return f"{self.name} {self.file_type}"
+        return " + ".join([f"{self.name} {self.file_type}", *(adapter.label for adapter in self.adapters)])
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
@@ -179,13 +192,16 @@ class Model:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies the weights: a hash of the tensors' names, types and shapes and of samples of their bytes."""
+        """Identifies the weights: a hash of the tensors' names, types and shapes and of samples of their bytes; of
+        adapters, of all."""
         digest = hashlib.sha256(self.arch.encode())
         for t in self.gguf.tensors.values():
             digest.update(f"{t.name} {t.type} {t.shape};".encode())
             flat = self.gguf.raw(t.name).reshape(-1)
             digest.update(flat[: 4096 if flat.size < 1 << 20 else 512].tobytes())
             digest.update(flat[-512:].tobytes())
+        for adapter in self.adapters:
+            adapter.update(digest)
         return digest.hexdigest()[:32]
 
     @property

@@ -77,6 +77,7 @@ class Weight:
     stride: int
     n_expert: int = 1
     keep: object = field(default=None, compare=False, repr=False)  # owner of the memory
+    lora: tuple[tuple["Weight", "Weight"], ...] = ()  # pairs (A, B): B A is added to the matrix
 
     @property
     def expert_stride(self) -> int:
@@ -88,7 +89,8 @@ class Weight:
 
     def one(self, i: int) -> "Weight":
         """Matrix i of a stack."""
-        return replace(self, address=self.address + i * self.expert_stride, n_expert=1)
+        lora = tuple((a.one(i), b.one(i)) for a, b in self.lora)
+        return replace(self, address=self.address + i * self.expert_stride, n_expert=1, lora=lora)
 
 
 @dataclass(frozen=True)
@@ -212,13 +214,22 @@ class Builder:
         return out
 
     def matmul(self, x: Rows, w: Weight, name: str, columns: Columns | None = None) -> Rows:
-        """y = W x for every column. Packs x in the form the product needs, once per form."""
+        """y = W x for every column, and B (A x) of every adapter added to it, one after the other."""
         columns = columns or self.tokens
-        integer = not self.exact and w.kind in INT_BLOCKS
-        assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
         if self.inputs is not None:
             sums = self.inputs.addresses(w.name, w.n_expert, x.n)
             self.op(square_sums, columns.groups, x, x.ld, columns.index, x.n, *sums, name="inputs")
+        y = self._product(x, w, name, columns)
+        for a, b in w.lora:
+            thin = self._product(x, a, "lora_a", columns)
+            added = self._product(thin, b, "lora_b", Columns(columns.groups, columns.capacity))
+            self.op(elementwise.add_groups, columns.groups, y, y.ld, added, added.ld, y.n, 1.0, name="lora_add")
+        return y
+
+    def _product(self, x: Rows, w: Weight, name: str, columns: Columns) -> Rows:
+        """y = W x. Packs x in the form the product needs, once per form."""
+        integer = not self.exact and w.kind in INT_BLOCKS
+        assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
         pairs = self._in_pairs(w)
         K = w.n // 2 if pairs else w.n
         packed, stride = self._pack_pairs(x, w, columns) if pairs else self._pack(x, w, integer, columns)

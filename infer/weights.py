@@ -1,9 +1,10 @@
 """The tensors of an open GGUF file as the layers ask for them: checked, in place, none left over."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
+from ..quant.ggml.adapter import Adapter
 from ..quant.ggml.errors import FormatError, shown
 from ..quant.ggml.reader import GGUFFile
 from ..quant.ggml.types import TRAITS, GGMLType
@@ -17,8 +18,8 @@ OPTIONAL = ("rope_freqs.weight",)
 class Weights:
     """Hands out matrices (mapped, not copied) and vectors (f32 copies); keeps what they point to alive."""
 
-    def __init__(self, gguf: GGUFFile) -> None:
-        self.gguf = gguf
+    def __init__(self, gguf: GGUFFile, adapters: Sequence[Adapter] = ()) -> None:
+        self.gguf, self.adapters = gguf, adapters
         self.used: set[str] = set()
         self.matrices: list[Weight] = []
         self.kept: list[np.ndarray] = []
@@ -70,9 +71,22 @@ class Weights:
             copy[:, n * size :] = 0
             copy[:, : n * size] = raw.reshape(-1, n * size)
             raw = copy
-        made = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw)
+        lora = tuple(self._thin(name, adapter, rows, n, n_expert) for adapter in self.adapters if name in adapter)
+        made = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora)
         self.matrices.append(made)
         return made
+
+    def _thin(self, name: str, adapter: Adapter, rows: int, n: int, n_expert: int) -> tuple[Weight, Weight]:
+        """The two matrices, f32, that an adapter has for a matrix of the model."""
+        made = []
+        for values in adapter.pair(name, n_expert, rows, n):
+            padded = round_up(values.shape[-1], 16)
+            copy = aligned_empty(values.size // values.shape[-1] * padded * 4).view(np.float32).reshape(-1, padded)
+            copy[:, values.shape[-1] :] = 0
+            copy[:, : values.shape[-1]] = values.reshape(-1, values.shape[-1])
+            kind, height = GGMLType.F32, values.shape[1]
+            made.append(Weight(name, kind, height, padded, copy.ctypes.data, copy.strides[0], n_expert, copy))
+        return made[0], made[1]
 
     def array(self, name: str, *shape: int) -> np.ndarray:
         """The values as f32; NaN or infinity are refused, since one would silently spoil every result."""
@@ -107,6 +121,16 @@ class Weights:
                 f"{self.gguf.path.name}: {names}: this architecture has no such tensor. "
                 "The result would be wrong without it; convert the model again."
             )
+
+        known = {matrix.name for matrix in self.matrices if matrix.lora}
+        for adapter in self.adapters:
+            without = [name for name in adapter.names if name not in known]
+            if without:
+                more = f" and {len(without) - 3} more" if len(without) > 3 else ""
+                raise FormatError(
+                    f"{shown(adapter.path.name)} adapts {', '.join(map(shown, without[:3]))}{more}, no matrices of "
+                    "this model. It was made for another one."
+                )
 
     def kinds(self) -> set[GGMLType]:
         return {w.kind for w in self.matrices}

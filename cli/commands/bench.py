@@ -1,5 +1,6 @@
 """`hybrid bench`: how fast a model is on this machine."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from hybrid.infer.bench.benchmark import BenchOptions, BenchReport
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..models import KVType
+from ..models import LORA_HELP, KVType, parse_lora
 
 DEFAULTS = BenchOptions()
 
@@ -68,6 +69,7 @@ def bench(
         str | None,
         typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
     ] = None,
+    lora: Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)] = None,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", help="Runs of each test.")] = DEFAULTS.repetitions,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")] = Output.MD,
     exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits.")] = False,
@@ -109,11 +111,12 @@ def bench(
     )
     options.tests()  # says what is wrong before a large file is written
     paths = files(models or [], shape or [], file_type)
+    adapters = [parse_lora(text) for text in lora or ()]
     if profile:
         for path in paths:
-            show_profile(path, options, exact)
+            show_profile(path, options, exact, adapters)
         return
-    report = measure(paths, options)
+    report = measure(paths, options, adapters)
     printer = {
         Output.MD: tables.markdown,
         Output.JSON: tables.as_json,
@@ -156,7 +159,7 @@ def shaped(name: str, kind: str) -> Path:
     return path
 
 
-def measure(paths: list[Path], options: BenchOptions) -> BenchReport:
+def measure(paths: list[Path], options: BenchOptions, lora: Sequence[tuple[Path, float]] = ()) -> BenchReport:
     """All files in turn, as one report."""
     from hybrid.infer import Model
     from hybrid.infer.bench.benchmark import benchmark
@@ -164,13 +167,13 @@ def measure(paths: list[Path], options: BenchOptions) -> BenchReport:
     reports = []
     for path in paths:
         with console.Progress(path.name, "runs") as progress:
-            reports.append(benchmark(partial(Model.load, path), options, progress=progress))
+            reports.append(benchmark(partial(Model.load, path, lora=lora), options, progress=progress))
     return BenchReport(
         tuple(row for r in reports for row in r.rows), tuple(start for r in reports for start in r.starts)
     )
 
 
-def show_profile(path: Path, options: BenchOptions, exact: bool) -> None:
+def show_profile(path: Path, options: BenchOptions, exact: bool, lora: Sequence[tuple[Path, float]] = ()) -> None:
     """One table of operations per test."""
     from hybrid.cli.about import version_text
     from hybrid.infer import Model
@@ -191,6 +194,7 @@ def show_profile(path: Path, options: BenchOptions, exact: bool) -> None:
         n_threads=options.threads[0],
         precision="exact" if exact else "fast",
         kv_type=options.kv_types[0] if options.kv_types else None,  # type: ignore[arg-type]
+        lora=lora,
     ) as model:
         machine = measure_machine(model.n_threads)
         console.out(version_text())

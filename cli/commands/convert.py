@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from .gguf import SPLIT_HELP, max_bytes
@@ -36,6 +37,13 @@ def convert(
     metadata: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="general.* keys to add or to replace.")
     ] = None,
+    lora: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Convert this PEFT adapter, of the model in DIR (config.json suffices; default: what it names).",
+        ),
+    ] = None,
     split_max_size: Annotated[str | None, typer.Option(metavar="SIZE", help=SPLIT_HELP)] = None,
     model_name: Annotated[str | None, typer.Option("--model-name", help="Sets general.name.")] = None,
     dry_run: Annotated[
@@ -58,6 +66,15 @@ def convert(
 
     if list_architectures:
         console.out("\n".join(sorted(library.ARCHITECTURES)))
+        return
+    if lora is not None:
+        if any((tokenizer, vocab_only, metadata, split_max_size, model_name, dry_run, verify)):
+            raise UsageError("--lora goes with DIR, -o, --outtype and --json only.")
+        made = library.convert_lora(lora, output, base=source, outtype=outtype)
+        if as_json:
+            console.out_json(made)
+        else:
+            console.out(str(made))
         return
     if source is None:
         raise typer.BadParameter("Missing argument 'DIR|FILE': the checkpoint to convert")

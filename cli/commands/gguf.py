@@ -190,6 +190,37 @@ def show(
             console.out(console.table(("key", "type", "value"), rows))
 
 
+def merge_lora(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="GGUF file in F32, F16 or BF16.")],
+    adapters: Annotated[list[str], typer.Argument(metavar="ADAPTER[:SCALE]...", help="LoRA adapters in GGUF.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="GGUF file to write.")],
+    split_max_size: Annotated[str | None, typer.Option(metavar="SIZE", help=SPLIT_HELP)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Add LoRA adapters to a model's weights for good.
+
+    Computed in f64 and rounded once to the type of each matrix. `--lora` of run, perplexity and bench applies adapters
+    without a new file, to quantized models too.
+    """
+    from hybrid.quant import merge_lora as library
+
+    from ..models import parse_lora
+
+    with console.Progress("merging", "bytes") as progress:
+        report = library.merge_lora(
+            source,
+            [parse_lora(text) for text in adapters],
+            output,
+            max_bytes=max_bytes(split_max_size),
+            progress=progress,
+        )
+    if as_json:
+        console.out_json(report)
+    else:
+        changed = f"{report.n_changed} of {report.n_tensors} tensors changed"
+        console.out(f"{report.output}: {changed}, {console.size(report.nbytes)}")
+
+
 def max_bytes(text: str | None) -> int:
     """Of --split-max-size; 0 without."""
     if text is None:
@@ -202,4 +233,11 @@ def max_bytes(text: str | None) -> int:
     return size
 
 
-SUBCOMMANDS = {"split": split, "merge": merge, "hash": hash_, "set": set_, "show": show}
+SUBCOMMANDS = {
+    "split": split,
+    "merge": merge,
+    "merge-lora": merge_lora,
+    "hash": hash_,
+    "set": set_,
+    "show": show,
+}

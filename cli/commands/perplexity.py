@@ -1,12 +1,13 @@
 """`hybrid perplexity`: how well a model predicts a text."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .. import console, divergence
-from ..models import KV_TYPE_HELP, KVType
+from ..models import KV_TYPE_HELP, LORA_HELP, KVType
 
 if TYPE_CHECKING:
     from hybrid.infer.perplexity import PerplexityResult
@@ -44,6 +45,7 @@ def perplexity(
         bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower, for stating a figure.")
     ] = False,
     kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
+    lora: Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)] = None,
     threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -65,6 +67,7 @@ def perplexity(
             chunks=chunks,
             exact=exact,
             kv_type=kv_type,
+            lora=lora,
             threads=threads,
             as_json=as_json,
         )
@@ -83,6 +86,7 @@ def perplexity(
             chunks=chunks,
             exact=exact,
             kv_type=kv_type,
+            lora=lora,
             threads=threads,
         )
         return
@@ -95,6 +99,7 @@ def perplexity(
         stride=stride,
         exact=exact,
         kv_type=kv_type,
+        lora=lora,
         threads=threads,
         as_json=as_json,
     )
@@ -110,6 +115,7 @@ def measure(
     stride: int = 0,
     exact: bool = False,
     kv_type: KVType | None = None,
+    lora: Sequence[str] | None = None,
     threads: int = 0,
     as_json: bool = False,
 ) -> None:
@@ -119,7 +125,7 @@ def measure(
     text = texts.read_text(file)
     n_seq = max(1, n_batch // n_ctx)
     with models.load(
-        model, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type
+        model, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
     ) as loaded:
         from hybrid.infer.perplexity import perplexity as library
 

@@ -12,7 +12,7 @@ from hybrid.infer.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..models import KV_TYPE_HELP, KVType
+from ..models import KV_TYPE_HELP, LORA_HELP, KVType
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -90,6 +90,7 @@ def run(
         int | None,
         typer.Option("--n-samples", min=1, help="Answers to each prompt. Default: 1.", rich_help_panel=BATCH),
     ] = None,
+    lora: Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)] = None,
     spec: Annotated[
         Spec,
         typer.Option(help="Guess tokens and verify them in one pass, same output: ngram guesses from the text so far."),
@@ -204,6 +205,7 @@ def run(
         kv_type=kv_type,
         checkpoint_budget=budget,
         checkpoint_type=checkpoint_type,
+        lora=lora,
     ) as loaded:
         params = SamplingParams.from_metadata(
             loaded.gguf.metadata,

@@ -149,6 +149,16 @@ def add_rows(a, tid, nth):
         add_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5), ldf(a + 48))
 
 
+@kernel
+def add_groups(a, tid, nth):
+    """As add_rows, in the columns of all groups. 0 groups (see kernels/gemv.py), the others alike."""
+    groups, x, ldx, residual, ldr = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4)
+    for g in range(ldi(groups)):
+        first = ldi(groups + 24 * g + 16)
+        for c in range(first + tid, first + ldi(groups + 24 * g + 24), nth):
+            add_row(x + c * ldx, residual + c * ldr, arg(a, 5), ldf(a + 48))
+
+
 @emit("i64,i64,f32->void")
 def _scale_row(e, x, n, scale):
     wide = e.splat(scale, 16)

@@ -3,18 +3,22 @@
 PEER=path/to/llama.cpp/build/bin pytest tests/golden/test_peer.py
 """
 
+import json
 import os
 import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import peft_adapters
 import pytest
 import random_checkpoints
 from golden.models import NOISE
-from hybrid.convert import convert
+from hybrid.cli.main import run
+from hybrid.convert import convert, convert_lora
 from hybrid.infer import Model
 from hybrid.infer.perplexity import perplexity
+from hybrid.quant.hashes import hashes as of
 from random_checkpoints import CONFIGS
 from reference.tokenizer_files import world_file, world_vocabulary
 
@@ -44,10 +48,11 @@ pytestmark = [
 ]
 
 
-def compare(path: Path, prose: Path, log_folder: Path) -> None:
+def compare(path: Path, prose: Path, log_folder: Path, lora: Path | None = None) -> None:
     command = [Path(PEER) / "llama-perplexity", "-m", path, "-f", prose, "-c", N_CTX, "--chunks", CHUNKS, "-t", 2]
     # exact at both ends: no flash attention in f16, keys in f32
     command += ["-ctk", "f32", "-ctv", "f32", "-fa", "off"]
+    command += ["--lora-scaled", f"{lora}:0.6"] if lora else []
     log = log_folder / "output"
     for _ in range(10):  # it sometimes ends before its last lines are written
         with log.open("wb") as file:
@@ -56,7 +61,8 @@ def compare(path: Path, prose: Path, log_folder: Path) -> None:
         if found or "Assert" in text or "error" in text:
             break
     assert found, text[-2000:]
-    with Model.load(path, n_ctx=N_CTX, n_seq_max=4, precision="exact") as model:
+    given = [(lora, 0.6)] if lora else []
+    with Model.load(path, n_ctx=N_CTX, n_seq_max=4, precision="exact", lora=given) as model:
         ours = perplexity(model, prose.read_text(), n_ctx=N_CTX, chunks=CHUNKS).ppl
     print(f"{path.name}: {ours:.4f}, llama.cpp {found[1]}, {ours / float(found[1]) - 1:+.4%}")
     assert ours == pytest.approx(float(found[1]), rel=1e-3)
@@ -77,3 +83,35 @@ def test_random_checkpoints(name: str, data_dir: Path, tmp_path: Path, prose: Pa
         tokenizer = folder
     convert(folder, path, outtype="f32", tokenizer=tokenizer)
     compare(path, prose, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["llama-biased", "qwen3moe", "qwen35", "falcon-h1", "nemotron-h", "lfm2", "gemma2"])
+def test_adapters(name: str, data_dir: Path, tmp_path: Path, prose: Path) -> None:
+    """Our GGUF adapters of random PEFT adapters."""
+    folder, path = random_checkpoints.write(CONFIGS[name], tmp_path / name), tmp_path / f"{name}.gguf"
+    convert(folder, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    thin = peft_adapters.factors(random_checkpoints.tensors(json.loads((folder / "config.json").read_text())), rank=8)
+    peft = peft_adapters.write(tmp_path / "adapter", thin, alpha=6)
+    convert_lora(peft, tmp_path / "lora.gguf", base=folder)
+    compare(path, prose, tmp_path, tmp_path / "lora.gguf")
+
+
+@pytest.mark.skipif(not (Path(PEER) / "llama-gguf-split").exists(), reason="PEER has no llama-gguf-split")
+@pytest.mark.parametrize(
+    "options", [("--split-max-size", "3M"), ("--split-max-tensors", "9", "--no-tensor-first-split")]
+)
+def test_parts_are_those_of_gguf_split(options: tuple[str, ...], bundled: Path, tmp_path: Path) -> None:
+    """Byte for byte; and it puts ours together."""
+    path, folders = tmp_path / "m.gguf", [tmp_path / "ours", tmp_path / "theirs"]
+    convert(bundled, path)
+    for folder in folders:
+        folder.mkdir()
+    assert run(["gguf", "split", str(path), str(folders[0] / "m"), *options]) == 0
+    tool = str(Path(PEER) / "llama-gguf-split")
+    subprocess.run([tool, *options, path, folders[1] / "m"], check=True, timeout=120, capture_output=True)
+    ours, theirs = (sorted(folder.iterdir()) for folder in folders)
+    assert [p.name for p in ours] == [p.name for p in theirs] and len(ours) > 3
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(ours, theirs, strict=True))
+    subprocess.run([tool, "--merge", ours[0], tmp_path / "merged.gguf"], check=True, timeout=120, capture_output=True)
+    hashes = [list(of(file, tensors=False)) for file in (path, tmp_path / "merged.gguf", theirs[0])]
+    assert hashes[0] == hashes[1] == hashes[2]

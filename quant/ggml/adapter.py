@@ -1,0 +1,119 @@
+"""LoRA adapters in GGUF: for some matrices W two thin ones, whose product is added to W. Hu et al. 2021,
+arXiv:2106.09685.
+
+    general.type = adapter, adapter.type = lora, general.architecture as the model's
+    adapter.lora.alpha  f32: y = W x + scale * alpha / rank * B (A x) with the user's scale; alpha 0 counts as rank
+    NAME.lora_a  [rank, n], NAME.lora_b [rows, rank] for the model's tensor NAME [rows, n]; of experts stacks of them
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from .errors import FormatError, UnsupportedError, UsageError, shown
+from .reader import GGUFFile
+
+A, B = ".lora_a", ".lora_b"
+Given = tuple[Path | str, float]  # a file and its scale
+
+
+class Adapter:
+    """One adapter, checked against itself; `pair` checks it against a model's matrix."""
+
+    def __init__(self, gguf: GGUFFile, scale: float) -> None:
+        self.gguf, self.scale, self.path = gguf, scale, gguf.path
+        self._where = shown(gguf.path.name)
+        if gguf.get("general.type", "") != "adapter" or gguf.get("adapter.type", "") != "lora":
+            raise FormatError(f"{self._where} is no LoRA adapter. Make one: hybrid convert BASE --lora FOLDER -o FILE")
+        if "adapter.alora.invocation_tokens" in gguf.metadata:
+            raise UnsupportedError(f"{self._where} is an activated LoRA (aLoRA), which this version cannot apply.")
+        alpha = gguf.get("adapter.lora.alpha", 0.0)
+        if not isinstance(alpha, float) or not math.isfinite(alpha):
+            raise FormatError(f"{self._where}: adapter.lora.alpha = {shown(alpha)} is no number. Convert it again.")
+        self.alpha = alpha
+        names = [name for name in gguf.tensors if name.endswith((A, B))]
+        self.names = list(dict.fromkeys(name.removesuffix(A).removesuffix(B) for name in names))
+        for name in gguf.tensors:
+            if name not in names:
+                raise UnsupportedError(f"{self._where}: {shown(name)} is neither lora_a nor lora_b of anything.")
+        for name in self.names:
+            if name == "token_embd.weight":
+                raise UnsupportedError(f"{self._where} adapts the embedding, which this version cannot apply.")
+            for half in (A, B):
+                if name + half not in gguf.tensors:
+                    raise FormatError(f"{self._where} lacks {shown(name + half)}. Convert it again.")
+        if not self.names:
+            raise FormatError(f"{self._where} holds no tensors. Convert it again.")
+
+    @classmethod
+    def open(cls, given: Given, arch: str) -> Self:
+        """FormatError, UnsupportedError or UsageError when it is none, or not for models of that architecture."""
+        path, scale = given
+        if not math.isfinite(scale):
+            raise UsageError(f"{shown(path)}: its scale is {scale}, expected a number such as 1 or 0.5.")
+        gguf = GGUFFile.open(path)
+        try:
+            adapter = cls(gguf, scale)
+            found = gguf.get("general.architecture", "")
+            if found != arch:
+                raise UsageError(f"{adapter._where} adapts models of architecture {shown(found)}, this one is {arch}.")
+            return adapter
+        except BaseException:
+            gguf.close()
+            raise
+
+    def __contains__(self, name: str) -> bool:
+        return name + A in self.gguf.tensors
+
+    @property
+    def label(self) -> str:
+        """For a person: file, and scale unless it is 1."""
+        return self.path.stem + (f":{self.scale:g}" if self.scale != 1 else "")
+
+    def pair(self, name: str, n_expert: int, rows: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """f32 A [n_expert, rank, n] and B [n_expert, rows, rank] for the model's tensor; all factors are in B."""
+        made = []
+        for half in (A, B):
+            values = np.asarray(self.gguf.f32(name + half), np.float32)
+            if not np.isfinite(values).all():
+                raise FormatError(f"{self._where}: {name}{half} contains NaN or infinity. Convert it again.")
+            made.append(values)
+        a, b = (values[None] if values.ndim == 2 else values for values in made)
+        right = a.ndim == b.ndim == 3 and {len(a), len(b)} <= {1, n_expert} and a.shape[1] == b.shape[2]
+        if not right or a.shape[2] != n or b.shape[1] != rows:
+            shapes = " and ".join(str(list(values.shape)) for values in made)
+            stack = f"{n_expert} times " if n_expert > 1 else ""
+            raise FormatError(
+                f"{self._where}: {name} has shapes {shapes}, for this model it needs {stack}[rank, {n}] and [{rows}, "
+                "rank]. It was made for another model."
+            )
+        factor = self.scale * (self.alpha / a.shape[1] if self.alpha else 1.0)
+        b = (b.astype(np.float64) * factor).astype(np.float32)
+        return tuple(np.broadcast_to(values, (n_expert, *values.shape[1:])) for values in (a, b))  # type: ignore[return-value]
+
+    def update(self, digest: "hashlib._Hash") -> None:
+        """Adds everything that makes a difference to a model's fingerprint."""
+        digest.update(f"lora {self.scale!r} {self.alpha!r};".encode())
+        for t in self.gguf.tensors.values():
+            digest.update(f"{t.name} {t.type} {t.shape};".encode())
+            digest.update(self.gguf.raw(t.name).tobytes())
+
+    def close(self) -> None:
+        self.gguf.close()
+
+
+def open_all(given: Sequence[Given], arch: str) -> list[Adapter]:
+    """All of them, or none: those opened before an error are closed."""
+    made: list[Adapter] = []
+    try:
+        for one in given:
+            made.append(Adapter.open(one, arch))
+    except BaseException:
+        for adapter in made:
+            adapter.close()
+        raise
+    return made

@@ -1,0 +1,110 @@
+"""LoRA adapters added to the weights of a model for good: W + scale * alpha / rank * B A, in the type that W has."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .ggml import formats
+from .ggml.adapter import Adapter, Given, open_all
+from .ggml.errors import FormatError, UsageError, shown
+from .ggml.reader import GGUFFile, TensorInfo
+from .ggml.split import SplitWriter, open_gguf
+from .ggml.types import row_nbytes
+from .policy import is_quantized
+from .rewrite import PIECE, pieces_of
+from .source import DROPPED
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """`n_changed` of `n_tensors` have been changed; `output` is the first of several files."""
+
+    output: Path
+    n_tensors: int
+    n_changed: int
+    nbytes: int
+
+
+def merge_lora(
+    src: Path | str,
+    adapters: Sequence[Given],
+    dst: Path | str,
+    *,
+    max_bytes: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> MergeReport:
+    """Writes the model `src` with all adapters in its weights to `dst`; see `SplitWriter` for max_bytes.
+
+    Products and sums are computed in f64 and rounded once to the matrix's type. Quantized matrices are refused with a
+    UsageError: they would be rounded twice, and the difference is often smaller than a step. FormatError when an
+    adapter belongs to another model.
+    """
+    with open_gguf(src) as file:
+        opened = open_all(adapters, str(file.get("general.architecture")))
+        try:
+            thin = _thin(file, opened)
+            writer = SplitWriter(dst, None, max_bytes=max_bytes)
+            sources = [part.path for part in file.parts] + [adapter.path for adapter in opened]
+            for path in writer.paths:
+                if path.exists() and any(path.samefile(source) for source in sources):
+                    raise UsageError(f"{shown(path)} is a source itself. Give another output path.")
+            for key in file.metadata:
+                if not key.startswith(DROPPED):
+                    writer.add_raw(key, file)
+            for t in file.tensors.values():
+                writer.declare(t.name, t.shape, t.type)
+            total, done = sum(t.nbytes for t in file.tensors.values()), 0
+            with writer:
+                for t in file.tensors.values():
+                    parts = _merged(file, t, thin[t.name]) if t.name in thin else pieces_of(file, t.name)
+                    writer.write(t.name, parts)
+                    done += t.nbytes
+                    if progress:
+                        progress(t.name, done, total)
+            return MergeReport(writer.paths[0], len(file.tensors), len(thin), writer.nbytes)
+        finally:
+            for adapter in opened:
+                adapter.close()
+
+
+def _thin(file: GGUFFile, adapters: Sequence[Adapter]) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
+    """(A, B) of every adapter for every matrix that one changes."""
+    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for adapter in adapters:
+        for name in adapter.names:
+            t = file.tensors.get(name)
+            if t is None or len(t.shape) not in (2, 3):
+                raise FormatError(
+                    f"{shown(adapter.path.name)} adapts {shown(name)}, no matrix of {shown(file.path.name)}. "
+                    "It was made for another model."
+                )
+            if is_quantized(t.type):
+                raise UsageError(
+                    f"{shown(file.path.name)}: {shown(name)} is {t.type.name}. Merge into the F32, F16 or BF16 file "
+                    "and quantize that, or apply the adapter while running (--lora)."
+                )
+            n_expert = t.shape[0] if len(t.shape) == 3 else 1
+            found.setdefault(name, []).append(adapter.pair(name, n_expert, *t.shape[-2:]))
+    return found
+
+
+def _merged(file: GGUFFile, t: TensorInfo, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.ndarray]:
+    """The bytes of the changed tensor, some rows of one matrix at a time."""
+    rows, n = t.shape[-2:]
+    raw = file.raw(t.name).reshape(-1, rows, row_nbytes(t.type, n))
+    step = max(1, PIECE // (8 * n))
+    for e in range(len(raw)):
+        for start in range(0, rows, step):
+            stop = min(start + step, rows)
+            x = formats.decode(t.type, raw[e, start:stop]).astype(np.float64)
+            for a, b in pairs:
+                x += b[e, start:stop].astype(np.float64) @ a[e].astype(np.float64)
+            with np.errstate(over="ignore"):
+                merged = x.astype(np.float32)
+                made = formats.encode(t.type, merged)
+            if not np.isfinite(formats.decode(t.type, made)).all():
+                raise FormatError(f"{shown(t.name)} would have values too large for {t.type.name}. Lower the scale.")
+            yield made
+    file.release(t.name)
