@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 
 from ..quant.ggml.errors import UnsupportedError, UsageError
-from ..quant.ggml.reader import GGUFFile
+from ..quant.ggml.split import open_gguf
 from .architectures import ENCODERS
 from .encoder import Encoder
 from .engine import Progress
@@ -63,7 +63,7 @@ class Embedder:
         kv_type: KVTypeName | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.gguf = GGUFFile.open(path)
+        self.gguf = open_gguf(path)
         self.path = Path(path)
         arch = self.gguf.get("general.architecture", "")
         self.encoder = (

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..quant.ggml.errors import UnsupportedError
 from ..quant.ggml.reader import GGUFFile
+from ..quant.ggml.split import open_gguf
 from .architectures import ENCODERS
 from .kernels import elementwise, execute, gemm
 from .kernels.isa import host
@@ -56,7 +57,7 @@ class Encoder:
 
         Raises FormatError or UnsupportedError.
         """
-        encoder = cls(GGUFFile.open(path), n_threads or default_threads(), precision == "exact")
+        encoder = cls(open_gguf(path), n_threads or default_threads(), precision == "exact")
         encoder._program(PASS_TOKENS, (lambda _n, done, total: progress("compile", done, total)) if progress else None)
         return encoder
 
