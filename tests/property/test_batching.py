@@ -12,7 +12,7 @@ from hybrid.infer.generate import generate
 from hybrid.infer.sampling import Sampler, SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
-from test_conformance import SHAPES, tokens
+from test_conformance import FAMILIES, MODELS, SHAPES, tokens
 from test_speculation import Plain
 
 BUDGET = 16 << 20
@@ -21,7 +21,7 @@ BUDGET = 16 << 20
 class Ending(Plain):
     """Some tokens end an answer."""
 
-    eog = frozenset(range(0, 320, 12))
+    eog = frozenset(range(0, 2024, 12))
 
     def is_eog(self, token: int) -> bool:
         return token in self.eog
@@ -42,9 +42,9 @@ def alone(model: Model, ids: list[int], seed: int, max_tokens: int = 20) -> tupl
     return run.result.ids, run.result.reason
 
 
-@pytest.mark.parametrize("family", SHAPES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_joining_and_leaving_changes_nothing(family: str, random_model: Callable[..., Path]) -> None:
-    path, rng = random_model(SHAPES[family], FileType.Q8_0), np.random.default_rng(2)
+    path, rng = random_model(MODELS[family], FileType.Q8_0), np.random.default_rng(2)
     stem = tokens(40)
     prompts = [stem[: rng.integers(0, 41)] + tokens(int(rng.integers(1, 60)), 50 + i) for i in range(14)]
     lengths = [int(n) for n in rng.integers(0, 25, 14)]

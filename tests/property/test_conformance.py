@@ -34,6 +34,7 @@ SHAPES = {
     ),
 }  # fmt: skip
 MODELS: dict[str, Shape | str] = {**SHAPES, **{name: name for name in CONFIGS}}
+FAMILIES = [*SHAPES, *(pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS)]
 TYPES = {t.name: t for t in (FileType.F32, FileType.F16, FileType.BF16, FileType.Q8_0, FileType.Q4_0)}
 QUICK = {
     ("jamba", "Q8_0"), ("mamba", "Q4_0"), ("granite", "F16"), ("llama", "BF16"), ("falcon-h1", "F32"),

@@ -10,14 +10,14 @@ from hybrid.infer import Model, Work
 from hybrid.infer.memory.cache import LADDER
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
-from test_conformance import SHAPES, same, tokens
+from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
 BUDGET = 64 << 20
 
 
-@pytest.mark.parametrize("family", SHAPES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_random_texts_that_share_beginnings(family: str, random_model: Callable[..., Path]) -> None:
-    path = random_model(SHAPES[family], FileType.Q8_0)
+    path = random_model(MODELS[family], FileType.Q8_0)
     rng = np.random.default_rng(7)
     with (
         Model.load(path, n_ctx=256, n_ubatch=128, n_threads=2) as plain,

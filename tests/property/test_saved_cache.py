@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hybrid.infer import Model
+from hybrid.infer.generate import generate
 from hybrid.infer.memory.state_file import read_state
+from hybrid.infer.sampling import Sampler, SamplingParams
 from hybrid.quant.ggml.errors import StateError
 from hybrid.quant.ggml.types import FileType
-from test_conformance import SHAPES, same, tokens
+from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
+from test_speculation import Plain
 
 BUDGET = 64 << 20
 
@@ -70,6 +73,41 @@ def test_every_text_is_found_again(family: str, random_model: Callable[..., Path
         with Model.load(path, n_ctx=256, checkpoint_budget=budget) as model:
             seq = model.restore(tmp_path / "s")
             assert same(seq.decode(261), want[2]), "the sequence itself needs no budget"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_sampled_text_is_saved_in_its_middle(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
+    """After every one of its tokens in turn; another process would go on with the same."""
+    path, prompt, n = random_model(MODELS[family], FileType.Q8_0), tokens(70), 9
+
+    def sample(model: Model, seq: Any, ids: list[int], sampler: Sampler, n: int) -> Any:
+        run = generate(seq, ids, sampler, max_tokens=n, tokenizer=Plain())  # type: ignore[arg-type]
+        for _ in run:
+            pass
+        return run.result
+
+    def new(model: Model) -> Sampler:
+        return Sampler(SamplingParams(temp=0.9, seed=5, repeat_penalty=1.1), model.n_vocab)
+
+    with Model.load(path, n_ctx=128, n_ubatch=64, n_threads=2) as model:
+        seq, sampler = model.sequence(), new(model)
+        whole = sample(model, seq, prompt, sampler, n)
+        want = sampler.state(), seq.logits.tobytes() if seq.logits is not None else b""
+        for cut in range(1, n, 3):
+            seq.clear()
+            sampler = new(model)
+            first = sample(model, seq, prompt, sampler, cut)
+            seq.save(tmp_path / str(cut), {"sampler": sampler.state(), "pending": first.pending})
+    with Model.load(path, n_ctx=128, n_ubatch=32, n_threads=1) as model:
+        seq = model.sequence()
+        for cut in range(1, n, 3):
+            seq = model.restore(tmp_path / str(cut), seq)
+            sampler = new(model)
+            seq.prefill(seq.pending)
+            sampler.set_state(seq.extra["sampler"])
+            rest = sample(model, seq, [], sampler, n - cut)
+            assert rest.ids == whole.ids[cut:], cut
+            assert (sampler.state(), seq.logits.tobytes() if seq.logits is not None else b"") == want
 
 
 def test_damage_is_noticed(random_model: Callable[..., Path], tmp_path: Path) -> None:

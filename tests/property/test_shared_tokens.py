@@ -11,7 +11,7 @@ from hybrid.infer.engine import Engine
 from hybrid.infer.shared import Entry, eval_entries, eval_shared, score_endings
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
-from test_conformance import SHAPES, same, tokens
+from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("separate", [False, True])
-@pytest.mark.parametrize("family", SHAPES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_prefix_of_8_over_4_sequences(
     family: str, separate: bool, random_model: Callable[..., Path], computed: list[int]
 ) -> None:
     """The last token of the prefix gives four rows; tails of 3, 0, 5 and 3 tokens, of which two begin alike."""
     prefix, tails = tokens(8), [tokens(3, 1), [], tokens(5, 2), [tokens(3, 1)[0], 300, 301]]
-    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=64, n_seq_max=5) as model:
+    with Model.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=64, n_seq_max=5) as model:
         want = []
         for tail in tails:
             seq = model.sequence()
