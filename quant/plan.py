@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .ggml.errors import FormatError, UsageError, shown
+from .ggml.mixes import EMBEDDING, NEED_IMPORTANCE, OUTPUT
 from .ggml.reader import TensorInfo
 from .ggml.types import FileType, GGMLType, row_nbytes
 from .imatrix import Imatrix
@@ -76,8 +77,6 @@ def plan_source(
     tensors = {t.name: t for t in sorted(source.tensors.values(), key=_order)}
     if imatrix:
         imatrix.check({name: t.shape for name, t in tensors.items()})
-    elif kind is FileType.Q2_K_S:
-        raise UsageError("Q2_K_S needs an importance matrix: add --imatrix FILE, or choose Q2_K.")
     decisions = decide(tensors, kind, model_of(source.metadata, importance=imatrix is not None), options)
     planned = []
     for t in tensors.values():
@@ -88,9 +87,36 @@ def plan_source(
                 f"{shown(source.path)}: {shown(t.name)} is {t.type.name} already; {decision.type.name} made from it is "
                 "worse than from the original. Start from the F32, F16 or BF16 file, or allow requantizing."
             )
+        if decision.type is not t.type and needs_importance(t.name, decision.type, kind):
+            if imatrix is None:
+                raise UsageError(
+                    f"{shown(t.name)}: {decision.type.name} needs an importance matrix{_in_file(decision.type, kind)}. "
+                    "Add --imatrix FILE (hybrid imatrix makes one), or choose another type, for example IQ3_S or Q2_K."
+                )
+            if t.name not in imatrix.entries:
+                raise UsageError(
+                    f"{shown(t.name)}: {decision.type.name} needs its importance, which the importance matrix "
+                    f"does not have. Use --tensor-type '{shown(_part(t.name))}=Q2_K', or another matrix."
+                )
         nbytes = math.prod(t.shape[:-1]) * row_nbytes(decision.type, t.shape[-1])
         planned.append(PlannedTensor(t.name, t.shape, t.type, decision.type, decision.reason, nbytes))
     return planned
+
+
+def needs_importance(name: str, kind: GGMLType, target: FileType) -> bool:
+    """Whether llama-quantize, too, refuses to write it without: the error would be far beyond that of a larger type."""
+    if name in (OUTPUT, EMBEDDING):
+        return False
+    return kind in NEED_IMPORTANCE or (kind is GGMLType.Q2_K and target is FileType.Q2_K_S)
+
+
+def _part(name: str) -> str:
+    """What a name has after the number of its layer."""
+    return _BLOCK.sub("", name).removesuffix(".weight")
+
+
+def _in_file(kind: GGMLType, target: FileType) -> str:
+    return f" in a file of {target.name}" if kind.name != target.name else ""
 
 
 def _order(t: TensorInfo) -> tuple[int, bytes]:

@@ -1,14 +1,15 @@
 """The types that llama-quantize gives the matrices of a file (llama-quant.cpp, 2026-10), as data: `RECIPES`.
 
 A file type names one type for most matrices, and rules for attention values (also fused attn_qkv), attention outputs
-and down projections. output.weight, or without one token_embd.weight, is Q6_K everywhere, but Q8_0 where rows are not
-whole blocks of the most common type and in files of Q8_0.
+and down projections; two also for queries and keys, one for gate and up projections. output.weight, or without one
+token_embd.weight, is Q6_K (Q5_K in files of IQ1, IQ2 and IQ3_XXS), but Q8_0 where rows are not whole blocks of the most
+common type and in files of Q8_0.
 
-Left out: Llama 70B and Falcon, which have rules of their own, and the file types whose blocks cannot be encoded here
-(IQ1, IQ2, IQ3).
+Left out: Llama 70B and Falcon, which have rules of their own.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +26,10 @@ class Part(StrEnum):
 
     ATTN_V = "attn_v"
     ATTN_K = "attn_k"
+    ATTN_Q = "attn_q"
     ATTN_OUTPUT = "attn_output"
+    FFN_UP = "ffn_up"
+    FFN_GATE = "ffn_gate"
     FFN_DOWN = "ffn_down"
     OTHER = "other"
 
@@ -35,7 +39,10 @@ _PARTS = (
     ("attn_kv_b.weight", Part.ATTN_V),
     ("attn_v.weight", Part.ATTN_V),
     ("attn_k.weight", Part.ATTN_K),
+    ("attn_q.weight", Part.ATTN_Q),
     ("attn_output.weight", Part.ATTN_OUTPUT),
+    ("ffn_up", Part.FFN_UP),
+    ("ffn_gate", Part.FFN_GATE),
     ("ffn_down", Part.FFN_DOWN),
 )
 
@@ -62,15 +69,27 @@ class Place:
 Rule = Callable[[Place], GGMLType | None]  # None: the type of most
 
 
+def none(at: Place) -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Recipe:
     """The type of most matrices, and the rules for those that take another."""
 
     most: GGMLType
-    attn_v: Rule = lambda at: None
-    attn_output: Rule = lambda at: None
-    ffn_down: Rule = lambda at: None
+    attn_v: Rule = none
+    attn_output: Rule = none
+    ffn_down: Rule = none
     embedding: GGMLType | None = None  # where there is an output.weight
+    attn_qk: GGMLType | None = None
+    ffn_up: Rule = none  # and gate
+    output: GGMLType = GGMLType.Q6_K
+
+
+def middle(kind: GGMLType) -> Rule:
+    """But in the first and the last eighth."""
+    return lambda at: kind if at.n // 8 <= at.i < 7 * at.n // 8 else None
 
 
 def every(kind: GGMLType) -> Rule:
@@ -96,8 +115,23 @@ def shared(kind: GGMLType, others: GGMLType | None = None) -> Rule:
     return lambda at: kind if at.model.n_gqa >= 4 else others
 
 
+def some_shared(kind: GGMLType, others: GGMLType) -> Rule:
+    """Where four or more heads share a key and value, or there are four or more experts."""
+    return lambda at: kind if at.model.n_gqa >= 4 or at.model.n_expert >= 4 else others
+
+
 def with_importance(rule: Rule) -> Rule:
     return lambda at: rule(at) if at.model.importance else None
+
+
+def either(with_it: Rule, without: Rule) -> Rule:
+    """By whether there is an importance matrix."""
+    return lambda at: (with_it if at.model.importance else without)(at)
+
+
+def more_of_eight(kind: GGMLType) -> Rule:
+    """In the first eighth, and with eight experts in `some`."""
+    return lambda at: (some(kind) if at.model.n_expert == 8 else first(kind, 8))(at)
 
 
 def without_importance(rule: Rule) -> Rule:
@@ -106,6 +140,7 @@ def without_importance(rule: Rule) -> Rule:
 
 _Q2, _Q3, _Q4, _Q5, _Q6, _Q8 = (GGMLType[f"Q{n}"] for n in ("2_K", "3_K", "4_K", "5_K", "6_K", "8_0"))
 _T = GGMLType
+_I3 = GGMLType.IQ3_S
 RECIPES: dict[FileType, Recipe] = {
     #                 most      attention values                    attention outputs         down projections
     FileType.Q1_0:   Recipe(_T.Q1_0),
@@ -127,15 +162,33 @@ RECIPES: dict[FileType, Recipe] = {
     FileType.Q6_K:   Recipe(_Q6),
     FileType.IQ4_NL: Recipe(_T.IQ4_NL, attn_v=shared(_Q5),           ffn_down=without_importance(first(_Q5, 8))),
     FileType.IQ4_XS: Recipe(_T.IQ4_XS, attn_v=shared(_Q5),           ffn_down=without_importance(first(_Q5, 8))),
+    FileType.IQ3_M:  Recipe(_I3, attn_v=every(_Q4),            attn_output=every(_Q4), ffn_down=more_of_eight(_Q4)),
+    FileType.IQ3_S:  Recipe(_I3, attn_v=shared(_Q4)),
+    FileType.IQ3_XS: Recipe(_I3, attn_v=shared(_Q4), attn_qk=_T.IQ3_XXS, ffn_up=middle(_T.IQ3_XXS)),
+    FileType.IQ3_XXS: Recipe(
+        _T.IQ3_XXS, either(shared(_Q4, _T.IQ3_XXS), shared(_Q4, _I3)), every(_I3),
+        without_importance(first(_Q4, 8, _Q3)), embedding=_I3, attn_qk=_T.IQ2_S, output=_Q5,
+    ),
+    FileType.IQ2_M:  Recipe(_T.IQ2_S,   some_shared(_Q4, _I3),  every(_I3),        first(_I3, 8), _I3, output=_Q5),
+    FileType.IQ2_S:  Recipe(_T.IQ2_XS,  some_shared(_Q4, _I3),  every(_I3),        first(_I3, 8), _I3, output=_Q5),
+    FileType.IQ2_XS: Recipe(_T.IQ2_XS,  some_shared(_Q4, _Q2),  none,              first(_Q2, 8), _Q2, output=_Q5),
+    FileType.IQ2_XXS: Recipe(_T.IQ2_XXS, some_shared(_Q4, _Q2), none,              first(_Q2, 8), _Q2, output=_Q5),
+    FileType.IQ1_M:  Recipe(_T.IQ1_M,   some_shared(_Q4, _Q2),  every(_T.IQ2_XXS), first(_Q2, 8), _Q2, output=_Q5),
+    FileType.IQ1_S:  Recipe(_T.IQ1_S,   some_shared(_Q4, _Q2),  every(_T.IQ2_XXS), first(_Q2, 8), _Q2, output=_Q5),
     FileType.TQ1_0:  Recipe(_T.TQ1_0, embedding=_Q4),
     FileType.TQ2_0:  Recipe(_T.TQ2_0, embedding=_Q4),
     FileType.MXFP4_MOE: Recipe(_T.MXFP4),  # for experts, and Q8_0 for all else
 }  # fmt: skip
 # Those of several types, and whose name is not that of one of them.
 MIXES = {kind: recipe for kind, recipe in RECIPES.items() if "_K_" in kind.name}
+# Written with an importance matrix only; in files of Q2_K_S this is true of Q2_K, too.
+NEED_IMPORTANCE = {_T.IQ1_S, _T.IQ1_M, _T.IQ2_XXS, _T.IQ2_XS, _T.IQ2_S, _T.IQ3_XXS}
+# Files of these treat eight experts, and number down projections, in their own way.
+_SMALLEST = {FileType.IQ1_S, FileType.IQ1_M, FileType.IQ2_XXS, FileType.IQ2_XS, FileType.IQ2_S, FileType.IQ2_M}
 # With exactly 8 experts (Mixtral) their attention outputs are Q5_K, where other models take the rule of the recipe.
 _OUTPUTS_OF_EIGHT = {
     FileType.Q2_K, FileType.Q3_K_S, FileType.Q3_K_M, FileType.Q4_K_S, FileType.Q4_K_M, FileType.IQ4_NL, FileType.IQ4_XS,
+    FileType.IQ3_XXS, FileType.IQ3_XS, FileType.IQ3_S, FileType.IQ3_M, *_SMALLEST,
 }  # fmt: skip
 
 # What takes the place of a type whose blocks do not divide a row.
@@ -181,36 +234,40 @@ def mixed_types(
     parts = {name: part_of(name) for name in shapes}
     n_attn_v = sum(part is Part.ATTN_V for part in parts.values()) if n_attn_v is None else n_attn_v
     output = OUTPUT if OUTPUT in shapes else EMBEDDING
-    i_attn_v = i_down = 0
+    seen: Counter[Part] = Counter()
     types: dict[str, GGMLType] = {}
+    of_eight = model.n_expert == 8
     for name, part in parts.items():
         kind: GGMLType | None = None
         if name == output:
-            kind = _output_type(file_type, recipe.most, shapes[name][-1])
+            kind = _output_type(file_type, recipe, shapes[name][-1])
         elif file_type is FileType.MXFP4_MOE:
             kind = GGMLType.MXFP4 if len(shapes[name]) > 2 and shapes[name][0] > 1 else GGMLType.Q8_0
         elif name in _EMBEDDINGS:
             kind = recipe.embedding
         elif part is Part.ATTN_V:
-            kind = GGMLType.Q8_0 if model.n_expert == 8 else recipe.attn_v(Place(i_attn_v, n_attn_v, model))
-            i_attn_v += 1
-        elif part is Part.ATTN_K and model.n_expert == 8:
-            kind = GGMLType.Q8_0
-        elif part is Part.ATTN_OUTPUT and model.n_expert == 8:
+            kind = recipe.attn_v(Place(seen[part], n_attn_v, model))
+            kind = GGMLType.Q8_0 if of_eight and file_type not in _SMALLEST else kind
+        elif part is Part.ATTN_K and of_eight:
+            kind = GGMLType.Q4_K if file_type in _SMALLEST else GGMLType.Q8_0
+        elif part in (Part.ATTN_Q, Part.ATTN_K):
+            kind = recipe.attn_qk
+        elif part is Part.ATTN_OUTPUT and of_eight:
             kind = GGMLType.Q5_K if file_type in _OUTPUTS_OF_EIGHT else None
         elif part is Part.ATTN_OUTPUT:
             kind = recipe.attn_output(Place(0, 1, model))
-        elif part is Part.FFN_DOWN:
+        elif part in (Part.FFN_DOWN, Part.FFN_UP, Part.FFN_GATE):
             # where only some layers have one, the number of the layer counts in models of experts alone
             block = _BLOCK.match(name)
-            i = int(block[1]) if block and model.n_expert > 1 else i_down
-            kind = recipe.ffn_down(Place(i, model.n_layer, model))
-            i_down += 1
+            by_layer = block and model.n_expert > 1 and file_type not in _SMALLEST
+            rule = recipe.ffn_down if part is Part.FFN_DOWN else recipe.ffn_up
+            kind = rule(Place(int(block[1]) if block and by_layer else seen[part], model.n_layer, model))
+        seen[part] += 1
         types[name] = kind or recipe.most
     return types
 
 
-def _output_type(file_type: FileType, most: GGMLType, n: int) -> GGMLType:
-    if file_type is FileType.MXFP4_MOE or most is GGMLType.Q8_0 or n % TRAITS[most].block:
+def _output_type(file_type: FileType, recipe: Recipe, n: int) -> GGMLType:
+    if file_type is FileType.MXFP4_MOE or recipe.most is GGMLType.Q8_0 or n % TRAITS[recipe.most].block:
         return GGMLType.Q8_0
-    return GGMLType.Q6_K
+    return recipe.output

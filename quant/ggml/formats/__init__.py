@@ -9,9 +9,9 @@ from ..errors import UnsupportedError
 from ..types import TRAITS, GGMLType, row_nbytes
 from .float import decode_bf16, decode_f16, decode_f32, encode_bf16, encode_f16, encode_f32
 from .fp4 import decode_mxfp4, decode_nvfp4, encode_mxfp4, encode_nvfp4
-from .iq1 import decode_iq1_m, decode_iq1_s
-from .iq2 import decode_iq2_s, decode_iq2_xs, decode_iq2_xxs
-from .iq3 import decode_iq3_s, decode_iq3_xxs
+from .iq1 import decode_iq1_m, decode_iq1_s, encode_iq1_m, encode_iq1_s
+from .iq2 import decode_iq2_s, decode_iq2_xs, decode_iq2_xxs, encode_iq2_s, encode_iq2_xs, encode_iq2_xxs
+from .iq3 import decode_iq3_s, decode_iq3_xxs, encode_iq3_s, encode_iq3_xxs
 from .iq4 import decode_iq4_nl, decode_iq4_xs, encode_iq4_nl, encode_iq4_xs
 from .k_fit import row_weights
 from .q1_0 import decode_q1_0, encode_q1_0
@@ -68,13 +68,13 @@ FORMATS: dict[GGMLType, Format] = {
     GGMLType.Q6_K: Format(encode_q6_k, decode_q6_k, encode_q6_k),
     GGMLType.IQ4_NL: Format(encode_iq4_nl, decode_iq4_nl, encode_iq4_nl),
     GGMLType.IQ4_XS: Format(encode_iq4_xs, decode_iq4_xs, encode_iq4_xs),
-    GGMLType.IQ1_S: Format(None, decode_iq1_s),
-    GGMLType.IQ1_M: Format(None, decode_iq1_m),
-    GGMLType.IQ2_XXS: Format(None, decode_iq2_xxs),
-    GGMLType.IQ2_XS: Format(None, decode_iq2_xs),
-    GGMLType.IQ2_S: Format(None, decode_iq2_s),
-    GGMLType.IQ3_XXS: Format(None, decode_iq3_xxs),
-    GGMLType.IQ3_S: Format(None, decode_iq3_s),
+    GGMLType.IQ1_S: Format(encode_iq1_s, decode_iq1_s, encode_iq1_s),
+    GGMLType.IQ1_M: Format(encode_iq1_m, decode_iq1_m, encode_iq1_m),
+    GGMLType.IQ2_XXS: Format(encode_iq2_xxs, decode_iq2_xxs, encode_iq2_xxs),
+    GGMLType.IQ2_XS: Format(encode_iq2_xs, decode_iq2_xs, encode_iq2_xs),
+    GGMLType.IQ2_S: Format(encode_iq2_s, decode_iq2_s, encode_iq2_s),
+    GGMLType.IQ3_XXS: Format(encode_iq3_xxs, decode_iq3_xxs, encode_iq3_xxs),
+    GGMLType.IQ3_S: Format(encode_iq3_s, decode_iq3_s, encode_iq3_s),
     GGMLType.TQ1_0: Format(encode_tq1_0, decode_tq1_0),
     GGMLType.TQ2_0: Format(encode_tq2_0, decode_tq2_0),
     GGMLType.MXFP4: Format(encode_mxfp4, decode_mxfp4),

@@ -27,13 +27,23 @@ IQ2_S   256 weights in 82 bytes, 2.5625 bits per weight
   w = d * (s + 0.5) / 4 * point[p] * sign
 
 Points and the rule of the signs: grids.py. 0.5 and the quarter are exact in f32, d * (s + 0.5) is rounded once.
+
+Encoders: bytes equal to ggml's reference. IQ2_XXS and IQ2_XS, which ggml does not write without importance, take all
+columns as equal then.
 """
+
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..types import GGMLType
 from .grids import points, sign_bytes, signs
+from .k_fit import block_weights
 from .unpack import pairs, scaled
+
+if TYPE_CHECKING:
+    from ..kernels.points import Search
 
 BLOCK_IQ2_XXS = np.dtype([("d", "<f2"), ("groups", [("index", "u1", (4,)), ("signs", "<u4")], (8,))])
 assert BLOCK_IQ2_XXS.itemsize == 66
@@ -85,3 +95,73 @@ def decode_iq2_s(raw: np.ndarray, out: np.ndarray) -> None:
 def _quarters(d: np.ndarray, s: np.ndarray) -> np.ndarray:
     """d f16 [n], s [n, groups] -> d * (s + 0.5) / 4 in f32."""
     return d.astype(np.float32)[:, None] * (s.astype(np.float32) + np.float32(0.5)) * np.float32(0.25)
+
+
+@cache
+def _search(kind: GGMLType) -> "Search":
+    from ..kernels.points import ALL, OFF_GRID, Search, tries
+
+    return {
+        GGMLType.IQ2_XXS: Search(32, True, tries(5, 6, 0.1), 1e-15, ALL),
+        GGMLType.IQ2_XS: Search(16, True, tries(5, 9, 0.1), 1e-15, OFF_GRID),
+        GGMLType.IQ2_S: Search(16, False, tries(5, 9, 0.1), 1e-8, OFF_GRID),
+    }[kind]
+
+
+def _fitted(kind: GGMLType, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """x, w f32 [n, 256] -> d f32 [n], s u8 [n, groups], numbers of points u16 [n, 32], signs u8 [n, 32]."""
+    from ..kernels.codebooks import codebook
+    from ..kernels.points import even_scales, fit_points
+
+    scales, found, minus = fit_points(x, w, _search(kind), codebook(kind))
+    d, s = even_scales(scales, 15)
+    return d, s, found, minus
+
+
+def _ones(x: np.ndarray) -> np.ndarray:
+    return np.ones((1, x.shape[1]), np.float32)
+
+
+def encode_iq2_xxs(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+    """x, importance f32 [n, 256] -> out u8 [n, 66]."""
+    w = block_weights(x, _ones(x) if importance is None else importance, 1)
+    d, s, found, minus = _fitted(GGMLType.IQ2_XXS, x, w)
+    blocks = out.view(BLOCK_IQ2_XXS)[:, 0]
+    blocks["d"] = d
+    some = (d > 0)[:, None]
+    blocks["groups"]["index"] = np.where(some, found, 0).reshape(-1, 8, 4)
+    blocks["groups"]["signs"] = np.where(some, sign_words(minus, s), 0)
+
+
+def sign_words(minus: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """The reverse of `packed_signs`, with scales u8 [n, 8] in the upper bits."""
+    codes = (minus & 127).reshape(-1, 8, 4).astype(np.uint32)
+    word: np.ndarray = (codes << _SEVENS).sum(axis=2, dtype=np.uint32) | s.astype(np.uint32) << 28
+    return word
+
+
+def encode_iq2_xs(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+    """x, importance f32 [n, 256] -> out u8 [n, 74]."""
+    w = block_weights(x, _ones(x) if importance is None else importance, 1)
+    d, s, found, minus = _fitted(GGMLType.IQ2_XS, x, w)
+    blocks = out.view(BLOCK_IQ2_XS)[:, 0]
+    blocks["d"] = d
+    blocks["qs"] = np.where((d > 0)[:, None], found | (minus & 127).astype(np.uint16) << 9, 0)
+    blocks["scales"] = s[:, ::2] | s[:, 1::2] << 4
+
+
+def encode_iq2_s(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+    """x, importance f32 [n, 256] -> out u8 [n, 82]."""
+    if importance is None:
+        from ..kernels.rows import row_sums
+
+        w = x * x + (row_sums(x, squares=True) * np.float32(0.5 / 256))[:, None]
+    else:
+        w = block_weights(x, importance, 2)
+    d, s, found, minus = _fitted(GGMLType.IQ2_S, x, w)
+    blocks = out.view(BLOCK_IQ2_S)[:, 0]
+    # ggml makes the scales a little smaller than the search says
+    blocks["d"] = d * np.float32(0.9875)
+    blocks["qs"], blocks["signs"] = found & 255, minus
+    blocks["qh"] = ((found >> 8).astype(np.uint8).reshape(-1, 8, 4) << _TWOS).sum(axis=2, dtype=np.uint8)
+    blocks["scales"] = s[:, ::2] | s[:, 1::2] << 4

@@ -16,14 +16,15 @@ IQ3_S   256 weights in 110 bytes, 3.4375 bits per weight
    106  scales   u8[4]       4-bit scales s of 32 weights; byte 106 + j holds weights 64*j.. (low), 64*j + 32.. (high)
   w = d * (2 * s + 1) * point[p] * sign
 
-Points and the rule of the signs: grids.py.
+Points and the rule of the signs: grids.py. Encoders: bytes equal to ggml's reference.
 """
 
 import numpy as np
 
 from ..types import GGMLType
 from .grids import points, signs
-from .iq2 import packed_signs
+from .iq2 import packed_signs, sign_words
+from .k_fit import block_weights
 from .unpack import pairs, scaled
 
 BLOCK_IQ3_XXS = np.dtype([("d", "<f2"), ("qs", "u1", (64,)), ("signs", "<u4", (8,))])
@@ -53,3 +54,39 @@ def decode_iq3_s(raw: np.ndarray, out: np.ndarray) -> None:
     q *= signs(blocks["signs"])
     s = pairs(blocks["scales"]) * np.uint8(2) + np.uint8(1)
     scaled(q, blocks["d"].astype(np.float32)[:, None] * s, out)
+
+
+def _weights(x: np.ndarray, importance: np.ndarray | None) -> np.ndarray:
+    return x * x if importance is None else block_weights(x, importance, 2)
+
+
+def encode_iq3_xxs(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+    """x, importance f32 [n, 256] -> out u8 [n, 98]."""
+    from ..kernels.codebooks import codebook
+    from ..kernels.points import OFF_GRID, Search, even_scales, fit_points, tries
+
+    how = Search(32, True, tries(15, 15, 0.2), 1e-8, OFF_GRID)
+    scales, found, minus = fit_points(x, _weights(x, importance), how, codebook(GGMLType.IQ3_XXS))
+    d, s = even_scales(scales, 15)
+    some = (d > 0)[:, None]
+    blocks = out.view(BLOCK_IQ3_XXS)[:, 0]
+    # ggml makes the scales of IQ3 a little greater than the search says
+    blocks["d"] = d * np.float32(1.0125)
+    blocks["qs"] = np.where(some, found, 0)
+    blocks["signs"] = np.where(some, sign_words(minus, s), 0)
+
+
+def encode_iq3_s(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+    """x, importance f32 [n, 256] -> out u8 [n, 110]."""
+    from ..kernels.codebooks import codebook
+    from ..kernels.points import ALL_IF_OFF_GRID, Search, even_scales, fit_points, tries
+
+    how = Search(32, False, tries(15, 9, 0.2), 1e-45, ALL_IF_OFF_GRID)
+    scales, found, minus = fit_points(x, _weights(x, importance), how, codebook(GGMLType.IQ3_S))
+    d, s = even_scales(scales, 15)
+    blocks = out.view(BLOCK_IQ3_S)[:, 0]
+    blocks["d"] = d * np.float32(1.033)
+    blocks["qs"] = found & 255
+    blocks["qh"] = np.packbits((found >> 8).astype(np.uint8), axis=1, bitorder="little")
+    blocks["signs"] = minus
+    blocks["scales"] = s[:, ::2] | s[:, 1::2] << 4

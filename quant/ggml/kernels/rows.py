@@ -125,6 +125,12 @@ def _symmetric(x, w, rows, k, half, factors, scales, codes):  # type: ignore[no-
 
 
 @fast
+def _byte(code):  # type: ignore[no-untyped-def]
+    """A code as make_qp_quants keeps it: below zero (which only IQ2_XXS asks for) it wraps around."""
+    return select(code < splat(np.float32(0)), code + splat(np.float32(256)), code)
+
+
+@fast
 def _moved_codes(xs, ws, qs, k, sumlx, suml2, low, high, by_rest):  # type: ignore[no-untyped-def]
     """Five rounds in which each code moves where the others' sums want it. by_rest: the sum of the squares that has to
     be positive is that of the others, not the new one (ggml's make_qp_quants and make_q3_quants differ in this)."""
@@ -144,7 +150,7 @@ def _moved_codes(xs, ws, qs, k, sumlx, suml2, low, high, by_rest):  # type: igno
             changed = changed & (magnitude(new - code) > zero)
             if any_set(changed):
                 moved = True
-                store(qs, i * N, select(changed, new, code))
+                store(qs, i * N, select(changed, _byte(new) if by_rest else new, code))
                 sumlx = select(changed, new_slx, sumlx)
                 suml2 = select(changed, new_sl2, suml2)
         if not moved:
@@ -265,7 +271,7 @@ def _positive(x, w, rows, k, top, factors, scales, codes):  # type: ignore[no-un
         scale = one / chosen
         for i in range(k):
             v = load(xs, i * N)
-            error = v - scale * nearest(chosen * v)
+            error = v - scale * _byte(nearest(chosen * v))
             best = best + load(ws, i * N) * error * error
         for t in range(len(factors)):
             iscale = splat(factors[t]) / most
@@ -285,7 +291,7 @@ def _positive(x, w, rows, k, top, factors, scales, codes):  # type: ignore[no-un
             v, weight = load(xs, i * N), load(ws, i * N)
             code = nearest(chosen * v)
             code = select(code > high, high, code)
-            store(qs, i * N, code)
+            store(qs, i * N, _byte(code))
             sumlx = sumlx + weight * v * code
             suml2 = suml2 + weight * code * code
         sumlx, suml2 = _moved_codes(xs, ws, qs, k, sumlx, suml2, splat(LOWEST), high, True)

@@ -9,8 +9,9 @@ from hybrid.quant.ggml.types import GGMLType, row_nbytes
 
 KINDS = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "TQ1_0",
-    "TQ2_0", "MXFP4",
+    "TQ2_0", "MXFP4", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
 )  # fmt: skip
+WITH_IMPORTANCE_ONLY = ("IQ1_S", "IQ2_XXS", "IQ2_XS")
 SHAPE = (20, 768)
 
 
@@ -42,7 +43,10 @@ def main(library: str) -> None:
     arrays = {"x": x, "importance": importance}
     for name in KINDS:
         kind = GGMLType[name]
+        lib.ggml_quantize_init(ctypes.c_int(int(kind)))
         for suffix, weights in (("", None), ("_weighted", importance)):
+            if weights is None and name in WITH_IMPORTANCE_ONLY:
+                continue
             out = np.zeros((len(x), row_nbytes(kind, x.shape[1])), np.uint8)
             pointers = [a.ctypes.data_as(ctypes.c_void_p) if a is not None else None for a in (x, out, weights)]
             lib.ggml_quantize_chunk(

@@ -12,7 +12,7 @@ from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.reader import GGUFFile
-from hybrid.quant.ggml.types import FileType, GGMLType, ValueType
+from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.imatrix import Entry, Imatrix
 from hybrid.quant.policy import Options, Reason, SsmType
@@ -194,7 +194,7 @@ def test_quantizing_again_must_be_asked_for(tmp_path: Path) -> None:
 
 def test_unknown_type_lists_those_there_are(tmp_path: Path) -> None:
     source = model(tmp_path / "in.gguf")
-    for name, what in {"Q9_9": "is not a file type", "iq2_m": "cannot be written by this version"}.items():
+    for name, what in {"Q9_9": "is not a file type", "nvfp4": "cannot be written by this version"}.items():
         message = rf"^({name}|{name.upper()}) {what}\. Choose one of F32, F16, BF16, Q1_0, .*, IQ4_XS, "
         with pytest.raises(UsageError, match=message):
             q.quantize(source, tmp_path / "out.gguf", name)
@@ -386,9 +386,32 @@ def test_importance_of_another_model(tmp_path: Path) -> None:
     message = r"is of another model: blk\.1\.ffn_down_exps\.weight has 2 x 512 sums, this model needs 3 x 512\. Collect"
     with pytest.raises(UsageError, match=message):
         q.quantize(src, tmp_path / "out.gguf", "Q4_K_M", imatrix=other)
-    with pytest.raises(UsageError, match=r"^Q2_K_S needs an importance matrix: add --imatrix FILE, or choose Q2_K\.$"):
-        q.quantize(src, tmp_path / "out.gguf", "Q2_K_S")
     assert not (tmp_path / "out.gguf").exists()
+
+
+def test_types_that_need_importance(tmp_path: Path) -> None:
+    src = wide_model(tmp_path / "in.gguf")
+
+    def refused(target: str, imatrix: Imatrix | None = None) -> str:
+        with pytest.raises(UsageError) as error:
+            q.quantize(src, tmp_path / "out.gguf", target, imatrix=imatrix)
+        assert not (tmp_path / "out.gguf").exists()
+        return str(error.value)
+
+    hint = "Add --imatrix FILE (hybrid imatrix makes one), or choose another type, for example IQ3_S or Q2_K."
+    assert refused("Q2_K_S") == f"blk.0.attn_v.weight: Q2_K needs an importance matrix in a file of Q2_K_S. {hint}"
+    assert refused("IQ2_XS") == f"blk.0.ffn_down.weight: IQ2_XS needs an importance matrix. {hint}"
+    part = importance_of(src)
+    del part.entries["blk.0.ffn_down.weight"]
+    assert refused("IQ1_M", part) == (
+        "blk.0.ffn_down.weight: IQ1_M needs its importance, which the importance matrix does not have. "
+        "Use --tensor-type 'ffn_down=Q2_K', or another matrix."
+    )
+    for target in ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M"):
+        report = q.quantize(src, tmp_path / f"{target}.gguf", target, imatrix=importance_of(src))
+        most = FILE_TYPE_WEIGHT[FileType[target]]
+        assert most in {t.target for t in report.rows}
+        assert 0.05 < max(t.rmse / t.rms for t in report.rows if t.target is most) < 0.7
 
 
 def split(src: Path, folder: Path) -> Path:

@@ -10,13 +10,19 @@ from hybrid.quant.ggml.kernels import rows
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 GOLDEN = np.load(Path(__file__).resolve().parents[3] / "golden" / "blocks" / "encoders.npz")
-KINDS = [GGMLType[name] for name in GOLDEN if name in GGMLType.__members__]
+KINDS = [kind for kind in GGMLType if f"{kind.name}_weighted" in GOLDEN]
 WEIGHTED = [kind for kind in GGMLType if FORMATS[kind].weighted]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
 @pytest.mark.parametrize("suffix", ["", "_weighted"])
 def test_bytes_are_ggmls(kind: GGMLType, suffix: str) -> None:
+    if kind.name + suffix not in GOLDEN:
+        # ggml stops the process; ours is as with importance 1
+        x = GOLDEN["x"]
+        equal = formats.encode(kind, x, importance=np.ones(x.shape[1], np.float32))
+        np.testing.assert_array_equal(formats.encode(kind, x), equal)
+        return
     importance = GOLDEN["importance"] if suffix else None
     encoded = formats.encode(kind, GOLDEN["x"], importance=importance)
     blocks, expected = (a.reshape(-1, TRAITS[kind].nbytes) for a in (encoded, GOLDEN[kind.name + suffix]))
@@ -26,8 +32,9 @@ def test_bytes_are_ggmls(kind: GGMLType, suffix: str) -> None:
 
 def test_importance_changes_what_ggml_lets_it_change() -> None:
     for kind in KINDS:
-        same = np.array_equal(GOLDEN[kind.name], GOLDEN[kind.name + "_weighted"])
-        assert same is (FORMATS[kind].weighted is None), kind.name
+        if kind.name in GOLDEN:
+            same = np.array_equal(GOLDEN[kind.name], GOLDEN[kind.name + "_weighted"])
+            assert same is (FORMATS[kind].weighted is None), kind.name
 
 
 @pytest.mark.parametrize("kind", WEIGHTED, ids=lambda k: k.name)

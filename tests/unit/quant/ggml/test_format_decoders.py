@@ -85,7 +85,29 @@ def test_chunks_views_and_outputs(kind: GGMLType) -> None:
 def test_as_ggml_encodes(kind: GGMLType) -> None:
     if kind is GGMLType.IQ4_NL:
         pytest.skip("llama-quantize tries more scales than the reference function: see test_encoders")
-    np.testing.assert_array_equal(formats.encode(kind, GOLDEN["x"]).reshape(-1), GOLDEN[f"{kind.name}_encoded"])
+    if f"{kind.name}_encoded" not in GOLDEN:
+        pytest.skip("the reference needs importance, or has no function without it: see test_encoders")
+    encoded = formats.encode(kind, GOLDEN["x"])
+    expected = GOLDEN[f"{kind.name}_encoded"].reshape(encoded.shape)
+    if kind is GGMLType.IQ3_S:
+        # where 32 weights are zeros, but not all 256, ggml writes the codes behind them 32 weights too early
+        encoded, expected = encoded[1:], expected[1:]
+    np.testing.assert_array_equal(encoded, expected)
+
+
+def test_zeros_among_others_stay_in_place() -> None:
+    """ggml's IQ3_S loses the place of what follows 32 zeros (see above); ours has an error as elsewhere."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((5, 256)).astype(np.float32)
+    x[:4, 64:96] = 0
+    for kind, bound in (
+        (GGMLType.IQ3_S, 0.2),
+        (GGMLType.IQ3_XXS, 0.25),
+        (GGMLType.IQ2_S, 0.35),
+        (GGMLType.IQ1_M, 0.65),
+    ):
+        error = np.square(formats.decode(kind, formats.encode(kind, x)) - x).sum(axis=1) / np.square(x).sum(axis=1)
+        assert np.sqrt(error.max()) < bound, f"{kind.name} {np.sqrt(error)}"
 
 
 @pytest.mark.parametrize(

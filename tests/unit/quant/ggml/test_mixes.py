@@ -118,6 +118,40 @@ def test_output_and_embedding(file_type: FileType, width: int, output: GGMLType,
     assert mixed_types(file_type, shapes(4, [1], untied=False, width=width), Model(4))["token_embd.weight"] is output
 
 
+I1, I2, I3 = GGMLType.IQ1_S, GGMLType.IQ2_XS, GGMLType.IQ3_S
+XXS2, XXS3, S2 = GGMLType.IQ2_XXS, GGMLType.IQ3_XXS, GGMLType.IQ2_S
+
+
+@pytest.mark.parametrize(
+    ("file_type", "model", "q", "k", "v", "out", "down", "up", "output", "embedding"),
+    [
+        ("IQ1_S", Model(16), I1, I1, Q2, XXS2, [Q2] * 2 + [I1] * 14, [I1] * 16, Q5, Q2),
+        ("IQ1_S", Model(16, n_expert=4), I1, I1, Q4, XXS2, [Q2] * 2 + [I1] * 14, [I1] * 16, Q5, Q2),
+        ("IQ1_S", Model(16, n_expert=8), I1, Q4, Q4, Q5, [Q2] * 2 + [I1] * 14, [I1] * 16, Q5, Q2),
+        ("IQ2_XXS", Model(16, n_gqa=4), XXS2, XXS2, Q4, XXS2, [Q2] * 2 + [XXS2] * 14, [XXS2] * 16, Q5, Q2),
+        ("IQ2_S", Model(16), I2, I2, I3, I3, [I3] * 2 + [I2] * 14, [I2] * 16, Q5, I3),
+        ("IQ2_M", Model(16, n_expert=8), S2, Q4, Q4, Q5, [I3] * 2 + [S2] * 14, [S2] * 16, Q5, I3),
+        ("IQ3_XXS", Model(16, importance=True), S2, S2, XXS3, I3, [XXS3] * 16, [XXS3] * 16, Q5, I3),
+        ("IQ3_XXS", Model(16), S2, S2, I3, I3, [Q4] * 2 + [Q3] * 14, [XXS3] * 16, Q5, I3),
+        ("IQ3_XS", Model(16), XXS3, XXS3, I3, I3, [I3] * 16, [I3] * 2 + [XXS3] * 12 + [I3] * 2, Q6, I3),
+        ("IQ3_S", Model(16, n_gqa=4), I3, I3, Q4, I3, [I3] * 16, [I3] * 16, Q6, I3),
+        ("IQ3_M", Model(16), I3, I3, Q4, Q4, [Q4] * 2 + [I3] * 14, [I3] * 16, Q6, I3),
+        ("IQ3_M", Model(16, n_expert=8), I3, Q8, Q8, Q5, [Q4, Q4, I3, I3, Q4] + [I3, I3, Q4] * 3 + [Q4, Q4],
+         [I3] * 16, Q6, I3),
+    ],
+)  # fmt: skip
+def test_the_smallest(
+    file_type: str, model: Model, q: GGMLType, k: GGMLType, v: GGMLType, out: GGMLType, down: list[GGMLType],
+    up: list[GGMLType], output: GGMLType, embedding: GGMLType,
+) -> None:  # fmt: skip
+    types = mixed_types(FileType[file_type], shapes(16, [1, 3]), model)
+    names = ("blk.1.attn_q", "blk.1.attn_k", "blk.3.attn_v", "blk.3.attn_output", "output", "token_embd")
+    assert [types[f"{name}.weight"] for name in names] == [q, k, v, out, output, embedding]
+    assert [kind for name, kind in types.items() if "ffn_down" in name] == down
+    assert [kind for name, kind in types.items() if "ffn_up" in name] == up
+    assert types["blk.0.ssm_in.weight"] is FILE_TYPE_WEIGHT[FileType[file_type]]
+
+
 def test_only_experts_are_mxfp4() -> None:
     types = mixed_types(FileType.MXFP4_MOE, shapes(4, [1], "ffn_down_exps"), Model(4, n_expert=4))
     assert {kind for name, kind in types.items() if "_exps" in name} == {GGMLType.MXFP4}
@@ -125,7 +159,7 @@ def test_only_experts_are_mxfp4() -> None:
 
 
 def test_fused_attention_counts_as_values() -> None:
-    assert [part_of(f"blk.0.{name}.weight") for name in ("attn_qkv", "attn_kv_b", "attn_v", "attn_q")] == [
+    assert [part_of(f"blk.0.{name}.weight") for name in ("attn_qkv", "attn_kv_b", "attn_v", "ssm_in")] == [
         Part.ATTN_V, Part.ATTN_V, Part.ATTN_V, Part.OTHER,
     ]  # fmt: skip
     assert part_of("blk.0.ffn_down_shexp.weight") is Part.FFN_DOWN
