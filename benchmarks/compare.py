@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import results
+from hybrid.cli.config_shapes import find
 from hybrid.infer.bench.benchmark import BenchTest
 from hybrid.infer.bench.machine import Machine, measure_machine
 from hybrid.infer.bench.needs import TokenNeeds
 from hybrid.infer.bench.params import parse_ints
-from hybrid.infer.bench.shapes import find_shape, find_type, write_shape
+from hybrid.infer.bench.shapes import find_type, write_shape
 from hybrid.infer.threads import default_threads
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
@@ -128,7 +129,7 @@ class Run:
                 new = not path.exists()
                 if new:
                     note(f"writing {path}")
-                    write_shape(name, path, find_type(kind), ssm_f32=False)
+                    write_shape(find(name), path, find_type(kind), ssm_f32=False)
                 try:
                     yield path, name, kind
                 finally:
@@ -302,7 +303,7 @@ def planned(args: argparse.Namespace) -> Plan:
     if args.type:
         plan = replace(plan, types=[find_type(kind).name for kind in types(args.type)])
     if args.shape or args.model:
-        plan = replace(plan, shapes=[find_shape(name).name for name in args.shape])
+        plan = replace(plan, shapes=[find(name).name for name in args.shape])
     if args.rounds is not None:
         if args.rounds < 1:
             raise UsageError(f"--rounds {args.rounds}: at least 1 is needed.")

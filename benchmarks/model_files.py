@@ -5,20 +5,21 @@ from math import prod
 from os import sysconf
 from pathlib import Path
 
+from hybrid.cli.config_shapes import find
 from hybrid.cli.models import cache_dir
-from hybrid.infer.bench.shapes import find_shape, find_type, tensor_types
+from hybrid.infer.bench.shapes import find_type, tensor_types
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, row_nbytes
 
 
 def shape_file(name: str, kind: str) -> Path:
     """Where the random-weight file is kept; ssm_x and ssm_dt are quantized in it as llama-quantize does it."""
-    return cache_dir() / "shapes" / f"{find_shape(name).name}-{find_type(kind).name}-as-llama-quantize.gguf"
+    return cache_dir() / "shapes" / f"{find(name).name}-{find_type(kind).name}-as-llama-quantize.gguf"
 
 
 def why_not(name: str, kind: str, path: Path) -> str:
     """Why this file cannot be measured here; empty when it can."""
-    tensors = tensor_types(find_shape(name), find_type(kind), ssm_f32=False)
+    tensors = tensor_types(find(name), find_type(kind), ssm_f32=False)
     nbytes = sum(row_nbytes(of, t.shape[-1]) * prod(t.shape[:-1]) for t, of in tensors)
     memory = sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES")
     if nbytes > 0.85 * memory:

@@ -144,7 +144,7 @@ def decide(
     """The type of every tensor, given in the order of the new file. UsageError when an option fits nothing."""
     options = options or Options()
     most = FILE_TYPE_WEIGHT[target]
-    matrices = {t.name: t for t in tensors.values() if _is_weight_matrix(t.name, t.shape)}
+    matrices = {t.name: t for t in tensors.values() if is_weight_matrix(t.name, t.shape)}
     if options.leave_output:
         matrices.pop(OUTPUT, None)
     decided = _chosen(matrices, options)
@@ -212,7 +212,8 @@ def _ssm_type(t: Tensor, wanted: SsmType) -> GGMLType:
     return t.type if is_quantized(t.type) else fitting(GGMLType[wanted.name], t.shape[-1])
 
 
-def _is_weight_matrix(name: str, shape: tuple[int, ...]) -> bool:
+def is_weight_matrix(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor of a GGUF file is one to quantize. `shape` in numpy order."""
     # ggml does not count outer dimensions of size 1.
     n_dims = next((len(shape) - i for i, n in enumerate(shape) if n > 1), 1)
     if n_dims < 2 or not name.endswith("weight"):

@@ -50,9 +50,9 @@ def formats() -> str:
 
 def shapes() -> str:
     """What `hybrid bench --shape` accepts."""
-    from hybrid.infer.bench.shapes import SHAPES
+    from hybrid.cli.config_shapes import ALL_SHAPES
 
-    return ", ".join(f"`{name}`" for name in SHAPES) + "\n"
+    return ", ".join(f"`{name}`" for name in ALL_SHAPES) + "\n"
 
 
 def help_text(*args: str) -> str:

@@ -88,10 +88,11 @@ def bench(
     """
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.params import parse_ints, parse_pair
-    from hybrid.infer.bench.shapes import SHAPES
 
     if list_shapes:
-        rows = [(s.name, s.arch, console.count(s.n_params)) for s in SHAPES.values()]
+        from hybrid.cli.config_shapes import ALL_SHAPES
+
+        rows = [(s.name, s.arch, console.count(s.n_params)) for s in ALL_SHAPES.values()]
         console.out(console.table(("shape", "architecture", "weights"), rows, "llr"))
         return
     options = BenchOptions(
@@ -145,11 +146,12 @@ def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
 
 def shaped(name: str, kind: str) -> Path:
     """A random-weight file of this size and type, written into the cache directory when it is not there."""
+    from hybrid.cli.config_shapes import find
     from hybrid.cli.models import cache_dir
-    from hybrid.infer.bench.shapes import find_shape, find_type, write_shape
+    from hybrid.infer.bench.shapes import find_type, write_shape
 
     target = find_type(kind)
-    shape = find_shape(name)
+    shape = find(name)
     path = cache_dir() / "shapes" / f"{shape.name}-{target.name}.gguf"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,8 @@ class Fill(Enum):
     """The same, for ssm_x and ssm_dt, which a quantized file may keep in F32."""
     ROUTER = auto()
     """The same, always F32."""
+    HALF = auto()
+    """The same, always F16: small matrices that quantized files keep as they were."""
     ONE = auto()
     ZERO = auto()
     CONV = auto()
@@ -31,6 +33,8 @@ class Fill(Enum):
     """-(1 .. d_state) in every row (same source)."""
     HEAD_A = auto()
     """Uniform from -16 to -1. Dao & Gu 2024, arXiv:2405.21060."""
+    SHARE = auto()
+    """Uniform from 0 to 1: shares of a mixture, biases of gates."""
 
 
 class RandomWeights:
@@ -46,7 +50,7 @@ class RandomWeights:
 
     def chunks(self, fill: Fill, shape: tuple[int, ...], kind: GGMLType) -> Iterator[np.ndarray]:
         """The tensor's bytes in pieces: uint8 [rows, row_nbytes], some MB each."""
-        if fill in (Fill.WEIGHT, Fill.SSM_WEIGHT, Fill.ROUTER):
+        if fill in (Fill.WEIGHT, Fill.SSM_WEIGHT, Fill.ROUTER, Fill.HALF):
             yield from self._matrix(prod(shape[:-1]), shape[-1], kind)
         else:
             assert kind is GGMLType.F32
@@ -83,5 +87,7 @@ class RandomWeights:
             return dt + np.log(-np.expm1(-dt))
         if fill is Fill.HEAD_A:
             return self._rng.uniform(-16, -1, shape)
+        if fill is Fill.SHARE:
+            return self._rng.uniform(0, 1, shape)
         assert fill is Fill.SSM_A
         return np.broadcast_to(-np.arange(1.0, shape[-1] + 1), shape)

@@ -5,11 +5,11 @@ a vocabulary of the right size, such that llama.cpp loads it too and both can be
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from hybrid.quant.ggml.errors import UsageError, shown
@@ -27,6 +27,25 @@ class ShapeTensor:
     name: str
     shape: tuple[int, ...]
     fill: Fill
+
+
+class AnyShape(Protocol):
+    """What a file of random weights is written from. Tensors by layer, keys without the architecture's prefix."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def arch(self) -> str: ...
+    @property
+    def n_layer(self) -> int: ...
+    @property
+    def n_vocab(self) -> int: ...
+    @property
+    def n_expert(self) -> int: ...
+    @property
+    def n_params(self) -> int: ...
+    def tensors(self) -> Iterator[ShapeTensor]: ...
+    def metadata(self) -> Iterator[tuple[str, Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -246,11 +265,12 @@ SHAPES: dict[str, Shape] = {
 }
 
 
-def find_shape(name: str) -> Shape:
-    """The shape of this name. UsageError lists those there are."""
-    if name not in SHAPES:
-        raise UsageError(f"--shape {name}: not a known shape. Known: {', '.join(SHAPES)}.")
-    return SHAPES[name]
+def find_shape(name: str, more: Mapping[str, AnyShape] | None = None) -> AnyShape:
+    """The shape of this name, here or among `more`. UsageError lists those there are."""
+    known = {**SHAPES, **(more or {})}
+    if name not in known:
+        raise UsageError(f"--shape {name}: not a known shape. Known: {', '.join(known)}.")
+    return known[name]
 
 
 def find_type(name: str) -> FileType | GGMLType:
@@ -277,7 +297,7 @@ def file_type_of(target: FileType | GGMLType) -> FileType:
     return next(number for number, kind in FILE_TYPE_WEIGHT.items() if kind is target)
 
 
-def tensor_types(shape: Shape, target: FileType | GGMLType, ssm_f32: bool) -> list[tuple[ShapeTensor, GGMLType]]:
+def tensor_types(shape: AnyShape, target: FileType | GGMLType, ssm_f32: bool) -> list[tuple[ShapeTensor, GGMLType]]:
     """Every tensor with the type in which a file of this type holds it.
 
     With `ssm_f32`, a quantized file keeps ssm_x and ssm_dt in F32, as `hybrid quantize` does; without, they are
@@ -291,7 +311,7 @@ def tensor_types(shape: Shape, target: FileType | GGMLType, ssm_f32: bool) -> li
         kinds = dict.fromkeys(matrices, target if isinstance(target, GGMLType) else FILE_TYPE_WEIGHT[target])
 
     def of(tensor: ShapeTensor) -> GGMLType:
-        kind = kinds.get(tensor.name, GGMLType.F32)
+        kind = kinds.get(tensor.name, GGMLType.F16 if tensor.fill is Fill.HALF else GGMLType.F32)
         if tensor.fill is Fill.SSM_WEIGHT and ssm_f32 and TRAITS[kind].block > 1:
             return GGMLType.F32
         return fitting(kind, tensor.shape[-1])
@@ -300,7 +320,7 @@ def tensor_types(shape: Shape, target: FileType | GGMLType, ssm_f32: bool) -> li
 
 
 def write_shape(
-    name: str | Shape,
+    name: str | AnyShape,
     path: str | os.PathLike[str],
     file_type: FileType | GGMLType,
     seed: int = 0,
@@ -314,7 +334,7 @@ def write_shape(
     activations and logits stay near 1, as in a trained model. All matrices take the type, the embedding too, but for a
     file type of MIXES.
     """
-    shape = name if isinstance(name, Shape) else find_shape(name)
+    shape = find_shape(name) if isinstance(name, str) else name
     path = Path(path)
     tensors = tensor_types(shape, file_type, ssm_f32)
     weights = RandomWeights(seed)

@@ -1,0 +1,155 @@
+"""Shapes to measure by the config of a published model: the converter says which tensors and keys its file has.
+
+They stand beside the shapes of `hybrid.infer.bench.shapes`, which know nothing of converters.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from hybrid.convert.architectures import ARCHITECTURES, Family
+from hybrid.convert.checkpoint import Config
+from hybrid.infer.bench.random_weights import Fill
+from hybrid.infer.bench.shapes import SHAPES, AnyShape, ShapeTensor, find_shape
+from hybrid.quant.ggml.types import FileType
+from hybrid.quant.policy import is_weight_matrix
+
+# What is not a matrix, by the first pattern that a name has; all else of one dimension is spread over 0 .. 1.
+_FILLS = (
+    (r"norm\.weight$|_norm$|\.time_mix_ln\.weight$|ssm_d$", Fill.ONE),
+    (r"ssm_dt\.bias$", Fill.DT_BIAS),
+    (r"\.bias$", Fill.ZERO),
+    (r"conv1d\.weight$|shortconv\.conv\.weight$", Fill.CONV),
+    (r"ssm_a$", Fill.HEAD_A),
+    (r"ssm_(x|dt)\.weight$", Fill.SSM_WEIGHT),
+    (r"time_mix_[avg][12]\.weight$", Fill.HALF),  # kept by llama-quantize as the source has them
+)
+
+
+@dataclass(frozen=True)
+class ConfigShape:
+    """A model of the size that a config says. `config` has what the converter reads, and no more."""
+
+    name: str
+    config: Mapping[str, Any]
+
+    @cached_property
+    def family(self) -> Family:
+        read = ARCHITECTURES[self.config["architectures"][0]].read
+        return read(Config(self.config, f"--shape {self.name}"), {})
+
+    @property
+    def arch(self) -> str:
+        return self.family.arch
+
+    @property
+    def n_vocab(self) -> int:
+        return self.family.n_vocab
+
+    @property
+    def n_layer(self) -> int:
+        return int(dict(self.metadata())["block_count"])
+
+    @property
+    def n_expert(self) -> int:
+        return int(dict(self.metadata()).get("expert_count", 0))
+
+    @property
+    def n_params(self) -> int:
+        return sum(prod(tensor.shape) for tensor in self.tensors())
+
+    def tensors(self) -> Iterator[ShapeTensor]:
+        for row in self.family.rows():
+            if not (self.family.tied and (row.tied_to or row.otherwise)):
+                yield ShapeTensor(row.target, row.shape, _fill(row.target, row.shape))
+
+    def metadata(self) -> Iterator[tuple[str, Any]]:
+        for key, value in self.family.keys(FileType.F32):
+            if not key.startswith("general."):
+                yield key, value
+
+
+def _fill(name: str, shape: tuple[int, ...]) -> Fill:
+    found = next((fill for pattern, fill in _FILLS if re.search(pattern, name)), None)
+    if found is not None:
+        return found
+    if is_weight_matrix(name, shape):
+        return Fill.WEIGHT
+    return Fill.ROUTER if len(shape) > 1 and shape[-2] > 1 else Fill.SHARE
+
+
+def _every(n_layer: int, period: int, last: str, others: str) -> list[str]:
+    """Layer kinds: each `period`th is `last`."""
+    return [last if i % period == period - 1 else others for i in range(n_layer)]
+
+
+def _rwkv7(n_embd: int, n_layer: int, *ranks: int) -> dict[str, Any]:
+    names = ("decay_low_rank_dim", "a_low_rank_dim", "v_low_rank_dim", "gate_low_rank_dim")
+    return {
+        "architectures": ["RWKV7ForCausalLM"], "hidden_size": n_embd, "num_hidden_layers": n_layer, "head_dim": 64,
+        "vocab_size": 65536, "norm_eps": 1e-5, **dict(zip(names, ranks, strict=True)),
+    }  # fmt: skip
+
+
+_CONFIGS: dict[str, dict[str, Any]] = {
+    "rwkv7-0.4b": _rwkv7(1024, 24, 64, 64, 32, 128),
+    "rwkv7-1.5b": _rwkv7(2048, 24, 96, 96, 64, 256),
+    "rwkv6-1.6b": {
+        "architectures": ["Rwkv6ForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 24, "vocab_size": 65536,
+    },
+    "falcon-h1-1.5b": {
+        "architectures": ["FalconH1ForCausalLM"], "hidden_size": 2048, "intermediate_size": 4096,
+        "num_hidden_layers": 24, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128,
+        "mamba_d_ssm": 3072, "mamba_n_heads": 48, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_state": 256,
+        "mamba_d_conv": 4, "mamba_rms_norm": False, "vocab_size": 65537, "rope_theta": 1e11,
+        "max_position_embeddings": 131072, "tie_word_embeddings": False,
+    },
+    "lfm2-1.2b": {
+        "architectures": ["Lfm2ForCausalLM"], "hidden_size": 2048, "block_ff_dim": 12288, "block_multiple_of": 256,
+        "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0, "num_hidden_layers": 16,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536, "rope_theta": 1e6,
+        "layer_types": ["full_attention" if i in (2, 5, 8, 10, 12, 14) else "conv" for i in range(16)],
+    },
+    "granite-h-micro": {
+        "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 2048, "shared_intermediate_size": 8192,
+        "num_hidden_layers": 40, "layer_types": ["attention" if i % 10 == 5 else "mamba" for i in range(40)],
+        "num_attention_heads": 32, "num_key_value_heads": 8, "mamba_n_heads": 64, "mamba_d_head": 64,
+        "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, "vocab_size": 100352,
+        "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "attention_multiplier": 0.015625,
+        "embedding_multiplier": 12, "residual_multiplier": 0.22, "logits_scaling": 8, "tie_word_embeddings": True,
+        "position_embedding_type": "nope", "mamba_conv_bias": True,
+    },
+    "nemotron-h-4b": {
+        "architectures": ["NemotronHForCausalLM"], "hidden_size": 3072, "intermediate_size": 12288,
+        "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "mamba_num_heads": 112,
+        "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "vocab_size": 131072,
+    },
+    "qwen3.5-0.8b": {
+        "architectures": ["Qwen3_5ForCausalLM"], "hidden_size": 1024, "intermediate_size": 3584,
+        "num_hidden_layers": 24, "layer_types": _every(24, 4, "full_attention", "linear_attention"),
+        "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "linear_num_key_heads": 16,
+        "linear_num_value_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        "vocab_size": 248320, "max_position_embeddings": 262144, "rope_theta": 1e7, "tie_word_embeddings": True,
+    },
+    # the layers of Qwen3-Next-80B-A3B, four of 48, with 64 of 512 experts: 3 GB at Q8_0
+    "qwen3-next-slice": {
+        "architectures": ["Qwen3NextForCausalLM"], "hidden_size": 2048, "intermediate_size": 5120,
+        "num_hidden_layers": 4, "layer_types": _every(4, 4, "full_attention", "linear_attention"),
+        "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "num_experts": 64,
+        "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+        "vocab_size": 151936, "max_position_embeddings": 262144, "rope_theta": 1e7, "tie_word_embeddings": False,
+    },
+}  # fmt: skip
+
+CONFIG_SHAPES: dict[str, AnyShape] = {name: ConfigShape(name, config) for name, config in _CONFIGS.items()}
+ALL_SHAPES: dict[str, AnyShape] = {**SHAPES, **CONFIG_SHAPES}
+
+
+def find(name: str) -> AnyShape:
+    """The shape of this name, of either kind. UsageError lists those there are."""
+    return find_shape(name, CONFIG_SHAPES)
