@@ -1,0 +1,151 @@
+"""Files of our converter against those of llama.cpp's: metadata key by key, tensors byte by byte.
+
+    PEER_SOURCE=path/to/llama.cpp PEER_PYTHON=path/to/python pytest tests/golden/test_peer_converter.py
+
+(its Python needs torch, transformers and sentencepiece).
+
+Whatever differs has its reason in REASONS.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import random_checkpoints
+from hybrid.convert import convert
+from hybrid.quant.ggml.reader import GGUFFile
+
+SOURCE, PYTHON = os.environ.get("PEER_SOURCE", ""), os.environ.get("PEER_PYTHON", "python3")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not SOURCE, reason="PEER_SOURCE names no folder of llama.cpp's sources"),
+]
+
+# Reference checkpoints; "legacy" where its converter reads only the keys of transformers 4. Without qwen3-next, some of
+# whose layers have no experts, which it does not know.
+CHECKPOINTS = {
+    "bamba": "legacy", "falcon-h1": "", "falcon-mamba": "", "granite-dense": "legacy", "granite-moe": "legacy",
+    "jamba-dense": "", "jamba-moe": "", "jamba-trained-bf16": "", "lfm2": "", "llama": "", "llama-unigram-bin": "",
+    "mamba-bf16": "", "mamba-f32": "", "mamba-trained-bf16": "", "mamba2": "", "nemotron-h": "legacy",
+    "nemotron-h-moe": "legacy", "qwen3_5": "",
+}  # fmt: skip
+# Random checkpoints, with what its converter needs in their configs.
+RANDOM: dict[str, dict[str, Any]] = {
+    "falcon-h1": {},
+    "gemma3": {},
+    "granite-attention": {},
+    "lfm2": {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0},
+    "lfm2moe": {},
+    "llama-biased": {},
+    "qwen2": {},
+    "qwen3": {},
+    "qwen3moe": {},
+}
+MORE = {"qwen3_5": ["--no-mtp"]}
+# What may differ: models, keys or tensors, how far tensors are apart (relative to the largest value), and why.
+REASONS = [
+    ("", r"hybrid\.tokenizer\.normalizer", 0, "no key of llama.cpp's: the Unicode normalization of the tokenizer"),
+    ("", r"general\.name", 0, "a weight type at the end of a folder's name is no part of the model's"),
+    ("", r"tokenizer\.ggml\.(eot|unknown)_token_id", 0, "found in the tokenizer, where its config says nothing"),
+    ("random", r"tokenizer\.ggml\.add_space_prefix", 0, "byte-level BPE has none"),
+    ("jamba|llama", r"tokenizer\.ggml\.token_type", 0, "<unk> is 'unknown', as tokenizer.model says; there 'control'"),
+    (
+        "llama-unigram",
+        r"tokenizer\.ggml\..*",
+        0,
+        "a unigram vocabulary is of the model t5; there llama, with other ids",
+    ),
+    ("mamba", r"tokenizer\.ggml\.token(s|_type)", 0, "there padded to a multiple of 8 or 16; the embedding is not"),
+    ("falcon-mamba", r"mamba\.ssm\.dt_b_c_rms_epsilon", 0, "no key of llama.cpp's: the epsilon of these norms"),
+    ("", r"blk\.\d+\.ssm_a", 2e-7, "-exp(A_log) in f64, rounded once"),
+    ("falcon-h1", r"blk\.\d+\.(ssm_in|attn_.|ffn_gate)\.weight", 4e-3, "multiplied in f64, rounded once"),
+    ("falcon-h1", r"output\.weight|general\.size_label", 0, "tied, but with multipliers of its own: the file has both"),
+    ("bamba", r"blk\.\d+\.attn_[qk]\.weight", 2, "there the rows of a head are reordered as if all of it turned"),
+    ("granite-dense", r"granitehybrid\.context_length", 0, "there Mamba layers rule out RoPE"),
+    ("granite-dense", r"granitehybrid\.rope\.scaling\.finetuned", 0, "the same"),
+    ("granite-dense", r"granitehybrid\.expert_shared_feed_forward_length", 0, "it has no experts"),
+    ("nemotron-h$", r"general\.architecture|nemotron_h(_moe)?\..*", 0, "there transformers' defaults add experts"),
+]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, data_dir: Path) -> Any:
+    """By name: our file and its. All of its conversions run in one process, since it takes long to start."""
+    shared = Path(request.getfixturevalue("shared_dir")) / "checkpoints"
+    folder = tmp_path_factory.mktemp("peer")
+    jobs, made = [], {}
+    for name, source, kind in _sources(folder, shared, data_dir / "checkpoints" / "mamba-bf16"):
+        ours, peers = folder / f"{name}.ours.gguf", folder / f"{name}.gguf"
+        convert(source, ours, outtype=kind)
+        with GGUFFile.open(ours) as file:
+            pre = file.get("tokenizer.ggml.pre", "default")
+        arguments = [str(source), "--outfile", str(peers), "--outtype", kind, *MORE.get(name, [])]
+        jobs.append({"arguments": arguments, "pre": pre})
+        made[name] = ours, peers
+    program = Path(__file__).parent / "peer_converter.py"
+    with (folder / "output").open("wb") as log:
+        subprocess.run([PYTHON, program, SOURCE, json.dumps(jobs)], stdout=log, stderr=log, check=True, timeout=1200)
+    print("\n".join(re.findall("^REFUSED.*", (folder / "output").read_text(errors="replace"), re.MULTILINE)))
+    return made
+
+
+def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str, Path, str]]:
+    for name, dialect in CHECKPOINTS.items():
+        made = folder / name
+        made.mkdir()
+        for file in (shared / name).iterdir():
+            if file.is_file() and not file.name.startswith("config"):
+                (made / file.name).symlink_to(file)
+        shutil.copyfile(shared / name / f"config.{dialect}.json".replace("..", "."), made / "config.json")
+        yield name, made, "f32" if name == "mamba-f32" else "bf16"
+    for name, more in RANDOM.items():
+        made = random_checkpoints.write({**random_checkpoints.CONFIGS[name], **more}, folder / f"random-{name}")
+        for file in tokenizer.glob("*token*.json"):
+            shutil.copyfile(file, made / file.name)
+        yield f"random-{name}", made, "f16"
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", [*CHECKPOINTS, *(f"random-{name}" for name in RANDOM)])
+def test_files_are_equal(name: str, pairs: dict[str, tuple[Path, Path]]) -> None:
+    ours, peers = (GGUFFile.open(path) for path in pairs[name])
+    differ: dict[str, float] = {}
+    for key in ours.metadata.keys() | peers.metadata.keys():
+        if not _equal(ours.metadata.get(key), peers.metadata.get(key)):
+            differ[key] = 0.0
+    for tensor in ours.tensors.keys() | peers.tensors.keys():
+        if tensor not in ours.tensors or tensor not in peers.tensors:
+            differ[tensor] = 0.0
+        elif _described(ours, tensor) != _described(peers, tensor):
+            differ[tensor] = np.inf
+        elif ours.raw(tensor).tobytes() != peers.raw(tensor).tobytes():
+            a, b = ours.f32(tensor).astype(np.float64), peers.f32(tensor)
+            differ[tensor] = float(np.abs(a - b).max() / np.abs(b).max())
+    n_equal = len(ours.metadata) + len(ours.tensors) - len(differ)
+    print(f"{name}: {n_equal} of {len(ours.metadata)} keys and {len(ours.tensors)} tensors equal")
+    unexplained = {what: by for what, by in differ.items() if not _explained(name, what, by)}
+    assert not unexplained
+
+
+def _explained(name: str, what: str, by: float) -> bool:
+    found = (limit for model, pattern, limit, _ in REASONS if re.search(model, name) and re.fullmatch(pattern, what))
+    return any(by <= limit for limit in found)
+
+
+def _described(file: GGUFFile, tensor: str) -> tuple[Any, ...]:
+    return file.info(tensor).shape, file.info(tensor).type
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    return list(a) == list(b) if hasattr(a, "__getitem__") and not isinstance(a, str) else a == b
