@@ -21,7 +21,7 @@ from .tokenizers.vocabulary import Pair
 
 QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 # Buffers that old checkpoints hold and that are computed from the config.
-_DROPPED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
+_DROPPED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq", ".attn.masked_bias", ".attn.bias")
 
 
 @dataclass(frozen=True)

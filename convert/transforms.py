@@ -56,6 +56,11 @@ def transposed(n: int, columns: int = 0, *, unit: int = 1) -> Transform:
     )  # fmt: skip
 
 
+def turned_over(n: int) -> Transform:
+    """A matrix of n rows becomes one of n columns, in that order of its values. All rows at once."""
+    return Transform("transpose", lambda x, _: np.ascontiguousarray(x.T), arithmetic=False, unit=n)
+
+
 def columns_in_order(order: np.ndarray) -> Transform:
     """Column order[i] becomes column i."""
     return Transform("reorder", lambda x, _: np.ascontiguousarray(x[:, order]), arithmetic=False, along="columns")

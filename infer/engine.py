@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..quant.ggml.adapter import Adapter
-from ..quant.ggml.errors import UnsupportedError
+from ..quant.ggml.errors import UnsupportedError, UsageError
 from ..quant.ggml.reader import GGUFFile
 from .architectures import ENCODERS, FAMILIES, Family
 from .hparams import Hparams
@@ -19,6 +19,7 @@ from .kernels.jit import Kernel, compile_kernels
 from .kernels.kv import KVType
 from .kernels.layer_norm import layer_norm
 from .layers import Layer
+from .layers.base import optional_bias
 from .memory import Move, plan_memory
 from .program import GEMV_COLUMNS, Batch, Builder, Columns, Program, Rows, aligned_empty, round_up
 from .threads import Interrupted, Pool
@@ -100,6 +101,10 @@ class Engine:
         self.hparams: Hparams = self.family.hparams.read(gguf, arch)
         self.weights = Weights(gguf, adapters)
         self._load()
+        if self.positions and n_ctx > self.positions.rows:
+            raise UsageError(
+                f"a context of {n_ctx}: {gguf.path.name} has {self.positions.rows} positions. Use no more (-c)."
+            )
         specs = [spec for part in self.parts for spec in part.layer.memory()]
         self.memory = plan_memory(specs, n_seq_max, n_ctx, kv_type, spare)
         self.n_ctx = n_ctx
@@ -117,6 +122,7 @@ class Engine:
         self.embedding = w.embedding("token_embd.weight", h.n_embd)
         self.n_vocab = self.embedding.rows
         self.embedding_norm = self._norm(self.family.embedding_norm) if self.family.embedding_norm else None
+        self.positions = w.embedding("position_embd.weight", h.n_embd) if self.family.learned_positions else None
         self.parts: list[_Part] = []
         for i in range(h.n_layer):
             for norm, layer in self.family.block(h, i, w):
@@ -127,6 +133,7 @@ class Engine:
         self.output_norm = self._norm(self.family.output_norm, h.scales.logits)
         tied = "output.weight" not in w
         self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
+        self.output_bias = optional_bias(w, "output.weight", self.n_vocab)
         w.finish()
 
     def _norm(self, name: str, divisor: float = 1.0) -> _Norm:
@@ -177,6 +184,13 @@ class Engine:
             elementwise.EMBED[self.embedding.kind], self.batch.n_tok, self.batch.tokens, self.embedding.address,
             self.embedding.stride, x, x.ld, h.n_embd, name="embed",
         )  # fmt: skip
+        if self.positions:
+            own, table = b.rows(x.n), self.positions
+            b.op(
+                elementwise.EMBED[table.kind], self.batch.n_tok, self.batch.pos, table.address, table.stride, own,
+                own.ld, own.n, name="embed",
+            )  # fmt: skip
+            b.op(elementwise.add_rows, self.batch.n_tok, x, x.ld, own, own.ld, x.n, 1.0, name="embed")
         if h.scales.embedding != 1.0:
             b.op(elementwise.scale_rows, self.batch.n_tok, x, x.ld, x.n, float(h.scales.embedding))
         if self.embedding_norm:
@@ -246,6 +260,9 @@ class Engine:
         """Final norm and logits of the output tokens."""
         out = self._add_last_norm(b, residual)
         logits = b.matmul(out, self.output, "output", Columns(self.batch.all_outputs, b.capacity))
+        if self.output_bias:
+            bias = (self.output_bias, 0, logits.n, 1.0)
+            b.op(elementwise.add_rows, self.batch.n_out, logits, logits.ld, *bias, name="bias")
         if cap := self.hparams.logit_cap:
             b.op(elementwise.cap_rows, self.batch.n_out, logits, logits.ld, logits.n, float(cap))
         return logits

@@ -106,6 +106,40 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
         "partial_rotary_factor": 0.75, "tie_word_embeddings": False,
     },
+    "mistral": {
+        "architectures": ["MistralForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5, "rope_theta": 1e6,
+        "sliding_window": None, "tie_word_embeddings": False,
+    },
+    "olmo2": {
+        "architectures": ["Olmo2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_theta": 5e5,
+        "tie_word_embeddings": False,
+    },
+    "olmoe": {
+        "architectures": ["OlmoeForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "num_key_value_heads": 3, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+        "num_experts": 7, "num_experts_per_tok": 3, "norm_topk_prob": False, "tie_word_embeddings": False,
+    },
+    "openelm": {
+        "architectures": ["OpenELMForCausalLM"], "model_dim": 96, "num_transformer_layers": 3, "head_dim": 24,
+        "num_query_heads": [3, 4, 6], "num_kv_heads": [1, 2, 2], "ffn_multipliers": [0.5, 1.3, 2.0],
+        "ffn_dim_divisor": 32, "max_context_length": 512, "rope_freq_constant": 10000,
+    },
+    "starcoder2": {
+        "architectures": ["Starcoder2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "norm_epsilon": 1e-5, "rope_theta": 1e5, "use_bias": True,
+        "hidden_act": "gelu_pytorch_tanh",
+    },
+    "phi2": {
+        "architectures": ["PhiForCausalLM"], "hidden_size": 96, "intermediate_size": 384, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5, "hidden_act": "gelu_new",
+        "tie_word_embeddings": False,
+    },
+    "gpt2": {
+        "architectures": ["GPT2LMHeadModel"], "n_embd": 96, "n_layer": 2, "n_head": 6, "n_positions": 512,
+        "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
+    },
     "granitemoe": {
         "architectures": ["GraniteMoeForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 2,
         "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
@@ -220,14 +254,14 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return np.log(rng.uniform(0.5, 8, shape)).astype(np.float32)
     if name.endswith("dt_bias"):
         return noise - 2
-    if "embed" in name and len(shape) == 2:
+    if ("embed" in name or name in ("wte.weight", "wpe.weight")) and len(shape) == 2:
         return noise / 8
     if name.endswith("time_decay"):
         return noise / 2 - 2
     if (".time_maa_" in name and shape[:2] == (1, 1)) or ".attn.x_" in name or name.endswith("ffn.x_k"):
         return 0.5 + noise / 4
-    normed = "norm" in name or "LayerNorm.weight" in name
-    if normed or name.endswith((".D", "ln.weight", "ln1.weight", "ln2.weight", "ln_x.weight", "ln_out.weight")):
+    last = name.rpartition(".")[0].rpartition(".")[2]
+    if "norm" in name or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight")) or name.endswith(".D"):
         return 1 + noise / 8
     if len(shape) < 2:
         return noise / 4

@@ -5,6 +5,7 @@ from .bert import Bert
 from .falcon_h1 import FalconH1
 from .family import Family, Row
 from .gemma import Gemma2, Gemma3
+from .gpt2 import Gpt2
 from .granite import Granite
 from .granitehybrid import GraniteHybrid, GraniteMoe
 from .jamba import Jamba
@@ -13,20 +14,23 @@ from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .nemotron_h import NemotronH, NemotronHMoe
+from .olmo import Olmo2, Olmoe
 from .olmo_hybrid import OlmoHybrid
+from .openelm import OpenElm
 from .phi3 import Phi3
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
+from .starcoder2 import Phi2, StarCoder2
 from .zamba import Zamba
 from .zamba2 import Zamba2
 
 FAMILIES: tuple[type[Family], ...] = (
-    Bamba, Bert, FalconH1, Gemma2, Gemma3, Granite, GraniteHybrid, GraniteMoe, Jamba, Lfm2, Lfm2Moe, Llama, Mamba,
-    Mamba2, NemotronH, NemotronHMoe, OlmoHybrid, Phi3, Qwen2, Qwen3, Qwen3Moe, Qwen3Next, Qwen35, Qwen35Moe,
-    RecurrentGemma, Rwkv6, Rwkv7, Zamba, Zamba2,
+    Bamba, Bert, FalconH1, Gemma2, Gemma3, Gpt2, Granite, GraniteHybrid, GraniteMoe, Jamba, Lfm2, Lfm2Moe, Llama,
+    Mamba, Mamba2, NemotronH, NemotronHMoe, Olmo2, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Qwen2, Qwen3, Qwen35,
+    Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Rwkv6, Rwkv7, StarCoder2, Zamba, Zamba2,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

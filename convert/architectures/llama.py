@@ -20,6 +20,13 @@ class Llama(Family):
     arch: ClassVar[str] = "llama"
     architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM")
     pre: ClassVar[tuple[str, ...]] = ("llama-bpe",)
+    activations: ClassVar[tuple[str, ...]] = ("silu",)
+    eps_keys: ClassVar[tuple[str, str]] = ("rms_norm_eps", "attention.layer_norm_rms_epsilon")  # config's and GGUF's
+    norm_bias: ClassVar[bool] = False
+    last_norm: ClassVar[str] = "model.norm"
+    usually_tied: ClassVar[bool] = False  # where the config does not say
+    # of a layer: the checkpoint's and GGUF's names
+    norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 
     n_vocab: int
     tied: bool
@@ -38,7 +45,7 @@ class Llama(Family):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", "silu")
+        config.expects("hidden_act", *cls.activations)
         n_embd = config.integer("hidden_size")
         heads = Heads.read(config, n_embd)
         heads.require_even(config)
@@ -47,13 +54,13 @@ class Llama(Family):
         keys, factors = _scaling(rope, theta, heads.d_head)
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", default=False),
+            tied=config.boolean("tie_word_embeddings", default=cls.usually_tied),
             n_layer=read_layers(config),
             n_ctx=config.integer("max_position_embeddings", "n_ctx", default=2048),
             n_embd=n_embd,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
-            eps=config.number("rms_norm_eps", default=1e-6),
+            eps=config.number(cls.eps_keys[0], default=1e-6),
             rope_theta=theta,
             rope_keys=keys,
             rope_factors=factors,
@@ -73,7 +80,7 @@ class Llama(Family):
         yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, heads.n_head, heads.n_kv)
         yield from self.rope_keys
         yield "rope.freq_base", self.rope_theta
-        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield self.eps_keys[1], self.eps
         if heads.stated:
             yield from heads.keys()
         yield "general.file_type", int(file_type)
@@ -91,12 +98,16 @@ class Llama(Family):
         n = self.n_embd
         if self.rope_factors is not None:
             yield Row("rope_freqs.weight", self.rope_factors.shape, (), constant=self.rope_factors)
-        yield from self.outer_rows("model.embed_tokens.weight", "model.norm.weight")
+        yield from self.outer_rows("model.embed_tokens.weight", self.last_norm + ".weight")
+        if self.norm_bias:
+            yield row(self.last_norm + ".bias", "output_norm.bias", n)
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
+            for source, target in self.norms.items():
+                yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n)
+                if self.norm_bias:
+                    yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", n)
             yield from self.attention(hf + "self_attn.", blk)
-            yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
             yield from self.feed_forward(hf + "mlp.", blk)
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:

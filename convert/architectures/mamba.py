@@ -21,7 +21,7 @@ class Mamba(Family):
     arch = "mamba"
     architectures = ("MambaForCausalLM", "MambaLMHeadModel", "FalconMambaForCausalLM")
     pre = ("mpt",)
-    tokenizer_hint = "EleutherAI/gpt-neox-20b"
+    tokenizer_hint = "the GPT-NeoX tokenizer (EleutherAI/gpt-neox-20b)"
 
     n_vocab: int
     tied: bool

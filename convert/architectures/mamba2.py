@@ -106,7 +106,7 @@ class Mamba2(Family):
     arch = "mamba2"
     architectures = ("Mamba2ForCausalLM",)
     pre = ("mpt",)
-    tokenizer_hint = "EleutherAI/gpt-neox-20b"
+    tokenizer_hint = "the GPT-NeoX tokenizer (EleutherAI/gpt-neox-20b)"
 
     n_vocab: int
     tied: bool

@@ -45,7 +45,7 @@ def read_vocabulary(
     elif (folder / "vocab.txt").is_file():
         vocabulary = read_vocab_txt(folder / "vocab.txt")
     else:
-        used = f" These models use the GPT-NeoX tokenizer ({hint})." if hint else ""
+        used = f" These models use {hint}." if hint else ""
         raise TokenizerError(
             f"{shown(folder.name or folder)} has no tokenizer (tokenizer.model, tokenizer.json or vocab.txt).{used} "
             "Give the folder or GGUF file of one with --tokenizer."

@@ -4,6 +4,7 @@ from .base import EncoderFamily, Family
 from .bert import Bert
 from .falcon_h1 import FalconH1
 from .gemma import Gemma2, Gemma3
+from .gpt2 import Gpt2, Phi2, StarCoder2
 from .granite import Granite, GraniteMoe
 from .granitehybrid import GraniteHybrid
 from .jamba import Jamba
@@ -12,7 +13,9 @@ from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .nemotron_h import NemotronH, NemotronHMoe
+from .olmo import Olmo2, Olmoe
 from .olmo_hybrid import OlmoHybrid
+from .openelm import OpenElm
 from .phi3 import Phi3
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
@@ -23,9 +26,10 @@ from .zamba import Zamba
 from .zamba2 import Zamba2
 
 _ALL: tuple[Family, ...] = (
-    FalconH1(), Gemma2(), Gemma3(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(), Llama(),
-    Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), OlmoHybrid(), Phi3(), Qwen2(), Qwen3(), Qwen3Moe(), Qwen3Next(),
-    Qwen35(), Qwen35Moe(), RecurrentGemma(), Rwkv6(), Rwkv7(), Zamba(), Zamba2(),
+    FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(),
+    Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(), Phi2(), Phi3(),
+    Qwen2(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(), Rwkv7(), StarCoder2(),
+    Zamba(), Zamba2(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

@@ -21,6 +21,7 @@ class Family(ABC):
     output_norm: ClassVar[str] = "output_norm.weight"
     layer_norms: ClassVar[bool] = False  # norms subtract the mean and have biases; otherwise they are RMS norms
     embedding_norm: ClassVar[str] = ""  # the tensor, where the embedding is normalized too
+    learned_positions: ClassVar[bool] = False  # position_embd has a row for every position, which is added
 
     @abstractmethod
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class Llama(Family):
     name: ClassVar[str] = "llama"
     hparams: ClassVar[type[LlamaHparams]] = LlamaHparams
     style: ClassVar[int] = NORM  # of RoPE
-    normed: ClassVar[bool] = False  # queries and keys
+    normed: ClassVar[Literal["", "heads", "all"]] = ""  # queries and keys: each head, or all heads together
     fused: ClassVar[bool] = False  # queries, keys and values are one matrix, gate and up another
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
@@ -36,7 +36,8 @@ class Llama(Family):
         rope = Rope(h.n_rot or d_head, h.freq_base, self.style, _scale(h, w), _factors(h, d_head, w))
         norm_eps = h.eps if self.normed else 0.0
         yield "attn_norm.weight", Attention(
-            i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=norm_eps, fused=self.fused
+            i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=norm_eps, fused=self.fused,
+            norm_all=self.normed == "all",
         )  # fmt: skip
         yield "ffn_norm.weight", self.feed_forward(h, i)
 

@@ -16,7 +16,7 @@ class Qwen2(Llama):
 
 class Qwen3(Qwen2):
     name = "qwen3"
-    normed = True
+    normed = "heads"
 
 
 @dataclass(frozen=True)

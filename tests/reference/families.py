@@ -290,20 +290,29 @@ class Reference:
         residual = c.get("residual_multiplier", 1.0)
         for i in range(c["num_hidden_layers"]):
             p = f"model.layers.{i}."
-            h = self.norm(x, p + "input_layernorm")
+            post = p + "input_layernorm.weight" not in self.t  # OLMo 2
+            h = x if post else self.norm(x, p + "input_layernorm")
             if p + "self_attn.qkv_proj.weight" in self.t:
                 n_q, n_kv = (c[f"num_{name}_heads"] for name in ("attention", "key_value"))
                 q, k, v = np.split(self.linear(h, p + "self_attn.qkv_proj"), [n_q * d, (n_q + n_kv) * d], axis=1)
             else:
                 q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj").reshape(len(h), -1, d) for part in "qkv")
             if p + "self_attn.q_norm.weight" in self.t:
+                if c["architectures"][0].startswith("Olmo"):
+                    q, k = (part.reshape(len(h), -1) for part in (q, k))
                 q, k = self.norm(q, p + "self_attn.q_norm"), self.norm(k, p + "self_attn.k_norm")
             y = self.attend(q, k, v, d, int(d * self.part), c.get("attention_multiplier", 0.0))
-            x = x + residual * self.linear(y, p + "self_attn.o_proj")
-            h, m = self.norm(x, p + "post_attention_layernorm"), p + "mlp."
+            y = self.linear(y, p + "self_attn.o_proj")
+            x = x + residual * (self.norm(y, p + "post_attention_layernorm") if post else y)
+            h, m = x if post else self.norm(x, p + "post_attention_layernorm"), p + "mlp."
             if m + "gate.weight" in self.t:
                 scores, used = np.exp(self.linear(h, m + "gate")), c["num_experts_per_tok"]
-                y = self.mixture(h, scores, 0.0, used, lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."))
+                if not c.get("norm_topk_prob", True):
+                    scores = scores / scores.sum(1, keepdims=True)
+                y = self.mixture(
+                    h, scores, 0.0, used, lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."),
+                    c.get("norm_topk_prob", True),
+                )  # fmt: skip
             elif c["architectures"][0].startswith("GraniteMoe"):
                 y = self._granite_feed_forward(h, p)
             elif m + "gate_up_proj.weight" in self.t:
@@ -311,8 +320,59 @@ class Reference:
                 y = self.linear(silu(gate) * up, m + "down_proj")
             else:
                 y = self.gated(h, m)
-            x = x + residual * y
+            x = x + residual * (self.norm(y, p + "post_feedforward_layernorm") if post else y)
         return self.head(self.norm(x, "model.norm"), "model.embed_tokens.weight") / c.get("logits_scaling", 1.0)
+
+    def layer_norm(self, x: F64, name: str) -> F64:
+        away = x - x.mean(-1, keepdims=True)
+        away = away / np.sqrt((away**2).mean(-1, keepdims=True) + self.eps)
+        return away * self.t[name + ".weight"] + self.t[name + ".bias"]
+
+    def starcoder2(self, ids: list[int]) -> F64:
+        """StarCoder2, and Phi-2, whose two parts read the same rows."""
+        c, x = self.c, self.t["model.embed_tokens.weight"][ids]
+        self.eps = c.get("norm_epsilon") or c["layer_norm_eps"]
+        d, phi = c["hidden_size"] // c["num_attention_heads"], c["architectures"] == ["PhiForCausalLM"]
+        out, up, down = ("dense", "fc1", "fc2") if phi else ("o_proj", "c_fc", "c_proj")
+        for i in range(c["num_hidden_layers"]):
+            p = f"model.layers.{i}."
+            h = self.layer_norm(x, p + "input_layernorm")
+            q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj") for part in "qkv")
+            x = x + self.linear(self.attend(q, k, v, d, int(d * self.part)), f"{p}self_attn.{out}")
+            h = h if phi else self.layer_norm(x, p + "post_attention_layernorm")
+            x = x + self.linear(gelu(self.linear(h, f"{p}mlp.{up}")), f"{p}mlp.{down}")
+        x = self.layer_norm(x, "model.final_layernorm" if phi else "model.norm")
+        return self.linear(x, "lm_head") if phi else self.head(x, "model.embed_tokens.weight")
+
+    def gpt2(self, ids: list[int]) -> F64:
+        c, self.eps = self.c, self.c["layer_norm_epsilon"]
+        x = self.t["wte.weight"][ids] + self.t["wpe.weight"][: len(ids)]
+
+        def linear(x: F64, name: str) -> F64:
+            return x @ self.t[name + ".weight"] + self.t[name + ".bias"]
+
+        for i in range(c["n_layer"]):
+            p = f"h.{i}."
+            q, k, v = np.split(linear(self.layer_norm(x, p + "ln_1"), p + "attn.c_attn"), 3, axis=1)
+            x = x + linear(self.attend(q, k, v, c["n_embd"] // c["n_head"], 0), p + "attn.c_proj")
+            x = x + linear(gelu(linear(self.layer_norm(x, p + "ln_2"), p + "mlp.c_fc")), p + "mlp.c_proj")
+        return self.head(self.layer_norm(x, "ln_f"), "wte.weight")
+
+    def openelm(self, ids: list[int]) -> F64:
+        c, d = self.c, self.c["head_dim"]
+        self.eps, self.theta = 1e-6, c["rope_freq_constant"]
+        x = self.t["transformer.token_embeddings.weight"][ids]
+        for i, (n_q, n_kv) in enumerate(zip(c["num_query_heads"], c["num_kv_heads"], strict=True)):
+            p = f"transformer.layers.{i}."
+            rows = self.linear(self.norm(x, p + "attn_norm"), p + "attn.qkv_proj").reshape(len(ids), -1, d)
+            q, k, v = np.split(rows, [n_q, n_q + n_kv], axis=1)
+            y = self.attend(self.norm(q, p + "attn.q_norm"), self.norm(k, p + "attn.k_norm"), v, d, d)
+            x = x + self.linear(y, p + "attn.out_proj")
+            h = self.norm(x, p + "ffn_norm")
+            # the halves of proj_1; here, the parts that the converter makes of it
+            gate, up = (h @ self.t[f"{p}ffn.proj_1.{part}"].T for part in ("gate", "up"))
+            x = x + self.linear(silu(gate) * up, p + "ffn.proj_2")
+        return self.head(self.norm(x, "transformer.norm"), "transformer.token_embeddings.weight")
 
     def _granite_feed_forward(self, h: F64, p: str) -> F64:
         """Gate and up are one tensor there; here, the parts that the converter makes of it."""
@@ -347,6 +407,9 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     **dict.fromkeys(
         [
             "LlamaForCausalLM",
+            "MistralForCausalLM",
+            "Olmo2ForCausalLM",
+            "OlmoeForCausalLM",
             "Qwen2ForCausalLM",
             "Qwen3ForCausalLM",
             "Qwen3MoeForCausalLM",
@@ -357,6 +420,10 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
         ],
         Reference.llama,
     ),
+    "OpenELMForCausalLM": Reference.openelm,
+    "Starcoder2ForCausalLM": Reference.starcoder2,
+    "PhiForCausalLM": Reference.starcoder2,
+    "GPT2LMHeadModel": Reference.gpt2,
     "Gemma2ForCausalLM": Reference.gemma,
     "Gemma3ForCausalLM": Reference.gemma,
     "RecurrentGemmaForCausalLM": Reference.recurrent_gemma,

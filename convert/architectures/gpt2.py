@@ -1,0 +1,89 @@
+"""GPT-2: learned positions, layer norms with biases, a feed-forward part without a gate. OpenAI 2019"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import turned_over
+from .blocks import MAX_LAYERS
+from .family import Family, Row, Shapes, row, vocabulary_rows
+
+NORMS = {"ln_1": "attn_norm", "ln_2": "ffn_norm"}
+
+
+@dataclass(frozen=True)
+class Gpt2(Family):
+    arch: ClassVar[str] = "gpt2"
+    architectures: ClassVar[tuple[str, ...]] = ("GPT2LMHeadModel",)
+    pre: ClassVar[tuple[str, ...]] = ("gpt-2",)
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_ctx: int
+    n_embd: int
+    n_ff: int
+    n_head: int
+    eps: float
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("activation_function", "gelu_new")
+        config.expects("scale_attn_weights", True)
+        config.expects("scale_attn_by_inverse_layer_idx", False)
+        n_embd, n_head = config.integer("n_embd"), config.integer("n_head")
+        if n_embd % n_head:
+            raise config.wrong("n_head", f"a divisor of n_embd = {n_embd}")
+        return cls(
+            n_vocab=vocabulary_rows(config, shapes, "wte.weight"),
+            tied=config.boolean("tie_word_embeddings", default=True),
+            n_layer=config.integer("n_layer", maximum=MAX_LAYERS),
+            n_ctx=config.integer("n_positions", "n_ctx"),
+            n_embd=n_embd,
+            n_ff=config.integer("n_inner", default=4 * n_embd),
+            n_head=n_head,
+            eps=config.number("layer_norm_epsilon", default=1e-5),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield "block_count", self.n_layer
+        yield "context_length", self.n_ctx
+        yield "embedding_length", self.n_embd
+        yield "feed_forward_length", self.n_ff
+        yield "attention.head_count", self.n_head
+        yield "attention.layer_norm_epsilon", self.eps
+        yield "general.file_type", int(file_type)
+
+    def rows(self) -> Iterator[Row]:
+        n = self.n_embd
+        yield row("wte.weight", "token_embd.weight", self.n_vocab, n)
+        yield row("wpe.weight", "position_embd.weight", self.n_ctx, n)
+        yield from _norm("ln_f", "output_norm", n)
+        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to="wte.weight")
+        for i in range(self.n_layer):
+            hf, blk = f"h.{i}.", f"blk.{i}."
+            for source, target in NORMS.items():
+                yield from _norm(hf + source, blk + target, n)
+            yield from _linear(hf + "attn.c_attn", blk + "attn_qkv", 3 * n, n)
+            yield from _linear(hf + "attn.c_proj", blk + "attn_output", n, n)
+            yield from _linear(hf + "mlp.c_fc", blk + "ffn_up", self.n_ff, n)
+            yield from _linear(hf + "mlp.c_proj", blk + "ffn_down", n, self.n_ff)
+
+    def canonical(self, name: str) -> str:
+        return name.removeprefix("transformer.")
+
+
+def _norm(source: str, target: str, n: int) -> Iterator[Row]:
+    yield row(source + ".weight", target + ".weight", n)
+    yield row(source + ".bias", target + ".bias", n)
+
+
+def _linear(source: str, target: str, n_out: int, n_in: int) -> Iterator[Row]:
+    """Stored as a matrix [in, out], as TensorFlow has it."""
+    yield row(
+        source + ".weight", target + ".weight", n_out, n_in, transform=turned_over(n_in), source_shape=(n_in, n_out)
+    )  # fmt: skip
+    yield row(source + ".bias", target + ".bias", n_out)

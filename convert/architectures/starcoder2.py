@@ -1,0 +1,71 @@
+"""StarCoder2 and Phi-2: layer norms with biases, a feed-forward part without a gate. arXiv:2402.19173"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..checkpoint import Config
+from .blocks import read_turned
+from .family import Row, row
+from .llama import Llama
+
+
+@dataclass(frozen=True)
+class StarCoder2(Llama):
+    arch = "starcoder2"
+    architectures: ClassVar[tuple[str, ...]] = ("Starcoder2ForCausalLM",)
+    pre = ("starcoder",)
+    activations = ("gelu_pytorch_tanh",)
+    eps_keys = ("norm_epsilon", "attention.layer_norm_epsilon")
+    norm_bias = True
+    usually_tied = True
+    linear: ClassVar[tuple[str, str, str]] = ("o_proj", "c_fc", "c_proj")
+
+    bias: bool
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        return {"bias": config.boolean("use_bias", default=True)}
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield from ()
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        yield from self.heads.rows(hf, blk, self.n_embd, bias=self.bias, out=self.linear[0])
+
+    def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+        n, n_ff = self.n_embd, self.n_ff
+        for source, target, shape in ((1, "ffn_up", (n_ff, n)), (2, "ffn_down", (n, n_ff))):
+            name = hf + self.linear[source]
+            yield row(name + ".weight", f"{blk}{target}.weight", *shape)
+            if self.bias:
+                yield row(name + ".bias", f"{blk}{target}.bias", shape[0])
+
+
+@dataclass(frozen=True)
+class Phi2(StarCoder2):
+    arch = "phi2"
+    architectures = ("PhiForCausalLM",)
+    pre = ("gpt-2",)
+    activations = ("gelu_new",)
+    eps_keys = ("layer_norm_eps", "attention.layer_norm_epsilon")
+    norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm"}
+    last_norm = "model.final_layernorm"
+    usually_tied = False
+    linear = ("dense", "fc1", "fc2")
+
+    n_rot: int
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        config.expects("qk_layernorm", False)
+        config.expects("tie_word_embeddings", False)
+        d_head = config.integer("hidden_size") // config.integer("num_attention_heads")
+        return {"bias": True, "n_rot": read_turned(config, d_head, 0.5, "hidden_size")}
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield "rope.dimension_count", self.n_rot
+
+    def rows(self) -> Iterator[Row]:
+        yield from super().rows()
+        yield row("lm_head.bias", "output.bias", self.n_vocab)

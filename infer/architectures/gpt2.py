@@ -1,0 +1,66 @@
+"""GPT-2 (OpenAI 2019) and its kin StarCoder2 (arXiv:2402.19173) and Phi-2: layer norms with biases, no gates."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..hparams import Hparams, key
+from ..kernels.gelu import gelu_tanh
+from ..kernels.rope import NEOX
+from ..layers import Attention, FeedForward, Rope, Sum
+from ..weights import Weights
+from .base import AttentionHparams, Family, Part
+
+
+@dataclass(frozen=True)
+class Gpt2Hparams(Hparams):
+    eps: float = key("attention.layer_norm_epsilon")
+    n_head: int = key("attention.head_count", minimum=1)
+    n_ff: int = key("feed_forward_length", minimum=1)
+
+
+class Gpt2(Family):
+    name = "gpt2"
+    hparams: ClassVar[type[Any]] = Gpt2Hparams
+    layer_norms = True
+    learned_positions = True
+
+    def block(self, h: Gpt2Hparams, i: int, w: Weights) -> Iterator[Part]:
+        if h.n_embd % h.n_head:
+            raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
+        yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head, h.n_embd // h.n_head, fused=True)
+        yield "ffn_norm.weight", FeedForward(i, h.n_embd, h.n_ff, act=gelu_tanh)
+
+
+@dataclass(frozen=True)
+class StarCoder2Hparams(AttentionHparams):
+    eps: float = key("attention.layer_norm_epsilon")
+    n_ff: int = key("feed_forward_length", minimum=1)
+    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
+    n_rot: int = key("rope.dimension_count", 0)
+
+
+class StarCoder2(Family):
+    name = "starcoder2"
+    hparams: ClassVar[type[Any]] = StarCoder2Hparams
+    layer_norms = True
+
+    def block(self, h: StarCoder2Hparams, i: int, w: Weights) -> Iterator[Part]:
+        attention, feed_forward = self.parts(h, i, w)
+        yield "attn_norm.weight", attention
+        yield "ffn_norm.weight", feed_forward
+
+    def parts(self, h: StarCoder2Hparams, i: int, w: Weights) -> tuple[Attention, FeedForward]:
+        d_head = h.head_size(w)
+        rope = Rope(h.n_rot or d_head, h.freq_base, NEOX)
+        attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope)
+        return attention, FeedForward(i, h.n_embd, h.n_ff, act=gelu_tanh)
+
+
+class Phi2(StarCoder2):
+    """Attention and the feed-forward part read the same rows."""
+
+    name = "phi2"
+
+    def block(self, h: StarCoder2Hparams, i: int, w: Weights) -> Iterator[Part]:
+        yield "attn_norm.weight", Sum(*self.parts(h, i, w))

@@ -1,0 +1,31 @@
+"""OpenELM: heads and feed-forward sizes of their own in every layer. arXiv:2404.14619"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..hparams import Hparams, key
+from ..kernels.rope import NEOX
+from ..layers import Attention, GatedFeedForward, Rope
+from ..weights import Weights
+from .base import Family, Part
+
+
+@dataclass(frozen=True)
+class OpenElmHparams(Hparams):
+    n_head: tuple[int, ...] = key("attention.head_count", per_layer=True, minimum=1)
+    n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True, minimum=1)
+    n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True, minimum=1)
+    d_head: int = key("attention.key_length", minimum=1)
+    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
+
+
+class OpenElm(Family):
+    name = "openelm"
+    hparams = OpenElmHparams
+
+    def block(self, h: OpenElmHparams, i: int, w: Weights) -> Iterator[Part]:
+        rope = Rope(h.d_head, h.freq_base, NEOX)
+        yield "attn_norm.weight", Attention(
+            i, h.n_embd, h.n_head[i], h.n_head_kv[i], h.d_head, rope, norm_eps=h.eps, fused=True
+        )  # fmt: skip
+        yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff[i])
