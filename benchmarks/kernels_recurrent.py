@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from hybrid.infer.bench.machine import cpu_name, measure_machine
 from hybrid.infer.bench.tables import markdown_table
-from hybrid.infer.kernels import conv, delta, mamba1, mamba2, rglru
+from hybrid.infer.kernels import conv, delta, mamba1, mamba2, rglru, wkv
 from hybrid.infer.kernels.emit import F32, I64, Vec, arg, const, emit
 from hybrid.infer.kernels.jit import Kernel, compile_kernels, kernel
 from hybrid.infer.kernels.recurrent import state_shape
@@ -142,6 +142,24 @@ def rg_lru_case(model: str, n_layer: int, channels: int) -> Case:
     return Case(rglru.rg_lru, model, n_layer, state_shape(1, channels, 1), ops, 4 * 4 * channels, fields)
 
 
+def wkv_case(item: Kernel, model: str, n_layer: int, n_head: int, d: int) -> Case:
+    """The recurrence of RWKV: n_head heads of d x d. Decays near 1, and what RWKV-7 removes of norm 1 / 16."""
+    width, parts, fma = n_head * d, 4, 3
+    if item is wkv.wkv7_scan:
+        parts, fma = 6, 5
+
+    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+        y, w = rows(n, width), rows(n, width, 0.9, 1.0)
+        several = [rows(n, width, -0.1, 0.1), rows(n, width, -0.1, 0.1), rows(n, width), w]
+        several += [rows(n, width, -0.03, 0.03)] * (parts - 4)
+        more: list[Field] = [rows(1, width)] if parts == 4 else with_ld(rows(n, 3 * n_head))
+        head: list[Field] = [ctl, seg, *several, y.strides[0], *more, states, states.strides[0], *with_ld(y)]
+        return [*head, n_head, d, Counter()]
+
+    ops = width * (fma * d + 4)
+    return Case(item, model, n_layer, state_shape(n_head, d, d), ops, 4 * (parts + 1) * width, fields)
+
+
 CASES = [
     conv_case(conv.conv1d_silu, "jamba-3b", 26, 5120, 4, 0, SILU),
     conv_case(conv.conv1d_gated, "lfm2-1.2b", 10, 2048, 3, 2, 0),
@@ -152,6 +170,8 @@ CASES = [
     delta_case("qwen3-next-80b", 36, 32, 16, 128, 128, 1),
     delta_case("kimi-linear-48b", 20, 32, 32, 128, 128, 128),
     rg_lru_case("recurrent-gemma-2b", 18, 2560),
+    wkv_case(wkv.wkv6_scan, "rwkv6-1.6b", 24, 32, 64),
+    wkv_case(wkv.wkv7_scan, "rwkv7-1.5b", 24, 32, 64),
 ]
 
 

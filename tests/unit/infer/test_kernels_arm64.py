@@ -25,6 +25,9 @@ SELECTIONS = [
     ("mamba2", "not slow", "float64"),
     ("rglru", "not slow", "float64"),
     ("gated_norm", "not slow", "float64"),
+    ("layer_norm", "not slow", ""),
+    ("rwkv", "not slow", ""),
+    ("wkv", "not slow", "float64"),
     ("moe", "not slow", ""),
     ("rope", "not slow", ""),
 ]
