@@ -21,7 +21,7 @@ from .kernels.layer_norm import layer_norm
 from .layers import Layer
 from .layers.base import optional_bias
 from .memory import Move, plan_memory
-from .program import GEMV_COLUMNS, Batch, Builder, Columns, Program, Rows, aligned_empty, round_up
+from .program import FEW_COLUMNS, GEMV_COLUMNS, Batch, Builder, Columns, Program, Rows, aligned_empty, round_up
 from .threads import Interrupted, Pool
 from .weights import Weights
 
@@ -108,6 +108,8 @@ class Engine:
         specs = [spec for part in self.parts for spec in part.layer.memory()]
         self.memory = plan_memory(specs, n_seq_max, n_ctx, kv_type, spare)
         self.n_ctx = n_ctx
+        # steps of a few tokens are worth kernels of their own: batches, or once there was a speculation
+        self.expects_few = n_seq_max > 1
         self.compile_seconds = 0.0
         self.n_compiled = 0
         self._programs: dict[tuple, tuple[Program, Rows | None]] = {}
@@ -275,12 +277,14 @@ class Engine:
 
     def _size(self, n: int, largest: int) -> int:
         """The capacity class of n columns."""
-        narrow, _ = gemm.tiles(host())
-        if n <= GEMV_COLUMNS:
+        if n == 1 or (n <= GEMV_COLUMNS and not self.expects_few):
             return min(GEMV_COLUMNS, largest)
-        # one sequence meets so few columns only at the start of a short prompt: not worth kernels of their own
-        if n <= narrow.cols and self.memory.n_seq_max > 1:
-            return min(narrow.cols, largest)
+        # one sequence that is not speculated on meets few columns only at the end of a prompt: not worth their kernels
+        if self.expects_few:
+            narrow, _ = gemm.tiles(host())
+            for size in (FEW_COLUMNS, narrow.cols):
+                if n <= size:
+                    return min(size, largest)
         return largest
 
     def _build(self, part: str, capacity: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
@@ -389,6 +393,7 @@ class Engine:
         """
         n_tok = sum(len(s.tokens) for s in segments)
         assert 0 < n_tok <= self.n_ubatch
+        self.expects_few = self.expects_few or any(s.each for s in segments)
         short = n_tok <= GEMV_COLUMNS and self.gguf.nbytes < MAX_BYTES_UNPATIENT
         moves = self._begin(segments, keep=not short)
         rows, targets = self._fill(segments, moves)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..quant.ggml.types import GGMLType
-from .kernels import elementwise, execute, gemm, gemv, pack
+from .kernels import elementwise, execute, gemm, gemv, gemv_columns, pack
 from .kernels.execute import RECORD
 from .kernels.inputs import InputSums, square_sums
 from .kernels.isa import ISA, host
@@ -21,6 +21,7 @@ from .kernels.weights import INT_BLOCKS
 
 ALIGN = 64
 GEMV_COLUMNS = 3  # up to this many columns, weight rows are multiplied one column at a time
+FEW_COLUMNS = 8  # up to this many, rows go straight to all columns; with more they are unpacked for register tiles
 SCRATCH_TARGET = 192 << 10  # bytes of unpacked weight rows that a thread works on: fits the second-level cache
 
 
@@ -153,7 +154,7 @@ class Builder:
         self.buffers: list[Buffer] = []
         narrow, wide = gemm.tiles(self.isa)
         self.tile = narrow if capacity <= narrow.cols else wide
-        self.use_gemv = capacity <= GEMV_COLUMNS
+        self.use_gemv = capacity <= FEW_COLUMNS
         self.scratch = Buffer(0)
         self._packed: dict[tuple, tuple[Buffer, int]] = {}
         self.named: dict[str, Rows] = {}  # what layers leave to later ones
@@ -238,15 +239,20 @@ class Builder:
         said = {"nbytes": w.nbytes, "flops": 2 * w.rows * w.n, "groups": groups}
         head = (w.address, w.stride, packed, stride, y, y.ld, w.rows, K, Counter(), columns.groups, w.expert_stride)
         if self.use_gemv:
-            table = gemv.INT_GEMV if integer else gemv.FLOAT_GEMV
-            single = gemv.pairs_gemv(self.isa) if pairs else table[w.kind]
-            self.op(single, *head, name=name, **said)
+            self.op(self._gemv(w.kind, integer, pairs), *head, name=name, **said)
             return y
         rows = self._chunk_rows(w, integer)
         per_thread = self.need_scratch(gemm.scratch_bytes(w.kind, self.tile, K, rows, integer=integer, isa=self.isa))
         kernel = gemm_kernel(w.kind, self.tile, integer, self.isa, pairs)
         self.op(kernel, *head, Ref(self.scratch), per_thread, rows, name=name, **said)
         return y
+
+    def _gemv(self, kind: GGMLType, integer: bool, pairs: bool) -> Kernel:
+        if self.capacity <= GEMV_COLUMNS:
+            table = gemv.INT_GEMV if integer else gemv.FLOAT_GEMV
+            return gemv.pairs_gemv(self.isa) if pairs else table[kind]
+        table = gemv_columns.INT_COLUMNS if integer else gemv_columns.FLOAT_COLUMNS
+        return gemv_columns.pairs_columns(self.isa) if pairs else table[kind]
 
     def _in_pairs(self, w: Weight) -> bool:
         """Whether a product multiplies pairs of BF16."""
@@ -284,7 +290,8 @@ class Builder:
 
     def _pack(self, x: Rows, w: Weight, integer: bool, columns: Columns) -> tuple[Ref, int]:
         if integer:
-            form = "column" if self.use_gemv else gemm.scheme(w.kind, self.isa).packing
+            few = "column" if self.capacity <= GEMV_COLUMNS else "columns"
+            form = few if self.use_gemv else gemm.scheme(w.kind, self.isa).packing
         else:
             form = "float"
             # rows that already are as the product wants them
@@ -296,14 +303,14 @@ class Builder:
             return Ref(buffer), stride
         width = 1 if self.use_gemv else self.tile.cols
         if integer:
-            per_block = 40 if form == "column" else (gemm.scheme(w.kind, self.isa).steps + pack.LINES) * 4 * width
+            per_block = 40 if self.use_gemv else (gemm.scheme(w.kind, self.isa).steps + pack.LINES) * 4 * width
             stride = w.n // 32 * per_block
         else:
             stride = w.n * 4 * width
         stride = round_up(stride, ALIGN)
         kernel = {
-            "column": pack.pack_int_columns,
             "float": pack.pack_float_columns if self.use_gemv else pack.pack_float_tiles,
+            **pack.PACK_COLUMNS,
             **pack.PACK_TILES,
         }[form]
         buffer = self.buffer(stride * ((columns.capacity + width - 1) // width))

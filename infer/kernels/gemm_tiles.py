@@ -90,9 +90,9 @@ def tiles(isa: ISA) -> tuple[Tile, Tile]:
     """(narrow, wide): for ubatches of at most `narrow.cols` columns, and for larger ones."""
     if isa.lanes == 16:
         return Tile(12, 1, 16), Tile(8, 2, 16)
-    if isa.dot.startswith("neon"):  # 32 registers of half the lanes, of which each row takes one: see QUAD
-        return Tile(8, 1, 8), Tile(4, 2, 8)
-    return Tile(12, 1, 8), Tile(6, 2, 8)
+    # NEON: 32 registers of half the lanes, of which each row takes one: see QUAD
+    tile = Tile(4, 2, 8) if isa.dot.startswith("neon") else Tile(6, 2, 8)
+    return tile, tile
 
 
 UNROLL = 2  # steps per iteration of the innermost loop

@@ -1,6 +1,7 @@
 """Columns of activations in the form in which the products read them.
 
 GEMV, integer   per column: s8 q[K], f32 d[K/32], i16 sum[K/16]
+    of several  the same, but eight whole blocks of 32 are sorted by dwords: the first of each block, the second...
 GEMV, float     per column: f32 x[K], K rounded up to 16 with zeros
 GEMV, pairs     per column: BF16 x[K]
 GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and block of 32: dword[steps][cols], f32
@@ -113,46 +114,48 @@ def _low_high(e: Emitter, low: Value, high: Value) -> Value:
     return b.or_(b.and_(low, const(V8I, 0xFFFF)), b.shl(high, const(V8I, 16)))
 
 
-@emit("i64,i64,i64,i64,i64->void")
-def _int_column(e, x, out, K, b0, b1):
+def _make_int_column(*, by_dword: bool):
     """Blocks b0..b1 of one column; b0 is a multiple of 8."""
-    b = e.b
-    x_d = e.at(out, K)
-    x_sum = e.at(x_d, b.lshr(K, const(I64, 3)))
 
-    def eight(turn, _):
-        i = b.shl(turn, const(I64, 3))
-        o = b.shl(i, const(I64, 2))
-        blocks, d = _quantize8(
-            e, [e.at(x, b.add(b.mul(i, const(I64, BLOCK)), const(I64, BLOCK * k))) for k in range(8)]
-        )
-        quads = []
-        for k, q in enumerate(blocks):
-            dwords, order = _as_bytes(e, q)
-            dwords = e.shuffle(dwords, [order.index(s) for s in range(8)])
-            e.store(dwords, out, b.add(b.shl(i, const(I64, 5)), const(I64, 32 * k)))
-            quads.append(_word_pairs(e, _byte_pairs(e, dwords)))
-        e.store(d, x_d, o)
-        e.store(_half_sums(e, quads), x_sum, o)
+    def int_column(e: Emitter, x, out, K, b0, b1):
+        b = e.b
+        x_d = e.at(out, K)
+        x_sum = e.at(x_d, b.lshr(K, const(I64, 3)))
 
-    turns = b.lshr(b1, const(I64, 3))
-    e.loop(turns, eight, start=b.lshr(b0, const(I64, 3)))
+        def eight(turn, _):
+            i = b.shl(turn, const(I64, 3))
+            o = b.shl(i, const(I64, 2))
+            blocks, d = _quantize8(
+                e, [e.at(x, b.add(b.mul(i, const(I64, BLOCK)), const(I64, BLOCK * k))) for k in range(8)]
+            )
+            packed = [_as_bytes(e, q) for q in blocks]
+            dwords = [e.shuffle(v, [order.index(s) for s in range(8)]) for v, order in packed]
+            for k, v in enumerate(e.transpose8(dwords) if by_dword else dwords):
+                e.store(v, out, b.add(b.shl(i, const(I64, 5)), const(I64, 32 * k)))
+            quads = [_word_pairs(e, _byte_pairs(e, v)) for v in dwords]
+            e.store(d, x_d, o)
+            e.store(_half_sums(e, quads), x_sum, o)
 
-    def single(i, _):
-        parts = [e.load(V8F, x, b.add(b.mul(i, const(I64, BLOCK)), const(I64, 32 * k))) for k in range(4)]
-        bits = _magnitudes(e, parts)
-        for n in (4, 2, 1):
-            bits = _maximum(e, e.part(bits, 0, n), e.part(bits, n, n))
-        d, inverse = _steps(e, b.bitcast(e.lane(bits, 0), F32))
-        q = [_codes(e, v, e.splat(inverse, 8)) for v in parts]
-        e.store(b.trunc(e.cat(e.cat(q[0], q[1]), e.cat(q[2], q[3])), V32I8), out, b.shl(i, const(I64, 5)))
-        o = b.shl(i, const(I64, 2))
-        e.store(d, x_d, o)
-        for h in (0, 1):
-            total = e.halving_sum(b.add(q[2 * h], q[2 * h + 1]))
-            e.store(b.trunc(total, I16), x_sum, b.add(o, const(I64, 2 * h)))
+        turns = b.lshr(b1, const(I64, 3))
+        e.loop(turns, eight, start=b.lshr(b0, const(I64, 3)))
 
-    e.loop(b1, single, start=e.intr("smax", b0, b.shl(turns, const(I64, 3))))
+        def single(i, _):
+            parts = [e.load(V8F, x, b.add(b.mul(i, const(I64, BLOCK)), const(I64, 32 * k))) for k in range(4)]
+            bits = _magnitudes(e, parts)
+            for n in (4, 2, 1):
+                bits = _maximum(e, e.part(bits, 0, n), e.part(bits, n, n))
+            d, inverse = _steps(e, b.bitcast(e.lane(bits, 0), F32))
+            q = [_codes(e, v, e.splat(inverse, 8)) for v in parts]
+            e.store(b.trunc(e.cat(e.cat(q[0], q[1]), e.cat(q[2], q[3])), V32I8), out, b.shl(i, const(I64, 5)))
+            o = b.shl(i, const(I64, 2))
+            e.store(d, x_d, o)
+            for h in (0, 1):
+                total = e.halving_sum(b.add(q[2 * h], q[2 * h + 1]))
+                e.store(b.trunc(total, I16), x_sum, b.add(o, const(I64, 2 * h)))
+
+        e.loop(b1, single, start=e.intr("smax", b0, b.shl(turns, const(I64, 3))))
+
+    return emit("i64,i64,i64,i64,i64->void")(int_column)
 
 
 def _half_sums(e: Emitter, quads: list[Value]) -> Value:
@@ -231,6 +234,10 @@ def _source(x, ldx, index, column):
     return x + (ldi(index + 8 * column) if index else column) * ldx
 
 
+def column_piece(x, out, K, b0, b1):  # replaced in every variant
+    raise NotImplementedError
+
+
 @kernel
 def pack_int_columns(a, tid, nth):
     x, ldx, out, stride, K, groups, index = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 5), arg(a, 6), arg(a, 7)
@@ -242,7 +249,7 @@ def pack_int_columns(a, tid, nth):
         for i in range(tid, ldi(group + 16) * per_column, nth):
             column = first + i // per_column
             b0 = i % per_column * CHUNK
-            _int_column(_source(x, ldx, index, column), out + column * stride, K, b0, min(n_blocks, b0 + CHUNK))
+            column_piece(_source(x, ldx, index, column), out + column * stride, K, b0, min(n_blocks, b0 + CHUNK))
 
 
 @kernel
@@ -366,4 +373,8 @@ def pack_float_tiles(a, tid, nth):
 
 PACK_TILES: dict[str, Kernel] = {
     form: variant(pack_int_tiles, f"pack_tiles_{form}", tile_piece=_make_int_tile(form)) for form in ("s8", "s16")
+}
+PACK_COLUMNS: dict[str, Kernel] = {
+    "column": variant(pack_int_columns, "pack_int_columns", column_piece=_make_int_column(by_dword=False)),
+    "columns": variant(pack_int_columns, "pack_int_dwords", column_piece=_make_int_column(by_dword=True)),
 }

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from assembly import ARM, Machine, assembly, count, loop_with, spills, x86
-from hybrid.infer.kernels import gemm, gemm_tiles, gemv
+from assembly import ARM, Machine, assembly, count, innermost_loops, loop_with, spills, x86
+from hybrid.infer.kernels import gemm, gemm_tiles, gemv, gemv_columns
 from hybrid.infer.kernels.isa import AVX2, AVX512_BF16, AVX512_VNNI, AVX_VNNI, ISA, NEON, PLAIN_X86
 from hybrid.quant.ggml.types import GGMLType
 
@@ -55,12 +55,26 @@ def test_many_columns_float(isa: ISA, machine: Machine) -> None:
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 @pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K])
 def test_few_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
-    """16 groups of 32 in an iteration: one 256-bit instruction or two of 128 bits for each."""
+    """Eight groups of 32 in an iteration: one 256-bit instruction or two of 128 bits for each."""
     factors = kind is GGMLType.Q6_K  # of 16 weights: vpdpbusd would add across them
     wanted = {"vnni": "vpmaddubsw" if factors else "vpdpbusd", "avx2": "vpmaddubsw", "neon": "sdot"}[isa.dot]
     loop = loop_with(assembly(gemv.make_int_gemv(kind, isa), isa, machine), wanted)
-    assert count(loop, wanted) == (32 if isa is NEON else 16)
-    assert len(loop) < 30 * 16
+    assert count(loop, wanted) == (16 if isa is NEON else 8)
+    assert len(loop) < 30 * 8
+
+
+@pytest.mark.parametrize(("isa", "machine"), TARGETS)
+@pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q4_K, GGMLType.Q6_K])
+def test_several_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
+    """A column meets eight groups without an addition across lanes: little is done beside the products."""
+    wanted = {"vnni": "vpdpbusd", "avx2": "vpmaddubsw", "neon": "sdot"}[isa.dot]
+    text = assembly(gemv_columns.make_int_columns(kind, isa), isa, machine)
+    loop = min((found for found in innermost_loops(text) if count(found, wanted) >= 8), key=len)
+    columns = count(loop, wanted) // (16 if isa is NEON else 8)
+    assert count(loop, wanted) == columns * (16 if isa is NEON else 8)
+    across = [line for line in loop if re.match(r"vpunpck|vperm|vpshuf|vphadd|zip|uzp|addp", line)]
+    assert len(across) <= (2 * columns if isa is NEON else 0)  # sums of x, which take the bias off
+    assert len(loop) < (80 if isa is NEON else 55) * columns
 
 
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)

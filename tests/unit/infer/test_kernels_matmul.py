@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hybrid.infer.kernels import elementwise, gemm, gemv, isa, pack
+from hybrid.infer.kernels import elementwise, gemm, gemv, gemv_columns, isa, pack
 from hybrid.infer.kernels.jit import variant
 from hybrid.infer.kernels.weights import FLOAT_BLOCKS, INT_BLOCKS
 from hybrid.infer.program import aligned_empty, round_up
@@ -70,8 +70,16 @@ class Product:
     def few(self, integer: bool, n_threads: int = 1, groups=None, index=None, kernel=None) -> np.ndarray:
         groups = groups or [(0, 0, len(self.x))]
         stride = round_up(self.n // 32 * 40, 64) if integer else self.K * 4
-        packer = pack.pack_int_columns if integer else pack.pack_float_columns
+        packer = pack.PACK_COLUMNS["column"] if integer else pack.pack_float_columns
         kernel = kernel or (gemv.INT_GEMV if integer else gemv.FLOAT_GEMV)[self.kind]
+        return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
+
+    def several(self, integer: bool, n_threads: int = 1, groups=None, index=None, kernel=None) -> np.ndarray:
+        """All columns of a group in one pass over the rows."""
+        groups = groups or [(0, 0, len(self.x))]
+        stride = round_up(self.n // 32 * 40, 64) if integer else self.K * 4
+        packer = pack.PACK_COLUMNS["columns"] if integer else pack.pack_float_columns
+        kernel = kernel or (gemv_columns.INT_COLUMNS if integer else gemv_columns.FLOAT_COLUMNS)[self.kind]
         return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
 
     def many(self, integer, tile, n_threads=1, groups=None, index=None, target=None, chunk=gemm.ROWS) -> np.ndarray:
@@ -129,8 +137,10 @@ def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int)
     assert error < ((2e-2 if INT_BLOCKS[kind].n_min else 1e-2) if integer else 5e-7)
     for tile in (NARROW, WIDE):
         np.testing.assert_array_equal(bits(product.many(integer, tile)), bits(few))
+    np.testing.assert_array_equal(bits(product.several(integer)), bits(few))
     for n_threads in (2, 3):
         np.testing.assert_array_equal(bits(product.few(integer, n_threads)), bits(few))
+        np.testing.assert_array_equal(bits(product.several(integer, n_threads)), bits(few))
         np.testing.assert_array_equal(bits(product.many(integer, WIDE, n_threads, chunk=48)), bits(few))
 
 
@@ -146,6 +156,9 @@ def test_other_targets_print_the_same_bits(kind: GGMLType, target: isa.ISA) -> N
     piece = gemv.make_int_gemv(kind, target)
     other = variant(gemv.gemv, f"gemv_{target.name}_{kind.name.lower()}", piece=piece)
     np.testing.assert_array_equal(bits(product.few(True, kernel=other)), bits(few))
+    piece = gemv_columns.make_int_columns(kind, target)
+    other = variant(gemv_columns.gemv_columns, f"columns_{target.name}_{kind.name.lower()}", columns_piece=piece)
+    np.testing.assert_array_equal(bits(product.several(True, kernel=other)), bits(few))
 
 
 @pytest.mark.parametrize(("kind", "integer"), [(GGMLType.Q8_0, True), (GGMLType.Q4_0, True), (GGMLType.BF16, False)])
@@ -155,11 +168,12 @@ def test_groups_of_columns_meet_their_expert(kind: GGMLType, integer: bool) -> N
     index = rng.integers(0, 11, 3 * WIDE.cols)
     groups = [(3, 0, 5), (0, WIDE.cols, 1), (1, 2 * WIDE.cols, WIDE.cols)]
     many = product.many(integer, WIDE, 2, groups, index)
-    few = product.few(integer, 2, groups, index)
+    few, several = product.few(integer, 2, groups, index), product.several(integer, 2, groups, index)
     for expert, first, count in groups:
         slots = slice(first, first + count)
         expected = product.x[index[slots]].astype(np.float64) @ product.decoded[expert].T
         np.testing.assert_array_equal(bits(many[slots]), bits(few[slots]))
+        np.testing.assert_array_equal(bits(several[slots]), bits(few[slots]))
         assert np.linalg.norm(few[slots] - expected) < (1e-2 if integer else 1e-6) * np.linalg.norm(expected)
 
 
@@ -173,6 +187,7 @@ def test_extreme_codes_do_not_saturate() -> None:
     expected = np.repeat(product.x[:, :1] * -128.0 * 64, 6, axis=1)
     np.testing.assert_allclose(product.few(True), expected, rtol=1e-6)
     np.testing.assert_array_equal(product.many(True, WIDE), product.few(True))
+    np.testing.assert_array_equal(product.several(True), product.few(True))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -202,6 +217,6 @@ def test_a_broken_activation_is_seen_in_integer_products() -> None:
     for value in (np.nan, np.inf):
         product = Product(GGMLType.Q8_0, 5, 320, 2)
         product.x[1, 70] = value
-        for y in (product.few(True), product.many(True, WIDE)):
+        for y in (product.few(True), product.several(True), product.many(True, WIDE)):
             assert np.isfinite(y[0]).all()
             assert not np.isfinite(y[1]).any()

@@ -1,0 +1,211 @@
+"""Products with a few columns (batches, speculation): rows straight from the mapped file, read once for all.
+
+The op record and the order of accumulation are those of gemv.py; so are the columns but for the order of their s8
+(pack.py). Weights are unpacked into registers and meet the columns one after the other. Nothing is computed for columns
+that are not there, so 2 sequences, or an expert's 3 tokens, cost what they need. With more columns a register tile
+(gemm.py), in which a broadcast weight meets 16 columns at once, is faster.
+"""
+
+from ...quant.ggml.types import GGMLType
+from .emit import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from .gemv import float_row, next_rows
+from .isa import ISA
+from .jit import Kernel, kernel, variant
+from .row_products import RowProducts, pair_sums
+from .weights import FLOAT_BLOCKS, INT_BLOCKS, Groups, IntBlock
+
+V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
+MOST = 8  # columns that an integer row meets at a time
+FLOATS = 4  # columns that a row of floats meets at a time: their chains are in registers
+_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
+
+
+class LaneSums:
+    """Exact integer sums of eight groups of 32 at once: lane g of vector k is dword k of group g, of codes and of x.
+
+    The codes are brought into this order once for all columns, whose sums then need no additions across lanes.
+    """
+
+    def __init__(self, e: Emitter, block: IntBlock) -> None:
+        self.e, self.block = e, block
+        self.x86_dot = e.isa.dot == "avx2"
+        # x86 multiplies u8 with s8: signed codes become unsigned, or move their sign to x
+        self.added = 0
+        if block.signed:
+            self.added = 128 if e.isa.dot.startswith("vnni") else 16 if self.x86_dot and block.largest <= 16 else 0
+        self.bias = self.added + (block.bias or 0)
+        # dwords whose products are added before they meet the factors of half a group; vpmaddubsw makes sums of two in
+        # 16 bits, of which so many fit
+        self.run = 4
+        if self.x86_dot:
+            largest = block.largest + self.bias
+            fitting = next(n for n in (8, 4, 2, 1) if n * 2 * 127 * largest < 1 << 15)
+            self.run = min(fitting, 4) if block.subs else fitting
+
+    def weights(self, g: Groups) -> list[Value]:
+        """8 x <32 x i8>, dword by dword."""
+        b = self.e.b
+        codes = [b.add(c, const(V32I8, self.added)) for c in g.codes] if self.added else g.codes
+        return [b.bitcast(v, V32I8) for v in self.e.transpose8([b.bitcast(c, V8I) for c in codes])]
+
+    def isums(self, weights: list[Value], subs: Value | None, x: Value, first: Value) -> Value:
+        """<8 x i32>, up to `bias` times the sub-weighted sums of x."""
+        e, b = self.e, self.e.b
+        xq = e.at(x, b.shl(first, const(I64, 5)))
+        columns = [e.load(V32I8, xq, 32 * k) for k in range(8)]
+        total = None
+        for k in range(0, 8, self.run):
+            part = list(zip(weights[k : k + self.run], columns[k : k + self.run], strict=True))
+            sums = self._x86(part, subs, k // 4) if self.x86_dot else self._dots(part, subs, k // 4)
+            total = sums if total is None else b.add(total, sums)
+        return total
+
+    def _x86(self, part: list[tuple[Value, Value]], subs: Value | None, half: int) -> Value:
+        e, b = self.e, self.e.b
+        total = None
+        for w, x in part:
+            if self.block.signed and not self.added:
+                x = e.call("llvm.x86.avx2.psign.b", V32I8, x, w)
+                w = e.call("llvm.abs.v32i8", V32I8, w, const(I1, 0))
+            pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, w, x)
+            total = pairs if total is None else b.add(total, pairs)
+        factors = const(V16I16, 1) if subs is None else e.shuffle(subs, [i // 2 * 2 + half for i in range(16)])
+        return pair_sums(e, total, factors)
+
+    def _dots(self, part: list[tuple[Value, Value]], subs: Value | None, half: int) -> Value:
+        e, b = self.e, self.e.b
+        total = const(V8I, 0)
+        for w, x in part:
+            total = self._dot(total, w, x)
+        if subs is None:
+            return total
+        return b.mul(total, b.sext(e.shuffle(subs, list(range(half, 16, 2))), V8I))
+
+    def _dot(self, total: Value, w: Value, x: Value) -> Value:
+        e, b = self.e, self.e.b
+        if e.isa.dot == "vnni":
+            return e.call("llvm.x86.avx512.vpdpbusd.256", V8I, total, w, x)
+        if e.isa.dot.startswith("neon"):
+            return e.cat(*(e.sdot(e.part(total, k, 4), e.part(w, 4 * k, 16), e.part(x, 4 * k, 16)) for k in (0, 4)))
+        wide = Vec(I32, 32)
+        signed = self.block.signed and not self.added
+        products = b.mul(b.sext(w, wide) if signed else b.zext(w, wide), b.sext(x, wide))
+        for k in range(4):
+            total = b.add(total, e.shuffle(products, list(range(k, 32, 4))))
+        return total
+
+
+def make_int_columns(kind: GGMLType, isa: ISA | None = None):
+    """rows r0..r1 of n columns, at most MOST; x records as for gemv."""
+    block = INT_BLOCKS[kind]
+
+    def int_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
+        b = e.b
+        rows, sums = RowProducts(e, block, K), LaneSums(e, block)
+        n_chains = rows.n_chains
+        turns = b.lshr(rows.n_groups, const(I64, 3))
+        half = 32 * n_chains  # bytes of the chains of eight groups; those of the next eight follow
+        chains = e.stack(V8F, MOST * 2 * n_chains)
+
+        def load(place: Value) -> list[Value]:
+            return [e.load(V8F, place, 32 * k, 32) for k in range(n_chains)]
+
+        def row(r, _):
+            p = e.at(w, b.mul(r, stride))
+            e.loop(b.mul(n, const(I64, 2 * half)), lambda o, _: e.store(const(V8F, 0.0), chains, o, 32), step=32)
+
+            def eight(i, _):
+                first = b.shl(i, const(I64, 3))
+                g = rows.unpack(p, first)
+                weights = sums.weights(g)
+                now = e.at(chains, b.mul(b.and_(i, const(I64, 1)), const(I64, half)))
+
+                def column(c, _):
+                    place = e.at(now, b.mul(c, const(I64, 2 * half)))
+                    here = e.at(x, b.mul(c, x_stride))
+                    isum = sums.isums(weights, g.subs, here, first)
+                    added = rows.add(g, isum, sums.bias, here, first, load(place))
+                    for k, v in enumerate(added):
+                        e.store(v, place, 32 * k, 32)
+
+                e.loop(n, column)
+
+            e.loop(turns, eight)
+            odd = b.mul(b.and_(turns, const(I64, 1)), const(I64, half))
+
+            def finish(c, _):
+                place = e.at(chains, b.mul(c, const(I64, 2 * half)))
+                following, others = load(e.at(place, odd)), load(e.at(place, b.sub(const(I64, half), odd)))
+                total = rows.finish(p, e.at(x, b.mul(c, x_stride)), turns, following, others)
+                e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
+
+            e.loop(n, finish)
+
+        e.loop(r1, row, start=r0)
+
+    return emit(_SIGNATURE, isa)(int_columns)
+
+
+def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, pairs: bool = False):
+    """rows r0..r1 of n columns of f32 x[K], see gemv.make_float_gemv."""
+    block = FLOAT_BLOCKS[kind]
+
+    def float_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
+        b = e.b
+        last = b.sub(n, const(I64, 1))
+
+        def row(r, _):
+            p = e.at(w, b.mul(r, stride))
+
+            def some(first, _):
+                """FLOATS columns; past the last one it is repeated, and stored again."""
+                places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(FLOATS)]
+                columns = [e.at(x, b.mul(c, x_stride)) for c in places]
+                for c, total in zip(places, float_row(e, block, kind, p, columns, K, pairs), strict=True):
+                    e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
+
+            e.loop(n, some, step=FLOATS)
+
+        e.loop(r1, row, start=r0)
+
+    return emit(_SIGNATURE, isa)(float_columns)
+
+
+def columns_piece(w, stride, x, x_stride, y, ldy, r0, r1, K, n):  # replaced in every variant
+    raise NotImplementedError
+
+
+@kernel
+def gemv_columns(a, tid, nth):
+    w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
+    N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
+    while True:
+        group, r0, r1 = next_rows(counter, groups, N, stride, nth)
+        if group == 0:
+            break
+        rows = w + ldi(group) * expert_stride
+        first, n = ldi(group + 8), ldi(group + 16)
+        for c in range(first, first + n, MOST):
+            count = min(MOST, first + n - c)
+            columns_piece(rows, stride, x + c * x_stride, x_stride, y + c * ldy, ldy, r0, r1, K, count)
+
+
+INT_COLUMNS: dict[GGMLType, Kernel] = {
+    kind: variant(gemv_columns, f"gemv_columns_int_{kind.name.lower()}", columns_piece=make_int_columns(kind))
+    for kind in INT_BLOCKS
+}
+FLOAT_COLUMNS: dict[GGMLType, Kernel] = {
+    kind: variant(gemv_columns, f"gemv_columns_float_{kind.name.lower()}", columns_piece=make_float_columns(kind))
+    for kind in FLOAT_BLOCKS
+}
+
+
+def pairs_columns(isa: ISA) -> Kernel:
+    """BF16 weights times pairs of BF16; K of the op record counts pairs."""
+    if isa not in _PAIRS:
+        piece = make_float_columns(GGMLType.F32, isa, pairs=True)
+        _PAIRS[isa] = variant(gemv_columns, f"gemv_columns_pairs_{isa.name}", columns_piece=piece)
+    return _PAIRS[isa]
+
+
+_PAIRS: dict[ISA, Kernel] = {}
