@@ -20,7 +20,7 @@ from hybrid.quant.ggml.writer import GGUFWriter
 
 from .architectures import Family, Row
 from .architectures.family import Part
-from .checkpoint import Config, Dtype, StoredTensor
+from .checkpoint import Config, StoredTensor
 from .checkpoint.safetensors import read_safetensors
 from .checkpoint.tensor import DataFile
 from .checkpoint.torch_zip import read_torch
@@ -231,10 +231,7 @@ def _times(b: np.ndarray, factor: float) -> np.ndarray:
 
 def _values(tensor: StoredTensor) -> np.ndarray:
     """f32. CheckpointError when one is NaN or infinite."""
-    if not isinstance(tensor.dtype, Dtype):
-        raise UnsupportedError(f"{shown(tensor.name)} is of type {tensor.dtype}, which adapters cannot be read from.")
-    raw = tensor.read(0, tensor.size)
-    values = (raw.astype(np.uint32) << 16).view(np.float32) if tensor.dtype is Dtype.BF16 else raw.astype(np.float32)
+    values = tensor.floats(0, tensor.size)
     if not np.isfinite(values).all():
         raise CheckpointError(f"{shown(tensor.name)} holds NaN or infinite values (in {tensor.file.where}).")
     return values.reshape(tensor.shape)

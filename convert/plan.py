@@ -13,6 +13,7 @@ from hybrid.quant.ggml.types import FileType, GGMLType, ValueType, row_nbytes
 
 from .architectures import ARCHITECTURES, Family, Row
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
+from .checkpoint.quantized import DequantizedTensor, dequantized, method
 from .general import general_pairs, output_name, sampling_pairs
 from .outtype import automatic, outtype, weight_type
 from .pooling import read_pooling
@@ -107,12 +108,17 @@ def prepare(
     checkpoint = Checkpoint(source)
     config = checkpoint.config
     family_type, architecture = family_of(config)
-    if config.get("quantization_config") is not None:
-        raise UnsupportedError(f"{config.where}: the checkpoint is quantized already. Give the one it was made from.")
-    stored = {} if vocab_only else _canonical(checkpoint.tensors, config, family_type)
+    quantized = method(config)
+    tensors: Mapping[str, StoredTensor] = {} if vocab_only else checkpoint.tensors
+    if quantized:
+        tensors = dequantized(tensors, config)
+    stored = _canonical(tensors, config, family_type)
     family = family_type.read(config, {name: tensor.shape for name, tensor in stored.items()})
     notes = list(family.notes())
-    dropped = [] if vocab_only else [name for name in checkpoint.tensors if name.startswith(family.dropped)]
+    n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
+    if n_quantized:
+        notes.append(f"{n_quantized} matrices are quantized ({quantized}): the file has the values they stand for")
+    dropped = [name for name in tensors if name.startswith(family.dropped)]
     if dropped:
         notes.append(f"{_some(dropped)} left out: no part of the language model itself")
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
@@ -214,10 +220,17 @@ def _choose(
         chosen.append((row, there))
     if missing:
         raise CheckpointError(f"the checkpoint lacks {_some(missing)}. {_differently_named(unused)}")
+    if any(isinstance(tensor, DequantizedTensor) for tensor in stored.values()):
+        unused = {name: tensor for name, tensor in unused.items() if not _is_no_bias(name, tensor)}
     if unused:
         left = [tensor.name for tensor in unused.values()]
         raise CheckpointError(f"the checkpoint has {_some(left)} that the config has no place for.")
     yield from chosen
+
+
+def _is_no_bias(name: str, tensor: StoredTensor) -> bool:
+    """GPTQ's and AWQ's tools save zeros for the biases of layers without."""
+    return name.endswith(".bias") and isinstance(tensor.dtype, Dtype) and not tensor.floats(0, tensor.size).any()
 
 
 def _is_left_out(output: StoredTensor | None, embedding: StoredTensor | None, tied: bool, notes: list[str]) -> bool:
@@ -272,8 +285,8 @@ def _automatic(chosen: list[tuple[Row, tuple[StoredTensor, ...]]]) -> FileType:
     """The type of the first matrix. The config's torch_dtype is not asked: it is often wrong."""
     for _, tensors in chosen:
         for tensor in tensors:
-            if len(tensor.shape) >= 2 and isinstance(tensor.dtype, Dtype):
-                return automatic(tensor.dtype)
+            if len(tensor.shape) >= 2 and isinstance(tensor.kept, Dtype):
+                return automatic(tensor.kept)
     return FileType.F16
 
 

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 import numpy as np
-from hybrid.quant.ggml.errors import CheckpointError, shown
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 
 
 class Dtype(Enum):
@@ -78,6 +78,28 @@ class StoredTensor:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def kept(self) -> Dtype | str:
+        """The type that keeps its values in a file as they are."""
+        return self.dtype
+
+    def raw(self, kind: np.dtype, start: int, stop: int) -> np.ndarray:
+        """Elements [start, stop) of the flattened tensor as `kind` of the same size: for types that no weight has."""
+        if self.strides is not None:
+            raise UnsupportedError(f"{shown(self.name)} is stored in strides. Save it in one piece, as safetensors do.")
+        out = np.empty(stop - start, kind)
+        self.file.read_into(out, self.offset + start * kind.itemsize)
+        return out
+
+    def floats(self, start: int, stop: int) -> np.ndarray:
+        """Elements [start, stop) of the flattened tensor as f32. UnsupportedError when they are no floats."""
+        if not isinstance(self.dtype, Dtype):
+            raise UnsupportedError(f"{shown(self.name)} is of type {self.dtype}, expected F32, F16 or BF16.")
+        values = self.read(start, stop)
+        if self.dtype is Dtype.BF16:
+            return (values.astype(np.uint32) << 16).view(np.float32)
+        return values.astype(np.float32)
 
     def part(self, start: tuple[int, ...], shape: tuple[int, ...]) -> "StoredTensor":
         """The block from index `start` (one of every dimension) that has `shape`, which are the last dimensions."""

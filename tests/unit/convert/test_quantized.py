@@ -1,0 +1,312 @@
+"""Quantized checkpoints are read as what they stand for: every layout against a slow twin, in pieces of any size."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import random_checkpoints
+from hybrid.convert import convert, plan, stream, verify
+from hybrid.convert.checkpoint import Checkpoint
+from hybrid.convert.checkpoint.quantized import DequantizedTensor, dequantized
+from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import GGMLType
+from random_checkpoints import CONFIGS
+from reference import quantized_checkpoints as twin
+
+Parts = dict[str, tuple[str, np.ndarray]]  # end of the name -> type in safetensors, values
+FINITE = np.array([c for c in range(256) if c & 127 != 127], np.uint8)
+
+
+def save(path: Path, tensors: Parts) -> None:
+    """Also the types that numpy does not have."""
+    header, data = {}, b""
+    for name, (kind, values) in tensors.items():
+        header[name] = {"dtype": kind, "shape": values.shape, "data_offsets": (len(data), len(data) + values.nbytes)}
+        data += values.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def bf16(values: np.ndarray) -> np.ndarray:
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def scales(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return (rng.uniform(0.5, 2, shape) / 512).astype(np.float32)
+
+
+def words(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.integers(-(2**31), 2**31, shape, dtype=np.int64).astype(np.int32)
+
+
+def fp8(rng: np.random.Generator, rows: int, n: int, *scale: int, end: str = "weight_scale") -> Parts:
+    return {"weight": ("F8_E4M3", rng.choice(FINITE, (rows, n))), end: ("F32", scales(rng, *scale))}
+
+
+def values_of(parts: Parts) -> dict[str, np.ndarray]:
+    """As the twins take them: BF16 as the numbers they are."""
+    return {
+        name: (v.astype(np.uint32) << 16).view(np.float32) if kind == "BF16" else v for name, (kind, v) in parts.items()
+    }
+
+
+def case_block(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
+    parts = fp8(rng, rows, n, -(-rows // 24), -(-n // 40), end="weight_scale_inv")
+    return parts, twin.in_place(values_of(parts), twin.e4m3, "weight_scale_inv", (24, 40))
+
+
+def case_tensor(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
+    parts = fp8(rng, rows, n) | {"input_scale": ("F32", scales(rng, 1))}
+    return parts, twin.in_place(values_of(parts), twin.e4m3, "weight_scale")
+
+
+def case_e5m2(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
+    codes = rng.choice(np.array([c for c in range(256) if c & 127 < 124], np.uint8), (rows, n))
+    parts: Parts = {"weight": ("F8_E5M2", codes), "weight_scale": ("F32", scales(rng, rows, 1))}
+    return parts, twin.in_place(values_of(parts), twin.e5m2, "weight_scale")
+
+
+def case_channel(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
+    parts = fp8(rng, rows, n) | {"weight_scale": ("BF16", bf16(scales(rng, rows, 1)))}
+    return parts, twin.in_place(values_of(parts), twin.e4m3, "weight_scale")
+
+
+def case_int8(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
+    parts: Parts = {
+        "weight": ("I8", rng.integers(-128, 128, (rows, n), dtype=np.int8)),
+        "weight_scale": ("F32", scales(rng, rows, n // 16)),
+        "weight_zero_point": ("I8", rng.integers(-9, 9, (rows, n // 16), dtype=np.int8)),
+    }
+    return parts, twin.in_place(values_of(parts), float, "weight_scale")
+
+
+def case_packed(
+    rng: np.random.Generator, rows: int, n: int, bits: int = 4, zeros: bool = False, order: bool = False
+) -> tuple[Parts, np.ndarray]:
+    parts: Parts = {
+        "weight_packed": ("I32", words(rng, rows, -(-n * bits // 32))),
+        "weight_scale": ("BF16", bf16(scales(rng, rows, n // 16))),
+        "weight_shape": ("I64", np.array([rows, n])),
+    }
+    if zeros:
+        parts["weight_zero_point"] = ("I32", words(rng, -(-rows * bits // 32), n // 16))
+    if order:
+        parts["weight_g_idx"] = ("I32", rng.permutation(np.arange(n, dtype=np.int32) // 16))
+    return parts, twin.packed(values_of(parts), bits)
+
+
+def case_gptq(
+    rng: np.random.Generator, rows: int, n: int, bits: int = 4, order: bool = False, v2: bool = False
+) -> tuple[Parts, np.ndarray]:
+    groups = np.arange(n, dtype=np.int32) // 32
+    parts: Parts = {
+        "qweight": ("I32", words(rng, n * bits // 32, rows)),
+        "qzeros": ("I32", words(rng, n // 32, -(-rows * bits // 32))),
+        "scales": ("F16", scales(rng, n // 32, rows).astype(np.float16)),
+        "g_idx": ("I32", rng.permutation(groups) if order else groups),
+        "bias": ("F16", np.zeros(rows, np.float16)),
+    }
+    return parts, twin.gptq(values_of(parts), bits, v2)
+
+
+def case_awq(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
+    parts: Parts = {
+        "qweight": ("I32", words(rng, n, rows // 8)),
+        "qzeros": ("I32", words(rng, n // 32, rows // 8)),
+        "scales": ("F16", scales(rng, n // 32, rows).astype(np.float16)),
+    }
+    return parts, twin.awq(values_of(parts))
+
+
+def weights(kind: str, **more: Any) -> dict[str, Any]:
+    return {"quant_method": "compressed-tensors", "format": kind, "config_groups": {"group_0": {"weights": more}}}
+
+
+V2 = {"bits": 2, "v2": True}
+CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, np.ndarray]], dict[str, Any]]] = {
+    "fp8 in blocks": ({"quant_method": "fp8", "weight_block_size": [24, 40]}, case_block, {}),
+    "fp8": ({"quant_method": "fp8"}, case_tensor, {}),
+    "fbgemm": ({"quant_method": "fbgemm_fp8"}, case_e5m2, {}),
+    "modelopt": ({"quant_method": "modelopt", "quant_algo": "FP8"}, case_tensor, {}),
+    "compressed fp8": (weights("float-quantized", num_bits=8, type="float"), case_channel, {}),
+    "compressed int8": (weights("int-quantized", num_bits=8, type="int"), case_int8, {}),
+    "packed": (weights("pack-quantized", num_bits=4, type="int"), case_packed, {}),
+    "packed, zero points": (weights("pack-quantized", num_bits=4), case_packed, {"zeros": True, "order": True}),
+    "packed, 8 bits": (weights("pack-quantized", num_bits=8), case_packed, {"bits": 8, "zeros": True}),
+    "gptq": ({"quant_method": "gptq", "bits": 4}, case_gptq, {}),
+    "gptq, desc_act": ({"quant_method": "gptq", "bits": 4, "desc_act": True}, case_gptq, {"order": True}),
+    "gptq, 8 bits": ({"quant_method": "gptq", "bits": 8}, case_gptq, {"bits": 8, "order": True}),
+    "gptq v2": ({"quant_method": "gptq", "bits": 2, "checkpoint_format": "gptq_v2"}, case_gptq, V2),
+    "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm"}, case_awq, {}),
+}  # fmt: skip
+# Of the Llama below: rows and columns of its linear layers, not all of which are whole blocks.
+LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def write(folder: Path, name: str) -> dict[str, np.ndarray]:
+    """A Llama of one layer, quantized; returns what its matrices stand for, by Hugging Face's names."""
+    settings, make, more = CASES[name]
+    config = {
+        "architectures": ["LlamaForCausalLM"], "vocab_size": random_checkpoints.N_VOCAB, "hidden_size": 64,
+        "max_position_embeddings": 64,
+        "torch_dtype": "bfloat16", "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "intermediate_size": 96,
+    }  # fmt: skip
+    rng, expected, tensors = np.random.default_rng(9), {}, {}
+    for full, values in random_checkpoints.tensors(config).items():
+        if any(f"{part}.weight" in full for part in LINEAR):
+            parts, meant = make(rng, *values.shape, **more)
+            tensors |= {full.removesuffix("weight") + end: part for end, part in parts.items()}
+            expected[full] = meant
+        else:
+            tensors[full] = ("F32", values) if values.ndim < 2 else ("BF16", bf16(values))
+    folder.mkdir(exist_ok=True)
+    save(folder / "model.safetensors", tensors)
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": settings}))
+    return expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layouts(name: str, tmp_path: Path) -> None:
+    """To the bit: one product of numbers that are exact in f64, rounded once."""
+    expected = write(tmp_path / "model", name)
+    checkpoint = Checkpoint(tmp_path / "model")
+    tensors = dequantized(checkpoint.tensors, checkpoint.config)
+    plain = {key for key in tensors if not key.endswith(".bias")}
+    assert plain == set(expected) | {
+        key for key in checkpoint.tensors if "norm" in key or "embed" in key or "lm_head" in key
+    }
+    for key, meant in expected.items():
+        tensor = tensors[key]
+        assert isinstance(tensor, DequantizedTensor) and tensor.shape == meant.shape
+        np.testing.assert_array_equal(tensor.read(0, tensor.size), meant.astype(np.float32).reshape(-1), err_msg=key)
+        for start, stop in ((1, 2), (meant.shape[1] * 5 + 3, meant.shape[1] * 21), (tensor.size - 7, tensor.size)):
+            got = tensor.read(start, stop)
+            np.testing.assert_array_equal(got, meant.astype(np.float32).reshape(-1)[start:stop], err_msg=key)
+        part = tensor.part((9, 0), (13, meant.shape[1]))
+        np.testing.assert_array_equal(part.floats(0, part.size), meant[9:22].astype(np.float32).reshape(-1))
+
+
+@pytest.mark.parametrize("name", ["fp8 in blocks", "packed, zero points", "gptq, desc_act", "awq"])
+def test_converted(name: str, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces of a few rows, with heads interleaved on the way; the type is that before quantizing."""
+    monkeypatch.setattr(stream, "TASK", 64 * 5)
+    expected = write(tmp_path / "model", name)
+    out = tmp_path / "out.gguf"
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert plan(tmp_path / "model", tokenizer=data_dir / "checkpoints" / "mamba-bf16").file_type.name == "BF16"
+    tokenizer = data_dir / "checkpoints" / "mamba-bf16"
+    report = convert(tmp_path / "model", out, outtype="f32", tokenizer=tokenizer)
+    assert f"7 matrices are quantized ({config['quantization_config']['quant_method']})" in str(report)
+    assert verify(tmp_path / "model", out).n_exact == report.n_tensors
+    with GGUFFile.open(out) as file:
+        assert not any(key.endswith(".bias") for key in file.tensors)
+        down = expected["model.layers.0.mlp.down_proj.weight"].astype(np.float32)
+        np.testing.assert_array_equal(file.f32("blk.0.ffn_down.weight"), down)
+        q = expected["model.layers.0.self_attn.q_proj.weight"].astype(np.float32)
+        turned = q.reshape(2, 2, 16, 64).swapaxes(1, 2).reshape(64, 64)
+        np.testing.assert_array_equal(file.f32("blk.0.attn_q.weight"), turned)
+    convert(tmp_path / "model", out, tokenizer=tokenizer)
+    with GGUFFile.open(out) as file:
+        assert {t.type for t in file.tensors.values() if len(t.shape) > 1} == {GGMLType.BF16}
+
+
+def change(folder: Path, **settings: Any) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] |= settings
+    path.write_text(json.dumps({**config, "quantization_config": config["quantization_config"]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "says"),
+    [
+        (
+            "fp8",
+            {"quant_method": "bitsandbytes"},
+            r"already, by bitsandbytes, which is not read; fp8, .* are",
+        ),
+        ("fp8", {"quant_method": "hqq"}, "by hqq, which is not read"),
+        ("fp8", {"quant_method": None}, "quant_method does not say how"),
+        ("fp8", {"weight_block_size": [128]}, r"weight_block_size = \[128\] .* expected two positive integers"),
+        ("modelopt", {"quant_algo": "NVFP4"}, 'quant_algo = "NVFP4" is not supported'),
+        ("packed", {"format": "nvfp4-pack-quantized"}, "format = nvfp4-pack-quantized cannot be read"),
+        ("packed", {"format": "marlin-24"}, "format = marlin-24 cannot be read"),
+        ("packed", {"transform_config": {"u": 1}}, "transform_config is not supported"),
+        ("gptq", {"bits": 3}, "GPTQ of 3 bits cannot be read"),
+        ("gptq", {"checkpoint_format": "marlin"}, 'checkpoint_format = "marlin" is not supported'),
+        ("gptq", {"bits": None}, "has no bits"),
+        ("awq", {"version": "gemv"}, 'version = "gemv" is not supported'),
+    ],
+)
+def test_methods_that_are_refused(name: str, settings: dict[str, Any], says: str, tmp_path: Path) -> None:
+    write(tmp_path / "model", name)
+    change(tmp_path / "model", **settings)
+    with pytest.raises(HybridError, match=says):
+        plan(tmp_path / "model", vocab_only=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "end", "new", "error", "says"),
+    [
+        ("fp8 in blocks", "q_proj.weight_scale_inv", (3, 3), CheckpointError, r"has shape \[3, 3\] for a matrix"),
+        ("fp8", "q_proj.weight_scale", None, UnsupportedError, "is of type F8_E4M3, which weights cannot be read from"),
+        ("packed", "q_proj.weight_shape", None, CheckpointError, "lacks .*weight_shape, which its quantized"),
+        ("packed", "q_proj.weight_scale", (64, 7), CheckpointError, "has 7 groups, no divisor of its 64 columns"),
+        ("gptq", "q_proj.scales", None, CheckpointError, r"lacks .*q_proj\.scales"),
+        ("gptq", "q_proj.qzeros", (2, 5), CheckpointError, r"q_proj\.qzeros has shape \[2, 5\], expected \[2, 8\]"),
+        ("awq", "q_proj.scales", (5, 64), CheckpointError, r"qzeros has shape \[2, 8\], expected \[5, 8\]"),
+    ],
+)  # fmt: skip
+def test_tensors_that_do_not_fit(
+    name: str, end: str, new: tuple[int, ...] | None, error: type[HybridError], says: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "model", name)
+    file, tensors = Checkpoint(tmp_path / "model"), {}
+    for key, tensor in file.tensors.items():
+        kind = tensor.dtype if isinstance(tensor.dtype, str) else tensor.dtype.name
+        size = {"I64": "i8", "I32": "i4", "F32": "f4", "F16": "f2", "BF16": "u2"}.get(kind, "u1")
+        tensors[key] = (kind, tensor.raw(np.dtype(size), 0, tensor.size).reshape(tensor.shape))
+    target = next(key for key in tensors if key.endswith(end))
+    kind, values = tensors.pop(target)
+    if new is not None:
+        tensors[target] = (kind, np.ones(new, values.dtype))
+    save(tmp_path / "model" / "model.safetensors", tensors)
+    with pytest.raises(error, match=says):
+        plan(tmp_path / "model")
+
+
+def test_a_group_that_is_none(tmp_path: Path) -> None:
+    write(tmp_path / "model", "gptq")
+    checkpoint = Checkpoint(tmp_path / "model")
+    order = next(t for key, t in checkpoint.tensors.items() if key.endswith("q_proj.g_idx"))
+    with (tmp_path / "model" / "model.safetensors").open("r+b") as f:
+        f.seek(order.offset)
+        f.write(np.array([77], np.int32).tobytes())
+    with pytest.raises(CheckpointError, match=r"q_proj\.g_idx names group 77, there are 2"):
+        plan(tmp_path / "model")
+
+
+def test_values_that_are_no_numbers(tmp_path: Path, data_dir: Path) -> None:
+    write(tmp_path / "model", "fp8")
+    weight = next(t for key, t in Checkpoint(tmp_path / "model").tensors.items() if key.endswith("q_proj.weight"))
+    with (tmp_path / "model" / "model.safetensors").open("r+b") as f:
+        f.seek(weight.offset + 5)
+        f.write(b"\x7f")
+    with pytest.raises(CheckpointError, match=r"q_proj\.weight holds NaN or infinite values"):
+        convert(tmp_path / "model", tmp_path / "out.gguf", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_a_checkpoint_that_was_dequantized_already(tmp_path: Path) -> None:
+    """Its config still names the method; nothing in it is quantized."""
+    folder = random_checkpoints.write(CONFIGS["llama-biased"], tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "fp8"}}))
+    checkpoint = Checkpoint(folder)
+    tensors = dequantized(checkpoint.tensors, checkpoint.config)
+    assert tensors == checkpoint.tensors
