@@ -29,7 +29,7 @@ class TextSequence(Protocol):
     @property
     def logits(self) -> np.ndarray | None: ...
     @property
-    def model(self) -> Any: ...  # .tokenizer, .n_ctx
+    def model(self) -> Any: ...  # .tokenizer, .n_ctx, .pass_costs
     def prefill(
         self, ids: Sequence[int], progress: Callable[[int, int], None] | None = None, boundaries: Sequence[int] = ()
     ) -> np.ndarray: ...
@@ -136,7 +136,7 @@ class Generation:
         finally:
             result.prompt_seconds = time.perf_counter() - begin
         if self._speculate:
-            self._speculator = NGramSpeculator(seq.tokens)
+            self._speculator = NGramSpeculator(seq.tokens, seq.model.pass_costs)
         while (reason := drawing.ended) is None:
             piece = drawing.draw(logits)
             if result.ttft is None:
@@ -164,6 +164,7 @@ class Generation:
             self._guess.pop(0)
             assert speculator is not None
             speculator.extend([token])
+            speculator.costs.came_true()
             return self._rows.pop(0)
         self._end_guess()
         guess: list[int] = []
@@ -179,7 +180,7 @@ class Generation:
             if seq.n_past > past:  # an interrupt may come before or after
                 result.pending = []
         if speculator is not None:
-            speculator.timed(1 + len(guess), time.perf_counter() - start)
+            speculator.costs.timed(1 + len(guess), time.perf_counter() - start)
         if not guess:
             return rows[0]
         result.guessed += len(guess)

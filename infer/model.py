@@ -35,6 +35,7 @@ from .memory.parking import ParkedType
 from .memory.splits import SPLITS
 from .memory.state_file import StateFile, read_state
 from .sequence import Result, Sequence, TokenProgress, Work
+from .speculate import PassCosts
 from .threads import Interrupted, default_threads
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Model:
         self.n_bytes = sum(t.nbytes for t in gguf.tensors.values())
         self.n_params = sum(int(np.prod(t.shape)) for t in gguf.tensors.values())
         self.load_seconds = 0.0
+        self.pass_costs = PassCosts()
         self._free = list(range(self.memory.n_seq_max))[::-1]
 
     @classmethod

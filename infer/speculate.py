@@ -8,69 +8,133 @@ from collections.abc import Sequence
 
 MOST = 10  # tokens of one guess
 LENGTHS = (4, 3, 2)  # tokens that have to have occurred before, the longest first
+_MASKS = [(1 << 32 * n) - 1 for n in LENGTHS]
 
-
-MARGIN = 1.15  # a guess costs more than its pass: looking up, taking back
+MARGIN = 1.15  # a guess costs more than its pass: looking up, taking back, a state to be copied
+WORTH = 1.25  # tokens per plain pass that must be expected of a guess
 NARROW = 3  # passes of up to so many tokens have times of their own, wider ones cost about the same
+UNKNOWN = 0.5, 4.0  # what a token more is taken to cost until it was measured, and a wide pass in all
+# Where guesses rarely come true, or cannot pay, so many tokens are looked at together: Python's part of each is 30 us
+# when all of a small model has gone through the caches meanwhile.
+UNLIKELY, TOGETHER = 0.5, 8
+AT_START, AT_MOST, SHARE = 1.0, 8.0, 0.01
 
 
-class NGramSpeculator:
-    """What followed the last time the text ended like this (prompt lookup decoding: Saxena 2023).
+class PassCosts:
+    """What passes of several tokens cost a model on this machine, in passes of one token, and what guessing has gained.
 
-    How many tokens to guess is weighed: how often the text has been like this so far, against what wider passes have
-    cost on this machine. Widths that were not tried twice count as free (the first time compiles).
+    Guessing must not cost more than it gains. It has `credit`: AT_START passes, SHARE of a pass for every plain one, a
+    pass for every guess that comes true (AT_MOST in all), less what wider passes cost beyond one. Without credit there
+    are no guesses.
     """
 
-    def __init__(self, ids: Sequence[int], most: int = MOST) -> None:
-        self.most = most
-        self.ids: list[int] = []
-        self.likely = 0.5  # that the next token is the one foretold: an average over the last ones
-        self._after: dict[tuple[int, ...], int] = {}  # n-gram -> position after its last occurrence
+    def __init__(self) -> None:
+        self.credit = AT_START
         self._seconds: dict[int, list[float]] = {}  # width of a pass -> [number of passes, average]
-        self.extend(ids)
-
-    def extend(self, ids: Sequence[int]) -> None:
-        """The text goes on."""
-        for token in ids:
-            at = self._foretold()
-            if at is not None:
-                self.likely += ((self.ids[at] == token) - self.likely) / 8
-            # what ends before this token is known to be followed by it; the end of the text is not in the table yet
-            for n in LENGTHS:
-                if len(self.ids) >= n:
-                    self._after[tuple(self.ids[-n:])] = len(self.ids)
-            self.ids.append(token)
-
-    def guess(self, room: int) -> list[int]:
-        """Tokens that may come next, at most `room`; none where that would not pay."""
-        at = self._foretold()
-        if at is None or room <= 0:
-            return []
-        most = min(room, self.most)
-        period = self.ids[at : at + most]
-        # the end of the text is followed by what is guessed to follow it
-        known = (period * (most // len(period) + 1))[:most]
-        widths = range(len(known) + 1)
-        best = max(widths, key=lambda n: (sum(self.likely**i for i in range(n + 1)) / self._cost(n + 1), -n))
-        return known[:best]
 
     def timed(self, width: int, seconds: float) -> None:
         """How long a pass of so many tokens took."""
         passes = self._seconds.setdefault(min(width, NARROW + 1), [0, 0.0])
         passes[0] += 1
-        if passes[0] > 1:
-            passes[1] += (seconds - passes[1]) / min(passes[0] - 1, 8)
+        if passes[0] == 1:
+            return  # compiles
+        passes[1] += (seconds - passes[1]) / min(passes[0] - 1, 8)
+        if width == 1:
+            self._earn(SHARE)
+        elif self.ready:
+            self.credit -= MARGIN * seconds / self._seconds[1][1] - 1
 
-    def _cost(self, width: int) -> float:
-        """Of a pass, in passes of one token."""
-        one = self._seconds.get(1, [0, 0.0])
-        this = self._seconds.get(min(width, NARROW + 1), [0, 0.0])
-        return max(1.0, MARGIN * this[1] / one[1]) if one[0] > 1 and this[0] > 1 and width > 1 else 1.0
+    def came_true(self) -> None:
+        """A guessed token was drawn."""
+        self._earn(1.0)
 
-    def _foretold(self) -> int | None:
-        """The place of the token that would come next."""
-        for n in LENGTHS:
-            at = self._after.get(tuple(self.ids[-n:])) if len(self.ids) >= n else None
+    def _earn(self, passes: float) -> None:
+        self.credit = min(AT_MOST, self.credit + passes)
+
+    @property
+    def ready(self) -> bool:
+        """Whether plain passes have been measured."""
+        return self._seconds.get(1, [0])[0] > 1
+
+    def may_pay(self, most: int) -> bool:
+        """Whether a guess of up to `most` tokens can be worth a pass, if it is right."""
+        widths = (*range(2, NARROW + 1), most + 1)
+        return self.ready and self.credit > 0 and any(n > WORTH * self.cost(n) for n in widths)
+
+    def cost(self, width: int) -> float:
+        """Of a pass of so many tokens."""
+        if width == 1 or not self.ready:
+            return 1.0
+        measured = self._seconds.get(min(width, NARROW + 1), [0, 0.0])
+        if measured[0] > 1:
+            return max(1.0, MARGIN * measured[1] / self._seconds[1][1])
+        more, wide = UNKNOWN
+        return min(wide, 1 + more * (width - 1))
+
+
+class NGramSpeculator:
+    """What followed the last time the text ended like this (prompt lookup decoding: Saxena 2023).
+
+    How many tokens to guess is weighed: how often the text has been like this so far, against what wider passes cost.
+    """
+
+    def __init__(self, ids: Sequence[int], costs: PassCosts, most: int = MOST) -> None:
+        self.most, self.costs = most, costs
+        self.ids: list[int] = []
+        self.likely = 0.5  # that the next token is the one foretold: an average over the last ones
+        self._at: int | None = None  # the place of the token that is foretold
+        self._rests = 0  # length of the text up to which nothing is guessed
+        self._seen = 0  # tokens of `ids` that were looked at
+        # for each of LENGTHS: n-gram -> position after its last occurrence, and the n-gram at the end of the text.
+        # n-grams are numbers, 32 bits for a token
+        self._after: list[dict[int, int]] = [{} for _ in LENGTHS]
+        self._last = [0] * len(LENGTHS)
+        self.extend(ids)
+        self._look()
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """The text goes on."""
+        self.ids += ids
+
+    def _look(self) -> None:
+        """What is new in the text."""
+        mine, last = self.ids, self._last
+        for n in range(self._seen, len(mine)):
+            token, at = mine[n], self._at
             if at is not None:
-                return at
-        return None
+                self.likely += ((mine[at] == token) - self.likely) / 8
+            self._at = None
+            for i, length in enumerate(LENGTHS):
+                # what ends before this token is known to be followed by it
+                if n >= length:
+                    self._after[i][last[i]] = n
+                last[i] = (last[i] << 32 | token) & _MASKS[i]
+            for i, length in enumerate(LENGTHS):
+                if n + 1 >= length and (found := self._after[i].get(last[i])) is not None:
+                    self._at = found
+                    break
+        self._seen = len(mine)
+
+    def guess(self, room: int) -> list[int]:
+        """Tokens that may come next, at most `room`; none where that would not pay."""
+        if room <= 0 or len(self.ids) < self._rests:
+            return []
+        if not self.costs.may_pay(self.most):
+            self._rests = len(self.ids) + TOGETHER
+            return []
+        self._look()
+        if self.likely < UNLIKELY:
+            self._rests = len(self.ids) + TOGETHER
+        at = self._at
+        if at is None:
+            return []
+        most = min(room, self.most)
+        period = self.ids[at : at + most]
+        # the end of the text is followed by what is guessed to follow it
+        known = (period * (most // len(period) + 1))[:most]
+        gain, best, expected = WORTH, 0, 1.0
+        for n in range(1, len(known) + 1):
+            expected += self.likely**n
+            if expected / self.costs.cost(n + 1) > gain:
+                gain, best = expected / self.costs.cost(n + 1), n
+        return known[:best]

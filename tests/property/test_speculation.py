@@ -9,7 +9,7 @@ from hybrid.infer import Model
 from hybrid.infer.generate import generate
 from hybrid.infer.memory.hybrid import MOST_PIECES
 from hybrid.infer.sampling import Sampler, SamplingParams
-from hybrid.infer.speculate import MOST, NGramSpeculator
+from hybrid.infer.speculate import AT_MOST, AT_START, MOST, NGramSpeculator, PassCosts
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
@@ -51,6 +51,7 @@ def test_rolled_back_at_random_points(family: str, budget: int, random_model: Ca
 def test_the_same_tokens_in_fewer_passes(family: str, temp: float, random_model: Callable[..., Path]) -> None:
     prompt = tokens(12) * 4
     with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64) as model:
+        model.pass_costs = Free()
         results = []
         for speculate in (False, True):
             seq = model.sequence()
@@ -72,6 +73,16 @@ def test_the_same_tokens_in_fewer_passes(family: str, temp: float, random_model:
         print(f"{family}: {guessed.passes} passes for 59 tokens, {guessed.accepted} of {guessed.guessed} guesses")
         if temp == 0:
             assert guessed.accepted > 0
+
+
+class Free(PassCosts):
+    """Guesses as often as it can, however long passes take."""
+
+    ready = True
+    credit = property(lambda self: 1.0, lambda self, value: None)  # type: ignore[assignment]
+
+    def cost(self, width: int) -> float:
+        return 1.0
 
 
 class Plain:
@@ -110,36 +121,85 @@ def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
         assert seq.n_past == 5
 
 
+def costs(*seconds: float) -> PassCosts:
+    """Of passes of 1, 2, 3 and more tokens."""
+    made = PassCosts()
+    for width, cost in enumerate(seconds, 1):
+        made.timed(width, 99.0)  # the first time compiles
+        made.timed(width, cost)
+    made.credit = AT_MOST
+    return made
+
+
 def test_guesses_come_from_the_text() -> None:
-    made = NGramSpeculator([1, 2, 3, 4, 5, 6, 9, 1, 2])
+    free = costs(1.0, 0.0, 0.0, 0.0)
+    made = NGramSpeculator([1, 2, 3, 4, 5, 6, 9, 1, 2], free)
     assert made.guess(9) == [3, 4, 5, 6, 9, 1, 2, 3, 4], "round and round"
     assert made.guess(2) == [3, 4] and made.guess(0) == []
     made.extend([7])
     assert made.guess(9) == [], "never seen"
     made.extend([1, 2])
-    assert made.guess(2) == [7, 1], "what followed last"
-    assert len(NGramSpeculator(list(range(99)) * 2).guess(99)) == MOST
-    assert NGramSpeculator([5] * 9).guess(4) == [5] * 4
+    assert made.likely < 0.5 and made.guess(2) == [], "hardly ever right: looked at again some tokens later"
+    made.extend([7] * 9 + [1, 2])
+    assert made.guess(2) == [7, 7], "what followed last"
+    assert len(NGramSpeculator(list(range(99)) * 2, free).guess(99)) == MOST
+    assert NGramSpeculator([5] * 9, free).guess(4) == [5] * 4
 
 
 def test_guesses_are_as_long_as_pays() -> None:
     """Wide passes cost five, those of two and three tokens 1.7 and 2.4: long guesses, short ones, or none."""
-
-    def timed(text: list[int], costs: tuple[float, ...] = (1.0, 1.7, 2.4, 5.0)) -> NGramSpeculator:
-        made = NGramSpeculator(text)
-        for width, cost in enumerate(costs, 1):
-            made.timed(width, 99.0)  # the first time compiles
-            made.timed(width, cost)
-        return made
-
-    sure = timed(list(range(40)) * 9)
+    zen3 = (1.0, 1.7, 2.4, 5.0)
+    sure = NGramSpeculator(list(range(40)) * 9, costs(*zen3))
     assert sure.likely > 0.99 and len(sure.guess(99)) == MOST
     rng = np.random.default_rng(0)
-    wild = timed(rng.integers(0, 4, 400).tolist())
+    assert NGramSpeculator(list(range(40)) * 9, costs(1.0, 1.7, 2.4, 9.0)).guess(99) == [], "too dear"
+    wild = NGramSpeculator(rng.integers(0, 4, 400).tolist(), costs(*zen3))
     assert wild.likely < 0.6 and wild.guess(99) == []
-    assert len(timed(list(wild.ids), (1.0, 1.0, 1.0, 5.0)).guess(99)) in (1, 2), "where more tokens are free"
     before = wild.likely
     for _ in range(40):
-        at = wild._foretold()
-        wild.extend([wild.ids[at] if at is not None else 0])
+        wild.extend([wild.ids[wild._at] if wild._at is not None else 0])
+        wild._look()
     assert wild.likely > before, "learned without a guess"
+
+
+def seconds(text: list[int], n_prompt: int, wide: tuple[float, ...]) -> float:
+    """What the rest of a text costs, in passes of one token, with guesses; widths beyond `wide` cost its last."""
+    passes = PassCosts()
+    made = NGramSpeculator(text[:n_prompt], passes)
+    at, total = n_prompt, 0.0
+    while at < len(text):
+        made.extend([text[at]])
+        guess = made.guess(len(text) - at - 1)
+        cost = wide[min(len(guess), len(wide) - 1)]
+        passes.timed(1 + len(guess), cost)
+        total, at = total + cost, at + 1
+        for token in guess:
+            if token != text[at]:
+                break
+            passes.came_true()
+            made.extend([token])
+            at += 1
+    return total
+
+
+@pytest.mark.parametrize("wide", [(1.0, 1.05, 1.1, 1.3), (1.0, 1.7, 2.4, 5.0), (1.0, 2.2, 3.1, 8.0)])
+def test_guessing_never_costs_much(wide: tuple[float, ...]) -> None:
+    """Whatever the text is like and whatever passes cost: at most 1 % and the price of the first attempts."""
+    rng = np.random.default_rng(4)
+    page = rng.integers(0, 2000, 120).tolist()
+    texts = {
+        "nothing repeats": rng.permutation(2000).tolist()[:600],
+        "few tokens": rng.integers(0, 5, 600).tolist(),
+        "pairs that lie": [t for i in range(200) for t in (7, 8, int(rng.integers(0, 2000)))],
+        "a page quoted": page + [t for i in range(40) for t in (*page[3 * i % 90 :][:9], int(rng.integers(2000)))],
+        "one page again and again": page * 5,
+    }
+    for name, text in texts.items():
+        plain = len(text) - 120
+        cost = seconds(text, 120, wide)
+        print(f"{wide[1:]} {name}: {cost:.0f} passes for {plain} tokens")
+        assert cost <= 1.01 * plain + AT_START + 2 * wide[-1] + wide[1] + wide[2], name
+    if wide[-1] < 2:
+        assert seconds(texts["a page quoted"], 120, wide) < 0.9 * 400
+    if wide[-1] < 6:
+        assert seconds(texts["one page again and again"], 120, wide) < 0.5 * 480

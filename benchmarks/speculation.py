@@ -1,0 +1,119 @@
+"""Tokens per second with `--spec ngram` beside plain, on a prompt that asks for a summary of a text: the same output,
+median of interleaved rounds.
+
+    python benchmarks/speculation.py MODEL.gguf [--tokens 64] [--rounds 3] [--case own quotes words]
+
+own     what the model itself says, greedy
+quotes  a summary made of sentences of the text, as models often write them
+words   a summary in other words, where hardly a guess comes true: what guessing costs
+
+Models without training cannot write the last two. Their tokens are drawn from a given text instead of the logits, which
+are computed all the same: the passes, and which guesses come true, are those of a model that writes this text.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from hybrid.infer import Model, Sequence
+from hybrid.infer.bench.machine import cpu_name
+from hybrid.infer.generate import GenerationResult, generate
+from hybrid.infer.sampling import Sampler, SamplingParams
+from hybrid.infer.tokenizer import Tokenizer, load_tokenizer
+from hybrid.quant.ggml.reader import GGUFFile
+from quiet import Watch
+
+PROSE = Path(__file__).parent.parent / "cli" / "bundled" / "prose.txt"
+PARAGRAPHS = 4
+QUESTION = "\n\nSummarise this text.\n\n"
+WORDS = """\
+There are two designs for reading long inputs. One stores a record of each token, so that any detail can be looked \
+up afterwards, but its cost rises with length. Its rival squeezes the past into notes of constant size; this is cheap, \
+yet details fade. Combining both gives most of the speed without losing rare facts, which explains why recent systems \
+put a few layers of the first kind between many of the second."""
+
+
+class Dictated(Sampler):
+    """Draws the tokens of a text, whatever the logits are."""
+
+    def __init__(self, ids: list[int], n_vocab: int) -> None:
+        super().__init__(SamplingParams(temp=0), n_vocab)
+        self._ids = iter(ids)
+
+    def sample(self, logits: np.ndarray) -> int:
+        assert np.isfinite(logits[0])
+        return next(self._ids)
+
+
+def texts(n_tokens: int, tok: Tokenizer) -> tuple[list[int], dict[str, list[int] | None]]:
+    """The prompt, and for each case the answer that is dictated."""
+    paragraphs = [p for p in PROSE.read_text(encoding="utf-8").split("\n\n") if p.count(". ") > 1][:PARAGRAPHS]
+    quoted = " ".join("It says: " + ". ".join(p.split(". ")[1:3]) + "." for p in paragraphs)
+    answers = {"quotes": quoted, "words": WORDS}
+    ids = {name: tok.encode(text, add_special=False)[:n_tokens] for name, text in answers.items()}
+    return tok.encode("\n\n".join(paragraphs) + QUESTION), {"own": None, **ids}
+
+
+def once(
+    seq: Sequence, prompt: list[int], answer: list[int] | None, n: int, speculate: bool
+) -> tuple[float, GenerationResult]:
+    """Tokens per second of the answer."""
+    reused = seq.resume(prompt)
+    model = seq.model
+    sampler = Sampler(SamplingParams(temp=0), model.n_vocab) if answer is None else Dictated(answer, model.n_vocab)
+    run = generate(seq, prompt[reused:], sampler, max_tokens=n, ignore_eos=True, speculate=speculate)
+    for _ in run:
+        pass
+    return run.result.gen_rate, run.result
+
+
+def measure(model: Model, tokenizer: Tokenizer, cases: list[str], n_tokens: int, rounds: int) -> Iterator[list[str]]:
+    """A row of the table for each case."""
+    prompt, answers = texts(n_tokens, tokenizer)
+    seq = model.sequence()
+    for name in cases:
+        answer = answers[name]
+        n = n_tokens if answer is None else len(answer)
+        rates: dict[bool, list[float]] = {False: [], True: []}
+        said: list[list[int]] = []
+        guessed = came_true = 0
+        for i in range(rounds + 1):  # the first compiles
+            for speculate in (False, True)[:: 1 if i % 2 else -1]:  # turn about: what comes first is slower or faster
+                rate, result = once(seq, prompt, answer, n, speculate)
+                said.append(result.ids)
+                if i:
+                    rates[speculate].append(rate)
+                    guessed, came_true = guessed + result.guessed, came_true + result.accepted
+        assert all(ids == said[0] for ids in said), "speculation changed the output"
+        plain, ngram = median(rates[False]), median(rates[True])
+        spread = max(max(r) / min(r) - 1 for r in rates.values())
+        guesses = f"{came_true / rounds:.0f} of {guessed / rounds:.0f}"
+        yield [name, str(n), f"{plain:.1f}", f"{ngram:.1f}", f"{ngram / plain:.2f}", guesses, f"{spread:.0%}"]
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--tokenizer", type=Path, help="a model to take it from: random ones know bytes")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer (default: 64)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--case", nargs="+", choices=["own", "quotes", "words"], default=["own", "quotes", "words"])
+    given = parser.parse_args()
+    with Model.load(given.model, n_ctx=2048, checkpoint_budget=1 << 28) as model:
+        with Watch() as watch:
+            tokenizer = load_tokenizer(GGUFFile.open(given.tokenizer)) if given.tokenizer else model.tokenizer
+            rows = list(measure(model, tokenizer, given.case, given.tokens, given.rounds))
+        print(f"{given.model.name}, {model.n_threads} threads; {cpu_name()}, numba {metadata.version('numba')}", end="")
+    print(f"; others used {watch.usage.others:.1f} cores\n" if watch.usage else "\n")
+    head = ["case", "tokens", "plain t/s", "ngram t/s", "ratio", "guesses that came true", "spread"]
+    for row in (head, ["---", *["---:"] * (len(head) - 1)], *rows):
+        print(f"| {' | '.join(row)} |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
