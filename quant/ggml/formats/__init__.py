@@ -13,7 +13,6 @@ from .iq1 import decode_iq1_m, decode_iq1_s, encode_iq1_m, encode_iq1_s
 from .iq2 import decode_iq2_s, decode_iq2_xs, decode_iq2_xxs, encode_iq2_s, encode_iq2_xs, encode_iq2_xxs
 from .iq3 import decode_iq3_s, decode_iq3_xxs, encode_iq3_s, encode_iq3_xxs
 from .iq4 import decode_iq4_nl, decode_iq4_xs, encode_iq4_nl, encode_iq4_xs
-from .k_fit import row_weights
 from .q1_0 import decode_q1_0, encode_q1_0
 from .q2_0 import decode_q2_0, encode_q2_0
 from .q2_k import decode_q2_k, encode_q2_k
@@ -41,7 +40,7 @@ class Format:
     NaN, infinity and scales beyond f16 raise nothing. What they give decodes to NaN or infinity, for callers to see;
     but a search may pass over a NaN: look for those in the input.
     Without `encode` a type can only be read. `weighted(x, out, importance f32 [n, block])` makes the errors small where
-    importance is great; without it importance changes nothing. With `row_weights` it wants `k_fit.row_weights` instead.
+    importance is great; without it importance changes nothing. With `row_weights` it wants those of `kernels.columns`.
     """
 
     encode: Callable[[np.ndarray, np.ndarray], None] | None
@@ -118,7 +117,7 @@ def encode(
 
 def _encode_weighted(kind: GGMLType, x: np.ndarray, out: np.ndarray, importance: np.ndarray) -> None:
     """x f32 [row, n], out u8 [row, nbytes], importance f32 [n]."""
-    from ..kernels.rows import row_sums
+    from ..kernels.columns import row_sums, row_weights
 
     traits, rule, n = TRAITS[kind], FORMATS[kind], x.shape[1]
     assert importance.shape == (n,) and importance.dtype == np.float32 and rule.weighted is not None
@@ -127,7 +126,7 @@ def _encode_weighted(kind: GGMLType, x: np.ndarray, out: np.ndarray, importance:
         part = x[i : i + step]
         w = np.broadcast_to(importance, part.shape)
         if rule.row_weights:
-            w = row_weights(part, importance, (row_sums(part, squares=True) / np.float32(n))[:, None])
+            w = row_weights(part, importance, row_sums(part, squares=True) / np.float32(n))
         blocks = out[i : i + step].reshape(-1, traits.nbytes)
         rule.weighted(part.reshape(-1, traits.block), blocks, np.ascontiguousarray(w).reshape(-1, traits.block))
 

@@ -153,7 +153,7 @@ def encode_iq2_xs(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None 
 def encode_iq2_s(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 82]."""
     if importance is None:
-        from ..kernels.rows import row_sums
+        from ..kernels.columns import row_sums
 
         w = x * x + (row_sums(x, squares=True) * np.float32(0.5 / 256))[:, None]
     else:

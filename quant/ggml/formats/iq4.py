@@ -22,7 +22,6 @@ importance and without. `quantize_row_iq4_nl_ref`, which tries one, is not used 
 
 import numpy as np
 
-from .k_fit import row_weights
 from .largest import largest
 from .unpack import fields, pairs, scaled
 
@@ -64,13 +63,14 @@ def encode_iq4_xs(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None 
 
 def _scales(x: np.ndarray, rows: np.ndarray, importance: np.ndarray | None) -> np.ndarray:
     """Of rows of 32 weights; x f32 [n, k] are the blocks that they are part of."""
-    from ..kernels.rows import row_sums, steps
+    from ..kernels.columns import row_sums, row_weights
+    from ..kernels.steps import steps
 
     if importance is None:
         w = rows * rows
     else:
         mean_square = row_sums(x, squares=True) * np.float32(2 / x.shape[1])
-        w = row_weights(x, importance, mean_square[:, None]).reshape(rows.shape)
+        w = row_weights(x, importance.reshape(x.shape), mean_square).reshape(rows.shape)
     return steps(rows, w, STEPS, _TRIES)
 
 
@@ -80,7 +80,7 @@ def _inverse(d: np.ndarray) -> np.ndarray:
 
 def _codes(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """The nearest steps, u8 [n, 32]."""
-    from ..kernels.rows import nearest_steps
+    from ..kernels.steps import nearest_steps
 
     return nearest_steps(rows, _inverse(scales), STEPS)
 

@@ -24,13 +24,9 @@ _FIT = Minima(k=16, top=3, levels=15, search=(-0.5, 0.1, 15))
 
 def encode_q2_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 84]."""
-    from ..kernels.rows import runs
+    from ..kernels.k_encoders import put_q2_k
 
-    d, dmin, s, m, q = fit_minima(x, importance, _FIT)
-    blocks = out.view(BLOCK_Q2_K)[:, 0]
-    blocks["d"], blocks["dmin"] = d, dmin
-    blocks["scales"] = s | m << 4
-    blocks["qs"] = runs(q, 2, 4).reshape(len(x), -1)
+    put_q2_k(x.reshape(-1), *fit_minima(x, importance, _FIT), out.reshape(-1))
 
 
 def decode_q2_k(raw: np.ndarray, out: np.ndarray) -> None:

@@ -13,7 +13,7 @@ Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q3_K
 
 import numpy as np
 
-from .k_fit import block_weights, even_signed
+from .k_fit import block_weights
 from .unpack import fields, scaled
 
 BLOCK_Q3_K = np.dtype([("hmask", "u1", (32,)), ("qs", "u1", (64,)), ("scales", "u1", (12,)), ("d", "<f2")])
@@ -34,28 +34,21 @@ def scales_q3_k(packed: np.ndarray) -> np.ndarray:
 
 def encode_q3_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 110]."""
-    from ..kernels.rows import codes_of, row_sums, runs, symmetric, symmetric_refined
+    from ..kernels.columns import row_sums
+    from ..kernels.k_encoders import even_signed, put_q3_k
+    from ..kernels.symmetric import symmetric, symmetric_refined
 
     rows = x.reshape(-1, 16)
     if importance is None:
         scales, q = symmetric_refined(rows, 4)
-        d, s = even_signed(scales.reshape(-1, 16), -32)
-        s += 32
+        d, s = np.empty(len(x), np.float32), np.empty(len(rows), np.int32)
+        even_signed(scales, -32, d, s)
     else:
         w = block_weights(x, importance, 2).reshape(rows.shape)
         scales, q = symmetric(rows, w, 4)
         wide, codes = symmetric(scales.reshape(-1, 16), row_sums(w).reshape(-1, 16), 32)
-        d, s = wide.astype("<f2"), codes.astype(np.int32)
-    codes_of(rows, (d.astype(np.float32)[:, None] * (s - 32)).astype(np.float32).reshape(-1), -4, 3, q)
-    q = q.reshape(x.shape)
-    blocks = out.view(BLOCK_Q3_K)[:, 0]
-    blocks["d"] = d
-    blocks["hmask"] = runs(q, 1, 8, at=2, mask=4)[:, 0]
-    blocks["qs"] = runs(q, 2, 4, mask=3).reshape(len(x), -1)
-    packed = blocks["scales"]
-    packed[:, :8] = s[:, :8] & 15 | (s[:, 8:] & 15) << 4
-    high = (s >> 4).reshape(-1, 4, 4)
-    packed[:, 8:] = high[:, 0] | high[:, 1] << 2 | high[:, 2] << 4 | high[:, 3] << 6
+        d, s = wide.astype("<f2").astype(np.float32), codes.reshape(-1).astype(np.int32) - 32
+    put_q3_k(x.reshape(-1), d, s, q.reshape(-1), out.reshape(-1))
 
 
 def decode_q3_k(raw: np.ndarray, out: np.ndarray) -> None:

@@ -39,7 +39,7 @@ def encode_q4_1_weighted(x: np.ndarray, out: np.ndarray, w: np.ndarray) -> None:
 
 def fit_above_minimum(x: np.ndarray, w: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """As `above_minimum`, with the least error weighted by w f32 [n, 32]."""
-    from ..kernels.rows import with_minimum
+    from ..kernels.minimum import with_minimum
 
     d, m, q = with_minimum(x, w, top, -0.9, 0.05, 36)
     return d, -m, q

@@ -40,22 +40,9 @@ _FIT = Minima(k=32, top=15, levels=63, search=(-1.0, 0.1, 20))
 
 def encode_q4_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 144]."""
-    from ..kernels.rows import runs
+    from ..kernels.k_encoders import put_q4_k
 
-    d, dmin, s, m, q = fit_minima(x, importance, _FIT)
-    blocks = out.view(BLOCK_Q4_K)[:, 0]
-    blocks["d"], blocks["dmin"] = d, dmin
-    blocks["scales"] = packed_scales(s, m)
-    blocks["qs"] = runs(q, 4, 2).reshape(len(x), -1)
-
-
-def packed_scales(s: np.ndarray, m: np.ndarray) -> np.ndarray:
-    """The reverse of `scales_and_minima`."""
-    packed = np.empty((len(s), 12), np.uint8)
-    for i, both in enumerate((s, m)):
-        packed[:, 4 * i : 4 * i + 4] = both[:, :4] | (both[:, 4:] >> 4) << 6
-    packed[:, 8:] = s[:, 4:] & 15 | m[:, 4:] << 4
-    return packed
+    put_q4_k(x.reshape(-1), *fit_minima(x, importance, _FIT), out.reshape(-1))
 
 
 def decode_q4_k(raw: np.ndarray, out: np.ndarray) -> None:

@@ -58,7 +58,7 @@ def encode_q5_1(x: np.ndarray, out: np.ndarray) -> None:
 
 def encode_q5_0_weighted(x: np.ndarray, out: np.ndarray, w: np.ndarray) -> None:
     """x, w f32 [n, 32] -> out u8 [n, 22]; w as `row_weights` gives it."""
-    from ..kernels.rows import symmetric
+    from ..kernels.symmetric import symmetric
 
     blocks = out.view(BLOCK_Q5_0)[:, 0]
     blocks["d"], q = symmetric(x, w, 16)

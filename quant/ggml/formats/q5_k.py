@@ -14,7 +14,7 @@ Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q5_K
 import numpy as np
 
 from .k_fit import Minima, fit_minima
-from .q4_k import combine, packed_scales
+from .q4_k import combine
 from .unpack import fields
 
 BLOCK_Q5_K = np.dtype(
@@ -28,14 +28,9 @@ _FIT = Minima(k=32, top=31, levels=63, search=(-0.5, 0.1, 15))
 
 def encode_q5_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 176]."""
-    from ..kernels.rows import runs
+    from ..kernels.k_encoders import put_q5_k
 
-    d, dmin, s, m, q = fit_minima(x, importance, _FIT)
-    blocks = out.view(BLOCK_Q5_K)[:, 0]
-    blocks["d"], blocks["dmin"] = d, dmin
-    blocks["scales"] = packed_scales(s, m)
-    blocks["qh"] = runs(q, 1, 8, at=4, mask=16)[:, 0]
-    blocks["qs"] = runs(q, 4, 2, mask=15).reshape(len(x), -1)
+    put_q5_k(x.reshape(-1), *fit_minima(x, importance, _FIT), out.reshape(-1))
 
 
 def decode_q5_k(raw: np.ndarray, out: np.ndarray) -> None:

@@ -12,7 +12,6 @@ Encoder: bytes equal to ggml's reference, without importance (`quantize_row_q6_K
 
 import numpy as np
 
-from .k_fit import even_signed
 from .unpack import fields, scaled
 
 BLOCK_Q6_K = np.dtype([("ql", "u1", (128,)), ("qh", "u1", (64,)), ("scales", "i1", (16,)), ("d", "<f2")])
@@ -21,20 +20,14 @@ assert BLOCK_Q6_K.itemsize == 210
 
 def encode_q6_k(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 210]."""
-    from ..kernels.rows import TINY, codes_of, runs, symmetric
+    from ..kernels.k_encoders import even_signed, put_q6_k
+    from ..kernels.symmetric import symmetric
 
     rows = x.reshape(-1, 16)
     scales, q = symmetric(rows, rows * rows if importance is None else importance.reshape(rows.shape), 32)
-    scales = scales.reshape(-1, 16)
-    d, s = even_signed(scales, -128)
-    codes_of(rows, (d.astype(np.float32)[:, None] * s).astype(np.float32).reshape(-1), -32, 31, q)
-    empty = np.abs(scales).max(axis=1) < TINY
-    q, blocks = q.reshape(x.shape), out.view(BLOCK_Q6_K)[:, 0]
-    blocks["scales"], blocks["d"] = s, d
-    halves = (q & 15).reshape(-1, 2, 2, 64)
-    blocks["ql"] = (halves[:, :, 0] | halves[:, :, 1] * np.uint8(16)).reshape(len(x), -1)
-    blocks["qh"] = runs(q, 2, 4, at=4, mask=48).reshape(len(x), -1)
-    out[empty] = 0
+    d, s = np.empty(len(x), np.float32), np.empty(len(rows), np.int32)
+    even_signed(scales, -128, d, s)
+    put_q6_k(x.reshape(-1), scales, d, s, q.reshape(-1), out.reshape(-1))
 
 
 def decode_q6_k(raw: np.ndarray, out: np.ndarray) -> None:

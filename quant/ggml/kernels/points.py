@@ -210,7 +210,7 @@ def _number(codes, g, dims, levels):  # type: ignore[no-untyped-def]
 
 def fit_points(x: np.ndarray, w: np.ndarray, how: Search, book: Codebook) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """x, w f32 [n, 256] -> scales f32 [n, 256 / k], numbers of points u16 [n, 256 / dims], signs u8 [n, 32]."""
-    from .rows import positive
+    from .symmetric import positive
 
     assert x.dtype == w.dtype == np.float32 and x.flags.c_contiguous and w.flags.c_contiguous
     sizes, signs = np.empty_like(x), np.empty((len(x), 32), np.uint8)

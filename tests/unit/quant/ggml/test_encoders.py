@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.formats import FORMATS
-from hybrid.quant.ggml.kernels import rows
+from hybrid.quant.ggml.kernels import columns, minimum, symmetric
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 GOLDEN = np.load(Path(__file__).resolve().parents[3] / "golden" / "blocks" / "encoders.npz")
@@ -71,14 +71,14 @@ def test_rows_are_added_in_order() -> None:
     """In f32 from the first to the last: 2^24 + 1 + 1 stays 2^24, and 1 + 1 + 2^24 does not."""
     big = np.float32(1 << 24)
     x = np.array([[big, 1, 1], [1, 1, big], [0, 0, 0]], np.float32)
-    assert rows.row_sums(x).tolist() == [big, big + 2, 0]
-    assert rows.row_sums(np.array([[3, -4]], np.float32), squares=True).tolist() == [25]
+    assert columns.row_sums(x).tolist() == [big, big + 2, 0]
+    assert columns.row_sums(np.array([[3, -4]], np.float32), squares=True).tolist() == [25]
 
 
 def test_symmetric_finds_exact_scales() -> None:
     codes = np.tile(np.arange(-8, 8, dtype=np.float32), (9, 1))
     x = codes * (np.float32(0.5) ** np.arange(9, dtype=np.float32))[:, None]
-    scales, found = rows.symmetric(x, np.ones_like(x), 8)
+    scales, found = symmetric.symmetric(x, np.ones_like(x), 8)
     np.testing.assert_array_equal(scales, 0.5 ** np.arange(9))
     np.testing.assert_array_equal(found, codes + 8)
 
@@ -86,6 +86,6 @@ def test_symmetric_finds_exact_scales() -> None:
 def test_with_minimum_finds_exact_lines() -> None:
     codes = np.tile(np.arange(16, dtype=np.float32), (3, 1))
     x = codes * np.float32(0.25) - np.float32(1.5)
-    scales, minima, found = rows.with_minimum(x, np.ones_like(x), 15, -0.9, 0.05, 36)
+    scales, minima, found = minimum.with_minimum(x, np.ones_like(x), 15, -0.9, 0.05, 36)
     assert scales.tolist() == [0.25] * 3 and minima.tolist() == [1.5] * 3
     np.testing.assert_array_equal(found, codes)
