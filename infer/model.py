@@ -360,7 +360,7 @@ class Model:
                 w.seq._has_seen(n, w.ids)
 
     def stop(self) -> None:
-        """Make the running `eval` raise Interrupted after the op it is at. From any thread."""
+        """Make the running `eval` raise Interrupted, within milliseconds. From any thread."""
         self.engine.stop()
 
     def close(self) -> None:

@@ -8,8 +8,12 @@ import time
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from .kernels.execute import CLOSED, EXIT, GENERATION, N_SHARES, STOP, SYNC_BYTES, TICKS_PER_US, executor
 from .program import Program, aligned_empty
+
+EXHAUSTED = 1 << 40  # of a counter: more than any op has items, small enough to be multiplied by their sizes
 
 
 class Interrupted(KeyboardInterrupt):
@@ -92,6 +96,7 @@ class Pool:
         self._sync = aligned_empty(SYNC_BYTES)
         self._sync[:] = 0
         self._address = int(self._sync.ctypes.data)
+        self._counters: np.ndarray | None = None  # of the program that runs, or ran last
         self._state, self._interrupt, self._exit = (self._word(at) for at in (0, STOP, EXIT))
         self._state.value = CLOSED
         self._word(N_SHARES).value = n
@@ -107,16 +112,23 @@ class Pool:
         return ctypes.c_int64.from_address(self._address + at)
 
     def stop(self) -> None:
-        """Ask the running program to end after the op it is at. From any thread, any time."""
+        """Ask the running program to end. From any thread, any time.
+
+        What shares its work through a counter (attention at a depth of 64 k tokens takes seconds) finds nothing left to
+        take; no further op begins. What the run has written is worth nothing.
+        """
         self._interrupt.value = 1
+        if self._counters is not None:
+            self._counters[:] = EXHAUSTED
 
     def run(self, program: Program, *, patient: bool, stamps: int = 0) -> None:
         """Execute `program`. patient: it may take long, an exception of a signal handler ends it early.
 
-        Raises Interrupted when it was stopped: some ops have then not run.
+        Raises Interrupted when it was stopped: some ops have then not run, or not in full.
         """
         assert self._exit.value == 0
         program.counters[:] = 0
+        self._counters = program.counters
         records, n_ops = int(program.records.ctypes.data), len(program.ops)
         before = self._state.value >> GENERATION
         signal: BaseException | None = None
@@ -132,10 +144,7 @@ class Pool:
                 if patient:
                     self.stop()
         if self._interrupt.value:
-            complete = self._state.value >> GENERATION == before + 1 + n_ops  # the stop may have come after the last op
             self._interrupt.value = 0
-            if complete and signal is not None:
-                raise signal
             raise Interrupted from signal
         if signal is not None:
             raise signal  # the whole program has run

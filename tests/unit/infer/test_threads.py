@@ -16,7 +16,7 @@ from hybrid.infer import threads
 from hybrid.infer.kernels import execute
 from hybrid.infer.kernels.emit import arg, atomic_add, ldi, sti
 from hybrid.infer.kernels.execute import CLOSED, EXECUTE, GENERATION, N_SHARES, SYNC_BYTES, TICKS_PER_US, executor
-from hybrid.infer.kernels.jit import kernel
+from hybrid.infer.kernels.jit import compile_kernels, kernel
 from hybrid.infer.program import Batch, Builder, Counter, Program, Ref, aligned_empty
 from hybrid.infer.threads import Interrupted, Pool, cpu_quota, default_threads, physical_cores
 
@@ -99,6 +99,29 @@ def test_stop_ends_a_run_and_the_next_one_is_whole(n_threads: int) -> None:
         cells[:] = 0
         pool.run(short, patient=True)
         assert (cells == 14).all()
+    pool.close()
+
+
+@kernel
+def count_for_ever(a, tid, nth):
+    while atomic_add(arg(a, 0), 1) < 1 << 39:  # hours
+        pass
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_stop_ends_an_op_that_would_never_end(n_threads: int) -> None:
+    b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
+    b.op(count_for_ever, Counter())
+    made = b.build()
+    compile_kernels([*made.kernels, EXECUTE])
+    made.link()
+    pool = Pool(n_threads)
+    for _ in range(2):
+        timer = threading.Timer(0.02, pool.stop)
+        timer.start()
+        with pytest.raises(Interrupted):
+            pool.run(made, patient=True)
+        timer.join()
     pool.close()
 
 
