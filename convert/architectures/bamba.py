@@ -9,29 +9,26 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
-from .blocks import Heads, read_layers, read_rope, size_keys, swiglu, twice_as_wide
-from .family import Family, Row, Shapes, row, vocabulary_rows
+from .blocks import Heads, read_rope, size_keys, swiglu, twice_as_wide
+from .decoder import Decoder
+from .family import Row, Shapes, row
 from .jamba import periodic
 from .mamba2 import Ssm
 
 
 @dataclass(frozen=True)
-class Bamba(Family):
+class Bamba(Decoder):
+    """One model. Queries and keys are turned over to RoPE on neighbours, in the part of a head that turns."""
+
     arch = "granitehybrid"
     architectures = ("BambaForCausalLM",)
     pre = ("llama-bpe",)
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     n_ff: int
     heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba-2 layer
     n_rot: int
     rope_theta: float
-    eps: float
     ssm: Ssm
 
     @classmethod
@@ -39,8 +36,8 @@ class Bamba(Family):
         config.expects("hidden_act", "silu")
         for key in ("attention_bias", "mlp_bias", "mamba_proj_bias"):
             config.expects(key, False)
-        n_layer = read_layers(config)
-        n_embd = config.integer("hidden_size")
+        sizes = cls.sizes(config, shapes, n_ctx=2048, eps=1e-5)
+        n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
         rope, theta = read_rope(config)
         rope.expects("rope_type", "default")
@@ -51,17 +48,12 @@ class Bamba(Family):
             named = "attn_rotary_emb" if "attn_rotary_emb" in config else "num_attention_heads"
             raise config.wrong(named, f"heads of which an even part turns; {n_rot} of {d_head} is none")
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", default=False),
-            n_layer=n_layer,
-            n_ctx=config.integer("max_position_embeddings", default=2048),
-            n_embd=n_embd,
+            **sizes,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
             n_head_kv=heads.per_layer(_attention(config, n_layer)),
             n_rot=n_rot,
             rope_theta=theta,
-            eps=config.number("rms_norm_eps", default=1e-5),
             ssm=Ssm.read(config, n_embd),
         )
 
@@ -80,7 +72,7 @@ class Bamba(Family):
 
     def rows(self) -> Iterator[Row]:
         n, turned = self.n_embd, interleave_rope(self.heads.d_head, self.n_rot)
-        yield from self.outer_rows("model.embed_tokens.weight", "model.final_layernorm.weight")
+        yield from self.outer_rows(self.embedding, "model.final_layernorm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)

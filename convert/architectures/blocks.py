@@ -66,6 +66,7 @@ class Heads:
 
 
 def read_layers(config: Config) -> int:
+    """The number of layers, of a reasonable size."""
     return config.integer("num_hidden_layers", maximum=MAX_LAYERS)
 
 
@@ -140,6 +141,7 @@ def swiglu(
 
 
 def swiglu_bias(hf: str, blk: str, n: int, n_ff: int) -> Iterator[Row]:
+    """The biases of a gated feed-forward part that has them."""
     yield row(hf + "gate_proj.bias", blk + "ffn_gate.bias", n_ff)
     yield row(hf + "up_proj.bias", blk + "ffn_up.bias", n_ff)
     yield row(hf + "down_proj.bias", blk + "ffn_down.bias", n)

@@ -14,8 +14,9 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import scaled
-from .blocks import Heads, read_layers, read_plain_rope, swiglu
-from .family import Family, Row, Shapes, row, vocabulary_rows
+from .blocks import Heads, read_plain_rope, swiglu
+from .decoder import Decoder
+from .family import Row, Shapes, row
 from .mamba2 import Ssm
 
 _ONE = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
@@ -23,20 +24,16 @@ _ONE = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier",
 
 
 @dataclass(frozen=True)
-class FalconH1(Family):
+class FalconH1(Decoder):
+    """One model, with multipliers to be folded into its weights."""
+
     arch = "falcon-h1"
     architectures = ("FalconH1ForCausalLM",)
     pre = ("falcon-h1",)
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     n_ff: int
     heads: Heads
     rope_theta: float
-    eps: float
     normed: bool
     ssm: Ssm
     multipliers: dict[str, float]
@@ -48,7 +45,8 @@ class FalconH1(Family):
         config.expects("hidden_act", "silu")
         for key in ("attention_bias", "mlp_bias", "mamba_proj_bias", "projectors_bias"):
             config.expects(key, False)
-        n_embd = config.integer("hidden_size")
+        sizes = cls.sizes(config, shapes, n_ctx=8192, eps=1e-5)
+        n_embd = sizes["n_embd"]
         heads = Heads.read(config, n_embd)
         heads.require_even(config)
         normed = config.boolean("mamba_rms_norm", default=False)
@@ -57,15 +55,10 @@ class FalconH1(Family):
                 f"{config.where}: mamba_norm_before_gate = true is not supported: GGUF cannot say it."
             )
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", default=False),
-            n_layer=read_layers(config),
-            n_ctx=config.integer("max_position_embeddings", default=8192),
-            n_embd=n_embd,
+            **sizes,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
             rope_theta=read_plain_rope(config),
-            eps=config.number("rms_norm_eps", default=1e-5),
             normed=normed,
             ssm=Ssm.read(config, n_embd),
             multipliers={key: config.number(key, default=1.0) for key in _ONE},

@@ -63,6 +63,7 @@ class Family(ABC):
     architectures: ClassVar[tuple[str, ...]]  # what config.json calls it
     pre: ClassVar[tuple[str, ...]] = ()  # names of tokenizer.ggml.pre preferred among those of the same rule
     dropped: ClassVar[tuple[str, ...]] = ()  # beginnings of names of tensors that the file does without
+    in_llama_cpp: ClassVar[bool] = True  # otherwise docs/gguf-extensions.md says how it is stored
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
     generates: ClassVar[bool] = True  # False: an encoder, of which only embeddings are wanted
 
@@ -83,15 +84,18 @@ class Family(ABC):
     def rows(self) -> Iterator[Row]:
         """Every tensor of the file."""
 
-    def outer_rows(self, embedding: str, norm: str) -> Iterator[Row]:
-        """What stands before and after the layers."""
+    def outer_rows(
+        self, embedding: str, norm: str, transform: Transform | None = None, target: str = "output_norm.weight"
+    ) -> Iterator[Row]:
+        """What stands before and after the layers; `transform` and `target` are the norm's."""
         yield row(embedding, "token_embd.weight", self.n_vocab, self.n_embd)
-        yield row(norm, "output_norm.weight", self.n_embd)
+        yield row(norm, target, self.n_embd, transform=transform)
         yield row("lm_head.weight", "output.weight", self.n_vocab, self.n_embd, tied_to=embedding)
 
     def notes(self) -> Iterator[str]:
         """What the user should know about this model's file."""
-        yield from ()
+        if not self.in_llama_cpp:
+            yield "llama.cpp cannot load this file: it has no such architecture"
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         """What a checkpoint's tensor is taken apart into; nothing: it stays whole."""

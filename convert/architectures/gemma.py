@@ -9,8 +9,9 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE
-from .blocks import Heads, read_kinds, read_layers, size_keys, swiglu
-from .family import Family, Row, Shapes, row, vocabulary_rows
+from .blocks import Heads, read_kinds, size_keys, swiglu
+from .decoder import Decoder
+from .family import Row, Shapes, row
 
 KINDS = {"sliding_attention": "sliding_attention", "full_attention": "full_attention"}
 # Norms of a layer: the checkpoint's and GGUF's names.
@@ -23,22 +24,18 @@ NORMS = {
 
 
 @dataclass(frozen=True)
-class Gemma2(Family):
+class Gemma2(Decoder):
+    """One model: windows on every other layer, capped scores and logits."""
+
     arch: ClassVar[str] = "gemma2"
     architectures: ClassVar[tuple[str, ...]] = ("Gemma2ForCausalLM",)
     period: ClassVar[int] = 2  # every so many layers one sees all tokens
     normed: ClassVar[bool] = False  # queries and keys
     n_layer_27b: ClassVar[int] = 46  # the size whose scores readers scale by the model's width
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     n_ff: int
     heads: Heads
     window: int
-    eps: float
     scalar: float  # scores are divided by its root
     caps: tuple[float, float]  # of scores, of logits; 0: none
     rope_theta: float
@@ -51,8 +48,8 @@ class Gemma2(Family):
         config.expects("attention_bias", False)
         config.expects("tie_word_embeddings", True)
         config.expects("use_bidirectional_attention", False)
-        n_layer = read_layers(config)
-        n_embd = config.integer("hidden_size")
+        sizes = cls.sizes(config, shapes, n_ctx={2: 8192, 6: 131072}[cls.period], tied=True)
+        n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd)
         heads.require_even(config)
         cls._require_pattern(config, n_layer)
@@ -66,15 +63,10 @@ class Gemma2(Family):
         near = config.number("rope_local_base_freq", default=10000.0)
         caps = tuple(config.number(key, default=0.0) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=True,
-            n_layer=n_layer,
-            n_ctx=config.integer("max_position_embeddings", default={2: 8192, 6: 131072}[cls.period]),
-            n_embd=n_embd,
+            **sizes,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
             window=config.integer("sliding_window", default=4096),
-            eps=config.number("rms_norm_eps", default=1e-6),
             scalar=config.number("query_pre_attn_scalar", default=256.0),
             caps=(caps[0], caps[1]),
             rope_theta=theta,
@@ -121,10 +113,8 @@ class Gemma2(Family):
             yield f"llama.cpp takes another query_pre_attn_scalar than {self.scalar:g}: it has no key for it"
 
     def rows(self) -> Iterator[Row]:
-        n, d_head, embedding = self.n_embd, self.heads.d_head, "model.embed_tokens.weight"
-        yield row(embedding, "token_embd.weight", self.n_vocab, n)
-        yield row("model.norm.weight", "output_norm.weight", n, transform=PLUS_ONE)
-        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to=embedding)
+        n, d_head = self.n_embd, self.heads.d_head
+        yield from self.outer_rows(self.embedding, "model.norm.weight", PLUS_ONE)
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             for source, target in NORMS.items():
@@ -138,6 +128,8 @@ class Gemma2(Family):
 
 @dataclass(frozen=True)
 class Gemma3(Gemma2):
+    """Windows on five layers of six, norms on queries and keys, another base of RoPE where there is a window."""
+
     arch = "gemma3"
     architectures = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
     dropped = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")

@@ -22,6 +22,8 @@ def read_scales(config: Config) -> tuple[tuple[str, float], ...]:
 
 @dataclass(frozen=True)
 class Granite(Llama):
+    """One model of Granite 3, all attention, dense."""
+
     arch = "granite"
     architectures = ("GraniteForCausalLM",)
     pre = ("dbrx", "refact")

@@ -8,8 +8,9 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
-from .blocks import UNLIMITED, Heads, read_kinds, read_layers, read_plain_rope, size_keys, twice_as_wide
-from .family import Family, Part, Row, Shapes, row, vocabulary_rows
+from .blocks import UNLIMITED, Heads, read_kinds, read_plain_rope, size_keys, twice_as_wide
+from .decoder import Decoder
+from .family import Part, Row, Shapes, row
 from .granite import read_scales
 from .mamba2 import Ssm
 
@@ -18,23 +19,19 @@ KINDS = {"attention": "attention", "full_attention": "attention", "mamba": "mamb
 
 
 @dataclass(frozen=True)
-class GraniteHybrid(Family):
+class GraniteHybrid(Decoder):
+    """One model of Granite 4; `read` makes one of the classes below where no layer is Mamba-2."""
+
     arch: ClassVar[str] = "granitehybrid"
     architectures: ClassVar[tuple[str, ...]] = ("GraniteMoeHybridForCausalLM",)
     pre = ("dbrx", "refact")
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     n_ff: int  # of an expert, or of a dense layer
     n_ff_shared: int  # of the shared expert; 0 without experts
     heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba-2 layer
     rope_theta: float
     uses_rope: bool
-    eps: float
     n_expert: int
     n_expert_used: int
     scales: tuple[tuple[str, float], ...]
@@ -46,8 +43,8 @@ class GraniteHybrid(Family):
         config.expects("attention_bias", False)
         config.expects("mamba_proj_bias", False)
         config.expects("position_embedding_type", "rope", "nope")
-        n_layer = read_layers(config)
-        n_embd = config.integer("hidden_size")
+        sizes = cls.sizes(config, shapes, n_ctx=2048)
+        n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
         heads.require_even(config)
         kinds = ["attention"] * n_layer
@@ -65,18 +62,13 @@ class GraniteHybrid(Family):
         if "mamba" not in kinds:
             made = GraniteMoe if n_expert else GraniteAttention
         return made(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", default=False),
-            n_layer=n_layer,
-            n_ctx=config.integer("max_position_embeddings", default=2048),
-            n_embd=n_embd,
+            **sizes,
             n_ff=config.integer("intermediate_size") if n_expert else n_ff_shared,
             n_ff_shared=n_ff_shared if n_expert else 0,
             heads=heads,
             n_head_kv=heads.per_layer([kind == "attention" for kind in kinds]),
             rope_theta=read_plain_rope(config),
             uses_rope=config.string("position_embedding_type", default=positions) == "rope",
-            eps=config.number("rms_norm_eps", default=1e-6),
             n_expert=n_expert,
             n_expert_used=n_expert_used if n_expert else 0,
             scales=read_scales(config),
@@ -120,7 +112,7 @@ class GraniteHybrid(Family):
     def rows(self) -> Iterator[Row]:
         # turned over without positions too: llama.cpp's files are so
         n, turned = self.n_embd, interleave_rope(self.heads.d_head)
-        yield from self.outer_rows("model.embed_tokens.weight", "model.norm.weight")
+        yield from self.outer_rows(self.embedding, "model.norm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)

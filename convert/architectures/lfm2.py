@@ -7,29 +7,31 @@ from typing import Any, ClassVar, Self
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
-from .blocks import Heads, read_kinds, read_layers, read_rope, size_keys, stacked_experts
-from .family import Family, Row, Shapes, row, vocabulary_rows
+from .blocks import Heads, read_kinds, read_rope, size_keys, stacked_experts
+from .decoder import Decoder
+from .family import Row, Shapes, row
 
 KINDS = {"conv": "conv", "full_attention": "full_attention"}
+KEYS = {
+    "n_embd": ("hidden_size", "block_dim"),
+    "eps": ("norm_eps", "block_norm_eps"),
+    "tied": ("tie_word_embeddings", "tie_embedding"),
+}
 SIGMOID = 2  # of llama.cpp's expert_gating_func
 
 
 @dataclass(frozen=True)
-class Lfm2(Family):
+class Lfm2(Decoder):
+    """One model, dense."""
+
     arch = "lfm2"
     architectures: ClassVar[tuple[str, ...]] = ("Lfm2ForCausalLM", "LFM2ForCausalLM")
     pre = ("lfm2",)
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     n_ff: int
     heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a convolution
     rope_theta: float
-    eps: float
     d_conv: int
     n_dense: int  # layers before the first one with experts
     n_expert: int
@@ -40,8 +42,8 @@ class Lfm2(Family):
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("conv_bias", False)
         config.expects("block_use_swiglu", True)
-        n_layer = read_layers(config)
-        n_embd = config.integer("hidden_size", "block_dim")
+        sizes = cls.sizes(config, shapes, n_ctx=128000, eps=1e-5, tied=True, spelled=KEYS)
+        n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
         heads.require_even(config)
         rope, theta = read_rope(config)
@@ -54,16 +56,11 @@ class Lfm2(Family):
         n_ff = config.integer("intermediate_size", "block_ff_dim")
         n_expert = config.integer("num_experts", maximum=4096) if experts else 0
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", "tie_embedding", default=True),
-            n_layer=n_layer,
-            n_ctx=config.integer("max_position_embeddings", default=128000),
-            n_embd=n_embd,
+            **sizes,
             n_ff=n_ff if experts else _adjusted(config, n_ff),
             heads=heads,
             n_head_kv=heads.per_layer(_attention(config, n_layer)),
             rope_theta=theta if rope.get("rope_theta") else config.number("rope_theta", "theta", default=1000000.0),
-            eps=config.number("norm_eps", "block_norm_eps", default=1e-5),
             d_conv=config.integer("conv_L_cache", default=3, minimum=2),
             n_dense=config.integer("num_dense_layers", default=2, minimum=0) if experts else n_layer,
             n_expert=n_expert,
@@ -87,10 +84,9 @@ class Lfm2(Family):
         yield "shortconv.l_cache", self.d_conv
 
     def rows(self) -> Iterator[Row]:
-        n, d_head, embedding = self.n_embd, self.heads.d_head, "model.embed_tokens.weight"
-        yield row(embedding, "token_embd.weight", self.n_vocab, n)
-        yield row("model.embedding_norm.weight", "token_embd_norm.weight", n)  # of the output; llama.cpp calls it so
-        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to=embedding)
+        n, d_head = self.n_embd, self.heads.d_head
+        # the norm of the output; llama.cpp calls it so
+        yield from self.outer_rows(self.embedding, "model.embedding_norm.weight", target="token_embd_norm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "operator_norm.weight", blk + "attn_norm.weight", n)
@@ -123,6 +119,8 @@ class Lfm2(Family):
 
 @dataclass(frozen=True)
 class Lfm2Moe(Lfm2):
+    """With experts on all layers but the first ones."""
+
     arch = "lfm2moe"
     architectures = ("Lfm2MoeForCausalLM",)
 

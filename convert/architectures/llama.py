@@ -11,12 +11,16 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
-from .blocks import Heads, read_layers, read_rope, size_keys, swiglu, swiglu_bias
-from .family import Family, Row, Shapes, row, vocabulary_rows
+from .blocks import Heads, read_rope, size_keys, swiglu, swiglu_bias
+from .decoder import Decoder
+from .family import Row, Shapes, row
 
 
 @dataclass(frozen=True)
-class Llama(Family):
+class Llama(Decoder):
+    """One model of Llama or Mistral, and what families like it change: the class variables, `read_more`, `more_keys`,
+    `attention` and `feed_forward`."""
+
     arch: ClassVar[str] = "llama"
     architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM")
     pre: ClassVar[tuple[str, ...]] = ("llama-bpe",)
@@ -28,14 +32,8 @@ class Llama(Family):
     # of a layer: the checkpoint's and GGUF's names
     norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     n_ff: int
     heads: Heads
-    eps: float
     rope_theta: float
     rope_keys: tuple[tuple[str, Any], ...]  # of a scaling that llama.cpp computes from keys
     rope_factors: np.ndarray | None  # f32 [d_head / 2]: divides the frequencies (Llama 3)
@@ -46,21 +44,18 @@ class Llama(Family):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", *cls.activations)
-        n_embd = config.integer("hidden_size")
+        spelled = {"n_ctx": ("max_position_embeddings", "n_ctx"), "eps": cls.eps_keys[:1]}
+        sizes = cls.sizes(config, shapes, n_ctx=2048, tied=cls.usually_tied, spelled=spelled)
+        n_embd = sizes["n_embd"]
         heads = Heads.read(config, n_embd)
         heads.require_even(config)
         rope, theta = read_rope(config)
         off = config.get("use_sliding_window") is False
         keys, factors = _scaling(rope, theta, heads.d_head)
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", default=cls.usually_tied),
-            n_layer=read_layers(config),
-            n_ctx=config.integer("max_position_embeddings", "n_ctx", default=2048),
-            n_embd=n_embd,
+            **sizes,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
-            eps=config.number(cls.eps_keys[0], default=1e-6),
             rope_theta=theta,
             rope_keys=keys,
             rope_factors=factors,
@@ -87,6 +82,7 @@ class Llama(Family):
         yield from self.more_keys()
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
+        """What stands behind the keys that all have."""
         yield "vocab_size", self.n_vocab
         yield "rope.dimension_count", self.heads.d_head
 
@@ -98,7 +94,7 @@ class Llama(Family):
         n = self.n_embd
         if self.rope_factors is not None:
             yield Row("rope_freqs.weight", self.rope_factors.shape, (), constant=self.rope_factors)
-        yield from self.outer_rows("model.embed_tokens.weight", self.last_norm + ".weight")
+        yield from self.outer_rows(self.embedding, self.last_norm + ".weight")
         if self.norm_bias:
             yield row(self.last_norm + ".bias", "output_norm.bias", n)
         for i in range(self.n_layer):
@@ -111,10 +107,12 @@ class Llama(Family):
             yield from self.feed_forward(hf + "mlp.", blk)
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        """Tensors of the attention of a layer."""
         turned = interleave_rope(self.heads.d_head)
         yield from self.heads.rows(hf, blk, self.n_embd, turned, bias=self.attention_bias)
 
     def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+        """Tensors of its feed-forward part."""
         yield from swiglu(hf, blk, self.n_embd, self.n_ff)
         if self.mlp_bias:
             yield from swiglu_bias(hf, blk, self.n_embd, self.n_ff)

@@ -11,13 +11,59 @@ from typing import Any, Self
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
+from ..transforms import NEGATIVE_EXP
 from .blocks import MAX_LAYERS, mamba_size_keys, twice_as_wide
 from .family import Family, Row, Shapes, row, vocabulary_rows
-from .jamba import mamba1, rank
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Sizes of a Mamba-1 layer."""
+
+    d_conv: int
+    d_inner: int
+    d_state: int
+    dt_rank: int
+
+    @classmethod
+    def read(cls, config: Config, n_embd: int, *inner: str) -> Self:
+        """The keys of Mamba's own configs, of state-spaces' `ssm_cfg`, and with `mamba_` before them of hybrids;
+        `inner`: those that say d_inner. The rank of the time step may be "auto", as without a key: a sixteenth of the
+        width, rounded up."""
+        expanded = config.integer("mamba_expand", "expand", default=2) * n_embd
+        rank, automatic = ("mamba_dt_rank", "time_step_rank", "dt_rank"), -(-n_embd // 16)
+        return cls(
+            d_conv=config.integer("mamba_d_conv", "conv_kernel", "d_conv", default=4),
+            d_inner=config.integer(*inner, default=expanded) if inner else expanded,
+            d_state=config.integer("mamba_d_state", "state_size", "d_state", default=16),
+            dt_rank=automatic if config.get(*rank) == "auto" else config.integer(*rank, default=automatic),
+        )
+
+    def keys(self) -> Iterator[tuple[str, Any]]:
+        """The sizes, as they are called in GGUF."""
+        yield "ssm.conv_kernel", self.d_conv
+        yield "ssm.inner_size", self.d_inner
+        yield "ssm.state_size", self.d_state
+        yield "ssm.time_step_rank", self.dt_rank
+
+    def rows(self, hf: str, blk: str, n_embd: int) -> Iterator[Row]:
+        """in_proj holds [x | z], x_proj [dt | B | C] by rows."""
+        d_inner, d_state, dt_rank, d_conv = self.d_inner, self.d_state, self.dt_rank, self.d_conv
+        yield row(hf + "in_proj.weight", blk + "ssm_in.weight", 2 * d_inner, n_embd)
+        yield row(hf + "conv1d.weight", blk + "ssm_conv1d.weight", d_inner, d_conv, source_shape=(d_inner, 1, d_conv))
+        yield row(hf + "conv1d.bias", blk + "ssm_conv1d.bias", d_inner)
+        yield row(hf + "x_proj.weight", blk + "ssm_x.weight", dt_rank + 2 * d_state, d_inner)
+        yield row(hf + "dt_proj.weight", blk + "ssm_dt.weight", d_inner, dt_rank)
+        yield row(hf + "dt_proj.bias", blk + "ssm_dt.bias", d_inner)
+        yield row(hf + "A_log", blk + "ssm_a", d_inner, d_state, transform=NEGATIVE_EXP)
+        yield row(hf + "D", blk + "ssm_d", d_inner)
+        yield row(hf + "out_proj.weight", blk + "ssm_out.weight", n_embd, d_inner)
 
 
 @dataclass(frozen=True)
 class Mamba(Family):
+    """One model of Mamba or Falcon-Mamba."""
+
     arch = "mamba"
     architectures = ("MambaForCausalLM", "MambaLMHeadModel", "FalconMambaForCausalLM")
     pre = ("mpt",)
@@ -27,10 +73,7 @@ class Mamba(Family):
     tied: bool
     n_layer: int
     n_embd: int
-    d_conv: int
-    d_inner: int
-    d_state: int
-    dt_rank: int
+    scan: Scan
     eps: float
     norm_eps: float | None  # of the norms on dt, B and C (Falcon-Mamba); None: there are none
 
@@ -46,8 +89,6 @@ class Mamba(Family):
         ssm.expects("conv_bias", True)
         merged = Config({**ssm.data, **config.data}, config.where)
         n_embd = merged.integer("hidden_size", "d_model")
-        expand = merged.integer("expand", default=2)
-        d_inner = merged.integer("intermediate_size", "d_inner", default=expand * n_embd)
         multiple = config.integer("pad_vocab_size_multiple", default=8, maximum=1 << 16)
         is_falcon = config.get("model_type") == "falcon_mamba"
         return cls(
@@ -55,20 +96,14 @@ class Mamba(Family):
             tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
             n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=MAX_LAYERS),
             n_embd=n_embd,
-            d_conv=merged.integer("conv_kernel", "d_conv", default=4),
-            d_inner=d_inner,
-            d_state=merged.integer("state_size", "d_state", default=16),
-            dt_rank=rank(merged, n_embd, "time_step_rank", "dt_rank"),
+            scan=Scan.read(merged, n_embd, "intermediate_size", "d_inner"),
             eps=merged.number("layer_norm_epsilon", "rms_norm_eps", default=1e-5),
             norm_eps=merged.number("mixer_rms_eps", default=1e-6) if is_falcon else None,
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         yield from mamba_size_keys(self.n_layer, self.n_embd)
-        yield "ssm.conv_kernel", self.d_conv
-        yield "ssm.inner_size", self.d_inner
-        yield "ssm.state_size", self.d_state
-        yield "ssm.time_step_rank", self.dt_rank
+        yield from self.scan.keys()
         yield "attention.layer_norm_rms_epsilon", self.eps
         yield "ssm.dt_b_c_rms", self.norm_eps is not None
         if self.norm_eps is not None:
@@ -77,7 +112,7 @@ class Mamba(Family):
         yield "general.file_type", int(file_type)
 
     def notes(self) -> Iterator[str]:
-        yield from twice_as_wide(self.d_inner, self.n_embd)
+        yield from twice_as_wide(self.scan.d_inner, self.n_embd)
 
     def canonical(self, name: str) -> str:
         return "backbone.embeddings.weight" if name == "backbone.embedding.weight" else name  # state-spaces
@@ -88,4 +123,4 @@ class Mamba(Family):
         for i in range(self.n_layer):
             hf, blk = f"backbone.layers.{i}.", f"blk.{i}."
             yield row(hf + "norm.weight", blk + "attn_norm.weight", n)
-            yield from mamba1(hf + "mixer.", blk, n, self.d_inner, self.d_state, self.dt_rank, self.d_conv)
+            yield from self.scan.rows(hf + "mixer.", blk, n)

@@ -55,6 +55,7 @@ class Ssm:
         )
 
     def keys(self) -> Iterator[tuple[str, Any]]:
+        """The sizes, as they are called in GGUF."""
         yield "ssm.conv_kernel", self.d_conv
         yield "ssm.inner_size", self.d_inner
         yield "ssm.state_size", self.d_state
@@ -103,6 +104,8 @@ def _no_limits(config: Config) -> None:
 
 @dataclass(frozen=True)
 class Mamba2(Family):
+    """One model."""
+
     arch = "mamba2"
     architectures = ("Mamba2ForCausalLM",)
     pre = ("mpt",)

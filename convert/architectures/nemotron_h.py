@@ -22,6 +22,8 @@ KINDS = {
 
 @dataclass(frozen=True)
 class NemotronH(Family):
+    """One model, without experts."""
+
     arch = "nemotron_h"
     architectures = ("NemotronHForCausalLM",)
     dropped = ("mtp.",)
@@ -128,6 +130,8 @@ class NemotronH(Family):
 
 @dataclass(frozen=True)
 class NemotronHMoe(NemotronH):
+    """With experts in place of dense feed-forward layers."""
+
     arch = "nemotron_h_moe"
 
 

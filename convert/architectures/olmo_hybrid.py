@@ -12,30 +12,28 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
-from .blocks import Heads, read_kinds, read_layers, size_keys, swiglu
-from .family import Family, Part, Row, Shapes, row, vocabulary_rows
+from .blocks import Heads, read_kinds, size_keys, swiglu
+from .decoder import Decoder
+from .family import Part, Row, Shapes, row
 from .qwen3next import KINDS
 
 GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says of the others
 
 
 @dataclass(frozen=True)
-class OlmoHybrid(Family):
+class OlmoHybrid(Decoder):
+    """One model."""
+
     arch = "olmo-hybrid"
     architectures = ("OlmoHybridForCausalLM",)
+    in_llama_cpp = False
     pre = ("dbrx",)
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     n_ff: int
     heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks one with the delta rule
     n_rot: int  # 0: no positions
     rope_theta: float
-    eps: float
     d_conv: int
     n_k_head: int
     n_v_head: int
@@ -47,8 +45,8 @@ class OlmoHybrid(Family):
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", "silu")
         config.expects("attention_bias", False)
-        n_layer = read_layers(config)
-        n_embd = config.integer("hidden_size")
+        sizes = cls.sizes(config, shapes, n_ctx=65536)
+        n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
         rope = config.section("rope_parameters", "rope_scaling")
         rope.expects("rope_type", "default")
@@ -62,17 +60,12 @@ class OlmoHybrid(Family):
             raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
         d_k = config.integer("linear_key_head_dim", default=max(1, 3 * n_embd // (4 * n_k_head)))
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", default=False),
-            n_layer=n_layer,
-            n_ctx=config.integer("max_position_embeddings", default=65536),
-            n_embd=n_embd,
+            **sizes,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
             n_head_kv=heads.per_layer(_attention(config, n_layer)),
             n_rot=heads.d_head if turned else 0,
             rope_theta=rope.number("rope_theta", default=config.number("rope_theta", default=10000.0)),
-            eps=config.number("rms_norm_eps", default=1e-6),
             d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
             n_k_head=n_k_head,
             n_v_head=n_v_head,
@@ -95,9 +88,6 @@ class OlmoHybrid(Family):
         yield "ssm.norm_rms_epsilon", GATED_NORM_EPS
         yield "general.file_type", int(file_type)
         yield "vocab_size", self.n_vocab
-
-    def notes(self) -> Iterator[str]:
-        yield "llama.cpp cannot load this file: it has no such architecture"
 
     def canonical(self, name: str) -> str:
         # the released checkpoints' names
@@ -139,7 +129,7 @@ class OlmoHybrid(Family):
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
-        yield from self.outer_rows("model.embed_tokens.weight", "model.norm.weight")
+        yield from self.outer_rows(self.embedding, "model.norm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             if self.n_head_kv[i]:

@@ -12,6 +12,8 @@ from .llama import Llama
 
 @dataclass(frozen=True)
 class Phi3(Llama):
+    """One model, with full attention."""
+
     arch = "phi3"
     architectures = ("Phi3ForCausalLM",)
     pre = ("gpt-4o",)

@@ -12,6 +12,8 @@ from .llama import Llama
 
 @dataclass(frozen=True)
 class Qwen2(Llama):
+    """One model with biases on queries, keys and values."""
+
     arch = "qwen2"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM",)
     pre = ("qwen2",)
@@ -28,6 +30,8 @@ class Qwen2(Llama):
 
 @dataclass(frozen=True)
 class Qwen3(Qwen2):
+    """One model with norms on queries and keys."""
+
     arch = "qwen3"
     architectures = ("Qwen3ForCausalLM",)
 
@@ -39,6 +43,8 @@ class Qwen3(Qwen2):
 
 @dataclass(frozen=True)
 class Qwen3Moe(Qwen3):
+    """One model with experts on all layers."""
+
     arch = "qwen3moe"
     architectures = ("Qwen3MoeForCausalLM",)
 

@@ -17,6 +17,8 @@ SECTIONS = (11, 11, 10)  # where the config has none
 
 @dataclass(frozen=True)
 class Qwen35(Qwen3Next):
+    """The text part of one model, dense."""
+
     arch = "qwen35"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration")
     pre = ("qwen35",)
@@ -60,5 +62,7 @@ class Qwen35(Qwen3Next):
 
 @dataclass(frozen=True)
 class Qwen35Moe(Qwen35):
+    """With experts beside a shared one."""
+
     arch = "qwen35moe"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration")

@@ -9,29 +9,26 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, PLUS_ONE, Transform
-from .blocks import Heads, read_kinds, read_layers, read_rope, read_turned, size_keys, stacked_experts, swiglu
-from .family import Family, Part, Row, Shapes, row, vocabulary_rows
+from .blocks import Heads, read_kinds, read_rope, read_turned, size_keys, stacked_experts, swiglu
+from .decoder import Decoder
+from .family import Part, Row, Shapes, row
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
 
 
 @dataclass(frozen=True)
-class Qwen3Next(Family):
+class Qwen3Next(Decoder):
+    """One model; layers may have experts or not."""
+
     arch = "qwen3next"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3NextForCausalLM",)
     pre = ("qwen2",)
     dropped: ClassVar[tuple[str, ...]] = ("mtp.", "model.mtp.")
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     n_ff: int  # of a layer without experts
     heads: Heads
     n_rot: int
     rope_theta: float
-    eps: float
     attention: tuple[bool, ...]  # per layer
     moe: tuple[bool, ...]  # per layer
     n_expert: int
@@ -51,8 +48,8 @@ class Qwen3Next(Family):
         config.expects("attention_bias", False)
         config.expects("norm_topk_prob", True)
         config.expects("attn_output_gate", True)
-        n_layer = read_layers(config)
-        n_embd = config.integer("hidden_size")
+        sizes = cls.sizes(config, shapes, n_ctx=32768)
+        n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd)
         rope, theta = read_rope(config)
         rope.expects("rope_type", "default")
@@ -63,16 +60,11 @@ class Qwen3Next(Family):
         if n_v_head % n_k_head:
             raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", default=False),
-            n_layer=n_layer,
-            n_ctx=config.integer("max_position_embeddings", default=32768),
-            n_embd=n_embd,
+            **sizes,
             n_ff=config.integer("intermediate_size", default=0, minimum=0),
             heads=heads,
             n_rot=n_rot,
             rope_theta=theta,
-            eps=config.number("rms_norm_eps", default=1e-6),
             attention=_attention(config, n_layer),
             moe=_moe(config, n_layer, n_expert),
             n_expert=n_expert,
@@ -89,6 +81,7 @@ class Qwen3Next(Family):
 
     @classmethod
     def read_sections(cls, rope: Config) -> tuple[int, ...]:
+        """How many pairs of a head turn by time, height and width of a picture."""
         return ()
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -137,10 +130,12 @@ class Qwen3Next(Family):
 
     @property
     def n_key(self) -> int:
+        """Rows of the delta rule's keys, as many as of its queries."""
         return self.n_k_head * self.d_k
 
     @property
     def n_value(self) -> int:
+        """Rows of its values."""
         return self.n_v_head * self.d_v
 
     @property
@@ -149,10 +144,7 @@ class Qwen3Next(Family):
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
-        yield row("model.embed_tokens.weight", "token_embd.weight", self.n_vocab, n)
-        yield row("model.norm.weight", "output_norm.weight", n, transform=PLUS_ONE)
-        tied_to = "model.embed_tokens.weight"
-        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to=tied_to)
+        yield from self.outer_rows(self.embedding, "model.norm.weight", PLUS_ONE)
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n, transform=PLUS_ONE)

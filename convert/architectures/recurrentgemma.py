@@ -13,27 +13,25 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE, transposed
-from .blocks import Heads, read_layers, read_rope, read_turned, size_keys, swiglu, swiglu_bias
-from .family import Family, Row, Shapes, row, vocabulary_rows
+from .blocks import Heads, read_rope, read_turned, size_keys, swiglu, swiglu_bias
+from .decoder import Decoder
+from .family import Row, Shapes, row
 
 
 @dataclass(frozen=True)
-class RecurrentGemma(Family):
+class RecurrentGemma(Decoder):
+    """One model of RecurrentGemma (Griffin)."""
+
     arch = "recurrentgemma"
     architectures = ("RecurrentGemmaForCausalLM",)
+    in_llama_cpp = False
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     n_ff: int
     heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a recurrence
     n_rot: int
     rope_theta: float
     window: int
-    eps: float
     n_channel: int
     d_conv: int
     attention_bias: bool
@@ -42,8 +40,8 @@ class RecurrentGemma(Family):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_activation", "gelu_pytorch_tanh")
-        n_layer = read_layers(config)
-        n_embd = config.integer("hidden_size")
+        sizes = cls.sizes(config, shapes, n_ctx=8192, tied=True)
+        n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd)
         rope, theta = read_rope(config)
         rope.expects("rope_type", "default")
@@ -59,18 +57,13 @@ class RecurrentGemma(Family):
         if n_ff % 2:
             raise config.wrong("intermediate_size", "an even number: gate and up have half of it each")
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", default=True),
-            n_layer=n_layer,
-            n_ctx=config.integer("max_position_embeddings", default=8192),
-            n_embd=n_embd,
+            **sizes,
             n_ff=n_ff // 2,
             heads=heads,
             n_head_kv=heads.per_layer([kinds[i % len(kinds)] == "attention" for i in range(n_layer)]),
             n_rot=n_rot,
             rope_theta=theta,
             window=config.integer("attention_window_size", default=2048),
-            eps=config.number("rms_norm_eps", default=1e-6),
             n_channel=n_channel,
             d_conv=config.integer("conv1d_width", default=4, minimum=2),
             attention_bias=config.boolean("attention_bias", default=False),
@@ -91,14 +84,9 @@ class RecurrentGemma(Family):
         yield "final_logit_softcapping", self.cap
         yield "general.file_type", int(file_type)
 
-    def notes(self) -> Iterator[str]:
-        yield "llama.cpp cannot load this file: it has no such architecture"
-
     def rows(self) -> Iterator[Row]:
-        n, embedding = self.n_embd, "model.embed_tokens.weight"
-        yield row(embedding, "token_embd.weight", self.n_vocab, n)
-        yield row("model.final_norm.weight", "output_norm.weight", n, transform=PLUS_ONE)
-        yield row("lm_head.weight", "output.weight", self.n_vocab, n, tied_to=embedding)
+        n = self.n_embd
+        yield from self.outer_rows(self.embedding, "model.final_norm.weight", PLUS_ONE)
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             mixer, mlp = hf + "temporal_block.", hf + "mlp_block."

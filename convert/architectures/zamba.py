@@ -6,7 +6,7 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from hybrid.quant.ggml.types import FileType
@@ -14,8 +14,9 @@ from hybrid.quant.ggml.types import FileType
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, rows_in_order
 from .blocks import Heads, read_kinds, read_layers, size_keys, swiglu
-from .family import Family, Row, Shapes, row, vocabulary_rows
-from .jamba import rank
+from .decoder import Decoder
+from .family import Row, Shapes, row
+from .mamba import Scan
 
 # "mamba" became "linear_attention" in transformers 5; "attention+mamba" is of the first release
 KINDS = {"mamba": "mamba", "linear_attention": "mamba", "hybrid": "hybrid", "attention+mamba": "hybrid"}
@@ -60,91 +61,69 @@ class Transformers:
 
 
 @dataclass(frozen=True)
-class Zamba(Family):
+class Zamba(Decoder):
+    """One model."""
+
     arch = "zamba"
     architectures = ("ZambaForCausalLM",)
-    shared: ClassVar[str] = "shared_transf."
+    in_llama_cpp = False
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     transformers: Transformers
-    eps: float
     n_ssm_head: int
-    d_conv: int
-    d_inner: int
-    d_state: int
-    dt_rank: int
+    scan: Scan
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_mamba_act", "silu")
         config.expects("mamba_conv_bias", True)
         config.expects("mamba_proj_bias", False)
-        n_embd = config.integer("hidden_size")
+        sizes = cls.sizes(config, shapes, n_ctx=4096, eps=1e-5, tied=True)
+        n_embd = sizes["n_embd"]
         users = read_users(config, periodic=True)
-        d_inner, n_ssm_head = (
-            config.integer("mamba_expand", default=2) * n_embd,
-            config.integer("n_mamba_heads", default=2),
-        )
-        if d_inner % n_ssm_head:
-            raise config.wrong("n_mamba_heads", f"a divisor of the {d_inner} channels of a layer")
+        scan, n_ssm_head = Scan.read(config, n_embd), config.integer("n_mamba_heads", default=2)
+        if scan.d_inner % n_ssm_head:
+            raise config.wrong("n_mamba_heads", f"a divisor of the {scan.d_inner} channels of a layer")
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", default=True),
-            n_layer=read_layers(config),
-            n_ctx=config.integer("max_position_embeddings", default=4096),
-            n_embd=n_embd,
+            **sizes,
             transformers=Transformers.read(config, n_embd, users, 1),
-            eps=config.number("rms_norm_eps", default=1e-5),
             n_ssm_head=n_ssm_head,
-            d_conv=config.integer("mamba_d_conv", default=4, minimum=2),
-            d_inner=d_inner,
-            d_state=config.integer("mamba_d_state", default=16),
-            dt_rank=rank(config, n_embd, "mamba_dt_rank"),
+            scan=scan,
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         yield from self.transformers.keys(self.n_layer, self.n_ctx, self.n_embd)
         yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "ssm.conv_kernel", self.d_conv
-        yield "ssm.inner_size", self.d_inner
-        yield "ssm.state_size", self.d_state
-        yield "ssm.time_step_rank", self.dt_rank
+        yield from self.scan.keys()
         yield "ssm.head_count", self.n_ssm_head
         yield "general.file_type", int(file_type)
         yield "vocab_size", self.n_vocab
 
-    def notes(self) -> Iterator[str]:
-        yield "llama.cpp cannot load this file: it has no such architecture"
-
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
-        yield from self.outer_rows("model.embed_tokens.weight", "model.final_layernorm.weight")
+        yield from self.outer_rows(self.embedding, "model.final_layernorm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             if i in self.transformers.users:
-                yield from self.transformers.rows(i, hf, self.shared, n)
+                yield from self.transformers.rows(i, hf, "shared_transf.", n)
                 if i == self.transformers.users[0]:
-                    yield from swiglu(hf + self.shared + "feed_forward.", blk, n, self.transformers.n_ff)
+                    yield from swiglu(hf + "shared_transf.feed_forward.", blk, n, self.transformers.n_ff)
                 hf += "mamba_decoder."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield from self._mamba(hf + "mamba.", blk)
 
     def _mamba(self, hf: str, blk: str) -> Iterator[Row]:
         """Rows of in_proj are x and z of the same channel in turn; in GGUF all of x stands before z, as in Mamba."""
-        c, heads, width = self.d_inner, self.n_ssm_head, self.d_inner // self.n_ssm_head
+        c, heads, width = self.scan.d_inner, self.n_ssm_head, self.scan.d_inner // self.n_ssm_head
+        taps, n, rank = self.scan.d_conv, self.scan.d_state, self.scan.dt_rank
         apart = rows_in_order(np.arange(2 * c).reshape(c, 2).T.reshape(-1))
         yield row(hf + "in_proj.weight", blk + "ssm_in.weight", 2 * c, self.n_embd, transform=apart)
-        yield row(hf + "conv1d.weight", blk + "ssm_conv1d.weight", c, self.d_conv, source_shape=(c, 1, self.d_conv))
+        yield row(hf + "conv1d.weight", blk + "ssm_conv1d.weight", c, taps, source_shape=(c, 1, taps))
         yield row(hf + "conv1d.bias", blk + "ssm_conv1d.bias", c)
-        yield row(hf + "x_proj_weight", blk + "ssm_x.weight", heads, self.dt_rank + 2 * self.d_state, width)
-        yield row(hf + "dt_proj_weight", blk + "ssm_dt.weight", heads, width, self.dt_rank)
+        yield row(hf + "x_proj_weight", blk + "ssm_x.weight", heads, rank + 2 * n, width)
+        yield row(hf + "dt_proj_weight", blk + "ssm_dt.weight", heads, width, rank)
         yield row(hf + "dt_proj_bias", blk + "ssm_dt.bias", c, source_shape=(heads, width))
-        a_log = (heads, width, self.d_state)
-        yield row(hf + "A_log", blk + "ssm_a", c, self.d_state, transform=NEGATIVE_EXP, source_shape=a_log)
+        a_log = (heads, width, n)
+        yield row(hf + "A_log", blk + "ssm_a", c, n, transform=NEGATIVE_EXP, source_shape=a_log)
         yield row(hf + "D", blk + "ssm_d", c, source_shape=(heads, width))
         yield row(hf + "out_proj.weight", blk + "ssm_out.weight", self.n_embd, c)
 

@@ -11,8 +11,9 @@ from typing import Any, Self
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
-from .blocks import read_layers, read_plain_rope
-from .family import Family, Row, Shapes, row, vocabulary_rows
+from .blocks import read_plain_rope
+from .decoder import Decoder
+from .family import Row, Shapes, row
 from .mamba2 import Ssm
 from .zamba import Transformers, read_users
 
@@ -20,28 +21,26 @@ GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says o
 
 
 @dataclass(frozen=True)
-class Zamba2(Family):
+class Zamba2(Decoder):
+    """One model; adapters on the feed-forward part always, on attention or not."""
+
     arch = "zamba2"
     architectures = ("Zamba2ForCausalLM",)
+    in_llama_cpp = False
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_ctx: int
-    n_embd: int
     transformers: Transformers
     ff_rank: int  # of adapters
     attention_rank: int  # 0: there are none
     rope_theta: float
     n_rot: int  # 0: without positions
-    eps: float
     ssm: Ssm
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         for key in ("add_bias_linear", "use_long_context"):
             config.expects(key, False)
-        n_embd = config.integer("hidden_size")
+        sizes = cls.sizes(config, shapes, n_ctx=4096, eps=GATED_NORM_EPS, tied=True)
+        n_embd = sizes["n_embd"]
         users = read_users(config)
         n_shared = min(config.integer("num_mem_blocks", default=1), len(users))
         transformers = Transformers.read(config, n_embd, users, n_shared)
@@ -54,17 +53,12 @@ class Zamba2(Family):
             heads.require_even(config)
         config.expects("rms_norm_eps", GATED_NORM_EPS)
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "model.embed_tokens.weight"),
-            tied=config.boolean("tie_word_embeddings", default=True),
-            n_layer=read_layers(config),
-            n_ctx=config.integer("max_position_embeddings", default=4096),
-            n_embd=n_embd,
+            **sizes,
             transformers=transformers,
             ff_rank=ff_rank,
             attention_rank=ff_rank if adapted else 0,
             rope_theta=read_plain_rope(config),
             n_rot=heads.d_head if turned else 0,
-            eps=GATED_NORM_EPS,
             ssm=Ssm.read(config, n_embd),
         )
 
@@ -79,12 +73,9 @@ class Zamba2(Family):
         yield "general.file_type", int(file_type)
         yield "vocab_size", self.n_vocab
 
-    def notes(self) -> Iterator[str]:
-        yield "llama.cpp cannot load this file: it has no such architecture"
-
     def rows(self) -> Iterator[Row]:
         n, t = self.n_embd, self.transformers
-        yield from self.outer_rows("model.embed_tokens.weight", "model.final_layernorm.weight")
+        yield from self.outer_rows(self.embedding, "model.final_layernorm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             if i in t.users:

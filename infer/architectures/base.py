@@ -82,5 +82,6 @@ class Mamba2Hparams(Hparams):
     n_group: int = key("ssm.group_count", minimum=1)
 
     def mamba2(self, i: int, *, normed: bool = True) -> Mamba2:
+        """Layer i; `normed`: with a norm behind its gate."""
         sizes = (self.n_embd, self.d_inner, self.d_state, self.d_conv, self.n_ssm_head, self.n_group)
         return Mamba2(i, *sizes, self.eps, normed=normed)
