@@ -338,8 +338,32 @@ MAMBA: dict[str, tuple[Change, str]] = {
     "A huge": (whole("blk.0.ssm_a", 3e38), "blk.0.ssm_a"),
 }
 
+RWKV7: dict[str, tuple[Change, str]] = {
+    "head_size 0": (key(".wkv.head_size", 0), "rwkv7.wkv.head_size = 0"),
+    "head_size 5": (key(".wkv.head_size", 5), "rwkv7.wkv.head_size = 5, expected a divisor of embedding_length = 32"),
+    "head_size 2^31 - 1": (key(".wkv.head_size", 2**31 - 1), "rwkv7.wkv.head_size = 2147483647"),
+    "no head_size": (without(".wkv.head_size"), "rwkv7.wkv.head_size"),
+    "one token shift": (key(".token_shift_count", 1), "rwkv7.token_shift_count = 1, expected 2"),
+    "eps of an RMS norm": (
+        keys(without(".attention.layer_norm_epsilon"), key(".attention.layer_norm_rms_epsilon", 1e-5)),
+        "rwkv7.attention.layer_norm_epsilon",
+    ),
+    "another rank": (key(".attention.gate_lora_rank", 8), "blk.0.time_mix_g1.weight has shape [9, 32]"),
+    "rank 0": (key(".attention.decay_lora_rank", 0), "rwkv7.attention.decay_lora_rank = 0"),
+    "feed_forward_length 49": (key(".feed_forward_length", 49), "blk.0.channel_mix_key.weight has shape [48, 32]"),
+    "no bias of a norm": (without_tensor("blk.1.attn_norm_2.bias"), "blk.1.attn_norm_2.bias"),
+    "no norm of the embedding": (without_tensor("token_embd_norm.weight"), "token_embd_norm.weight"),
+    "shifts of five": (shaped("blk.0.time_mix_lerp_fused.weight", 5, 1, 1, 32), "has shape [5, 1, 1, 32]"),
+    "shifts flat": (reshaped("blk.0.time_mix_lerp_fused.weight", 6, 32), "has shape [6, 32]"),
+    "NaN in a shift": (poisoned("blk.1.channel_mix_lerp_k.weight"), "channel_mix_lerp_k.weight contains NaN"),
+    "NaN in the bias of a norm": (poisoned("output_norm.bias"), "output_norm.bias contains NaN"),
+    "NaN in the decay": (whole("blk.1.time_mix_w2.weight", NAN), "the logits hold NaN"),
+    "left over": (extra("blk.0.time_mix_gate.weight", 32, 32), "blk.0.time_mix_gate.weight: this architecture"),
+    "tokens without a byte": (key("tokenizer.ggml.model", "rwkv"), "no token stands for the byte 0x00"),
+}
+
 CASES: dict[str, Case] = {
     f"{family}: {name}": Case(family, change, says)
-    for family, table in (("jamba", JAMBA), ("llama", LLAMA), ("mamba", MAMBA))
+    for family, table in (("jamba", JAMBA), ("llama", LLAMA), ("mamba", MAMBA), ("rwkv7", RWKV7))
     for name, (change, says) in table.items()
 }

@@ -204,4 +204,37 @@ def mamba() -> Tiny:
     return made
 
 
-FAMILIES = {"jamba": jamba, "llama": llama, "mamba": mamba}
+def rwkv7() -> Tiny:
+    """Heads of 8 values; every rank is another size."""
+    m = _matrices(np.random.default_rng(4))
+    made = _tiny("rwkv7", 2)
+    made.drop(".attention.layer_norm_rms_epsilon")
+    made.set(".attention.layer_norm_epsilon", 1e-5)
+    made.set(".feed_forward_length", N_FF)
+    made.set(".wkv.head_size", D_HEAD)
+    for name, rank in (("decay", 5), ("iclr", 6), ("value_residual_mix", 7), ("gate", 9)):
+        made.set(f".attention.{name}_lora_rank", rank)
+    _ends(made, m)
+    made.tensors["output.weight"] = m(N_VOCAB, N_EMBD)
+    for name in ("token_embd_norm", *(f"blk.{i}.{norm}" for i in range(2) for norm in ("attn_norm", "attn_norm_2"))):
+        made.tensors[name + ".weight"], made.tensors[name + ".bias"] = m(N_EMBD), m(N_EMBD)
+    made.tensors["output_norm.bias"] = m(N_EMBD)
+    for i in range(2):
+        p = f"blk.{i}.time_mix_"
+        for part, rank in (("w", 5), ("a", 6), ("v", 7), ("g", 9)):
+            if part != "g":
+                made.tensors[f"{p}{part}0.weight"] = m(N_EMBD)
+            made.tensors[f"{p}{part}1.weight"], made.tensors[f"{p}{part}2.weight"] = m(rank, N_EMBD), m(N_EMBD, rank)
+        for part in ("receptance", "key", "value", "output"):
+            made.tensors[f"{p}{part}.weight"] = m(N_EMBD, N_EMBD)
+        for part in ("k_k", "k_a", "r_k", "ln"):
+            made.tensors[f"{p}{part}.weight"] = m(N_EMBD)
+        made.tensors[p + "ln.bias"] = m(N_EMBD)
+        made.tensors[p + "lerp_fused.weight"] = m(6, 1, 1, N_EMBD)
+        made.tensors[f"blk.{i}.channel_mix_lerp_k.weight"] = m(N_EMBD)
+        made.tensors[f"blk.{i}.channel_mix_key.weight"] = m(N_FF, N_EMBD)
+        made.tensors[f"blk.{i}.channel_mix_value.weight"] = m(N_EMBD, N_FF)
+    return made
+
+
+FAMILIES = {"jamba": jamba, "llama": llama, "mamba": mamba, "rwkv7": rwkv7}

@@ -1,0 +1,41 @@
+"""Makes rwkv.json from what llama.cpp's converter wrote (README.md): python make_rwkv.py FOLDER
+
+FOLDER has NAME-{f32,f16}.gguf of the random checkpoints rwkv6 and rwkv7 (tests/random_checkpoints.py) with the
+vocabulary of tests/reference/tokenizer_files.py, made by convert_hf_to_gguf.py. Needs the gguf package (0.19.0).
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+from gguf import GGUFReader
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def main() -> None:
+    made = {}
+    for name in ("rwkv6", "rwkv7"):
+        readers = {kind: GGUFReader(Path(sys.argv[1], f"{name}-{kind}.gguf")) for kind in ("f32", "f16")}
+        keys = {
+            key: field.contents()
+            for key, field in readers["f32"].fields.items()
+            if key.startswith((f"{name}.", "general.arch", "tokenizer.ggml."))
+            and not key.endswith((".tokens", "_type"))
+        }
+        tensors = {
+            kind: {
+                t.name: f"{t.tensor_type.name} {t.shape[::-1].tolist()} {digest(t.data.tobytes())}" for t in r.tensors
+            }
+            for kind, r in readers.items()
+        }
+        tokens = readers["f32"].fields["tokenizer.ggml.tokens"].contents()
+        made[name] = {"keys": keys, "tokens": digest("\0".join(tokens).encode()), **tensors}
+    Path(__file__).with_name("rwkv.json").write_text(json.dumps(made, indent=0) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
