@@ -5,7 +5,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,27 +41,58 @@ def nbytes_of(text: str, option: str = "--target-size") -> int:
     return int(float(found[1]) * unit ** " kmg".index(found[2].lower() or " "))
 
 
+@dataclass(frozen=True)
+class Measured:
+    """The types that each matrix may get, and its KL divergence per noise. `fixed`: bytes of all else."""
+
+    planned: "list[PlannedTensor]"
+    found: dict[str, list[target.Candidate]]
+    sensitivity: Mapping[str, float]
+
+    @property
+    def fixed(self) -> int:
+        return sum(t.nbytes for t in self.planned if t.name not in self.found)
+
+
 def choose(
-    source: Path, text: Path | None, bpw: float | None, size: int | None, options: Options, imatrix: Imatrix | None
+    source: Path,
+    text: Path | None,
+    bpw: float | None,
+    size: int | None,
+    options: Options,
+    imatrix: Imatrix | None,
+    *,
+    allow_requantize: bool = False,
 ) -> tuple[FileType, Options]:
     """The file type to name and the options that give every matrix its type.
 
     text: what to measure sensitivities on; without, all matrices count alike.
     """
-    path = models.resolve(source)
+    known = measured(models.resolve(source), text, options, imatrix, allow_requantize)
+    if size is None:
+        assert bpw is not None
+        size = int(bpw * sum(math.prod(t.shape) for t in known.planned) / 8)
+    types = target.solve(known.found, known.sensitivity, size - known.fixed)
+    return target.file_type_of(types, known.found), replace(options, by_name=types)
+
+
+def measured(
+    path: Path, text: Path | None, options: Options, imatrix: Imatrix | None, allow_requantize: bool = False
+) -> Measured:
     with GGUFSource(path) as opened:
-        planned = planning.plan(opened, FileType.Q8_0, options=replace(options, pure=True), imatrix=imatrix)
-        fixed = sum(t.nbytes for t in planned if not target.is_free(t))
-        if size is None:
-            assert bpw is not None
-            size = int(bpw * sum(math.prod(t.shape) for t in planned) / 8)
+        planned = planning.plan(
+            opened,
+            FileType.Q8_0,
+            options=replace(options, pure=True),
+            imatrix=imatrix,
+            allow_requantize=allow_requantize,
+        )
         with console.Progress("measuring errors", "tensors") as progress:
             found = target.measure(opened, planned, imatrix, progress)
         sensitivity: Mapping[str, float] = dict.fromkeys(found, 1.0)
         if text is not None:
             sensitivity = _sensitivities(path, text, [t for t in planned if t.name in found], found, imatrix)
-        types = target.solve(found, sensitivity, size - fixed)
-    return target.file_type_of(types, found), replace(options, by_name=types)
+    return Measured(planned, found, sensitivity)
 
 
 def _sensitivities(

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from .ggml.errors import FormatError, UsageError, shown
-from .ggml.reader import GGUFFile
+from .ggml.reader import MAGIC, GGUFFile
 from .ggml.types import GGMLType, ValueType
 from .ggml.writer import GGUFWriter
 
@@ -31,6 +31,12 @@ class Entry:
 
     sums: np.ndarray
     counts: np.ndarray
+
+    def of(self, matrices: int) -> "Entry":
+        """The same sums for so many matrices, where a file took them for one (`imatrix_legacy`)."""
+        if len(self.sums) != 1 or self.sums.size % matrices:
+            return self
+        return Entry(self.sums.reshape(matrices, -1), np.repeat(self.counts, matrices))
 
     def importance(self) -> np.ndarray:
         """f32 [matrix, column]: mean squares; 1 for an expert that was never used, as in llama-quantize."""
@@ -75,6 +81,10 @@ class Imatrix:
     def read(cls, path: Path | str) -> "Imatrix":
         """FormatError: no such file, or sums that cannot be."""
         path = Path(path)
+        if _is_legacy(path):
+            from .imatrix_legacy import read_legacy
+
+            return read_legacy(path)
         with GGUFFile.open(path) as file:
             if file.get("general.type", "") != "imatrix":
                 raise FormatError(
@@ -108,6 +118,12 @@ class Imatrix:
         return made
 
     def write(self, path: Path | str) -> None:
+        """As GGUF, or when the name ends in .dat as llama-imatrix wrote before."""
+        if Path(path).suffix == ".dat":
+            from .imatrix_legacy import write_legacy
+
+            write_legacy(self, Path(path))
+            return
         with GGUFWriter(path, None) as writer:
             writer.add("general.type", "imatrix", ValueType.STRING)
             writer.add("imatrix.datasets", self.datasets, ValueType.STRING)
@@ -126,6 +142,11 @@ class Imatrix:
         """Adds the sums of another. FormatError when its matrices have other shapes."""
         for name, entry in other.entries.items():
             mine = self.entries.get(name)
+            if mine is not None and mine.sums.size == entry.sums.size:
+                # one of them may not know its experts
+                matrices = max(len(mine.sums), len(entry.sums))
+                mine, entry = mine.of(matrices), entry.of(matrices)
+                self.entries[name] = mine
             if mine is None:
                 self.entries[name] = Entry(entry.sums.copy(), entry.counts.copy())
                 continue
@@ -183,8 +204,11 @@ class Imatrix:
         return float((a * b).sum()) / size if size else None
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """UsageError unless its matrices are those of a model with tensors of these shapes (numpy order)."""
-        for name, entry in self.entries.items():
+        """UsageError unless its matrices are those of a model with tensors of these shapes (numpy order).
+
+        Entries that did not know their experts know them afterwards.
+        """
+        for name, entry in list(self.entries.items()):
             if name not in shapes:
                 raise UsageError(
                     f"{_where(self)} is of another model: this one has no tensor {shown(name)}. "
@@ -192,11 +216,22 @@ class Imatrix:
                 )
             shape = shapes[name]
             expected = (shape[0] if len(shape) > 2 else 1, shape[-1])
+            if entry.sums.shape == (1, expected[0] * expected[1]):
+                entry = self.entries[name] = entry.of(expected[0])
             if entry.sums.shape != expected:
                 raise UsageError(
                     f"{_where(self)} is of another model: {shown(name)} has {_by(entry.sums)} sums, this model needs "
                     f"{expected[0]} x {expected[1]}. Collect it for this model."
                 )
+
+
+def _is_legacy(path: Path) -> bool:
+    """A file, and not GGUF."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) != MAGIC
+    except OSError:
+        return False
 
 
 def _where(imatrix: Imatrix) -> str:

@@ -116,7 +116,7 @@ def _part(name: str) -> str:
 
 
 def _in_file(kind: GGMLType, target: FileType) -> str:
-    return f" in a file of {target.name}" if kind.name != target.name else ""
+    return f" in a file of {target.name}" if kind not in NEED_IMPORTANCE else ""
 
 
 def _order(t: TensorInfo) -> tuple[int, bytes]:

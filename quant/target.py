@@ -109,13 +109,54 @@ def solve(
 ) -> dict[str, GGMLType]:
     """The types with the least sum of sensitivity * noise in `budget` bytes. UsageError when nothing is so small."""
     hulls = {name: _hull(options, sensitivity[name]) for name, options in found.items()}
-    chosen = dict.fromkeys(hulls, 0)
     used = sum(hull[0].nbytes for hull in hulls.values())
     if used > budget:
         raise UsageError(
             f"the matrices need at least {used / 1e6:,.1f} MB, {budget / 1e6:,.1f} MB are left for them. "
             "Give a larger target, or --ssm-type q8_0."
         )
+
+    def fits(more: int, gain: float) -> bool:
+        nonlocal used
+        used += more
+        if used > budget:
+            used -= more
+            return False
+        return True
+
+    return _grown(hulls, sensitivity, fits)
+
+
+def within(
+    found: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], limit: float
+) -> dict[str, GGMLType]:
+    """The smallest types whose sum of sensitivity * noise is at most `limit`, or those with the least."""
+    hulls = {name: _hull(options, sensitivity[name]) for name, options in found.items()}
+    total = sum(hull[0].noise * sensitivity[name] for name, hull in hulls.items())
+
+    def needed(more: int, gain: float) -> bool:
+        nonlocal total
+        if total <= limit:
+            return False
+        total -= gain
+        return True
+
+    return _grown(hulls, sensitivity, needed)
+
+
+def divergence(
+    found: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], types: Mapping[str, GGMLType]
+) -> float:
+    """The sum of sensitivity * noise of these types."""
+    noise = {name: next(c.noise for c in found[name] if c.type is kind) for name, kind in types.items()}
+    return sum(noise[name] * sensitivity[name] for name in types)
+
+
+def _grown(
+    hulls: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], take: Callable[[int, float], bool]
+) -> dict[str, GGMLType]:
+    """From the smallest types the steps up that `take(more bytes, gain)` takes, the best gain of a byte first."""
+    chosen = dict.fromkeys(hulls, 0)
 
     def offer(name: str) -> tuple[float, str] | None:
         """The next step of a matrix, with the negative gain of each byte."""
@@ -128,10 +169,9 @@ def solve(
     heap = [step for name in hulls if (step := offer(name))]
     heapq.heapify(heap)
     while heap:
-        _, name = heapq.heappop(heap)
+        gain, name = heapq.heappop(heap)
         more = hulls[name][chosen[name] + 1].nbytes - hulls[name][chosen[name]].nbytes
-        if used + more <= budget:
-            used += more
+        if take(more, -gain * more):
             chosen[name] += 1
             if step := offer(name):
                 heapq.heappush(heap, step)

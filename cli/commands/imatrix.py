@@ -23,9 +23,12 @@ def imatrix(
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="Text to measure on, UTF-8; - reads stdin.", show_default=False)
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write.", show_default=False)] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File to write; NAME.dat in the format before GGUF.", show_default=False),
+    ] = None,
     in_file: Annotated[
-        list[Path] | None, typer.Option("--in-file", help="Importance matrix to add; may be repeated.")
+        list[Path] | None, typer.Option("--in-file", help="Importance matrix to add, GGUF or .dat; may be repeated.")
     ] = None,
     n_ctx: Annotated[int, typer.Option("-c", "--ctx", min=8, help="Tokens per chunk.")] = N_CTX,
     n_batch: Annotated[int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once.")] = N_BATCH,

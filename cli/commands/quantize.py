@@ -39,9 +39,17 @@ def quantize(
     target_size: Annotated[
         str | None, typer.Option(metavar="SIZE", help="The same for a size of all tensors: 1.8G, 900M, 1.5GiB.")
     ] = None,
+    max_kld: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NATS",
+            min=0,
+            help="The smallest file whose predictions stay within this mean KL divergence of IN's, on the text of -f.",
+        ),
+    ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("-f", "--file", help="With --target-*: text to measure on how much each matrix matters."),
+        typer.Option("-f", "--file", help="With --target-* or --max-kld: text to measure on how much matrices matter."),
     ] = None,
     ssm_type: Annotated[
         SsmType,
@@ -103,17 +111,27 @@ def quantize(
     )
     if keep_split and split_max_size:
         raise UsageError("--keep-split and --split-max-size contradict each other. Give one of them.")
-    if (target, target_bpw, target_size).count(None) != 2:
-        raise UsageError("give one of TYPE, --target-bpw and --target-size.")
+    if (target, target_bpw, target_size, max_kld).count(None) != 3:
+        raise UsageError("give one of TYPE, --target-bpw, --target-size and --max-kld.")
     if file is not None and target is not None:
-        raise UsageError("-f is for --target-bpw and --target-size, which choose by it. Leave it out.")
+        raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
     metadata = dict(_pair(text) for text in override_kv or ())
     importance = _importance(imatrix, include_weights or (), exclude_weights or ())
-    if target is None:
+    divergence = None
+    if max_kld is not None:
+        from .. import max_kld as by_divergence
+
+        if file is None:
+            raise UsageError("--max-kld measures on a text. Give one with -f.")
+        found = by_divergence.choose(
+            source, file, max_kld, options, importance, allow_requantize=allow_requantize, threads=threads
+        )
+        target, options, divergence = found.file_type.name, found.options, found.kld
+    elif target is None:
         from ..target import choose, nbytes_of
 
         size = nbytes_of(target_size) if target_size else None
-        chosen, options = choose(source, file, target_bpw, size, options, importance)
+        chosen, options = choose(source, file, target_bpw, size, options, importance, allow_requantize=allow_requantize)
         target = chosen.name
     if dry_run:
         planned = planning.plan(
@@ -141,10 +159,14 @@ def quantize(
         )
     if as_json:
         rows = [{**console.plain(row), "bits_per_weight": row.bits_per_weight} for row in report.rows]
-        console.out_json({**console.plain(report), "bits_per_weight": report.bits_per_weight, "tensors": rows})
+        more = {"kl_divergence": console.plain(divergence)} if divergence else {}
+        bits = {"bits_per_weight": report.bits_per_weight}
+        console.out_json({**console.plain(report), **bits, **more, "tensors": rows})
         return
     show(report.rows)
     console.out(f"\n{summary(report)}")
+    if divergence:
+        console.out(f"KL divergence on the text: {divergence.value:.5f} ± {divergence.error:.5f}, at most {max_kld:g}")
 
 
 def show(rows: "Sequence[PlannedTensor]") -> None:

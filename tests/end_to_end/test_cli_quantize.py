@@ -79,7 +79,7 @@ def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
         (["--tensor-type", "nothing=Q8_0"], "--tensor-type nothing: no weight matrix of the model has such a name."),
         (["--tensor-type", "ssm_in"], "--tensor-type ssm_in: expected REGEX=TYPE"),
         (["--tensor-type", "=Q8_0"], "expected REGEX=TYPE"),
-        (["--tensor-type", "ssm_in=IQ1_S"], "IQ1_S is not a type that can be written. Choose one of"),
+        (["--tensor-type", "ssm_in=IQ1_S"], "blk.0.ssm_in.weight: IQ1_S needs an importance matrix. Add --imatrix"),
         (["--tensor-type", "ssm_dt=Q8_0"], "blk.0.ssm_dt.weight: row of 16 values is not a multiple of 32 (Q8_0)."),
         (["--output-tensor-type", "Q"], "--output-tensor-type: Q is not a type"),
         (["--override-kv", "a=int:x"], "--override-kv a=int:x: expected KEY=TYPE:VALUE"),

@@ -1,10 +1,11 @@
 """Importance matrices: what is written is read, sums are added, what cannot be is refused."""
 
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hybrid.quant.ggml.errors import FormatError, UsageError
+from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
@@ -94,4 +95,78 @@ def test_what_is_refused(tmp_path: Path) -> None:
         w.write("a.in_sum2", np.ones(5, np.float32))
         w.write("a.counts", np.ones(2, np.float32))
     with pytest.raises(FormatError, match=r"x\.gguf: a has 5 sums for 2 counts\. Copy it again\."):
+        Imatrix.read(path)
+
+
+def legacy_bytes(chunks: bool = True) -> bytes:
+    """A .dat as llama-imatrix writes it: 2 chunks, two matrices, the second of three experts."""
+    parts = [struct.pack("<i", 2)]
+    for name, calls, values in (("blk.0.ssm_in.weight", 2, range(5)), ("blk.1.ffn_up_exps.weight", 1, range(21))):
+        parts += [struct.pack("<i", len(name)), name.encode(), struct.pack("<ii", calls, len(values))]
+        parts.append(np.array(values, "<f4").tobytes())
+    return b"".join(parts) + (struct.pack("<ii", 2, 5) + b"a.txt" if chunks else b"")
+
+
+def test_legacy_files_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.dat"
+    path.write_bytes(legacy_bytes())
+    read = Imatrix.read(path)
+    assert (read.datasets, read.chunk_count, read.chunk_size) == (["a.txt"], 2, 512)
+    np.testing.assert_array_equal(read.entries["blk.0.ssm_in.weight"].importance(), [[0, 0.5, 1, 1.5, 2]])
+    shapes = {"blk.0.ssm_in.weight": (9, 5), "blk.1.ffn_up_exps.weight": (3, 11, 7), "other": (2, 2)}
+    read.check(shapes)
+    np.testing.assert_array_equal(
+        read.entries["blk.1.ffn_up_exps.weight"].importance(), np.arange(21, dtype=np.float32).reshape(3, 7)
+    )
+    with pytest.raises(
+        UsageError, match=r"blk\.1\.ffn_up_exps\.weight has 3 x 7 sums, this model needs 2 x 7\. Collect"
+    ):
+        read.check({**shapes, "blk.1.ffn_up_exps.weight": (2, 11, 7)})
+    path.write_bytes(legacy_bytes(chunks=False))
+    assert Imatrix.read(path).chunk_count == 0
+
+
+def test_legacy_files_are_written(tmp_path: Path) -> None:
+    """Importance is kept but for rounding; what was never used counts evenly."""
+    path = tmp_path / "x.dat"
+    before = made()
+    before.write(path)
+    read = Imatrix.read(path)
+    read.check({"blk.0.ssm_in.weight": (9, 5), "blk.1.ffn_up_exps.weight": (3, 11, 7)})
+    for name, entry in before.entries.items():
+        np.testing.assert_allclose(read.entries[name].importance(), entry.importance(), rtol=3e-7)
+    assert (read.chunk_count, read.datasets) == (4, ["a.txt"])
+    assert [p.name for p in tmp_path.iterdir()] == ["x.dat"]
+    with pytest.raises(HybridError, match=r"none/x\.dat cannot be written: No such file or directory\. Give another"):
+        before.write(tmp_path / "none" / "x.dat")
+
+
+def test_merging_with_a_legacy_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.dat"
+    path.write_bytes(legacy_bytes())
+    name = "blk.1.ffn_up_exps.weight"
+    for first, second in ((made(), Imatrix.read(path)), (Imatrix.read(path), made())):
+        first.merge(second)
+        assert first.entries[name].sums.shape == (3, 7)
+        expected = made().entries[name].sums + 512 * np.arange(21, dtype=np.float32).reshape(3, 7)
+        np.testing.assert_allclose(first.entries[name].sums, expected)
+        np.testing.assert_array_equal(first.entries[name].counts, [522, 512, 566])
+
+
+@pytest.mark.parametrize("cut", [1, 3, 6, 20, 40, 70, -1])
+def test_damaged_legacy_files(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "x.dat"
+    path.write_bytes(legacy_bytes()[:cut])
+    with pytest.raises(
+        FormatError, match=r"x\.dat is not an importance matrix, or cut off: neither GGUF nor the \.dat"
+    ):
+        Imatrix.read(path)
+
+
+def test_legacy_values_that_cannot_be(tmp_path: Path) -> None:
+    path = tmp_path / "x.dat"
+    raw = bytearray(legacy_bytes())
+    raw[35:39] = np.array([np.nan], "<f4").tobytes()
+    path.write_bytes(raw)
+    with pytest.raises(FormatError, match=r"x\.dat: not all values of blk\.0\.ssm_in\.weight are finite and positive"):
         Imatrix.read(path)

@@ -1,0 +1,78 @@
+"""The importance matrices of llama-imatrix before it wrote GGUF (`.dat`), little-endian:
+
+    i32 entries, then for each: i32 length, name, i32 calls, i32 values, f32 [values]
+    i32 chunks, i32 length, name of the text        (not in the oldest files)
+
+The values are mean squares of inputs times `calls`, the number of chunks in which the matrix had inputs. How many
+experts the values belong to is not said: such an entry is one matrix here, until it meets its tensor.
+"""
+
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from .ggml.errors import FormatError, HybridError, shown
+from .imatrix import Entry, Imatrix
+
+# Tokens of a chunk, which the file does not name: llama-imatrix's default, for the weight in a merger.
+CHUNK_SIZE = 512
+
+
+def read_legacy(path: Path) -> Imatrix:
+    """FormatError: cut off, or no such file."""
+    raw = path.read_bytes()
+    at = 0
+
+    def take(n: int) -> bytes:
+        nonlocal at
+        if n < 0 or at + n > len(raw):
+            raise FormatError(
+                f"{shown(path)} is not an importance matrix, or cut off: neither GGUF nor the .dat that llama-imatrix "
+                "wrote before. Copy it again, or make one with hybrid imatrix."
+            )
+        at += n
+        return raw[at - n : at]
+
+    def number() -> int:
+        return int(struct.unpack("<i", take(4))[0])
+
+    made = Imatrix(chunk_size=CHUNK_SIZE, path=path)
+    for _ in range(number()):
+        name = take(number()).decode("utf-8", "replace")
+        calls = number()
+        values = np.frombuffer(take(4 * number()), "<f4").astype(np.float32)
+        if calls < 1 or not values.size or not np.isfinite(values).all() or values.min() < 0:
+            raise FormatError(
+                f"{shown(path)}: not all values of {shown(name)} are finite and positive. Collect them again."
+            )
+        counts = np.array([calls * CHUNK_SIZE], np.float32)
+        made.entries[name] = Entry(values[None] * np.float32(CHUNK_SIZE), counts)
+    if at < len(raw):
+        made.chunk_count = max(0, number())
+        if at < len(raw):
+            made.datasets = [take(number()).decode("utf-8", "replace")]
+    if not made.entries:
+        raise FormatError(f"{shown(path)} holds no importance of any tensor. Collect it again: hybrid imatrix.")
+    return made
+
+
+def write_legacy(imatrix: Imatrix, file: Path) -> None:
+    """To `file`, which appears at once and complete. HybridError: it cannot be written."""
+    parts = [struct.pack("<i", len(imatrix.entries))]
+    for name, entry in sorted(imatrix.entries.items()):
+        calls = -(-int(entry.counts.max()) // max(1, imatrix.chunk_size))
+        values = (entry.importance() * np.float32(calls)).astype("<f4")
+        text = name.encode()
+        parts += [struct.pack("<i", len(text)), text, struct.pack("<ii", calls, values.size), values.tobytes()]
+    text = (imatrix.datasets or [""])[-1].encode()
+    parts.append(struct.pack("<ii", imatrix.chunk_count, len(text)) + text)
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        unfinished.write_bytes(b"".join(parts))
+        unfinished.replace(file)
+    except OSError as error:
+        raise HybridError(f"{shown(file)} cannot be written: {error.strerror}. Give another place.") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
