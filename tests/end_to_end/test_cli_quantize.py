@@ -173,7 +173,9 @@ def test_quantize_to_a_size(cli: Cli, files: dict[str, Path], tmp_path: Path) ->
     assert {kind for name, kind in types.items() if "attn_v" in name} == {"Q8_0"}
     assert sum(t["nbytes"] for t in report["tensors"]) <= 9_500_000
     for says, more in {
-        "give one of TYPE, --target-bpw and --target-size": ("Q8_0", "--target-bpw", "4"),
+        "give one of TYPE, --target-bpw, --target-size and --max-kld": ("Q8_0", "--target-bpw", "4"),
+        "give one of TYPE, --target-bpw": ("--max-kld", "0.1", "--target-bpw", "4"),
+        "--max-kld measures on a text. Give one with -f.": ("--max-kld", "0.1"),
         "expected a size like 1.8G": ("--target-size", "big"),
         "Give a larger target": ("--target-bpw", "1.5"),
         "-f is for --target-bpw": ("Q8_0", "-f", "x.txt"),
@@ -200,3 +202,25 @@ def test_quantize_to_a_size_by_what_matters(
         return float(json.loads(ok(cli(*args)))["kld"]["value"])
 
     assert divergence(chosen) < divergence(recipe)
+
+
+@pytest.mark.slow
+def test_quantize_within_a_divergence(
+    cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the file is said to diverge is what `perplexity` measures of it, and within the limit."""
+    monkeypatch.setattr("hybrid.cli.target.CHUNKS", 1)
+    for module in ("target", "max_kld"):
+        monkeypatch.setattr(f"hybrid.cli.{module}.N_CTX", 64)
+    monkeypatch.setattr("hybrid.cli.max_kld.CHUNKS", 4)
+    base, out = tmp_path / "base.kld", tmp_path / "out.gguf"
+    text = cli("quantize", files["bf16"], out, "--max-kld", "0.03", "-f", prose, "--json")
+    made = json.loads(ok(text))
+    assert "within 0.03" in text[2] and made["bits_per_weight"] < 6
+    ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "64", "--chunks", 4, "--kl-divergence-base", base))
+    measured = json.loads(ok(cli("perplexity", out, "--kl-divergence-base", base, "--kl-divergence", "--json")))
+    assert 0.02 < measured["kld"]["value"] <= 0.03
+    assert measured["kld"]["value"] == pytest.approx(made["kl_divergence"]["value"], rel=1e-6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base.kld", "out.gguf"]
+    impossible = cli("quantize", files["bf16"], out, "--max-kld", "1e-7", "-f", prose)
+    assert "the largest types there are to choose from give" in impossible[2] and impossible[0] == 2
