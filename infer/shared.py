@@ -90,14 +90,20 @@ def score_endings(model: Model, context: Sequence[int], endings: Sequence[Sequen
             works = [Work(s, [*context, *e[:-1]], slice(first, None)) for s, e in zip(seqs, part, strict=True)]
             for ending, result in zip(part, eval_shared(model, works), strict=True):
                 assert result.logits is not None
-                x = result.logits.astype(np.float64)
-                top = x.max(axis=1)
-                total = top + np.log(np.exp(x - top[:, None]).sum(axis=1))
-                scores.append(float((x[np.arange(len(ending)), list(ending)] - total).sum()))
+                scores.append(float(log_likelihood(result.logits, ending).sum()))
         finally:
             for seq in seqs:
                 seq.close(remember=False)
     return np.array(scores)
+
+
+def log_likelihood(logits: np.ndarray, ids: Sequence[int]) -> np.ndarray:
+    """log p of ids[i] by logits[i], f64 [n]."""
+    x = logits.astype(np.float64)
+    top = x.max(axis=1)
+    total = top + np.log(np.exp(x - top[:, None]).sum(axis=1))
+    found: np.ndarray = x[np.arange(len(ids)), list(ids)] - total
+    return found
 
 
 def _walk(model: Model, paths: list[_Path]) -> None:
@@ -105,17 +111,18 @@ def _walk(model: Model, paths: list[_Path]) -> None:
     groups = _same_history([p for p in paths if p.ids])
     while groups:
         steps = [_common(group) for group in groups]
+        begins = [_first_wanted(group, n) for group, n in zip(groups, steps, strict=True)]
         works = [
-            Work(group[0].seq, group[0].ids[group[0].done :][:n], "all" if _wanted(group, n) else "none")
-            for group, n in zip(groups, steps, strict=True)
+            Work(group[0].seq, group[0].ids[group[0].done :][:n], slice(begin, n))
+            for group, n, begin in zip(groups, steps, begins, strict=True)
         ]
-        for group, n, result in zip(groups, steps, model.eval(works), strict=True):
+        for group, n, begin, result in zip(groups, steps, begins, model.eval(works), strict=True):
             leader = group[0].seq
             for path in group:
-                for i in range(n):
+                for i in range(begin, n):
                     if path.done + i in path.wanted:
                         assert result.logits is not None
-                        path.rows[path.done + i] = result.logits[i].copy()
+                        path.rows[path.done + i] = result.logits[i - begin].copy()
                 path.done += n
                 if path.seq is not leader:
                     path.seq.become(leader)
@@ -143,8 +150,9 @@ def _common(group: list[_Path]) -> int:
     return n
 
 
-def _wanted(group: list[_Path], n: int) -> bool:
-    return any(w in range(p.done, p.done + n) for p in group for w in p.wanted)
+def _first_wanted(group: list[_Path], n: int) -> int:
+    """The first of the next n tokens whose logits one of the paths wants; n if there is none."""
+    return min((w - p.done for p in group for w in p.wanted if p.done <= w < p.done + n), default=n)
 
 
 def _parted(group: list[_Path]) -> list[list[_Path]]:

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from hybrid.quant.ggml.errors import shown
 
 from .. import console, divergence
 from ..models import KV_TYPE_HELP, LORA_HELP, KVType
 
 if TYPE_CHECKING:
+    from hybrid.infer.hellaswag import HellaSwagResult
     from hybrid.infer.perplexity import PerplexityResult
 
 N_CTX = 512
@@ -41,6 +43,12 @@ def perplexity(
     kl_divergence: Annotated[
         bool, typer.Option("--kl-divergence", help="Compare with what another model wrote into that file.")
     ] = False,
+    hellaswag: Annotated[
+        bool, typer.Option("--hellaswag", help="The file holds HellaSwag tasks, six lines each: score them.")
+    ] = False,
+    hellaswag_tasks: Annotated[
+        int | None, typer.Option("--hellaswag-tasks", min=1, help="Score so many of them. Default: all.")
+    ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower, for stating a figure.")
     ] = False,
@@ -53,6 +61,9 @@ def perplexity(
 
     llama-perplexity's protocol: the text is cut into chunks of -c tokens, the second half of each is scored, and the
     figures can be compared with its own. Running estimates, then `Final estimate: PPL = x +/- y`.
+
+    HellaSwag: the answer to a task is the ending with the highest mean log-probability of its tokens (acc_norm), as
+    llama-perplexity has it; what the four endings share is computed once.
 
     KL divergence: run the original with -f and --kl-divergence-base FILE, then a quantized file with
     --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
@@ -74,6 +85,15 @@ def perplexity(
         return
     if file is None:
         raise typer.BadParameter("Missing option '-f': the text to predict")
+    if hellaswag_tasks is not None and not hellaswag:
+        raise typer.BadParameter("--hellaswag-tasks belongs to --hellaswag")
+    if hellaswag:
+        if stride or chunks is not None or kl_divergence_base is not None:
+            raise typer.BadParameter("--hellaswag scores tasks: leave out --stride, --chunks and --kl-divergence-base")
+        score_tasks(
+            model, file, hellaswag_tasks, n_ctx=n_ctx, exact=exact, kv_type=kv_type, threads=threads, as_json=as_json
+        )
+        return
     if kl_divergence_base is not None:
         if stride or as_json:
             raise typer.BadParameter("--kl-divergence-base writes chunks side by side: leave out --stride and --json")
@@ -141,6 +161,40 @@ def measure(
         console.out_json(result)
     else:
         console.out("\n" + final(result))
+
+
+def score_tasks(
+    model: Path | None,
+    file: Path,
+    n_tasks: int | None,
+    *,
+    n_ctx: int,
+    exact: bool,
+    kv_type: KVType | None,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Scores HellaSwag tasks and prints llama-perplexity's table."""
+    from hybrid.cli import models, texts
+    from hybrid.infer.hellaswag import N_ENDINGS, N_PARALLEL, hellaswag, read_tasks, some_of
+
+    tasks = read_tasks(texts.read_text(file), shown(file))
+    tasks = tasks if n_tasks is None else some_of(tasks, n_tasks)
+    n_seq = N_ENDINGS * min(N_PARALLEL, len(tasks))
+    with models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type) as loaded:
+        if not as_json:
+            console.out("task\tacc_norm\t95% confidence interval")
+        result = hellaswag(loaded, tasks, None if as_json else task_scored)
+    if as_json:
+        console.out_json(result)
+    else:
+        console.note(f"{result.n_processed} of {result.n_tokens} tokens processed, the rest is shared")
+
+
+def task_scored(so_far: "HellaSwagResult", n_tasks: int) -> None:
+    """A line of the table."""
+    low, high = 100 * so_far.low, 100 * so_far.high
+    console.out(f"{so_far.n_tasks}\t{100 * so_far.acc_norm:.8f}%\t[{low:.4f}%, {high:.4f}%]")
 
 
 def running(chunk: int, n_chunks: int, ppl: float) -> None:
