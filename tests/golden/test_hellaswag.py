@@ -15,8 +15,8 @@ from hybrid.infer.hellaswag import LINES, Task, _scores, common_prefix, hellaswa
 from hybrid.quant.ggml.errors import UsageError
 
 PEER = os.environ.get("PEER", "")
-# Right answers of 40, F32 files: llama-perplexity --hellaswag (commit 0c1e57098) has the same for the Jamba; of a model as
-# quick as the Mamba it loses its last lines, always. That one is held by the scores of each text alone, below.
+# Right answers of 40, F32 files: llama-perplexity --hellaswag (commit 0c1e57098) has the same for the Jamba; of models
+# as quick as the Mamba it loses its last lines. That one is held by the scores of each text alone, below.
 EXPECTED = {"jamba-11m": 16, "mamba-bf16": 12}
 
 
