@@ -23,6 +23,8 @@ def read_pooling(checkpoint: Checkpoint) -> int | None:
             if not isinstance(folder, str) or folder in (".", "..") or "/" in folder or "\\" in folder:
                 raise CheckpointError(f"modules.json: the path of {shown(kind)} is {shown(folder)}, expected a folder.")
             name = f"{folder}/config.json"
+            if checkpoint.file(name) is None:
+                raise CheckpointError(f"modules.json names {shown(name)}, which is not there. Download it again.")
             return _read(Config(checkpoint.optional_config(name).data, shown(name)))
     return None
 

@@ -21,6 +21,7 @@ import pytest
 import random_checkpoints
 from hybrid.convert import convert
 from hybrid.quant.ggml.reader import GGUFFile
+from safetensors.numpy import load_file, save_file
 
 SOURCE, PYTHON = os.environ.get("PEER_SOURCE", ""), os.environ.get("PEER_PYTHON", "python3")
 pytestmark = [
@@ -31,10 +32,10 @@ pytestmark = [
 # Reference checkpoints; "legacy" where its converter reads only the keys of transformers 4. Without qwen3-next, some of
 # whose layers have no experts, which it does not know.
 CHECKPOINTS = {
-    "bamba": "legacy", "falcon-h1": "", "falcon-mamba": "", "granite-dense": "legacy", "granite-moe": "legacy",
-    "jamba-dense": "", "jamba-moe": "", "jamba-trained-bf16": "", "lfm2": "", "llama": "", "llama-unigram-bin": "",
-    "mamba-bf16": "", "mamba-f32": "", "mamba-trained-bf16": "", "mamba2": "", "nemotron-h": "legacy",
-    "nemotron-h-moe": "legacy", "qwen3_5": "",
+    "bamba": "legacy", "bert-embed": "", "falcon-h1": "", "falcon-mamba": "", "granite-dense": "legacy",
+    "granite-moe": "legacy", "jamba-dense": "", "jamba-moe": "", "jamba-trained-bf16": "", "lfm2": "", "llama": "",
+    "llama-unigram-bin": "", "mamba-bf16": "", "mamba-f32": "", "mamba-trained-bf16": "", "mamba2": "",
+    "nemotron-h": "legacy", "nemotron-h-moe": "legacy", "qwen3_5": "",
 }  # fmt: skip
 # Random checkpoints, with what its converter needs in their configs.
 RANDOM: dict[str, dict[str, Any]] = {
@@ -47,6 +48,13 @@ RANDOM: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "qwen3": {},
     "qwen3moe": {},
+    "mistral": {},
+    "olmo2": {},
+    "olmoe": {},
+    "openelm": {"initializer_range": 0.02},
+    "starcoder2": {"model_type": "starcoder2"},
+    "phi2": {"model_type": "phi", "num_key_value_heads": None},
+    "gpt2": {"model_type": "gpt2", "n_ctx": 512},
 }
 MORE = {"qwen3_5": ["--no-mtp"]}
 # What may differ: models, keys or tensors, how far tensors are apart (relative to the largest value), and why.
@@ -68,6 +76,9 @@ REASONS = [
     ("falcon-h1", r"blk\.\d+\.(ssm_in|attn_.|ffn_gate)\.weight", 4e-3, "multiplied in f64, rounded once"),
     ("falcon-h1", r"output\.weight|general\.size_label", 0, "tied, but with multipliers of its own: the file has both"),
     ("bamba", r"blk\.\d+\.attn_[qk]\.weight", 2, "there the rows of a head are reordered as if all of it turned"),
+    ("bert", r"tokenizer\.ggml\.cls_token_id", 0, "in older files of llama.cpp's, too; it has no use for it any more"),
+    ("openelm", r"tokenizer\.ggml\..*", 0, "there Llama 2's own vocabulary, since the folder has no tokenizer.model"),
+    ("phi2", r"phi2\.rope\.freq_base", 0, "there left to readers, who take 10000"),
     ("granite-dense", r"granitehybrid\.context_length", 0, "there Mamba layers rule out RoPE"),
     ("granite-dense", r"granitehybrid\.rope\.scaling\.finetuned", 0, "the same"),
     ("granite-dense", r"granitehybrid\.expert_shared_feed_forward_length", 0, "it has no experts"),
@@ -101,7 +112,7 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
         made = folder / name
         made.mkdir()
         for file in (shared / name).iterdir():
-            if file.is_file() and not file.name.startswith("config"):
+            if file.name != "golden" and not file.name.startswith("config"):
                 (made / file.name).symlink_to(file)
         shutil.copyfile(shared / name / f"config.{dialect}.json".replace("..", "."), made / "config.json")
         yield name, made, "f32" if name == "mamba-f32" else "bf16"
@@ -109,7 +120,18 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
         made = random_checkpoints.write({**random_checkpoints.CONFIGS[name], **more}, folder / f"random-{name}")
         for file in tokenizer.glob("*token*.json"):
             shutil.copyfile(file, made / file.name)
+        if name == "openelm":
+            _join_halves(made / "model.safetensors")
         yield f"random-{name}", made, "f16"
+
+
+def _join_halves(path: Path) -> None:
+    """Random checkpoints have gate and up apart, as our converter sees them."""
+    tensors = load_file(path)
+    for name in [name for name in tensors if name.endswith(".proj_1.gate")]:
+        halves = [tensors.pop(name), tensors.pop(name.removesuffix("gate") + "up")]
+        tensors[name.removesuffix("gate") + "weight"] = np.concatenate(halves)
+    save_file(tensors, path)
 
 
 @pytest.mark.shared

@@ -1,7 +1,7 @@
 """Goldens of transformers for models with random weights, whose checkpoints tests/random_checkpoints.py makes.
 
     pip install torch==2.13.0 transformers==5.23.0      (in an environment with this package)
-    python tests/golden/transformers/make.py
+    python tests/golden/transformers/make.py [NAME...]
 
 writes NAME.npz: `ids` [40], `logits` f32 [40, every 16th of the vocabulary], computed in float64 where transformers
 lets it be so.
@@ -17,7 +17,14 @@ import numpy as np
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
-NAMES = ("zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned")
+NAMES = (
+    "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "starcoder2",
+    "phi2", "gpt2",
+)  # fmt: skip
+MODEL_TYPES = {
+    "Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm", "Mistral": "mistral",
+    "Olmo2": "olmo2", "Olmoe": "olmoe", "Starcoder2": "starcoder2", "Phi": "phi", "GPT2": "gpt2",
+}  # fmt: skip
 EVERY = 16  # values of the vocabulary between those that are kept
 N_TOK = 40
 
@@ -50,14 +57,17 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
     from safetensors.numpy import save_file
 
     with TemporaryDirectory() as folder:
-        model_type = {"Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm"}
-        kind = model_type[config["architectures"][0].removesuffix("ForCausalLM")]
+        kind = MODEL_TYPES[config["architectures"][0].removesuffix("ForCausalLM").removesuffix("LMHeadModel")]
         defaults = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
         Path(folder, "config.json").write_text(json.dumps({"model_type": kind, **defaults, **config}))
         named = {name: np.ascontiguousarray(x) for name, x in checkpoint_names(tensors, config).items()}
         save_file(named, Path(folder, "model.safetensors"), metadata={"format": "pt"})
         model, report = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True
+            folder,
+            dtype=torch.float64,
+            attn_implementation="eager",
+            experts_implementation="eager",
+            output_loading_info=True,
         )
         unloaded = {key: found for key, found in report.items() if found}
         if unloaded:
@@ -69,7 +79,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
 def main() -> None:
     import random_checkpoints
 
-    for name in NAMES:
+    for name in sys.argv[1:] or NAMES:
         config = {"vocab_size": random_checkpoints.N_VOCAB, "max_position_embeddings": 512}
         config |= random_checkpoints.CONFIGS[name]
         ids = np.random.default_rng(4).integers(0, config["vocab_size"], N_TOK).tolist()

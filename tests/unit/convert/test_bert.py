@@ -139,6 +139,9 @@ def test_pooling_that_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     pool_by(checkpoint, pooling_mode_max_tokens=True, pooling_mode_mean_tokens=False)
     with pytest.raises(UnsupportedError, match=r"1_Pooling/config\.json: pooling by max_tokens is not supported"):
         convert(checkpoint, tmp_path / "bert.gguf")
+    (checkpoint / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"modules\.json names 1_Pooling/config\.json, which is not there"):
+        convert(checkpoint, tmp_path / "bert.gguf")
     changed(checkpoint / "modules.json", lambda m: m[1].update(path="../elsewhere"))
     with pytest.raises(
         CheckpointError, match=r"modules\.json: the path of .*Pooling is \.\./elsewhere, expected a folder"
