@@ -130,6 +130,8 @@ class Model:
         if kv_type not in KV_TYPES:
             raise UsageError(f"kv_type = {kv_type!r}: keys and values are kept in one of {', '.join(KV_TYPES)}.")
         gguf = open_gguf(path)
+        if gguf.get("general.type", "") == "adapter":
+            raise UsageError(f"{gguf.path.name} is an adapter. Give the model it belongs to, and this with --lora.")
         arch = gguf.get("general.architecture")
         if not isinstance(arch, str):
             raise wrong(gguf, "general.architecture", arch, "a string")

@@ -154,7 +154,10 @@ def set_value(
         entry = file.metadata.entries.get(key)
         if entry is None:
             near = ", ".join(difflib.get_close_matches(key, file.metadata, n=3))
-            raise UsageError(f"{shown(path)} has no key {shown(key)}{near and f'; near it are {near}'}.")
+            raise UsageError(
+                f"{shown(path)} has no key {shown(key)}{near and f'; near it are {near}'}. "
+                f"`hybrid gguf show {shown(path)}` lists those it has."
+            )
         if key.startswith((PREFIX, ALIGNMENT)):
             raise UsageError(f"{shown(key)} says how the file is laid out and cannot be set alone.")
         value = parsed(text, entry.kind, key)

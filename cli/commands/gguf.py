@@ -14,7 +14,7 @@ SPLIT_HELP = "At most so much of tensors in a file, 2G or 500M; more: OUT-00001-
 def gguf() -> None:
     """Split, merge, hash or edit GGUF files.
 
-    Weights are copied, never changed; outputs appear when they are complete. Models in parts are read by their first.
+    Outputs appear when they are complete. Models in parts are read by their first.
     """
 
 
@@ -79,8 +79,8 @@ def merge(
 def hash_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file, or the first part of one.")],
     xxh64: Annotated[bool, typer.Option("--xxh64", help="The default.")] = False,
-    sha1: Annotated[bool, typer.Option("--sha1")] = False,
-    sha256: Annotated[bool, typer.Option("--sha256")] = False,
+    sha1: Annotated[bool, typer.Option("--sha1", help="SHA-1.")] = False,
+    sha256: Annotated[bool, typer.Option("--sha256", help="SHA-256.")] = False,
     uuid: Annotated[bool, typer.Option("--uuid", help="A name for the weights, as llama-gguf-hash makes it.")] = False,
     every: Annotated[bool, typer.Option("--all", help="xxh64, sha1 and sha256.")] = False,
     no_layer: Annotated[bool, typer.Option("--no-layer", help="Only of the whole model.")] = False,
@@ -112,7 +112,7 @@ def hash_(
                 where = console.one_line(f"{file}:{made.tensor}" if made.tensor else f"{file}")
                 console.out(f"{made.kind:<8}  {made.digest}  {where}{said}")
     if as_json:
-        console.out_json(found)
+        console.out_json([{**console.plain(made), "kind": made.kind.value} for made in found])
     if manifest is None:
         return
     different = [made.tensor or "the whole" for made in found if made.matches is False]
@@ -192,7 +192,10 @@ def show(
 
 def merge_lora(
     source: Annotated[Path, typer.Argument(metavar="IN", help="GGUF file in F32, F16 or BF16.")],
-    adapters: Annotated[list[str], typer.Argument(metavar="ADAPTER[:SCALE]...", help="LoRA adapters in GGUF.")],
+    adapters: Annotated[
+        list[str],
+        typer.Argument(metavar="ADAPTER[:SCALE]", help="LoRA adapters in GGUF, and how strongly: 1 unless given."),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="GGUF file to write.")],
     split_max_size: Annotated[str | None, typer.Option(metavar="SIZE", help=SPLIT_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,

@@ -69,6 +69,7 @@ def test_merging_is_for_files_that_are_not_quantized(
     assert cli("convert", bundled, "--lora", adapter, "-o", lora)[0] == 0
     line = refused("gguf", "merge-lora", files["q8_0"], lora, "-o", tmp_path / "m.gguf", code=2)
     assert "is Q8_0. Merge into the F32, F16 or BF16 file and quantize that" in line
+    assert "tuned.gguf is an adapter. Give the model" in refused("run", lora, "-p", "x", code=2)
     line = refused("gguf", "merge-lora", files["bf16"], lora, "-o", lora, code=2)
     assert "tuned.gguf is a source itself" in line
 

@@ -63,6 +63,19 @@ def test_scaled_rows(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_rows_of_groups(n: int, n_threads: int) -> None:
+    """Columns 1 to 3 and 6 of 8; what lies between groups belongs to none."""
+    x, r = rows((8, n), 1), rows((8, n), 2)
+    expected = x.copy()
+    for column in (1, 2, 3, 6):
+        expected[column] += r[column]
+    groups = np.array([2, 4, 1, 3, 0, 6, 1], np.int64)
+    run(elementwise.add_groups, record(groups, x, x.strides[0], r, r.strides[0], n, 1.0), n_threads)
+    assert same_bits(x.copy(), expected)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
 def test_swiglu(n: int) -> None:
     gate, up = rows((4, n), 1), rows((4, n), 2)
     gate *= 20
