@@ -92,6 +92,34 @@ def encode(prompt: Prompt, model: "Model") -> list[int]:
     return tok.encode(prompt.text, add_special=not written, parse_special=True)
 
 
+class Lines:
+    """Appends lines, each at once and whole, to a file or a stream."""
+
+    def __init__(self, target: Path | TextIO) -> None:
+        self._path = target if isinstance(target, Path) else None
+        self._file = target.open("ab", buffering=0) if isinstance(target, Path) else None
+        self._stream = None if isinstance(target, Path) else target
+
+    def write(self, line: str) -> None:
+        if self._stream is not None:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        if self._file is None:
+            return
+        data, size = (line + "\n").encode(), self._file.tell()
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as err:
+            # without the part that was written
+            self._file.truncate(size)
+            raise OSError(err.errno, err.strerror, str(self._path)) from err
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
 @dataclass(frozen=True)
 class Batch:
     """How to answer: n_samples answers to each prompt, n_parallel at a time."""
@@ -106,14 +134,17 @@ class Batch:
     def run(
         self, prompts: list[Prompt], target: Path | TextIO, progress: Callable[[int, int], None] | None = None
     ) -> BatchResult:
-        """Write the answers to `target`; a file that has some is gone on with."""
+        """Write the answers to `target`; a file that has some is gone on with.
+
+        OSError names the file when no more can be written; it then holds the answers so far.
+        """
         from hybrid.infer.batching import Batcher
 
         total = len(prompts) * self.n_samples
         before = 0
         if isinstance(target, Path):
             before = self._resume(prompts, target)
-        out: TextIO = target.open("a", encoding="utf-8") if isinstance(target, Path) else target
+        out = Lines(target)
         batcher = Batcher(self.model, min(self.n_parallel, max(1, total - before)))
         done: dict[int, Job] = {}
         written = before
@@ -132,8 +163,7 @@ class Batch:
                     done[job.key] = job
                 while written in done:
                     job = done.pop(written)
-                    out.write(self._line(prompts[written // self.n_samples], written % self.n_samples, job) + "\n")
-                    out.flush()
+                    out.write(self._line(prompts[written // self.n_samples], written % self.n_samples, job))
                     written += 1
                     sums[0] += len(job.ids)
                     sums[1] += job.result.prompt_tokens
@@ -142,8 +172,7 @@ class Batch:
                         progress(written, total)
         finally:
             batcher.close()
-            if isinstance(target, Path):
-                out.close()
+            out.close()
         return BatchResult(total - before, before, *sums)
 
     def _jobs(self, prompts: list[Prompt], first: int) -> "Iterator[Job]":

@@ -91,8 +91,9 @@ def perplexity(
         if stride or chunks is not None or kl_divergence_base is not None:
             raise typer.BadParameter("--hellaswag scores tasks: leave out --stride, --chunks and --kl-divergence-base")
         score_tasks(
-            model, file, hellaswag_tasks, n_ctx=n_ctx, exact=exact, kv_type=kv_type, threads=threads, as_json=as_json
-        )
+            model, file, hellaswag_tasks, n_ctx=n_ctx, exact=exact, kv_type=kv_type, lora=lora, threads=threads,
+            as_json=as_json,
+        )  # fmt: skip
         return
     if kl_divergence_base is not None:
         if stride or as_json:
@@ -171,6 +172,7 @@ def score_tasks(
     n_ctx: int,
     exact: bool,
     kv_type: KVType | None,
+    lora: Sequence[str] | None,
     threads: int,
     as_json: bool,
 ) -> None:
@@ -181,7 +183,9 @@ def score_tasks(
     tasks = read_tasks(texts.read_text(file), shown(file))
     tasks = tasks if n_tasks is None else some_of(tasks, n_tasks)
     n_seq = N_ENDINGS * min(N_PARALLEL, len(tasks))
-    with models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type) as loaded:
+    with models.load(
+        model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
+    ) as loaded:
         if not as_json:
             console.out("task\tacc_norm\t95% confidence interval")
         result = hellaswag(loaded, tasks, None if as_json else task_scored)
