@@ -282,7 +282,7 @@ class Engine:
         # one sequence that is not speculated on meets few columns only at the end of a prompt: not worth their kernels
         if self.expects_few:
             narrow, _ = gemm.tiles(host())
-            for size in (FEW_COLUMNS, narrow.cols):
+            for size in (FEW_COLUMNS, narrow.cols, 4 * narrow.cols):  # the last: experts have few columns still
                 if n <= size:
                     return min(size, largest)
         return largest

@@ -6,142 +6,36 @@ memory, and writes the records. Nothing is allocated while a program runs.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ..quant.ggml.types import GGMLType
-from .kernels import elementwise, execute, gemm, gemv, gemv_columns, pack
+from .kernels import elementwise, execute
 from .kernels.execute import RECORD
 from .kernels.inputs import InputSums, square_sums
 from .kernels.isa import ISA, host
 from .kernels.jit import Kernel
 from .kernels.layer_norm import layer_norm
-from .kernels.weights import INT_BLOCKS
+from .operands import ALIGN, Batch, Buffer, Columns, Counter, Op, Ref, Rows, Weight, Work, round_up
+from .products import FEW_COLUMNS, GEMV_COLUMNS, Products
 
-ALIGN = 64
-GEMV_COLUMNS = 3  # up to this many columns, weight rows are multiplied one column at a time
-FEW_COLUMNS = 8  # up to this many, rows go straight to all columns; with more they are unpacked for register tiles
-SCRATCH_TARGET = 192 << 10  # bytes of unpacked weight rows that a thread works on: fits the second-level cache
-
-
-def round_up(n: int, multiple: int) -> int:
-    return (n + multiple - 1) // multiple * multiple
-
-
-@dataclass(eq=False)
-class Buffer:
-    """Memory in the arena, alive from the first to the last op that names it."""
-
-    nbytes: int
-    first: int = -1
-    last: int = -1
-    offset: int = -1
-
-
-@dataclass(frozen=True)
-class Rows:
-    """f32 rows: `n` values, `ld` bytes apart, `offset` bytes into a buffer or at a fixed address."""
-
-    base: "Buffer | int"
-    n: int
-    ld: int
-    offset: int = 0
-
-    def columns(self, first: int, n: int) -> "Rows":
-        """A part of every row."""
-        assert first + n <= self.ld // 4
-        return Rows(self.base, n, self.ld, self.offset + 4 * first)
-
-    @property
-    def ref(self) -> "Ref":
-        return Ref(self.base, self.offset)
-
-
-@dataclass(frozen=True)
-class Ref:
-    """An address in an op record: `offset` bytes into a buffer or after a fixed address."""
-
-    base: "Buffer | int"
-    offset: int = 0
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A matrix (or a stack of them, one per expert) as it lies in memory: `rows` rows of `n` values of type `kind`."""
-
-    name: str
-    kind: GGMLType
-    rows: int
-    n: int
-    address: int
-    stride: int
-    n_expert: int = 1
-    keep: object = field(default=None, compare=False, repr=False)  # owner of the memory
-    lora: tuple[tuple["Weight", "Weight"], ...] = ()  # pairs (A, B): B A is added to the matrix
-
-    @property
-    def expert_stride(self) -> int:
-        return self.rows * self.stride
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows * self.stride
-
-    def one(self, i: int) -> "Weight":
-        """Matrix i of a stack."""
-        lora = tuple((a.one(i), b.one(i)) for a, b in self.lora)
-        return replace(self, address=self.address + i * self.expert_stride, n_expert=1, lora=lora)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Addresses of the control block that the engine fills before each run."""
-
-    n_tok: int
-    n_seg: int
-    n_out: int
-    ctl: int  # the three counts together
-    tokens: int
-    pos: int
-    slot: int
-    seg: int
-    out_index: int
-    targets: int
-    all_tokens: int  # groups record of all tokens (see kernels/gemv.py)
-    all_outputs: int
-    last: int = 0  # i64 per token: the position of the last one that it sees
-
-
-# bytes and operations of an op in a run, given tokens before it and tokens in it of every segment
-Work = Callable[[Sequence[tuple[int, int]]], tuple[int, int]]
-
-
-@dataclass
-class Op:
-    """A record, and what the op is said to do: bytes, and operations per column; per group of columns and column of
-    these where there are `groups` (an expert's weights are read when it has columns); or `work`, which goes first."""
-
-    name: str
-    kernel: Kernel
-    fields: list["int | Ref | Counter"]
-    nbytes: int = 0
-    flops: int = 0
-    groups: "Ref | None" = None
-    work: Work | None = None
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a product: which groups of them, where a column's source row is, and how many at most."""
-
-    groups: "int | Ref"
-    capacity: int  # columns, gaps included
-    index: "int | Ref" = 0
-
-
-class Counter:
-    """Stands for the address of a zeroed i64 of its own."""
+__all__ = [
+    "FEW_COLUMNS",
+    "GEMV_COLUMNS",
+    "Batch",
+    "Buffer",
+    "Builder",
+    "Columns",
+    "Counter",
+    "Op",
+    "Program",
+    "Ref",
+    "Rows",
+    "Weight",
+    "Work",
+    "aligned_empty",
+    "round_up",
+]
 
 
 class Builder:
@@ -152,11 +46,8 @@ class Builder:
         self.isa = isa or host()
         self.ops: list[Op] = []
         self.buffers: list[Buffer] = []
-        narrow, wide = gemm.tiles(self.isa)
-        self.tile = narrow if capacity <= narrow.cols else wide
-        self.use_gemv = capacity <= FEW_COLUMNS
         self.scratch = Buffer(0)
-        self._packed: dict[tuple, tuple[Buffer, int]] = {}
+        self.products = Products(self)
         self.named: dict[str, Rows] = {}  # what layers leave to later ones
         self.inputs: InputSums | None = None  # where the squares of what weights are multiplied by are added
         self.tokens = Columns(batch.all_tokens, capacity)
@@ -220,106 +111,12 @@ class Builder:
         if self.inputs is not None:
             sums = self.inputs.addresses(w.name, w.n_expert, x.n)
             self.op(square_sums, columns.groups, x, x.ld, columns.index, x.n, *sums, name="inputs")
-        y = self._product(x, w, name, columns)
+        y = self.products.product(x, w, name, columns)
         for a, b in w.lora:
-            thin = self._product(x, a, "lora_a", columns)
-            added = self._product(thin, b, "lora_b", Columns(columns.groups, columns.capacity))
+            thin = self.products.product(x, a, "lora_a", columns)
+            added = self.products.product(thin, b, "lora_b", replace(columns, index=0))
             self.op(elementwise.add_groups, columns.groups, y, y.ld, added, added.ld, y.n, 1.0, name="lora_add")
         return y
-
-    def _product(self, x: Rows, w: Weight, name: str, columns: Columns) -> Rows:
-        """y = W x. Packs x in the form the product needs, once per form."""
-        integer = not self.exact and w.kind in INT_BLOCKS
-        assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
-        pairs = self._in_pairs(w)
-        K = w.n // 2 if pairs else w.n
-        packed, stride = self._pack_pairs(x, w, columns) if pairs else self._pack(x, w, integer, columns)
-        y = self.rows(w.rows, columns.capacity)
-        groups = columns.groups if isinstance(columns.groups, Ref) else None
-        said = {"nbytes": w.nbytes, "flops": 2 * w.rows * w.n, "groups": groups}
-        head = (w.address, w.stride, packed, stride, y, y.ld, w.rows, K, Counter(), columns.groups, w.expert_stride)
-        if self.use_gemv:
-            self.op(self._gemv(w.kind, integer, pairs), *head, name=name, **said)
-            return y
-        rows = self._chunk_rows(w, integer)
-        per_thread = self.need_scratch(gemm.scratch_bytes(w.kind, self.tile, K, rows, integer=integer, isa=self.isa))
-        kernel = gemm_kernel(w.kind, self.tile, integer, self.isa, pairs)
-        self.op(kernel, *head, Ref(self.scratch), per_thread, rows, name=name, **said)
-        return y
-
-    def _gemv(self, kind: GGMLType, integer: bool, pairs: bool) -> Kernel:
-        if self.capacity <= GEMV_COLUMNS:
-            table = gemv.INT_GEMV if integer else gemv.FLOAT_GEMV
-            return gemv.pairs_gemv(self.isa) if pairs else table[kind]
-        table = gemv_columns.INT_COLUMNS if integer else gemv_columns.FLOAT_COLUMNS
-        return gemv_columns.pairs_columns(self.isa) if pairs else table[kind]
-
-    def _in_pairs(self, w: Weight) -> bool:
-        """Whether a product multiplies pairs of BF16."""
-        return self.isa.bf16 and not self.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
-
-    def _pack_pairs(self, x: Rows, w: Weight, columns: Columns) -> tuple[Ref, int]:
-        """Columns of BF16, and for tiles these again, moved about like columns of half as many f32."""
-        K, width = w.n // 2, 1 if self.use_gemv else self.tile.cols
-        key = (x, "pairs", columns)
-        if key not in self._packed:
-            stride = round_up(K * 4, ALIGN)
-            buffer = self.buffer(stride * columns.capacity)
-            self.op(
-                pack.pack_pairs_columns, x, x.ld, Ref(buffer), stride, x.n, w.n, columns.groups, columns.index,
-                name="pack",
-            )  # fmt: skip
-            if not self.use_gemv:
-                source, ld, stride = Ref(buffer), stride, round_up(K * 4 * width, ALIGN)
-                buffer = self.buffer(stride * ((columns.capacity + width - 1) // width))
-                self.op(
-                    pack.pack_float_tiles, source, ld, Ref(buffer), stride, K, K, columns.groups, 0, Counter(), width,
-                    name="pack",
-                )  # fmt: skip
-            self._packed[key] = (buffer, stride)
-        buffer, stride = self._packed[key]
-        return Ref(buffer), stride
-
-    def _chunk_rows(self, w: Weight, integer: bool) -> int:
-        """Rows that a thread unpacks at a time: what fits, but enough chunks for all threads."""
-        item = gemm.scheme(w.kind, self.isa).code_bytes if integer else 2 if self._in_pairs(w) else 4
-        row_bytes = w.n * item
-        fitting = max(1, SCRATCH_TARGET // row_bytes // gemm.ROWS)
-        sharing = max(1, w.rows // (4 * self.n_threads) // gemm.ROWS)
-        return gemm.ROWS * min(fitting, sharing, 4)
-
-    def _pack(self, x: Rows, w: Weight, integer: bool, columns: Columns) -> tuple[Ref, int]:
-        if integer:
-            few = "column" if self.capacity <= GEMV_COLUMNS else "columns"
-            form = few if self.use_gemv else gemm.scheme(w.kind, self.isa).packing
-        else:
-            form = "float"
-            # rows that already are as the product wants them
-            if self.use_gemv and x.n == w.n and not columns.index:
-                return x.ref, x.ld
-        key = (x, form, columns)
-        if key in self._packed:
-            buffer, stride = self._packed[key]
-            return Ref(buffer), stride
-        width = 1 if self.use_gemv else self.tile.cols
-        if integer:
-            per_block = 40 if self.use_gemv else (gemm.scheme(w.kind, self.isa).steps + pack.LINES) * 4 * width
-            stride = w.n // 32 * per_block
-        else:
-            stride = w.n * 4 * width
-        stride = round_up(stride, ALIGN)
-        kernel = {
-            "float": pack.pack_float_columns if self.use_gemv else pack.pack_float_tiles,
-            **pack.PACK_COLUMNS,
-            **pack.PACK_TILES,
-        }[form]
-        buffer = self.buffer(stride * ((columns.capacity + width - 1) // width))
-        self.op(
-            kernel, x, x.ld, Ref(buffer), stride, x.n, w.n, columns.groups, columns.index, Counter(), width,
-            name="pack",
-        )  # fmt: skip
-        self._packed[key] = (buffer, stride)
-        return Ref(buffer), stride
 
     def swiglu(self, gate: Rows, up: Rows, count: "int | Ref | None" = None, capacity: int | None = None) -> Rows:
         """silu(gate) * up, in place of `gate`."""
@@ -335,17 +132,6 @@ class Builder:
 
     def build(self) -> "Program":
         return Program(self)
-
-
-_GEMMS: dict[tuple, Kernel] = {}
-
-
-def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA, pairs: bool = False) -> Kernel:
-    key = (kind, tile, integer, isa, pairs)
-    if key not in _GEMMS:
-        made = gemm.make_pairs_gemm(tile, isa) if pairs else gemm.make_gemm(kind, tile, integer=integer, isa=isa)
-        _GEMMS[key] = made
-    return _GEMMS[key]
 
 
 def _place(buffers: Sequence[Buffer]) -> int:

@@ -7,7 +7,7 @@ from typing import Literal
 from ..kernels import elementwise, moe
 from ..kernels.jit import Kernel
 from ..memory import HybridMemory
-from ..program import Builder, Columns, Counter, Ref, Rows, round_up
+from ..program import FEW_COLUMNS, Builder, Columns, Counter, Ref, Rows, round_up
 from ..weights import Weights
 from .base import Adapter, MemorySpec, add_bias, optional_bias
 
@@ -130,8 +130,9 @@ class MixtureOfExperts:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         logits = b.matmul(x, self.w_router, "ffn_router")
-        width = 1 if b.use_gemv else b.tile.cols
         pairs = b.capacity * self.n_used
+        few = pairs <= FEW_COLUMNS * self.n_expert
+        width = b.products.width(few)
         # every expert in use may leave all but one slot of its last tile empty
         n_slots = round_up(pairs, width) + min(self.n_expert, pairs) * (width - 1)
         n_slots = round_up(n_slots, width)
@@ -143,13 +144,13 @@ class MixtureOfExperts:
             slots, weights, Ref(b.buffer(8 * self.n_expert)), Ref(b.buffer(16 * self.n_expert)), self.renormalize,
             self.sigmoid, self.bias, float(self.scale),
         )  # fmt: skip
-        gathered = Columns(groups, n_slots, source)
+        gathered = Columns(groups, n_slots, source, few=few)
         hidden = b.matmul(x, self.w_up, "ffn_up_exps", gathered)
         if self.gated:
             hidden = b.swiglu(b.matmul(x, self.w_gate, "ffn_gate_exps", gathered), hidden, total)
         else:
             b.op(elementwise.relu_squared, total, hidden, hidden.ld, hidden.n)
-        down = b.matmul(hidden, self.w_down, "ffn_down_exps", Columns(groups, n_slots))
+        down = b.matmul(hidden, self.w_down, "ffn_down_exps", Columns(groups, n_slots, few=few))
         out = b.rows(self.n_embd)
         b.op(
             moe.moe_combine, b.batch.n_tok, down, down.ld, slots, weights, self.n_used, out, out.ld, self.n_embd,

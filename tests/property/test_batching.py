@@ -10,6 +10,7 @@ from hybrid.infer.batching import SLICE, Batcher, Job, answer_all
 from hybrid.infer.drawing import Drawing
 from hybrid.infer.generate import generate
 from hybrid.infer.sampling import Sampler, SamplingParams
+from hybrid.infer.sequence import Work
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 from test_conformance import FAMILIES, MODELS, SHAPES, tokens
@@ -120,3 +121,23 @@ def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
         full = job(model, tokens(32), 3)
         batcher.submit(full)
         assert list(batcher.run()) == [full] and full.result.reason in ("context", "eos")
+
+
+@pytest.mark.parametrize("family", ["lfm2moe", pytest.param("qwen35moe", marks=pytest.mark.slow)])
+def test_experts_in_batches_of_every_size(family: str, random_model: Callable[..., Path]) -> None:
+    """Few columns of an expert and many are multiplied by kernels of their own."""
+    path = random_model(MODELS[family], FileType.Q8_0)
+    ids = tokens(40)
+    with Model.load(path, n_ctx=64, n_ubatch=96, n_threads=2, n_seq_max=40) as model:
+        seq = model.sequence()
+        want = [seq.decode(token).copy() for token in ids]
+        seq.close()
+        for n in (2, 9, 20, 40):
+            seqs = [model.sequence() for _ in range(n)]
+            got = [model.eval([Work(s, [token]) for s in seqs]) for token in ids[:3]]
+            for step, results in enumerate(got):
+                for result in results:
+                    assert result.logits is not None
+                    np.testing.assert_array_equal(result.logits.reshape(-1), want[step])
+            for s in seqs:
+                s.close()
