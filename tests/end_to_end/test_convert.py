@@ -267,7 +267,7 @@ JAMBA = [
     (write("config.json", b'{"a":' * 3000), "config.json is"),
     (change_json("config.json", architectures=REMOVED), "has no architectures"),
     (change_json("config.json", architectures="JambaForCausalLM"), "expected a list of names"),
-    (change_json("config.json", architectures=["BertModel"]), "BertModel is not supported"),
+    (change_json("config.json", architectures=["XLNetModel"]), "XLNetModel is not supported"),
     (change_json("config.json", num_hidden_layers="5"), 'num_hidden_layers = "5" \\(a string\\), expected an integer'),
     (change_json("config.json", num_hidden_layers=-5), "num_hidden_layers = -5"),
     (change_json("config.json", num_hidden_layers=5.5), "num_hidden_layers = 5.5"),
