@@ -194,6 +194,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "mamba_d_state": 9, "mamba_d_conv": 4, "num_mem_blocks": 1, "adapter_rank": 17, "rms_norm_eps": 1e-5,
         "use_shared_attention_adapter": False, "use_mem_rope": False,
     },
+    "xlstm": {
+        "architectures": ["xLSTMForCausalLM"], "hidden_size": 96, "num_hidden_layers": 3, "num_heads": 4,
+        "qk_dim_factor": 0.5, "v_dim_factor": 1.0, "ffn_proj_factor": 1.667, "ffn_round_up_to_multiple_of": 32,
+        "gate_soft_cap": 5.0, "output_logit_soft_cap": 6.0, "norm_eps": 1e-5, "eps": 1e-6, "use_bias": False,
+        "autocast_kernel_dtype": "float32", "chunk_size": 64, "tie_word_embeddings": False,
+    },
     "olmo-hybrid": {
         "architectures": ["OlmoHybridForCausalLM"], "hidden_size": 96, "intermediate_size": 160,
         "num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],

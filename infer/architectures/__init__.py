@@ -22,6 +22,7 @@ from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
+from .xlstm import Xlstm
 from .zamba import Zamba
 from .zamba2 import Zamba2
 
@@ -29,7 +30,7 @@ _ALL: tuple[Family, ...] = (
     FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(), Lfm2Moe(),
     Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(), Phi2(), Phi3(),
     Qwen2(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(), Rwkv7(), StarCoder2(),
-    Zamba(), Zamba2(),
+    Xlstm(), Zamba(), Zamba2(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

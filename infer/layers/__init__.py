@@ -6,6 +6,7 @@ from .delta_net import GatedDeltaNet
 from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
 from .mamba1 import Mamba1
 from .mamba2 import Mamba2
+from .mlstm import Mlstm
 from .rg_lru import RgLru
 from .rwkv import ChannelMix, Rwkv6, Rwkv7
 from .shared_transformer import SharedTransformer
@@ -22,6 +23,7 @@ __all__ = [
     "Mamba1",
     "Mamba2",
     "MixtureOfExperts",
+    "Mlstm",
     "PostNorm",
     "RgLru",
     "Rope",

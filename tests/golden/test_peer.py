@@ -36,6 +36,7 @@ REFUSED = {
     "phi3",
     "olmo-hybrid",
     "olmo-hybrid-turned",
+    "xlstm",
     "zamba",
     "zamba2",
     "zamba2-2.7b",

@@ -22,6 +22,7 @@ from reference.recurrent import (
     silu,
 )
 from reference.rwkv import rwkv6, rwkv7
+from reference.xlstm import xlstm
 from reference.zamba import zamba
 
 F64 = NDArray[np.float64]
@@ -430,6 +431,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "Rwkv6ForCausalLM": lambda model, ids: rwkv6(model.c, model.t, ids),
     "RWKV7ForCausalLM": lambda model, ids: rwkv7(model.c, model.t, ids),
     "OlmoHybridForCausalLM": olmo_hybrid,
+    "xLSTMForCausalLM": xlstm,
     "ZambaForCausalLM": zamba,
     "Zamba2ForCausalLM": zamba,
     "Qwen3NextForCausalLM": Reference.qwen3_next,

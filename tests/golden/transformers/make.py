@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
 NAMES = (
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "starcoder2",
-    "phi2", "gpt2",
+    "phi2", "gpt2", "xlstm",
 )  # fmt: skip
 MODEL_TYPES = {
     "Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm", "Mistral": "mistral",
@@ -73,7 +73,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
         if unloaded:
             raise SystemExit(f"{config['architectures'][0]}: {unloaded}")
         with torch.no_grad():
-            return model.eval()(torch.tensor([ids])).logits[0].numpy()
+            return model.eval()(torch.tensor([ids]), use_cache=False).logits[0].numpy()
 
 
 def main() -> None:

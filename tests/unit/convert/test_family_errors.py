@@ -50,6 +50,9 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("olmo-hybrid", {"linear_num_value_heads": 4}, C, "linear_num_value_heads = 4.*a multiple of .* = 3"),
         ("olmo-hybrid", {"layer_types": ["mamba"] * 4}, C, "layer_types = .*4 times linear_attention or full_"),
         ("olmo-hybrid", {"attention_bias": True}, U, "attention_bias"),
+        ("xlstm", {"weight_mode": "fused"}, U, "weight_mode = .*only .single. is"),
+        ("xlstm", {"use_bias": True}, U, "use_bias"),
+        ("xlstm", {"num_heads": 5}, C, "num_heads = 5.*heads that 48 keys and 96 values can be shared out to"),
         ("granitemoe", {"num_experts_per_tok": 6}, C, "num_experts_per_tok = 6.*1 to 5"),
     ],
 )
@@ -67,6 +70,7 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("zamba", {}, "no such architecture"),
         ("zamba2", {}, "no such architecture"),
         ("olmo-hybrid", {}, "no such architecture"),
+        ("xlstm", {}, "no such architecture"),
         ("recurrentgemma", {}, "no such architecture"),
     ],
 )
