@@ -3,27 +3,22 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from ..quant.ggml.adapter import Adapter
-from ..quant.ggml.errors import UnsupportedError, UsageError
+from ..quant.ggml.errors import UsageError
 from ..quant.ggml.reader import GGUFFile
-from .architectures import ENCODERS, FAMILIES, Family
 from .hparams import Hparams
 from .kernels import elementwise, execute, gemm
 from .kernels.inputs import InputSums
 from .kernels.isa import host
 from .kernels.jit import Kernel, compile_kernels
 from .kernels.kv import KVType
-from .kernels.layer_norm import layer_norm
-from .layers import Layer
-from .layers.base import optional_bias
 from .memory import Move, plan_memory
-from .program import FEW_COLUMNS, GEMV_COLUMNS, Batch, Builder, Columns, Program, Rows, aligned_empty, round_up
+from .network import Network
+from .program import FEW_COLUMNS, GEMV_COLUMNS, Batch, Builder, Program, Rows, aligned_empty, round_up
 from .threads import Interrupted, Pool
-from .weights import Weights
 
 LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outputs take several runs
 MAX_BYTES_UNPATIENT = 1 << 33  # weights below which a short program ends soon enough to answer Ctrl-C
@@ -57,20 +52,6 @@ class OpTime:
     count: int
 
 
-class _Norm(NamedTuple):
-    """Addresses; without a bias it is an RMS norm."""
-
-    weight: int
-    bias: int
-
-
-@dataclass
-class _Part:
-    block: int
-    norm: _Norm | None  # None: the layer gets the residual stream as it is
-    layer: Layer
-
-
 class Engine:
     """Everything but tokens as text: raw ubatches in, logits or likelihoods out."""
 
@@ -89,24 +70,14 @@ class Engine:
     ) -> None:
         self.gguf, self.exact, self.n_threads = gguf, exact, n_threads
         self.n_ubatch = n_ubatch
-        arch = gguf.get("general.architecture")
-        if arch in ENCODERS:
-            raise UnsupportedError(
-                f"{gguf.path.name} is an encoder ({arch}): it makes embeddings and no text. Use `hybrid embed`."
-            )
-        if arch not in FAMILIES:
-            known = ", ".join(sorted(FAMILIES))
-            raise UnsupportedError(f"{gguf.path.name}: architecture {arch!r} is not supported; these are: {known}.")
-        self.family: Family = FAMILIES[arch]
-        self.hparams: Hparams = self.family.hparams.read(gguf, arch)
-        self.weights = Weights(gguf, adapters)
-        self._load()
-        if self.positions and n_ctx > self.positions.rows:
+        self.network = net = Network(gguf, n_ubatch, adapters)
+        self.hparams: Hparams = net.hparams
+        self.n_vocab = net.n_vocab
+        if net.positions and n_ctx > net.positions.rows:
             raise UsageError(
-                f"a context of {n_ctx}: {gguf.path.name} has {self.positions.rows} positions. Use no more (-c)."
+                f"a context of {n_ctx}: {gguf.path.name} has {net.positions.rows} positions. Use no more (-c)."
             )
-        specs = [spec for part in self.parts for spec in part.layer.memory()]
-        self.memory = plan_memory(specs, n_seq_max, n_ctx, kv_type, spare)
+        self.memory = plan_memory(net.specs, n_seq_max, n_ctx, kv_type, spare)
         self.n_ctx = n_ctx
         # steps of a few tokens are worth kernels of their own: batches, or once there was a speculation
         self.expects_few = n_seq_max > 1
@@ -117,32 +88,6 @@ class Engine:
         self.inputs: InputSums | None = None
         self._one: tuple[tuple[np.ndarray, ...], Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
-
-    # --- loading ---
-    def _load(self) -> None:
-        h, w = self.hparams, self.weights
-        self.embedding = w.embedding("token_embd.weight", h.n_embd)
-        self.n_vocab = self.embedding.rows
-        self.embedding_norm = self._norm(self.family.embedding_norm) if self.family.embedding_norm else None
-        self.positions = w.embedding("position_embd.weight", h.n_embd) if self.family.learned_positions else None
-        self.parts: list[_Part] = []
-        for i in range(h.n_layer):
-            for norm, layer in self.family.block(h, i, w):
-                weights = self._norm(f"blk.{i}.{norm}") if norm else None
-                layer.load(w)
-                self.parts.append(_Part(i, weights, layer))
-        # logits are divided by a scale: here, where it costs nothing
-        self.output_norm = self._norm(self.family.output_norm, h.scales.logits)
-        tied = "output.weight" not in w
-        self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
-        self.output_bias = optional_bias(w, "output.weight", self.n_vocab)
-        w.finish()
-
-    def _norm(self, name: str, divisor: float = 1.0) -> _Norm:
-        """The weights of a norm, divided, and of a layer norm the bias."""
-        names = [name, name.removesuffix("weight") + "bias"] if self.family.layer_norms else [name]
-        parts = [self.weights.vector(part, self.hparams.n_embd, lambda x: x / np.float32(divisor)) for part in names]
-        return _Norm(parts[0], parts[1] if len(parts) > 1 else 0)
 
     def _make_batch(self) -> None:
         n = self.n_ubatch
@@ -157,10 +102,6 @@ class Engine:
         address = {name: int(array.ctypes.data) for name, array in self._control.items()}
         counts = {name: address["ctl"] + 8 * i for i, name in enumerate(("n_tok", "n_seg", "n_out"))}
         self.batch = Batch(**counts, **address, last=address["pos"])
-        # the residual stream outlives the body's program: the head reads it
-        ld = round_up(self.hparams.n_embd, 16) * 4
-        self._stream = aligned_empty(ld * n)
-        self.stream = Rows(int(self._stream.ctypes.data), self.hparams.n_embd, ld)
         self._nll = np.zeros(n, np.float64)
 
     # --- programs ---
@@ -176,70 +117,11 @@ class Engine:
         self._one = None
         return self.inputs
 
-    def _add_body(self, b: Builder, trace: list[Rows] | None = None) -> Rows | None:
-        """Everything up to the last residual, which is returned, not yet added, if there is one left.
-
-        `trace` collects rows that keep the embedding and the residual stream after every block.
-        """
-        h, x = self.hparams, self.stream
-        b.op(
-            elementwise.EMBED[self.embedding.kind], self.batch.n_tok, self.batch.tokens, self.embedding.address,
-            self.embedding.stride, x, x.ld, h.n_embd, name="embed",
-        )  # fmt: skip
-        if self.positions:
-            own, table = b.rows(x.n), self.positions
-            b.op(
-                elementwise.EMBED[table.kind], self.batch.n_tok, self.batch.pos, table.address, table.stride, own,
-                own.ld, own.n, name="embed",
-            )  # fmt: skip
-            b.op(elementwise.add_rows, self.batch.n_tok, x, x.ld, own, own.ld, x.n, 1.0, name="embed")
-        if h.scales.embedding != 1.0:
-            b.op(elementwise.scale_rows, self.batch.n_tok, x, x.ld, x.n, float(h.scales.embedding))
-        if self.embedding_norm:
-            weight, bias = self.embedding_norm
-            b.op(
-                layer_norm, self.batch.n_tok, x, x.ld, 0, 0, weight, x, x.ld, x.n, float(h.eps), 0, 1.0, bias,
-                name="token_embd_norm",
-            )  # fmt: skip
-        residual: Rows | None = None
-        for i, part in enumerate(self.parts):
-            if trace is not None and (i == 0 or part.block != self.parts[i - 1].block):
-                trace.append(self._add_tap(b, residual))
-                residual = None
-            if part.norm:
-                rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
-            else:
-                rows = self._add_tap(b, residual)
-            residual = part.layer.build(b, rows, self.memory)
-            ends = i + 1 == len(self.parts) or part.block != self.parts[i + 1].block
-            if h.halve_every and ends and (part.block + 1) % h.halve_every == 0:
-                self._add_residual(b, residual)
-                b.op(elementwise.scale_rows, self.batch.n_tok, x, x.ld, x.n, 0.5)
-                residual = None
-        if trace is not None:
-            trace.append(self._add_tap(b, residual))
-        n_past = int(self.memory.n_past.ctypes.data)
-        b.op(execute.advance, self.batch.n_seg, self.batch.seg, self.batch.pos, self.batch.slot, n_past)
-        return residual
-
-    def _add_tap(self, b: Builder, residual: Rows | None) -> Rows:
-        """Add the residual to the stream and keep a copy of it."""
-        x = self.stream
-        if residual is not None:
-            self._add_residual(b, residual)
-        kept = b.rows(x.n)
-        b.op(elementwise.copy_rows, self.batch.n_tok, x, x.ld, kept, kept.ld, x.n)
-        return kept
-
-    def _add_residual(self, b: Builder, residual: Rows) -> None:
-        x, scale = self.stream, float(self.hparams.scales.residual)
-        b.op(elementwise.add_rows, self.batch.n_tok, x, x.ld, residual, residual.ld, x.n, scale)
-
     def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
         """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block."""
         b = self._builder(self._size(sum(len(s.tokens) for s in segments), self.n_ubatch))
         kept: list[Rows] = []
-        self._add_body(b, kept)
+        self.network.add_body(b, self.memory, kept)
         b.op(execute.nothing, *kept)
         program = b.build()
         self._compile(program.kernels)
@@ -249,25 +131,6 @@ class Engine:
         n_tok = int(self._control["ctl"][0])
         self._guarded(program, moves, patient=True)
         return [program.view(rows, n_tok).copy() for rows in kept]
-
-    def _add_last_norm(self, b: Builder, residual: Rows | None) -> Rows:
-        """The final norm of the output tokens."""
-        h, norm = self.hparams, self.output_norm
-        return b.norm(
-            self.stream, norm.weight, h.eps, residual, scale=h.scales.residual, name="output_norm", bias=norm.bias,
-            outputs=True,
-        )  # fmt: skip
-
-    def _add_head(self, b: Builder, residual: Rows | None) -> Rows:
-        """Final norm and logits of the output tokens."""
-        out = self._add_last_norm(b, residual)
-        logits = b.matmul(out, self.output, "output", Columns(self.batch.all_outputs, b.capacity))
-        if self.output_bias:
-            bias = (self.output_bias, 0, logits.n, 1.0)
-            b.op(elementwise.add_rows, self.batch.n_out, logits, logits.ld, *bias, name="bias")
-        if cap := self.hparams.logit_cap:
-            b.op(elementwise.cap_rows, self.batch.n_out, logits, logits.ld, logits.n, float(cap))
-        return logits
 
     def _add_likelihood(self, b: Builder, logits: Rows) -> None:
         b.op(
@@ -288,16 +151,16 @@ class Engine:
         return largest
 
     def _build(self, part: str, capacity: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
-        b = self._builder(capacity)
+        b, net = self._builder(capacity), self.network
         logits: Rows | None = None
         residual: Rows | None = None
         if part in ("body", "step"):
-            residual = self._add_body(b)
+            residual = net.add_body(b, self.memory)
         if part == "body":
             if residual is not None:
-                self._add_residual(b, residual)
+                net.add_residual(b, residual)
         else:
-            logits = self._add_last_norm(b, residual) if part == "hidden" else self._add_head(b, residual)
+            logits = net.add_last_norm(b, residual) if part == "hidden" else net.add_head(b, residual)
             if part == "likelihood":
                 self._add_likelihood(b, logits)
             else:
