@@ -152,9 +152,9 @@ def wkv_case(item: Kernel, model: str, n_layer: int, n_head: int, d: int) -> Cas
         y, w = rows(n, width), rows(n, width, 0.9, 1.0)
         several = [rows(n, width, -0.1, 0.1), rows(n, width, -0.1, 0.1), rows(n, width), w]
         several += [rows(n, width, -0.03, 0.03)] * (parts - 4)
-        more: list[Field] = [rows(1, width)] if parts == 4 else with_ld(rows(n, 3 * n_head))
+        more: list[Field] = [y.strides[0], rows(1, width)] if parts == 4 else with_ld(rows(n, 3 * n_head))
         head: list[Field] = [ctl, seg, *several, y.strides[0], *more, states, states.strides[0], *with_ld(y)]
-        return [*head, n_head, d, Counter()]
+        return [*head, n_head, d, Counter(), 1]
 
     ops = width * (fma * d + 4)
     return Case(item, model, n_layer, state_shape(n_head, d, d), ops, 4 * (parts + 1) * width, fields)

@@ -114,8 +114,8 @@ def layers_of(gguf: GGUFFile, arch: str) -> list[Layer]:
             blocks.setdefault(int(match[1]), {})[match[2]] = tensor
     state = _int(gguf, f"{arch}.ssm.inner_size") * _int(gguf, f"{arch}.ssm.state_size")
     state = state or _int(gguf, f"{arch}.lru.width")
-    if head := _int(gguf, f"{arch}.wkv.head_size"):  # a state of head x head for each head, and the last two inputs
-        state = _int(gguf, f"{arch}.embedding_length") * (head + 2)
+    if head := _int(gguf, f"{arch}.wkv.head_size"):  # a state of head x head for each head, and the last inputs
+        state = _int(gguf, f"{arch}.embedding_length") * (head + (_int(gguf, f"{arch}.token_shift_count") or 2))
     n_layer = max([_int(gguf, f"{arch}.block_count"), *(i + 1 for i in blocks)])
     return [_layer(blocks.get(i, {}), state) for i in range(min(n_layer, 4096))]
 

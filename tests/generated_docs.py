@@ -26,7 +26,8 @@ def families() -> str:
 
     lines = ["| family | Hugging Face architectures | paper | convert | run |", "|---|---|---|---|---|"]
     for family in FAMILIES:
-        about = (__import__(family.__module__, fromlist=["_"]).__doc__ or "").splitlines()[0]
+        module = __import__(family.__module__, fromlist=["_"]).__doc__ or ""
+        about = f"{family.__doc__} {module.splitlines()[0]}"  # a class may have a paper of its own
         paper = re.search(r"arXiv:[\d.]*\d", about)
         names = ", ".join(f"`{name}`" for name in family.architectures)
         runs = "yes" if family.arch in RUNNING else "`embed`" if family.arch in ENCODERS else "no"

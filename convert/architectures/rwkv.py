@@ -7,7 +7,7 @@ matrices are w1, w2 with the bias w0, lying the other way round, is read as well
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
@@ -16,7 +16,7 @@ from ..transforms import Transform, scaled, transposed
 from .blocks import MAX_LAYERS, UNLIMITED, read_layers
 from .family import Family, Row, Shapes, row, vocabulary_rows
 
-_LERPS_6, _LERPS_7 = "wkvrg", "rwkvag"  # the order of the fused tensor
+LERPS_6, _LERPS_7 = "wkvrg", "rwkvag"  # the order of the fused tensor
 _RENAMED = (
     (r"^model\.blocks\.", "model.layers."),
     (r"^model\.pre_ln\.|^model\.layers\.0\.pre_ln\.", "model.layers.0.pre_norm."),
@@ -43,7 +43,7 @@ def _normed(source: str, target: str, n: int) -> Iterator[Row]:
     yield row(source + ".bias", target + ".bias", n)
 
 
-def _channels(source: str, target: str, n: int) -> Row:
+def channels(source: str, target: str, n: int) -> Row:
     """A value per channel, in checkpoints often [1, 1, n]."""
     return row(source, target, n, source_shape=(1, 1, n))
 
@@ -121,8 +121,8 @@ class Rwkv6(Family):
 
     def _time_mix(self, hf: str, blk: str, halved: Transform | None) -> Iterator[Row]:
         n, mix, decay = self.n_embd, self.n_mix, self.n_decay
-        yield _channels(hf + "time_maa_x", blk + "lerp_x.weight", n)
-        sources = tuple(f"{hf}time_maa_{part}" for part in _LERPS_6)
+        yield channels(hf + "time_maa_x", blk + "lerp_x.weight", n)
+        sources = tuple(f"{hf}time_maa_{part}" for part in LERPS_6)
         yield Row(blk + "lerp_fused.weight", (5, 1, 1, n), sources, group=hf)
         for source, target, rows, columns in (
             ("time_maa_w1", "w1", 5 * mix, n), ("time_decay_w1", "decay_w1", decay, n),
@@ -133,7 +133,7 @@ class Rwkv6(Family):
                       source_shape=(columns, rows))  # fmt: skip
         yield row(hf + "time_maa_w2", blk + "w2.weight", 5, n, mix, transform=transposed(mix, n),
                   source_shape=(5, mix, n))  # fmt: skip
-        yield _channels(hf + "time_decay", blk + "decay.weight", n)
+        yield channels(hf + "time_decay", blk + "decay.weight", n)
         yield row(hf + "time_faaaa", blk + "first.weight", n // self.d_head, self.d_head)
         for part in ("receptance", "key", "value", "gate"):
             yield row(f"{hf}{part}.weight", f"{blk}{part}.weight", n, n)
@@ -143,7 +143,7 @@ class Rwkv6(Family):
     def _channel_mix(self, hf: str, blk: str, halved: Transform | None) -> Iterator[Row]:
         n, n_ff = self.n_embd, self.n_ff
         for part in "kr":
-            yield _channels(f"{hf}time_maa_{part}", f"{blk}lerp_{part}.weight", n)
+            yield channels(f"{hf}time_maa_{part}", f"{blk}lerp_{part}.weight", n)
         yield row(hf + "key.weight", blk + "key.weight", n_ff, n)
         yield row(hf + "value.weight", blk + "value.weight", n, n_ff, transform=halved)
         yield row(hf + "receptance.weight", blk + "receptance.weight", n, n)
@@ -156,10 +156,14 @@ def _rank(config: Config, n_embd: int, exponent: float, factor: float, *keys: st
 
 @dataclass(frozen=True)
 class Rwkv7(Family):
+    """RWKV-7. arXiv:2503.14456"""
+
     arch = "rwkv7"
-    architectures = ("RWKV7ForCausalLM", "Rwkv7ForCausalLM")
-    dropped = ("model.layers.0.attn.v_lora.", "model.layers.0.attention.v0", "model.layers.0.attention.v1",
-               "model.layers.0.attention.v2")  # fmt: skip
+    architectures: ClassVar[tuple[str, ...]] = ("RWKV7ForCausalLM", "Rwkv7ForCausalLM")
+    dropped: ClassVar[tuple[str, ...]] = (
+        "model.layers.0.attn.v_lora.",
+        *(f"model.layers.0.attention.v{j}" for j in range(3)),
+    )
 
     n_vocab: int
     tied: bool
@@ -167,10 +171,11 @@ class Rwkv7(Family):
     n_embd: int
     n_ff: int
     d_head: int
-    ranks: tuple[int, int, int, int]  # of decay (w), learning rate (a), value residual (v), gate (g)
+    ranks: tuple[int, int, int, int]  # of decay (w), learning rate (a), value residual (v), gate (g; 0: there is none)
     eps: float
     turned: bool  # the low-rank matrices are [in, out]
     fused: bool  # the weights of the token shift are one tensor, x_x
+    normed: bool  # there is a norm of the heads
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -200,6 +205,7 @@ class Rwkv7(Family):
             eps=config.number("layer_norm_epsilon", "norm_eps", default=1e-5),
             turned=shapes.get(first + "w_lora.lora.0.weight") == (n, decay),
             fused=first + "x_x" in shapes,
+            normed=True,
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -208,11 +214,14 @@ class Rwkv7(Family):
         yield "block_count", self.n_layer
         yield "attention.layer_norm_epsilon", self.eps
         yield "wkv.head_size", self.d_head
-        for name, rank in zip(("decay", "iclr", "value_residual_mix", "gate"), self.ranks, strict=True):
-            yield f"attention.{name}_lora_rank", rank
+        yield from self.rank_keys()
         yield "feed_forward_length", self.n_ff
         yield "general.file_type", int(file_type)
         yield "attention.head_count", 0  # llama.cpp needs it
+
+    def rank_keys(self) -> Iterator[tuple[str, Any]]:
+        for name, rank in zip(("decay", "iclr", "value_residual_mix", "gate"), self.ranks, strict=True):
+            yield f"attention.{name}_lora_rank", rank
 
     def canonical(self, name: str) -> str:
         for pattern, replacement in _RENAMED:
@@ -229,20 +238,20 @@ class Rwkv7(Family):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield from _normed(hf + "attn_norm", blk + "attn_norm", n)
             yield from _normed(hf + "ffn_norm", blk + "attn_norm_2", n)
-            yield from self._time_mix(i, hf + "attn.", blk + "time_mix_")
-            yield _channels(hf + "ffn.x_k", blk + "channel_mix_lerp_k.weight", n)
+            yield from self.time_mix(i, hf + "attn.", blk + "time_mix_")
+            yield channels(hf + "ffn.x_k", blk + "channel_mix_lerp_k.weight", n)
             yield row(hf + "ffn.key.weight", blk + "channel_mix_key.weight", n_ff, n)
             yield row(hf + "ffn.value.weight", blk + "channel_mix_value.weight", n, n_ff)
 
-    def _time_mix(self, i: int, hf: str, blk: str) -> Iterator[Row]:
-        n = self.n_embd
+    def time_mix(self, i: int, hf: str, blk: str) -> Iterator[Row]:
+        n, lerps = self.n_embd, _LERPS_7 if self.ranks[3] else _LERPS_7.removesuffix("g")
+        shape = (len(lerps), 1, 1, n)
         if self.fused:
-            yield row(hf + "x_x", blk + "lerp_fused.weight", 6, 1, 1, n, source_shape=(6, n))
+            yield row(hf + "x_x", blk + "lerp_fused.weight", *shape, source_shape=(len(lerps), n))
         else:
-            sources = tuple(f"{hf}x_{part}" for part in _LERPS_7)
-            yield Row(blk + "lerp_fused.weight", (6, 1, 1, n), sources, group=hf)
+            yield Row(blk + "lerp_fused.weight", shape, tuple(f"{hf}x_{part}" for part in lerps), group=hf)
         for part, rank in zip("wavg", self.ranks, strict=True):
-            if part == "v" and i == 0:
+            if not rank or (part == "v" and i == 0):
                 continue
             # the first layer has none of these: llama.cpp wants some, of the shapes of the learning rate's
             names = "va" if part == "a" and i == 0 else part
@@ -251,14 +260,15 @@ class Rwkv7(Family):
         for source, target in (("r", "receptance"), ("k", "key"), ("v", "value"), ("o", "output")):
             yield row(f"{hf}{source}_proj.weight", f"{blk}{target}.weight", n, n)
         for part in ("k_k", "k_a"):
-            yield _channels(hf + part, f"{blk}{part}.weight", n)
+            yield channels(hf + part, f"{blk}{part}.weight", n)
         yield row(hf + "r_k", blk + "r_k.weight", n, source_shape=(n // self.d_head, self.d_head))
-        yield from _normed(hf + "g_norm", blk + "ln", n)
+        if self.normed:
+            yield from _normed(hf + "g_norm", blk + "ln", n)
 
     def _low_rank(self, hf: str, blk: str, rank: int, *, biased: bool) -> Iterator[Row]:
         n = self.n_embd
         if biased:
-            yield _channels(hf + "2.bias", blk + "0.weight", n)
+            yield channels(hf + "2.bias", blk + "0.weight", n)
         for source, target, rows, columns in (("0.weight", "1", rank, n), ("2.weight", "2", n, rank)):
             if self.turned:
                 yield row(hf + source, f"{blk}{target}.weight", rows, columns, source_shape=(columns, rows),

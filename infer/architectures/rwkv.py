@@ -1,10 +1,13 @@
-"""RWKV-6 and RWKV-7: recurrent, without attention. arXiv:2404.05892, arXiv:2503.14456"""
+"""RWKV-6 and RWKV-7: recurrent, without attention. arXiv:2404.05892, arXiv:2503.14456
+
+And what was distilled from Qwen2 into them, with its feed-forward parts and norms: QRWKV6, ARWKV. arXiv:2501.15570
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..hparams import Hparams, key
-from ..layers import ChannelMix
+from ..layers import ChannelMix, GatedFeedForward
 from ..layers import Rwkv6 as TimeMix6
 from ..layers import Rwkv7 as TimeMix7
 from ..weights import Weights
@@ -34,7 +37,7 @@ class Rwkv6Hparams(RwkvHparams):
 class Rwkv7Hparams(RwkvHparams):
     n_decay: int = key("attention.decay_lora_rank", minimum=1)
     n_rate: int = key("attention.iclr_lora_rank", minimum=1)
-    n_value: int = key("attention.value_residual_mix_lora_rank", minimum=1)
+    n_first: int = key("attention.value_residual_mix_lora_rank", minimum=1)
     n_gate: int = key("attention.gate_lora_rank", minimum=1)
 
 
@@ -49,12 +52,34 @@ class _Rwkv(Family):
         yield "attn_norm_2.weight", ChannelMix(i, h.n_embd, h.n_ff, gated=isinstance(mixer, TimeMix6))
 
 
+@dataclass(frozen=True)
+class DistilledHparams(Hparams):
+    n_ff: int = key("feed_forward_length", minimum=1)
+    d_head: int = key("wkv.head_size", minimum=1)
+    n_shift: int = key("token_shift_count", 2)
+
+
+@dataclass(frozen=True)
+class Rwkv6Qwen2Hparams(DistilledHparams):
+    n_mix: int = key("time_mix_extra_dim", minimum=1)
+    n_decay: int = key("time_decay_extra_dim", minimum=1)
+    n_kv: int = key("attention.head_count_kv", 0)
+
+
+@dataclass(frozen=True)
+class Arwkv7Hparams(DistilledHparams):
+    n_decay: int = key("attention.decay_lora_rank", minimum=1)
+    n_rate: int = key("attention.iclr_lora_rank", minimum=1)
+    n_first: int = key("attention.value_residual_mix_lora_rank", minimum=1)
+    n_gate: int = key("attention.gate_lora_rank", 0)
+
+
 class Rwkv6(_Rwkv):
     name = "rwkv6"
     hparams = Rwkv6Hparams
 
     def block(self, h: Rwkv6Hparams, i: int, w: Weights) -> Iterator[Part]:
-        yield from self.parts(h, i, w, TimeMix6(i, h.n_embd, h.d_head, h.n_mix, h.n_decay))
+        yield from self.parts(h, i, w, TimeMix6(i, h.n_embd, h.d_head, 2, h.n_mix, h.n_decay))
 
 
 class Rwkv7(_Rwkv):
@@ -62,5 +87,30 @@ class Rwkv7(_Rwkv):
     hparams = Rwkv7Hparams
 
     def block(self, h: Rwkv7Hparams, i: int, w: Weights) -> Iterator[Part]:
-        ranks = (h.n_decay, h.n_rate, h.n_value, h.n_gate)
-        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, *ranks))
+        ranks = (h.n_decay, h.n_rate, h.n_first, h.n_gate)
+        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 2, *ranks))
+
+
+class _Distilled(Family):
+    def parts(self, h: DistilledHparams, i: int, w: Weights, mixer: TimeMix6 | TimeMix7) -> Iterator[Part]:
+        if h.n_shift != 1:
+            raise w.wrong("token_shift_count", h.n_shift, "1")
+        yield "attn_norm.weight", mixer
+        yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)
+
+
+class Rwkv6Qwen2(_Distilled):
+    name = "rwkv6qwen2"
+    hparams = Rwkv6Qwen2Hparams
+
+    def block(self, h: Rwkv6Qwen2Hparams, i: int, w: Weights) -> Iterator[Part]:
+        yield from self.parts(h, i, w, TimeMix6(i, h.n_embd, h.d_head, 1, h.n_mix, h.n_decay, h.n_kv))
+
+
+class Arwkv7(_Distilled):
+    name = "arwkv7"
+    hparams = Arwkv7Hparams
+
+    def block(self, h: Arwkv7Hparams, i: int, w: Weights) -> Iterator[Part]:
+        ranks = (h.n_decay, h.n_rate, h.n_first, h.n_gate)
+        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 1, *ranks))

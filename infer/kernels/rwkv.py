@@ -177,6 +177,30 @@ def mix_rows(a, tid, nth):
         _mix_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5), arg(a, 6) + t * arg(a, 7), arg(a, 8))
 
 
+@emit("i64,i64,i64,i64->void")
+def _keys_of_head(e, k, w, out, n):
+    def some(o: Value, left: Value, _: list[Value]) -> None:
+        v, decay = (load_lanes(e, e.at(row, o), left, 1)[0] for row in (k, w))
+        store_lanes(e, [e.fma(e.b.fneg(decay), v, v)], e.at(out, o), left)
+
+    each_group(e, n, some)
+
+
+@kernel
+def gla_keys(a, tid, nth):
+    """out = k (1 - w), keys of heads that share them written for each.
+
+    0 count, 1 k, 2 ldk f32 [tok][head / repeat][d], 3 w, 4 ldw, 5 out, 6 ldo f32 [tok][head][d], 7 n_head, 8 repeat,
+    9 d
+    """
+    n_head, repeat, d = arg(a, 7), arg(a, 8), arg(a, 9)
+    for i in range(tid, ldi(arg(a, 0)) * n_head, nth):
+        t, h = i // n_head, i % n_head
+        row = 4 * h * d
+        k = arg(a, 1) + t * arg(a, 2) + 4 * (h // repeat) * d
+        _keys_of_head(k, arg(a, 3) + t * arg(a, 4) + row, arg(a, 5) + t * arg(a, 6) + row, d)
+
+
 # --- what comes before the scan of RWKV-7 -----------------------------------------------------------------------------
 def _prepare_head(is_first: bool) -> Any:
     """One head of a token, see `wkv7_prepare`; the first layer's values stay."""
@@ -257,33 +281,45 @@ wkv7_prepare_first = variant(wkv7_prepare, "wkv7_prepare_first", _prepare_mixed=
 
 
 # --- what comes after the scan ----------------------------------------------------------------------------------------
-def _finish_head(act: Callable[[Emitter, Value], Value], with_bonus: bool) -> Any:
-    """One head of a token, see `wkv6_output`."""
+Activation = Callable[[Emitter, Value], Value]
+
+
+def _finish_head(act: Activation | None, *, with_bonus: bool, normed: bool = True) -> Any:
+    """One head of a token, see `wkv6_output`; without an activation there is no gate."""
 
     def finish(e: Emitter, a: Value, t: Value, h: Value) -> None:
         b, f, zero = e.b, Fields(e, a, OUTPUT), const(I64, 0)
         column = b.mul(h, f.d)
-        y, gate = f.rows("y", t, column).at(zero), f.rows("gate", t, column).at(zero)
-        weight, bias = (e.at(pointer, b.shl(column, const(I64, 2))) for pointer in (f.weight, f.bias))
-        factor = centre(e, y, y, f.d, f.f32("eps"))
+        y = f.rows("y", t, column).at(zero)
+        if act:
+            gate = f.rows("gate", t, column).at(zero)
+        if normed:
+            weight, bias = (e.at(pointer, b.shl(column, const(I64, 2))) for pointer in (f.weight, f.bias))
+            factor = centre(e, y, y, f.d, f.f32("eps"))
         if with_bonus:
             v = f.rows("v", t, column).at(zero)
             dots = f.rows("dots", t, b.mul(h, const(I64, 3))).at(zero)
             bonus = e.splat(e.load(F32, dots, 8), GROUP)
 
         def some(o: Value, left: Value, _: list[Value]) -> None:
-            x, w, c, g = (load_lanes(e, e.at(pointer, o), left, 1)[0] for pointer in (y, weight, bias, gate))
-            x = e.fma(b.fmul(x, factor), w, c)
+            def lanes(pointer: Value) -> Value:
+                return load_lanes(e, e.at(pointer, o), left, 1)[0]
+
+            x = lanes(y)
+            if normed:
+                x = e.fma(b.fmul(x, factor), lanes(weight), lanes(bias))
             if with_bonus:
-                x = e.fma(bonus, load_lanes(e, e.at(v, o), left, 1)[0], x)
-            store_lanes(e, [b.fmul(x, act(e, g))], e.at(y, o), left)
+                x = e.fma(bonus, lanes(v), x)
+            if act:
+                x = b.fmul(x, act(e, lanes(gate)))
+            store_lanes(e, [x], e.at(y, o), left)
 
         each_group(e, f.d, some)
 
     return emit("i64,i64,i64->void")(finish)
 
 
-_finish = _finish_head(lambda e, g: e.sigmoid_times(g), False)
+_finish = _finish_head(lambda e, g: e.sigmoid_times(g), with_bonus=False)
 
 
 @kernel
@@ -294,14 +330,22 @@ def wkv6_output(a, tid, nth):
      1 y, 2 ldy               f32 [tok][head][d]
      3 gate, 4 ldgate         the same
      5 weight, 6 bias         f32 [head][d]
-     7 v, 8 ldv, 9 dots, 10 lddots   `wkv7_output` only, as `wkv7_prepare` left them
+     7 v, 8 ldv, 9 dots, 10 lddots   WKV7_OUTPUT only, as `wkv7_prepare` left them
     11 n_head, 12 d, 13 eps
 
-    `wkv7_output`: y = (norm(y) * weight + bias + dots[2] * v) * gate.
+    WKV7_OUTPUT[has a gate, is normed]: y = (norm(y) * weight + bias + dots[2] * v) * gate, without what there is not.
     """
     n_head = arg(a, 11)
     for i in range(tid, ldi(arg(a, 0)) * n_head, nth):
         _finish(a, i // n_head, i % n_head)
 
 
-wkv7_output = variant(wkv6_output, "wkv7_output", _finish=_finish_head(lambda e, g: g, True))
+WKV7_OUTPUT: dict[tuple[bool, bool], Kernel] = {
+    (gated, normed): variant(
+        wkv6_output,
+        "wkv7_output" + "_no_gate" * (not gated) + "_no_norm" * (not normed),
+        _finish=_finish_head((lambda e, g: g) if gated else None, with_bonus=True, normed=normed),
+    )
+    for gated in (True, False)
+    for normed in (True, False)
+}

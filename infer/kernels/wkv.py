@@ -2,6 +2,7 @@
 Batch control, items and states: see recurrent.py; lanes are a head's values, depth its keys.
 
     RWKV-6    y = S^T r + (r . (u k)) v;    S = diag(w) S + k v^T
+    GLA       S = diag(w) S + k v^T;    y = scale S^T r      (gated linear attention, arXiv:2312.06635)
     RWKV-7    S = diag(w) S + k v^T - (kk a) (S^T kk)^T;    y = S^T r
 
 Tokens pass one after the other. In RWKV-7 what a token changes is known only after a whole pass over the state, so it
@@ -10,13 +11,14 @@ pass of its own: per token the state is read once and written once.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
-from .jit import kernel
+from .jit import kernel, variant
 from .recurrent import GROUP, Fields, RowsAt, block_of, each_group, enter_state, load_lanes, next_part, store_lanes
 
 TILE = 64  # tokens of a tile
-WKV6 = "ctl seg r k v w ld u state stride y ldy n_head d ctr"
+WKV6 = "ctl seg r k v w ld ldv u state stride y ldy n_head d ctr repeat"
 WKV7 = "ctl seg r k v w a kk ld dots lddots state stride y ldy n_head d ctr"
 ROW = Vec(F32, GROUP)
 
@@ -41,38 +43,51 @@ class _Lanes:
         return self.f.rows(name, self.first, self.keys, "ld")
 
 
-@emit("i64,i64,i64,i64,i64,i64->void")
-def _lanes6(e, a, first, n, head, lane, state):
-    b, f = e.b, Fields(e, a, WKV6)
-    it = _Lanes(e, f, first, head, lane, state)
-    r, k, w = (it.rows(name) for name in "rkw")
-    v, y = f.rows("v", first, it.values, "ld"), f.rows("y", first, it.values)
-    u = e.at(f.u, b.shl(it.keys, const(I64, 2)))
+def _make_lanes6(after: bool) -> Any:
+    """`after`: y is made of the state after the token, without a bonus (GLA)."""
 
-    def token(t: Value, _: list[Value]) -> None:
-        rrow, krow, wrow = r.at(t), k.at(t), w.at(t)
-        (value,) = load_lanes(e, v.at(t), it.left, 1)
+    def lanes(e: Emitter, a: Value, first: Value, n: Value, head: Value, lane: Value, state: Value) -> None:
+        b, f = e.b, Fields(e, a, WKV6)
+        it = _Lanes(e, f, first, head, lane, state)
+        r, k, w = (it.rows(name) for name in "rkw")
+        v = f.rows("v", first, b.add(b.mul(b.sdiv(head, f.repeat), f.d), lane))
+        y = f.rows("y", first, it.values)
+        u = e.at(f.u, b.shl(it.keys, const(I64, 2))) if not after else None
+        scale = e.splat(f.f32("u"), GROUP) if after else None
 
-        def product(o: Value, some: Value, sums: list[Value]) -> list[Value]:
-            rv, kv, uv = (load_lanes(e, e.at(row, o), some, 1)[0] for row in (rrow, krow, u))
-            return [e.fma(rv, b.fmul(uv, kv), sums[0])]
+        def token(t: Value, _: list[Value]) -> None:
+            rrow, krow, wrow = r.at(t), k.at(t), w.at(t)
+            (value,) = load_lanes(e, v.at(t), it.left, 1)
 
-        def step(i: Value, seen: Value) -> Value:
-            s = e.load(ROW, it.place(i))
-            added = b.fmul(_broadcast(e, krow, i), value)
-            e.store(e.fma(_broadcast(e, wrow, i), s, added), it.place(i))
-            return e.fma(_broadcast(e, rrow, i), s, seen)
+            def product(o: Value, some: Value, sums: list[Value]) -> list[Value]:
+                rv, kv, uv = (load_lanes(e, e.at(row, o), some, 1)[0] for row in (rrow, krow, u))
+                return [e.fma(rv, b.fmul(uv, kv), sums[0])]
 
-        def pair(i: Value, sums: list[Value]) -> list[Value]:
-            return [step(i, sums[0]), step(b.add(i, const(I64, 1)), sums[1])]
+            def step(i: Value, seen: Value) -> Value:
+                s = e.load(ROW, it.place(i))
+                new = e.fma(_broadcast(e, wrow, i), s, b.fmul(_broadcast(e, krow, i), value))
+                e.store(new, it.place(i))
+                return e.fma(_broadcast(e, rrow, i), new if after else s, seen)
 
-        (products,) = each_group(e, f.d, product, [const(ROW, 0.0)])
-        bonus = e.splat(e.halving_sum(products), GROUP)
-        seen, odd = e.loop(it.even, pair, [const(ROW, 0.0)] * 2, step=2)
-        (seen,) = e.loop(f.d, lambda i, c: [step(i, c[0])], [seen], start=it.even)
-        store_lanes(e, [e.fma(bonus, value, b.fadd(seen, odd))], y.at(t), it.left)
+            def pair(i: Value, sums: list[Value]) -> list[Value]:
+                return [step(i, sums[0]), step(b.add(i, const(I64, 1)), sums[1])]
 
-    e.loop(n, token)
+            bonus = None
+            if not after:
+                (products,) = each_group(e, f.d, product, [const(ROW, 0.0)])
+                bonus = e.splat(e.halving_sum(products), GROUP)
+            seen, odd = e.loop(it.even, pair, [const(ROW, 0.0)] * 2, step=2)
+            (seen,) = e.loop(f.d, lambda i, c: [step(i, c[0])], [seen], start=it.even)
+            seen = b.fadd(seen, odd)
+            out = b.fmul(scale, seen) if after else e.fma(bonus, value, seen)
+            store_lanes(e, [out], y.at(t), it.left)
+
+        e.loop(n, token)
+
+    return emit("i64,i64,i64,i64,i64,i64->void")(lanes)
+
+
+_lanes6 = _make_lanes6(False)
 
 
 @emit("i64,i64,i64,i64,i64,i64->void")
@@ -121,17 +136,19 @@ def wkv6_scan(a, tid, nth):
     """Scan of RWKV-6 (see above).
 
      0 ctl, 1 seg                 batch control
-     2 r, 3 k, 4 v, 5 w, 6 ld     f32 [tok][head][d]; w: factors of the state
-     7 u                          f32 [head][d]
-     8 state, 9 stride            f32 [row][head][d / 16][d][16], read and written; stride of rows in bytes
-    10 y, 11 ldy                  f32 [tok][head][d], none of the others
-    12 n_head, 13 d, 14 ctr
+     2 r, 3 k, 5 w, 6 ld          f32 [tok][head][d]; w: factors of the state
+     4 v, 7 ldv                   f32 [tok][head / repeat][d]
+     8 u                          f32 [head][d]; of `gla_scan` the scale, an f32
+     9 state, 10 stride           f32 [row][head][d / 16][d][16], read and written; stride of rows in bytes
+    11 y, 12 ldy                  f32 [tok][head][d], none of the others
+    13 n_head, 14 d, 15 ctr
+    16 repeat                     neighbouring heads that share values
 
     Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums; r . (u k) in 16 lanes,
     halved at the end.
     Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
     """
-    n_seg, n_head, d, ctr = ldi(arg(a, 0) + 8), arg(a, 12), arg(a, 13), arg(a, 14)
+    n_seg, n_head, d, ctr = ldi(arg(a, 0) + 8), arg(a, 13), arg(a, 14), arg(a, 15)
     head_bytes = 4 * ((d + GROUP - 1) // GROUP * GROUP) * d
     block = block_of(n_head, n_seg, nth)
     h0 = h1 = s = 0
@@ -139,12 +156,15 @@ def wkv6_scan(a, tid, nth):
         h0, h1, s = next_part(ctr, n_head, block, arg(a, 1), n_seg, h0, h1, s)
         if h0 == n_head:
             break
-        first, n, row = ldi(s), ldi(s + 8), arg(a, 8) + ldi(s + 16) * arg(a, 9)
-        enter_state(s, arg(a, 8), arg(a, 9), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
+        first, n, row = ldi(s), ldi(s + 8), arg(a, 9) + ldi(s + 16) * arg(a, 10)
+        enter_state(s, arg(a, 9), arg(a, 10), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
         for t in range(0, n, TILE):
             for head in range(h0, h1):
                 for lane in range(0, d, GROUP):
                     _lanes6(a, first + t, min(TILE, n - t), head, lane, row + head * head_bytes + 4 * lane * d)
+
+
+gla_scan = variant(wkv6_scan, "gla_scan", _lanes6=_make_lanes6(True))
 
 
 @kernel

@@ -1,7 +1,8 @@
 """Time mixing and channel mixing of RWKV-6 and RWKV-7. Peng et al. 2024, arXiv:2404.05892; Peng et al. 2025,
 arXiv:2503.14456
 
-A layer keeps the last input of both parts: time mixing's, then channel mixing's, in one row.
+A layer keeps the last input of both parts: time mixing's, then channel mixing's, in one row. The models that were
+distilled from transformers have these layers' time mixing before another model's feed-forward part, which keeps none.
 """
 
 from dataclasses import dataclass
@@ -10,11 +11,11 @@ import numpy as np
 
 from ..kernels import elementwise, rwkv
 from ..kernels.jit import Kernel
-from ..kernels.wkv import wkv6_scan, wkv7_scan
+from ..kernels.wkv import gla_scan, wkv6_scan, wkv7_scan
 from ..memory import HybridMemory, RecurrentSpec
 from ..program import Builder, Counter, Rows, round_up
 from ..weights import Weights
-from .base import MemorySpec
+from .base import MemorySpec, add_bias, optional_bias
 
 NORM_EPS = 64e-5  # of the norm of the heads: 1e-5 times the square of the divisor 8, in every published model
 FIRST_VALUE = "rwkv7 first value"
@@ -46,6 +47,7 @@ class _TimeMix:
     layer: int
     n_embd: int
     d_head: int
+    n_shift: int  # inputs that the layer keeps
 
     @property
     def n_head(self) -> int:
@@ -55,11 +57,23 @@ class _TimeMix:
         if self.n_embd % self.d_head:
             raise w.wrong("wkv.head_size", self.d_head, f"a divisor of embedding_length = {self.n_embd}")
         p, n = f"blk.{self.layer}.time_mix_", self.n_embd
-        self.w = {part: w.matrix(f"{p}{part}.weight", n, n) for part in ("receptance", "key", "value", "output")}
-        self.norm, self.norm_bias = w.vector(p + "ln.weight", n), w.vector(p + "ln.bias", n)
+        sizes = {"receptance": n, "key": self.n_value, "value": self.n_value}
+        self.w = {part: w.matrix(f"{p}{part}.weight", rows, n) for part, rows in sizes.items()}
+        self.w["output"] = w.matrix(p + "output.weight", n, n)
+        self.norm = self.norm_bias = 0
+
+    def _load_norm(self, w: Weights) -> None:
+        p = f"blk.{self.layer}.time_mix_ln."
+        self.norm, self.norm_bias = w.vector(p + "weight", self.n_embd), w.vector(p + "bias", self.n_embd)
+
+    @property
+    def n_value(self) -> int:
+        """Width of keys and values."""
+        return self.n_embd
 
     def memory(self) -> tuple[RecurrentSpec]:
-        return (RecurrentSpec(self.layer, 2 * self.n_embd, 2, self.n_head, self.d_head, self.d_head),)
+        n_channel = self.n_shift * self.n_embd
+        return (RecurrentSpec(self.layer, n_channel, 2, self.n_head, self.d_head, self.d_head),)
 
     def _matmul(self, b: Builder, x: Rows, part: str) -> Rows:
         return b.matmul(x, self.w[part], "time_mix_" + part)
@@ -68,14 +82,29 @@ class _TimeMix:
 @dataclass
 class Rwkv6(_TimeMix):
     """How much a token takes over from the one before it depends on the token (n_mix ranks of five low-rank maps), and
-    so does the decay (n_decay ranks)."""
+    so does the decay (n_decay ranks).
+
+    n_kv: heads of keys and values where heads share them. Without the tensor `time_mix_first` the recurrence is that of
+    gated linear attention, whose keys are multiplied by what the decay leaves of 1, without a norm behind it.
+    """
 
     n_mix: int
     n_decay: int
+    n_kv: int = 0
+
+    @property
+    def n_value(self) -> int:
+        return self.n_kv * self.d_head or self.n_embd
 
     def load(self, w: Weights) -> None:
         self._load(w)
         p, n = f"blk.{self.layer}.time_mix_", self.n_embd
+        if self.n_kv and self.n_head % self.n_kv:
+            raise w.wrong("attention.head_count_kv", self.n_kv, f"a divisor of the {self.n_head} heads")
+        self.bias = {
+            part: optional_bias(w, f"{p}{part}.weight", matrix.rows) for part, matrix in self.w.items()
+            if part != "output"
+        }  # fmt: skip
         self.w["gate"] = w.matrix(p + "gate.weight", n, n)
         self.mu_x = w.vector(p + "lerp_x.weight", n)
         self.w1 = w.matrix(p + "w1.weight", 5 * self.n_mix, n)
@@ -87,7 +116,10 @@ class Rwkv6(_TimeMix):
         self.decay = w.vector(p + "decay.weight", n)
         self.decay_w1 = w.matrix(p + "decay_w1.weight", self.n_decay, n)
         self.decay_w2 = w.matrix(p + "decay_w2.weight", n, self.n_decay)
-        self.first = w.keep(w.array(p + "first.weight", self.n_head, self.d_head))
+        self.first = 0
+        if p + "first.weight" in w:
+            self._load_norm(w)
+            self.first = w.keep(w.array(p + "first.weight", self.n_head, self.d_head))
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n = b.batch, self.n_embd
@@ -100,37 +132,53 @@ class Rwkv6(_TimeMix):
             b.op(rwkv.mix_rows, batch.n_tok, x, x.ld, difference, difference.ld, self.mu + 4 * i * n, made, made.ld, n)
             parts.append(made)
         for_decay, for_key, for_value, for_receptance, for_gate = parts
-        r, k = self._matmul(b, for_receptance, "receptance"), self._matmul(b, for_key, "key")
-        v, gate = self._matmul(b, for_value, "value"), self._matmul(b, for_gate, "gate")
+        r, k, v = (
+            add_bias(b, self._matmul(b, rows, part), self.bias[part])
+            for rows, part in ((for_receptance, "receptance"), (for_key, "key"), (for_value, "value"))
+        )  # fmt: skip
+        gate = self._matmul(b, for_gate, "gate")
         ranks = _map(b, rwkv.tanh_rows, b.matmul(for_decay, self.decay_w1, "time_mix_decay_w1"))
         decay = b.matmul(ranks, self.decay_w2, "time_mix_decay_w2")
         _map(b, rwkv.decay_rows, decay, self.decay)
-        y = b.rows(n)
+        repeat = self.n_head // self.n_kv if self.n_kv else 1
+        if not self.first:
+            keys = b.rows(n)
+            b.op(rwkv.gla_keys, batch.n_tok, k, k.ld, decay, decay.ld, keys, keys.ld, self.n_head, repeat, self.d_head)
+            k = keys
+        y, scale = b.rows(n), float(self.d_head**-0.5)
         b.op(
-            wkv6_scan, batch.ctl, batch.seg, r, k, v, decay, r.ld, self.first, state.ctypes.data, state.strides[0],
-            y, y.ld, self.n_head, self.d_head, Counter(), nbytes=2 * state[0].nbytes, flops=6 * n * self.d_head,
+            wkv6_scan if self.first else gla_scan, batch.ctl, batch.seg, r, k, v, decay, r.ld, v.ld,
+            self.first or scale, state.ctypes.data, state.strides[0], y, y.ld, self.n_head, self.d_head, Counter(),
+            repeat, nbytes=2 * state[0].nbytes, flops=6 * n * self.d_head,
         )  # fmt: skip
-        b.op(
-            rwkv.wkv6_output, batch.n_tok, y, y.ld, gate, gate.ld, self.norm, self.norm_bias, 0, 0, 0, 0, self.n_head,
-            self.d_head, NORM_EPS,
-        )  # fmt: skip
+        if self.first:
+            b.op(
+                rwkv.wkv6_output, batch.n_tok, y, y.ld, gate, gate.ld, self.norm, self.norm_bias, 0, 0, 0, 0,
+                self.n_head, self.d_head, NORM_EPS,
+            )  # fmt: skip
+        else:
+            b.op(elementwise.gate_rows, batch.n_tok, y, y.ld, gate, gate.ld, n, 0)
         return self._matmul(b, y, "output")
 
 
 @dataclass
 class Rwkv7(_TimeMix):
     """Ranks of the low-rank maps: of the decay, of the in-context learning rate, of what is taken from the first
-    layer's value, of the gate."""
+    layer's value, of the gate (0: there is none). Some models have no norm of the heads."""
 
     n_decay: int
     n_rate: int
-    n_value: int
+    n_first: int
     n_gate: int
 
     def load(self, w: Weights) -> None:
         self._load(w)
         p, n = f"blk.{self.layer}.time_mix_", self.n_embd
-        ranks = {"w": self.n_decay, "a": self.n_rate, "v": self.n_value, "g": self.n_gate}
+        if p + "ln.weight" in w:
+            self._load_norm(w)
+        ranks = {"w": self.n_decay, "a": self.n_rate, "v": self.n_first}
+        if self.n_gate:
+            ranks["g"] = self.n_gate
         if self.layer == 0:  # the first value itself; llama.cpp wants the tensors all the same
             ranks.pop("v")
             w.ignore(*(f"{p}v{j}.weight" for j in range(3)))
@@ -140,19 +188,22 @@ class Rwkv7(_TimeMix):
         }  # fmt: skip
         names = ("w0", "a0", "v0") if self.layer else ("w0", "a0")
         self.bias = {name: w.vector(f"{p}{name}.weight", n) for name in (*names, "k_k", "k_a", "r_k")}
-        self.mu = w.keep(w.array(p + "lerp_fused.weight", 6, 1, 1, n))
+        self.mu = w.keep(w.array(p + "lerp_fused.weight", 6 if self.n_gate else 5, 1, 1, n))
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n, n_head = b.batch, self.n_embd, self.n_head
         state = memory.recurrent.ssm[self.layer]
-        for_r, for_w, for_k, for_v, for_a, for_g = _shifted(b, x, self.mu, 6, memory, self.layer, 0)
+        n_mix = 6 if self.n_gate else 5
+        for_r, for_w, for_k, for_v, for_a, *for_g = _shifted(b, x, self.mu, n_mix, memory, self.layer, 0)
         r, k, v = (
             self._matmul(b, rows, part)
             for rows, part in ((for_r, "receptance"), (for_k, "key"), (for_v, "value"))
         )  # fmt: skip
         decay = b.matmul(_map(b, rwkv.tanh_rows, self._down(b, for_w, "w")), self.low["w"][1], "time_mix_w2")
         rate = b.matmul(self._down(b, for_a, "a"), self.low["a"][1], "time_mix_a2")
-        gate = b.matmul(_map(b, rwkv.sigmoid_rows, self._down(b, for_g, "g")), self.low["g"][1], "time_mix_g2")
+        gate = None
+        if for_g:
+            gate = b.matmul(_map(b, rwkv.sigmoid_rows, self._down(b, for_g[0], "g")), self.low["g"][1], "time_mix_g2")
         removed, dots, y = b.rows(n), b.rows(3 * n_head), b.rows(n)
         mix: tuple[Rows | int, Rows | int] = (0, 0)
         if self.layer == 0:
@@ -171,8 +222,9 @@ class Rwkv7(_TimeMix):
             flops=10 * n * self.d_head,
         )  # fmt: skip
         b.op(
-            rwkv.wkv7_output, batch.n_tok, y, y.ld, gate, gate.ld, self.norm, self.norm_bias, v, v.ld, dots, dots.ld,
-            n_head, self.d_head, NORM_EPS,
+            rwkv.WKV7_OUTPUT[gate is not None, bool(self.norm)], batch.n_tok, y, y.ld,
+            *((gate, gate.ld) if gate else (0, 0)), self.norm, self.norm_bias, v, v.ld, dots, dots.ld, n_head,
+            self.d_head, NORM_EPS, name="wkv7_output",
         )  # fmt: skip
         return self._matmul(b, y, "output")
 

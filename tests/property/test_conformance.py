@@ -40,8 +40,8 @@ QUICK = {
     ("jamba", "Q8_0"), ("mamba", "Q4_0"), ("granite", "F16"), ("llama", "BF16"), ("falcon-h1", "F32"),
     ("nemotron-h-moe", "Q8_0"), ("lfm2", "Q4_0"), ("lfm2moe", "BF16"),
     ("qwen3next", "F32"), ("qwen35", "Q8_0"), ("qwen35moe", "Q4_0"), ("recurrentgemma", "Q8_0"),
-    ("rwkv6", "Q8_0"), ("rwkv7", "F32"), ("zamba", "Q8_0"), ("zamba2", "Q4_0"), ("olmo-hybrid", "F32"),
-    ("xlstm", "Q8_0"),
+    ("rwkv6", "Q8_0"), ("rwkv7", "F32"), ("rwkv6qwen2", "F32"), ("arwkv7", "Q8_0"),
+    ("zamba", "Q8_0"), ("zamba2", "Q4_0"), ("olmo-hybrid", "F32"), ("xlstm", "Q8_0"),
 }  # fmt: skip
 N = 150  # tokens: more than two tiles of columns, several KV blocks, ragged at every end
 

@@ -21,7 +21,7 @@ from reference.recurrent import (
     sigmoid,
     silu,
 )
-from reference.rwkv import rwkv6, rwkv7
+from reference.rwkv import arwkv7, rwkv6, rwkv6_qwen2, rwkv7
 from reference.xlstm import xlstm
 from reference.zamba import zamba
 
@@ -429,7 +429,9 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "Gemma3ForCausalLM": Reference.gemma,
     "RecurrentGemmaForCausalLM": Reference.recurrent_gemma,
     "Rwkv6ForCausalLM": lambda model, ids: rwkv6(model.c, model.t, ids),
+    "RWKV6Qwen2ForCausalLM": lambda model, ids: rwkv6_qwen2(model.c, model.t, ids),
     "RWKV7ForCausalLM": lambda model, ids: rwkv7(model.c, model.t, ids),
+    "RwkvHybridForCausalLM": lambda model, ids: arwkv7(model.c, model.t, ids),
     "OlmoHybridForCausalLM": olmo_hybrid,
     "xLSTMForCausalLM": xlstm,
     "ZambaForCausalLM": zamba,

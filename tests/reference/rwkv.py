@@ -30,6 +30,17 @@ def wkv6(r: F64, k: F64, v: F64, w: F64, u: F64, state: F64) -> tuple[F64, F64]:
     return y, S
 
 
+def gla(r: F64, k: F64, v: F64, w: F64, scale: float, state: F64) -> tuple[F64, F64]:
+    """Gated linear attention: all [tok, head, d] -> y, state after."""
+    S = np.array(state, np.float64)
+    y = np.empty(v.shape)
+    for t in range(len(v)):
+        for h in range(v.shape[1]):
+            S[h] = w[t, h][:, None] * S[h] + np.outer(k[t, h].astype(np.float64), v[t, h])
+            y[t, h] = scale * r[t, h] @ S[h]
+    return y, S
+
+
 def wkv7(r: F64, k: F64, v: F64, w: F64, kk: F64, a: F64, state: F64) -> tuple[F64, F64]:
     """All [tok, head, d]; kk is what is removed (of norm 1), a how much of it; state [head, key, value]."""
     S = np.array(state, np.float64)
@@ -51,7 +62,10 @@ class Model:
         self.t = {name: a.reshape(-1) if a.shape[:2] == (1, 1) else a for name, a in tensors.items()}
 
     def linear(self, x: F64, name: str) -> F64:
-        return x @ self.t[name + ".weight"].T
+        return x @ self.t[name + ".weight"].T + self.t.get(name + ".bias", 0.0)
+
+    def rms(self, x: F64, name: str) -> F64:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.t[name + ".weight"]
 
     def norm(self, x: F64, name: str) -> F64:
         return layer_norm(x, self.t[name + ".weight"], self.t[name + ".bias"], self.eps)
@@ -89,18 +103,67 @@ def rwkv6(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
     return m.norm(x, "rwkv.ln_out") @ t["head.weight"].T
 
 
-def _time_mix6(m: Model, x: F64, p: str) -> F64:
+def _mixed6(m: Model, x: F64, p: str, order: str) -> dict[str, F64]:
+    """The inputs of every part; `order` is that of the low-rank maps."""
     t, d = m.t, m.shift(x)
     ranks = np.tanh((x + d * t[p + "time_maa_x"]) @ t[p + "time_maa_w1"]).reshape(len(x), 5, -1)
-    mixed = {}
-    for j, part in enumerate("wkvrg"):
-        mu = t[f"{p}time_maa_{part}"] + ranks[:, j] @ t[p + "time_maa_w2"][j]
-        mixed[part] = x + d * mu
+    return {
+        part: x + d * (t[f"{p}time_maa_{part}"] + ranks[:, j] @ t[p + "time_maa_w2"][j]) for j, part in enumerate(order)
+    }
+
+
+def _decay6(m: Model, x: F64, p: str) -> F64:
+    t = m.t
+    return np.exp(-np.exp(t[p + "time_decay"] + np.tanh(x @ t[p + "time_decay_w1"]) @ t[p + "time_decay_w2"]))
+
+
+def _time_mix6(m: Model, x: F64, p: str) -> F64:
+    mixed = _mixed6(m, x, p, "wkvrg")
     r, k, v = (m.linear(mixed[part], p + name) for part, name in (("r", "receptance"), ("k", "key"), ("v", "value")))
-    w = t[p + "time_decay"] + np.tanh(mixed["w"] @ t[p + "time_decay_w1"]) @ t[p + "time_decay_w2"]
-    y, _ = wkv6(*(m.heads(a) for a in (r, k, v, np.exp(-np.exp(w)))), t[p + "time_faaaa"], m.empty)
+    w = _decay6(m, mixed["w"], p)
+    y, _ = wkv6(*(m.heads(a) for a in (r, k, v, w)), m.t[p + "time_faaaa"], m.empty)
     y = m.head_norm(y, p + "ln_x").reshape(x.shape)
     return m.linear(y * silu(m.linear(mixed["g"], p + "gate")), p + "output")
+
+
+def rwkv6_qwen2(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
+    """RWKV6Qwen2ForCausalLM: gated linear attention whose keys are multiplied by 1 - w."""
+    m = Model(c, t, c["num_attention_heads"], c["rms_norm_eps"])
+    x = t["model.embed_tokens.weight"][ids]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        a, h = p + "self_attn.", m.rms(x, p + "input_layernorm")
+        mixed = _mixed6(m, h, a, "rkvwg")
+        w = m.heads(_decay6(m, mixed["w"], a))
+        r = m.heads(m.linear(mixed["r"], a + "q_proj"))
+        share = c["num_attention_heads"] // c["num_key_value_heads"]
+        k, v = (
+            np.repeat(m.linear(mixed[part], f"{a}{part}_proj").reshape(len(x), -1, w.shape[2]), share, axis=1)
+            for part in "kv"
+        )  # fmt: skip
+        y, _ = gla(r, k * (1 - w), v, w, w.shape[2] ** -0.5, m.empty)
+        gate = sigmoid(m.linear(mixed["g"], a + "gate"))
+        x = x + m.linear(y.reshape(x.shape) * gate, a + "o_proj")
+        x = x + _swiglu(m, m.rms(x, p + "post_attention_layernorm"), p + "mlp.")
+    return m.rms(x, "model.norm") @ t["lm_head.weight"].T
+
+
+def _swiglu(m: Model, x: F64, p: str) -> F64:
+    return m.linear(silu(m.linear(x, p + "gate_proj")) * m.linear(x, p + "up_proj"), p + "down_proj")
+
+
+def arwkv7(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
+    """RwkvHybridForCausalLM, whose low-rank matrices are [in, out]."""
+    t = {name: a.T if "_lora.lora." in name and a.ndim == 2 else a for name, a in t.items()}
+    m = Model(c, t, c["hidden_size"] // c["head_size"], c["rms_norm_eps"])
+    x, first = t["model.embed_tokens.weight"][ids], None
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        y, value = _time_mix7(m, m.rms(x, p + "input_layernorm"), p + "attn.", first)
+        first = value if first is None else first
+        x = x + y
+        x = x + _swiglu(m, m.rms(x, p + "post_attention_layernorm"), p + "mlp.")
+    return m.rms(x, "model.norm") @ t["lm_head.weight"].T
 
 
 def rwkv7(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
@@ -122,16 +185,16 @@ def rwkv7(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
 def _time_mix7(m: Model, x: F64, p: str, first: F64 | None) -> tuple[F64, F64]:
     """-> what is added, and the values before they are mixed with those of the first layer."""
     t, d = m.t, m.shift(x)
-    mixed = {part: x + d * t[f"{p}x_{part}"] for part in "rwkvag"}
+    mixed = {part: x + d * t[f"{p}x_{part}"] for part in "rwkvag" if f"{p}x_{part}" in t}
 
     def low_rank(part: str, act: Callable[[F64], F64] = lambda a: a) -> F64:
         name = f"{p}{part}_lora.lora."
-        return m.linear(act(m.linear(mixed[part], name + "0")), name + "2") + t.get(name + "2.bias", 0.0)
+        return m.linear(act(m.linear(mixed[part], name + "0")), name + "2")
 
     r, k, v = (m.linear(mixed[part], f"{p}{part}_proj") for part in "rkv")
     own = v
     w = np.exp(-np.exp(-0.5) * sigmoid(low_rank("w", np.tanh)))
-    a, gate = sigmoid(low_rank("a")), low_rank("g", sigmoid)
+    a, gate = sigmoid(low_rank("a")), low_rank("g", sigmoid) if "g" in mixed else 1.0
     if first is not None:
         v = v + (first - v) * sigmoid(low_rank("v"))
     kk = m.heads(k * t[p + "k_k"])
@@ -140,5 +203,6 @@ def _time_mix7(m: Model, x: F64, p: str, first: F64 | None) -> tuple[F64, F64]:
     r, k, v, w, a = (m.heads(part) for part in (r, k, v, w, a))
     y, _ = wkv7(r, k, v, w, kk, a, m.empty)
     bonus = (r * k * t[p + "r_k"].reshape(m.n_head, -1)).sum(-1, keepdims=True)
-    y = (m.head_norm(y, p + "g_norm") + bonus * v).reshape(x.shape)
+    y = m.head_norm(y, p + "g_norm") if p + "g_norm.weight" in t else y
+    y = (y + bonus * v).reshape(x.shape)
     return m.linear(y * gate, p + "o_proj"), own

@@ -137,6 +137,18 @@ def test_output(n_head: int, d: int) -> None:
     )
     six, _ = on_rows(rwkv.wkv6_output, [y, gate], *more)
     assert worst(six, normed.reshape(n, -1) * silu(gate.astype(np.float64))) < 2e-6
-    seven, _ = on_rows(rwkv.wkv7_output, [y, gate], *more)
     bonus = dots.reshape(n, n_head, 3)[:, :, 2:] * v.reshape(n, n_head, d).astype(np.float64)
-    assert worst(seven, (normed + bonus).reshape(n, -1) * gate) < 2e-6
+    for (is_gated, is_normed), kernel in rwkv.WKV7_OUTPUT.items():
+        got, _ = on_rows(kernel, [y, gate], *more)
+        want = ((normed if is_normed else y.reshape(n, n_head, d)) + bonus).reshape(n, -1)
+        assert worst(got, want * gate if is_gated else want) < 2e-6, kernel
+
+
+@pytest.mark.parametrize(("n_head", "repeat", "d"), [(6, 3, 7), (2, 1, 40)])
+def test_gla_keys(n_head: int, repeat: int, d: int) -> None:
+    rng = np.random.default_rng(d)
+    k = rng.standard_normal((5, n_head // repeat * d)).astype(np.float32)
+    w, out = rng.uniform(0, 1, (5, n_head * d)).astype(np.float32), np.zeros((5, n_head * d), np.float32)
+    _, _, got = on_rows(rwkv.gla_keys, [k, w, out], n_head, repeat, d)
+    shared = np.repeat(k.astype(np.float64).reshape(5, -1, d), repeat, axis=1).reshape(5, -1)
+    assert worst(got, shared * (1 - w)) < 1e-6

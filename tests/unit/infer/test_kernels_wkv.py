@@ -46,10 +46,10 @@ class Wkv:
         batch = Batch(inputs, rows, width)
         whole, *dots = batch.inputs
         columns = [whole.ctypes.data + 4 * width * i for i in range(4 if self.version == 6 else 6)]
-        more = (self.u,) if self.version == 6 else (dots[0], dots[0].strides[0])
+        more = (whole.strides[0], self.u) if self.version == 6 else (dots[0], dots[0].strides[0])
         fields = record(
             batch.ctl, batch.seg, *columns, whole.strides[0], *more, self.state, self.state.strides[0], batch.whole,
-            batch.whole.strides[0], self.n_head, self.d, batch.counter, whole, *dots,
+            batch.whole.strides[0], self.n_head, self.d, batch.counter, 1, whole, *dots,
         )  # fmt: skip
         run(wkv.wkv6_scan if self.version == 6 else wkv.wkv7_scan, fields, n_threads)
         return batch.result()
