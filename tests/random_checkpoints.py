@@ -244,6 +244,11 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 3, "num_attention_heads": 5, "max_position_embeddings": 160, "type_vocab_size": 2,
         "layer_norm_eps": 1e-12, "hidden_act": "gelu",
     },
+    "roberta": {
+        "architectures": ["XLMRobertaModel"], "vocab_size": 2000, "hidden_size": 48, "intermediate_size": 80,
+        "num_hidden_layers": 2, "num_attention_heads": 3, "max_position_embeddings": 202, "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5, "hidden_act": "gelu", "pad_token_id": 1,
+    },
     "bert-even": {
         "architectures": ["BertModel"], "vocab_size": 2000, "hidden_size": 64, "intermediate_size": 96,
         "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 600, "type_vocab_size": 1,

@@ -1,7 +1,7 @@
 """The model families that can be converted: one file each, and this table by the name in config.json."""
 
 from .bamba import Bamba
-from .bert import Bert
+from .bert import Bert, Roberta
 from .falcon_h1 import FalconH1
 from .family import Family, Row
 from .gemma import Gemma2, Gemma3
@@ -31,8 +31,9 @@ from .zamba2 import Zamba2
 
 FAMILIES: tuple[type[Family], ...] = (
     Arwkv7, Bamba, Bert, FalconH1, Gemma2, Gemma3, Gpt2, Granite, GraniteHybrid, GraniteMoe, Jamba, Lfm2, Lfm2Moe,
-    Llama, Mamba, Mamba2, NemotronH, NemotronHMoe, Olmo2, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Qwen2, Qwen3,
-    Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Rwkv6, Rwkv6Qwen2, Rwkv7, StarCoder2, Xlstm, Zamba, Zamba2,
+    Llama, Mamba, Mamba2, NemotronH, NemotronHMoe, Olmo2, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Qwen2, Qwen3, Qwen35,
+    Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, StarCoder2, Xlstm, Zamba,
+    Zamba2,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -1,4 +1,4 @@
-"""BERT: attention in both directions, learned positions, a norm behind every part. arXiv:1810.04805"""
+"""BERT and (XLM-)RoBERTa: attention in both directions, learned positions, norms behind the parts. arXiv:1810.04805"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from .blocks import Heads, read_layers
-from .family import Family, Row, Shapes, row, vocabulary_rows
+from .family import Family, Part, Row, Shapes, row, vocabulary_rows
 
 # Parts of a layer: the checkpoint's and GGUF's names.
 LINEAR = {
@@ -19,6 +19,7 @@ LINEAR = {
     "intermediate.dense": "ffn_up",
     "output.dense": "ffn_down",
 }
+POSITIONS = "embeddings.position_embeddings.weight"
 NORMS = {"attention.output.LayerNorm": "attn_output_norm", "output.LayerNorm": "layer_output_norm"}
 OLD = {".gamma": ".weight", ".beta": ".bias"}  # how TensorFlow's checkpoints call those of a norm
 
@@ -45,21 +46,26 @@ class Bert(Family):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
+        return cls(**cls.fields(config, shapes))
+
+    @classmethod
+    def fields(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
+        """What both have."""
         config.expects("hidden_act", "gelu")
         config.expects("position_embedding_type", "absolute")
         config.expects("is_decoder", False)
         n_embd = config.integer("hidden_size")
-        return cls(
-            n_vocab=vocabulary_rows(config, shapes, "embeddings.word_embeddings.weight"),
-            tied=True,
-            n_layer=read_layers(config),
-            n_ctx=config.integer("max_position_embeddings"),
-            n_embd=n_embd,
-            n_ff=config.integer("intermediate_size"),
-            heads=Heads.read(config, n_embd, head_dim=False),
-            n_types=config.integer("type_vocab_size", default=2),
-            eps=config.number("layer_norm_eps", default=1e-12),
-        )
+        return {
+            "n_vocab": vocabulary_rows(config, shapes, "embeddings.word_embeddings.weight"),
+            "tied": True,
+            "n_layer": read_layers(config),
+            "n_ctx": config.integer("max_position_embeddings"),
+            "n_embd": n_embd,
+            "n_ff": config.integer("intermediate_size"),
+            "heads": Heads.read(config, n_embd, head_dim=False),
+            "n_types": config.integer("type_vocab_size", default=2),
+            "eps": config.number("layer_norm_eps", default=1e-12),
+        }
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         yield "block_count", self.n_layer
@@ -75,7 +81,7 @@ class Bert(Family):
     def rows(self) -> Iterator[Row]:
         n, hf = self.n_embd, "embeddings."
         yield row(hf + "word_embeddings.weight", "token_embd.weight", self.n_vocab, n)
-        yield row(hf + "position_embeddings.weight", "position_embd.weight", self.n_ctx, n)
+        yield row(POSITIONS, "position_embd.weight", self.n_ctx, n)
         yield row(hf + "token_type_embeddings.weight", "token_types.weight", self.n_types, n)
         yield from _with_bias(hf + "LayerNorm", "token_embd_norm", n)
         for i in range(self.n_layer):
@@ -90,6 +96,33 @@ class Bert(Family):
         for old, new in OLD.items():
             name = name.removesuffix(old) + new if name.endswith(old) else name
         return name.removeprefix("bert.")
+
+
+@dataclass(frozen=True)
+class Roberta(Bert):
+    """One model that begins to count positions behind the number of its padding token."""
+
+    architectures = ("RobertaModel", "XLMRobertaModel", "CamembertModel", "RobertaForMaskedLM", "XLMRobertaForMaskedLM")
+    dropped = (
+        *Bert.dropped, "lm_head.", *(f"roberta.{name}" for name in Bert.dropped if not name.startswith("bert.")),
+    )  # fmt: skip
+
+    skipped: int  # rows of the positions that no token has
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        skipped = 1 + config.integer("pad_token_id", default=1, minimum=0)
+        n_ctx = config.integer("max_position_embeddings") - skipped
+        if n_ctx < 1:
+            raise config.wrong("max_position_embeddings", f"more than {skipped}: positions begin there")
+        return cls(**{**cls.fields(config, shapes), "n_ctx": n_ctx}, skipped=skipped)
+
+    def canonical(self, name: str) -> str:
+        return super().canonical(name.removeprefix("roberta."))
+
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+        if name == POSITIONS and len(shape) == 2 and shape[0] > self.skipped:
+            yield Part(name, (self.skipped, 0), (shape[0] - self.skipped, shape[1]))
 
 
 def _with_bias(source: str, target: str, *shape: int) -> Iterator[Row]:

@@ -22,7 +22,9 @@ class Llama(Decoder):
     `attention` and `feed_forward`."""
 
     arch: ClassVar[str] = "llama"
-    architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM")
+    architectures: ClassVar[tuple[str, ...]] = (
+        "LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM", "LlamaModel", "MistralModel",
+    )  # fmt: skip
     pre: ClassVar[tuple[str, ...]] = ("llama-bpe",)
     activations: ClassVar[tuple[str, ...]] = ("silu",)
     eps_keys: ClassVar[tuple[str, str]] = ("rms_norm_eps", "attention.layer_norm_rms_epsilon")  # config's and GGUF's
@@ -46,6 +48,8 @@ class Llama(Decoder):
         config.expects("hidden_act", *cls.activations)
         spelled = {"n_ctx": ("max_position_embeddings", "n_ctx"), "eps": cls.eps_keys[:1]}
         sizes = cls.sizes(config, shapes, n_ctx=2048, tied=cls.usually_tied, spelled=spelled)
+        # a checkpoint of the model without its head, for embeddings
+        sizes["tied"] |= str(config.get("architectures")).endswith("Model']")
         n_embd = sizes["n_embd"]
         heads = Heads.read(config, n_embd)
         heads.require_even(config)
@@ -85,6 +89,9 @@ class Llama(Decoder):
         """What stands behind the keys that all have."""
         yield "vocab_size", self.n_vocab
         yield "rope.dimension_count", self.heads.d_head
+
+    def canonical(self, name: str) -> str:
+        return name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
 
     def notes(self) -> Iterator[str]:
         if 0 < self.window < self.n_ctx:

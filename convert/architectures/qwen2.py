@@ -15,7 +15,7 @@ class Qwen2(Llama):
     """One model with biases on queries, keys and values."""
 
     arch = "qwen2"
-    architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM",)
+    architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM", "Qwen2Model")
     pre = ("qwen2",)
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
@@ -33,7 +33,7 @@ class Qwen3(Qwen2):
     """One model with norms on queries and keys."""
 
     arch = "qwen3"
-    architectures = ("Qwen3ForCausalLM",)
+    architectures: ClassVar[tuple[str, ...]] = ("Qwen3ForCausalLM", "Qwen3Model")
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         yield from self.heads.rows(hf, blk, self.n_embd, bias=self.attention_bias)

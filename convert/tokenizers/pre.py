@@ -30,7 +30,7 @@ class Structure:
         """Reads normalizer, pre_tokenizer and decoder of a tokenizer.json."""
         split: list[str] = []
         byte_level = prefix = False
-        for step in _flat(content.get("pre_tokenizer"), "pretokenizers", source):
+        for step in flat(content.get("pre_tokenizer"), "pretokenizers", source):
             match step.get("type"):
                 case "ByteLevel":
                     byte_level = True
@@ -50,13 +50,13 @@ class Structure:
                 case other:
                     split.append(f"<{shown(other)}>")  # in no table, so it is found to be unknown
         names = []
-        for step in _flat(content.get("normalizer"), "normalizers", source):
+        for step in flat(content.get("normalizer"), "normalizers", source):
             kind = step.get("type")
             if kind == "Prepend" and step.get("prepend") == SPACE:
                 prefix = True
             elif not (kind == "Replace" and step.get("content") == SPACE):
                 names.append(shown(kind))
-        if any(step.get("type") == "ByteLevel" for step in _flat(content.get("decoder"), "decoders", source)):
+        if any(step.get("type") == "ByteLevel" for step in flat(content.get("decoder"), "decoders", source)):
             byte_level = True
         return cls(tuple(split), byte_level, prefix, "+".join(names))
 
@@ -114,7 +114,7 @@ def _pattern(step: dict[str, Any], source: str) -> str:
     raise TokenizerError(f"{source}: a Split without a pattern. Download it again.")
 
 
-def _flat(step: Any, children: str, source: str, depth: int = 0) -> list[dict[str, Any]]:
+def flat(step: Any, children: str, source: str, depth: int = 0) -> list[dict[str, Any]]:
     """The steps of a (nested) Sequence, in order."""
     if step is None:
         return []
@@ -125,4 +125,4 @@ def _flat(step: Any, children: str, source: str, depth: int = 0) -> list[dict[st
     steps = step.get(children)
     if not isinstance(steps, list):
         raise TokenizerError(f"{source}: a Sequence without {children}. Download it again.")
-    return [flat for child in steps for flat in _flat(child, children, source, depth + 1)]
+    return [one for child in steps for one in flat(child, children, source, depth + 1)]

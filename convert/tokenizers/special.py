@@ -109,6 +109,15 @@ def _read_post_processor(vocabulary: Vocabulary, folder: Path, names: dict[str, 
         if kind == "ByteLevel":
             vocabulary.flags.setdefault("add_bos_token", False)
             vocabulary.flags.setdefault("add_eos_token", False)
+        elif kind == "RobertaProcessing":
+            for name, place in (("bos", "cls"), ("eos", "sep")):
+                pair = step.get(place)
+                text = pair[0] if isinstance(pair, list) and pair else None
+                if isinstance(text, str) and name not in names and text in id_of:
+                    names[name] = text
+                    vocabulary.ids[name] = id_of[text]
+            for name in ("bos", "eos", "sep"):
+                vocabulary.flags[f"add_{name}_token"] = True
         elif kind == "TemplateProcessing":
             _read_template(vocabulary, step, names, id_of)
 

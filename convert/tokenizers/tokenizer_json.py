@@ -1,5 +1,5 @@
 """tokenizer.json of Hugging Face's `tokenizers`: BPE over bytes (kind gpt2) or over characters with byte fallback
-(kind llama, what a sentencepiece BPE model becomes there), or WordPiece (kind bert)."""
+(kind llama, what a sentencepiece BPE model becomes there), WordPiece (kind bert) or Unigram (kind t5)."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,7 @@ from hybrid.quant.ggml.types import ArrayOf, ValueType
 
 from ..checkpoint import read_object
 from .pre import Structure, find_name
+from .unigram import unigram
 from .vocabulary import TokenType, Vocabulary
 from .wordpiece import wordpiece
 
@@ -25,15 +26,16 @@ def read_tokenizer_json(path: Path, n_vocab: int, preferred: tuple[str, ...]) ->
     if not isinstance(model, dict):
         raise TokenizerError(f"{source} has no model. Download it again.")
     kind = model.get("type", "BPE" if "merges" in model else None)
-    if kind not in ("BPE", "WordPiece"):
+    if kind not in ("BPE", "WordPiece", "Unigram"):
         raise UnsupportedError(
-            f"{source}: tokenizers of type {shown(kind)} are not supported, only BPE and WordPiece are."
+            f"{source}: tokenizers of type {shown(kind)} are not supported, only BPE, WordPiece and Unigram are."
         )
-    tokens = _tokens(model.get("vocab"), source)
-    if kind == "WordPiece":
-        vocabulary = wordpiece(tokens, content, source)
+    if kind == "Unigram":
+        vocabulary = unigram(content, source)
+    elif kind == "WordPiece":
+        vocabulary = wordpiece(_tokens(model.get("vocab"), source), content, source)
     else:
-        vocabulary = _bpe(tokens, model, content, source, preferred)
+        vocabulary = _bpe(_tokens(model.get("vocab"), source), model, content, source, preferred)
     for token, text, special in _added(content.get("added_tokens"), source):
         vocabulary.add(token, text, special, n_vocab)
     return vocabulary

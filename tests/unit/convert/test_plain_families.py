@@ -106,6 +106,30 @@ def test_mistral_is_a_llama(converted: Callable[..., GGUFFile]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "architecture", "tied"),
+    [
+        ("qwen3", "Qwen3ForCausalLM", True),  # Qwen3-Embedding
+        ("qwen3", "Qwen3Model", False),
+        ("qwen2", "Qwen2Model", True),
+        ("mistral", "MistralModel", False),  # E5-Mistral
+    ],
+)
+def test_embedding_models_are_saved_without_head_and_prefix(
+    name: str, architecture: str, tied: bool, converted: Callable[..., GGUFFile]
+) -> None:
+    def strip(tensors: dict[str, np.ndarray]) -> None:
+        tensors.pop("lm_head.weight", None)
+        for key in list(tensors):
+            tensors[key.removeprefix("model.")] = tensors.pop(key)
+
+    whole = converted(name, tie_word_embeddings=True)
+    expected = {key: whole.raw(key).tobytes() for key in whole.tensors if key != "output.weight"}
+    whole.close()
+    with converted(name, strip, architectures=[architecture], tie_word_embeddings=tied) as file:
+        assert {key: file.raw(key).tobytes() for key in file.tensors} == expected
+
+
+@pytest.mark.parametrize(
     ("settings", "noted"),
     [
         ({"sliding_window": 100}, True),  # Mistral 7B 0.1: 4096 of 32768

@@ -265,7 +265,10 @@ def test_byte_fallback(bpe):
     ("change", "message"),
     [
         (lambda c: c.pop("model"), "has no model"),
-        (lambda c: c["model"].update(type="WordLevel"), "type WordLevel are not supported, only BPE and WordPiece"),
+        (
+            lambda c: c["model"].update(type="WordLevel"),
+            "type WordLevel are not supported, only BPE, Word",
+        ),
         (lambda c: c["model"].update(vocab=["a"]), "not an object of tokens"),
         (lambda c: c["model"].update(vocab={}), "not an object of tokens"),
         (lambda c: c["model"]["vocab"].update(z=-1), "no small integers"),

@@ -16,6 +16,7 @@ from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.quantize import quantize
 from random_checkpoints import ENCODERS
 from reference.encoders import bert
+from safetensors.numpy import load_file, save_file
 
 Made = Callable[..., Path]
 
@@ -29,6 +30,8 @@ def made(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
         path = folder / f"{name}-{kind}-{'-'.join(map(str, changes.values()))}.gguf"
         if not path.exists():
             source = random_checkpoints.write({**ENCODERS[name], **changes}, folder / path.stem)
+            if name == "roberta":
+                _put_before_positions(source / "model.safetensors", 2)
             convert(source, path, outtype="f32", tokenizer=data_dir / "tokenizers" / "wordpiece")
             if kind != "f32":
                 whole = path.rename(path.with_suffix(".f32"))
@@ -36,6 +39,13 @@ def made(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
         return path
 
     return make
+
+
+def _put_before_positions(path: Path, n: int) -> None:
+    """RoBERTa's first positions are of no token."""
+    tensors, name = load_file(path), "embeddings.position_embeddings.weight"
+    unused = np.full((n, tensors[name].shape[1]), 1e6, np.float32)
+    save_file({**tensors, name: np.concatenate([unused, tensors[name]])}, path)
 
 
 def some_texts(*lengths: int, seed: int = 1) -> list[list[int]]:
