@@ -1,6 +1,7 @@
 """Qwen2 distilled into RWKV: QRWKV6 and ARWKV. arXiv:2501.15570
 
-Time mixing of RWKV-6, as gated linear attention, or of RWKV-7, before Qwen2's feed-forward parts. Names are those of recursal/QRWKV6-* and RWKV-Red-Team/ARWKV-*.
+Time mixing of RWKV-6, as gated linear attention, or of RWKV-7, before Qwen2's feed-forward parts. Names are those of
+recursal/QRWKV6-* and RWKV-Red-Team/ARWKV-*.
 """
 
 from collections.abc import Iterator
