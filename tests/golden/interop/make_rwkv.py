@@ -1,7 +1,9 @@
 """Makes rwkv.json from what llama.cpp's converter wrote (README.md): python make_rwkv.py FOLDER
 
 FOLDER has NAME-{f32,f16}.gguf of the random checkpoints rwkv6 and rwkv7 (tests/random_checkpoints.py) with the
-vocabulary of tests/reference/tokenizer_files.py, made by convert_hf_to_gguf.py. Needs the gguf package (0.19.0).
+vocabulary of tests/reference/tokenizer_files.py, and NAME-f16.gguf of those distilled from Qwen2, without a vocabulary
+(ARWKV's with the tensors' names of `published` in ../test_interop_rwkv.py), made by convert_hf_to_gguf.py. Needs the
+gguf package (0.19.0).
 """
 
 import hashlib
@@ -18,12 +20,16 @@ def digest(data: bytes) -> str:
 
 def main() -> None:
     made = {}
-    for name in ("rwkv6", "rwkv7"):
-        readers = {kind: GGUFReader(Path(sys.argv[1], f"{name}-{kind}.gguf")) for kind in ("f32", "f16")}
+    for name in ("rwkv6", "rwkv7", "rwkv6qwen2", "arwkv7", "arwkv7-plain"):
+        folder = Path(sys.argv[1])
+        readers = {
+            kind: GGUFReader(path) for kind in ("f32", "f16") if (path := folder / f"{name}-{kind}.gguf").exists()
+        }
+        fields = readers["f16"].fields
         keys = {
             key: field.contents()
-            for key, field in readers["f32"].fields.items()
-            if key.startswith((f"{name}.", "general.arch", "tokenizer.ggml."))
+            for key, field in fields.items()
+            if key.startswith((f"{name.partition('-')[0]}.", "general.architecture", "tokenizer.ggml."))
             and not key.endswith((".tokens", "_type"))
         }
         tensors = {
@@ -32,8 +38,9 @@ def main() -> None:
             }
             for kind, r in readers.items()
         }
-        tokens = readers["f32"].fields["tokenizer.ggml.tokens"].contents()
-        made[name] = {"keys": keys, "tokens": digest("\0".join(tokens).encode()), **tensors}
+        made[name] = {"keys": keys, **tensors}
+        if "tokenizer.ggml.tokens" in fields:
+            made[name]["tokens"] = digest("\0".join(fields["tokenizer.ggml.tokens"].contents()).encode())
     Path(__file__).with_name("rwkv.json").write_text(json.dumps(made, indent=0) + "\n", encoding="utf-8")
 
 
