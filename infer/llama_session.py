@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 GGSN, GGSQ = 0x6767736E, 0x67677371
 VERSIONS = {GGSN: 10, GGSQ: 3}
+SERVER_VERSION = 1
 # Whose layers keep the same things in the same order on both sides; each was carried there and back.
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "mamba", "mamba2", "jamba", "falcon-h1", "nemotron_h")
 _KV_TYPES = {GGMLType.F32: "f32", GGMLType.F16: "f16"}
@@ -154,6 +155,8 @@ def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "Hybri
     if version != VERSIONS[magic]:
         raise StateError(f"{name}: session format {version}, this version reads {VERSIONS[magic]}.")
     tokens = r.array(np.dtype("<i4"), (r.u32("number of tokens"),), "tokens")
+    if magic == GGSQ and len(tokens) and tokens[0] == -1:
+        tokens = _unpacked(r, tokens)
     if magic == GGSN:
         found = r.bytes(r.u32("length of the architecture"), "architecture").decode("utf-8", "replace")
         if found != arch:
@@ -179,6 +182,18 @@ def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "Hybri
         if not np.isfinite(array).all():
             raise r.wrong(f"'{key}' holds values that are not finite")
     return LlamaSession(tokens, n, arrays)
+
+
+def _unpacked(r: "_Reader", packed: np.ndarray) -> np.ndarray:
+    """llama-server's slots have in place of their tokens: -1, a version, n, tokens [n], the number of images."""
+    if len(packed) < 4 or packed[1] != SERVER_VERSION:
+        raise r.wrong(f"its tokens are packed by llama-server in a form other than {SERVER_VERSION}")
+    n = int(packed[2])
+    if not 0 <= n <= len(packed) - 4:
+        raise r.wrong(f"it claims {n} tokens, {len(packed) - 4} are there")
+    if packed[3 + n] or len(packed) != n + 4:
+        raise StateError(f"{r.name} holds images or sounds: only text can be imported.")
+    return packed[3 : 3 + n]
 
 
 class _Reader:

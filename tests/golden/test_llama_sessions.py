@@ -83,6 +83,33 @@ def test_other_forms_come_back(model: Model, tmp_path: Path) -> None:
         assert tokens_in(tmp_path / "t") == 5
 
 
+def test_slots_of_llama_server(model: Model, tmp_path: Path) -> None:
+    """They pack their tokens."""
+    ids, path = [5, 6, 7, 8, 9], tmp_path / "slot"
+    seq = model.sequence()
+    seq.prefill(ids)
+    export_session(seq, path, whole=False)
+    seq.close()
+    plain = path.read_bytes()
+
+    def packed(*tokens: int) -> bytes:
+        return plain[:8] + struct.pack(f"<I{len(tokens)}i", len(tokens), *tokens) + plain[12 + 4 * len(ids) :]
+
+    path.write_bytes(packed(-1, 1, 5, *ids, 0))
+    seq = import_session(model, path)
+    assert [*seq.tokens, *seq.pending] == ids
+    seq.close()
+    for tokens, says in (
+        ((-1, 2, 5, *ids, 0), "form other than 1"),
+        ((-1,), "form other than 1"),
+        ((-1, 1, 6, *ids, 0), "claims 6 tokens, 5 are there"),
+        ((-1, 1, -1, *ids, 0), "claims -1 tokens"),
+        ((-1, 1, 5, *ids, 1), "holds images or sounds"),
+        ((-1, 1, 4, *ids, 0), "holds images or sounds"),
+    ):
+        refused(model, path, packed(*tokens), says)
+
+
 def test_every_truncation_and_every_changed_number_is_refused(model: Model, tmp_path: Path) -> None:
     """Numbers of the layout. There is no checksum in these files: other values of states are other states."""
     data = session_of(model).read_bytes()

@@ -1,0 +1,98 @@
+"""What checkpoints and state files cost: time to take and to go back to one, bytes, how far logits move when they are
+parked in fewer bytes, and saving and loading a state of 4096 tokens.
+
+    python benchmarks/checkpoints.py MODEL.gguf [--type f32 f16 q8_0] [--no-file]
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from hybrid.infer import Model
+from hybrid.infer.bench.machine import cpu_name
+from quiet import Watch
+
+N_PROMPT, N_AFTER, N_FILE, ROUNDS = 96, 32, 4096, 9
+Row = list[str]
+
+
+def timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return 1000 * (time.perf_counter() - start)
+
+
+def checkpoints(path: Path, kind: str) -> Row:
+    """Milliseconds to take one, to go back to it, of the token after that; how far the logits after it are off."""
+    with Model.load(path, n_ctx=512, checkpoint_budget=1 << 30, checkpoint_type=kind) as model:  # type: ignore[arg-type]
+        rng = np.random.default_rng(1)
+        ids, after = (rng.integers(300, min(model.n_vocab, 4000), n).tolist() for n in (N_PROMPT, N_AFTER))
+        seq = model.sequence()
+        seq.prefill(ids)
+        want = np.stack([seq.decode(t) for t in after])
+        taken, back, first, plain = [], [], [], []
+        for i in range(ROUNDS):
+            back.append(timed(lambda: seq.resume([*ids, 1])))
+            first.append(timed(lambda: seq.decode(after[0])))
+            plain.append(timed(lambda t=after[1]: seq.decode(t)))  # type: ignore[misc]
+            seq.decode(260 + i)  # a text that is not known yet
+            taken.append(timed(seq.checkpoint))
+        seq.resume([*ids, 1])
+        got = np.stack([seq.decode(t) for t in after])
+        assert model.cache is not None
+        size = model.memory.bytes_state_per_seq / {"f32": 1, "f16": 2, "q8_0": 4}[kind]
+        off = f"{np.abs(got - want).max():.2g} of {want.std():.2g}" if kind != "f32" else "0"
+        assert kind != "f32" or got.tobytes() == want.tobytes()
+    times = [f"{median(v):.3f}" for v in (taken, back)]
+    return [kind, f"{size / 2**20:.2f} MiB", *times, f"{median(first):.2f}", f"{median(plain):.2f}", off]
+
+
+def state_file(path: Path, folder: Path) -> Row:
+    """Size, and milliseconds to save and to load (checksums verified); the disk's part is in both."""
+    with Model.load(path, n_ctx=N_FILE) as model:
+        seq = model.sequence()
+        seq.fill([5] * N_FILE)
+        saved = [timed(lambda: seq.save(folder / "s")) for _ in range(3)]
+        loaded = [timed(lambda: model.restore(folder / "s", seq)) for _ in range(3)]
+    size = (folder / "s").stat().st_size
+    return [f"{N_FILE} tokens", f"{size / 2**20:.1f} MiB", f"{median(saved):.0f}", f"{median(loaded):.0f}"]
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--type", nargs="*", choices=["f32", "f16", "q8_0"], default=["f32", "f16", "q8_0"])
+    parser.add_argument("--no-file", action="store_true", help="leave out the state file")
+    given = parser.parse_args()
+    with Watch() as watch, tempfile.TemporaryDirectory() as name:
+        rows = [checkpoints(given.model, kind) for kind in given.type]
+        file = None if given.no_file else state_file(given.model, Path(name))
+    print(f"{given.model.name}; {cpu_name()}, numba {metadata.version('numba')}", end="")
+    print(f"; others used {watch.usage.others:.1f} cores\n" if watch.usage else "\n")
+    head = [
+        "parked",
+        "bytes",
+        "take ms",
+        "go back ms",
+        "token after it ms",
+        "any token ms",
+        "logits off by (deviation)",
+    ]
+    for row in (head, ["---", *["---:"] * (len(head) - 1)], *rows) if rows else ():
+        print(f"| {' | '.join(row)} |")
+    if file:
+        head = ["state file", "size", "save ms", "load ms"]
+        print()
+        for row in (head, ["---", *["---:"] * (len(head) - 1)], file):
+            print(f"| {' | '.join(row)} |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
