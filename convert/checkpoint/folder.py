@@ -39,7 +39,19 @@ class Checkpoint:
             raise CheckpointError(
                 f"{shown(self.folder)} has no config.json. Give the folder of a Hugging Face checkpoint."
             )
-        self.config = Config.read(config)
+        self.config = self._with_quantization(Config.read(config))
+
+    def _with_quantization(self, config: Config) -> Config:
+        """Older tools say in a file beside the config how they quantized."""
+        if "quantization_config" in config:
+            return config
+        stated: dict[str, object] = {}
+        if self.file("quantize_config.json"):
+            stated = {"quant_method": "gptq", **self.optional_config("quantize_config.json").data}
+        elif self.file("hf_quant_config.json"):
+            inner = self.optional_config("hf_quant_config.json").section("quantization")
+            stated = {"quant_method": "modelopt", **inner.data}
+        return Config({**config.data, "quantization_config": stated}, config.where) if stated else config
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from .tensor import Dtype, StoredTensor
 KEYS = ("quantization_config", "compression_config")
 # Of activations and caches, which GGUF does not quantize by scales of a checkpoint.
 _UNUSED = (".input_scale", ".output_scale", ".activation_scale", "_activation_scale", ".q_scale", ".k_scale",
-           ".v_scale", ".input_zero_point", ".input_global_scale")  # fmt: skip
+           ".v_scale", ".kv_scale", ".input_zero_point", ".input_global_scale")  # fmt: skip
 _KEPT = {"float32": Dtype.F32, "float16": Dtype.F16, "bfloat16": Dtype.BF16}
 
 

@@ -270,7 +270,9 @@ def _columns(tensor: StoredTensor, start: int, stop: int) -> np.ndarray:
 
 
 def _numbers(tensor: StoredTensor, start: int, stop: int) -> np.ndarray:
-    """f32 of scales, or of zero points in 8 bits."""
+    """f32 of scales, also of those that are powers of two (E8M0), or of zero points in 8 bits."""
+    if tensor.dtype == "F8_E8M0":
+        return np.ldexp(np.float32(1), tensor.raw(np.dtype("u1"), start, stop).astype(np.int32) - 127)
     if tensor.dtype in ("I8", "U8"):
         return tensor.raw(np.dtype("i1" if tensor.dtype == "I8" else "u1"), start, stop).astype(np.float32)
     return tensor.floats(start, stop)

@@ -59,6 +59,15 @@ def case_block(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.n
     return parts, twin.in_place(values_of(parts), twin.e4m3, "weight_scale_inv", (24, 40))
 
 
+def case_powers(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
+    """DeepSeek's ue8m0: scales are powers of two."""
+    parts = fp8(rng, rows, n, 1)
+    powers = rng.integers(100, 130, (-(-rows // 24), -(-n // 40)), dtype=np.uint8)
+    parts = {"weight": parts["weight"], "weight_scale_inv": ("F8_E8M0", powers)}
+    meant = values_of(parts) | {"weight_scale_inv": 2.0 ** (powers.astype(np.float64) - 127)}
+    return parts, twin.in_place(meant, twin.e4m3, "weight_scale_inv", (24, 40))
+
+
 def case_tensor(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
     parts = fp8(rng, rows, n) | {"input_scale": ("F32", scales(rng, 1))}
     return parts, twin.in_place(values_of(parts), twin.e4m3, "weight_scale")
@@ -129,6 +138,7 @@ def weights(kind: str, **more: Any) -> dict[str, Any]:
 V2 = {"bits": 2, "v2": True}
 CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, np.ndarray]], dict[str, Any]]] = {
     "fp8 in blocks": ({"quant_method": "fp8", "weight_block_size": [24, 40]}, case_block, {}),
+    "fp8, powers": ({"quant_method": "fp8", "weight_block_size": [24, 40]}, case_powers, {}),
     "fp8": ({"quant_method": "fp8"}, case_tensor, {}),
     "fbgemm": ({"quant_method": "fbgemm_fp8"}, case_e5m2, {}),
     "modelopt": ({"quant_method": "modelopt", "quant_algo": "FP8"}, case_tensor, {}),
@@ -213,6 +223,27 @@ def test_converted(name: str, tmp_path: Path, data_dir: Path, monkeypatch: pytes
     convert(tmp_path / "model", out, tokenizer=tokenizer)
     with GGUFFile.open(out) as file:
         assert {t.type for t in file.tensors.values() if len(t.shape) > 1} == {GGMLType.BF16}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content"),
+    [
+        ("gptq", "quantize_config.json", {"bits": 4, "group_size": 32, "desc_act": False}),
+        ("modelopt", "hf_quant_config.json", {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}),
+    ],
+)
+def test_what_older_tools_write_beside_the_config(
+    name: str, file: str, content: dict[str, Any], tmp_path: Path
+) -> None:
+    expected = write(tmp_path / "model", name)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    del config["quantization_config"]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model" / file).write_text(json.dumps(content))
+    checkpoint = Checkpoint(tmp_path / "model")
+    tensors = dequantized(checkpoint.tensors, checkpoint.config)
+    for key, meant in expected.items():
+        np.testing.assert_array_equal(tensors[key].floats(0, meant.size), meant.astype(np.float32).reshape(-1))
 
 
 def change(folder: Path, **settings: Any) -> None:
