@@ -1,6 +1,7 @@
 """Quantized checkpoints are read as what they stand for: every layout against a slow twin, in pieces of any size."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 import random_checkpoints
 from hybrid.convert import convert, plan, stream, verify
+from hybrid.convert.architectures.family import row
 from hybrid.convert.checkpoint import Checkpoint
 from hybrid.convert.checkpoint.quantized import DequantizedTensor, dequantized
+from hybrid.convert.plan import _work
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
-from hybrid.quant.ggml.types import GGMLType
+from hybrid.quant.ggml.types import FileType, GGMLType
 from random_checkpoints import CONFIGS
 from reference import quantized_checkpoints as twin
 
@@ -341,3 +344,24 @@ def test_a_checkpoint_that_was_dequantized_already(tmp_path: Path) -> None:
     checkpoint = Checkpoint(folder)
     tensors = dequantized(checkpoint.tensors, checkpoint.config)
     assert tensors == checkpoint.tensors
+
+
+@pytest.mark.parametrize("name", ["fp8 in blocks", "gptq, desc_act"])
+def test_memory_depends_on_no_matrix(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read by two threads as the conversion does: a bounded number of rows is in memory, not the matrix."""
+    for slow in ("in_place", "gptq"):
+        monkeypatch.setattr(twin, slow, lambda *_, **__: None)
+    settings, make, more = CASES[name]
+    n_rows, n = 2560, 6144
+    parts, _ = make(np.random.default_rng(1), n_rows, n, **more)
+    save(tmp_path / "model.safetensors", {f"x.{end}": part for end, part in parts.items() if end != "bias"})
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": settings}))
+    checkpoint = Checkpoint(tmp_path)
+    tensors = dequantized(checkpoint.tensors, checkpoint.config)
+    work = _work(row("x.weight", "x.weight", n_rows, n), (tensors["x.weight"],), FileType.BF16)
+    tracemalloc.start()
+    total = sum(part.nbytes for _, pieces in stream.in_order([work], 2) for part in pieces)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    print(f"peak {peak / 1e6:.1f} MB for {4 * n_rows * n / 1e6:.1f} MB")
+    assert total == 2 * n_rows * n and peak < 48e6 < 4 * n_rows * n
