@@ -346,6 +346,7 @@ def test_a_checkpoint_that_was_dequantized_already(tmp_path: Path) -> None:
     assert tensors == checkpoint.tensors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fp8 in blocks", "gptq, desc_act"])
 def test_memory_depends_on_no_matrix(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read by two threads as the conversion does: a bounded number of rows is in memory, not the matrix."""
