@@ -31,8 +31,8 @@ class Layer:
 
     @property
     def letters(self) -> str:
-        """A attention, M state-space or delta rule, R time mixing of RWKV, C short convolution, E experts; `-` for a
-        layer with none."""
+        """A attention, M state-space, delta rule or mLSTM, R time mixing of RWKV, C short convolution, E experts; `-`
+        for a layer with none."""
         marks = {
             "A": self.attention, "M": self.recurrent, "R": self.time_mix, "C": self.convolution, "E": self.experts
         }  # fmt: skip
@@ -114,27 +114,46 @@ def layers_of(gguf: GGUFFile, arch: str) -> list[Layer]:
             blocks.setdefault(int(match[1]), {})[match[2]] = tensor
     state = _int(gguf, f"{arch}.ssm.inner_size") * _int(gguf, f"{arch}.ssm.state_size")
     state = state or _int(gguf, f"{arch}.lru.width")
+    if key_size := _int(gguf, f"{arch}.mlstm.key_length"):  # with what is divided by, and the largest exponent
+        state = _int(gguf, f"{arch}.mlstm.head_count") * ((_int(gguf, f"{arch}.mlstm.value_length") + 1) * key_size + 1)
     if head := _int(gguf, f"{arch}.wkv.head_size"):  # a state of head x head for each head, and the last inputs
         state = _int(gguf, f"{arch}.embedding_length") * (head + (_int(gguf, f"{arch}.token_shift_count") or 2))
     n_layer = max([_int(gguf, f"{arch}.block_count"), *(i + 1 for i in blocks)])
-    return [_layer(blocks.get(i, {}), state) for i in range(min(n_layer, 4096))]
+    kv = _kv_values(gguf, arch)
+    return [_layer(blocks.get(i, {}), state, kv[i % len(kv)]) for i in range(min(n_layer, 4096))]
 
 
-def _layer(tensors: dict[str, TensorInfo], state: int) -> Layer:
+def _kv_values(gguf: GGUFFile, arch: str) -> list[int]:
+    """Keys and values that a token leaves in each layer, or in all that have attention if there is one number."""
+    n_head = _int(gguf, f"{arch}.attention.head_count")
+    heads = gguf.get(f"{arch}.attention.head_count_kv", n_head)
+    usual = _int(gguf, f"{arch}.embedding_length") // max(1, n_head)
+    widths = [_int(gguf, f"{arch}.attention.{part}_length") or usual for part in ("key", "value")]
+    per_layer = heads.tolist() if hasattr(heads, "tolist") else [heads if isinstance(heads, int) else 0]
+    return [n * sum(widths) for n in per_layer] or [0]
+
+
+def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> Layer:
     short = tensors.get("shortconv.conv.weight")
     conv = tensors.get("ssm_conv1d.weight", short)
     key, value = tensors.get("attn_k.weight"), tensors.get("attn_v.weight")
     # conv1d is [channels, taps]; the state keeps the inputs of all taps but the newest
     window = conv.shape[0] * (conv.shape[-1] - 1) if conv is not None else 0
-    time_mix = "time_mix_output.weight" in tensors
+    time_mix, mlstm = "time_mix_output.weight" in tensors, "mlstm_out.weight" in tensors
+    recurrent = mlstm or any(name.startswith("ssm_") for name in tensors)
+    # the delta rule has attn_qkv too; a block that layers share stands at the first of them, which shared_out tells
+    attention = key is not None or "shared_out.weight" in tensors or ("attn_qkv.weight" in tensors and not recurrent)
+    stated = key.shape[0] + value.shape[0] if key is not None and value is not None else kv
     return Layer(
-        attention=any(name.startswith(("attn_q", "attn_k")) and name.endswith("weight") for name in tensors),
-        recurrent=any(name.startswith("ssm_") for name in tensors),
+        attention=attention,
+        recurrent=recurrent,
         time_mix=time_mix,
         convolution=short is not None,
         experts=any("_exps" in name or name.startswith("ffn_gate_inp") for name in tensors),
-        state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM if conv is not None or time_mix else 0,
-        kv_nbytes_per_token=(key.shape[0] + value.shape[0]) * KV_ITEM if key is not None and value is not None else 0,
+        state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM
+        if conv is not None or time_mix or mlstm
+        else 0,
+        kv_nbytes_per_token=stated * KV_ITEM if attention else 0,
     )
 
 

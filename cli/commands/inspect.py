@@ -62,8 +62,9 @@ def show(facts: "Inspection", gguf: "GGUFFile") -> None:
     for line in pattern_rows(facts.pattern):
         console.out(f"  {line}")
     present = "".join(facts.pattern)
+    matrix = "matrix memory (mLSTM)" if facts.architecture == "xlstm" else "state-space (Mamba)"
     meanings = {
-        "A": "attention", "M": "state-space (Mamba)", "R": "time mixing (RWKV)", "C": "short convolution",
+        "A": "attention", "M": matrix, "R": "time mixing (RWKV)", "C": "short convolution",
         "E": "experts",
     }  # fmt: skip
     legend = [
