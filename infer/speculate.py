@@ -12,8 +12,8 @@ _MASKS = [(1 << 32 * n) - 1 for n in LENGTHS]
 
 MARGIN = 1.15  # a guess costs more than its pass: looking up, taking back, a state to be copied
 WORTH = 1.25  # tokens per plain pass that must be expected of a guess
-NARROW = 3  # passes of up to so many tokens have times of their own, wider ones cost about the same
-UNKNOWN = 0.5, 4.0  # what a token more is taken to cost until it was measured, and a wide pass in all
+UNKNOWN = 0.35  # what a token more is taken to cost until a wider pass was measured
+WIDE = 8  # passes of up to so many tokens have one program, wider ones another (program.FEW_COLUMNS)
 # Where guesses rarely come true, or cannot pay, so many tokens are looked at together: Python's part of each is 30 us
 # when all of a small model has gone through the caches meanwhile.
 UNLIKELY, TOGETHER = 0.5, 8
@@ -31,14 +31,16 @@ class PassCosts:
     def __init__(self) -> None:
         self.credit = AT_START
         self._seconds: dict[int, list[float]] = {}  # width of a pass -> [number of passes, average]
+        self._compiled: set[bool] = set()  # whether wide, of programs of several tokens that have run
 
     def timed(self, width: int, seconds: float) -> None:
         """How long a pass of so many tokens took."""
-        passes = self._seconds.setdefault(min(width, NARROW + 1), [0, 0.0])
+        if width > 1 and (width > WIDE) not in self._compiled:
+            self._compiled.add(width > WIDE)
+            return
+        passes = self._seconds.setdefault(width, [0, 0.0])
         passes[0] += 1
-        if passes[0] == 1:
-            return  # compiles
-        passes[1] += (seconds - passes[1]) / min(passes[0] - 1, 8)
+        passes[1] += (seconds - passes[1]) / min(passes[0], 8)
         if width == 1:
             self._earn(SHARE)
         elif self.ready:
@@ -58,18 +60,23 @@ class PassCosts:
 
     def may_pay(self, most: int) -> bool:
         """Whether a guess of up to `most` tokens can be worth a pass, if it is right."""
-        widths = (*range(2, NARROW + 1), most + 1)
-        return self.ready and self.credit > 0 and any(n > WORTH * self.cost(n) for n in widths)
+        return self.ready and self.credit > 0 and any(n > WORTH * self.cost(n) for n in range(2, most + 2))
 
     def cost(self, width: int) -> float:
-        """Of a pass of so many tokens."""
+        """Of a pass of so many tokens: measured, or on a line through the nearest ones that were."""
         if width == 1 or not self.ready:
             return 1.0
-        measured = self._seconds.get(min(width, NARROW + 1), [0, 0.0])
-        if measured[0] > 1:
-            return max(1.0, MARGIN * measured[1] / self._seconds[1][1])
-        more, wide = UNKNOWN
-        return min(wide, 1 + more * (width - 1))
+        one = self._seconds[1][1]
+        if width in self._seconds:
+            return max(1.0, MARGIN * self._seconds[width][1] / one)
+        below = max(w for w in self._seconds if w < width)
+        above = min((w for w in self._seconds if w > width), default=0)
+        low = self._seconds[below][1] / one
+        if above:
+            slope = (self._seconds[above][1] / one - low) / (above - below)
+        else:
+            slope = (low - 1) / (below - 1) if below > 1 else UNKNOWN
+        return max(1.0, MARGIN * (low + slope * (width - below)))
 
 
 class NGramSpeculator:

@@ -9,7 +9,7 @@ from hybrid.infer import Model
 from hybrid.infer.generate import generate
 from hybrid.infer.memory.hybrid import MOST_PIECES
 from hybrid.infer.sampling import Sampler, SamplingParams
-from hybrid.infer.speculate import AT_MOST, AT_START, MOST, NGramSpeculator, PassCosts
+from hybrid.infer.speculate import AT_MOST, AT_START, MARGIN, MOST, UNKNOWN, NGramSpeculator, PassCosts
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
@@ -121,18 +121,33 @@ def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
         assert seq.n_past == 5
 
 
-def costs(*seconds: float) -> PassCosts:
-    """Of passes of 1, 2, 3 and more tokens."""
+def costs(wide: dict[int, float]) -> PassCosts:
+    """Passes of one token cost 1, wider ones as they say."""
     made = PassCosts()
-    for width, cost in enumerate(seconds, 1):
-        made.timed(width, 99.0)  # the first time compiles
-        made.timed(width, cost)
+    for width in (2, 99):
+        made.timed(width, 1e9)  # the first time compiles
+    for width, cost in {1: 1.0, **wide}.items():
+        for _ in range(2):
+            made.timed(width, cost)
     made.credit = AT_MOST
     return made
 
 
+ZEN3 = {2: 1.5, 3: 1.8, 4: 2.1, 8: 3.6, 11: 4.6}  # jamba-3b, Q4_0
+DEAR = {2: 2.0, 4: 2.6, 5: 4.7, 8: 7.0, 11: 11.5}  # 11 M weights, all in the caches
+CHEAP = {2: 1.05, 3: 1.1, 4: 1.15, 8: 1.4}  # weights from memory, with arithmetic to spare
+
+
+def test_costs_between_those_measured_lie_on_lines() -> None:
+    made = costs({2: 1.5, 4: 2.5, 8: 3.5})
+    got = [made.cost(n) / MARGIN for n in (2, 3, 4, 6, 8, 15)]
+    assert got == pytest.approx([1.5, 2.0, 2.5, 3.0, 3.5, 6.0])
+    assert made.cost(1) == 1.0 == PassCosts().cost(5)
+    assert costs({}).cost(3) == pytest.approx(MARGIN * (1 + 2 * UNKNOWN))
+
+
 def test_guesses_come_from_the_text() -> None:
-    free = costs(1.0, 0.0, 0.0, 0.0)
+    free = costs({2: 0.0, 11: 0.0})
     made = NGramSpeculator([1, 2, 3, 4, 5, 6, 9, 1, 2], free)
     assert made.guess(9) == [3, 4, 5, 6, 9, 1, 2, 3, 4], "round and round"
     assert made.guess(2) == [3, 4] and made.guess(0) == []
@@ -147,13 +162,15 @@ def test_guesses_come_from_the_text() -> None:
 
 
 def test_guesses_are_as_long_as_pays() -> None:
-    """Wide passes cost five, those of two and three tokens 1.7 and 2.4: long guesses, short ones, or none."""
-    zen3 = (1.0, 1.7, 2.4, 5.0)
-    sure = NGramSpeculator(list(range(40)) * 9, costs(*zen3))
+    """Long guesses where the text repeats itself, short ones or none where it hardly does."""
+    page = list(range(40)) * 9
+    sure = NGramSpeculator(page, costs(ZEN3))
     assert sure.likely > 0.99 and len(sure.guess(99)) == MOST
+    assert len(NGramSpeculator(page, costs(DEAR)).guess(99)) == 3, "longer ones are too dear"
+    assert NGramSpeculator(page, costs({2: 2.0, 11: 11.0})).guess(99) == [], "all are"
+    assert 0 < len(NGramSpeculator(page, costs({2: 1.2, 3: 1.3, 4: 5.0, 11: 30.0})).guess(99)) <= 2
     rng = np.random.default_rng(0)
-    assert NGramSpeculator(list(range(40)) * 9, costs(1.0, 1.7, 2.4, 9.0)).guess(99) == [], "too dear"
-    wild = NGramSpeculator(rng.integers(0, 4, 400).tolist(), costs(*zen3))
+    wild = NGramSpeculator(rng.integers(0, 4, 400).tolist(), costs(ZEN3))
     assert wild.likely < 0.6 and wild.guess(99) == []
     before = wild.likely
     for _ in range(40):
@@ -162,15 +179,15 @@ def test_guesses_are_as_long_as_pays() -> None:
     assert wild.likely > before, "learned without a guess"
 
 
-def seconds(text: list[int], n_prompt: int, wide: tuple[float, ...]) -> float:
-    """What the rest of a text costs, in passes of one token, with guesses; widths beyond `wide` cost its last."""
-    passes = PassCosts()
+def seconds(text: list[int], n_prompt: int, wide: dict[int, float]) -> float:
+    """What the rest of a text costs, in passes of one token, with guesses."""
+    passes, true = PassCosts(), costs(wide)
     made = NGramSpeculator(text[:n_prompt], passes)
     at, total = n_prompt, 0.0
     while at < len(text):
         made.extend([text[at]])
         guess = made.guess(len(text) - at - 1)
-        cost = wide[min(len(guess), len(wide) - 1)]
+        cost = true.cost(1 + len(guess)) / (MARGIN if guess else 1)
         passes.timed(1 + len(guess), cost)
         total, at = total + cost, at + 1
         for token in guess:
@@ -182,8 +199,8 @@ def seconds(text: list[int], n_prompt: int, wide: tuple[float, ...]) -> float:
     return total
 
 
-@pytest.mark.parametrize("wide", [(1.0, 1.05, 1.1, 1.3), (1.0, 1.7, 2.4, 5.0), (1.0, 2.2, 3.1, 8.0)])
-def test_guessing_never_costs_much(wide: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("wide", [CHEAP, ZEN3, DEAR])
+def test_guessing_never_costs_much(wide: dict[int, float]) -> None:
     """Whatever the text is like and whatever passes cost: at most 1 % and the price of the first attempts."""
     rng = np.random.default_rng(4)
     page = rng.integers(0, 2000, 120).tolist()
@@ -197,9 +214,9 @@ def test_guessing_never_costs_much(wide: tuple[float, ...]) -> None:
     for name, text in texts.items():
         plain = len(text) - 120
         cost = seconds(text, 120, wide)
-        print(f"{wide[1:]} {name}: {cost:.0f} passes for {plain} tokens")
-        assert cost <= 1.01 * plain + AT_START + 2 * wide[-1] + wide[1] + wide[2], name
-    if wide[-1] < 2:
+        print(f"{wide[2]} {name}: {cost:.0f} passes for {plain} tokens")
+        assert cost <= 1.01 * plain + AT_START + 2 * max(wide.values()), name
+    if wide is CHEAP:
         assert seconds(texts["a page quoted"], 120, wide) < 0.9 * 400
-    if wide[-1] < 6:
+    if wide is not DEAR:
         assert seconds(texts["one page again and again"], 120, wide) < 0.5 * 480
