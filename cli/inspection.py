@@ -68,6 +68,7 @@ class Inspection:
     n_expert_used: int
     pattern: tuple[str, ...]
     types: tuple[TypeUse, ...]
+    is_encoder: bool
     n_ctx: int
     state_nbytes_per_seq: int
     kv_nbytes_per_token: int
@@ -80,8 +81,8 @@ def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
     layers = layers_of(gguf, arch)
     weights = sum(math.prod(t.shape) for t in gguf.tensors.values())
     stored = sum(t.nbytes for t in gguf.tensors.values())
-    # an encoder keeps nothing: it reads texts as a whole
-    kv = sum(layer.kv_nbytes_per_token for layer in layers) if gguf.get(f"{arch}.attention.causal", True) else 0
+    is_encoder = gguf.get(f"{arch}.attention.causal", True) is False
+    kv = 0 if is_encoder else sum(layer.kv_nbytes_per_token for layer in layers)
     tokens = gguf.get("tokenizer.ggml.tokens", ())
     return Inspection(
         path=gguf.path,
@@ -99,6 +100,7 @@ def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
         n_expert_used=_int(gguf, f"{arch}.expert_used_count"),
         pattern=tuple(layer.letters for layer in layers),
         types=types_of(gguf),
+        is_encoder=is_encoder,
         n_ctx=n_ctx,
         state_nbytes_per_seq=sum(layer.state_nbytes for layer in layers),
         kv_nbytes_per_token=kv,

@@ -16,7 +16,7 @@ from typing import Self
 
 import numpy as np
 
-from ..quant.ggml.errors import UnsupportedError, UsageError
+from ..quant.ggml.errors import TokenizerError, UnsupportedError, UsageError
 from ..quant.ggml.split import open_gguf
 from .architectures import ENCODERS
 from .encoder import Encoder
@@ -86,6 +86,8 @@ class Embedder:
 
     def _stated(self, arch: str) -> Pooling | None:
         number = self.gguf.get(f"{arch}.pooling_type", 0)
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise wrong(self.gguf, f"{arch}.pooling_type", number, "an integer")
         if number and number not in _POOLING:
             what = "that of a reranker, which makes no embeddings" if number == 4 else "unknown"
             raise UnsupportedError(
@@ -95,7 +97,13 @@ class Embedder:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return load_tokenizer(self.gguf)
+        made = load_tokenizer(self.gguf)
+        if self.encoder and made.n_vocab != self.encoder.n_vocab:
+            raise TokenizerError(
+                f"{self.path.name}: the tokenizer has {made.n_vocab} tokens, token_embd.weight {self.encoder.n_vocab} "
+                "rows. Convert the model again."
+            )
+        return made
 
     def tokens(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[int]]:
         """The ids of every text, with what the model wants around it.
@@ -135,7 +143,15 @@ class Embedder:
         normalize: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> np.ndarray:
-        """`embed` of token ids, as `tokens` gives them."""
+        """`embed` of token ids, as `tokens` gives them.
+
+        UsageError when one is not of the vocabulary, or a text is empty or longer than the context.
+        """
+        for i, text in enumerate(ids):
+            if not 0 < len(text) <= self.n_ctx:
+                raise UsageError(f"text {i + 1} has {len(text)} tokens, the context has {self.n_ctx}.")
+            if self.encoder and not 0 <= min(text) <= max(text) < self.encoder.n_vocab:
+                raise UsageError(f"text {i + 1} has a token that is not of the vocabulary of {self.encoder.n_vocab}.")
         total, done, vectors = sum(map(len, ids)), 0, []
         for n, vector in self._vectors(ids):
             vectors.append(vector)

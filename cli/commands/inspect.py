@@ -87,6 +87,9 @@ def show(facts: "Inspection", gguf: "GGUFFile") -> None:
     console.out(console.table(("type", "tensors", "weights", "size", "bits/weight"), rows, "lrrrr"))
 
     console.out("\n" + console.bold("memory per sequence"))
+    if facts.is_encoder:
+        console.out("  none: an encoder reads texts as a whole and keeps nothing")
+        return
     console.out(f"  recurrent state   {console.size(facts.state_nbytes_per_seq)}, at any length")
     console.out(
         f"  keys and values   {console.size(facts.kv_nbytes_per_seq)} at {facts.n_ctx} tokens "

@@ -110,4 +110,6 @@ def test_lines_are_cut_when_asked(encoder: Path, tmp_path: Path, cli: Cli) -> No
 def test_inspect_says_that_nothing_is_kept(encoder: Path, cli: Cli) -> None:
     code, out, _ = cli("inspect", encoder, "--json")
     assert code == 0
-    assert json.loads(out)["kv_nbytes_per_token"] == 0
+    found = json.loads(out)
+    assert (found["is_encoder"], found["kv_nbytes_per_token"]) == (True, 0)
+    assert "none: an encoder reads texts as a whole and keeps nothing" in cli("inspect", encoder)[1]

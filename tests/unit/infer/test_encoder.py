@@ -10,7 +10,7 @@ from hybrid.convert import convert
 from hybrid.infer import Model
 from hybrid.infer.embed import Embedder, Pooling
 from hybrid.infer.encoder import PASS_TEXTS, PASS_TOKENS, Encoder
-from hybrid.quant.ggml.errors import FormatError, UnsupportedError, UsageError
+from hybrid.quant.ggml.errors import FormatError, TokenizerError, UnsupportedError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.quantize import quantize
@@ -175,8 +175,20 @@ def test_texts_that_do_not_fit(made: Made) -> None:
         Embedder(made("bert"), n_ctx=161)
 
 
-def changed(path: Path, target: Path, **keys: object) -> Path:
-    """A copy with other values of bert.* keys."""
+def test_ids_that_cannot_be(made: Made) -> None:
+    with Embedder(made("bert")) as embedder:
+        for ids, message in (
+            ([[1], []], "text 2 has 0 tokens"),
+            ([[1] * 161], "text 1 has 161 tokens"),
+            ([[1, 2000]], "not of the vocabulary of 2000"),
+            ([[-1]], "not of the vocabulary"),
+        ):
+            with pytest.raises(UsageError, match=message):
+                embedder.embed_ids(ids)
+
+
+def changed(path: Path, target: Path, n_rows: int = 0, **keys: object) -> Path:
+    """A copy with other values of bert.* keys, and with fewer rows of the embedding."""
     with GGUFFile.open(path) as file:
         pairs = {k: (v, file.value_types[k]) for k, v in file.metadata.items() if k != "general.architecture"}
         for key, value in keys.items():
@@ -184,10 +196,15 @@ def changed(path: Path, target: Path, **keys: object) -> Path:
         with GGUFWriter(target, "bert") as writer:
             for key, (value, kind) in pairs.items():
                 writer.add(key, value.tolist() if hasattr(value, "tolist") else value, kind)
+            raw = {
+                name: file.raw(name)[: n_rows or None if name == "token_embd.weight" else None] for name in file.tensors
+            }
             for name, info in file.tensors.items():
-                writer.declare(name, info.shape, info.type)
-            for name in file.tensors:
-                writer.write(name, [file.raw(name)])
+                writer.declare(
+                    name, (len(raw[name]), *info.shape[1:]) if len(info.shape) > 1 else info.shape, info.type
+                )
+            for name, values in raw.items():
+                writer.write(name, [values])
     return target
 
 
@@ -205,5 +222,12 @@ def test_what_is_wrong_with_a_file_is_said(made: Made, tmp_path: Path) -> None:
         Encoder.load(changed(path, tmp_path / "b.gguf", **{"attention.head_count": 7}))
     with pytest.raises(UnsupportedError, match="pooling_type = 4 is that of a reranker"):
         Embedder(changed(path, tmp_path / "c.gguf", pooling_type=4))
+    with pytest.raises(FormatError, match="pooling_type = 'cls', expected an integer"):
+        Embedder(changed(path, tmp_path / "e.gguf", pooling_type="cls"))
+    with (
+        Embedder(changed(path, tmp_path / "f.gguf", n_rows=1999)) as embedder,
+        pytest.raises(TokenizerError, match=r"the tokenizer has 2000 tokens, token_embd.weight 1999 rows"),
+    ):
+        embedder.embed(["a"])
     with Embedder(changed(path, tmp_path / "d.gguf", pooling_type=3)) as embedder:
         assert embedder.pooling is Pooling.LAST
