@@ -144,6 +144,22 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
         "vocab_size": 151936, "max_position_embeddings": 262144, "rope_theta": 1e7, "tie_word_embeddings": False,
     },
+    "zamba2-1.2b": {
+        "architectures": ["Zamba2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
+        "num_hidden_layers": 38, "layers_block_type": _every(38, 6, "hybrid", "mamba"), "num_attention_heads": 32,
+        "num_mem_blocks": 1, "adapter_rank": 128, "use_shared_attention_adapter": True, "use_mem_rope": True,
+        "n_mamba_heads": 64, "mamba_headdim": 64, "mamba_d_state": 64, "mamba_ngroups": 1, "mamba_d_conv": 4,
+        "mamba_expand": 2, "vocab_size": 32000,
+    },
+    "xlstm-7b": {
+        "architectures": ["xLSTMForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32, "num_heads": 8,
+        "vocab_size": 50304,
+    },
+    "olmo-hybrid-7b": {
+        "architectures": ["OlmoHybridForCausalLM"], "hidden_size": 3840, "intermediate_size": 11008,
+        "num_hidden_layers": 32, "num_attention_heads": 30, "vocab_size": 100352,
+        "rope_parameters": {"rope_type": "default", "rope_theta": None},
+    },
 }  # fmt: skip
 
 CONFIG_SHAPES: dict[str, AnyShape] = {name: ConfigShape(name, config) for name, config in _CONFIGS.items()}

@@ -15,7 +15,7 @@ from hybrid.quant.policy import Options as QuantOptions
 from hybrid.quant.policy import SsmType, decide, model_of
 from random_checkpoints import CONFIGS
 
-LOADED = ("rwkv6", "rwkv7", "falcon-h1", "lfm2", "nemotron-h", "qwen3next", "qwen35")
+LOADED = ("rwkv6", "rwkv7", "falcon-h1", "lfm2", "nemotron-h", "qwen3next", "qwen35", "zamba2", "olmo-hybrid", "xlstm")
 
 
 def small(name: str) -> ConfigShape:
@@ -28,7 +28,7 @@ def small(name: str) -> ConfigShape:
         # as the models' cards state them, with what the file holds twice or not at all
         ("rwkv7-0.4b", 0.4507), ("rwkv7-1.5b", 1.527), ("rwkv6-1.6b", 1.60), ("falcon-h1-1.5b", 1.48),
         ("lfm2-1.2b", 1.170), ("granite-h-micro", 3.19), ("nemotron-h-4b", 4.49), ("qwen3.5-0.8b", 0.752),
-        ("qwen3-next-slice", 1.57),
+        ("qwen3-next-slice", 1.57), ("zamba2-1.2b", 1.205), ("xlstm-7b", 6.865), ("olmo-hybrid-7b", 7.43),
     ],
 )  # fmt: skip
 def test_parameter_counts(name: str, billions: float) -> None:
