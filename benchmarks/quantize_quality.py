@@ -41,11 +41,13 @@ def hybrid(*args: object) -> str:
 
 
 def perplexity_there(peer: Path, file: Path, text: Path, chunks: int) -> float:
-    done = run(peer / "llama-perplexity", "-m", file, "-f", text, "-c", 256, "--chunks", chunks, "-t", 2)
-    found = re.search(r"Final estimate: PPL = ([\d.]+)", done.stdout + done.stderr)
-    if found is None:
-        sys.exit(f"no perplexity in what llama-perplexity says of {file}")
-    return float(found[1])
+    for _ in range(5):
+        done = run(peer / "llama-perplexity", "-m", file, "-f", text, "-c", 256, "--chunks", chunks, "-t", 1)
+        # on a busy machine it may end before its last lines are out
+        found = re.search(rf"\[{chunks}\]([\d.]+),", done.stdout + done.stderr)
+        if found is not None:
+            return float(found[1])
+    sys.exit(f"no perplexity in what llama-perplexity says of {file}")
 
 
 def ways(recipes: list[str], folder: Path) -> list[tuple[str, tuple[object, ...]]]:
