@@ -43,15 +43,14 @@ def nbytes_of(text: str, option: str = "--target-size") -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """The types that each matrix may get, and its KL divergence per noise. `fixed`: bytes of all else."""
+    """All tensors, the types that each matrix may get, and its KL divergence per noise."""
 
     planned: "list[PlannedTensor]"
     found: dict[str, list[target.Candidate]]
     sensitivity: Mapping[str, float]
 
-    @property
-    def fixed(self) -> int:
-        return sum(t.nbytes for t in self.planned if t.name not in self.found)
+    def nbytes(self, bits_per_weight: float) -> int:
+        return int(bits_per_weight * sum(math.prod(t.shape) for t in self.planned) / 8)
 
 
 def choose(
@@ -71,8 +70,14 @@ def choose(
     known = measured(models.resolve(source), text, options, imatrix, allow_requantize)
     if size is None:
         assert bpw is not None
-        size = int(bpw * sum(math.prod(t.shape) for t in known.planned) / 8)
-    types = target.solve(known.found, known.sensitivity, size - known.fixed)
+        size = known.nbytes(bpw)
+    return of_size(known, size, options)
+
+
+def of_size(known: Measured, size: int, options: Options) -> tuple[FileType, Options]:
+    """The types for `size` bytes of tensors: what to name the file, and `options` with them."""
+    fixed = sum(t.nbytes for t in known.planned if t.name not in known.found)
+    types = target.solve(known.found, known.sensitivity, size - fixed)
     return target.file_type_of(types, known.found), replace(options, by_name=types)
 
 

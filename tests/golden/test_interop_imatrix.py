@@ -42,4 +42,4 @@ def test_statistics() -> None:
             s.total, s.least, s.most, s.mean, s.deviation, 100 * s.active, s.n, s.entropy, 100 * s.evenness,
             100 * s.outliers, s.similarity or 0,
         ]  # fmt: skip
-        assert (np.abs(np.array(values) - printed) <= 1.05 * half).all(), f"{name}: {values}, there {printed}"
+        assert (np.abs(np.array(values) - printed) <= 1.2 * half).all(), f"{name}: {values}, there {printed}"
