@@ -42,6 +42,7 @@ def choose(
     imatrix: Imatrix | None,
     *,
     allow_requantize: bool = False,
+    effort: int = 0,
     threads: int = 0,
 ) -> Choice:
     """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
@@ -61,7 +62,14 @@ def choose(
             kind = target.file_type_of(types, known.found)
             file = folder / "trial.gguf"
             report = library.quantize(
-                path, file, kind, n_threads=threads, options=chosen, imatrix=imatrix, allow_requantize=allow_requantize
+                path,
+                file,
+                kind,
+                n_threads=threads,
+                options=chosen,
+                imatrix=imatrix,
+                allow_requantize=allow_requantize,
+                effort=effort,
             )
             with models.load(file, n_ctx=N_CTX, n_seq_max=4, n_threads=threads) as model:
                 kld = kl_divergence(model, base).kld

@@ -142,7 +142,7 @@ def _probes(copy: Path, tensors: "Sequence[PlannedTensor]", imatrix: Imatrix | N
         for t in tensors:
             info = file.tensors[t.name]
             where = slice(info.offset, info.offset + info.nbytes)
-            kind = _probe_type([target.Candidate(k, 0, 0.0) for k in target.candidates(t)])
+            kind = _probe_type([target.Candidate(k, 0, 0.0) for k in target.candidates(t, imatrix)])
             original = np.array(memory[where])
             entry = imatrix.entries.get(t.name) if imatrix else None
             x = file.f32(t.name).reshape(-1, *t.shape[-2:])

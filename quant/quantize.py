@@ -16,6 +16,7 @@ import numpy as np
 
 from .ggml import formats
 from .ggml.errors import FormatError, UsageError, shown
+from .ggml.refit import refit
 from .ggml.split import SplitWriter
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
 from .imatrix import Entry, Imatrix
@@ -123,6 +124,7 @@ class _Task:
     piece: Piece
     first: int
     importance: Entry | None
+    effort: int
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def quantize(
     imatrix: Imatrix | None = None,
     metadata: Mapping[str, tuple[Any, ValueType]] | None = None,
     allow_requantize: bool = False,
+    effort: int = 0,
     keep_split: bool = False,
     split_max_size: int = 0,
     progress: Callable[[Progress], None] | None = None,
@@ -152,8 +155,9 @@ def quantize(
     and general.alignment, which would be wrong in the new file, and `metadata`, which is added. n_threads = 0: all that
     this process may use; the bytes do not depend on it. keep_split: as many files as the source has;
     split_max_size: as many as it takes to have no more bytes of tensors in one; `dst` is then the NAME of
-    NAME-00001-of-00003.gguf. Files appear when all are complete and not before. Raises UsageError, FormatError,
-    UnsupportedError, HybridError (writing failed).
+    NAME-00001-of-00003.gguf. effort: 0 writes llama-quantize's bytes, more than 0 fits the scale of every block again
+    (`ggml.refit`). Files appear when all are complete and not before. Raises UsageError, FormatError, UnsupportedError,
+    HybridError (writing failed).
     """
     began = time.perf_counter()
     dst, kind = Path(dst), file_type(target)
@@ -172,7 +176,7 @@ def quantize(
             if source.is_read(path):
                 raise UsageError(f"{shown(path)} is the source itself. Give another output path.")
         with writer:
-            rows = _write_tensors(source, writer, planned, imatrix, n_threads, progress)
+            rows = _write_tensors(source, writer, planned, imatrix, effort, n_threads, progress)
         return QuantizeReport(
             src=source.path,
             dst=writer.paths[0],
@@ -229,6 +233,7 @@ def _write_tensors(
     writer: SplitWriter,
     planned: list[PlannedTensor],
     imatrix: Imatrix | None,
+    effort: int,
     n_threads: int,
     progress: Callable[[Progress], None] | None,
 ) -> list[TensorReport]:
@@ -251,7 +256,7 @@ def _write_tensors(
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="quantize")
     try:
         # Twice as many tasks as threads: the writer's turn does not make a thread wait, and memory stays bounded.
-        stream = _in_order(pool, _tasks(source, planned, imatrix), 2 * n_threads)
+        stream = _in_order(pool, _tasks(source, planned, imatrix, effort), 2 * n_threads)
         following = next(stream, None)
         for t in planned:
 
@@ -268,12 +273,12 @@ def _write_tensors(
     return rows
 
 
-def _tasks(source: Source, planned: Iterable[PlannedTensor], imatrix: Imatrix | None) -> Iterator[_Task]:
+def _tasks(source: Source, planned: Iterable[PlannedTensor], imatrix: Imatrix | None, effort: int) -> Iterator[_Task]:
     for t in planned:
         entry = imatrix.entries.get(t.name) if imatrix else None
         first = 0
         for piece in source.pieces(t.name, max(1, TASK // t.shape[-1])):
-            yield _Task(t, piece, first, entry)
+            yield _Task(t, piece, first, entry, effort)
             first += piece.rows
 
 
@@ -309,7 +314,10 @@ def _recode(task: _Task) -> _Done:
                 _check_finite(t, x, task.first + start)
             else:
                 piece = data[start * after : stop * after].reshape(-1, after)
-                coding.encode(t.target, x, piece, _importance(task.importance, matrix))
+                importance = _importance(task.importance, matrix)
+                coding.encode(t.target, x, piece, importance)
+                if task.effort:
+                    refit(t.target, x, piece, importance)
                 decoded = coding.decode(t.target, piece, new[: stop - start])
                 sums.add(_row_sums(t, x, decoded, task.first + start), task.first + start)
         start = stop

@@ -25,10 +25,12 @@ from .policy import Reason
 from .source import Source
 
 CANDIDATES = tuple(GGMLType[name] for name in ("Q2_K", "Q3_K", "IQ4_XS", "Q4_K", "Q5_K", "Q6_K", "Q8_0"))
+WITH_IMPORTANCE = tuple(GGMLType[name] for name in ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"))
 # The one that sensitivity is measured with: enough noise to see, little enough to be proportional.
 PROBE = GGMLType.Q4_K
 SAMPLE = 1 << 19  # weights of a matrix that are looked at
 _NAMED = {
+    GGMLType.IQ2_S: FileType.IQ2_M,
     GGMLType.Q3_K: FileType.Q3_K_M,
     GGMLType.Q4_K: FileType.Q4_K_M,
     GGMLType.Q5_K: FileType.Q5_K_M,
@@ -50,9 +52,10 @@ def is_free(t: PlannedTensor) -> bool:
     return t.reason in (Reason.ASKED, Reason.OUTPUT, Reason.RECIPE, Reason.SHAPE)
 
 
-def candidates(t: PlannedTensor) -> list[GGMLType]:
-    """The types that suit its rows, each once."""
-    return list(dict.fromkeys(fitting(kind, t.shape[-1]) for kind in CANDIDATES))
+def candidates(t: PlannedTensor, imatrix: Imatrix | None = None) -> list[GGMLType]:
+    """The types that suit its rows, each once; with its importance also those that need it."""
+    kinds = (*WITH_IMPORTANCE, *CANDIDATES) if imatrix and t.name in imatrix.entries else CANDIDATES
+    return list(dict.fromkeys(fitting(kind, t.shape[-1]) for kind in kinds))
 
 
 def measure(
@@ -67,7 +70,7 @@ def measure(
     for i, t in enumerate(free):
         if progress:
             progress(t.name, i, len(free))
-        kinds = candidates(t)
+        kinds = candidates(t, imatrix)
         noise, power = np.zeros(len(kinds)), 0.0
         for x, importance in _samples(source, t, imatrix):
             weight = np.ones(x.shape[1]) if importance is None else importance.astype(np.float64)

@@ -75,6 +75,10 @@ def quantize(
     exclude_weights: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Do not use the importance of these.")
     ] = None,
+    effort: Annotated[
+        int,
+        typer.Option(min=0, max=1, help="0: llama-quantize's bytes. 1: smaller errors at the same size, slower."),
+    ] = 0,
     allow_requantize: Annotated[
         bool, typer.Option("--allow-requantize", help="Accept a file that is quantized already; quality suffers.")
     ] = False,
@@ -124,7 +128,14 @@ def quantize(
         if file is None:
             raise UsageError("--max-kld measures on a text. Give one with -f.")
         found = by_divergence.choose(
-            source, file, max_kld, options, importance, allow_requantize=allow_requantize, threads=threads
+            source,
+            file,
+            max_kld,
+            options,
+            importance,
+            allow_requantize=allow_requantize,
+            effort=effort,
+            threads=threads,
         )
         target, options, divergence = found.file_type.name, found.options, found.kld
     elif target is None:
@@ -153,6 +164,7 @@ def quantize(
             imatrix=importance,
             metadata=metadata,
             allow_requantize=allow_requantize,
+            effort=effort,
             keep_split=keep_split,
             split_max_size=max_bytes(split_max_size),
             progress=lambda p: progress(p.name, p.done, p.total),

@@ -414,6 +414,20 @@ def test_types_that_need_importance(tmp_path: Path) -> None:
         assert 0.05 < max(t.rmse / t.rms for t in report.rows if t.target is most) < 0.7
 
 
+def test_effort_lowers_errors_at_the_same_size(tmp_path: Path) -> None:
+    src = wide_model(tmp_path / "in.gguf")
+    plain, more, again = (
+        q.quantize(src, tmp_path / f"{i}.gguf", "IQ3_S", imatrix=importance_of(src), effort=effort, n_threads=threads)
+        for i, (effort, threads) in enumerate(((0, 1), (1, 1), (1, 3)))
+    )
+    assert plain.nbytes == more.nbytes
+    for a, b in zip(plain.rows, more.rows, strict=True):
+        assert a.target is b.target
+        if a.target is GGMLType.IQ3_S:
+            assert b.rmse < a.rmse
+    assert (tmp_path / "1.gguf").read_bytes() == (tmp_path / "2.gguf").read_bytes() and again.rows == more.rows
+
+
 def split(src: Path, folder: Path) -> Path:
     """The first of two parts of `src`, as llama-gguf-split makes them."""
     with GGUFFile.open(src) as f:

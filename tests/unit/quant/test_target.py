@@ -99,7 +99,8 @@ def test_noise_of_types(tmp_path: Path) -> None:
         found = target.measure(source, planned, imatrix)
     assert found.keys() == values.keys() - {"blk.0.ssm_x.weight"}
     for name, importance in (("blk.0.ffn_up.weight", None), ("blk.0.ffn_down_exps.weight", weights)):
-        assert [c.type for c in found[name]] == list(target.CANDIDATES)
+        more = () if importance is None else target.WITH_IMPORTANCE
+        assert [c.type for c in found[name]] == [*more, *target.CANDIDATES]
         for c in found[name]:
             x = values[name].reshape(-1, *values[name].shape[-2:])
             weight_of = [None] * len(x) if importance is None else list(importance)

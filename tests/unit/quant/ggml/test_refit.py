@@ -1,0 +1,60 @@
+"""Scales fitted again: the weighted error of no block grows, and codes stay."""
+
+import numpy as np
+import pytest
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.refit import SCALES, refit
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+# Least share of the squared error that goes away on normal weights.
+GAIN = {
+    GGMLType.IQ1_S: 0.1, GGMLType.IQ2_XXS: 0.05, GGMLType.IQ2_XS: 0.05, GGMLType.IQ2_S: 0.04, GGMLType.IQ3_XXS: 0.02,
+    GGMLType.IQ3_S: 0.05, GGMLType.Q4_0: 0.004, GGMLType.Q5_0: 0.002,
+}  # fmt: skip
+
+
+def errors(kind: GGMLType, x: np.ndarray, raw: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Of each block."""
+    square = np.square(formats.decode(kind, raw).astype(np.float64) - x) * weights
+    return square.reshape(-1, TRAITS[kind].block).sum(axis=1)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize("kind", SCALES, ids=lambda k: k.name)
+def test_no_block_is_worse(kind: GGMLType, weighted: bool) -> None:
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((13, 768)).astype(np.float32)
+    x[3] = 0
+    x[4, :300] = 0
+    x[5] = np.abs(x[5]) + 2
+    x[6] *= 1e-6
+    importance = (rng.standard_exponential(768) ** 2).astype(np.float32) if weighted else None
+    weights = np.ones(768) if importance is None else importance.astype(np.float64)
+    raw = formats.encode(kind, x, importance=importance)
+    new = raw.copy()
+    refit(kind, x, new, importance)
+    before, after = errors(kind, x, raw, weights), errors(kind, x, new, weights)
+    assert (after <= before * (1 + 1e-6)).all(), f"{(after / before).max()}"
+    gain = 1 - after.sum() / before.sum()
+    print(kind.name, gain)
+    assert gain >= GAIN.get(kind, 0.0)
+    assert (new != raw).any() and np.isfinite(formats.decode(kind, new)).all()
+    nbytes = TRAITS[kind].nbytes
+    codes = np.setdiff1d(np.arange(nbytes), [at + i for at in SCALES[kind] for i in (0, 1)])
+    np.testing.assert_array_equal(new.reshape(-1, nbytes)[:, codes], raw.reshape(-1, nbytes)[:, codes])
+
+
+def test_exact_scales_stay() -> None:
+    """What has no error keeps its bytes, and so do types without such a scale."""
+    x = np.tile(np.arange(-8, 8, dtype=np.float32), 32)[None]
+    raw = formats.encode(GGMLType.Q4_0, x)
+    new = raw.copy()
+    refit(GGMLType.Q4_0, x, new)
+    np.testing.assert_array_equal(new, raw)
+    for kind in (GGMLType.F16, GGMLType.TQ1_0, GGMLType.MXFP4, GGMLType.IQ1_M):
+        rng = np.random.default_rng(8)
+        x = rng.standard_normal((2, 512)).astype(np.float32)
+        raw = formats.encode(kind, x)
+        new = raw.copy()
+        refit(kind, x, new)
+        np.testing.assert_array_equal(new, raw)
