@@ -15,9 +15,12 @@ from reference import rwkv as twin
 from reference.recurrent import sigmoid
 from reference.run_kernel import record, run, worst
 
+SCALE = 0.375
+
 
 class Wkv:
-    """Inputs: r, k, v and w side by side; of RWKV-7 r w, k, v, w, kk a and kk, then the dot products."""
+    """Inputs: r, k, v and w side by side; of RWKV-7 r w, k, v, w, kk a and kk, then the dot products. Version 0: gated
+    linear attention."""
 
     def __init__(self, version: int, n_head: int, d: int, *, n_slot: int = N_SLOT) -> None:
         self.version, self.n_head, self.d = version, n_head, d
@@ -45,19 +48,22 @@ class Wkv:
         width = self.n_head * self.d
         batch = Batch(inputs, rows, width)
         whole, *dots = batch.inputs
-        columns = [whole.ctypes.data + 4 * width * i for i in range(4 if self.version == 6 else 6)]
-        more = (whole.strides[0], self.u) if self.version == 6 else (dots[0], dots[0].strides[0])
+        columns = [whole.ctypes.data + 4 * width * i for i in range(6 if self.version == 7 else 4)]
+        u = self.u if self.version == 6 else SCALE
+        more = (dots[0], dots[0].strides[0]) if self.version == 7 else (whole.strides[0], u)
         fields = record(
             batch.ctl, batch.seg, *columns, whole.strides[0], *more, self.state, self.state.strides[0], batch.whole,
             batch.whole.strides[0], self.n_head, self.d, batch.counter, 1, whole, *dots,
         )  # fmt: skip
-        run(wkv.wkv6_scan if self.version == 6 else wkv.wkv7_scan, fields, n_threads)
+        run({0: wkv.gla_scan, 6: wkv.wkv6_scan, 7: wkv.wkv7_scan}[self.version], fields, n_threads)
         return batch.result()
 
     def twin(self, inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
         n, empty = len(inputs[0]), np.zeros((self.n_head, self.d, self.d))
         parts = inputs[0].astype(np.float64).reshape(n, -1, self.n_head, self.d)
-        if self.version == 6:
+        if self.version == 0:
+            y, state = twin.gla(*(parts[:, i] for i in range(4)), SCALE, empty)
+        elif self.version == 6:
             y, state = twin.wkv6(*(parts[:, i] for i in range(4)), self.u, empty)
         else:
             rw, k, v, w, back, kk = (parts[:, i] for i in range(6))
@@ -65,7 +71,7 @@ class Wkv:
         return y.reshape(n, -1), state.transpose(0, 2, 1)
 
 
-@pytest.mark.parametrize("version", [6, 7])
+@pytest.mark.parametrize("version", [0, 6, 7])
 @pytest.mark.parametrize(("n_head", "d"), [(3, 7), (2, 64), (5, 1), (2, 40)])
 def test_matches_float64(version: int, n_head: int, d: int) -> None:
     case = Wkv(version, n_head, d)
@@ -81,12 +87,12 @@ def test_matches_float64(version: int, n_head: int, d: int) -> None:
     check_other_slots_untouched(case, 1)
 
 
-@pytest.mark.parametrize("version", [6, 7])
+@pytest.mark.parametrize("version", [0, 6, 7])
 @pytest.mark.parametrize("d", [16, 21])
 def test_same_bits_for_any_split_and_threads(version: int, d: int) -> None:
     check_splits_and_threads(lambda: Wkv(version, 4, d))
 
 
-@pytest.mark.parametrize("version", [6, 7])
+@pytest.mark.parametrize("version", [0, 6, 7])
 def test_sequences_do_not_see_each_other(version: int) -> None:
     check_sequences_together(lambda n_slot: Wkv(version, 3, 19, n_slot=n_slot))
