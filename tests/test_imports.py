@@ -23,7 +23,7 @@ ALLOWED = {
 INFER_LAYERS = (
     ("kernels",),
     ("memory",),
-    ("program",),
+    ("operands", "products", "program"),
     ("threads",),
     ("weights", "hparams"),
     ("layers",),
