@@ -11,11 +11,12 @@ import numpy as np
 from . import formats
 from .types import TRAITS, GGMLType
 
-# First bytes of the f16 numbers that a block's weights are linear in.
+# First bytes of the f16 numbers that a block's weights are linear in. IQ1_S is left out: its errors became smaller by a
+# seventh, its predictions worse (KL divergence 0.62 -> 0.66 on the trained Mamba): ggml's factor is no mere rounding.
 SCALES: dict[GGMLType, tuple[int, ...]] = {
     GGMLType.Q4_0: (0,), GGMLType.Q4_1: (0, 2), GGMLType.Q5_0: (0,), GGMLType.Q5_1: (0, 2), GGMLType.Q8_0: (0,),
     GGMLType.Q2_K: (80, 82), GGMLType.Q3_K: (108,), GGMLType.Q4_K: (0, 2), GGMLType.Q5_K: (0, 2), GGMLType.Q6_K: (208,),
-    GGMLType.IQ4_NL: (0,), GGMLType.IQ4_XS: (0,), GGMLType.IQ1_S: (0,), GGMLType.IQ2_XXS: (0,), GGMLType.IQ2_XS: (0,),
+    GGMLType.IQ4_NL: (0,), GGMLType.IQ4_XS: (0,), GGMLType.IQ2_XXS: (0,), GGMLType.IQ2_XS: (0,),
     GGMLType.IQ2_S: (0,), GGMLType.IQ3_XXS: (0,), GGMLType.IQ3_S: (0,),
 }  # fmt: skip
 

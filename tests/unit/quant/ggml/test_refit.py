@@ -8,7 +8,7 @@ from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 # Least share of the squared error that goes away on normal weights.
 GAIN = {
-    GGMLType.IQ1_S: 0.1, GGMLType.IQ2_XXS: 0.05, GGMLType.IQ2_XS: 0.05, GGMLType.IQ2_S: 0.04, GGMLType.IQ3_XXS: 0.02,
+    GGMLType.IQ2_XXS: 0.05, GGMLType.IQ2_XS: 0.05, GGMLType.IQ2_S: 0.04, GGMLType.IQ3_XXS: 0.02,
     GGMLType.IQ3_S: 0.05, GGMLType.Q4_0: 0.004, GGMLType.Q5_0: 0.002,
 }  # fmt: skip
 
@@ -51,7 +51,7 @@ def test_exact_scales_stay() -> None:
     new = raw.copy()
     refit(GGMLType.Q4_0, x, new)
     np.testing.assert_array_equal(new, raw)
-    for kind in (GGMLType.F16, GGMLType.TQ1_0, GGMLType.MXFP4, GGMLType.IQ1_M):
+    for kind in (GGMLType.F16, GGMLType.TQ1_0, GGMLType.MXFP4, GGMLType.IQ1_S):
         rng = np.random.default_rng(8)
         x = rng.standard_normal((2, 512)).astype(np.float32)
         raw = formats.encode(kind, x)
