@@ -1,24 +1,70 @@
 """Files of `hybrid quantize --ssm-type like-llama` beside those of llama-quantize, tensor by tensor, byte by byte.
 
     python benchmarks/quantize_peer.py --peer path/to/llama.cpp/build/bin model.gguf ... [--types Q4_K_M ...]
-        [--imatrix FILE] [--threads 2] [--rounds 3]
+        [--imatrix FILE] [--threads 2] [--rounds 3] [--folder /dev/shm] [--record]
 
-Prints for each file and file type how many tensors are equal, which differ in type or in how many blocks, and the
-median seconds of both, run in turn (ours includes the start of Python). Exit code 1 when a tensor differs.
+Prints for each file and file type how many tensors are equal, which differ in type or in how many blocks, and of both,
+run in turn: median seconds, median seconds of all cores, and peak memory (ours with the start of Python). New files go
+into --folder; in /dev/shm what is measured is quantizing, not the disk. Exit code 1 when a tensor differs. --record
+writes the rows to benchmarks/quantize_speed.jsonl, where a newer one takes the place of an older one, and makes
+benchmarks/QUANTIZE_SPEED.md of that.
 """
 
 import argparse
+import datetime
+import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from hybrid.infer.bench.machine import cpu_name
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import TRAITS
 from hybrid.quant.policy import TARGETS
+from quiet import Watch
+
+RECORDS = Path(__file__).with_name("quantize_speed.jsonl")
+TABLE = Path(__file__).with_name("QUANTIZE_SPEED.md")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Of one process: `seconds` on the clock, `cpu` seconds of all cores in it and in the kernel, `peak` bytes."""
+
+    seconds: float
+    cpu: float
+    peak: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """A row of the table: medians of `rounds` runs of each side, in turn. `floor` is what copying the source's bytes in
+    and as many as the new file has out took in the same round; `others` the cores that other processes used."""
+
+    machine: str
+    date: str
+    model: str
+    type: str
+    importance: bool
+    threads: int
+    rounds: int
+    folder: str
+    weights: int
+    equal: int
+    tensors: int
+    ours: Run
+    theirs: Run
+    floor: float
+    others: float | None
 
 
 def differences(ours: Path, theirs: Path) -> tuple[int, list[str]]:
@@ -39,13 +85,92 @@ def differences(ours: Path, theirs: Path) -> tuple[int, list[str]]:
         return len(a.tensors), found
 
 
-def seconds(command: list[str]) -> float:
+def measured(command: Sequence[str]) -> Run:
     """RuntimeError with the last line when it fails."""
+    with tempfile.TemporaryFile() as said:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdout=said, stderr=said)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").strip().splitlines() or ["no message"]
+            raise RuntimeError(lines[-2:][0][-160:])
+    return Run(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+
+
+def copying(source: Path, new: Path, scratch: Path) -> float:
+    """Seconds to read one file and to write as many bytes as another has: nothing that quantizes is faster."""
+    buffer = bytearray(1 << 20)
     began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError((done.stderr or done.stdout).strip().splitlines()[-2:][0][-160:])
+    with source.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+    with scratch.open("wb", buffering=0) as file:
+        for _ in range(-(-new.stat().st_size // len(buffer))):
+            file.write(buffer)
+        os.fsync(file.fileno())
+    scratch.unlink()
     return time.perf_counter() - began
+
+
+def medians(runs: Sequence[Run]) -> Run:
+    return Run(
+        statistics.median(r.seconds for r in runs), statistics.median(r.cpu for r in runs), max(r.peak for r in runs)
+    )
+
+
+def record(new: Record) -> None:
+    """Adds a row to those there are, or puts it in the place of an older one, and writes the table."""
+    lines = RECORDS.read_text().splitlines() if RECORDS.exists() else []
+    kept = [r for line in lines if (r := json.loads(line)) and _key(r) != _key(asdict(new))]
+    rows = sorted([*kept, asdict(new)], key=lambda r: (r["machine"], r["model"], r["importance"], _order(r["type"])))
+    RECORDS.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    TABLE.write_text(table(rows))
+
+
+def _key(row: dict[str, object]) -> tuple[object, ...]:
+    return tuple(row[name] for name in ("machine", "model", "type", "importance", "threads"))
+
+
+def _order(name: str) -> int:
+    return next(i for i, kind in enumerate(TARGETS) if kind.name == name)
+
+
+def table(rows: Sequence[dict[str, object]]) -> str:
+    """Markdown of rows as `Record` has them."""
+    text = [
+        "# How fast it quantizes\n",
+        "`hybrid quantize --ssm-type like-llama` and llama-quantize (llama.cpp as llama-cpp-python 0.3.36 has it, "
+        "`-DGGML_NATIVE=ON`) on the same BF16 file with random weights (`hybrid bench --shape`), in turn. Made by\n",
+        "    python benchmarks/quantize_peer.py --peer llama.cpp/build/bin MODEL.gguf --types TYPE --folder FOLDER "
+        "--rounds N --record\n",
+        "Seconds are medians, ours with the start of Python. *CPU* are seconds of all cores, in the process and in the "
+        "kernel, and say most where *others* computed meanwhile (cores, on average). *Floor*: reading the source and "
+        "writing as many bytes as the new file has, with nothing in between; we, unlike llama-quantize, also wait "
+        "until the disk has the file. *Equal*: tensors of equal bytes.\n",
+    ]
+    group = None
+    for r in rows:
+        of = (r["machine"], r["model"], r["threads"], r["importance"])
+        if of != group:
+            group = of
+            weighted = ", with an importance matrix" if r["importance"] else ""
+            text.append(f"\n## {r['model']}{weighted}, {r['threads']} threads, {r['machine']}\n")
+            text.append(
+                "| type | ours s | llama s | **speed** | ours CPU s | llama CPU s | **of CPU** | ours peak MB "
+                "| llama peak MB | floor s | equal | others | rounds | folder, date |\n|" + "---|" * 14
+            )
+        ours, theirs = Run(**r["ours"]), Run(**r["theirs"])  # type: ignore[arg-type]
+        others = "" if r["others"] is None else f"{r['others']:.1f}"
+        text.append(
+            f"| {r['type']} | {ours.seconds:.1f} | {theirs.seconds:.1f} | **{theirs.seconds / ours.seconds:.2f}** "
+            f"| {ours.cpu:.1f} | {theirs.cpu:.1f} | **{theirs.cpu / ours.cpu:.2f}** | {ours.peak / 1e6:.0f} "
+            f"| {theirs.peak / 1e6:.0f} | {r['floor']:.1f} | {r['equal']} of {r['tensors']} | {others} | {r['rounds']} "
+            f"| {r['folder']}, {r['date']} |"
+        )
+    return "\n".join(text) + "\n"
 
 
 def main() -> int:
@@ -57,34 +182,64 @@ def main() -> int:
     parser.add_argument("--imatrix", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="where the new files go; a temporary one unless given")
+    parser.add_argument("--record", action="store_true", help="into benchmarks/quantize_speed.jsonl and its table")
     args = parser.parse_args()
     failed = False
-    # the types that cannot be had without one
-    types = [name for name in args.types if args.imatrix or name != "Q2_K_S"]
     importance = ["--imatrix", str(args.imatrix)] if args.imatrix else []
     hybrid = [sys.executable, "-m", "hybrid.cli", "quantize", "--ssm-type", "like-llama", "-t", str(args.threads)]
-    with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = Path(folder, "ours.gguf"), Path(folder, "theirs.gguf")
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        ours, theirs, scratch = (Path(folder, name) for name in ("ours.gguf", "theirs.gguf", "scratch"))
         for model in args.models:
-            for name in types:
+            for name in args.types:
                 mine, peer = [*hybrid, *importance, str(model), str(ours), name], [
                     str(args.peer / "llama-quantize"), *importance, str(model), str(theirs), name, str(args.threads),
                 ]  # fmt: skip
+                floors, both = [], []
                 try:
-                    both = [(seconds(mine), seconds(peer)) for _ in range(args.rounds)]
+                    with Watch() as watch:
+                        for _ in range(args.rounds):
+                            both.append((measured(mine), measured(peer)))
+                            floors.append(copying(model, ours, scratch))
                 except RuntimeError as error:
                     print(f"{model.stem:24} {name:9} not compared: {error}")
                     continue
-                n, found = differences(ours, theirs)
+                # in another process: what this one has mapped would count as memory of those it starts
+                with ProcessPoolExecutor(1, get_context("spawn")) as other:
+                    n, found = other.submit(differences, ours, theirs).result()
                 failed |= bool(found)
-                times = [statistics.median(t) for t in zip(*both, strict=True)]
+                with GGUFFile.open(model) as file:
+                    weights = sum(int(np.prod(t.shape)) for t in file.tensors.values())
+                a, b = (medians(runs) for runs in zip(*both, strict=True))
                 print(
                     f"{model.stem:24} {name:9} {n - len(found):4} of {n:4} tensors equal"
-                    f"   {times[0]:7.2f} s {times[1]:7.2f} s  x {times[1] / times[0]:.2f}",
+                    f"   {a.seconds:7.2f} s {b.seconds:7.2f} s  x {b.seconds / a.seconds:.2f}"
+                    f"   CPU {a.cpu:7.2f} s {b.cpu:7.2f} s  x {b.cpu / a.cpu:.2f}"
+                    f"   peak {a.peak / 1e6:.0f} {b.peak / 1e6:.0f} MB   floor {statistics.median(floors):.2f} s",
                     flush=True,
                 )
                 for line in found:
                     print(f"    {line}")
+                if args.record:
+                    record(
+                        Record(
+                            cpu_name(),
+                            datetime.date.today().isoformat(),
+                            model.stem,
+                            name,
+                            args.imatrix is not None,
+                            args.threads,
+                            args.rounds,
+                            str(args.folder or tempfile.gettempdir()),
+                            weights,
+                            n - len(found),
+                            n,
+                            a,
+                            b,
+                            statistics.median(floors),
+                            watch.usage.others if watch.usage else None,
+                        )
+                    )
     return int(failed)
 
 

@@ -11,6 +11,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -23,6 +24,9 @@ from .types import VALUE_CODE, ArrayOf, GGMLType, ValueType, row_nbytes
 
 VERSION = 3
 MAX_NAME = 63  # ggml.h, GGML_MAX_NAME less the terminating zero
+# Bytes after which the disk is set to work, so that it writes while the rest is computed, not all at the end.
+AHEAD = 1 << 28
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 _DTYPE_TO_KIND = {np.dtype(code): kind for kind, code in VALUE_CODE.items()}
 _INFERRED = {
     bool: ValueType.BOOL,
@@ -53,6 +57,9 @@ class GGUFWriter:
         self._began = False
         self._file: BinaryIO | None = None
         self._temporary: Path | None = None
+        self._unsynced = 0
+        self._disk: ThreadPoolExecutor | None = None
+        self._syncing: Future[None] | None = None
         if arch is not None:
             self.add("general.architecture", arch, ValueType.STRING)
 
@@ -185,6 +192,7 @@ class GGUFWriter:
         assert not missing, f"{len(missing)} tensors were declared and not written, {missing[0].name} first"
         with self._failures_named():
             self._file.flush()
+            self._synced()
             os.fchmod(self._file.fileno(), _file_mode(self.path))
             os.fsync(self._file.fileno())
             self._file.close()
@@ -200,6 +208,8 @@ class GGUFWriter:
         """Removes what has not been given its name."""
         if self._file is not None and self._temporary is not None:
             # Closing flushes, which fails once more on a full disk; what counts was said before.
+            with contextlib.suppress(OSError):
+                self._synced()
             with contextlib.suppress(OSError):
                 self._file.close()
             self._temporary.unlink(missing_ok=True)
@@ -238,7 +248,27 @@ class GGUFWriter:
     def _put(self, data: Chunk) -> None:
         assert self._file is not None, "GGUFWriter is used outside of its `with`"
         with self._failures_named():
-            self._file.write(data)  # type: ignore[arg-type]  # numpy stubs: not a Buffer before 3.12
+            self._unsynced += self._file.write(data)  # type: ignore[arg-type]  # numpy stubs: not a Buffer before 3.12
+            if self._unsynced >= AHEAD and (self._syncing is None or self._syncing.done()):
+                self._sync_ahead()
+
+    def _sync_ahead(self) -> None:
+        assert self._file is not None
+        if self._syncing is not None:
+            self._syncing.result()  # what went wrong is told once, to whoever asks first
+        self._file.flush()
+        self._disk = self._disk or ThreadPoolExecutor(1, thread_name_prefix="disk")
+        self._syncing = self._disk.submit(_sync_data, self._file.fileno())
+        self._unsynced = 0
+
+    def _synced(self) -> None:
+        """Waits for the disk; raises what it could not do."""
+        syncing, self._syncing = self._syncing, None
+        if self._disk is not None:
+            self._disk.shutdown()
+            self._disk = None
+        if syncing is not None:
+            syncing.result()
 
     @contextlib.contextmanager
     def _failures_named(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import stat
+import threading
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import Any
 import gguf_bytes as b
 import numpy as np
 import pytest
+from hybrid.quant.ggml import writer
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
@@ -231,6 +233,45 @@ def test_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     message = r"out\.gguf cannot be written: No space left on device\. Make room or write elsewhere\.$"
     with pytest.raises(HybridError, match=message), GGUFWriter(tmp_path / "out.gguf", "test"):
         pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_disk_works_while_more_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, end = threading.Event(), threading.Event()
+    together: list[bool] = []
+
+    def sync(fd: int) -> None:
+        began.set()
+        together.append(end.wait(20))
+
+    def parts() -> Iterator[np.ndarray]:
+        yield from np.split(data[:-1000], 39)
+        assert began.wait(20)
+        end.set()
+        yield data[-1000:]
+
+    monkeypatch.setattr(writer, "AHEAD", 5000)
+    monkeypatch.setattr(writer, "_sync_data", sync)
+    data = np.arange(40_000, dtype=np.float32)
+    with GGUFWriter(tmp_path / "out.gguf", "test") as w:
+        w.declare("x", data.shape, GGMLType.F32)
+        w.write("x", parts())
+    assert together and all(together)
+    with GGUFFile.open(tmp_path / "out.gguf") as f:
+        np.testing.assert_array_equal(f.f32("x"), data)
+
+
+@pytest.mark.parametrize("n_parts", [2, 40], ids=["seen at the end", "seen in between"])
+def test_a_disk_that_fails_behind_our_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_parts: int) -> None:
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(writer, "AHEAD", 5000)
+    monkeypatch.setattr(writer, "_sync_data", broken)
+    message = r"out\.gguf cannot be written: Input/output error\. Give another output path\.$"
+    with pytest.raises(HybridError, match=message), GGUFWriter(tmp_path / "out.gguf", "test") as w:
+        w.declare("x", (40_000,), GGMLType.F32)
+        w.write("x", iter(np.split(np.zeros(40_000, np.float32), n_parts)))
     assert list(tmp_path.iterdir()) == []
 
 
