@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from .ggml import formats
 from .ggml.errors import FormatError, UsageError, shown
 from .ggml.refit import refit
 from .ggml.split import SplitWriter
@@ -26,8 +26,10 @@ from .source import GGUFSource, Piece, Source
 
 QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 
-# Values per task, about: a task is whole rows, holds its output and works in pieces of formats.CHUNK.
+# Values per task, about: a task is whole rows, holds its output and works in pieces that stay in the L2 cache.
 TASK = 1 << 20
+PIECE = 1 << 15
+_OF_THREAD = threading.local()
 MAX_THREADS = 512
 
 
@@ -293,48 +295,53 @@ def _in_order(pool: ThreadPoolExecutor, tasks: Iterator[_Task], window: int) -> 
 
 def _recode(task: _Task) -> _Done:
     """Runs on a pool thread. FormatError when there are values that the new type cannot hold."""
-    from .ggml.kernels import coding  # imports numba
+    from .ggml.kernels import coding, errors  # import numba
 
     t, stored, sums = task.tensor, task.piece.read(), _Sums()
-    n = t.shape[-1]
+    n, rows = t.shape[-1], task.piece.rows
     before, after = _bytes_of(t.source, n), _bytes_of(t.target, n)
     copied = t.source is t.target
-    data = stored if copied else np.empty(task.piece.rows * after, np.uint8)
+    if copied and TRAITS[t.source].block > 1:
+        return _Done(task, stored, sums)
+    data = stored if copied else np.empty(rows * after, np.uint8)
+    of_rows = np.empty((rows, 3))
     per_matrix = t.shape[-2] if len(t.shape) > 1 else 1
     # Pieces small enough that a weight is read from memory once, not once per operation; of one matrix.
-    most = min(max(1, formats.CHUNK // n), task.piece.rows)
-    old, new = np.empty((2, most, n), np.float32)
+    most = min(max(1, PIECE // n), rows)
+    old, new = _scratch(2 * most * n).reshape(2, most, n)
+    importance = task.importance.importance() if task.importance else None
     start = 0
-    while start < task.piece.rows:
+    while start < rows:
         matrix, row = divmod(task.first + start, per_matrix)
-        stop = min(start + most, task.piece.rows, start + per_matrix - row)
-        if not copied or TRAITS[t.source].block == 1:
-            x = coding.decode(t.source, stored[start * before : stop * before].reshape(-1, before), old[: stop - start])
-            if copied:
-                _check_finite(t, x, task.first + start)
-            else:
-                piece = data[start * after : stop * after].reshape(-1, after)
-                importance = _importance(task.importance, matrix)
-                coding.encode(t.target, x, piece, importance)
-                if task.effort:
-                    refit(t.target, x, piece, importance)
-                decoded = coding.decode(t.target, piece, new[: stop - start])
-                sums.add(_row_sums(t, x, decoded, task.first + start), task.first + start)
+        stop = min(start + most, rows, start + per_matrix - row)
+        x = coding.decode(t.source, stored[start * before : stop * before].reshape(-1, before), old[: stop - start])
+        if copied:
+            _check_finite(t, x, task.first + start)
+        else:
+            piece = data[start * after : stop * after].reshape(-1, after)
+            of_matrix = None if importance is None else importance[matrix]
+            coding.encode(t.target, x, piece, of_matrix)
+            if task.effort:
+                refit(t.target, x, piece, of_matrix)
+            decoded = coding.decode(t.target, piece, new[: stop - start])
+            if not errors.error_sums(x, decoded, of_rows[start:stop]):
+                of_rows[start:stop] = _wide_sums(t, x, decoded, task.first + start)
         start = stop
+    if not copied:
+        sums.add(of_rows, task.first)
     return _Done(task, data, sums)
 
 
-def _importance(entry: Entry | None, matrix: int) -> np.ndarray | None:
-    return entry.importance()[matrix] if entry else None
+def _scratch(n: int) -> np.ndarray:
+    """f32 [n] of this thread, overwritten by its next task."""
+    found: np.ndarray | None = getattr(_OF_THREAD, "values", None)
+    if found is None or found.size < n:
+        _OF_THREAD.values = found = np.empty(n, np.float32)
+    return found[:n]
 
 
-def _row_sums(t: PlannedTensor, x: np.ndarray, decoded: np.ndarray, first: int) -> np.ndarray:
-    """f64 [row, 3]: squares of errors, of old and of new values; FormatError when there are none."""
-    from .ggml.kernels.errors import error_sums
-
-    sums = error_sums(x, decoded)
-    if np.isfinite(sums).all():
-        return sums
+def _wide_sums(t: PlannedTensor, x: np.ndarray, decoded: np.ndarray, first: int) -> np.ndarray:
+    """f64 [row, 3] as `error_sums` has them, of values too large for it; FormatError when there are no such numbers."""
     _check_finite(t, x, first)
     if not np.isfinite(decoded).all():
         raise FormatError(

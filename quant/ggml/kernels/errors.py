@@ -14,6 +14,7 @@ def _eighths(v):  # type: ignore[no-untyped-def]
 
 @fast
 def _error_sums(x, y, rows, k, out):  # type: ignore[no-untyped-def]
+    finite = True
     for row in range(rows):
         first = row * k
         whole = first + k // 32 * 32
@@ -31,13 +32,14 @@ def _error_sums(x, y, rows, k, out):  # type: ignore[no-untyped-def]
             sums = sums[0] + (b64 - a64) ** 2, sums[1] + a64 * a64, sums[2] + b64 * b64
         for i in range(3):
             out[row * 3 + i] = sums[i]
+        finite &= abs(sums[0]) + sums[1] + sums[2] < np.inf
+    return finite
 
 
-def error_sums(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x, y f32 [row, k], C order -> f64 [row, 3]: of each row the squares of y - x, of x and of y.
+def error_sums(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> bool:
+    """x, y f32 [row, k] -> out f64 [row, 3]: of each row the squares of y - x, of x and of y. All in C order.
 
     A row is added from left to right in f64, in eight chains of fours that are added in f32; the chains in pairs.
+    False when a sum is infinite or NaN: where a value is, or has a square beyond f32.
     """
-    out = np.empty((len(x), 3))
-    _error_sums(x.reshape(-1), y.reshape(-1), *x.shape, out.reshape(-1))
-    return out
+    return bool(_error_sums(x.reshape(-1), y.reshape(-1), *x.shape, out.reshape(-1)))

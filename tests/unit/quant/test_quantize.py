@@ -68,6 +68,7 @@ def model(path: Path, kind: GGMLType = F32, change: dict[str, np.ndarray] | None
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(q, "TASK", 4096)
+    monkeypatch.setattr(q, "PIECE", 1024)
     monkeypatch.setattr(formats, "CHUNK", 1024)
 
 

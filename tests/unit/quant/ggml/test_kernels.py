@@ -97,13 +97,21 @@ def test_error_sums(n: int) -> None:
     rng = np.random.default_rng(n)
     x, y = rng.standard_normal((2, 5, n)).astype(np.float32)
     expected = [np.square(a.astype(np.float64)).sum(axis=1) for a in (y - x, x, y)]
-    found = error_sums(x, y)
+    found, alone = np.full((5, 3), np.nan), np.full((2, 3), np.nan)
+    assert error_sums(x, y, found) and error_sums(x[3:], y[3:], alone)
     np.testing.assert_allclose(found, np.stack(expected, axis=1), rtol=3e-7)
-    np.testing.assert_array_equal(found[3:], error_sums(x[3:], y[3:]))
+    np.testing.assert_array_equal(found[3:], alone)
 
 
-def test_error_sums_tell_what_is_no_number() -> None:
-    x = np.ones((4, 40), np.float32)
-    y = x.copy()
-    y[1, 3], y[2, 39], y[3, 0] = np.nan, np.inf, -np.inf
-    assert np.isfinite(error_sums(x, y)).all(axis=1).tolist() == [True, False, False, False]
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e20])
+@pytest.mark.parametrize("where", [3, 39])
+def test_error_sums_tell_what_is_no_number(value: float, where: int) -> None:
+    """In whole vectors and behind them, where 1e20 has a square."""
+    x = np.ones((3, 40), np.float32)
+    y, out = x.copy(), np.zeros((3, 3))
+    y[1, where] = value
+    beyond = not np.isfinite(value) or where < 32
+    assert error_sums(x, y, out) is not beyond
+    assert np.isfinite(out).all(axis=1).tolist() == [True, not beyond, True]
+    y[1, where], x[1, where] = 1, value
+    assert error_sums(x, y, out) is not beyond
