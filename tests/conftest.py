@@ -8,6 +8,11 @@ from typing import Any
 import numba  # noqa: F401  before np.empty is replaced: numba registers numpy's functions by identity
 import numpy as np
 import pytest
+from hypothesis import settings
+
+# the same examples everywhere, however slow the machine is
+settings.register_profile("everywhere", deadline=None, derandomize=True, database=None)
+settings.load_profile("everywhere")
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-QUICK = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+QUICK = settings(max_examples=200)
 FEWER = settings(QUICK, max_examples=25)
 BLOCKS = hnp.arrays(np.float32, (3, 32), elements=st.floats(-30000, 30000, width=32))
 LARGE_BLOCKS = hnp.arrays(np.float32, (2, 256), elements=st.floats(-30000, 30000, width=32))

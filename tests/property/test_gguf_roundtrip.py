@@ -38,7 +38,7 @@ def tensors(draw: st.DrawFn) -> tuple[GGMLType, tuple[int, ...]]:
     return kind, (*outer, draw(st.integers(1, 4)) * TRAITS[kind].block)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(
         TEXT.filter(lambda k: k not in ("general.architecture", "general.alignment")), values(), max_size=8

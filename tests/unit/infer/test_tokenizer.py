@@ -187,7 +187,7 @@ def test_characters_with_byte_fallback() -> None:
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TEXTS)
 def test_decode_encode_is_the_text(llama: Tokenizer, bytes_bpe: Tokenizer, text: str) -> None:
     assert bytes_bpe.decode(bytes_bpe.encode(text)) == text
@@ -195,7 +195,7 @@ def test_decode_encode_is_the_text(llama: Tokenizer, bytes_bpe: Tokenizer, text:
     assert llama.decode(llama.encode(text, add_special=False)) == text.replace("\u2581", " ")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(0, 261), max_size=12), st.booleans(), st.booleans())
 def test_stream_is_decode(llama: Tokenizer, bytes_bpe: Tokenizer, ids: list[int], skip: bool, start: bool) -> None:
     """Any ids, so mostly broken UTF-8; and what has been given out is never taken back."""

@@ -44,7 +44,7 @@ ALPHABET = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(ALPHABET, max_size=30).map("".join) | st.text(max_size=20))
 def test_the_longest_token_from_left_to_right(text: str) -> None:
     tokenizer = load_tokenizer(world())
