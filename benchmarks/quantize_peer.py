@@ -65,6 +65,7 @@ class Record:
     theirs: Run
     floor: float
     others: float | None
+    note: str = ""
 
 
 def differences(ours: Path, theirs: Path) -> tuple[int, list[str]]:
@@ -168,7 +169,7 @@ def table(rows: Sequence[dict[str, object]]) -> str:
             f"| {r['type']} | {ours.seconds:.1f} | {theirs.seconds:.1f} | **{theirs.seconds / ours.seconds:.2f}** "
             f"| {ours.cpu:.1f} | {theirs.cpu:.1f} | **{theirs.cpu / ours.cpu:.2f}** | {ours.peak / 1e6:.0f} "
             f"| {theirs.peak / 1e6:.0f} | {r['floor']:.1f} | {r['equal']} of {r['tensors']} | {others} | {r['rounds']} "
-            f"| {r['folder']}, {r['date']} |"
+            f"| {r['folder']}, {r['date']}{', ' * bool(r['note'])}{r['note']} |"
         )
     return "\n".join(text) + "\n"
 
@@ -183,6 +184,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where the new files go; a temporary one unless given")
+    parser.add_argument("--note", default="", help="what to know about these rows")
     parser.add_argument("--record", action="store_true", help="into benchmarks/quantize_speed.jsonl and its table")
     args = parser.parse_args()
     failed = False
@@ -238,6 +240,7 @@ def main() -> int:
                             b,
                             statistics.median(floors),
                             watch.usage.others if watch.usage else None,
+                            args.note,
                         )
                     )
     return int(failed)
