@@ -177,10 +177,10 @@ class GGUFWriter:
     def check_room(self, nbytes: int) -> None:
         """HybridError when the disk has less than `nbytes` free."""
         with self._failures_named():
-            free = shutil.disk_usage(self.path.parent).free
-        if free < nbytes:
+            disk = shutil.disk_usage(self.path.parent)
+        if disk.free < nbytes and disk.total:  # /proc and its like have no size: writing there says what is wrong
             raise HybridError(
-                f"{self._where} needs {nbytes / 1e6:,.0f} MB and its disk has {free / 1e6:,.0f} MB free. "
+                f"{self._where} needs {nbytes / 1e6:,.0f} MB and its disk has {disk.free / 1e6:,.0f} MB free. "
                 "Make room or write elsewhere."
             )
 

@@ -97,6 +97,8 @@ def test_encoding_a_decoded_block_is_stable_on_real_weights(kind: GGMLType) -> N
 @QUICK
 @given(st.sampled_from(sorted(GGMLType)), st.integers(0, 5), st.sampled_from([1, 2, 7]), st.floats(0.004, 200))
 def test_random_blocks_are_finite_and_of_the_size_asked_for(kind: GGMLType, seed: int, rows: int, scale: float) -> None:
+    if kind is GGMLType.NVFP4:
+        scale = max(scale, 0.05)  # its scales have 3 bits of mantissa, and steps of 2^-9 at least
     shape = (rows, 2, 1280)
     raw = random_blocks(kind, shape, np.random.default_rng(seed), scale)
     values = formats.decode(kind, raw).astype(np.float64)

@@ -22,10 +22,10 @@ def test_rolled_back_at_random_points(family: str, budget: int, random_model: Ca
     path, rng = random_model(MODELS[family], FileType.Q8_0), np.random.default_rng(11)
     least, n = (200, 1000) if (family, budget) == ("jamba", 0) else (30, 220)
     ids = tokens(n)
-    with Model.load(path, n_ctx=1024, n_ubatch=64, n_threads=2) as model:
+    with Model.load(path, n_ctx=n + 24, n_ubatch=64, n_threads=2) as model:
         whole = model.sequence().logits_of(ids)
     threads = 1 + list(MODELS).index(family) % 3
-    with Model.load(path, n_ctx=1024, n_ubatch=64, n_threads=threads, checkpoint_budget=budget) as model:
+    with Model.load(path, n_ctx=n + 24, n_ubatch=64, n_threads=threads, checkpoint_budget=budget) as model:
         seq = model.sequence()
         seq.prefill(ids[:10])
         n_points = 0
