@@ -536,7 +536,7 @@ def test_disk_full(models: Path, data_dir: Path, refused: Refused) -> None:
 
 
 def test_disk_said_to_be_full_beforehand(models: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000, total=1 << 30))
     assert "MB free. Make room" in refused("quantize", "m.gguf", "x.gguf", "Q8_0", code=1)
 
 
