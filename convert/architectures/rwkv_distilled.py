@@ -4,7 +4,7 @@ Time mixing of RWKV-6, as gated linear attention, or of RWKV-7, before Qwen2's f
 recursal/QRWKV6-* and RWKV-Red-Team/ARWKV-*.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -27,6 +27,20 @@ def _parts_in_order(parts: int, then: Transform) -> Transform:
         "reorder", lambda x, _: np.ascontiguousarray(then.apply(x, 0).reshape(5, parts)[_ORDER]).reshape(x.shape),
         arithmetic=False, unit=1 << 30,
     )  # fmt: skip
+
+
+def _around(model: "Rwkv6Qwen2 | Arwkv7", time_mix: Callable[[int, str, str], Iterator[Row]]) -> Iterator[Row]:
+    """Qwen2's tensors, and what time_mix(layer, Hugging Face prefix, GGUF prefix) gives in place of attention."""
+    n = model.n_embd
+    yield row(_EMBEDDING, "token_embd.weight", model.n_vocab, n)
+    yield row("model.norm.weight", "output_norm.weight", n)
+    yield row("lm_head.weight", "output.weight", model.n_vocab, n, otherwise=_EMBEDDING)
+    for i in range(model.n_layer):
+        hf, blk = f"model.layers.{i}.", f"blk.{i}."
+        yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
+        yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
+        yield from time_mix(i, hf, blk)
+        yield from swiglu(hf + "mlp.", blk, n, model.n_ff)
 
 
 @dataclass(frozen=True)
@@ -86,15 +100,7 @@ class Rwkv6Qwen2(Family):
         yield "attention.head_count", 0  # llama.cpp needs it
 
     def rows(self) -> Iterator[Row]:
-        yield row(_EMBEDDING, "token_embd.weight", self.n_vocab, self.n_embd)
-        yield row("model.norm.weight", "output_norm.weight", self.n_embd)
-        yield row("lm_head.weight", "output.weight", self.n_vocab, self.n_embd, otherwise=_EMBEDDING)
-        for i in range(self.n_layer):
-            hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", self.n_embd)
-            yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", self.n_embd)
-            yield from self._time_mix(hf + "self_attn.", blk + "time_mix_")
-            yield from swiglu(hf + "mlp.", blk, self.n_embd, self.n_ff)
+        return _around(self, lambda _, hf, blk: self._time_mix(hf + "self_attn.", blk + "time_mix_"))
 
     def _time_mix(self, hf: str, blk: str) -> Iterator[Row]:
         n, mix, decay, n_value = self.n_embd, self.n_mix, self.n_decay, self.n_embd // self.n_head * self.n_kv
@@ -169,12 +175,4 @@ class Arwkv7(Rwkv7):
         yield "attention.head_count", 0  # llama.cpp needs it
 
     def rows(self) -> Iterator[Row]:
-        yield row(_EMBEDDING, "token_embd.weight", self.n_vocab, self.n_embd)
-        yield row("model.norm.weight", "output_norm.weight", self.n_embd)
-        yield row("lm_head.weight", "output.weight", self.n_vocab, self.n_embd, otherwise=_EMBEDDING)
-        for i in range(self.n_layer):
-            hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", self.n_embd)
-            yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", self.n_embd)
-            yield from self.time_mix(i, hf + "attn.", blk + "time_mix_")
-            yield from swiglu(hf + "mlp.", blk, self.n_embd, self.n_ff)
+        return _around(self, lambda i, hf, blk: self.time_mix(i, hf + "attn.", blk + "time_mix_"))

@@ -16,16 +16,38 @@ from .base import Family, Part
 
 @dataclass(frozen=True)
 class RwkvHparams(Hparams):
-    eps: float = key("attention.layer_norm_epsilon")
+    """What all of them have. n_shift: inputs that a layer keeps for the next token."""
+
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("wkv.head_size", minimum=1)
     n_shift: int = key("token_shift_count", 2)
 
 
 @dataclass(frozen=True)
-class Rwkv6Hparams(RwkvHparams):
+class Ranks6(RwkvHparams):
+    """Ranks of the low-rank functions of RWKV-6's time mixing."""
+
     n_mix: int = key("time_mix_extra_dim", minimum=1)
     n_decay: int = key("time_decay_extra_dim", minimum=1)
+
+
+@dataclass(frozen=True)
+class Ranks7(RwkvHparams):
+    """Ranks of the low-rank functions of RWKV-7's time mixing; n_gate 0: no gate."""
+
+    n_decay: int = key("attention.decay_lora_rank", minimum=1)
+    n_rate: int = key("attention.iclr_lora_rank", minimum=1)
+    n_first: int = key("attention.value_residual_mix_lora_rank", minimum=1)
+    n_gate: int = key("attention.gate_lora_rank", 0)
+
+    @property
+    def ranks(self) -> tuple[int, int, int, int]:
+        return self.n_decay, self.n_rate, self.n_first, self.n_gate
+
+
+@dataclass(frozen=True)
+class Rwkv6Hparams(Ranks6):
+    eps: float = key("attention.layer_norm_epsilon")
     rescale: int = key("rescale_every_n_layers", 0)
 
     @property
@@ -34,11 +56,14 @@ class Rwkv6Hparams(RwkvHparams):
 
 
 @dataclass(frozen=True)
-class Rwkv7Hparams(RwkvHparams):
-    n_decay: int = key("attention.decay_lora_rank", minimum=1)
-    n_rate: int = key("attention.iclr_lora_rank", minimum=1)
-    n_first: int = key("attention.value_residual_mix_lora_rank", minimum=1)
+class Rwkv7Hparams(Ranks7):
+    eps: float = key("attention.layer_norm_epsilon")
     n_gate: int = key("attention.gate_lora_rank", minimum=1)
+
+
+@dataclass(frozen=True)
+class Rwkv6Qwen2Hparams(Ranks6):
+    n_kv: int = key("attention.head_count_kv", 0)
 
 
 class _Rwkv(Family):
@@ -50,28 +75,6 @@ class _Rwkv(Family):
             raise w.wrong("token_shift_count", h.n_shift, "2")
         yield "attn_norm.weight", mixer
         yield "attn_norm_2.weight", ChannelMix(i, h.n_embd, h.n_ff, gated=isinstance(mixer, TimeMix6))
-
-
-@dataclass(frozen=True)
-class DistilledHparams(Hparams):
-    n_ff: int = key("feed_forward_length", minimum=1)
-    d_head: int = key("wkv.head_size", minimum=1)
-    n_shift: int = key("token_shift_count", 2)
-
-
-@dataclass(frozen=True)
-class Rwkv6Qwen2Hparams(DistilledHparams):
-    n_mix: int = key("time_mix_extra_dim", minimum=1)
-    n_decay: int = key("time_decay_extra_dim", minimum=1)
-    n_kv: int = key("attention.head_count_kv", 0)
-
-
-@dataclass(frozen=True)
-class Arwkv7Hparams(DistilledHparams):
-    n_decay: int = key("attention.decay_lora_rank", minimum=1)
-    n_rate: int = key("attention.iclr_lora_rank", minimum=1)
-    n_first: int = key("attention.value_residual_mix_lora_rank", minimum=1)
-    n_gate: int = key("attention.gate_lora_rank", 0)
 
 
 class Rwkv6(_Rwkv):
@@ -87,12 +90,11 @@ class Rwkv7(_Rwkv):
     hparams = Rwkv7Hparams
 
     def block(self, h: Rwkv7Hparams, i: int, w: Weights) -> Iterator[Part]:
-        ranks = (h.n_decay, h.n_rate, h.n_first, h.n_gate)
-        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 2, *ranks))
+        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 2, *h.ranks))
 
 
 class _Distilled(Family):
-    def parts(self, h: DistilledHparams, i: int, w: Weights, mixer: TimeMix6 | TimeMix7) -> Iterator[Part]:
+    def parts(self, h: RwkvHparams, i: int, w: Weights, mixer: TimeMix6 | TimeMix7) -> Iterator[Part]:
         if h.n_shift != 1:
             raise w.wrong("token_shift_count", h.n_shift, "1")
         yield "attn_norm.weight", mixer
@@ -109,8 +111,7 @@ class Rwkv6Qwen2(_Distilled):
 
 class Arwkv7(_Distilled):
     name = "arwkv7"
-    hparams = Arwkv7Hparams
+    hparams = Ranks7
 
-    def block(self, h: Arwkv7Hparams, i: int, w: Weights) -> Iterator[Part]:
-        ranks = (h.n_decay, h.n_rate, h.n_first, h.n_gate)
-        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 1, *ranks))
+    def block(self, h: Ranks7, i: int, w: Weights) -> Iterator[Part]:
+        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 1, *h.ranks))

@@ -15,21 +15,18 @@ import numpy.typing as npt
 
 from .elementary import LOG2E
 from .emit import F32, I64, Value, Vec, arg, const, emit, ldi
+from .head_scan import head_scan
 from .jit import kernel
 from .recurrent import (
     GROUP,
     F32Array,
     Fields,
-    block_of,
     each_group,
-    enter_state,
     load_lanes,
-    next_part,
     sigmoid,
     store_lanes,
 )
 
-TILE = 64  # tokens of a tile
 CHUNK = 512  # gates that a thread handles at a time
 PREPARE = "count q k ld gate ldgate beta ldbeta gate_bias rate n_k_head d_k n_gate n_head eps scale"
 FIELDS = "ctl seg q k v ld gate ldgate beta ldbeta state stride y ldy n_head n_k_head repeat d_k d_v n_channel ctr"
@@ -171,34 +168,19 @@ def _lanes(e, a, first, n, head, lane, state):
     e.loop(f.d_k, lambda i, _: e.store(e.fma(broadcast(last, i), added, e.load(ty, place(i))), place(i)))
 
 
-@kernel
-def delta_scan(a, tid, nth):
-    """Scan of the gated delta rule (see above) over what `delta_prepare` left.
+delta_scan = head_scan("delta_scan", FIELDS, _lanes, width="d_v", depth="d_k")
+"""Scan of the gated delta rule (see above) over what `delta_prepare` left.
 
-     0 ctl, 1 seg            batch control
-     2 q, 3 k, 4 v, 5 ld     f32 rows: q and k [tok][k head][d_k], v [tok][head][d_v]
-     6 gate, 7 ldgate        f32 [tok][head][n_channel]: factors of the state
-     8 beta, 9 ldbeta        f32 [tok][head]
-    10 state, 11 stride      f32 [row][head][d_v / 16][d_k][16], read and written; stride of rows in bytes
-    12 y, 13 ldy             f32 [tok][head][d_v], not v
-    14 n_head, 15 n_k_head, 16 repeat      head h reads k head (h // repeat) % n_k_head
-    17 d_k, 18 d_v, 19 n_channel (1 or d_k), 20 ctr
+ 0 ctl, 1 seg            batch control
+ 2 q, 3 k, 4 v, 5 ld     f32 rows: q and k [tok][k head][d_k], v [tok][head][d_v]
+ 6 gate, 7 ldgate        f32 [tok][head][n_channel]: factors of the state
+ 8 beta, 9 ldbeta        f32 [tok][head]
+10 state, 11 stride      f32 [row][head][d_v / 16][d_k][16], read and written; stride of rows in bytes
+12 y, 13 ldy             f32 [tok][head][d_v], not v
+14 n_head, 15 n_k_head, 16 repeat      head h reads k head (h // repeat) % n_k_head
+17 d_k, 18 d_v, 19 n_channel (1 or d_k), 20 ctr
 
-    Sums over d_k: even channels and odd ones by fma in ascending order, from 0, then the two sums; k . q in 16 lanes,
-    halved at the end.
-    Reference: tests/reference/recurrent.py. Error: 2e-7 of max(1, |y|), 1.3e-7 of max(1, |S|).
-    """
-    n_seg, n_head, d_k, d_v, ctr = ldi(arg(a, 0) + 8), arg(a, 14), arg(a, 17), arg(a, 18), arg(a, 20)
-    head_bytes = 4 * ((d_v + GROUP - 1) // GROUP * GROUP) * d_k
-    block = block_of(n_head, n_seg, nth)
-    h0 = h1 = s = 0
-    while True:
-        h0, h1, s = next_part(ctr, n_head, block, arg(a, 1), n_seg, h0, h1, s)
-        if h0 == n_head:
-            break
-        first, n, row = ldi(s), ldi(s + 8), arg(a, 10) + ldi(s + 16) * arg(a, 11)
-        enter_state(s, arg(a, 10), arg(a, 11), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
-        for t in range(0, n, TILE):
-            for head in range(h0, h1):
-                for lane in range(0, d_v, GROUP):
-                    _lanes(a, first + t, min(TILE, n - t), head, lane, row + head * head_bytes + 4 * lane * d_k)
+Sums over d_k: even channels and odd ones by fma in ascending order, from 0, then the two sums; k . q in 16 lanes,
+halved at the end.
+Reference: tests/reference/recurrent.py. Error: 2e-7 of max(1, |y|), 1.3e-7 of max(1, |S|).
+"""

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from .elementary import LOG2E
 from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
-from .jit import kernel
-from .recurrent import GROUP, F32Array, Fields, block_of, enter_state, load_lanes, next_part, store_lanes
+from .head_scan import head_scan
+from .jit import device, kernel
+from .recurrent import GROUP, F32Array, Fields, load_lanes, store_lanes
 
 STRIP = 32  # lanes of a head that pass together: 4 registers of 8 lanes for the state, 8 for the sums of two tokens
-TILE = 64  # tokens of a tile
 STEPS = "count dt lddt dt_bias rate delta lddelta decay lddecay n_head low high"
 FIELDS = "ctl seg x b c ld delta lddelta decay lddecay skip z ldz state stride y ldy n_head d_head d_state n_group ctr"
 
@@ -135,43 +135,34 @@ def _strip(groups: int) -> Any:
 strip_two, strip_one = _strip(2), _strip(1)
 
 
-@kernel
-def mamba2_scan(a, tid, nth):
-    """Scan of Mamba-2; steps and decays come from `mamba2_steps`.
+D_HEAD = FIELDS.split().index("d_head")
 
-        h[p][n] = decay * h[p][n] + (delta * x[p]) * B[n]
-        y[p]    = (D * x[p] + sum_n C[n] * h[p][n]) * silu(z[p])
 
-     0 ctl, 1 seg           batch control
-     2 x, 3 B, 4 C, 5 ld    f32 rows after convolution: x [tok][head][d_head], B and C [tok][group][d_state]
-     6 delta, 7 lddelta     f32 [tok][head]
-     8 decay, 9 lddecay     f32 [tok][head]
-    10 D                    f32 [head]
-    11 z, 12 ldz            f32 [tok][head][d_head]; z = 0: no gate
-    13 state, 14 stride     f32 [row][head][d_head / 16][d_state][16], read and written; stride of rows in bytes
-    15 y, 16 ldy            f32 [tok][head][d_head]; may be z
-    17 n_head, 18 d_head, 19 d_state, 20 n_group, 21 ctr      head h reads group h * n_group // n_head
+@device
+def _strips(a, first, n, head, lane, state):
+    if arg(a, D_HEAD) - lane > GROUP:
+        strip_two(a, first, n, head, lane, state)
+    else:
+        strip_one(a, first, n, head, lane, state)
 
-    The sum begins with D * x, then one fma per n, ascending.
-    Reference: tests/reference/recurrent.py. Error of the state: 2.4e-7 of max(1, |h|); of y: 7e-7 of sqrt(d_state) |h|
-    with 256 states.
-    """
-    n_seg, n_head, d_head, d_state, ctr = ldi(arg(a, 0) + 8), arg(a, 17), arg(a, 18), arg(a, 19), arg(a, 21)
-    head_bytes = 4 * ((d_head + GROUP - 1) // GROUP * GROUP) * d_state
-    block = block_of(n_head, n_seg, nth)
-    h0 = h1 = s = 0
-    while True:
-        h0, h1, s = next_part(ctr, n_head, block, arg(a, 1), n_seg, h0, h1, s)
-        if h0 == n_head:
-            break
-        first, n, row = ldi(s), ldi(s + 8), arg(a, 13) + ldi(s + 16) * arg(a, 14)
-        enter_state(s, arg(a, 13), arg(a, 14), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
-        for t in range(0, n, TILE):
-            u, m = first + t, min(TILE, n - t)
-            for head in range(h0, h1):
-                for lane in range(0, d_head, STRIP):
-                    state = row + head * head_bytes + 4 * lane * d_state
-                    if d_head - lane > GROUP:
-                        strip_two(a, u, m, head, lane, state)
-                    else:
-                        strip_one(a, u, m, head, lane, state)
+
+mamba2_scan = head_scan("mamba2_scan", FIELDS, _strips, width="d_head", depth="d_state", strip=STRIP)
+"""Scan of Mamba-2; steps and decays come from `mamba2_steps`.
+
+    h[p][n] = decay * h[p][n] + (delta * x[p]) * B[n]
+    y[p]    = (D * x[p] + sum_n C[n] * h[p][n]) * silu(z[p])
+
+ 0 ctl, 1 seg           batch control
+ 2 x, 3 B, 4 C, 5 ld    f32 rows after convolution: x [tok][head][d_head], B and C [tok][group][d_state]
+ 6 delta, 7 lddelta     f32 [tok][head]
+ 8 decay, 9 lddecay     f32 [tok][head]
+10 D                    f32 [head]
+11 z, 12 ldz            f32 [tok][head][d_head]; z = 0: no gate
+13 state, 14 stride     f32 [row][head][d_head / 16][d_state][16], read and written; stride of rows in bytes
+15 y, 16 ldy            f32 [tok][head][d_head]; may be z
+17 n_head, 18 d_head, 19 d_state, 20 n_group, 21 ctr      head h reads group h * n_group // n_head
+
+The sum begins with D * x, then one fma per n, ascending.
+Reference: tests/reference/recurrent.py. Error of the state: 2.4e-7 of max(1, |h|); of y: 7e-7 of sqrt(d_state) |h|
+with 256 states.
+"""

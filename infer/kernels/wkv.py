@@ -1,5 +1,5 @@
 """The recurrences of RWKV. Peng et al. 2024, arXiv:2404.05892 (RWKV-6); Peng et al. 2025, arXiv:2503.14456 (RWKV-7).
-Batch control, items and states: see recurrent.py; lanes are a head's values, depth its keys.
+Batch control, items and states: see recurrent.py and head_scan.py; lanes are a head's values, depth its keys.
 
     RWKV-6    y = S^T r + (r . (u k)) v;    S = diag(w) S + k v^T
     GLA       S = diag(w) S + k v^T;    y = scale S^T r      (gated linear attention, arXiv:2312.06635)
@@ -13,11 +13,10 @@ pass of its own: per token the state is read once and written once.
 from collections.abc import Sequence
 from typing import Any
 
-from .emit import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
-from .jit import kernel, variant
-from .recurrent import GROUP, Fields, RowsAt, block_of, each_group, enter_state, load_lanes, next_part, store_lanes
+from .emit import F32, I64, Emitter, Value, Vec, const, emit
+from .head_scan import head_scan
+from .recurrent import GROUP, Fields, RowsAt, each_group, load_lanes, store_lanes
 
-TILE = 64  # tokens of a tile
 WKV6 = "ctl seg r k v w ld ldv u state stride y ldy n_head d ctr repeat"
 WKV7 = "ctl seg r k v w a kk ld dots lddots state stride y ldy n_head d ctr"
 ROW = Vec(F32, GROUP)
@@ -87,9 +86,6 @@ def _make_lanes6(after: bool) -> Any:
     return emit("i64,i64,i64,i64,i64,i64->void")(lanes)
 
 
-_lanes6 = _make_lanes6(False)
-
-
 @emit("i64,i64,i64,i64,i64,i64->void")
 def _lanes7(e, a, first, n, head, lane, state):
     b, f = e.b, Fields(e, a, WKV7)
@@ -131,67 +127,35 @@ def _lanes7(e, a, first, n, head, lane, state):
     e.loop(f.d, lambda i, _: e.store(change(last, i, e.load(ROW, it.place(i)), *carried), it.place(i)))
 
 
-@kernel
-def wkv6_scan(a, tid, nth):
-    """Scan of RWKV-6 (see above).
+wkv6_scan = head_scan("wkv6_scan", WKV6, _make_lanes6(False))
+"""Scan of RWKV-6 (see above).
 
-     0 ctl, 1 seg                 batch control
-     2 r, 3 k, 5 w, 6 ld          f32 [tok][head][d]; w: factors of the state
-     4 v, 7 ldv                   f32 [tok][head / repeat][d]
-     8 u                          f32 [head][d]; of `gla_scan` the scale, an f32
-     9 state, 10 stride           f32 [row][head][d / 16][d][16], read and written; stride of rows in bytes
-    11 y, 12 ldy                  f32 [tok][head][d], none of the others
-    13 n_head, 14 d, 15 ctr
-    16 repeat                     neighbouring heads that share values
+ 0 ctl, 1 seg                 batch control
+ 2 r, 3 k, 5 w, 6 ld          f32 [tok][head][d]; w: factors of the state
+ 4 v, 7 ldv                   f32 [tok][head / repeat][d]
+ 8 u                          f32 [head][d]; of `gla_scan` the scale, an f32
+ 9 state, 10 stride           f32 [row][head][d / 16][d][16], read and written; stride of rows in bytes
+11 y, 12 ldy                  f32 [tok][head][d], none of the others
+13 n_head, 14 d, 15 ctr
+16 repeat                     neighbouring heads that share values
 
-    Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums; r . (u k) in 16 lanes,
-    halved at the end.
-    Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
-    """
-    n_seg, n_head, d, ctr = ldi(arg(a, 0) + 8), arg(a, 13), arg(a, 14), arg(a, 15)
-    head_bytes = 4 * ((d + GROUP - 1) // GROUP * GROUP) * d
-    block = block_of(n_head, n_seg, nth)
-    h0 = h1 = s = 0
-    while True:
-        h0, h1, s = next_part(ctr, n_head, block, arg(a, 1), n_seg, h0, h1, s)
-        if h0 == n_head:
-            break
-        first, n, row = ldi(s), ldi(s + 8), arg(a, 9) + ldi(s + 16) * arg(a, 10)
-        enter_state(s, arg(a, 9), arg(a, 10), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
-        for t in range(0, n, TILE):
-            for head in range(h0, h1):
-                for lane in range(0, d, GROUP):
-                    _lanes6(a, first + t, min(TILE, n - t), head, lane, row + head * head_bytes + 4 * lane * d)
+Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums; r . (u k) in 16 lanes,
+halved at the end.
+Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
+"""
 
+gla_scan = head_scan("gla_scan", WKV6, _make_lanes6(True))
 
-gla_scan = variant(wkv6_scan, "gla_scan", _lanes6=_make_lanes6(True))
+wkv7_scan = head_scan("wkv7_scan", WKV7, _lanes7)
+"""Scan of RWKV-7 (see above) over what `wkv7_prepare` left.
 
+ 0 ctl, 1 seg                               batch control
+ 2 r, 3 k, 4 v, 5 w, 6 a, 7 kk, 8 ld        f32 [tok][head][d]; r is r w, a is kk a
+ 9 dots, 10 lddots                          f32 [tok][head][3]: r . k and r . (kk a) come first
+11 state, 12 stride                         f32 [row][head][d / 16][d][16], read and written
+13 y, 14 ldy                                f32 [tok][head][d], none of the others
+15 n_head, 16 d, 17 ctr
 
-@kernel
-def wkv7_scan(a, tid, nth):
-    """Scan of RWKV-7 (see above) over what `wkv7_prepare` left.
-
-     0 ctl, 1 seg                               batch control
-     2 r, 3 k, 4 v, 5 w, 6 a, 7 kk, 8 ld        f32 [tok][head][d]; r is r w, a is kk a
-     9 dots, 10 lddots                          f32 [tok][head][3]: r . k and r . (kk a) come first
-    11 state, 12 stride                         f32 [row][head][d / 16][d][16], read and written
-    13 y, 14 ldy                                f32 [tok][head][d], none of the others
-    15 n_head, 16 d, 17 ctr
-
-    Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums.
-    Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
-    """
-    n_seg, n_head, d, ctr = ldi(arg(a, 0) + 8), arg(a, 15), arg(a, 16), arg(a, 17)
-    head_bytes = 4 * ((d + GROUP - 1) // GROUP * GROUP) * d
-    block = block_of(n_head, n_seg, nth)
-    h0 = h1 = s = 0
-    while True:
-        h0, h1, s = next_part(ctr, n_head, block, arg(a, 1), n_seg, h0, h1, s)
-        if h0 == n_head:
-            break
-        first, n, row = ldi(s), ldi(s + 8), arg(a, 11) + ldi(s + 16) * arg(a, 12)
-        enter_state(s, arg(a, 11), arg(a, 12), h0 * head_bytes, (h1 - h0) * head_bytes // 4)
-        for t in range(0, n, TILE):
-            for head in range(h0, h1):
-                for lane in range(0, d, GROUP):
-                    _lanes7(a, first + t, min(TILE, n - t), head, lane, row + head * head_bytes + 4 * lane * d)
+Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums.
+Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
+"""
