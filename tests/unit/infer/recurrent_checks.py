@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
-from reference.run_kernel import guarded, same_bits, segments
+from reference.run_kernel import guarded, same_bits, segments, worst
 
 N_SLOT = 4
 Inputs = list[np.ndarray]  # f32 [tok, ...] each
@@ -20,6 +20,16 @@ class Case(Protocol):
 
     def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
         """Run one batch; rows: see `segments`."""
+        ...
+
+
+class TwinCase(Case, Protocol):
+    def twin(self, inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        """The float64 output and last state of a fresh sequence."""
+        ...
+
+    def kept(self, slot: int) -> np.ndarray:
+        """The state of a slot, laid out as the twin's."""
         ...
 
 
@@ -45,6 +55,25 @@ class Batch:
 def cuts(n: int, rng: np.random.Generator) -> list[int]:
     inner = np.sort(rng.choice(np.arange(1, n), min(n - 1, int(rng.integers(1, 9))), replace=False))
     return [0, *inner.tolist(), n]
+
+
+def check_float64(
+    case: TwinCase, label: str, n: int = 63, *, y: float = 1e-6, state: float = 1e-6, relative_to_state: bool = False
+) -> None:
+    """A sequence in two calls gives the twin's output and state, and touches no other slot.
+
+    y, state: largest errors, relative to max(1, |value|). relative_to_state: for outputs that are sums of the state's
+    d_state products of normal numbers, whose rounding is relative to the terms, not to the sum.
+    """
+    inputs, first = case.inputs(n), n * 2 // 3 - 1  # inside a tile
+    parts = [case.step([a[s:e] for a in inputs], (e - s, 1, s == 0)) for s, e in ((0, first), (first, n))]
+    want, want_state = case.twin(inputs)
+    scale = max(1.0, np.abs(want_state).max()) * np.sqrt(want_state.shape[-1]) if relative_to_state else 1.0
+    error, drift = worst(np.concatenate(parts) / scale, want / scale), worst(case.kept(1), want_state)
+    print(f"{label}: error {error:.1e}, state {drift:.1e}")
+    assert error < y
+    assert drift <= state
+    check_other_slots_untouched(case, 1)
 
 
 def check_other_slots_untouched(case: Case, used: int) -> None:
