@@ -55,7 +55,7 @@ def choose(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
         base = _base(path, text, folder / "base.kld", threads)
-        known = measured(path, text, options, imatrix, allow_requantize)
+        known = measured(path, text, options, imatrix, allow_requantize, threads)
 
         def trial(types: Mapping[str, GGMLType]) -> Choice:
             chosen = replace(options, by_name=types)

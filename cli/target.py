@@ -4,6 +4,7 @@ import math
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,9 +18,10 @@ from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.imatrix import Imatrix
 from hybrid.quant.policy import Options
+from hybrid.quant.pool import cpus
 from hybrid.quant.source import GGUFSource
 
 from . import console, models, texts
@@ -62,12 +64,13 @@ def choose(
     imatrix: Imatrix | None,
     *,
     allow_requantize: bool = False,
+    threads: int = 0,
 ) -> tuple[FileType, Options]:
-    """The file type to name and the options that give every matrix its type.
+    """The file type to name and the options that give every matrix its type; the same for any number of threads.
 
-    text: what to measure sensitivities on; without, all matrices count alike.
+    text: what to measure sensitivities on; without, all matrices count alike. threads = 0: all.
     """
-    known = measured(models.resolve(source), text, options, imatrix, allow_requantize)
+    known = measured(models.resolve(source), text, options, imatrix, allow_requantize, threads)
     if size is None:
         assert bpw is not None
         size = known.nbytes(bpw)
@@ -82,7 +85,12 @@ def of_size(known: Measured, size: int, options: Options) -> tuple[FileType, Opt
 
 
 def measured(
-    path: Path, text: Path | None, options: Options, imatrix: Imatrix | None, allow_requantize: bool = False
+    path: Path,
+    text: Path | None,
+    options: Options,
+    imatrix: Imatrix | None,
+    allow_requantize: bool = False,
+    threads: int = 0,
 ) -> Measured:
     with GGUFSource(path) as opened:
         planned = planning.plan(
@@ -93,10 +101,11 @@ def measured(
             allow_requantize=allow_requantize,
         )
         with console.Progress("measuring errors", "tensors") as progress:
-            found = target.measure(opened, planned, imatrix, progress)
+            found = target.measure(opened, planned, imatrix, progress, threads)
         sensitivity: Mapping[str, float] = dict.fromkeys(found, 1.0)
         if text is not None:
-            sensitivity = _sensitivities(path, text, [t for t in planned if t.name in found], found, imatrix)
+            free = [t for t in planned if t.name in found]
+            sensitivity = _sensitivities(path, text, free, found, imatrix, threads)
     return Measured(planned, found, sensitivity)
 
 
@@ -106,6 +115,7 @@ def _sensitivities(
     tensors: "Sequence[PlannedTensor]",
     found: Mapping[str, Sequence[target.Candidate]],
     imatrix: Imatrix | None,
+    threads: int,
 ) -> dict[str, float]:
     """KL divergence per noise of every matrix: each alone is quantized in a copy of the file that the model reads."""
     from hybrid.infer.sensitivity import divergences
@@ -116,10 +126,10 @@ def _sensitivities(
         copy = folder / path.name
         with open_gguf(path) as parts:
             rewrite.copy(parts, copy)
-        model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, exact=True))
+        model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, n_threads=threads, exact=True))
         progress = stack.enter_context(console.Progress("measuring sensitivity", "tensors"))
         made = {}
-        measured = divergences(model, prose, _probes(copy, tensors, imatrix), n_ctx=N_CTX, chunks=CHUNKS)
+        measured = divergences(model, prose, _probes(copy, tensors, imatrix, threads), n_ctx=N_CTX, chunks=CHUNKS)
         for i, (name, divergence) in enumerate(measured):
             progress(name, i + 1, len(tensors))
             kind = _probe_type(found[name])
@@ -128,28 +138,41 @@ def _sensitivities(
     return made
 
 
-def _probe_type(options: Sequence[target.Candidate]) -> target.GGMLType:
+def _probe_type(options: Sequence[target.Candidate]) -> GGMLType:
     """The candidate next to the type that is made for measuring."""
     kinds = [c.type for c in options]
     return target.PROBE if target.PROBE in kinds else kinds[len(kinds) // 2]
 
 
-def _probes(copy: Path, tensors: "Sequence[PlannedTensor]", imatrix: Imatrix | None) -> "Iterator[Probe]":
+def _probes(copy: Path, tensors: "Sequence[PlannedTensor]", imatrix: Imatrix | None, threads: int) -> "Iterator[Probe]":
     from hybrid.infer.sensitivity import Probe
 
     memory = np.memmap(copy, np.uint8, mode="r+")
-    with GGUFFile.open(copy) as file:
+    with GGUFFile.open(copy) as file, ThreadPoolExecutor(threads or cpus(), thread_name_prefix="probe") as pool:
         for t in tensors:
             info = file.tensors[t.name]
             where = slice(info.offset, info.offset + info.nbytes)
             kind = _probe_type([target.Candidate(k, 0, 0.0) for k in target.candidates(t, imatrix)])
             original = np.array(memory[where])
             entry = imatrix.entries.get(t.name) if imatrix else None
-            x = file.f32(t.name).reshape(-1, *t.shape[-2:])
-            new = [
-                formats.decode(kind, formats.encode(kind, m, importance=entry.importance()[i] if entry else None))
-                for i, m in enumerate(x)
+            importance = entry.importance() if entry else None
+            rows = max(1, target.BLOCK // t.shape[-1])
+
+            def noisy_rows(
+                part: tuple[int, np.ndarray],
+                t: "PlannedTensor" = t,
+                kind: GGMLType = kind,
+                i: np.ndarray | None = importance,
+            ) -> np.ndarray:
+                matrix, x = part
+                new = formats.decode(kind, formats.encode(kind, x, importance=None if i is None else i[matrix]))
+                return formats.encode(t.source, new).reshape(-1)
+
+            parts = [
+                (matrix, x[start : start + rows])
+                for matrix, x in enumerate(file.f32(t.name).reshape(-1, *t.shape[-2:]))
+                for start in range(0, len(x), rows)
             ]
-            noisy = formats.encode(t.source, np.stack(new)).reshape(-1)
+            noisy = np.concatenate(list(pool.map(noisy_rows, parts)))
 
             yield Probe(t.name, partial(memory.__setitem__, where, noisy), partial(memory.__setitem__, where, original))

@@ -1,6 +1,7 @@
 """How much each weight matters: the KL divergence of a model's predictions when that weight alone is changed."""
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,15 +35,16 @@ def divergences(
     windows = list(chunk_windows(model, tokens, n_ctx))
     targets = [np.array(w.ids[w.first + 1 :]) for w in windows]
     n_parallel = min(model.memory.n_seq_max, len(windows))
-    base = [_ln_softmax(logits) for logits in score_logits(model, windows, n_parallel)]
-    for probe in probes:
-        probe.apply()
-        try:
-            scored = zip(score_logits(model, windows, n_parallel), base, targets, strict=True)
-            values = np.concatenate([compare(*item).kld for item in scored])
-        finally:
-            probe.restore()
-        yield probe.name, float(values.mean())
+    with ThreadPoolExecutor(model.n_threads, thread_name_prefix="compare") as pool:
+        base = list(pool.map(_ln_softmax, score_logits(model, windows, n_parallel)))
+        for probe in probes:
+            probe.apply()
+            try:
+                rows = pool.map(compare, score_logits(model, windows, n_parallel), base, targets)
+                values = np.concatenate([part.kld for part in rows])
+            finally:
+                probe.restore()
+            yield probe.name, float(values.mean())
 
 
 def _ln_softmax(logits: np.ndarray) -> np.ndarray:

@@ -1,13 +1,10 @@
 """Weights in, GGUF of another type out: streamed through a pool of threads, in memory that the model does not set."""
 
-import itertools
 import math
-import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +19,7 @@ from .ggml.types import TRAITS, FileType, GGMLType, ValueType
 from .imatrix import Entry, Imatrix
 from .plan import PlannedTensor, file_type, plan_source
 from .policy import Options
+from .pool import cpus, in_order
 from .source import GGUFSource, Piece, Source
 
 QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
@@ -167,7 +165,7 @@ def quantize(
         raise UsageError(f"{n_threads} threads cannot be. Give 0 for all, or a positive number.")
     if n_threads > MAX_THREADS:
         raise UsageError(f"{n_threads} threads are more than the {MAX_THREADS} that make sense. Give 0 for all cores.")
-    n_threads = n_threads or _cpus()
+    n_threads = n_threads or cpus()
     with ExitStack() as stack:
         source: Source = stack.enter_context(GGUFSource(src)) if isinstance(src, str | Path) else src
         planned = plan_source(source, kind, options, imatrix, allow_requantize)
@@ -190,11 +188,6 @@ def quantize(
             n_files=len(writer.paths),
             rows=rows,
         )
-
-
-def _cpus() -> int:
-    """Those this process may use, where the system tells (macOS does not)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _declare(
@@ -258,7 +251,7 @@ def _write_tensors(
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="quantize")
     try:
         # Twice as many tasks as threads: the writer's turn does not make a thread wait, and memory stays bounded.
-        stream = _in_order(pool, _tasks(source, planned, imatrix, effort), 2 * n_threads)
+        stream = in_order(pool, _recode, _tasks(source, planned, imatrix, effort), 2 * n_threads)
         following = next(stream, None)
         for t in planned:
 
@@ -282,15 +275,6 @@ def _tasks(source: Source, planned: Iterable[PlannedTensor], imatrix: Imatrix | 
         for piece in source.pieces(t.name, max(1, TASK // t.shape[-1])):
             yield _Task(t, piece, first, entry, effort)
             first += piece.rows
-
-
-def _in_order(pool: ThreadPoolExecutor, tasks: Iterator[_Task], window: int) -> Iterator[_Done]:
-    """Results in the order of the tasks, with at most `window` of them begun and not handed out."""
-    pending: deque[Future[_Done]] = deque(pool.submit(_recode, task) for task in itertools.islice(tasks, window))
-    while pending:
-        done = pending.popleft().result()
-        pending.extend(pool.submit(_recode, task) for task in itertools.islice(tasks, 1))
-        yield done
 
 
 def _recode(task: _Task) -> _Done:

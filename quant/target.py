@@ -10,25 +10,27 @@ found on the lower hulls of (bytes, divergence) of all matrices.
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from .ggml import formats
 from .ggml.errors import UsageError
 from .ggml.mixes import fitting
 from .ggml.types import FileType, GGMLType, row_nbytes
 from .imatrix import Imatrix
 from .plan import PlannedTensor
 from .policy import Reason
-from .source import Source
+from .pool import cpus, in_order
+from .source import Piece, Source
 
 CANDIDATES = tuple(GGMLType[name] for name in ("Q2_K", "Q3_K", "IQ4_XS", "Q4_K", "Q5_K", "Q6_K", "Q8_0"))
 WITH_IMPORTANCE = tuple(GGMLType[name] for name in ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"))
 # The one that sensitivity is measured with: enough noise to see, little enough to be proportional.
 PROBE = GGMLType.Q4_K
 SAMPLE = 1 << 19  # weights of a matrix that are looked at
+BLOCK = 1 << 16  # of these at a time, by one thread
 _NAMED = {
     GGMLType.IQ2_S: FileType.IQ2_M,
     GGMLType.Q3_K: FileType.Q3_K_M,
@@ -58,53 +60,94 @@ def candidates(t: PlannedTensor, imatrix: Imatrix | None = None) -> list[GGMLTyp
     return list(dict.fromkeys(fitting(kind, t.shape[-1]) for kind in kinds))
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Every `step`-th row of a piece of a matrix, or of several; the piece begins with row `first` of all."""
+
+    tensor: PlannedTensor
+    piece: Piece
+    first: int
+    step: int
+    importance: np.ndarray | None
+    kinds: Sequence[GGMLType]
+
+
 def measure(
     source: Source,
     planned: Sequence[PlannedTensor],
     imatrix: Imatrix | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    n_threads: int = 0,
 ) -> dict[str, list[Candidate]]:
-    """The candidates of every matrix that `is_free`. progress(tensor, done, total)."""
+    """The candidates of every matrix that `is_free`. progress(tensor, done, total). n_threads = 0: all that this
+    process may use; the result does not depend on it."""
     free = [t for t in planned if is_free(t)]
+    kinds = {t.name: candidates(t, imatrix) for t in free}
+    sums = {t.name: np.zeros(1 + len(kinds[t.name])) for t in free}
+    n_threads = n_threads or cpus()
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="measure")
+    try:
+        begun = ""
+        for rows, found in in_order(pool, _measured, _rows_of(source, free, kinds, imatrix), 2 * n_threads):
+            name = rows.tensor.name
+            if progress and name != begun:
+                begun = name
+                progress(name, list(kinds).index(name), len(free))
+            sums[name] += found
+    finally:
+        pool.shutdown(cancel_futures=True)
     made = {}
-    for i, t in enumerate(free):
-        if progress:
-            progress(t.name, i, len(free))
-        kinds = candidates(t, imatrix)
-        noise, power = np.zeros(len(kinds)), 0.0
-        for x, importance in _samples(source, t, imatrix):
-            weight = np.ones(x.shape[1]) if importance is None else importance.astype(np.float64)
-            power += float((np.square(x, dtype=np.float64) @ weight).sum())
-            for j, kind in enumerate(kinds):
-                new = formats.decode(kind, formats.encode(kind, x, importance=importance))
-                noise[j] += float((np.square(new - x, dtype=np.float64) @ weight).sum())
-        rows = math.prod(t.shape[:-1])
+    for t in free:
+        power, *noise = sums[t.name].tolist()
+        n_rows = math.prod(t.shape[:-1])
         made[t.name] = [
-            Candidate(kind, rows * row_nbytes(kind, t.shape[-1]), n / power if power else 0.0)
-            for kind, n in zip(kinds, noise.tolist(), strict=True)
+            Candidate(kind, n_rows * row_nbytes(kind, t.shape[-1]), n / power if power else 0.0)
+            for kind, n in zip(kinds[t.name], noise, strict=True)
         ]
     return made
 
 
-def _samples(
-    source: Source, t: PlannedTensor, imatrix: Imatrix | None
-) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Rows of one matrix, f32 [row, n], with its importance: of all pieces evenly, about SAMPLE weights in all."""
-    n, entry = t.shape[-1], imatrix.entries.get(t.name) if imatrix else None
-    importance = entry.importance() if entry else None
-    total = math.prod(t.shape[:-1])
-    per_matrix = t.shape[-2] if len(t.shape) > 1 else 1
-    step = max(1, total * n // SAMPLE)
-    first = 0
-    for piece in source.pieces(t.name, max(1, (1 << 20) // n)):
-        wanted = np.arange(-first % step, piece.rows, step)
-        raw = piece.read().reshape(piece.rows, -1)[wanted]
-        matrices = (first + wanted) // per_matrix
-        for matrix in np.unique(matrices):
-            x = formats.decode(t.source, np.ascontiguousarray(raw[matrices == matrix]))
-            yield x, importance[matrix] if importance is not None else None
-        piece.done()
-        first += piece.rows
+def _rows_of(
+    source: Source, tensors: Iterable[PlannedTensor], kinds: Mapping[str, Sequence[GGMLType]], imatrix: Imatrix | None
+) -> Iterator[_Rows]:
+    """Rows of all pieces of every matrix evenly, about SAMPLE weights of each, BLOCK at a time."""
+    for t in tensors:
+        entry = imatrix.entries.get(t.name) if imatrix else None
+        importance = entry.importance() if entry else None
+        step = max(1, math.prod(t.shape) // SAMPLE)
+        first = 0
+        for piece in source.pieces(t.name, max(1, step * BLOCK // t.shape[-1])):
+            yield _Rows(t, piece, first, step, importance, kinds[t.name])
+            first += piece.rows
+
+
+def _measured(rows: _Rows) -> tuple[_Rows, np.ndarray]:
+    """f64: the weighted squares of the weights, and of the errors of each type. Runs on a pool thread."""
+    from .ggml.kernels import coding  # imports numba
+
+    t, sums = rows.tensor, np.zeros(1 + len(rows.kinds))
+    n, per_matrix = t.shape[-1], t.shape[-2] if len(t.shape) > 1 else 1
+    wanted = np.arange(-rows.first % rows.step, rows.piece.rows, rows.step)
+    raw = rows.piece.read().reshape(rows.piece.rows, -1)[wanted]
+    rows.piece.done()
+    matrices = (rows.first + wanted) // per_matrix
+    for matrix in np.unique(matrices):
+        stored = np.ascontiguousarray(raw[matrices == matrix])
+        importance = rows.importance[matrix] if rows.importance is not None else None
+        weights = np.ones(n) if importance is None else importance.astype(np.float64)
+        x = coding.decode(t.source, stored, np.empty((len(stored), n), np.float32))
+        new = np.empty_like(x)
+        sums[0] += _weighted_squares(x, weights)
+        for j, kind in enumerate(rows.kinds):
+            data = np.empty((len(x), row_nbytes(kind, n)), np.uint8)
+            coding.encode(kind, x, data, importance)
+            sums[1 + j] += _weighted_squares(coding.decode(kind, data, new) - x, weights)
+    return rows, sums
+
+
+def _weighted_squares(x: np.ndarray, weights: np.ndarray) -> float:
+    # not `@`: BLAS may share the sum out among threads of its own
+    return float((np.square(x, dtype=np.float64).sum(axis=0) * weights).sum())
 
 
 def solve(

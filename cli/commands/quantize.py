@@ -142,7 +142,16 @@ def quantize(
         from ..target import choose, nbytes_of
 
         size = nbytes_of(target_size) if target_size else None
-        chosen, options = choose(source, file, target_bpw, size, options, importance, allow_requantize=allow_requantize)
+        chosen, options = choose(
+            source,
+            file,
+            target_bpw,
+            size,
+            options,
+            importance,
+            allow_requantize=allow_requantize,
+            threads=threads,
+        )
         target = chosen.name
     if dry_run:
         planned = planning.plan(

@@ -43,8 +43,12 @@ def test_each_change_is_seen_and_taken_back(random_model: Callable[..., Path], t
         probe("blk.0.ssm_in.weight", 0.04),
         probe("token_embd.weight", 0.0),
     ]
-    with Model.load(path, n_ctx=32, n_seq_max=2, precision="exact") as model:
-        found = list(divergences(model, TEXT, probes, n_ctx=32, chunks=3))
+    results = []
+    for n_threads in (1, 3):
+        with Model.load(path, n_ctx=32, n_seq_max=2, n_threads=n_threads, precision="exact") as model:
+            results.append(list(divergences(model, TEXT, probes, n_ctx=32, chunks=3)))
+    found, other_threads = results
+    assert found == other_threads
     assert [name for name, _ in found] == [p.name for p in probes]
     nothing, once, other, twice, last = (value for _, value in found)
     assert abs(nothing) < 1e-8 and abs(last) < 1e-8, "unchanged, and taken back"

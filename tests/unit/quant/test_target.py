@@ -131,3 +131,26 @@ def test_large_matrices_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for a, b in zip(whole["blk.0.ffn_up.weight"], sampled["blk.0.ffn_up.weight"], strict=True):
         assert (a.type, a.nbytes) == (b.type, b.nbytes)
         assert b.noise == pytest.approx(a.noise, rel=0.05) and b.noise != a.noise
+
+
+def test_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of threads, to the bit; a matrix is shared out in blocks of rows."""
+    rng = np.random.default_rng(5)
+    values = {
+        "blk.0.attn_q.weight": rng.standard_normal((33, 256)).astype(np.float32),
+        "blk.0.ffn_down_exps.weight": rng.standard_normal((3, 11, 512)).astype(np.float32),
+    }
+    with GGUFWriter(tmp_path / "in.gguf", "jamba") as w:
+        for name, x in values.items():
+            w.declare(name, x.shape, GGMLType.F32)
+        for name, x in values.items():
+            w.write(name, x)
+    entry = Entry(rng.standard_exponential((3, 512)).astype(np.float32), np.ones(3, np.float32))
+    imatrix = Imatrix({"blk.0.ffn_down_exps.weight": entry})
+    monkeypatch.setattr(target, "BLOCK", 5 * 512)
+    monkeypatch.setattr(target, "SAMPLE", 4096)
+    with GGUFSource(tmp_path / "in.gguf") as source:
+        planned = plan(source, FileType.Q8_0, options=Options(pure=True), imatrix=imatrix)
+        found = [target.measure(source, planned, imatrix, n_threads=n) for n in (1, 2, 3)]
+    assert found[0] == found[1] == found[2]
+    assert all(c.noise > 0 for options in found[0].values() for c in options)
