@@ -33,7 +33,7 @@ from hybrid.quant.quantize import quantize
 N_CTX = 256
 PEER_CHUNKS = 8
 # A choice of types for every size of these.
-TARGETS = ("Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "Q5_K_M")
+TARGETS = ("IQ2_M", "IQ3_XXS", "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "Q5_K_M")
 POLICIES = (SsmType.F16, SsmType.Q8_0, SsmType.LIKE_LLAMA)  # beside the default, f32
 POLICIES_OF = ("Q2_K", "Q3_K_M", "Q4_K_M", "Q8_0")
 MOSTLY_EXACT = ("F32", "F16", "BF16", "Q8_0")
@@ -65,14 +65,16 @@ def ways(recipes: list[str]) -> list[tuple[str, str, SsmType, bool, bool]]:
     """(name, recipe, policy, with importance, by target), recipes before the targets of their size."""
     made: list[tuple[str, str, SsmType, bool, bool]] = []
     for recipe in recipes:
-        if FILE_TYPE_WEIGHT[FileType[recipe]] not in NEED_IMPORTANCE and recipe not in ("Q2_K_S", "IQ3_XS"):
+        without = FILE_TYPE_WEIGHT[FileType[recipe]] not in NEED_IMPORTANCE and recipe not in ("Q2_K_S", "IQ3_XS")
+        if without:
             made.append((recipe, recipe, SsmType.F32, False, False))
         if recipe not in MOSTLY_EXACT:
             made.append((f"{recipe}, importance", recipe, SsmType.F32, True, False))
         if recipe in POLICIES_OF:
             made += [(f"{recipe}, `--ssm-type {p.value}`", recipe, p, False, False) for p in POLICIES]
         if recipe in TARGETS:
-            made.append((f"`--target-bpw` of {recipe}", recipe, SsmType.F32, False, True))
+            if without:
+                made.append((f"`--target-bpw` of {recipe}", recipe, SsmType.F32, False, True))
             made.append((f"`--target-bpw` of {recipe}, importance", recipe, SsmType.F32, True, True))
     return made
 
