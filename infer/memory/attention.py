@@ -1,17 +1,15 @@
 """Keys and values of the attention layers, in pages that sequences share where they begin alike."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..kernels.kv import K_LANES, PAGE, KVType, padded_head, pages_of
+from .mapped import mapped_zeros
 from .pool import Pool
 
 Layout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype, shape
-
-_ALIGN = 64
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,8 @@ class AttentionMemory:
         self.pool = Pool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
         self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of the table
         sizes = {s.layer: (self.pool.size, s.n_kv, PAGE // K_LANES, K_LANES * kind.row_bytes(s.d_head)) for s in specs}
-        self.k = {layer: _aligned_zeros(shape) for layer, shape in sizes.items()}
-        self.v = {layer: _aligned_zeros(shape) for layer, shape in sizes.items()}
+        self.k = {layer: mapped_zeros(shape, np.uint8) for layer, shape in sizes.items()}
+        self.v = {layer: mapped_zeros(shape, np.uint8) for layer, shape in sizes.items()}
 
     @property
     def bytes_per_token(self) -> int:
@@ -160,11 +158,3 @@ class AttentionMemory:
         if kind.scale:
             views[name + "v.scale"] = v[..., size:].view(np.float16).transpose(0, 2, 3, 1, 4)
         return views
-
-
-def _aligned_zeros(shape: tuple[int, ...]) -> np.ndarray:
-    """u8 zeros from the start of a cache line on, not resident until they are written."""
-    size = math.prod(shape)
-    raw = np.zeros(size + _ALIGN, np.uint8)
-    skip = -raw.ctypes.data % _ALIGN
-    return raw[skip : skip + size].reshape(shape)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels.recurrent import arrange_heads, restore_heads, state_shape
+from .mapped import mapped_zeros
 from .pool import Pool
 
 
@@ -52,9 +53,9 @@ class RecurrentMemory:
         n = 2 * n_slots + n_spare if specs else 0
         self.pool = Pool(n, "rows of recurrent states")
         self.row = [-1] * n_slots  # of each sequence; -1: it has none
-        self.conv = {s.layer: np.zeros((n, s.d_conv - 1, s.n_channel), np.float32) for s in specs}
+        self.conv = {s.layer: mapped_zeros((n, s.d_conv - 1, s.n_channel), np.float32) for s in specs}
         self.ssm = {
-            s.layer: np.zeros((n, *state_shape(s.n_head, s.n_lane, s.depth)), np.float32)
+            s.layer: mapped_zeros((n, *state_shape(s.n_head, s.n_lane, s.depth)), np.float32)
             for s in specs
             if s.n_head
         }  # fmt: skip

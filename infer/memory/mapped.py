@@ -1,0 +1,28 @@
+"""Zeros that cost nothing until they are written, however large."""
+
+import contextlib
+import math
+import mmap
+
+import numpy as np
+
+_HUGE_FROM = 1 << 22  # bytes from which numpy, too, asks for large pages
+
+
+def mapped_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
+    """Zeros from the start of a page on, not resident until they are written, given back with the last view of them.
+
+    np.zeros promises that only where malloc maps a region of its own: below 32 MiB it may get memory that was in use
+    before, and clears it, which takes milliseconds and makes all of it resident. MemoryError as np.zeros raises it.
+    """
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if not nbytes:  # cannot be mapped
+        return np.zeros(shape, dtype)
+    try:
+        region = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"{nbytes / 2**30:.1f} GiB cannot be mapped: {getattr(error, 'strerror', error)}") from error
+    if nbytes >= _HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without large pages
+            region.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(region, dtype).reshape(shape)
