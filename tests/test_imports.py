@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,8 @@ INFER_LAYERS = (
 NEVER = {"torch": "weights are read without it", "transformers": "references are made with it, outside this repository"}
 
 
-def sources() -> list[Path]:
-    return [path for stage in STAGES for path in sorted((ROOT / stage).rglob("*.py"))]
+def sources(*stages: str) -> list[Path]:
+    return [path for stage in stages or STAGES for path in sorted((ROOT / stage).rglob("*.py"))]
 
 
 def module_of(path: Path) -> str:
@@ -60,11 +61,16 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     """(line, absolute dotted name) of every import; `hybrid.` is dropped from ours, outside names stay whole."""
     module = module_of(path)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -92,49 +98,66 @@ def within(name: str, prefixes: tuple[str, ...]) -> bool:
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
-@pytest.mark.parametrize("path", sources(), ids=module_of)
-def test_stages_import_what_the_table_allows(path: Path) -> None:
-    module = module_of(path)
-    row = max((key for key in ALLOWED if within(module, (key,))), key=len)
-    for line, name in ours(path):
-        assert within(name, ALLOWED[row]), (
-            f"{path.relative_to(ROOT)}:{line} imports hybrid.{name}: {row} may import {', '.join(ALLOWED[row])}. "
-            "What two stages share belongs in quant.ggml; what chains them belongs in cli."
-        )
+def refuse(violations: Iterator[str]) -> None:
+    """One test per rule, not per file: the files are parsed once, and all violations are shown."""
+    if found := list(violations):
+        pytest.fail("\n".join(found), pytrace=False)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "infer").rglob("*.py")), ids=module_of)
-def test_infer_is_layered(path: Path) -> None:
-    module = module_of(path)
-    if module == "infer":
-        return  # the library surface names everything
-    mine = infer_layer(module)
-    for line, name in ours(path):
-        other = infer_layer(name) if within(name, ("infer",)) else None
-        if other is None:
-            continue
-        where = f"{path.relative_to(ROOT)}:{line} imports hybrid.{name}"
-        assert mine is not None, f"{where}: {module} is a leaf of infer and may only import leaves"
-        assert other <= mine, f"{where}: {INFER_LAYERS[other][0]} comes after {INFER_LAYERS[mine][0]}"
+def test_stages_import_what_the_table_allows() -> None:
+    def violations() -> Iterator[str]:
+        for path in sources():
+            row = max((key for key in ALLOWED if within(module_of(path), (key,))), key=len)
+            for line, name in ours(path):
+                if not within(name, ALLOWED[row]):
+                    yield (
+                        f"{path.relative_to(ROOT)}:{line} imports hybrid.{name}: {row} may import "
+                        f"{', '.join(ALLOWED[row])}. Two stages share through quant.ggml; cli chains them."
+                    )
+
+    refuse(violations())
 
 
-@pytest.mark.parametrize("path", sources(), ids=module_of)
-def test_outside_imports(path: Path) -> None:
-    for line, name in imports_of(path):
-        top = name.split(".")[0]
-        where = f"{path.relative_to(ROOT)}:{line}"
-        assert top not in NEVER, f"{where} imports {top}: {NEVER.get(top)}"
-        if top == "rich":
-            assert path == ROOT / "cli" / "console.py", f"{where} imports rich: only cli/console.py draws"
+def test_infer_is_layered() -> None:
+    def violations() -> Iterator[str]:
+        for path in sources("infer"):
+            module = module_of(path)
+            if module == "infer":
+                continue  # the library surface names everything
+            mine = infer_layer(module)
+            for line, name in ours(path):
+                other = infer_layer(name) if within(name, ("infer",)) else None
+                where = f"{path.relative_to(ROOT)}:{line} imports hybrid.{name}"
+                if other is not None and mine is None:
+                    yield f"{where}: {module} is a leaf of infer and may only import leaves"
+                elif other is not None and mine is not None and other > mine:
+                    yield f"{where}: {INFER_LAYERS[other][0]} comes after {INFER_LAYERS[mine][0]}"
+
+    refuse(violations())
 
 
-@pytest.mark.parametrize("path", sources(), ids=module_of)
-def test_only_the_command_line_prints(path: Path) -> None:
-    if module_of(path).startswith("cli"):
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
-            pytest.fail(f"{path.relative_to(ROOT)}:{node.lineno} prints: take a progress callback, print in cli")
+def test_outside_imports() -> None:
+    def violations() -> Iterator[str]:
+        for path in sources():
+            for line, name in imports_of(path):
+                top = name.split(".")[0]
+                where = f"{path.relative_to(ROOT)}:{line} imports {top}"
+                if top in NEVER:
+                    yield f"{where}: {NEVER[top]}"
+                if top == "rich" and path != ROOT / "cli" / "console.py":
+                    yield f"{where}: only cli/console.py draws"
+
+    refuse(violations())
+
+
+def test_only_the_command_line_prints() -> None:
+    def violations() -> Iterator[str]:
+        for path in sources("convert", "infer", "quant"):
+            for node in nodes_of(path):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+                    yield f"{path.relative_to(ROOT)}:{node.lineno} prints: take a progress callback, print in cli"
+
+    refuse(violations())
 
 
 def test_the_rules_see_violations(monkeypatch: pytest.MonkeyPatch) -> None:
