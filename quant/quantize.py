@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .ggml.errors import FormatError, UsageError, shown
+from .ggml.formats import FORMATS
 from .ggml.refit import refit
 from .ggml.split import SplitWriter
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
@@ -279,7 +280,7 @@ def _tasks(source: Source, planned: Iterable[PlannedTensor], imatrix: Imatrix | 
 
 def _recode(task: _Task) -> _Done:
     """Runs on a pool thread. FormatError when there are values that the new type cannot hold."""
-    from .ggml.kernels import coding, errors  # import numba
+    from .ggml.kernels import coding, errors, recode  # import numba
 
     t, stored, sums = task.tensor, task.piece.read(), _Sums()
     n, rows = t.shape[-1], task.piece.rows
@@ -289,6 +290,12 @@ def _recode(task: _Task) -> _Done:
         return _Done(task, stored, sums)
     data = stored if copied else np.empty(rows * after, np.uint8)
     of_rows = np.empty((rows, 3))
+    if _in_one_pass(task) and recode.can_recode(t.source, t.target, n):
+        if copied and recode.all_finite(t.source, stored):
+            return _Done(task, data, sums)
+        if not copied and recode.recode(t.source, t.target, stored, data.reshape(rows, -1), of_rows):
+            sums.add(of_rows, task.first)
+            return _Done(task, data, sums)
     per_matrix = t.shape[-2] if len(t.shape) > 1 else 1
     # Pieces small enough that a weight is read from memory once, not once per operation; of one matrix.
     most = min(max(1, PIECE // n), rows)
@@ -314,6 +321,11 @@ def _recode(task: _Task) -> _Done:
     if not copied:
         sums.add(of_rows, task.first)
     return _Done(task, data, sums)
+
+
+def _in_one_pass(task: _Task) -> bool:
+    """Whether all that is done to a weight is encoding it by the rule of its type."""
+    return not task.effort and (task.importance is None or FORMATS[task.tensor.target].weighted is None)
 
 
 def _scratch(n: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import formats
 from ..types import GGMLType, row_nbytes
-from . import direct, fp4, halves, k_decoders, ternary
+from . import direct, fp4, halves, k_decoders, recode, ternary
 
 Kernel = Callable[[np.ndarray, np.ndarray], None]
 
@@ -22,11 +22,6 @@ _FLOATS: dict[GGMLType, tuple[Kernel, Kernel]] = {
 _ENCODERS: dict[GGMLType, Kernel] = {
     GGMLType.Q1_0: ternary.encode_q1_0,
     GGMLType.Q2_0: ternary.encode_q2_0,
-    GGMLType.Q4_0: direct.encode_q4_0,
-    GGMLType.Q4_1: direct.encode_q4_1,
-    GGMLType.Q5_0: direct.encode_q5_0,
-    GGMLType.Q5_1: direct.encode_q5_1,
-    GGMLType.Q8_0: direct.encode_q8_0,
     GGMLType.TQ1_0: ternary.encode_tq1_0,
     GGMLType.TQ2_0: ternary.encode_tq2_0,
     GGMLType.MXFP4: fp4.encode_mxfp4,
@@ -60,7 +55,9 @@ def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray, importance: np.ndarra
     weighted = importance is not None and formats.FORMATS[kind].weighted is not None
     assert x.flags.c_contiguous and out.flags.c_contiguous
     assert out.shape == (len(x), row_nbytes(kind, x.shape[1]))
-    if kind in _FLOATS and _aligned(out):
+    if not weighted and recode.can_recode(GGMLType.F32, kind, x.shape[1]):
+        recode.recode(GGMLType.F32, kind, x.view(np.uint8), out, np.empty((len(x), 3)))
+    elif kind in _FLOATS and _aligned(out):
         _FLOATS[kind][0](x.reshape(-1), out.reshape(-1).view(np.uint16))
     elif kind in _ENCODERS and not weighted:
         _ENCODERS[kind](x.reshape(-1), out.reshape(-1))

@@ -8,7 +8,7 @@ Layouts and rules are those of `formats`; bytes and values are equal to the nump
 
 import numpy as np
 
-from .halves import half_at, put_half, put_word, word_at
+from .halves import half_at, put_word, put_word16, word_at
 from .lanes import (
     as_i8,
     as_mask,
@@ -18,10 +18,12 @@ from .lanes import (
     floats,
     greatest,
     joined,
+    lane,
     least,
     load16,
     load32,
     lower,
+    magnitude,
     select,
     set_bits,
     store,
@@ -58,19 +60,30 @@ def largest_size(v):  # type: ignore[no-untyped-def]
 
 
 @fast
-def largest_of(v, x, at):  # type: ignore[no-untyped-def]
-    """The first number of largest magnitude in v, which is x[at:at + 32]; 0 is never -0."""
-    size = bits(v) & 0x7FFFFFFF
-    return x[at + first_set(size == greatest(size))] + np.float32(0)
+def largest_of(v):  # type: ignore[no-untyped-def]
+    """The first number of largest magnitude in v, 0 when all are; never -0."""
+    high, low = greatest(v), least(v)
+    value = high if high > -low else low
+    if high == -low:  # both signs, or nothing but zeros: the first of them
+        value = lane(v, first_set(magnitude(v) == high))
+    return value + np.float32(0)
 
 
 @fast
-def encode_q8_0(x, out):  # type: ignore[no-untyped-def]
-    for b in range(len(x) // 32):
-        v = load32(x, b * 32)
-        d = largest_size(v) / np.float32(127)
-        store(out, b * 34 + 2, to_u8(rounded(v * finite_inverse(d))))
-        put_half(out, b * 34, d)
+def extremes(v):  # type: ignore[no-untyped-def]
+    """The least and the greatest in v; of zeros the first is the least, for its sign counts."""
+    low = least(v)
+    if low == np.float32(0):
+        low = lane(v, first_set(v == low))
+    return low, greatest(v) + np.float32(0)  # never -0
+
+
+@fast
+def put_q8_0(v, scales, out, at):  # type: ignore[no-untyped-def]
+    q = rounded(v * scales.inverse)
+    put_word16(out, at, scales.d_bits)
+    store(out, at + 2, to_u8(q))
+    return to_f32(q) * scales.d
 
 
 @fast
@@ -93,28 +106,25 @@ def nibbles(raw, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _codes(v, x, at, half):  # type: ignore[no-untyped-def]
-    """Scale and u8 codes of v = x[at:at + 32], 0 to 2 * half - 1."""
-    d = largest_of(v, x, at) / np.float32(-half)
-    q = to_i32(v * finite_inverse(d) + np.float32(half + 0.5))
-    return d, to_u8(select(q > 2 * half - 1, 2 * half - 1, q))
+def _codes(v, scales, half):  # type: ignore[no-untyped-def]
+    """i32 codes of v, 0 to 2 * half - 1."""
+    q = to_i32(v * scales.inverse + np.float32(half + 0.5))
+    return select(q > 2 * half - 1, 2 * half - 1, q)
 
 
 @fast
-def _codes_above(v, x, at, top):  # type: ignore[no-untyped-def]
-    """Scale, minimum and u8 codes of v = x[at:at + 32], 0 to top."""
-    m = x[at + first_set(v == least(v))]
-    d = (x[at + first_set(v == greatest(v))] - m) / np.float32(top)
-    q = to_i32((v - m) * finite_inverse(d) + np.float32(0.5))
-    return d, m, to_u8(select(q > top, top, q))
+def _codes_above(v, scales, top):  # type: ignore[no-untyped-def]
+    """i32 codes of v less the minimum, 0 to top."""
+    q = to_i32((v - scales.least) * scales.inverse + np.float32(0.5))
+    return select(q > top, top, q)
 
 
 @fast
-def encode_q4_0(x, out):  # type: ignore[no-untyped-def]
-    for b in range(len(x) // 32):
-        d, q = _codes(load32(x, b * 32), x, b * 32, 8)
-        put_half(out, b * 18, d)
-        put_nibbles(q, out, b * 18 + 2)
+def put_q4_0(v, scales, out, at):  # type: ignore[no-untyped-def]
+    q = _codes(v, scales, 8)
+    put_word16(out, at, scales.d_bits)
+    put_nibbles(to_u8(q), out, at + 2)
+    return to_f32(q - 8) * scales.d
 
 
 @fast
@@ -124,12 +134,12 @@ def decode_q4_0(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def encode_q4_1(x, out):  # type: ignore[no-untyped-def]
-    for b in range(len(x) // 32):
-        d, m, q = _codes_above(load32(x, b * 32), x, b * 32, 15)
-        put_half(out, b * 20, d)
-        put_half(out, b * 20 + 2, m)
-        put_nibbles(q, out, b * 20 + 4)
+def put_q4_1(v, scales, out, at):  # type: ignore[no-untyped-def]
+    q = _codes_above(v, scales, 15)
+    put_word16(out, at, scales.d_bits)
+    put_word16(out, at + 2, scales.m_bits)
+    put_nibbles(to_u8(q), out, at + 4)
+    return to_f32(q) * scales.d + scales.m
 
 
 @fast
@@ -153,11 +163,11 @@ def _fives(raw, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def encode_q5_0(x, out):  # type: ignore[no-untyped-def]
-    for b in range(len(x) // 32):
-        d, q = _codes(load32(x, b * 32), x, b * 32, 16)
-        put_half(out, b * 22, d)
-        _put_fives(q, out, b * 22 + 2)
+def put_q5_0(v, scales, out, at):  # type: ignore[no-untyped-def]
+    q = _codes(v, scales, 16)
+    put_word16(out, at, scales.d_bits)
+    _put_fives(to_u8(q), out, at + 2)
+    return to_f32(q - 16) * scales.d
 
 
 @fast
@@ -167,12 +177,12 @@ def decode_q5_0(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def encode_q5_1(x, out):  # type: ignore[no-untyped-def]
-    for b in range(len(x) // 32):
-        d, m, q = _codes_above(load32(x, b * 32), x, b * 32, 31)
-        put_half(out, b * 24, d)
-        put_half(out, b * 24 + 2, m)
-        _put_fives(q, out, b * 24 + 4)
+def put_q5_1(v, scales, out, at):  # type: ignore[no-untyped-def]
+    q = _codes_above(v, scales, 31)
+    put_word16(out, at, scales.d_bits)
+    put_word16(out, at + 2, scales.m_bits)
+    _put_fives(to_u8(q), out, at + 4)
+    return to_f32(q) * scales.d + scales.m
 
 
 @fast

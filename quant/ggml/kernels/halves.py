@@ -1,18 +1,78 @@
 """F16, BF16 and F32: conversions in vectors, and arrays of them. Bytes equal to those of `formats.float`.
 
-In integers, for there are processors without instructions for it, and the results must not depend on them.
+In integers where the processor has no instructions for it; only what NaNs become differs.
 """
 
-import numpy as np
+import os
+from typing import Any
 
-from .lanes import bits, fast, floats, lane, load32, select, splat, store, to_u16, widened
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .lanes import (
+    as_bytes,
+    bits,
+    fast,
+    floats,
+    lane,
+    load32,
+    lower,
+    select,
+    splat,
+    store,
+    to_u16,
+    widened,
+)
 
 _BELOW_HALVES = 2.0**112  # from an exponent of f16, moved to the place of one of f32, to its value
+
+
+def _cpu_features() -> set[str]:
+    """LLVM's names of what numba compiles for."""
+    given = os.environ.get("NUMBA_CPU_FEATURES")
+    if given is None and not os.environ.get("NUMBA_CPU_NAME"):
+        return {name for name, on in llvm.get_host_cpu_features().items() if on}
+    return {name[1:] for name in (given or "").split(",") if name.startswith("+")}
+
+
+# Whether the processor has instructions between f32 and f16. Those of numbers give what integers give.
+HARDWARE_HALVES = "f16c" in _cpu_features()
+
+
+@intrinsic
+def _hardware_half(typing: Any, x: Any) -> Any:
+    """f32 lanes -> i32 with the bits of the nearest f16, halves to even; only with `HARDWARE_HALVES`."""
+    vec = x.of(types.int32)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = builder.fptrunc(args[0], ir.VectorType(ir.HalfType(), x.n))
+        return builder.zext(builder.bitcast(half, ir.VectorType(ir.IntType(16), x.n)), vec.ir)
+
+    return vec(x), emit
+
+
+@intrinsic
+def _hardware_of_half(typing: Any, x: Any) -> Any:
+    """The reverse."""
+    vec = x.of(types.float32)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = builder.bitcast(
+            builder.trunc(args[0], ir.VectorType(ir.IntType(16), x.n)), ir.VectorType(ir.HalfType(), x.n)
+        )
+        return builder.fpext(half, vec.ir)
+
+    return vec(x), emit
 
 
 @fast
 def half_bits(x):  # type: ignore[no-untyped-def]
     """f32 lanes -> i32 with the bits of the nearest f16, halves to even."""
+    if HARDWARE_HALVES:
+        return _hardware_half(x)
     b = bits(x)
     u = b & 0x7FFFFFFF
     normal = (u + (0xFFF - (112 << 23)) + ((u >> 13) & 1)) >> 13
@@ -27,6 +87,8 @@ def half_bits(x):  # type: ignore[no-untyped-def]
 @fast
 def of_half(h):  # type: ignore[no-untyped-def]
     """i32 lanes with the bits of an f16 -> f32."""
+    if HARDWARE_HALVES:
+        return _hardware_of_half(h)
     u = h & 0x7FFF
     moved = u << 13
     value = select(u > 0x7BFF, floats(moved | 0x7F800000), floats(moved) * np.float32(_BELOW_HALVES))
@@ -34,11 +96,15 @@ def of_half(h):  # type: ignore[no-untyped-def]
 
 
 @fast
+def put_word16(out, at, word):  # type: ignore[no-untyped-def]
+    """The lower half of an i32 in bytes at, at + 1 of out u8."""
+    store(out, at, lower(lower(lower(as_bytes(to_u16(splat(word)))))))
+
+
+@fast
 def put_half(out, at, value):  # type: ignore[no-untyped-def]
     """The f32 `value` as the f16 in bytes at, at + 1 of out u8."""
-    h = lane(half_bits(splat(value)), 0)
-    out[at] = np.uint8(h & 255)
-    out[at + 1] = np.uint8((h >> 8) & 255)
+    put_word16(out, at, lane(half_bits(splat(value)), 0))
 
 
 @fast
@@ -64,6 +130,32 @@ def word_at(raw, at):  # type: ignore[no-untyped-def]
 
 
 @fast
+def f16_at(raw, i):  # type: ignore[no-untyped-def]
+    """f32x32 of raw[i:i + 32], 16-bit numbers with the bits of F16."""
+    return of_half(widened(load32(raw, i)))
+
+
+@fast
+def bf16_at(raw, i):  # type: ignore[no-untyped-def]
+    return floats(widened(load32(raw, i)) << 16)
+
+
+@fast
+def put_f16(v, out, at):  # type: ignore[no-untyped-def]
+    """f32x32 as F16 in 64 bytes of out u8 -> f32 of what is there now."""
+    h = half_bits(v)
+    store(out, at, as_bytes(to_u16(h)))
+    return of_half(h)
+
+
+@fast
+def put_bf16(v, out, at):  # type: ignore[no-untyped-def]
+    b = brain_bits(v)
+    store(out, at, as_bytes(to_u16(b)))
+    return floats(b << 16)
+
+
+@fast
 def encode_f16(x, out):  # type: ignore[no-untyped-def]
     """x f32 [n] -> out u16 [n]."""
     for i in range(0, len(x) - 31, 32):
@@ -76,13 +168,13 @@ def encode_f16(x, out):  # type: ignore[no-untyped-def]
 def decode_f16(raw, out):  # type: ignore[no-untyped-def]
     """raw u16 [n] -> out f32 [n]."""
     for i in range(0, len(out) - 31, 32):
-        store(out, i, of_half(widened(load32(raw, i))))
+        store(out, i, f16_at(raw, i))
     for i in range(len(out) // 32 * 32, len(out)):
         out[i] = lane(of_half(splat(np.int32(raw[i]))), 0)
 
 
 @fast
-def _brain(x):  # type: ignore[no-untyped-def]
+def brain_bits(x):  # type: ignore[no-untyped-def]
     b = bits(x)
     rounded = (b + (((b >> 16) & 1) + 0x7FFF)) >> 16
     return select((b & 0x7FFFFFFF) > 0x7F800000, (b >> 16) | 0x40, rounded)
@@ -92,15 +184,15 @@ def _brain(x):  # type: ignore[no-untyped-def]
 def encode_bf16(x, out):  # type: ignore[no-untyped-def]
     """x f32 [n] -> out u16 [n]."""
     for i in range(0, len(x) - 31, 32):
-        store(out, i, to_u16(_brain(load32(x, i))))
+        store(out, i, to_u16(brain_bits(load32(x, i))))
     for i in range(len(x) // 32 * 32, len(x)):
-        out[i] = np.uint16(lane(_brain(splat(x[i])), 0) & 0xFFFF)
+        out[i] = np.uint16(lane(brain_bits(splat(x[i])), 0) & 0xFFFF)
 
 
 @fast
 def decode_bf16(raw, out):  # type: ignore[no-untyped-def]
     """raw u16 [n] -> out f32 [n]."""
     for i in range(0, len(out) - 31, 32):
-        store(out, i, floats(widened(load32(raw, i)) << 16))
+        store(out, i, bf16_at(raw, i))
     for i in range(len(out) // 32 * 32, len(out)):
         out[i] = lane(floats(splat(np.int32(raw[i])) << 16), 0)

@@ -25,7 +25,8 @@ N = 8  # of `load`, `gather` and `splat`: rows that a search works on at once
 _MASK = types.boolean
 _IR = {
     types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.int32: ir.IntType(32),
-    types.uint8: ir.IntType(8), types.int8: ir.IntType(8), types.uint16: ir.IntType(16), _MASK: ir.IntType(1),
+    types.uint8: ir.IntType(8), types.int8: ir.IntType(8), types.uint16: ir.IntType(16), types.int16: ir.IntType(16),
+    _MASK: ir.IntType(1),
 }  # fmt: skip
 
 
@@ -345,6 +346,17 @@ widened = _cast(lambda of: types.int32, _widened)
 to_u8 = _cast(lambda of: types.uint8, lambda b, v, to, of: b.trunc(v, to))
 to_u16 = _cast(lambda of: types.uint16, lambda b, v, to, of: b.trunc(v, to))
 as_i8 = _cast(lambda of: types.int8, lambda b, v, to, of: v)
+
+
+@intrinsic
+def as_bytes(typing: Any, x: Any) -> Any:
+    """The bytes of 16-bit numbers, little endian."""
+    vec = Vec(types.uint8, 2 * x.n)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], vec.ir)
+
+    return vec(x), emit
 
 
 def _shuffled(builder: Any, v: Any, first: int, n: int, other: Any = None) -> Any:
