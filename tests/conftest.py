@@ -1,5 +1,12 @@
 """Fixtures for every shelf: where the data is, seeds, and uninitialised memory that cannot pass for zeros."""
 
+import os
+
+# the tests' float64 models multiply small matrices: threads of OpenBLAS would wait for one another most of the time.
+# Read when numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# ruff: isort: split
 import random
 from collections.abc import Iterator
 from pathlib import Path

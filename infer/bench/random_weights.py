@@ -38,10 +38,13 @@ class Fill(Enum):
 
 
 class RandomWeights:
-    """A source of tensor data; the same seed and the same calls give the same bytes."""
+    """A source of tensor data; the same seed and the same calls give the same bytes.
 
-    def __init__(self, seed: int):
-        self._rng = np.random.default_rng(seed)
+    most_rows: of any tensor that will be asked for; no more are drawn.
+    """
+
+    def __init__(self, seed: int, most_rows: int = _TILE):
+        self._rng, self._most_rows = np.random.default_rng(seed), most_rows
         self._tiles: dict[tuple[GGMLType, int], np.ndarray] = {}
 
     @staticmethod
@@ -71,7 +74,7 @@ class RandomWeights:
     def _tile(self, kind: GGMLType, columns: int) -> np.ndarray:
         """Rows of random weights, uint8 [row, row_nbytes]."""
         if (kind, columns) not in self._tiles:
-            rows = max(1, _TILE // columns)
+            rows = min(self._most_rows, max(1, _TILE // columns))
             self._tiles[kind, columns] = random_blocks(kind, (rows, columns), self._rng, 1 / sqrt(columns))
         return self._tiles[kind, columns]
 

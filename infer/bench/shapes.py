@@ -337,7 +337,7 @@ def write_shape(
     shape = find_shape(name) if isinstance(name, str) else name
     path = Path(path)
     tensors = tensor_types(shape, file_type, ssm_f32)
-    weights = RandomWeights(seed)
+    weights = RandomWeights(seed, most_rows=max(prod(tensor.shape[:-1]) for tensor, _ in tensors))
     total = sum(weights.nbytes(tensor.shape, kind) for tensor, kind in tensors)
     done = 0
 
