@@ -112,6 +112,7 @@ def description(both: Sequence[tuple[str, Sequence[Bars]]]) -> str:
 
 
 def legend(x: int, y: int) -> list[str]:
+    """The colours and what they stand for."""
     return [
         rect(x, y - 9, 14, OURS), text(x + 20, y, "hybrid (times llama.cpp)"),
         rect(x + 180, y - 9, 14, PEER), text(x + 200, y, "llama.cpp, same file, same hour"),
@@ -119,6 +120,7 @@ def legend(x: int, y: int) -> list[str]:
 
 
 def rect(x: float, y: float, width: float, fill: str) -> str:
+    """A bar of the height of all."""
     return f'<rect x="{x:g}" y="{y:g}" width="{max(1.0, width):.1f}" height="{BAR}" rx="1.5" fill="{fill}"/>'
 
 

@@ -61,6 +61,7 @@ class Known:
         self._texts: list[list[int]] = []
 
     def least(self, prompt: Sequence[int]) -> int:
+        """How many tokens of `prompt` no computed text begins with."""
         return len(prompt) - max((common(prompt, text) for text in self._texts), default=0)
 
     def add(self, prompt: list[int], answer: list[int], complete: bool) -> None:
@@ -69,6 +70,7 @@ class Known:
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens a and b begin with in common."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
@@ -83,6 +85,7 @@ class Script:
         self._restarted = False
 
     def step(self, name: str, pieces: Iterator[str]) -> Step:
+        """Draws an answer to its end; `pieces` is what the conversation gives out for it."""
         before = self.chat.stats.n_prompt
         for _ in pieces:
             pass
@@ -139,6 +142,7 @@ class Plain:
         self._bos, self._eos = (tok.piece(t).decode() if t is not None else "" for t in (tok.bos, tok.eos))
 
     def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """As a chat template renders: the text that the model goes on with."""
         text = "".join(f"{m['role']}: {m['content']}{self._eos}" for m in messages)
         return self._bos + text + "assistant:" * add_generation_prompt
 
@@ -201,9 +205,11 @@ class Server:
         return found["tokens"], found["timings"]["prompt_n"]
 
     def slot(self, action: str) -> None:
+        """`action` is save or restore: llama-server's whole slot, in a file of its folder."""
         self._ask(f"/slots/0?action={action}", {"filename": "slot.session"})
 
     def close(self) -> None:
+        """Ends the program and waits for it."""
         self._process.terminate()
         self._process.wait()
         self._log.close()
@@ -245,6 +251,7 @@ def table(steps: Sequence[Step], peer: Sequence[tuple[int, int]]) -> str:
 
 
 def version_of(program: Path) -> str:
+    """What the program says of its version."""
     done = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False)
     return next((line for line in (done.stdout + done.stderr).splitlines() if line.startswith("version")), "?")
 

@@ -23,6 +23,7 @@ Row = list[str]
 
 
 def timed(call: Callable[[], object]) -> float:
+    """Milliseconds that the call takes."""
     start = time.perf_counter()
     call()
     return 1000 * (time.perf_counter() - start)

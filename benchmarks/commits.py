@@ -53,11 +53,13 @@ class Side:
     values: dict[str, list[float]] = field(default_factory=dict)
 
     def hybrid(self, *words: str) -> str:
+        """What `hybrid WORDS` of this side prints, with kernels cached apart."""
         env = {**os.environ, "XDG_CACHE_HOME": str(self.cache), "PYTHONDONTWRITEBYTECODE": "1"}
         env.pop("PYTHONPATH", None)
         return command([*self.python, *words], env)[0]
 
     def add(self, values: Mapping[str, float]) -> None:
+        """A round: test -> tokens per second."""
         for test, value in values.items():
             self.values.setdefault(test, []).append(value)
 
@@ -74,6 +76,7 @@ class Difference:
 
     @property
     def mark(self) -> str:
+        """A word where it is more than noise and more than LEAST."""
         if self.noise is None or abs(math.log(self.ratio)) <= max(self.noise, math.log1p(LEAST)):
             return ""
         return "faster" if self.ratio > 1 else "SLOWER"
@@ -96,6 +99,7 @@ def differences(old: Mapping[str, Sequence[float]], new: Mapping[str, Sequence[f
 
 
 def table(found: Sequence[Difference], names: tuple[str, str], unit: str) -> str:
+    """In Markdown; `names`: of the columns of the old and the new side."""
     rows = []
     for d in found:
         noise = "?" if d.noise is None else f"± {math.expm1(d.noise):.1%}" if d.noise < 0.7 else "> 100%"

@@ -117,6 +117,7 @@ def copying(source: Path, new: Path, scratch: Path) -> float:
 
 
 def medians(runs: Sequence[Run]) -> Run:
+    """Medians of seconds and CPU seconds, and the highest peak."""
     return Run(
         statistics.median(r.seconds for r in runs), statistics.median(r.cpu for r in runs), max(r.peak for r in runs)
     )

@@ -41,16 +41,19 @@ CALIBRATION_CHUNKS = 60
 
 
 def load(file: Path) -> Model:
+    """The model with room for eight chunks of the text at a time."""
     return Model.load(file, n_ctx=N_CTX, n_seq_max=8)
 
 
 def importance_of(model: Path, text: str) -> Imatrix:
+    """What `hybrid imatrix` measures on the first CALIBRATION_CHUNKS chunks of the text."""
     with load(model) as loaded:
         *_, last = collect(loaded, text, n_ctx=N_CTX, chunks=CALIBRATION_CHUNKS)
     return Imatrix({name: Entry(s.astype("f4"), c.astype("f4")) for name, (s, c) in last.sums.items()})
 
 
 def perplexity_there(peer: Path, file: Path, text: Path) -> float:
+    """llama-perplexity's figure after PEER_CHUNKS chunks; it ends the program when there is none."""
     command = [str(peer / "llama-perplexity"), "-m", str(file), "-f", str(text), "-c", str(N_CTX), "-t", "1"]
     for _ in range(5):
         done = subprocess.run([*command, "--chunks", str(PEER_CHUNKS)], capture_output=True, text=True)
@@ -135,6 +138,7 @@ def main() -> None:
 
 
 def table_row(row: dict[str, Any]) -> str:
+    """A line of the Markdown table."""
     there = "" if row["there"] is None else f" {100 * row['there']:+.2f} % |"
     return (
         f"| {row['name']} | {row['bits']:.2f} | {row['ppl']:.4f} |{there} {row['kld']:.5f} ± {row['error']:.5f} "

@@ -75,6 +75,7 @@ def plain(value: Any) -> Any:
 
 
 def out_json(value: Any) -> None:
+    """Dataclasses and enums, too."""
     out(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
@@ -117,6 +118,7 @@ def count(n: float) -> str:
 
 
 def duration(seconds: float) -> str:
+    """`256 ms`, `1.3 s` or `2 min 5 s`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 120:

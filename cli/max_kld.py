@@ -58,6 +58,7 @@ def choose(
         known = measured(path, text, options, imatrix, allow_requantize, threads)
 
         def trial(types: Mapping[str, GGMLType]) -> Choice:
+            """A file of these types, written over the one before and measured on `base`."""
             chosen = replace(options, by_name=types)
             kind = target.file_type_of(types, known.found)
             file = folder / "trial.gguf"

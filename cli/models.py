@@ -36,12 +36,14 @@ def bundled_prose() -> Path:
 
 
 def cache_dir() -> Path:
+    """Converted models and compiled kernels, which can be made again."""
     from platformdirs import user_cache_path
 
     return user_cache_path("hybrid")
 
 
 def state_dir() -> Path:
+    """History and kept chats, which cannot."""
     from platformdirs import user_state_path
 
     return user_state_path("hybrid")

@@ -85,6 +85,8 @@ def _rendered(messages: Any, model: "Model", where: str) -> str:
 
 
 def encode(prompt: Prompt, model: "Model") -> list[int]:
+    """Tokens of a prompt. What a chat template rendered may hold special tokens, and BOS already: it gets none of its
+    own then."""
     tok = model.tokenizer
     if not prompt.templated:
         return tok.encode(prompt.text)
@@ -101,6 +103,7 @@ class Lines:
         self._stream = None if isinstance(target, Path) else target
 
     def write(self, line: str) -> None:
+        """Adds the line and its end. OSError names the file, which is left without the part that was written."""
         if self._stream is not None:
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -116,6 +119,7 @@ class Lines:
             raise OSError(err.errno, err.strerror, str(self._path)) from err
 
     def close(self) -> None:
+        """Closes the file; a stream stays open."""
         if self._file is not None:
             self._file.close()
 

@@ -52,6 +52,7 @@ class Measured:
     sensitivity: Mapping[str, float]
 
     def nbytes(self, bits_per_weight: float) -> int:
+        """Of all tensors at so many bits per weight."""
         return int(bits_per_weight * sum(math.prod(t.shape) for t in self.planned) / 8)
 
 
@@ -92,6 +93,8 @@ def measured(
     allow_requantize: bool = False,
     threads: int = 0,
 ) -> Measured:
+    """Errors of every matrix in every type it may get and, with a text, what these errors do to the model's predictions
+    there."""
     with GGUFSource(path) as opened:
         planned = planning.plan(
             opened,

@@ -385,10 +385,12 @@ class Engine:
         return sorted(totals.values(), key=lambda t: -t.seconds)
 
     def stop(self) -> None:
+        """Makes a running step end within milliseconds. From any thread."""
         if self.pool is not None:
             self.pool.stop()
 
     def close(self) -> None:
+        """Ends the threads."""
         if self.pool is not None:
             self.pool.close()
             self.pool = None

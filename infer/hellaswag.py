@@ -25,6 +25,8 @@ N_PARALLEL = 8  # tasks at a time
 
 @dataclass(frozen=True)
 class Task:
+    """A beginning and the endings to choose from."""
+
     context: str
     gold: int
     endings: tuple[str, ...]

@@ -293,6 +293,7 @@ def kl_divergence(
 
 
 def summary(parts: Sequence[_Rows], n_ctx: int, seconds: float) -> KLDivergenceResult:
+    """The figures of all tokens that were scored; errors are standard errors of the mean."""
     nll, nll_base, kld, change, same = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("nll", "nll_base", "kld", "p_change", "same_top")

@@ -174,10 +174,12 @@ class Model:
 
     @property
     def description(self) -> str:
+        """Name and file type, with the adapters that are applied."""
         return " + ".join([f"{self.name} {self.file_type}", *(adapter.label for adapter in self.adapters)])
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
+        """The file's own. TokenizerError: it does not fit the embedding."""
         from .tokenizer import load_tokenizer
 
         made = load_tokenizer(self.gguf)
@@ -190,6 +192,7 @@ class Model:
 
     @cached_property
     def chat_template(self) -> "ChatTemplate | None":
+        """None where the file has none."""
         from .chat_template import ChatTemplate
 
         return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
@@ -366,6 +369,7 @@ class Model:
         self.engine.stop()
 
     def close(self) -> None:
+        """Ends the threads; sequences cannot be used any more."""
         self.engine.close()
 
     def __enter__(self) -> "Model":

@@ -37,6 +37,8 @@ class Window:
 
 @dataclass(frozen=True)
 class PerplexityResult:
+    """What a text was measured to be; `ppl` is exp(mean_nll)."""
+
     ppl: float
     stderr: float
     """Standard error of `ppl`; 0 when the scores do not vary or there is only one."""

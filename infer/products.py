@@ -25,6 +25,8 @@ SCRATCH_TARGET = 192 << 10  # bytes of unpacked weight rows that a thread works 
 
 
 class Way(Enum):
+    """How columns are multiplied: see the head of this file."""
+
     ONE = "one"
     FEW = "few"
     MANY = "many"
@@ -144,6 +146,7 @@ _GEMMS: dict[tuple, Kernel] = {}
 
 
 def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA, pairs: bool = False) -> Kernel:
+    """The kernel of a weight type and tile, made once per process; `pairs`: of BF16 weights with vdpbf16ps."""
     key = (kind, tile, integer, isa, pairs)
     if key not in _GEMMS:
         made = gemm.make_pairs_gemm(tile, isa) if pairs else gemm.make_gemm(kind, tile, integer=integer, isa=isa)

@@ -75,6 +75,8 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
+    """The type of a tensor, and why it is not the one asked for."""
+
     type: GGMLType
     reason: Reason
 

@@ -117,6 +117,7 @@ def convert(
 
 
 def show_plan(plan: "ConvertPlan", output: Path) -> None:
+    """Metadata and tensors of the file that would be written."""
     for key, value in plan.metadata.items():
         text = json.dumps(console.plain(value), ensure_ascii=False)
         console.out(f"{key} = {text if len(text) <= 90 else text[:86] + ' ...'}")

@@ -208,6 +208,7 @@ def show(rows: "Sequence[PlannedTensor]") -> None:
 
 
 def summary(report: "QuantizeReport") -> str:
+    """The line at the end: sizes, bits per weight, time."""
     files = f" and {report.n_files - 1} more" if report.n_files > 1 else ""
     sizes = f"{console.size(report.nbytes_source)} -> {console.size(report.nbytes)}"
     return (

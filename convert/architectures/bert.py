@@ -26,6 +26,8 @@ OLD = {".gamma": ".weight", ".beta": ".bias"}  # how TensorFlow's checkpoints ca
 
 @dataclass(frozen=True)
 class Bert(Family):
+    """One encoder, without the heads that it was trained with: only embeddings are made of it."""
+
     arch: ClassVar[str] = "bert"
     architectures: ClassVar[tuple[str, ...]] = ("BertModel", "BertForMaskedLM")
     generates: ClassVar[bool] = False
@@ -100,7 +102,7 @@ class Bert(Family):
 
 @dataclass(frozen=True)
 class Roberta(Bert):
-    """One model that begins to count positions behind the number of its padding token."""
+    """One model that begins to count positions behind the number of its padding token. arXiv:1907.11692"""
 
     architectures = ("RobertaModel", "XLMRobertaModel", "CamembertModel", "RobertaForMaskedLM", "XLMRobertaForMaskedLM")
     dropped = (

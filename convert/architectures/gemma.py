@@ -25,7 +25,7 @@ NORMS = {
 
 @dataclass(frozen=True)
 class Gemma2(Decoder):
-    """One model: windows on every other layer, capped scores and logits."""
+    """One model of Gemma 2: windows on every other layer, capped scores and logits. arXiv:2408.00118"""
 
     arch: ClassVar[str] = "gemma2"
     architectures: ClassVar[tuple[str, ...]] = ("Gemma2ForCausalLM",)

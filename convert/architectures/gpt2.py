@@ -16,6 +16,8 @@ NORMS = {"ln_1": "attn_norm", "ln_2": "ffn_norm"}
 
 @dataclass(frozen=True)
 class Gpt2(Family):
+    """One model. Its linear layers lie in the checkpoint as [in, out] and are turned over."""
+
     arch: ClassVar[str] = "gpt2"
     architectures: ClassVar[tuple[str, ...]] = ("GPT2LMHeadModel",)
     pre: ClassVar[tuple[str, ...]] = ("gpt-2",)

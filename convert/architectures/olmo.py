@@ -12,6 +12,8 @@ from .llama import Llama
 
 @dataclass(frozen=True)
 class Olmo2(Llama):
+    """OLMo 2, dense. arXiv:2501.00656"""
+
     arch = "olmo2"
     architectures: ClassVar[tuple[str, ...]] = ("Olmo2ForCausalLM",)
     pre = ("olmo", "dbrx")
@@ -42,6 +44,8 @@ class Olmo2(Llama):
 
 @dataclass(frozen=True)
 class Olmoe(Olmo2):
+    """With experts on all layers, and norms before the parts as in Llama."""
+
     arch = "olmoe"
     architectures = ("OlmoeForCausalLM",)
     norms = Llama.norms

@@ -13,6 +13,8 @@ from .family import Family, Part, Row, Shapes, row, vocabulary_rows
 
 @dataclass(frozen=True)
 class OpenElm(Family):
+    """One model. n_ff, n_head and n_kv are per layer; queries, keys and values are one matrix, gate and up another."""
+
     arch: ClassVar[str] = "openelm"
     architectures: ClassVar[tuple[str, ...]] = ("OpenELMForCausalLM",)
     tokenizer_hint: ClassVar[str] = "Llama 2's tokenizer, of meta-llama/Llama-2-7b-hf"

@@ -12,7 +12,7 @@ from .llama import Llama
 
 @dataclass(frozen=True)
 class Qwen2(Llama):
-    """One model with biases on queries, keys and values."""
+    """One model of Qwen2, with biases on queries, keys and values. arXiv:2407.10671"""
 
     arch = "qwen2"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM", "Qwen2Model")
@@ -30,7 +30,7 @@ class Qwen2(Llama):
 
 @dataclass(frozen=True)
 class Qwen3(Qwen2):
-    """One model with norms on queries and keys."""
+    """One model of Qwen3, with norms on queries and keys."""
 
     arch = "qwen3"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3ForCausalLM", "Qwen3Model")

@@ -50,6 +50,9 @@ def channels(source: str, target: str, n: int) -> Row:
 
 @dataclass(frozen=True)
 class Rwkv6(Family):
+    """One model of RWKV-6; n_mix, n_decay: ranks of low-rank functions of the token shift and of the decay; rescale:
+    the stream is halved after every so many layers."""
+
     arch = "rwkv6"
     architectures = ("Rwkv6ForCausalLM",)
 
@@ -220,6 +223,7 @@ class Rwkv7(Family):
         yield "attention.head_count", 0  # llama.cpp needs it
 
     def rank_keys(self) -> Iterator[tuple[str, Any]]:
+        """The ranks of the low-rank functions, in the order of `ranks`."""
         for name, rank in zip(("decay", "iclr", "value_residual_mix", "gate"), self.ranks, strict=True):
             yield f"attention.{name}_lora_rank", rank
 
@@ -244,6 +248,7 @@ class Rwkv7(Family):
             yield row(hf + "ffn.value.weight", blk + "channel_mix_value.weight", n, n_ff)
 
     def time_mix(self, i: int, hf: str, blk: str) -> Iterator[Row]:
+        """The tensors of layer i that take the place of attention."""
         n, lerps = self.n_embd, _LERPS_7 if self.ranks[3] else _LERPS_7.removesuffix("g")
         shape = (len(lerps), 1, 1, n)
         if self.fused:

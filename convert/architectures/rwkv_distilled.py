@@ -45,6 +45,8 @@ def _around(model: "Rwkv6Qwen2 | Arwkv7", time_mix: Callable[[int, str, str], It
 
 @dataclass(frozen=True)
 class Rwkv6Qwen2(Family):
+    """QRWKV6: time mixing of RWKV-6 in sizes of Qwen2's attention, n_kv heads of keys for n_head. arXiv:2505.03005"""
+
     arch = "rwkv6qwen2"
     architectures = ("RWKV6Qwen2ForCausalLM",)
     pre = ("qwen2",)

@@ -12,6 +12,9 @@ from .llama import Llama
 
 @dataclass(frozen=True)
 class StarCoder2(Llama):
+    """One model. `linear`: what the checkpoint calls the output of attention and the two matrices of the feed-forward
+    part."""
+
     arch = "starcoder2"
     architectures: ClassVar[tuple[str, ...]] = ("Starcoder2ForCausalLM",)
     pre = ("starcoder",)
@@ -44,6 +47,9 @@ class StarCoder2(Llama):
 
 @dataclass(frozen=True)
 class Phi2(StarCoder2):
+    """Phi-1.5 and Phi-2 (arXiv:2309.05463): attention and the feed-forward part read the same norm, and RoPE turns
+    n_rot values of a head."""
+
     arch = "phi2"
     architectures = ("PhiForCausalLM",)
     pre = ("gpt-2",)

@@ -69,6 +69,8 @@ class Config:
         return self._find(keys)[1]
 
     def integer(self, *keys: str, default: Any = _REQUIRED, minimum: int = 1, maximum: int = MAX_INT) -> int:
+        """The first of the keys that is there. CheckpointError: none is and there is no default, or no integer in
+        minimum .. maximum."""
         key, value = self._find(keys)
         if value is None:
             return self._default(keys, default)
@@ -92,6 +94,7 @@ class Config:
         return float(value)
 
     def boolean(self, *keys: str, default: Any = _REQUIRED) -> bool:
+        """CheckpointError: not there, without a default, or no boolean."""
         key, value = self._find(keys)
         if value is None:
             return self._default(keys, default)
@@ -100,6 +103,7 @@ class Config:
         return value
 
     def string(self, *keys: str, default: Any = _REQUIRED) -> str:
+        """CheckpointError: not there, without a default, or no string."""
         key, value = self._find(keys)
         if value is None:
             return self._default(keys, default)

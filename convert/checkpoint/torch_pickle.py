@@ -91,6 +91,7 @@ class Machine:
             raise self.damaged(f"its pickle breaks off or contradicts itself ({type(error).__name__})") from None
 
     def refuse(self, code: bytes) -> NoReturn:
+        """The error for a pickle that asks for what is not allowed."""
         known = next((op for op in pickletools.opcodes if op.code.encode("latin-1") == code), None)
         if known is None:
             raise self.damaged(f"its pickle has the byte {code!r} for an opcode")
@@ -100,6 +101,7 @@ class Machine:
         )
 
     def step(self, name: str, argument: Any) -> None:
+        """Executes one instruction."""
         stack = self.stack
         if name in ("PROTO", "FRAME"):
             return
@@ -157,6 +159,7 @@ class Machine:
         )
 
     def storage(self, identity: Any) -> Storage:
+        """A reference to the bytes of tensors, from a persistent id."""
         if isinstance(identity, tuple) and len(identity) == 5:
             tag, kind, key, _, numel = identity
             if (
@@ -167,6 +170,7 @@ class Machine:
         raise self.damaged("its pickle describes a storage in an unknown way")
 
     def reduce(self, function: Any, arguments: Any) -> Any:
+        """A call, of one of the few functions that are known."""
         if isinstance(function, Global) and isinstance(arguments, tuple):
             if function.name == "OrderedDict" and not arguments:
                 return {}
@@ -191,6 +195,7 @@ class Machine:
         return View(storage, offset, shape, strides)
 
     def set_items(self, items: list[Any]) -> None:
+        """Pairs from the stack into the dict below them."""
         target = self.top()
         if not isinstance(target, dict) or len(items) % 2:
             raise self.damaged("its pickle sets items of what is no dictionary")
@@ -202,11 +207,13 @@ class Machine:
             target[key] = value
 
     def top(self) -> Any:
+        """The value on the stack; CheckpointError: none."""
         if not self.stack or self.stack[-1] is _MARK:
             raise IndexError
         return self.stack[-1]
 
     def pop_n(self, n: int) -> list[Any]:
+        """The last n values, off the stack."""
         if len(self.stack) < n or any(item is _MARK for item in self.stack[-n:]):
             raise IndexError
         items = self.stack[-n:]
@@ -214,6 +221,7 @@ class Machine:
         return items
 
     def to_mark(self) -> list[Any]:
+        """The values above the last mark, off the stack with it."""
         for i in range(len(self.stack) - 1, -1, -1):
             if self.stack[i] is _MARK:
                 items = self.stack[i + 1 :]
@@ -222,6 +230,7 @@ class Machine:
         raise IndexError
 
     def damaged(self, what: str) -> CheckpointError:
+        """The error for a pickle that cannot be."""
         return CheckpointError(f"{self.where} is damaged: {what}. Download it again.")
 
 

@@ -64,6 +64,7 @@ def stated_ids(model_config: Config, n_vocab: int) -> dict[str, int]:
 
 
 def read_config(folder: Path, name: str) -> Config:
+    """tokenizer_config.json; {} without one."""
     path = folder / name
     return Config(read_object(path), name) if path.is_file() else Config({}, name)
 

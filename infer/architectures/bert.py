@@ -12,6 +12,8 @@ from .base import EncoderFamily, Part
 
 @dataclass(frozen=True)
 class BertHparams(Hparams):
+    """pooling: how the rows of a text become its embedding; embed.py has the numbers."""
+
     eps: float = key("attention.layer_norm_epsilon")  # of the norms, which take the mean off
     n_head: int = key("attention.head_count", minimum=1)
     n_ff: int = key("feed_forward_length", minimum=1)
@@ -19,6 +21,8 @@ class BertHparams(Hparams):
 
 
 class Bert(EncoderFamily):
+    """BERT, and RoBERTa, whose files differ in the rows of positions."""
+
     name = "bert"
     hparams = BertHparams
 

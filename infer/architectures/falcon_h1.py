@@ -12,12 +12,16 @@ from .base import AttentionHparams, Family, Mamba2Hparams, Part
 
 @dataclass(frozen=True)
 class FalconH1Hparams(AttentionHparams, Mamba2Hparams):
+    """Of attention and of Mamba-2, which every layer has both of."""
+
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("attention.key_length", 0)
     freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
 
 
 class FalconH1(Family):
+    """Falcon-H1; its multipliers are folded into the weights by the converter."""
+
     name = "falcon-h1"
     hparams = FalconH1Hparams
 

@@ -15,6 +15,9 @@ from .base import AttentionHparams, Family, Part
 
 @dataclass(frozen=True)
 class Gemma2Hparams(AttentionHparams):
+    """window: tokens that a local layer sees; attention_cap, cap: scores and logits are cap * tanh(x / cap), 0: as they
+    are; attention_scale 0: from the head size."""
+
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("attention.key_length", 0)
     window: int = key("attention.sliding_window", 4096)
@@ -36,6 +39,8 @@ class Gemma2Hparams(AttentionHparams):
 
 @dataclass(frozen=True)
 class Gemma3Hparams(Gemma2Hparams):
+    """Other defaults: no caps, and one base of RoPE for local layers and one for the others."""
+
     window: int = key("attention.sliding_window", 0)
     attention_cap: float = key("attn_logit_softcapping", 0.0)
     cap: float = key("final_logit_softcapping", 0.0)
@@ -44,6 +49,8 @@ class Gemma3Hparams(Gemma2Hparams):
 
 
 class Gemma2(Family):
+    """Gemma 2: local and global layers take turns."""
+
     name: ClassVar[str] = "gemma2"
     hparams: ClassVar[type[Any]] = Gemma2Hparams
     period: ClassVar[int] = 2  # every so many layers one sees all tokens
@@ -68,6 +75,8 @@ class Gemma2(Family):
 
 
 class Gemma3(Gemma2):
+    """Gemma 3, its text part: five local layers before each global one, norms on queries and keys."""
+
     name = "gemma3"
     hparams = Gemma3Hparams
     period = 6

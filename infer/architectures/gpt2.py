@@ -14,12 +14,16 @@ from .base import AttentionHparams, Family, Part
 
 @dataclass(frozen=True)
 class Gpt2Hparams(Hparams):
+    """All heads have keys of their own."""
+
     eps: float = key("attention.layer_norm_epsilon")
     n_head: int = key("attention.head_count", minimum=1)
     n_ff: int = key("feed_forward_length", minimum=1)
 
 
 class Gpt2(Family):
+    """GPT-2: positions are added to the embedding; queries, keys and values are one matrix."""
+
     name = "gpt2"
     hparams: ClassVar[type[Any]] = Gpt2Hparams
     layer_norms = True
@@ -34,6 +38,8 @@ class Gpt2(Family):
 
 @dataclass(frozen=True)
 class StarCoder2Hparams(AttentionHparams):
+    """n_rot: values of a head that RoPE turns, 0: all."""
+
     eps: float = key("attention.layer_norm_epsilon")
     n_ff: int = key("feed_forward_length", minimum=1)
     freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
@@ -41,6 +47,8 @@ class StarCoder2Hparams(AttentionHparams):
 
 
 class StarCoder2(Family):
+    """StarCoder2: RoPE in place of learned positions."""
+
     name = "starcoder2"
     hparams: ClassVar[type[Any]] = StarCoder2Hparams
     layer_norms = True
@@ -51,6 +59,7 @@ class StarCoder2(Family):
         yield "ffn_norm.weight", feed_forward
 
     def parts(self, h: StarCoder2Hparams, i: int, w: Weights) -> tuple[Attention, FeedForward]:
+        """Attention and the feed-forward part of block i."""
         d_head = h.head_size(w)
         rope = Rope(h.n_rot or d_head, h.freq_base, NEOX)
         attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope)

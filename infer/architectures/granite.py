@@ -11,6 +11,8 @@ from .base import AttentionHparams, Family, Part
 
 @dataclass(frozen=True)
 class GraniteHparams(AttentionHparams):
+    """n_expert 0: dense; n_ff_shared: width of an expert that every token uses, 0: none."""
+
     n_ff: int = key("feed_forward_length", minimum=1)
     n_expert: int = key("expert_count", 0)
     n_expert_used: int = key("expert_used_count", 0)
@@ -30,6 +32,8 @@ class GraniteHparams(AttentionHparams):
 
 
 class Granite(Family):
+    """Granite 3, dense."""
+
     name = "granite"
     hparams = GraniteHparams
 
@@ -39,10 +43,13 @@ class Granite(Family):
 
 
 class GraniteMoe(Granite):
+    """Granite 3 with experts; the same code, as sizes tell."""
+
     name = "granitemoe"
 
 
 def attention(h: GraniteHparams, i: int, w: Weights) -> Layer:
+    """Attention of layer i, with RoPE or without positions."""
     d_head = h.head_size(w)
     rope = Rope(h.n_rot or d_head, h.freq_base) if h.uses_rope else None
     return Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale)

@@ -14,6 +14,8 @@ class GraniteHybridHparams(GraniteHparams, Mamba2Hparams):
 
 
 class GraniteHybrid(Family):
+    """Granite 4 H, and Bamba, which is stored as one."""
+
     name = "granitehybrid"
     hparams = GraniteHybridHparams
 

@@ -11,12 +11,16 @@ from .base import AttentionHparams, Family, Mamba1Hparams, Part
 
 @dataclass(frozen=True)
 class JambaHparams(AttentionHparams, Mamba1Hparams):
+    """A layer without heads of keys is Mamba-1; n_ff is the width of an expert, too."""
+
     n_ff: int = key("feed_forward_length", minimum=1)
     n_expert: int = key("expert_count", 0)
     n_expert_used: int = key("expert_used_count", 0)
 
 
 class Jamba(Family):
+    """Jamba and Jamba 1.5."""
+
     name = "jamba"
     hparams = JambaHparams
 

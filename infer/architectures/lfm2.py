@@ -11,7 +11,9 @@ from .base import AttentionHparams, Family, Part
 
 
 @dataclass(frozen=True)
-class Lfm2Hparams(AttentionHparams):  # a layer without heads of keys is a convolution
+class Lfm2Hparams(AttentionHparams):
+    """A layer without heads of keys is a convolution over d_conv tokens."""
+
     n_ff: int = key("feed_forward_length", minimum=1)
     d_conv: int = key("shortconv.l_cache", minimum=2)
     freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
@@ -19,6 +21,8 @@ class Lfm2Hparams(AttentionHparams):  # a layer without heads of keys is a convo
 
 @dataclass(frozen=True)
 class Lfm2MoeHparams(Lfm2Hparams):
+    """The first n_dense layers have no experts; weights_scale: factor of what the others add up."""
+
     n_dense: int = key("leading_dense_block_count", 0)
     n_expert: int = key("expert_count", minimum=1)
     n_expert_used: int = key("expert_used_count", minimum=1)
@@ -27,6 +31,8 @@ class Lfm2MoeHparams(Lfm2Hparams):
 
 
 class Lfm2(Family):
+    """LFM2, dense."""
+
     name = "lfm2"
     hparams = Lfm2Hparams
     output_norm = "token_embd_norm.weight"  # llama.cpp calls it so
@@ -48,5 +54,7 @@ class Lfm2(Family):
 
 
 class Lfm2Moe(Lfm2):
+    """LFM2 with experts, chosen by sigmoids."""
+
     name = "lfm2moe"
     hparams = Lfm2MoeHparams

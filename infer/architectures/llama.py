@@ -16,6 +16,8 @@ from .base import AttentionHparams, Family, Part
 
 @dataclass(frozen=True)
 class LlamaHparams(AttentionHparams):
+    """n_rot: values of a head that RoPE turns, d_head: its values; 0: n_embd / n_head."""
+
     n_ff: int = key("feed_forward_length", minimum=1)
     freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
     n_rot: int = key("rope.dimension_count", 0)
@@ -25,6 +27,8 @@ class LlamaHparams(AttentionHparams):
 
 
 class Llama(Family):
+    """Llama and Mistral, and what families like them change: the class variables and `feed_forward`."""
+
     name: ClassVar[str] = "llama"
     hparams: ClassVar[type[LlamaHparams]] = LlamaHparams
     style: ClassVar[int] = NORM  # of RoPE
@@ -42,6 +46,7 @@ class Llama(Family):
         yield "ffn_norm.weight", self.feed_forward(h, i)
 
     def feed_forward(self, h: Any, i: int) -> Layer:
+        """The second part of block i."""
         return GatedFeedForward(i, h.n_embd, h.n_ff, fused=self.fused)
 
 

@@ -10,11 +10,15 @@ from .base import Family, Mamba1Hparams, Part
 
 @dataclass(frozen=True)
 class MambaHparams(Mamba1Hparams):
+    """dt_b_c_rms: norms on dt, B and C, as Falcon-Mamba has them."""
+
     dt_b_c_rms: bool = key("ssm.dt_b_c_rms", False)
     dt_b_c_eps: float = key("ssm.dt_b_c_rms_epsilon", 0.0)  # 0: eps; a key that only our converter writes
 
 
 class Mamba(Family):
+    """Mamba-1 layers only."""
+
     name = "mamba"
     hparams = MambaHparams
 

@@ -7,6 +7,8 @@ from .base import Family, Mamba2Hparams, Part
 
 
 class Mamba2(Family):
+    """Mamba-2 layers only, without feed-forward parts."""
+
     name = "mamba2"
     hparams = Mamba2Hparams
 

@@ -11,6 +11,8 @@ from .base import AttentionHparams, Family, Mamba2Hparams, Part
 
 @dataclass(frozen=True)
 class NemotronHHparams(AttentionHparams, Mamba2Hparams):
+    """A layer without heads of keys and without feed-forward width is Mamba-2."""
+
     n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True)  # 0 marks a layer that is no feed-forward part
     d_head: int = key("attention.key_length", 0)
     n_expert: int = key("expert_count", 0)
@@ -22,6 +24,8 @@ class NemotronHHparams(AttentionHparams, Mamba2Hparams):
 
 
 class NemotronH(Family):
+    """Nemotron-H, dense: squared ReLU, no gates."""
+
     name = "nemotron_h"
     hparams = NemotronHHparams
 
@@ -42,4 +46,6 @@ class NemotronH(Family):
 
 
 class NemotronHMoe(NemotronH):
+    """With experts beside a shared one where there would be a feed-forward part."""
+
     name = "nemotron_h_moe"

@@ -13,6 +13,8 @@ from .llama import Llama, LlamaHparams
 
 
 class Olmo2(Llama):
+    """OLMo 2 (arXiv:2501.00656): norms behind the parts in place of those in front."""
+
     name = "olmo2"
     style = NEOX
     normed = "all"
@@ -24,11 +26,15 @@ class Olmo2(Llama):
 
 @dataclass(frozen=True)
 class OlmoeHparams(LlamaHparams):
+    """n_ff is the width of an expert."""
+
     n_expert: int = key("expert_count", minimum=1)
     n_expert_used: int = key("expert_used_count", minimum=1)
 
 
 class Olmoe(Llama):
+    """OLMoE: Llama with experts on every layer, whose weights are not made to add up to 1."""
+
     name = "olmoe"
     hparams = OlmoeHparams
     style = NEOX

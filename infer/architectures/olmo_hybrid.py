@@ -14,7 +14,10 @@ from .base import AttentionHparams, Family, Part
 
 
 @dataclass(frozen=True)
-class OlmoHybridHparams(AttentionHparams):  # a layer without heads of keys has the delta rule
+class OlmoHybridHparams(AttentionHparams):
+    """A layer without heads of keys has the delta rule: n_ssm_head heads of d_inner / n_ssm_head values, which share
+    n_group heads of keys. beta_scale: 2 where its transitions may have negative eigenvalues."""
+
     n_ff: int = key("feed_forward_length", minimum=1)
     n_rot: int = key("rope.dimension_count", 0)  # 0: no positions
     freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
@@ -28,6 +31,8 @@ class OlmoHybridHparams(AttentionHparams):  # a layer without heads of keys has 
 
 
 class OlmoHybrid(Family):
+    """OLMo Hybrid."""
+
     name = "olmo-hybrid"
     hparams = OlmoHybridHparams
 

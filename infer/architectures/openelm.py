@@ -12,6 +12,8 @@ from .base import Family, Part
 
 @dataclass(frozen=True)
 class OpenElmHparams(Hparams):
+    """Sizes per layer."""
+
     n_head: tuple[int, ...] = key("attention.head_count", per_layer=True, minimum=1)
     n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True, minimum=1)
     n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True, minimum=1)
@@ -20,6 +22,8 @@ class OpenElmHparams(Hparams):
 
 
 class OpenElm(Family):
+    """OpenELM: queries, keys and values are one matrix, norms on queries and keys."""
+
     name = "openelm"
     hparams = OpenElmHparams
 

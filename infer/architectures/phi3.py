@@ -5,6 +5,8 @@ from .llama import Llama
 
 
 class Phi3(Llama):
+    """Phi-3 and Phi-3.5 mini."""
+
     name = "phi3"
     style = NEOX
     fused = True

@@ -10,23 +10,31 @@ from .llama import Llama, LlamaHparams
 
 
 class Qwen2(Llama):
+    """Qwen2 and Qwen2.5 (arXiv:2407.10671); biases are used where the file has them."""
+
     name = "qwen2"
     style = NEOX
 
 
 class Qwen3(Qwen2):
+    """Qwen3, dense."""
+
     name = "qwen3"
     normed = "heads"
 
 
 @dataclass(frozen=True)
 class Qwen3MoeHparams(LlamaHparams):
+    """n_ff_expert: width of an expert."""
+
     n_expert: int = key("expert_count", minimum=1)
     n_expert_used: int = key("expert_used_count", minimum=1)
     n_ff_expert: int = key("expert_feed_forward_length", minimum=1)
 
 
 class Qwen3Moe(Qwen3):
+    """Qwen3 with experts on every layer, whose weights add up to 1."""
+
     name = "qwen3moe"
     hparams = Qwen3MoeHparams
 

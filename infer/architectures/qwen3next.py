@@ -12,6 +12,8 @@ from .base import AttentionHparams, Family, Part
 
 @dataclass(frozen=True)
 class Qwen3NextHparams(AttentionHparams):
+    """n_ssm_head heads of d_inner / n_ssm_head values on n_group heads of keys; a 0 of experts' widths: from n_ff."""
+
     n_ff: int = key("feed_forward_length", 0)  # of a layer without experts
     d_head: int = key("attention.key_length", 0)
     n_rot: int = key("rope.dimension_count", 0)
@@ -28,6 +30,8 @@ class Qwen3NextHparams(AttentionHparams):
 
 
 class Qwen3Next(Family):
+    """Qwen3-Next."""
+
     name = "qwen3next"
     hparams = Qwen3NextHparams
     grouped = True  # heads of the delta rule that share keys are neighbours

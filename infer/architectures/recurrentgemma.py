@@ -14,7 +14,10 @@ from .base import AttentionHparams, Family, Part
 
 
 @dataclass(frozen=True)
-class RecurrentGemmaHparams(AttentionHparams):  # a layer without heads of keys has a recurrence
+class RecurrentGemmaHparams(AttentionHparams):
+    """A layer without heads of keys has a recurrence: n_channel channels in n_lru_head heads, each with gates of its
+    own matrices."""
+
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("attention.key_length", 0)
     window: int = key("attention.sliding_window", 0)
@@ -36,6 +39,8 @@ class RecurrentGemmaHparams(AttentionHparams):  # a layer without heads of keys 
 
 
 class RecurrentGemma(Family):
+    """RecurrentGemma 2B and 9B."""
+
     name = "recurrentgemma"
     hparams = RecurrentGemmaHparams
 

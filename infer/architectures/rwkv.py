@@ -42,11 +42,14 @@ class Ranks7(RwkvHparams):
 
     @property
     def ranks(self) -> tuple[int, int, int, int]:
+        """As the layer takes them."""
         return self.n_decay, self.n_rate, self.n_first, self.n_gate
 
 
 @dataclass(frozen=True)
 class Rwkv6Hparams(Ranks6):
+    """rescale: the stream is halved every so many layers, 0: never."""
+
     eps: float = key("attention.layer_norm_epsilon")
     rescale: int = key("rescale_every_n_layers", 0)
 
@@ -57,12 +60,16 @@ class Rwkv6Hparams(Ranks6):
 
 @dataclass(frozen=True)
 class Rwkv7Hparams(Ranks7):
+    """Of a model with a gate on every layer."""
+
     eps: float = key("attention.layer_norm_epsilon")
     n_gate: int = key("attention.gate_lora_rank", minimum=1)
 
 
 @dataclass(frozen=True)
 class Rwkv6Qwen2Hparams(Ranks6):
+    """n_kv: heads of keys that the others share, 0: each has its own."""
+
     n_kv: int = key("attention.head_count_kv", 0)
 
 
@@ -78,6 +85,8 @@ class _Rwkv(Family):
 
 
 class Rwkv6(_Rwkv):
+    """RWKV-6, Finch."""
+
     name = "rwkv6"
     hparams = Rwkv6Hparams
 
@@ -86,6 +95,8 @@ class Rwkv6(_Rwkv):
 
 
 class Rwkv7(_Rwkv):
+    """RWKV-7, Goose."""
+
     name = "rwkv7"
     hparams = Rwkv7Hparams
 
@@ -102,6 +113,8 @@ class _Distilled(Family):
 
 
 class Rwkv6Qwen2(_Distilled):
+    """QRWKV6 (arXiv:2505.03005): RWKV-6's time mixing as gated linear attention."""
+
     name = "rwkv6qwen2"
     hparams = Rwkv6Qwen2Hparams
 
@@ -110,6 +123,8 @@ class Rwkv6Qwen2(_Distilled):
 
 
 class Arwkv7(_Distilled):
+    """ARWKV: RWKV-7's time mixing, with a gate or without."""
+
     name = "arwkv7"
     hparams = Ranks7
 

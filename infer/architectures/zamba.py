@@ -45,10 +45,14 @@ class SharedHparams(AttentionHparams):
 
 @dataclass(frozen=True)
 class ZambaHparams(SharedHparams, Mamba1Hparams):
+    """n_ssm_head: heads of Mamba-1, each with its own projection to dt, B and C."""
+
     n_ssm_head: int = key("ssm.head_count", minimum=1)
 
 
 class Zamba(Family):
+    """Zamba 7B: one shared block."""
+
     name = "zamba"
     hparams = ZambaHparams
 

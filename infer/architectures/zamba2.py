@@ -18,6 +18,8 @@ class Zamba2Hparams(SharedHparams, Mamba2Hparams):
 
 
 class Zamba2(Family):
+    """Zamba2 in all sizes: n_shared blocks take turns."""
+
     name = "zamba2"
     hparams = Zamba2Hparams
 

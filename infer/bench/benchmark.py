@@ -171,6 +171,8 @@ class StartRow:
 
 @dataclass(frozen=True)
 class BenchReport:
+    """What `hybrid bench` shows: the tests, and what starting the program costs."""
+
     rows: tuple[SpeedRow, ...]
     starts: tuple[StartRow, ...]
 

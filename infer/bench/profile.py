@@ -40,6 +40,8 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Profile:
+    """The time of every kind of operation in one run of a test."""
+
     test: BenchTest
     machine: Machine
     seconds: float

@@ -41,24 +41,29 @@ class Cursor:
         self.pos = 0
 
     def cut_off(self, what: str, need: int) -> FormatError:
+        """The error for a file that ends before `need` more bytes of `what`."""
         return FormatError(
             f"{self.where} is cut off: {what} ends at byte {self.pos + need}, the file has {self.size}. Copy it again."
         )
 
     def damaged(self, what: str) -> FormatError:
+        """The error for what cannot stand in a file."""
         return FormatError(f"{self.where} is damaged: {what}. Copy it again.")
 
     def need(self, nbytes: int, what: str) -> None:
+        """FormatError unless n bytes follow."""
         if nbytes > self.size - self.pos:
             raise self.cut_off(what, nbytes)
 
     def u32(self, what: str) -> int:
+        """Of `what`; the cursor goes on behind it."""
         self.need(4, what)
         (value,) = _U32.unpack_from(self.data, self.pos)
         self.pos += 4
         return value
 
     def u64(self, what: str) -> int:
+        """Of `what`; the cursor goes on behind it."""
         self.need(8, what)
         (value,) = _U64.unpack_from(self.data, self.pos)
         self.pos += 8
