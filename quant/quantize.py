@@ -1,5 +1,6 @@
 """Weights in, GGUF of another type out: streamed through a pool of threads, in memory that the model does not set."""
 
+import itertools
 import math
 import threading
 import time
@@ -130,8 +131,10 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Done:
+    """`data` are rows that are still to be written."""
+
     task: _Task
-    data: np.ndarray
+    data: np.ndarray | None
     sums: _Sums
 
 
@@ -237,32 +240,36 @@ def _write_tensors(
     passed = 0
     rows: list[TensorReport] = []
 
-    def pass_on(results: Iterable[_Done], sums: _Sums) -> Iterator[np.ndarray]:
-        """The data of one tensor, while its errors are added up and progress is told."""
-        nonlocal passed
-        for done in results:
-            yield done.data
-            sums.merge(done.sums)
-            task = done.task
+    def written(task: _Task) -> _Done:
+        """Runs on a pool thread, and writes what it made if its part of the file has been begun."""
+        done, name = _recode(task), task.tensor.name
+        if done.data is not None and writer.takes(name):
+            put(done)
+            done = _Done(task, None, done.sums)
             task.piece.done()
-            passed += task.piece.rows * _bytes_of(task.tensor.source, task.tensor.shape[-1])
-            if progress:
-                progress(Progress(passed, total, task.tensor.name))
+        return done
+
+    def put(done: _Done) -> None:
+        assert done.data is not None
+        t = done.task.tensor
+        writer.put(t.name, done.task.first * _bytes_of(t.target, t.shape[-1]), done.data)
 
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="quantize")
     try:
         # Twice as many tasks as threads: the writer's turn does not make a thread wait, and memory stays bounded.
-        stream = in_order(pool, _recode, _tasks(source, planned, imatrix, effort), 2 * n_threads)
-        following = next(stream, None)
-        for t in planned:
-
-            def of_tensor(name: str = t.name) -> Iterator[_Done]:
-                nonlocal following
-                while following is not None and following.task.tensor.name == name:
-                    done, following = following, next(stream, None)
-                    yield done
-
-            writer.write(t.name, pass_on(of_tensor(), sums := _Sums()))
+        stream = in_order(pool, written, _tasks(source, planned, imatrix, effort), 2 * n_threads)
+        for t, results in itertools.groupby(stream, lambda done: done.task.tensor):
+            writer.begin(t.name)
+            sums = _Sums()
+            for done in results:
+                if done.data is not None:
+                    put(done)
+                    done.task.piece.done()
+                sums.merge(done.sums)
+                passed += done.task.piece.rows * _bytes_of(t.source, t.shape[-1])
+                if progress:
+                    progress(Progress(passed, total, t.name))
+            writer.end(t.name)
             rows.append(sums.report(t))
     finally:
         pool.shutdown(cancel_futures=True)

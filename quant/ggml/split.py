@@ -208,6 +208,23 @@ class SplitWriter:
             self._complete(i)
         self._writers[i].write(name, data)
 
+    def begin(self, name: str) -> None:
+        i = self._home[name]
+        if i != self._at:
+            self._complete(i)
+        self._writers[i].begin(name)
+
+    def takes(self, name: str) -> bool:
+        """As `GGUFWriter.takes`: when the part of that tensor has been begun."""
+        i = self._home[name]
+        return i == self._at and self._writers[i].takes(name)
+
+    def put(self, name: str, start: int, data: np.ndarray) -> None:
+        self._writers[self._home[name]].put(name, start, data)
+
+    def end(self, name: str) -> None:
+        self._writers[self._home[name]].end(name)
+
     def __enter__(self) -> Self:
         self._writers = self._made()
         self._home = {info.name: i for i, writer in enumerate(self._writers) for info in writer.declared}

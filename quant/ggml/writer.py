@@ -55,6 +55,8 @@ class GGUFWriter:
         self._size = 0
         self._written = 0
         self._began = False
+        self._data = 0  # where the data begin, once they did
+        self._by_name: dict[str, TensorInfo] = {}
         self._file: BinaryIO | None = None
         self._temporary: Path | None = None
         self._unsynced = 0
@@ -151,6 +153,36 @@ class GGUFWriter:
         self._put(bytes(-done % DEFAULT_ALIGNMENT))
         self._written += 1
 
+    def begin(self, name: str) -> None:
+        """Says that `put` will write the next declared tensor. It may write any other one from now on, too."""
+        self._begin()
+        info = self._infos[self._written]
+        assert info.name == name, f"{name} written where {info.name} was declared"
+
+    def takes(self, name: str) -> bool:
+        """Whether `put` may be called for a declared tensor, on any thread."""
+        return self._began
+
+    def put(self, name: str, start: int, data: np.ndarray) -> None:
+        """Writes bytes of a tensor from byte `start` on; data u8 in C order. On any thread, in any order."""
+        assert self._file is not None and self._began
+        rest, at = data.reshape(-1).data, self._data + self._by_name[name].offset + start
+        with self._failures_named():
+            while rest:
+                n = os.pwrite(self._file.fileno(), rest, at)
+                rest, at = rest[n:], at + n
+
+    def end(self, name: str) -> None:
+        """Says that `put` wrote all of the tensor that was begun."""
+        assert self._file is not None
+        info = self._infos[self._written]
+        assert info.name == name
+        with self._failures_named():
+            self._file.seek(self._data + info.offset + info.nbytes)
+        self._unsynced += info.nbytes
+        self._put(bytes(-info.nbytes % DEFAULT_ALIGNMENT))
+        self._written += 1
+
     def __enter__(self) -> Self:
         self.check_target()
         with self._failures_named():
@@ -219,6 +251,8 @@ class GGUFWriter:
             return
         header = self._header()
         self._began = True
+        self._data = len(header)
+        self._by_name = {info.name: info for info in self._infos}
         self.check_room(len(header) + self._size)
         self._put(header)
 

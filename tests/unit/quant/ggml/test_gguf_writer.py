@@ -20,6 +20,7 @@ import pytest
 from hybrid.quant.ggml import writer
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
 
@@ -189,6 +190,48 @@ def test_parts_add_up(tmp_path: Path) -> None:
         w.write("y", [np.repeat(X, 2, axis=1)[:1, ::2], X[1].view("<u4"), X[2].tobytes()])
     with GGUFFile.open(tmp_path / "out.gguf") as f:
         np.testing.assert_array_equal(f.f32("y"), X)
+
+
+@pytest.mark.parametrize("max_bytes", [0, 400])
+def test_put_in_any_order(tmp_path: Path, max_bytes: int) -> None:
+    """The same files as one write after the other, also in parts; a part takes nothing before it was begun."""
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.integers(0, 256, (n, 34), dtype=np.uint8) for name, n in (("a", 3), ("b", 10), ("c", 7))}
+    files = []
+    for folder in (tmp_path / "written", tmp_path / "put"):
+        folder.mkdir()
+        out = SplitWriter(folder / "out.gguf", "jamba", max_bytes=max_bytes)
+        for name, data in tensors.items():
+            out.declare(name, (len(data), 32), GGMLType.Q8_0)
+        with out:
+            if folder.name == "written":
+                for name, data in tensors.items():
+                    out.write(name, data)
+            else:
+                assert not out.takes("a") and not out.takes("b")
+                out.begin("a")
+                assert out.takes("a") and out.takes("b") is not bool(max_bytes)
+                for name, data in tensors.items():
+                    if name != "a":
+                        out.begin(name)
+                    for row in reversed(range(len(data))):
+                        out.put(name, 34 * row, data[row])
+                    out.end(name)
+        files.append([path.read_bytes() for path in out.paths])
+    assert files[0] == files[1] and len(files[0]) == (3 if max_bytes else 1)
+
+
+def test_a_put_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, data: Any, at: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    message = r"out\.gguf cannot be written: No space left on device\. Make room or write elsewhere\.$"
+    with pytest.raises(HybridError, match=message), GGUFWriter(tmp_path / "out.gguf", "jamba") as w:
+        w.declare("x", X.shape, GGMLType.F32)
+        w.begin("x")
+        w.put("x", 0, X.view(np.uint8))
+    assert not list(tmp_path.iterdir())
 
 
 def test_full_disk_is_seen_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
