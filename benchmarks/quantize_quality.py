@@ -106,15 +106,18 @@ def main() -> None:
         for name, recipe, policy, weighted, by_target in ways(args.recipes):
             if name in rows:
                 continue
-            options, kind = Options(ssm_type=policy), FileType[recipe]
+            options, kind, effort = Options(ssm_type=policy), FileType[recipe], 0
             if by_target:
                 if weighted not in known:
                     known[weighted] = target.measured(
                         args.model, args.calibration, options, imatrix if weighted else None
                     )
                 of_recipe = rows.get(recipe, rows.get(f"{recipe}, importance", {}))["bits"]
+                effort = target.EFFORT
                 kind, options = target.of_size(known[weighted], known[weighted].nbytes(of_recipe + 1e-6), options)
-            made = quantize(args.model, file, kind, options=options, imatrix=imatrix if weighted else None)
+            made = quantize(
+                args.model, file, kind, options=options, imatrix=imatrix if weighted else None, effort=effort
+            )
             so_far: dict[int, KLDivergenceResult] = {}
             with load(file) as model:
                 found = kl_divergence(model, BaseFile(base), progress=lambda i, _, r, to=so_far: to.update({i: r}))

@@ -17,7 +17,7 @@ from hybrid.quant.imatrix import Imatrix
 from hybrid.quant.policy import Options
 
 from . import console, models, texts
-from .target import N_CTX, Measured, measured
+from .target import EFFORT, N_CTX, Measured, measured
 
 CHUNKS = 24  # of N_CTX tokens that a file is measured on
 ROUNDS = 7
@@ -42,7 +42,7 @@ def choose(
     imatrix: Imatrix | None,
     *,
     allow_requantize: bool = False,
-    effort: int = 0,
+    effort: int = EFFORT,
     threads: int = 0,
 ) -> Choice:
     """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
@@ -54,8 +54,10 @@ def choose(
     path = models.resolve(source)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
+        known = measured(
+            path, text, options, imatrix, allow_requantize=allow_requantize, effort=effort, threads=threads
+        )
         base = _base(path, text, folder / "base.kld", threads)
-        known = measured(path, text, options, imatrix, allow_requantize, threads)
 
         def trial(types: Mapping[str, GGMLType]) -> Choice:
             """A file of these types, written over the one before and measured on `base`."""

@@ -17,6 +17,7 @@ from hybrid.quant import rewrite, target
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.refit import refit
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.imatrix import Imatrix
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(i?)b?$", re.IGNORECASE)
 N_CTX, CHUNKS = 256, 8
+EFFORT = 1  # of files whose types are chosen: nobody expects llama-quantize's bytes of them
 
 
 def nbytes_of(text: str, option: str = "--target-size") -> int:
@@ -65,13 +67,22 @@ def choose(
     imatrix: Imatrix | None,
     *,
     allow_requantize: bool = False,
+    effort: int = EFFORT,
     threads: int = 0,
 ) -> tuple[FileType, Options]:
     """The file type to name and the options that give every matrix its type; the same for any number of threads.
 
     text: what to measure sensitivities on; without, all matrices count alike. threads = 0: all.
     """
-    known = measured(models.resolve(source), text, options, imatrix, allow_requantize, threads)
+    known = measured(
+        models.resolve(source),
+        text,
+        options,
+        imatrix,
+        allow_requantize=allow_requantize,
+        effort=effort,
+        threads=threads,
+    )
     if size is None:
         assert bpw is not None
         size = known.nbytes(bpw)
@@ -90,7 +101,9 @@ def measured(
     text: Path | None,
     options: Options,
     imatrix: Imatrix | None,
+    *,
     allow_requantize: bool = False,
+    effort: int = EFFORT,
     threads: int = 0,
 ) -> Measured:
     """Errors of every matrix in every type it may get and, with a text, what these errors do to the model's predictions
@@ -104,11 +117,11 @@ def measured(
             allow_requantize=allow_requantize,
         )
         with console.Progress("measuring errors", "tensors") as progress:
-            found = target.measure(opened, planned, imatrix, progress, threads)
+            found = target.measure(opened, planned, imatrix, progress, threads, effort)
         sensitivity: Mapping[str, float] = dict.fromkeys(found, 1.0)
         if text is not None:
             free = [t for t in planned if t.name in found]
-            sensitivity = _sensitivities(path, text, free, found, imatrix, threads)
+            sensitivity = _sensitivities(path, text, free, found, imatrix, effort, threads)
     return Measured(planned, found, sensitivity)
 
 
@@ -118,6 +131,7 @@ def _sensitivities(
     tensors: "Sequence[PlannedTensor]",
     found: Mapping[str, Sequence[target.Candidate]],
     imatrix: Imatrix | None,
+    effort: int,
     threads: int,
 ) -> dict[str, float]:
     """KL divergence per noise of every matrix: each alone is quantized in a copy of the file that the model reads."""
@@ -132,7 +146,9 @@ def _sensitivities(
         model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, n_threads=threads, exact=True))
         progress = stack.enter_context(console.Progress("measuring sensitivity", "tensors"))
         made = {}
-        measured = divergences(model, prose, _probes(copy, tensors, imatrix, threads), n_ctx=N_CTX, chunks=CHUNKS)
+        measured = divergences(
+            model, prose, _probes(copy, tensors, imatrix, effort, threads), n_ctx=N_CTX, chunks=CHUNKS
+        )
         for i, (name, divergence) in enumerate(measured):
             progress(name, i + 1, len(tensors))
             kind = _probe_type(found[name])
@@ -147,7 +163,9 @@ def _probe_type(options: Sequence[target.Candidate]) -> GGMLType:
     return target.PROBE if target.PROBE in kinds else kinds[len(kinds) // 2]
 
 
-def _probes(copy: Path, tensors: "Sequence[PlannedTensor]", imatrix: Imatrix | None, threads: int) -> "Iterator[Probe]":
+def _probes(
+    copy: Path, tensors: "Sequence[PlannedTensor]", imatrix: Imatrix | None, effort: int, threads: int
+) -> "Iterator[Probe]":
     from hybrid.infer.sensitivity import Probe
 
     memory = np.memmap(copy, np.uint8, mode="r+")
@@ -160,22 +178,22 @@ def _probes(copy: Path, tensors: "Sequence[PlannedTensor]", imatrix: Imatrix | N
             entry = imatrix.entries.get(t.name) if imatrix else None
             importance = entry.importance() if entry else None
             rows = max(1, target.BLOCK // t.shape[-1])
-
-            def noisy_rows(
-                part: tuple[int, np.ndarray],
-                t: "PlannedTensor" = t,
-                kind: GGMLType = kind,
-                i: np.ndarray | None = importance,
-            ) -> np.ndarray:
-                matrix, x = part
-                new = formats.decode(kind, formats.encode(kind, x, importance=None if i is None else i[matrix]))
-                return formats.encode(t.source, new).reshape(-1)
-
             parts = [
                 (matrix, x[start : start + rows])
                 for matrix, x in enumerate(file.f32(t.name).reshape(-1, *t.shape[-2:]))
                 for start in range(0, len(x), rows)
             ]
-            noisy = np.concatenate(list(pool.map(noisy_rows, parts)))
-
+            noisy = np.concatenate(list(pool.map(partial(_noisy_rows, t.source, kind, importance, effort), parts)))
             yield Probe(t.name, partial(memory.__setitem__, where, noisy), partial(memory.__setitem__, where, original))
+
+
+def _noisy_rows(
+    source: GGMLType, kind: GGMLType, importance: np.ndarray | None, effort: int, part: tuple[int, np.ndarray]
+) -> np.ndarray:
+    """Rows of matrix `part[0]` as the file has them, u8 flat, with the noise of `kind`."""
+    matrix, x = part
+    of_matrix = None if importance is None else importance[matrix]
+    raw = formats.encode(kind, x, importance=of_matrix)
+    if effort:
+        refit(kind, x, raw, of_matrix)
+    return formats.encode(source, formats.decode(kind, raw)).reshape(-1)

@@ -195,6 +195,14 @@ def score_logits(model: "Model", windows: Iterable[Window], n_parallel: int) -> 
             seq.close()
 
 
+def check_finite(model: "Model", logits: np.ndarray, chunk: int) -> None:
+    """FormatError when there are logits of chunk number `chunk`, from 0, that are no numbers."""
+    if not np.isfinite(logits).all():
+        raise FormatError(
+            f"{model.path.name}: its logits in chunk {chunk + 1} are not finite. Convert or copy it again."
+        )
+
+
 def chunk_windows(model: "Model", tokens: Sequence[int], n_ctx: int) -> Iterator[Window]:
     """The chunks of a base file's tokens, BOS in front where the model adds one."""
     bos = model.tokenizer.bos if model.tokenizer.add_bos else None
@@ -216,7 +224,7 @@ def write_base(
 ) -> int:
     """Writes the base file of `model` on these tokens (with BOS where it belongs), returns the number of chunks.
 
-    progress(chunk from 1, chunks in all, perplexity so far).
+    progress(chunk from 1, chunks in all, perplexity so far). FormatError when the model's logits are no numbers.
     """
     n_chunks = min(len(tokens) // n_ctx, chunks or len(tokens))
     tokens = tokens[: n_chunks * n_ctx]
@@ -225,6 +233,7 @@ def write_base(
     with BaseWriter(path, tokens, n_ctx, model.n_vocab) as writer:
         logits_of = score_logits(model, windows, min(model.memory.n_seq_max, n_chunks))
         for i, (window, logits) in enumerate(zip(windows, logits_of, strict=True)):
+            check_finite(model, logits, i)
             writer.add(logits)
             targets = np.array(window.ids[window.first + 1 :])
             most = logits.max(axis=1, keepdims=True)
@@ -282,10 +291,7 @@ def kl_divergence(
     windows = list(chunk_windows(model, base.tokens[: n_chunks * base.n_ctx].tolist(), base.n_ctx))
     parts: list[_Rows] = []
     for i, logits in enumerate(score_logits(model, windows, min(model.memory.n_seq_max, n_chunks))):
-        if not np.isfinite(logits).all():
-            raise FormatError(
-                f"{model.path.name}: its logits in chunk {i + 1} are not finite. Convert or copy it again."
-            )
+        check_finite(model, logits, i)
         parts.append(compare(logits, base.chunk(i), np.array(windows[i].ids[windows[i].first + 1 :])))
         if progress:
             progress(i + 1, n_chunks, summary(parts, base.n_ctx, time.perf_counter() - began))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hybrid.quant.ggml.errors import UsageError
 
-from .kl_divergence import chunk_windows, compare, score_logits
+from .kl_divergence import check_finite, chunk_windows, compare, score_logits
 from .perplexity import tokens_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ class Probe:
 def divergences(
     model: "Model", text: str, probes: Iterable[Probe], *, n_ctx: int = 256, chunks: int = 4
 ) -> Iterator[tuple[str, float]]:
-    """(name, mean KL divergence in nats) for each probe, on the first chunks of a text; see `perplexity` for chunks."""
+    """(name, mean KL divergence in nats) for each probe, on the first chunks of a text; see `perplexity` for chunks.
+
+    UsageError when the text is too short, FormatError when the model's logits are no numbers.
+    """
     tokens = tokens_of(model, text)[: n_ctx * chunks]
     if len(tokens) < n_ctx:
         raise UsageError(f"the text has {len(tokens)} tokens, less than a chunk of {n_ctx}. Give more.")
@@ -36,7 +39,10 @@ def divergences(
     targets = [np.array(w.ids[w.first + 1 :]) for w in windows]
     n_parallel = min(model.memory.n_seq_max, len(windows))
     with ThreadPoolExecutor(model.n_threads, thread_name_prefix="compare") as pool:
-        base = list(pool.map(_ln_softmax, score_logits(model, windows, n_parallel)))
+        base = []
+        for i, logits in enumerate(score_logits(model, windows, n_parallel)):
+            check_finite(model, logits, i)
+            base.append(_ln_softmax(logits))
         for probe in probes:
             probe.apply()
             try:

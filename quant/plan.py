@@ -2,8 +2,11 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from .ggml.errors import FormatError, UsageError, shown
 from .ggml.mixes import EMBEDDING, NEED_IMPORTANCE, OUTPUT
@@ -85,7 +88,7 @@ def plan_source(
         if again and not allow_requantize:
             raise UsageError(
                 f"{shown(source.path)}: {shown(t.name)} is {t.type.name} already; {decision.type.name} made from it is "
-                "worse than from the original. Start from the F32, F16 or BF16 file, or allow requantizing."
+                "worse than from the original. Start from the F32, F16 or BF16 file, or give --allow-requantize."
             )
         if decision.type is not t.type and needs_importance(t.name, decision.type, kind):
             if imatrix is None:
@@ -101,6 +104,16 @@ def plan_source(
         nbytes = math.prod(t.shape[:-1]) * row_nbytes(decision.type, t.shape[-1])
         planned.append(PlannedTensor(t.name, t.shape, t.type, decision.type, decision.reason, nbytes))
     return planned
+
+
+def check_finite(t: PlannedTensor, x: np.ndarray, rows: Sequence[int] | np.ndarray) -> None:
+    """FormatError that names the first of these rows, f32 [row, n], that has a value which is not a number."""
+    bad = ~np.isfinite(x).all(axis=1)
+    if bad.any():
+        raise FormatError(
+            f"tensor {shown(t.name)} has NaN or infinite values, in row {rows[int(bad.argmax())]} first. "
+            "Convert the model again."
+        )
 
 
 def needs_importance(name: str, kind: GGMLType, target: FileType) -> bool:

@@ -19,10 +19,10 @@ from .ggml.refit import refit
 from .ggml.split import SplitWriter
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
 from .imatrix import Entry, Imatrix
-from .plan import PlannedTensor, file_type, plan_source
+from .plan import PlannedTensor, check_finite, file_type, plan_source
 from .policy import Options
 from .pool import cpus, in_order
-from .source import GGUFSource, Piece, Source
+from .source import DROPPED, GGUFSource, Piece, Source
 
 QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 
@@ -218,6 +218,7 @@ def _describe(
     writer.add("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32)
     writer.add("general.file_type", int(kind), ValueType.UINT32)
     for key, (value, value_type) in metadata.items():
+        _check_key(source, key, value)
         writer.add(key, value, value_type)
     if imatrix:
         writer.add("quantize.imatrix.file", str(imatrix.path.name if imatrix.path else ""), ValueType.STRING)
@@ -225,6 +226,18 @@ def _describe(
             writer.add("quantize.imatrix.dataset", imatrix.datasets[0], ValueType.STRING)
         writer.add("quantize.imatrix.entries_count", len(imatrix.entries), ValueType.UINT32)
         writer.add("quantize.imatrix.chunks_count", imatrix.chunk_count, ValueType.UINT32)
+
+
+def _check_key(source: Source, key: str, value: object) -> None:
+    """UsageError for what would make the file unreadable: keys of its layout, values of another kind than before."""
+    if key.startswith(DROPPED):
+        raise UsageError(f"{shown(key)} cannot be set: it says how the file is laid out. Leave it out.")
+    before = source.metadata.get(key)
+    kinds = {bool: "a truth value", int: "an integer", float: "a number", str: "a string"}
+    found, given = kinds.get(type(before), "a list"), kinds.get(type(value), "a list")
+    if before is not None and found != given:
+        hint = f"Give it as {found}." if type(before) in kinds else "Leave it out."
+        raise UsageError(f"{shown(key)} is {found} in {shown(source.path)}, not {given}. {hint}")
 
 
 def _write_tensors(
@@ -314,7 +327,7 @@ def _recode(task: _Task) -> _Done:
         stop = min(start + most, rows, start + per_matrix - row)
         x = coding.decode(t.source, stored[start * before : stop * before].reshape(-1, before), old[: stop - start])
         if copied:
-            _check_finite(t, x, task.first + start)
+            check_finite(t, x, range(task.first + start, task.first + stop))
         else:
             piece = data[start * after : stop * after].reshape(-1, after)
             of_matrix = None if importance is None else importance[matrix]
@@ -345,7 +358,7 @@ def _scratch(n: int) -> np.ndarray:
 
 def _wide_sums(t: PlannedTensor, x: np.ndarray, decoded: np.ndarray, first: int) -> np.ndarray:
     """f64 [row, 3] as `error_sums` has them, of values too large for it; FormatError when there are no such numbers."""
-    _check_finite(t, x, first)
+    check_finite(t, x, range(first, first + len(x)))
     if not np.isfinite(decoded).all():
         raise FormatError(
             f"tensor {shown(t.name)} has values up to {np.abs(x).max():.3g}, too large for {t.target.name}. "
@@ -353,15 +366,6 @@ def _wide_sums(t: PlannedTensor, x: np.ndarray, decoded: np.ndarray, first: int)
         )
     wide, other = x.astype(np.float64), decoded.astype(np.float64)
     return np.stack([np.square(v).sum(axis=1) for v in (other - wide, wide, other)], axis=1)
-
-
-def _check_finite(t: PlannedTensor, x: np.ndarray, first: int) -> None:
-    bad = ~np.isfinite(x).all(axis=1)
-    if bad.any():
-        raise FormatError(
-            f"tensor {shown(t.name)} has NaN or infinite values, in row {first + int(bad.argmax())} first. "
-            "Convert the model again."
-        )
 
 
 def _bytes_of(kind: GGMLType, n: int) -> int:

@@ -76,9 +76,14 @@ def quantize(
         list[str] | None, typer.Option(metavar="TEXT", help="Do not use the importance of these.")
     ] = None,
     effort: Annotated[
-        int,
-        typer.Option(min=0, max=1, help="0: llama-quantize's bytes. 1: smaller errors at the same size, slower."),
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="0: llama-quantize's bytes. 1: smaller errors at the same size, slower. Default: 0 with TYPE, else 1.",
+            show_default=False,
+        ),
+    ] = None,
     allow_requantize: Annotated[
         bool, typer.Option("--allow-requantize", help="Accept a file that is quantized already; quality suffers.")
     ] = False,
@@ -122,6 +127,10 @@ def quantize(
     metadata = dict(_pair(text) for text in override_kv or ())
     importance = _importance(imatrix, include_weights or (), exclude_weights or ())
     divergence = None
+    if effort is None:
+        from ..target import EFFORT
+
+        effort = EFFORT if target is None else 0
     if max_kld is not None:
         from .. import max_kld as by_divergence
 
@@ -150,6 +159,7 @@ def quantize(
             options,
             importance,
             allow_requantize=allow_requantize,
+            effort=effort,
             threads=threads,
         )
         target = chosen.name
@@ -261,7 +271,9 @@ def _pair(text: str) -> tuple[str, tuple[Any, ValueType]]:
     if kind is ValueType.BOOL and value not in ("true", "false"):
         raise wrong
     try:
-        made: Any = {"int": lambda: abs(int(value)), "float": lambda: float(value)}.get(name, lambda: value)()
+        made: Any = {"int": lambda: int(value), "float": lambda: float(value)}.get(name, lambda: value)()
     except ValueError:
         raise wrong from None
+    if name == "int" and made < 0:
+        kind = ValueType.INT32
     return key, (value == "true" if kind is ValueType.BOOL else made, kind)

@@ -68,7 +68,7 @@ def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
     assert row["bits_per_weight"] == 6.5625
     with GGUFFile.open(target) as f:
         found = [f.metadata[k] for k in ("general.name", "x.n", "x.f", "x.b")]
-    assert found == ["a b", 3, 0.5, True]
+    assert found == ["a b", -3, 0.5, True]
     pure = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_K_M", "--pure", "--json", "--dry-run")))
     assert {t["target"] for t in pure} == {"F32", "Q4_K"}
 
@@ -84,6 +84,9 @@ def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
         (["--output-tensor-type", "Q"], "--output-tensor-type: Q is not a type"),
         (["--override-kv", "a=int:x"], "--override-kv a=int:x: expected KEY=TYPE:VALUE"),
         (["--override-kv", "a=bool:1"], "expected KEY=TYPE:VALUE"),
+        (["--override-kv", "general.alignment=int:64"], "general.alignment cannot be set: it says how the file is"),
+        (["--override-kv", "jamba.block_count=str:8"], "jamba.block_count is an integer in"),
+        (["--override-kv", "tokenizer.ggml.tokens=str:a"], "tokenizer.ggml.tokens is a list in"),
         (["--include-weights", "ssm"], "choose from an --imatrix. Give one."),
         (["--imatrix", "missing.gguf"], "missing.gguf does not exist"),
     ],

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from hybrid.infer import Model
 from hybrid.infer.bench.shapes import Shape
+from hybrid.infer.kl_divergence import write_base
+from hybrid.infer.perplexity import tokens_of
 from hybrid.infer.sensitivity import Probe, divergences
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import FormatError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
@@ -64,3 +66,19 @@ def test_too_little_text(random_model: Callable[..., Path]) -> None:
         pytest.raises(UsageError, match=r"the text has \d+ tokens, less than a chunk of 64\. Give more\."),
     ):
         next(divergences(model, "a", [], n_ctx=64))
+
+
+def test_a_model_whose_predictions_are_no_numbers(random_model: Callable[..., Path], tmp_path: Path) -> None:
+    """Neither sensitivities nor a base file are made of them, and nothing but the error is said."""
+    path = tmp_path / "copy.gguf"
+    path.write_bytes(random_model(SHAPE, FileType.F32).read_bytes())
+    with GGUFFile.open(path) as file:
+        at = file.tensors["blk.0.ssm_in.weight"].offset
+    np.memmap(path, np.float32, "r+", at, 1)[0] = np.nan
+    with Model.load(path, n_ctx=32, n_seq_max=2) as model:
+        says = r"^copy\.gguf: its logits in chunk 1 are not finite\. Convert or copy it again\.$"
+        with pytest.raises(FormatError, match=says):
+            next(divergences(model, TEXT, [], n_ctx=32))
+        with pytest.raises(FormatError, match=says):
+            write_base(model, tmp_path / "base.kld", tokens_of(model, TEXT), 32)
+    assert [p.name for p in tmp_path.iterdir()] == ["copy.gguf"]

@@ -175,7 +175,7 @@ def test_quantizing_again_must_be_asked_for(tmp_path: Path) -> None:
     q.quantize(model(tmp_path / "in.gguf"), q8, "Q8_0")
     message = (
         r"q8\.gguf: blk\.2\.ffn_down_exps\.weight is Q8_0 already; Q4_0 made from it is worse than from the original\. "
-        r"Start from the F32, F16 or BF16 file, or allow requantizing\.$"
+        r"Start from the F32, F16 or BF16 file, or give --allow-requantize\.$"
     )
     with pytest.raises(UsageError, match=message):
         q.quantize(q8, tmp_path / "out.gguf", "Q4_0")

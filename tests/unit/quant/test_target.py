@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hybrid.quant import target
 from hybrid.quant.ggml import formats
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import FormatError, UsageError
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.imatrix import Entry, Imatrix
@@ -152,5 +152,24 @@ def test_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with GGUFSource(tmp_path / "in.gguf") as source:
         planned = plan(source, FileType.Q8_0, options=Options(pure=True), imatrix=imatrix)
         found = [target.measure(source, planned, imatrix, n_threads=n) for n in (1, 2, 3)]
+        more = target.measure(source, planned, imatrix, effort=1)
     assert found[0] == found[1] == found[2]
     assert all(c.noise > 0 for options in found[0].values() for c in options)
+    for name, options in found[0].items():
+        for a, b in zip(options, more[name], strict=True):
+            assert a.type is b.type and b.noise <= a.noise * (1 + 1e-6), "effort makes no noise larger"
+            assert b.noise < 0.95 * a.noise or a.type is not GGMLType.IQ3_S
+
+
+def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
+    """Named before anything is made of them; rows are those of the tensor, not of the sample."""
+    x = np.ones((40, 256), np.float32)
+    x[37, 5] = np.nan
+    with GGUFWriter(tmp_path / "in.gguf", "jamba") as w:
+        w.declare("blk.0.ffn_up.weight", x.shape, GGMLType.F32)
+        w.write("blk.0.ffn_up.weight", x)
+    with (
+        GGUFSource(tmp_path / "in.gguf") as source,
+        pytest.raises(FormatError, match=r"^tensor blk.0.ffn_up.weight has NaN or infinite values, in row 37 first\."),
+    ):
+        target.measure(source, plan(source, FileType.Q8_0), n_threads=2)
