@@ -18,8 +18,8 @@ __all__ = ["ROWS", "Tile", "gemm", "make_gemm", "make_pairs_gemm", "scheme", "sc
 
 V8F = Vec(F32, 8)
 SKEW = 8  # bytes after whole cache lines from row to row: rows read in turn shall not meet in one bank of the cache
-TILES = 4  # of columns that share what a chain reads of the rows while it is in the first-level cache
-FLOAT_SPLIT = 128  # elements of a chain that are multiplied at a time: 8 KB of the columns of a tile
+TILES = 2  # of columns that share what a chain reads of the rows while it is in the first-level cache
+FLOAT_SPLIT = 128  # elements of a chain of floats that are multiplied at a time: 8 KB of the columns of a tile
 ROWS = 24  # a chunk of rows is a multiple of this: of every tile's rows, and of the 8 of the output transposition
 
 
@@ -72,6 +72,7 @@ def unpack_piece(source, out, chain_stride, n):
 
 
 COLS = TILE_ROWS = UNIT = RECORD = UNIT_BYTES = SPLIT = 1
+WHOLE = False
 
 
 @device
@@ -84,9 +85,9 @@ def row_stride(n_units, record):
 def gemm(a, tid, nth):
     """Op record: gemv.py. Scratch: units, unpacked [16 chains][rows][]; f32 out, q and chain [TILES][rows][cols].
 
-    The columns of some tiles meet all rows of the chunk chain by chain, long chains in pieces: what a chain reads lies
-    together and stays in the first-level cache meanwhile, the chunk in the second. Chains are added up as
-    `Emitter.chain_total` says.
+    The columns of some tiles meet all rows of the chunk chain by chain: what a chain reads lies together and stays in
+    the first-level cache meanwhile, the chunk in the second. Chains are added up as `Emitter.chain_total` says: a tile
+    of integers adds its whole chain to q, one of floats goes on in `chain` SPLIT elements at a time.
     """
     w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
     N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
@@ -125,8 +126,10 @@ def gemm(a, tid, nth):
                             part = columns + t * x_stride + (begin + u) * UNIT_BYTES
                             for r in range(0, n_rows, TILE_ROWS):
                                 unpacked = scratch + (k * rows + r) * line + u * RECORD
-                                tile_piece(unpacked, line, part, chain + 4 * (t * plane + r * COLS), n)
-                    _add_to(q, chain, n_tiles * plane)
+                                target = (q if WHOLE else chain) + 4 * (t * plane + r * COLS)
+                                tile_piece(unpacked, line, part, target, n)
+                    if not WHOLE:
+                        _add_to(q, chain, n_tiles * plane)
                 _add_to(out, q, n_tiles * plane)
             for t in range(n_tiles):
                 at = c + t * COLS
@@ -169,7 +172,8 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
         UNIT=32,
         UNIT_BYTES=(how.steps + LINES) * 4 * tile.cols,
         RECORD=how.record,
-        SPLIT=1 << 40,  # what minima take off is added at a chain's end,
+        SPLIT=1 << 40,
+        WHOLE=True,
     )
 
 

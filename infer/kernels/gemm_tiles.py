@@ -185,7 +185,7 @@ def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
 
 
 def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = None):
-    """One chain of one register tile: chain [R][cols] += the chain's products, f32; it is zero before.
+    """One chain of one register tile: total [R][cols] += the chain's products, f32.
 
     `x`: the chain's blocks of a packed tile. `rows`: the first row's blocks, each 32 codes, f32 scale, i32 factor[2]
     if the scheme has halves, f32 -min[n_min]. Both lie one after the other.
@@ -197,11 +197,12 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
     block_bytes = (how.steps + LINES) * 4 * tile.cols
     unroll = QUAD if how.name == "sdot" else UNROLL
 
-    def int_tile(e: Emitter, rows, stride, x, chain, length):
+    def int_tile(e: Emitter, rows, stride, x, total, length):
         b = e.b
         begins = [e.at(rows, b.mul(stride, const(I64, r))) for r in range(R)]
-        chain = e.ptr(chain)
-        partial = e.stack(vi, n_acc) if how.halves else None
+        chain = e.stack(vf, n_acc)
+        for k in range(n_acc):
+            e.store(const(vf, 0.0), chain, 4 * L * k, 32)
 
         def records(i: Value) -> list[Value]:
             o = b.mul(i, const(I64, how.record))
@@ -215,45 +216,46 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
             here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
             rows = records(i)
 
-            def step(s, acc):
+            def step(s, acc, some=range(R)):
+                """`unroll` steps of some of the tile's rows."""
                 acc = list(acc)
                 xp = e.at(here.x, b.mul(s, const(I64, 4 * tile.cols)))
                 o = b.shl(s, const(I64, 2))
-                quads = [e.load(Vec(I32, 4), e.at(rows[r], o)) for r in range(R)] if unroll == QUAD else []
+                quads = [e.load(Vec(I32, 4), e.at(rows[r], o)) for r in some] if unroll == QUAD else []
                 for u in range(unroll):
                     xs = [e.load(vi, xp, (u * C + j) * 4 * L, 32) for j in range(C)]
-                    for r in range(R):
+                    for k, r in enumerate(some):
                         if quads:
-                            w = e.shuffle(quads[r], [u] * L)
+                            w = e.shuffle(quads[k], [u] * L)
                         else:
                             w = e.splat(e.load(I32, e.at(rows[r], o), 4 * u), L)
                         for j in range(C):
-                            acc[r * C + j] = _dot(e, how, acc[r * C + j], w, xs[j])
+                            acc[k * C + j] = _dot(e, how, acc[k * C + j], w, xs[j])
                 return acc
 
-            # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. A few turns it
-            # would unroll, if it knew their number; half blocks on x86 are faster so, spills and all
-            few = how.name == "sdot" or (how.name == "vnni" and C == 2 and not how.halves)
-            hidden = b.lshr(length, const(I64, 56)) if few else const(I64, 0)
-            if how.halves:
-                half = how.steps // 2
+            def halves(some):
+                """Sums of both halves times their factors, of half of the tile's rows: all stay in registers."""
+                total = []
                 for h in (0, 1):
-                    acc = e.loop(
-                        b.add(hidden, const(I64, (h + 1) * half)), step, here.begin(h), start=h * half, step=unroll
-                    )
-                    for r in range(R):
-                        factor = number(rows[r], 1 + h, I32)
-                        for j in range(C):
-                            k = r * C + j
-                            if how.name == "ub":
-                                value = _add_pairs(e, acc[k], b.bitcast(factor, acc_type))
-                            else:
-                                value = b.mul(acc[k], factor)
-                            if h == 0:
-                                e.store(value, partial, 4 * L * k, 32)
-                            else:
-                                acc[k] = b.add(value, e.load(vi, partial, 4 * L * k, 32))
+                    acc = here.begin(h)[: len(some) * C]
+                    for s in range(h * how.steps // 2, (h + 1) * how.steps // 2, unroll):
+                        acc = step(const(I64, s), acc, some)
+                    for k in range(len(acc)):
+                        factor = number(rows[some[k // C]], 1 + h, I32)
+                        if how.name == "ub":
+                            acc[k] = _add_pairs(e, acc[k], b.bitcast(factor, acc_type))
+                        else:
+                            acc[k] = b.mul(acc[k], factor)
+                    total = [b.add(u, v) for u, v in zip(total, acc, strict=True)] if h else acc
+                return total
+
+            if how.halves:
+                acc = halves(range(R // 2)) + halves(range(R // 2, R))
             else:
+                # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. A few turns
+                # it would unroll, if it knew their number
+                few = how.name == "sdot" or (how.name == "vnni" and C == 2)
+                hidden = b.lshr(length, const(I64, 56)) if few else const(I64, 0)
                 acc = e.loop(b.add(hidden, const(I64, how.steps)), step, here.begin(None), step=unroll)
             d = here.scales()
             given = [b.mul(v, const(vi, how.restore)) for v in here.sums(None)] if how.restore else []
@@ -283,14 +285,17 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
 
         e.loop(length, block)
         taken = e.loop(length, minima, [const(vf, 0.0)] * n_acc) if n_min else []
-        for a, value in enumerate(taken):
-            e.store(b.fadd(e.load(vf, chain, 4 * L * a, 32), value), chain, 4 * L * a, 32)
+        for k in range(n_acc):
+            value = e.load(vf, chain, 4 * L * k, 32)
+            if taken:
+                value = b.fadd(value, taken[k])
+            e.store(b.fadd(e.load(vf, total, 4 * L * k, 32), value), total, 4 * L * k, 32)
 
     return emit(_TILE_SIGNATURE, isa)(int_tile)
 
 
 def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
-    """As make_int_tile, or part of a chain that goes on: f32 (or pairs of BF16) of each row and of each column."""
+    """Part of a chain that goes on: chain [R][cols] += products of f32 (or pairs of BF16) of each row and column."""
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vf = Vec(F32, L)
     n_acc = R * C
