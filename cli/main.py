@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,19 @@ COMMANDS = {
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+# typer's words for the type of a value -> what help calls a value of it
+_VALUES = {"int": "N", "float": "X", "str": "TEXT", "path": "FILE", "Path": "FILE"}
+
+
+def _readable(name: str, text: str, is_argument: bool) -> tuple[str, str]:
+    """A line of typer's help: `-c, --ctx N` for `-c, --ctx <int range>`, and `N>=1` for `x>=1`."""
+    found = re.search(r" <(?:list\[)?(\w+)(?: range)?\]?>$", name)
+    if found is not None and found[1] in _VALUES:
+        name = name[: found.start()] + ("" if is_argument else " " + _VALUES[found[1]])
+    value = name.rpartition(" ")[2]
+    return name, re.sub(r"\bx(?=[<>]=\S*\]$)|(?<=<=)x(?=\S*\]$)", value, text)
+
+
 class Command(TyperCommand):
     """Help in plain text, options under the headings they were given as `rich_help_panel`."""
 
@@ -41,8 +55,9 @@ class Command(TyperCommand):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None:
-                default = "Arguments" if param.param_type_name == "argument" else "Options"
-                panels.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
+                is_argument = param.param_type_name == "argument"
+                heading = getattr(param, "rich_help_panel", None) or ("Arguments" if is_argument else "Options")
+                panels.setdefault(heading, []).append(_readable(*record, is_argument))
         for heading in sorted(panels, key=lambda h: h != "Arguments"):
             with formatter.section(heading):
                 formatter.write_dl(panels[heading])

@@ -40,7 +40,8 @@ def bench(
         typer.Option(help="Write and measure a random-weight model of this size (may be given several times)."),
     ] = None,
     file_type: Annotated[
-        str, typer.Option("--type", help="Weight type or mix of --shape files, or several: Q8_0,Q4_K_M.")
+        str,
+        typer.Option("--type", metavar="TYPE", help="Weight type or mix of --shape files, or several: Q8_0,Q4_K_M."),
     ] = "Q8_0",
     prompts: Annotated[
         str,

@@ -1,5 +1,7 @@
 """`hybrid demo`: the five-minute tour, on the small trained model that comes with the package."""
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -65,8 +67,8 @@ def demo(
         run.complete(model, params, PROMPT, 80)
 
     console.out("\nThe model has 11 million weights: it has learned how documentation sounds, not what is true.")
-    console.out("Chat with it:       hybrid run")
-    console.out("Your own model:     hybrid run path/to/model   (a .gguf file or a Hugging Face folder)")
+    console.out(f"Chat with it:       {program()} run")
+    console.out(f"Your own model:     {program()} run path/to/model   (a .gguf file or a Hugging Face folder)")
 
 
 def heading(title: str, command: str) -> None:
@@ -74,6 +76,12 @@ def heading(title: str, command: str) -> None:
     if title:
         console.out("\n" + console.bold(title))
     console.out(console.dim(f"$ {command}"))
+
+
+def program() -> str:
+    """How `hybrid` is started here: after `make demo` it is in a folder that PATH does not name."""
+    here = Path(sys.argv[0]).absolute()
+    return near(here) if here.name == "hybrid" and shutil.which("hybrid") is None else "hybrid"
 
 
 def near(path: Path) -> str:
