@@ -28,7 +28,7 @@ QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 
 # Values per task, about: a task is whole rows, holds its output and works in pieces that stay in the L2 cache.
 TASK = 1 << 20
-PIECE = 1 << 15
+PIECE = 1 << 17
 _OF_THREAD = threading.local()
 MAX_THREADS = 512
 

@@ -30,7 +30,7 @@ __all__ = ["FORMATS", "Format", "can_encode", "decode", "encode"]
 
 # Values handled at a time: what a format holds besides input and output then stays in the L2 cache, and several threads
 # do not fight for memory bandwidth.
-CHUNK = 1 << 16
+CHUNK = 1 << 17
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ class Codebook:
 
     where i32 [levels ** dims]: number of the point, or -1 - i for numbers without one, whose neighbours are in the sets
     of eight first[i]..first[i + 1] - 1. near u16 [8 * sets]: their points; the last is repeated to fill a set.
-    values i8 [sets * dims * 8]: the levels of each neighbour, a set's first weights side by side, then its second...
-    Levels are -1, 0, 1 in IQ1, otherwise 1, 3, 5... codes f32 [points * dims].
+    near_codes u8 [sets * dims * 8]: the codes of each neighbour, a set's first weights side by side, then its second...
+    values f32 [8]: the level of each code, and zeros: -1, 0, 1 in IQ1, otherwise 1, 3, 5... codes f32 [points * dims].
     """
 
     dims: int
@@ -37,6 +37,7 @@ class Codebook:
     where: np.ndarray
     first: np.ndarray
     near: np.ndarray
+    near_codes: np.ndarray
     values: np.ndarray
     codes: np.ndarray
 
@@ -58,14 +59,16 @@ def codebook(kind: GGMLType) -> Codebook:
             near.append(np.pad(points_of, (0, sets * N - len(points_of)), mode="edge"))
             counts.append(sets)
     all_near = np.concatenate(near)
-    values = codes[all_near] - 1 if kind is GGMLType.IQ1_S else 2 * codes[all_near] + 1
+    numbers = np.arange(levels)
+    values = numbers - 1 if kind is GGMLType.IQ1_S else 2 * numbers + 1
     return Codebook(
         dims,
         levels,
         where,
         np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
         all_near.astype(np.uint16),
-        np.ascontiguousarray(values.astype(np.int8).reshape(-1, N, dims).transpose(0, 2, 1)).reshape(-1),
+        np.ascontiguousarray(codes[all_near].astype(np.uint8).reshape(-1, N, dims).transpose(0, 2, 1)).reshape(-1),
+        np.pad(values.astype(np.float32), (0, N - levels)),
         codes.astype(np.float32).reshape(-1),
     )
 

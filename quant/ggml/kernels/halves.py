@@ -3,10 +3,8 @@
 In integers where the processor has no instructions for it; only what NaNs become differs.
 """
 
-import os
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -15,6 +13,7 @@ from numba.extending import intrinsic
 from .lanes import (
     as_bytes,
     bits,
+    cpu_features,
     fast,
     floats,
     lane,
@@ -30,16 +29,8 @@ from .lanes import (
 _BELOW_HALVES = 2.0**112  # from an exponent of f16, moved to the place of one of f32, to its value
 
 
-def _cpu_features() -> set[str]:
-    """LLVM's names of what numba compiles for."""
-    given = os.environ.get("NUMBA_CPU_FEATURES")
-    if given is None and not os.environ.get("NUMBA_CPU_NAME"):
-        return {name for name, on in llvm.get_host_cpu_features().items() if on}
-    return {name[1:] for name in (given or "").split(",") if name.startswith("+")}
-
-
 # Whether the processor has instructions between f32 and f16. Those of numbers give what integers give.
-HARDWARE_HALVES = "f16c" in _cpu_features()
+HARDWARE_HALVES = "f16c" in cpu_features()
 
 
 @intrinsic

@@ -10,9 +10,11 @@ splits vectors that are wider than the machine's registers.
 """
 
 import operator
+import os
 from collections.abc import Callable
 from typing import Any
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
@@ -28,6 +30,14 @@ _IR = {
     types.uint8: ir.IntType(8), types.int8: ir.IntType(8), types.uint16: ir.IntType(16), types.int16: ir.IntType(16),
     _MASK: ir.IntType(1),
 }  # fmt: skip
+
+
+def cpu_features() -> set[str]:
+    """LLVM's names of what numba compiles for."""
+    given = os.environ.get("NUMBA_CPU_FEATURES")
+    if given is None and not os.environ.get("NUMBA_CPU_NAME"):
+        return {name for name, on in llvm.get_host_cpu_features().items() if on}
+    return {name[1:] for name in (given or "").split(",") if name.startswith("+")}
 
 
 class Vec(types.Type):
@@ -67,6 +77,13 @@ def fast(function: Callable[..., Any]) -> Callable[..., Any]:
         return njit(cache=True, **options)(function)
     except RuntimeError:  # no folder can be written
         return njit(**options)(function)
+
+
+def piece(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `fast`, for what becomes a part of the function that calls it, however long it is: a call passes seven numbers
+    for every array."""
+    made: Callable[..., Any] = njit(nogil=True, error_model="numpy", forceinline=True)(function)
+    return made
 
 
 def _repeated(builder: Any, value: Any, n: int) -> Any:
@@ -346,6 +363,23 @@ widened = _cast(lambda of: types.int32, _widened)
 to_u8 = _cast(lambda of: types.uint8, lambda b, v, to, of: b.trunc(v, to))
 to_u16 = _cast(lambda of: types.uint16, lambda b, v, to, of: b.trunc(v, to))
 as_i8 = _cast(lambda of: types.int8, lambda b, v, to, of: v)
+
+
+_PERMUTES = "avx2" in cpu_features()
+
+
+@intrinsic
+def permuted(typing: Any, x: Any, numbers: Any) -> Any:
+    """x f32x8, numbers i32x8 of 0 to 7 -> in each lane the lane of x with its number."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if _PERMUTES:
+            kind = ir.FunctionType(x.ir, [x.ir, numbers.ir])
+            return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.permps"), args)
+        lanes = [ir.Constant(ir.IntType(32), j) for j in range(N)]
+        return _insert(builder, [builder.extract_element(args[0], builder.extract_element(args[1], j)) for j in lanes])
+
+    return x(x, numbers), emit
 
 
 @intrinsic

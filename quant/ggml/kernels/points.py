@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .codebooks import Codebook
-from .lanes import N, fast, least, load, nearest, select, splat, store, to_f32
+from .lanes import N, fast, first_set, least, load, nearest, permuted, piece, select, splat, store, widened
 
 _LANES = np.arange(N, dtype=np.float32)
 LARGEST = np.float32(np.finfo(np.float32).max)
@@ -40,7 +40,7 @@ def tries(top: int, count: int, step: float) -> np.ndarray:
     return np.float32(top) + np.arange(-count, count + 1).astype(np.float32) * np.float32(step)
 
 
-@fast
+@piece
 def nearest_code(x, inverse, top):  # type: ignore[no-untyped-def]
     """The code, 0..top, of the level 2 * code + 1 next to x * inverse; 0 for NaN."""
     code = nearest(splat(np.float32(0.5)) * (inverse * x - splat(np.float32(1))))
@@ -48,21 +48,27 @@ def nearest_code(x, inverse, top):  # type: ignore[no-untyped-def]
     return select(code < top, code, top)
 
 
-@fast
-def best_neighbour(values, first, last, dims, xs, ws, at, scale, shift):  # type: ignore[no-untyped-def]
-    """Number, from the first, of the neighbour in sets first..last - 1 with the least error in weights at, at + 1..."""
-    size, offset = splat(scale), splat(shift)
-    best = splat(LARGEST)
+@piece
+def best_neighbour(values, near, first, last, dims, xs, ws, at, scale, shift):  # type: ignore[no-untyped-def]
+    """Number, from the first, of the neighbour in sets first..last - 1 with the least error in weights at, at + 1...
+
+    Of each weight the errors of all levels are made once, and a neighbour's are looked up by its codes."""
+    size, levels = splat(scale), load(values, 0) + splat(shift)
+    # written out, so that the errors stay in registers
+    a, b = _errors(size, levels, xs[at], ws[at]), _errors(size, levels, xs[at + 1], ws[at + 1])
+    c, d = _errors(size, levels, xs[at + 2], ws[at + 2]), _errors(size, levels, xs[at + 3], ws[at + 3])
+    e, f, g, h = a, b, c, d
+    if dims == 4:
+        best = _of_four(a, b, c, d, near, first)
+    else:
+        e, f = _errors(size, levels, xs[at + 4], ws[at + 4]), _errors(size, levels, xs[at + 5], ws[at + 5])
+        g, h = _errors(size, levels, xs[at + 6], ws[at + 6]), _errors(size, levels, xs[at + 7], ws[at + 7])
+        best = _of_eight(a, b, c, d, e, f, g, h, near, first)
+    if last - first == 1:
+        return first_set(best == splat(least(best)))
     number = splat(np.float32(0))
-    for s in range(first, last):
-        error = splat(np.float32(0))
-        # loops of known length are unrolled
-        if dims == 8:
-            for i in range(8):
-                error = _with_error(error, size, values, (s * 8 + i) * N, offset, xs[at + i], ws[at + i])
-        else:
-            for i in range(4):
-                error = _with_error(error, size, values, (s * 4 + i) * N, offset, xs[at + i], ws[at + i])
+    for s in range(first + 1, last):
+        error = _of_four(a, b, c, d, near, s) if dims == 4 else _of_eight(a, b, c, d, e, f, g, h, near, s)
         less = error < best
         best = select(less, error, best)
         number = select(less, splat(np.float32(s - first)), number)
@@ -71,10 +77,30 @@ def best_neighbour(values, first, last, dims, xs, ws, at, scale, shift):  # type
     return np.int64(least(select(best == splat(least(best)), numbers, splat(LARGEST))))
 
 
-@fast
-def _with_error(error, size, values, at, offset, x, w):  # type: ignore[no-untyped-def]
-    away = size * (to_f32(load(values, at)) + offset) - splat(x)
-    return error + splat(w) * away * away
+@piece
+def _of_four(a, b, c, d, near, s):  # type: ignore[no-untyped-def]
+    """The errors of the neighbours in set s, from those of four weights' levels."""
+    error = _looked_up(a, near, s * 4) + _looked_up(b, near, s * 4 + 1) + _looked_up(c, near, s * 4 + 2)
+    return error + _looked_up(d, near, s * 4 + 3)
+
+
+@piece
+def _of_eight(a, b, c, d, e, f, g, h, near, s):  # type: ignore[no-untyped-def]
+    error = _looked_up(a, near, s * 8) + _looked_up(b, near, s * 8 + 1) + _looked_up(c, near, s * 8 + 2)
+    error = error + _looked_up(d, near, s * 8 + 3) + _looked_up(e, near, s * 8 + 4)
+    return error + _looked_up(f, near, s * 8 + 5) + _looked_up(g, near, s * 8 + 6) + _looked_up(h, near, s * 8 + 7)
+
+
+@piece
+def _errors(size, levels, x, w):  # type: ignore[no-untyped-def]
+    """w * (size * level - x)^2 of each level."""
+    away = size * levels - splat(x)
+    return splat(w) * away * away
+
+
+@piece
+def _looked_up(errors, codes, i):  # type: ignore[no-untyped-def]
+    return permuted(errors, widened(load(codes, i * N)))
 
 
 @fast
@@ -114,7 +140,25 @@ def _largest(x, rows, k, out):  # type: ignore[no-untyped-def]
 
 @fast
 def _search(
-    x, w, rows, k, reach, scales, factors, refit, dims, levels, where, first, near, values, codes, flips, found
+    x,
+    w,
+    rows,
+    k,
+    reach,
+    scales,
+    factors,
+    n_tries,
+    refit,
+    dims,
+    levels,
+    where,
+    first,
+    near,
+    near_codes,
+    values,
+    codes,
+    flips,
+    found,
 ):  # type: ignore[no-untyped-def]
     xs, ws = np.empty(k, np.float32), np.empty(k, np.float32)
     wx, roots = np.empty(k, np.float32), np.empty(k, np.float32)
@@ -137,6 +181,7 @@ def _search(
         misses[:] = refit != OFF_GRID
         scale, best = scales[row], none
         for t in range(0, len(factors), N):
+            count = min(N, n_tries - t)
             inverse = load(factors, t) / splat(reach[row])
             store(sizes, 0, one / inverse)
             for i in range(k):
@@ -146,12 +191,12 @@ def _search(
                 for i in range(dims):
                     number = number * splat(np.float32(levels)) + load(tried, (g * dims + dims - 1 - i) * N)
                 store(numbers, 0, number)
-                for j in range(N):
+                for j in range(count):
                     point = where[np.int64(numbers[j])]
                     missed[g * N + j] = point < 0
                     if point < 0:
                         a, b = first[-1 - point], first[-point]
-                        n = best_neighbour(values, a, b, dims, xs, roots, g * dims, sizes[j], none)
+                        n = best_neighbour(values, near_codes, a, b, dims, xs, roots, g * dims, sizes[j], none)
                         for i in range(dims):
                             tried[(g * dims + i) * N + j] = codes[near[a * N + n] * dims + i]
             sumqx, sumq2 = splat(none), splat(none)
@@ -161,7 +206,7 @@ def _search(
                 sumq2 = sumq2 + splat(ws[i]) * q * q
             store(qx, 0, sumqx)
             store(q2, 0, sumq2)
-            for j in range(N):
+            for j in range(count):
                 if q2[j] > none and qx[j] * qx[j] > best * q2[j]:
                     scale = qx[j] / q2[j]
                     best = scale * qx[j]
@@ -183,7 +228,8 @@ def _search(
                 if point < 0:
                     a, b = first[-1 - point], first[-point]
                     point = near[
-                        a * N + best_neighbour(values, a, b, dims, xs, roots, g * dims, np.float32(scale), none)
+                        a * N
+                        + best_neighbour(values, near_codes, a, b, dims, xs, roots, g * dims, np.float32(scale), none)
                     ]
                 for i in range(dims):
                     chosen[g * dims + i] = codes[point * dims + i]
@@ -227,11 +273,12 @@ def fit_points(x: np.ndarray, w: np.ndarray, how: Search, book: Codebook) -> tup
         scales = reach / np.float32(2 * book.levels - 1)
     found = np.zeros((len(x), 256 // book.dims), np.uint16)
     flips = np.zeros(len(rows), np.bool_)
-    # whole registers: the last try once more is no better than itself
+    # whole registers
     factors = np.pad(how.factors, (0, -len(how.factors) % N), mode="edge")
     _search(
-        rows.reshape(-1), w.reshape(-1), *rows.shape, reach, scales, factors, how.refit, book.dims, book.levels,
-        book.where, book.first, book.near, book.values, book.codes, flips, found.reshape(-1),
+        rows.reshape(-1), w.reshape(-1), *rows.shape, reach, scales, factors, len(how.factors), how.refit, book.dims,
+        book.levels, book.where, book.first, book.near, book.near_codes, book.values, book.codes, flips,
+        found.reshape(-1),
     )  # fmt: skip
     of_rows = signs.reshape(len(rows), -1)
     of_rows[flips] ^= 255
