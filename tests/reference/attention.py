@@ -51,13 +51,14 @@ def attention(
     """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, d_head] -> [tok, head, d_head]."""
     out = np.empty(q.shape)
     group = q.shape[1] // k.shape[1]
-    for t, p in enumerate(pos):
-        low = max(0, p - window + 1) if window else 0
-        for h in range(q.shape[1]):
-            keys, values = k[low : p + 1, h // group].astype(np.float64), v[low : p + 1, h // group].astype(np.float64)
-            scores = keys @ q[t, h].astype(np.float64) * scale
-            if soft_cap:
-                scores = soft_cap * np.tanh(scores / soft_cap)
-            weights = np.exp(scores - scores.max())
-            out[t, h] = weights @ values / weights.sum()
+    place = np.arange(len(k))
+    seen = (place <= pos[:, None]) & (place > pos[:, None] - (window or len(k)))
+    for h in range(q.shape[1]):
+        keys, values = k[:, h // group].astype(np.float64), v[:, h // group].astype(np.float64)
+        scores = q[:, h].astype(np.float64) @ keys.T * scale
+        if soft_cap:
+            scores = soft_cap * np.tanh(scores / soft_cap)
+        scores[~seen] = -np.inf
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        out[:, h] = weights @ values / weights.sum(axis=1, keepdims=True)
     return out
