@@ -13,7 +13,7 @@ TARGETS = [
     pytest.param(AVX512_VNNI, x86("znver4"), id="znver4"),
     pytest.param(AVX512_VNNI, x86("znver5"), id="znver5", marks=pytest.mark.slow),
     pytest.param(AVX512_VNNI, x86("icelake-server"), id="icelake", marks=pytest.mark.slow),
-    pytest.param(AVX_VNNI, x86("alderlake"), id="alderlake"),
+    pytest.param(AVX_VNNI, x86("alderlake"), id="alderlake", marks=pytest.mark.slow),
     pytest.param(AVX2, x86("haswell"), id="haswell"),
     pytest.param(AVX2, x86("znver3"), id="znver3", marks=pytest.mark.slow),
     pytest.param(NEON, ARM, id="arm64"),
