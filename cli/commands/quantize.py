@@ -204,17 +204,21 @@ def show(rows: "Sequence[PlannedTensor]") -> None:
     """One line per tensor; errors are relative to the size of the weights."""
     lines = []
     for t in rows:
-        rmse, rms = getattr(t, "rmse", 0.0), getattr(t, "rms", 0.0)
-        error = worst = cosine = ""
-        if rmse and rms:
-            error, cosine = f"{100 * rmse / rms:.2f} %", f"{1 - getattr(t, 'cosine', 1.0):.1e}"
-            worst = f"{getattr(t, 'worst_row', -1)}: {100 * getattr(t, 'worst_error', math.nan):.2f} %"
         kinds = f"{t.source.name} -> {t.target.name}" if t.source is not t.target else t.source.name
         name, shape = console.one_line(t.name), "x".join(map(str, t.shape))
         bits = f"{t.bits_per_weight:.2f}"
-        lines.append((name, shape, kinds, bits, console.size(t.nbytes), error, cosine, worst, t.reason.value))
-    headers = ("tensor", "shape", "type", "bits", "size", "error", "1 - cos", "worst row", "")
-    console.out(console.table(headers, lines, "lllrrrrr"))
+        lines.append((name, shape, kinds, bits, console.size(t.nbytes), f"{_errors(t)}{t.reason.value}"))
+    errors = f"{'error':>7}  {'1 - cos':>7}  {'worst row':>13}" if any(map(_errors, rows)) else ""
+    console.out(console.table(("tensor", "shape", "type", "bits", "size", errors), lines, "lllrrl"))
+
+
+def _errors(t: "PlannedTensor") -> str:
+    """Of a tensor that was quantized. A reason needs no column of its own: most tensors have either."""
+    rmse, rms = getattr(t, "rmse", 0.0), getattr(t, "rms", 0.0)
+    if not rmse or not rms:
+        return ""
+    worst = f"{getattr(t, 'worst_row', -1)}: {100 * getattr(t, 'worst_error', math.nan):.2f} %"
+    return f"{100 * rmse / rms:5.2f} %  {1 - getattr(t, 'cosine', 1.0):.1e}  {worst:>13}  "
 
 
 def summary(report: "QuantizeReport") -> str:
