@@ -66,6 +66,10 @@ class Command(TyperCommand):
 class LazyGroup(TyperGroup):
     """The group knows names and one-line helps; resolving a name imports its module."""
 
+    def __init__(self, **attrs: Any) -> None:
+        super().__init__(**attrs)
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]  # what typer looks for similar names in
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
@@ -137,6 +141,15 @@ def run(argv: Sequence[str]) -> int:
         return _failed(err)
 
 
+def _plain(text: str) -> str:
+    """A usage error of typer without the words of its own machinery."""
+    text = text.replace("Value error, ", "").replace("Invalid value: Missing ", "Missing ")
+    wanted = {"integer": "a whole number", "number": "a number"}
+    return re.sub(
+        r"Input should be a valid (integer|number), unable to parse .*", lambda m: f"expected {wanted[m[1]]}", text
+    )
+
+
 def _failed(err: Exception) -> int:
     from hybrid.quant.ggml.errors import HybridError, shown
 
@@ -153,7 +166,8 @@ def _failed(err: Exception) -> int:
             return 2
         ctx = getattr(err, "ctx", None)
         hint = f" See {ctx.command_path} --help." if ctx is not None else ""
-        console.error(text.rstrip(".") + "." + hint)
+        text = _plain(text).rstrip(".")
+        console.error(text + "." * (text[-1:] != "?") + hint)
         return int(getattr(err, "exit_code", 2))
     if isinstance(err, OSError):  # the file system's own words: not found, permission denied, disk full
         where = f"{shown(err.filename)}: " if err.filename is not None else ""
