@@ -53,7 +53,8 @@ def test_each_change_is_seen_and_taken_back(random_model: Callable[..., Path], t
     assert found == other_threads
     assert [name for name, _ in found] == [p.name for p in probes]
     nothing, once, other, twice, last = (value for _, value in found)
-    assert abs(nothing) < 1e-8 and abs(last) < 1e-8, "unchanged, and taken back"
+    assert nothing == last, "taken back"
+    assert abs(nothing) < 1e-7, "unchanged: the base's log-probabilities have 16 bits"
     assert once > 1e-6 and other > 1e-6
     assert twice == pytest.approx(4 * once, rel=0.3), "divergence grows with the square of a change"
     memory.flush()
