@@ -1,18 +1,23 @@
 """Files of `hybrid quantize --ssm-type like-llama` beside those of llama-quantize, tensor by tensor, byte by byte.
 
     python benchmarks/quantize_peer.py --peer path/to/llama.cpp/build/bin model.gguf ... [--types Q4_K_M ...]
-        [--imatrix FILE] [--threads 2] [--rounds 3] [--folder /dev/shm] [--record]
+        [--imatrix FILE | random] [--threads 2] [--rounds 3] [--folder /dev/shm] [--slow-model small.gguf] [--record]
 
 Prints for each file and file type how many tensors are equal, which differ in type or in how many blocks, and of both,
 run in turn: median seconds, median seconds of all cores, and peak memory (ours with the start of Python). New files go
 into --folder; in /dev/shm what is measured is quantizing, not the disk. Exit code 1 when a tensor differs. --record
 writes the rows to benchmarks/quantize_speed.jsonl, where a newer one takes the place of an older one, and makes
-benchmarks/QUANTIZE_SPEED.md of that.
+benchmarks/QUANTIZE_SPEED.md of that. New files are removed after every type.
+
+For 3 billion weights on 2 cores of Zen 3 llama-quantize takes half a minute up to Q8_0, TQ and Q3_K, one for Q6_K,
+two to three for Q2_K, Q4_K and Q5_K, seven and more for the IQ types, and up to four times that with importance.
+--slow-model takes the place of the models for the types of `SLOW`.
 """
 
 import argparse
 import datetime
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -29,11 +34,14 @@ import numpy as np
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import TRAITS
+from hybrid.quant.imatrix import Entry, Imatrix
 from hybrid.quant.policy import TARGETS
 from quiet import Watch
 
 RECORDS = Path(__file__).with_name("quantize_speed.jsonl")
 TABLE = Path(__file__).with_name("QUANTIZE_SPEED.md")
+# Types for which llama-quantize needs a quarter of a microsecond of a core for a weight, and more.
+SLOW = {kind.name for kind in TARGETS if kind.name.startswith("IQ")}
 
 
 @dataclass(frozen=True)
@@ -108,12 +116,28 @@ def copying(source: Path, new: Path, scratch: Path) -> float:
     with source.open("rb", buffering=0) as file:
         while file.readinto(buffer):
             pass
+    size = new.stat().st_size if new.exists() else 0
     with scratch.open("wb", buffering=0) as file:
-        for _ in range(-(-new.stat().st_size // len(buffer))):
+        for _ in range(-(-size // len(buffer))):
             file.write(buffer)
         os.fsync(file.fileno())
     scratch.unlink()
     return time.perf_counter() - began
+
+
+def random_importance(model: Path, path: Path) -> None:
+    """An importance matrix of random numbers for all matrices of a model; values do not change how long it takes."""
+    rng = np.random.default_rng(0)
+    with GGUFFile.open(model) as file:
+        entries = {
+            name: Entry(
+                rng.exponential(size=(math.prod(t.shape[:-2]), t.shape[-1])).astype(np.float32),
+                np.ones(math.prod(t.shape[:-2]), np.float32),
+            )
+            for name, t in file.tensors.items()
+            if len(t.shape) > 1 and name.endswith(".weight")
+        }
+    Imatrix(entries, ["random"], 1, 1).write(path)
 
 
 def medians(runs: Sequence[Run]) -> Run:
@@ -181,7 +205,8 @@ def main() -> int:
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--peer", type=Path, required=True, help="folder of llama-quantize")
     parser.add_argument("--types", nargs="*", default=[t.name for t in TARGETS])
-    parser.add_argument("--imatrix", type=Path)
+    parser.add_argument("--imatrix", type=Path, help="a file, or the word random")
+    parser.add_argument("--slow-model", type=Path, help="instead of the models for the types of SLOW")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where the new files go; a temporary one unless given")
@@ -189,61 +214,71 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="into benchmarks/quantize_speed.jsonl and its table")
     args = parser.parse_args()
     failed = False
-    importance = ["--imatrix", str(args.imatrix)] if args.imatrix else []
     hybrid = [sys.executable, "-m", "hybrid.cli", "quantize", "--ssm-type", "like-llama", "-t", str(args.threads)]
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         ours, theirs, scratch = (Path(folder, name) for name in ("ours.gguf", "theirs.gguf", "scratch"))
-        for model in args.models:
-            for name in args.types:
-                mine, peer = [*hybrid, *importance, str(model), str(ours), name], [
+        small = [(args.slow_model, name) for name in args.types if name in SLOW] if args.slow_model else []
+        slow = {name for _, name in small}
+        of_model: Path | None = None
+        importance: list[str] = []
+        for model, name in [*((m, n) for m in args.models for n in args.types if n not in slow), *small]:
+            if model != of_model:
+                of_model, given = model, args.imatrix
+                if given == Path("random"):
+                    random_importance(model, given := Path(folder, "random.imatrix"))
+                importance = ["--imatrix", str(given)] if given else []
+                copying(model, model.parent / "none", scratch)  # in memory for both sides, if it fits
+            mine, peer = [*hybrid, *importance, str(model), str(ours), name], [
                     str(args.peer / "llama-quantize"), *importance, str(model), str(theirs), name, str(args.threads),
                 ]  # fmt: skip
-                floors, both = [], []
-                try:
-                    with Watch() as watch:
-                        for _ in range(args.rounds):
-                            both.append((measured(mine), measured(peer)))
-                            floors.append(copying(model, ours, scratch))
-                except RuntimeError as error:
-                    print(f"{model.stem:24} {name:9} not compared: {error}")
-                    continue
-                # in another process: what this one has mapped would count as memory of those it starts
-                with ProcessPoolExecutor(1, get_context("spawn")) as other:
-                    n, found = other.submit(differences, ours, theirs).result()
-                failed |= bool(found)
-                with GGUFFile.open(model) as file:
-                    weights = sum(int(np.prod(t.shape)) for t in file.tensors.values())
-                a, b = (medians(runs) for runs in zip(*both, strict=True))
-                print(
-                    f"{model.stem:24} {name:9} {n - len(found):4} of {n:4} tensors equal"
-                    f"   {a.seconds:7.2f} s {b.seconds:7.2f} s  x {b.seconds / a.seconds:.2f}"
-                    f"   CPU {a.cpu:7.2f} s {b.cpu:7.2f} s  x {b.cpu / a.cpu:.2f}"
-                    f"   peak {a.peak / 1e6:.0f} {b.peak / 1e6:.0f} MB   floor {statistics.median(floors):.2f} s",
-                    flush=True,
-                )
-                for line in found:
-                    print(f"    {line}")
-                if args.record:
-                    record(
-                        Record(
-                            cpu_name(),
-                            datetime.date.today().isoformat(),
-                            model.stem,
-                            name,
-                            args.imatrix is not None,
-                            args.threads,
-                            args.rounds,
-                            str(args.folder or tempfile.gettempdir()),
-                            weights,
-                            n - len(found),
-                            n,
-                            a,
-                            b,
-                            statistics.median(floors),
-                            watch.usage.others if watch.usage else None,
-                            args.note,
-                        )
+            floors, both = [], []
+            try:
+                with Watch() as watch:
+                    for _ in range(args.rounds):
+                        both.append((measured(mine), measured(peer)))
+                        floors.append(copying(model, ours, scratch))
+            except RuntimeError as error:
+                print(f"{model.stem:24} {name:9} not compared: {error}")
+                continue
+            # in another process: what this one has mapped would count as memory of those it starts
+            with ProcessPoolExecutor(1, get_context("spawn")) as other:
+                n, found = other.submit(differences, ours, theirs).result()
+            failed |= bool(found)
+            with GGUFFile.open(model) as file:
+                weights = sum(int(np.prod(t.shape)) for t in file.tensors.values())
+            a, b = (medians(runs) for runs in zip(*both, strict=True))
+            print(
+                f"{model.stem:24} {name:9} {n - len(found):4} of {n:4} tensors equal"
+                f"   {a.seconds:7.2f} s {b.seconds:7.2f} s  x {b.seconds / a.seconds:.2f}"
+                f"   CPU {a.cpu:7.2f} s {b.cpu:7.2f} s  x {b.cpu / a.cpu:.2f}"
+                f"   peak {a.peak / 1e6:.0f} {b.peak / 1e6:.0f} MB   floor {statistics.median(floors):.2f} s",
+                flush=True,
+            )
+            for line in found:
+                print(f"    {line}")
+            ours.unlink()
+            theirs.unlink()
+            if args.record:
+                record(
+                    Record(
+                        cpu_name(),
+                        datetime.date.today().isoformat(),
+                        model.stem,
+                        name,
+                        args.imatrix is not None,
+                        args.threads,
+                        args.rounds,
+                        str(args.folder or tempfile.gettempdir()),
+                        weights,
+                        n - len(found),
+                        n,
+                        a,
+                        b,
+                        statistics.median(floors),
+                        watch.usage.others if watch.usage else None,
+                        args.note,
                     )
+                )
     return int(failed)
 
 

@@ -1,5 +1,6 @@
 """`hybrid quantize`: the same model in fewer bits per weight."""
 
+import gc
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,6 +108,7 @@ def quantize(
     tensor with its type before and after, bits per weight, and the error that quantization made: root mean square
     over that of the weights, 1 - cosine, and the row it hit worst.
     """
+    gc.set_threshold(200_000)  # to load the kernels makes that many objects, and no garbage
     from hybrid.quant import plan as planning
     from hybrid.quant import quantize as library
 
