@@ -139,7 +139,19 @@ class Imatrix:
                 writer.write(name, values)
 
     def merge(self, other: "Imatrix") -> None:
-        """Adds the sums of another. FormatError when its matrices have other shapes."""
+        """Adds the sums of another. FormatError when its matrices have other shapes, or both have some of their own.
+
+        Those of experts may be missing: llama-imatrix leaves out what was not used.
+        """
+        more, fewer = (
+            sorted(name for name in a.entries.keys() - b.entries.keys() if "_exps" not in name)
+            for a, b in ((other, self), (self, other))
+        )
+        if more and fewer:
+            raise FormatError(
+                f"{_where(other)} is of another model than the others: it has {shown(more[0])} and not "
+                f"{shown(fewer[0])}. Merge matrices of one model."
+            )
         for name, entry in other.entries.items():
             mine = self.entries.get(name)
             if mine is not None and mine.sums.size == entry.sums.size:

@@ -106,6 +106,7 @@ def _collected(
     ):
         from hybrid.infer.imatrix import collect
 
+        before.check({name: t.shape for name, t in loaded.gguf.tensors.items()})
         for state in collect(loaded, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):
             found = Imatrix(
                 {n: Entry(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in state.sums.items()},

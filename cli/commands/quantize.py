@@ -10,7 +10,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import Options, SsmType, type_named
 
-from .. import console
+from .. import console, models
 from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def total(rows: "Sequence[PlannedTensor]") -> str:
 def _source(path: Path) -> "Path | Source":
     """A GGUF file, or what a folder's conversion would be."""
     if not (path / "config.json").is_file():
-        return path
+        return models.resolve(path) if path.is_dir() else path
     from ..checkpoint_source import CheckpointSource
 
     return CheckpointSource(path)

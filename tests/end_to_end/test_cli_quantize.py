@@ -126,13 +126,20 @@ def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) 
     )
     changed = [r["name"] for r, s in zip(plain["tensors"], weighted["tensors"], strict=True) if r["rmse"] != s["rmse"]]
     assert "blk.0.ssm_in.weight" in changed and "token_embd.weight" not in changed
+    other = tmp_path / "other.gguf"
+    Imatrix({"blk.0.attn_q.weight": a.entries["blk.2.attn_q.weight"]}, [str(prose)], 2, 64).write(other)
+    before = other.read_bytes()
     for says, args in {
+        "other.gguf is of another model: this one has no tensor blk.0.attn_q": (*measure, "-o", other, "--resume"),
         "nothing to do": ("imatrix",),
         "-o FILE is missing": measure,
         "cannot be gone on with": ("imatrix", files["bf16"], "-f", prose, "-c", "32", "-o", whole, "--resume"),
         "4 of 4 chunks are done already": (*measure, "-o", whole, "--chunks", 4, "--resume"),
     }.items():
         assert says in failed(cli(*args), code=2)
+    assert other.read_bytes() == before
+    mixed = cli("imatrix", "--in-file", whole, "--in-file", other, "-o", tmp_path / "mixed.gguf")
+    assert "is of another model than the others: it has blk.0.attn_q.weight and not" in failed(mixed, code=1)
 
 
 def test_kl_divergence(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) -> None:

@@ -47,6 +47,19 @@ def test_importance_is_the_mean_square() -> None:
     assert importance.dtype == np.float32
 
 
+def test_merge_wants_one_model() -> None:
+    """Each with matrices of its own: refused, but for experts, which may have had nothing to add up."""
+    entry = Entry(np.ones((1, 4), np.float32), np.ones(1, np.float32))
+    first = Imatrix({"blk.0.ssm_in.weight": entry, "blk.1.ffn_up_exps.weight": entry})
+    with pytest.raises(
+        FormatError, match=r"another model than the others: it has blk.1.ssm_in.weight and not blk.0.ssm"
+    ):
+        first.merge(Imatrix({"blk.1.ssm_in.weight": entry}))
+    first.merge(Imatrix({"blk.0.ssm_in.weight": entry, "blk.2.ffn_up_exps.weight": entry}))
+    first.merge(Imatrix({"blk.0.ssm_in.weight": entry}))
+    assert len(first.entries) == 3 and first.entries["blk.0.ssm_in.weight"].counts.item() == 3
+
+
 def test_merge_adds() -> None:
     a, b = made(1), made(2)
     b.datasets = ["b.txt", "a.txt"]
