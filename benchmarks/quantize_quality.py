@@ -1,12 +1,13 @@
-"""What quantizing costs in quality: perplexity and KL divergence of files of every recipe, as a Markdown table.
+"""What quantizing costs in quality: perplexity and KL divergence of files of every recipe.
 
     python benchmarks/quantize_quality.py model.gguf --text heldout.txt --calibration other.txt [--chunks 30]
-        [--peer path/to/llama.cpp/build/bin] [--rows FILE] [--recipes Q4_K_M ...]
+        [--peer path/to/llama.cpp/build/bin] [--rows benchmarks/quality.jsonl] [--recipes Q4_K_M ...]
 
 All figures are of this model in its source type, chunks of 256 tokens, as `hybrid perplexity --kl-divergence` has them.
 Importance matrices and sensitivities are measured on the calibration text, which must not be that of the measurement.
-With --peer the difference of llama-perplexity's result on the first 8 chunks of the same file stands beside ours.
---rows keeps what was measured as JSON lines and goes on after it.
+With --peer the difference of llama-perplexity's result on the same file stands beside ours: of the first 8 chunks, or
+of all where these are more than 0.3 % apart.
+--rows keeps what was measured as JSON lines and goes on after it; `make docs` makes QUALITY.md of quality.jsonl.
 """
 
 import argparse
@@ -15,10 +16,11 @@ import re
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hybrid.cli import target
+from hybrid.cli.target import EFFORT
 from hybrid.infer import Model
 from hybrid.infer.imatrix import collect
 from hybrid.infer.kl_divergence import BaseFile, KLDivergenceResult, kl_divergence, write_base
@@ -29,13 +31,14 @@ from hybrid.quant.imatrix import Entry, Imatrix
 from hybrid.quant.policy import TARGETS as FILE_TYPES
 from hybrid.quant.policy import Options, SsmType
 from hybrid.quant.quantize import quantize
+from quality import TARGETS, table, table_row
+from quality import load as load_rows
 
 N_CTX = 256
-PEER_CHUNKS = 8
-# A choice of types for every size of these.
-TARGETS = ("IQ2_M", "IQ3_XXS", "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "Q5_K_M")
+PEER_CHUNKS, PEER_AGREES = 8, 0.003  # where they do not agree on the first chunks, all count
 POLICIES = (SsmType.F16, SsmType.Q8_0, SsmType.LIKE_LLAMA)  # beside the default, f32
 POLICIES_OF = ("Q2_K", "Q3_K_M", "Q4_K_M", "Q8_0")
+EFFORT_OF = ("IQ2_XS", "IQ2_M", "IQ3_XXS", "IQ3_S", "Q2_K", "Q3_K_M", "Q4_0", "Q4_K_M")
 MOSTLY_EXACT = ("F32", "F16", "BF16", "Q8_0")
 CALIBRATION_CHUNKS = 60
 
@@ -52,33 +55,46 @@ def importance_of(model: Path, text: str) -> Imatrix:
     return Imatrix({name: Entry(s.astype("f4"), c.astype("f4")) for name, (s, c) in last.sums.items()})
 
 
-def perplexity_there(peer: Path, file: Path, text: Path) -> float:
-    """llama-perplexity's figure after PEER_CHUNKS chunks; it ends the program when there is none."""
+def perplexity_there(peer: Path, file: Path, text: Path, chunks: int) -> float:
+    """llama-perplexity's figure after so many chunks; it ends the program when there is none."""
     command = [str(peer / "llama-perplexity"), "-m", str(file), "-f", str(text), "-c", str(N_CTX), "-t", "1"]
     for _ in range(5):
-        done = subprocess.run([*command, "--chunks", str(PEER_CHUNKS)], capture_output=True, text=True)
+        done = subprocess.run([*command, "--chunks", str(chunks)], capture_output=True, text=True)
         # on a busy machine it may end before its last lines are out
-        found = re.search(rf"\[{PEER_CHUNKS}\]([\d.]+),", done.stdout + done.stderr)
+        found = re.search(rf"\[{chunks}\]([\d.]+),", done.stdout + done.stderr)
         if found is not None:
             return float(found[1])
     sys.exit(f"no perplexity in what llama-perplexity says of {file}: {done.stderr[-500:]}")
 
 
-def ways(recipes: list[str]) -> list[tuple[str, str, SsmType, bool, bool]]:
-    """(name, recipe, policy, with importance, by target), recipes before the targets of their size."""
-    made: list[tuple[str, str, SsmType, bool, bool]] = []
+@dataclass(frozen=True)
+class Way:
+    """How to make a file. `by_target`: types are chosen for the recipe's size."""
+
+    name: str
+    recipe: str
+    policy: SsmType = SsmType.F32
+    weighted: bool = False
+    by_target: bool = False
+    effort: int = 0
+
+
+def ways(recipes: list[str]) -> list[Way]:
+    """Recipes before the targets of their size."""
+    made: list[Way] = []
     for recipe in recipes:
         without = FILE_TYPE_WEIGHT[FileType[recipe]] not in NEED_IMPORTANCE and recipe not in ("Q2_K_S", "IQ3_XS")
-        if without:
-            made.append((recipe, recipe, SsmType.F32, False, False))
-        if recipe not in MOSTLY_EXACT:
-            made.append((f"{recipe}, importance", recipe, SsmType.F32, True, False))
+        for weighted in (False, True):
+            name = f"{recipe}, importance" if weighted else recipe
+            if recipe in MOSTLY_EXACT if weighted else not without:
+                continue
+            made.append(Way(name, recipe, weighted=weighted))
+            if recipe in EFFORT_OF:
+                made.append(Way(f"{name}, `--effort 1`", recipe, weighted=weighted, effort=1))
+            if recipe in TARGETS:
+                made.append(Way(f"`--target-bpw` of {name}", recipe, weighted=weighted, by_target=True, effort=EFFORT))
         if recipe in POLICIES_OF:
-            made += [(f"{recipe}, `--ssm-type {p.value}`", recipe, p, False, False) for p in POLICIES]
-        if recipe in TARGETS:
-            if without:
-                made.append((f"`--target-bpw` of {recipe}", recipe, SsmType.F32, False, True))
-            made.append((f"`--target-bpw` of {recipe}, importance", recipe, SsmType.F32, True, True))
+            made += [Way(f"{recipe}, `--ssm-type {p.value}`", recipe, p) for p in POLICIES]
     return made
 
 
@@ -93,9 +109,8 @@ def main() -> None:
     parser.add_argument("--peer", type=Path, help="folder of llama-perplexity")
     parser.add_argument("--rows", type=Path)
     args = parser.parse_args()
-    rows: dict[str, dict[str, Any]] = {}
-    if args.rows and args.rows.exists():
-        rows = {row["name"]: row for row in map(json.loads, args.rows.read_text().splitlines())}
+    before = load_rows(args.rows) if args.rows and args.rows.exists() else []
+    rows = {row["name"]: row for row in before if row["model"] == args.model.stem}
     imatrix = importance_of(args.model, args.calibration.read_text())
     # what every matrix does is measured once
     known: dict[bool, target.Measured] = {}
@@ -103,50 +118,38 @@ def main() -> None:
         file, base = Path(folder, "q.gguf"), Path(folder, "base.kld")
         with load(args.model) as model:
             write_base(model, base, tokens_of(model, args.text.read_text()), N_CTX, chunks=args.chunks)
-        for name, recipe, policy, weighted, by_target in ways(args.recipes):
-            if name in rows:
+        for way in ways(args.recipes):
+            if way.name in rows:
                 continue
-            options, kind, effort = Options(ssm_type=policy), FileType[recipe], 0
-            if by_target:
-                if weighted not in known:
-                    known[weighted] = target.measured(
-                        args.model, args.calibration, options, imatrix if weighted else None
-                    )
-                of_recipe = rows.get(recipe, rows.get(f"{recipe}, importance", {}))["bits"]
-                effort = target.EFFORT
-                kind, options = target.of_size(known[weighted], known[weighted].nbytes(of_recipe + 1e-6), options)
-            made = quantize(
-                args.model, file, kind, options=options, imatrix=imatrix if weighted else None, effort=effort
-            )
+            options, kind = Options(ssm_type=way.policy), FileType[way.recipe]
+            given = imatrix if way.weighted else None
+            if way.by_target:
+                if way.weighted not in known:
+                    known[way.weighted] = target.measured(args.model, args.calibration, options, given)
+                of_recipe = rows.get(way.recipe, rows.get(f"{way.recipe}, importance", {}))["bits"]
+                measured = known[way.weighted]
+                kind, options = target.of_size(measured, measured.nbytes(of_recipe + 1e-6), options)
+            made = quantize(args.model, file, kind, options=options, imatrix=given, effort=way.effort)
             so_far: dict[int, KLDivergenceResult] = {}
             with load(file) as model:
                 found = kl_divergence(model, BaseFile(base), progress=lambda i, _, r, to=so_far: to.update({i: r}))
             row = {
-                "name": name, "bits": made.bits_per_weight, "ppl": found.ppl.value, "kld": found.kld.value,
+                "model": args.model.stem, "name": way.name, "bits": made.bits_per_weight, "ppl": found.ppl.value,
+                "kld": found.kld.value,
                 "error": found.kld.error, "top": found.same_top.value, "there": None,
             }  # fmt: skip
             if args.peer:
-                row["there"] = perplexity_there(args.peer, file, args.text) / so_far[PEER_CHUNKS].ppl.value - 1
-            rows[name] = row
+                for chunks in (PEER_CHUNKS, args.chunks):
+                    there = perplexity_there(args.peer, file, args.text, chunks)
+                    row["there"] = there / so_far[chunks].ppl.value - 1
+                    if abs(row["there"]) <= PEER_AGREES:
+                        break
+            rows[way.name] = row
             print(table_row(row), file=sys.stderr, flush=True)
             if args.rows:
                 with args.rows.open("a") as out:
                     out.write(json.dumps(row) + "\n")
-    beside = " llama.cpp |" if args.peer else ""
-    print(f"\n{args.model.stem}, {args.chunks} chunks of {args.text.name}\n")
-    print(f"| file | bits per weight | PPL |{beside} KL divergence | same top token |")
-    print("|---" * (6 if args.peer else 5) + "|")
-    for row in sorted(rows.values(), key=lambda row: (row["bits"], -row["kld"])):
-        print(table_row(row))
-
-
-def table_row(row: dict[str, Any]) -> str:
-    """A line of the Markdown table."""
-    there = "" if row["there"] is None else f" {100 * row['there']:+.2f} % |"
-    return (
-        f"| {row['name']} | {row['bits']:.2f} | {row['ppl']:.4f} |{there} {row['kld']:.5f} ± {row['error']:.5f} "
-        f"| {100 * row['top']:.1f} % |"
-    )
+    print(f"{args.model.stem}, {args.chunks} chunks of {args.text.name}\n\n{table(rows.values())}")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
-FILES = ("README.md", "cli/COMMANDS.md", "benchmarks/RESULTS.md")
+FILES = ("README.md", "cli/COMMANDS.md", "benchmarks/RESULTS.md", "benchmarks/QUALITY.md")
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -80,6 +81,17 @@ def speed() -> str:
     return measured.summary(measured.load())
 
 
+def quality(part: str) -> str:
+    """What quantizing costs: a table of `quality.py`, or all files of a model."""
+    import quality as measured
+
+    rows = measured.load()
+    tables = {"sizes": measured.sizes, "importance": measured.importances, "effort": measured.efforts}
+    if part in tables:
+        return tables[part](rows)
+    return measured.table(measured.of_model(rows, f"{part}-trained-bf16").values())
+
+
 def usage() -> str:
     return f"```\n{help_text()}```\n"
 
@@ -99,6 +111,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "shapes": shapes,
     "results": results,
     "speed": speed,
+    **{f"quality_{part}": partial(quality, part) for part in ("sizes", "importance", "effort", "jamba", "mamba")},
     "usage": usage,
     "commands": commands,
 }

@@ -1,0 +1,96 @@
+"""What `quantize_quality.py` measured, and the tables of QUALITY.md made of it.
+
+A row: `model`, `name` (how the file was made), `bits` per weight, `ppl`, `kld` and its standard `error` in nats,
+`top`: share of tokens with the same likeliest next one, `there`: by how much llama-perplexity's figure for the file is
+larger than ours, or null.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+DATA = Path(__file__).with_name("quality.jsonl")
+MODELS = {"jamba-trained-bf16": "Jamba", "mamba-trained-bf16": "Mamba"}
+# A choice of types for every size of these.
+TARGETS = ("IQ2_M", "IQ3_XXS", "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "Q5_K_M")
+IMPORTANCE, EFFORT, TARGET = ", importance", ", `--effort 1`", "`--target-bpw` of "
+
+
+def load(path: Path = DATA) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def of_model(rows: Iterable[Row], model: str) -> dict[str, Row]:
+    """Its rows by name."""
+    return {row["name"]: row for row in rows if row["model"] == model}
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Every file by size, but for those of more effort, which `efforts` has."""
+    lines = [
+        "| file | bits per weight | PPL | llama.cpp | KL divergence | same top token |",
+        "|---|---|---|---|---|---|",
+    ]
+    shown = [row for row in rows if EFFORT not in row["name"]]
+    lines += [table_row(row) for row in sorted(shown, key=lambda row: (row["bits"], -row["kld"], row["name"]))]
+    return "\n".join(lines) + "\n"
+
+
+def table_row(row: Row) -> str:
+    there = "" if row["there"] is None else f"{100 * row['there']:+.2f} %"
+    kld = f"{abs(row['kld']) if abs(row['kld']) < 5e-6 else row['kld']:.5f} ± {row['error']:.5f}"
+    return f"| {row['name']} | {row['bits']:.2f} | {row['ppl']:.4f} | {there} | {kld} | {100 * row['top']:.1f} % |"
+
+
+def sizes(rows: Iterable[Row]) -> str:
+    """KL divergence of chosen types beside the recipe whose size they have, with and without importance."""
+    rows = list(rows)
+    lines = [
+        "| model | size of | bits per weight | recipe | chosen | | recipe, importance | chosen, importance | |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for model, name in MODELS.items():
+        found = of_model(rows, model)
+        at = [
+            (found[f"{recipe}{IMPORTANCE}"]["bits"], recipe) for recipe in TARGETS if f"{recipe}{IMPORTANCE}" in found
+        ]
+        for bits, recipe in sorted(at):
+            cells = []
+            for weighted in ("", IMPORTANCE):
+                fixed, chosen = found.get(recipe + weighted), found.get(TARGET + recipe + weighted)
+                cells += [_kld(fixed), _kld(chosen)]
+                cells.append(f"{fixed['kld'] / chosen['kld']:.1f} times" if fixed and chosen else "")
+            lines.append(f"| {name} | {recipe} | {bits:.2f} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def importances(rows: Iterable[Row]) -> str:
+    """KL divergence of every recipe that was measured with and without importance."""
+    return _pairs(rows, IMPORTANCE, "with importance", lambda name: name.startswith(TARGET) or EFFORT in name)
+
+
+def efforts(rows: Iterable[Row]) -> str:
+    """KL divergence of recipes with and without more effort."""
+    return _pairs(rows, EFFORT, "with `--effort 1`", lambda name: False)
+
+
+def _pairs(rows: Iterable[Row], mark: str, title: str, left_out: Any) -> str:
+    rows = list(rows)
+    found = [of_model(rows, model) for model in MODELS]
+    names = [name for name in found[0] if name + mark in found[0] and not left_out(name)]
+    lines = ["| file | " + " | ".join(f"{name} | {title} | " for name in MODELS.values()) + "|", "|---" * 7 + "|"]
+    for name in sorted(names, key=lambda name: (found[0][name]["bits"], name)):
+        cells = []
+        for of in found:
+            before, after = of.get(name), of.get(name + mark)
+            cells += [_kld(before), _kld(after)]
+            cells.append(f"{100 * (after['kld'] / before['kld'] - 1):+.0f} %" if before and after else "")
+        if len(set(cells[:2])) > 1 or len(set(cells[3:5])) > 1:
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _kld(row: Row | None) -> str:
+    return f"{row['kld']:.5f}" if row else ""
