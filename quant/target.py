@@ -34,7 +34,7 @@ WITH_IMPORTANCE = tuple(GGMLType[name] for name in ("IQ2_XXS", "IQ2_XS", "IQ2_S"
 # The one that sensitivity is measured with: enough noise to see, little enough to be proportional.
 PROBE = GGMLType.Q4_K
 SAMPLE = 1 << 19  # weights of a matrix that are looked at
-BLOCK = 1 << 16  # of these at a time, by one thread
+BLOCK = 1 << 17  # of these at a time, by one thread
 _NAMED = {
     GGMLType.IQ2_S: FileType.IQ2_M,
     GGMLType.Q3_K: FileType.Q3_K_M,

@@ -12,7 +12,6 @@ weighted error of the whole block becomes smaller, after rounding to f16; other 
 
 import numpy as np
 
-from . import formats
 from .types import TRAITS, GGMLType
 
 # First bytes of the f16 numbers that a block's weights are linear in. IQ1_S is left out: it gains nothing when its
@@ -32,6 +31,8 @@ def refit(kind: GGMLType, x: np.ndarray, raw: np.ndarray, importance: np.ndarray
     """
     if kind not in SCALES:
         return
+    from .kernels import coding  # imports numba
+
     traits, offsets = TRAITS[kind], SCALES[kind]
     weights = np.ones(x.shape[1]) if importance is None else importance.astype(np.float64)
     w = np.broadcast_to(weights, x.shape).reshape(-1, traits.block)
@@ -44,7 +45,7 @@ def refit(kind: GGMLType, x: np.ndarray, raw: np.ndarray, importance: np.ndarray
         for other in offsets:
             if other != at:
                 alone[:, other : other + 2] = 0
-        parts.append(formats.decode(kind, alone).astype(np.float64))
+        parts.append(coding.decode(kind, alone, np.empty(values.shape, np.float32)).astype(np.float64))
     with np.errstate(all="ignore"):
         old = [np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2")[:, 0] for at in offsets]
         products = [[(w * a * b).sum(axis=1) for b in parts] for a in parts]
