@@ -1,0 +1,44 @@
+"""The tables of QUALITY.md from rows, and what the rows that are kept have to show."""
+
+from typing import Any
+
+import quality
+from hybrid.quant.policy import TARGETS as FILE_TYPES
+
+
+def row(name: str, kld: float, model: str = "jamba-trained-bf16", bits: float = 4.0) -> dict[str, Any]:
+    return {
+        "model": model, "name": name, "bits": bits, "ppl": 11.5, "kld": kld, "error": 0.001, "top": 0.9, "there": None,
+    }  # fmt: skip
+
+
+def test_tables() -> None:
+    rows = [
+        row("Q2_K", 0.2), row("`--target-bpw` of Q2_K", 0.1), row("Q2_K, importance", 0.15),
+        row("`--target-bpw` of Q2_K, importance", 0.03, bits=3.9), row("Q2_K, `--effort 1`", 0.19),
+        row("BF16", -1e-9, bits=16.0), row("Q2_K", 0.4, "mamba-trained-bf16"),
+    ]  # fmt: skip
+    lines = quality.table(quality.of_model(rows, "jamba-trained-bf16").values()).splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| `--target-bpw` of Q2_K, importance", "| Q2_K", "| Q2_K, importance", "| `--target-bpw` of Q2_K", "| BF16",
+    ]  # fmt: skip
+    assert lines[1] == "| Q2_K | 4.00 | 11.5000 |  | 0.20000 ± 0.00100 | 90.0 % |"
+    assert "| 0.00000 ± 0.00100 |" in lines[-1], "no minus before nothing"
+    assert quality.sizes(rows).splitlines()[2:] == [
+        "| Jamba | Q2_K | 4.00 | 0.20000 | 0.10000 | 2.0 times | 0.15000 | 0.03000 | 5.0 times |"
+    ]
+    assert quality.importances(rows).splitlines()[2:] == ["| Q2_K | 0.20000 | 0.15000 | -25 % | 0.40000 |  |  |"]
+    assert quality.efforts(rows).splitlines()[2:] == ["| Q2_K | 0.20000 | 0.19000 | -5 % | 0.40000 |  |  |"]
+
+
+def test_every_file_type_was_measured_and_chosen_types_win() -> None:
+    rows = quality.load()
+    for model in quality.MODELS:
+        found = quality.of_model(rows, model)
+        assert [t.name for t in FILE_TYPES if t.name not in found and f"{t.name}, importance" not in found] == []
+        chosen = [name for name in found if name.startswith(quality.TARGET)]
+        assert len(chosen) == 14
+        for name in chosen:
+            fixed = found[name.removeprefix(quality.TARGET)]
+            assert found[name]["kld"] < fixed["kld"] and found[name]["bits"] <= fixed["bits"] + 0.005
+        assert all(abs(r["there"]) <= 0.003 for r in found.values()), "llama-perplexity agrees"
