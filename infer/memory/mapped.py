@@ -23,6 +23,8 @@ def mapped_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
     except (OSError, OverflowError) as error:
         raise MemoryError(f"{nbytes / 2**30:.1f} GiB cannot be mapped: {getattr(error, 'strerror', error)}") from error
     if nbytes >= _HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+        # Not the first page: regions that lie side by side and are alike become one for the system, which refuses to
+        # fork a process when one is larger than the memory.
         with contextlib.suppress(OSError):  # a kernel without large pages
-            region.madvise(mmap.MADV_HUGEPAGE)
+            region.madvise(mmap.MADV_HUGEPAGE, mmap.PAGESIZE)
     return np.frombuffer(region, dtype).reshape(shape)

@@ -1,6 +1,7 @@
 """Mapped zeros: zeros, aligned, and resident only where somebody wrote."""
 
 import mmap
+import os
 from pathlib import Path
 
 import numpy as np
@@ -45,3 +46,17 @@ def test_more_than_there_is() -> None:
         mapped_zeros((1 << 50,), np.uint8)
     with pytest.raises(MemoryError):
         mapped_zeros((1 << 70,), np.uint8)
+
+
+def test_a_process_with_more_than_there_is_can_fork() -> None:
+    """Regions that are larger than the memory only together."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        arrays = [mapped_zeros((memory // 2,), np.uint8) for _ in range(4)]
+    except MemoryError:
+        pytest.skip("the system promises no more than it has")
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(arrays) == 4
