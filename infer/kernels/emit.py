@@ -124,11 +124,11 @@ class Emitter(ElementaryFunctions):
         return self.b.inttoptr(self.b.ptrtoint(made, I64), PTR)
 
     def lookup16(self, values: Sequence[int], index: Value) -> Value:
-        """values[i] for every i (0..15) of a vector of 16 or 32 i8."""
+        """values[i] for every i (0..15) of a vector of 16, 32 or (for 16 lanes of 32 bits) 64 i8."""
         ty = index.type
-        assert len(values) == 16 and ty.count in (16, 32)
+        assert len(values) == 16 and ty.count in (16, 32, 64)
         if self.isa.x86 and self.isa.dot != "plain":
-            name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b"}[ty.count]
+            name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[ty.count]
             return self.call(f"llvm.x86.{name}", ty, const(ty, list(values) * (ty.count // 16)), index)
         if self.isa.arch == "arm64":
             half = Vec(I8, 16)

@@ -31,7 +31,8 @@ from .emit import F32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, l
 from .isa import ISA
 from .jit import Kernel, device, kernel, variant
 from .row_products import PREFETCH, RowProducts
-from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, FloatBlock
+from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, PAIRS, FloatBlock
+from .wide_products import WideProducts
 
 V8F, V16F = Vec(F32, 8), Vec(F32, 16)
 MOST_BYTES, LEAST_BYTES = 192 << 10, 16 << 10  # of weights that a thread takes at a time
@@ -40,11 +41,11 @@ _GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
 
 def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
     """rows r0..r1 of one column. x record: s8 q[K], f32 d[K/32], i16 sums of q [K/16]."""
-    block = INT_BLOCKS[kind]
 
     def int_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
         b = e.b
-        rows = RowProducts(e, block, K)
+        wide = e.isa.lanes == 16 and kind in PAIRS
+        rows = WideProducts(e, kind, K) if wide else RowProducts(e, INT_BLOCKS[kind], K)
         n = rows.n_chains
         turns = b.lshr(rows.n_groups, const(I64, 3))
 
@@ -55,7 +56,7 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
                 first = b.shl(i, const(I64, 3))
                 g = rows.unpack(p, first)
                 isum = rows.isums(g, x, first)
-                return [*chains[n:], *rows.add(g, isum, rows.products.bias, x, first, chains[:n])]
+                return [*chains[n:], *rows.add(g, isum, rows.bias, x, first, chains[:n])]
 
             chains = e.loop(turns, eight, [const(V8F, 0.0)] * (2 * n))
             e.store(rows.finish(p, x, turns, chains[:n], chains[n:]), y, b.shl(r, const(I64, 2)))

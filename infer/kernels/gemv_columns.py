@@ -12,10 +12,10 @@ from .gemv import float_row, next_rows
 from .isa import ISA
 from .jit import Kernel, kernel, variant
 from .row_products import RowProducts, pair_sums
-from .weights import FLOAT_BLOCKS, INT_BLOCKS, Groups, IntBlock
+from .weights import FLOAT_BLOCKS, INT_BLOCKS, PAIRS, Groups, IntBlock
+from .wide_columns import MOST, sixteens
 
 V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
-MOST = 8  # columns that an integer row meets at a time
 FLOATS = 4  # columns that a row of floats meets at a time: their chains are in registers
 _SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
 
@@ -95,6 +95,16 @@ class LaneSums:
         return total
 
 
+def is_wide(kind: GGMLType, isa: ISA) -> bool:
+    """Whether rows meet columns sixteen groups at a time (wide_columns.py)."""
+    return isa.lanes == 16 and kind in PAIRS
+
+
+def form(kind: GGMLType, isa: ISA) -> str:
+    """The form of integer columns that rows of this type meet: a key of pack.PACK_COLUMNS."""
+    return "wide" if is_wide(kind, isa) else "columns"
+
+
 def make_int_columns(kind: GGMLType, isa: ISA | None = None):
     """rows r0..r1 of n columns, at most MOST; x records as for gemv."""
     block = INT_BLOCKS[kind]
@@ -110,9 +120,18 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
         def load(place: Value) -> list[Value]:
             return [e.load(V8F, place, 32 * k, 32) for k in range(n_chains)]
 
+        def store(values: list[Value], place: Value) -> None:
+            for k, v in enumerate(values):
+                e.store(v, place, 32 * k, 32)
+
         def row(r, _):
             p = e.at(w, b.mul(r, stride))
-            e.loop(b.mul(n, const(I64, 2 * half)), lambda o, _: e.store(const(V8F, 0.0), chains, o, 32), step=32)
+            if is_wide(kind, e.isa):
+                begun = b.shl(b.lshr(turns, const(I64, 1)), const(I64, 1))
+                sixteens(e, kind, p, x, x_stride, K, n, each_half)
+            else:
+                begun = const(I64, 0)
+                e.loop(b.mul(n, const(I64, 2 * half)), lambda o, _: e.store(const(V8F, 0.0), chains, o, 32), step=32)
 
             def eight(i, _):
                 first = b.shl(i, const(I64, 3))
@@ -124,13 +143,11 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
                     place = e.at(now, b.mul(c, const(I64, 2 * half)))
                     here = e.at(x, b.mul(c, x_stride))
                     isum = sums.isums(weights, g.subs, here, first)
-                    added = rows.add(g, isum, sums.bias, here, first, load(place))
-                    for k, v in enumerate(added):
-                        e.store(v, place, 32 * k, 32)
+                    store(rows.add(g, isum, sums.bias, here, first, load(place)), place)
 
                 e.loop(n, column)
 
-            e.loop(turns, eight)
+            e.loop(turns, eight, start=begun)
             odd = b.mul(b.and_(turns, const(I64, 1)), const(I64, half))
 
             def finish(c, _):
@@ -140,6 +157,11 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
                 e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
 
             e.loop(n, finish)
+
+        def each_half(c: Value, two: list[list[Value]]) -> None:
+            """Take over a column's chains of the first and of the second eight groups of sixteen."""
+            for h, values in enumerate(two):
+                store(values, e.at(chains, b.add(b.mul(c, const(I64, 2 * half)), const(I64, h * half))))
 
         e.loop(r1, row, start=r0)
 

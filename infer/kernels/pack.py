@@ -2,6 +2,8 @@
 
 GEMV, integer   per column: s8 q[K], f32 d[K/32], i16 sum[K/16]
     of several  the same, but eight whole blocks of 32 are sorted by dwords: the first of each block, the second...
+    wide        sixteen whole blocks are sorted so, eight of them (their d and sums, too) in the order EIGHT_PLACES;
+                eight that are left as `of several`
 GEMV, float     per column: f32 x[K], K rounded up to 16 with zeros
 GEMV, pairs     per column: BF16 x[K]
 GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and block of 32: dword[steps][cols], f32
@@ -25,6 +27,7 @@ V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
 CHUNK = 32  # blocks of 32 values that a thread packs at a time
 LINES = 3  # 4-byte numbers per column and block beside the dwords
 BLOCK = 128  # bytes of 32 floats
+EIGHT_PLACES = (0, 2, 4, 6, 1, 3, 5, 7)  # the order of blocks in which wide_columns.py finds dwords of pairs of blocks
 
 
 def chain_place(e: Emitter, i: Value, n: Value) -> Value:
@@ -115,24 +118,31 @@ def _low_high(e: Emitter, low: Value, high: Value) -> Value:
     return b.or_(b.and_(low, const(V8I, 0xFFFF)), b.shl(high, const(V8I, 16)))
 
 
-def _make_int_column(*, by_dword: bool):
-    """Blocks b0..b1 of one column; b0 is a multiple of 8."""
+def _make_int_column(form: str):
+    """Blocks b0..b1 of one column; b0 is a multiple of 16."""
 
     def int_column(e: Emitter, x, out, K, b0, b1):
         b = e.b
         x_d = e.at(out, K)
         x_sum = e.at(x_d, b.lshr(K, const(I64, 3)))
+        in_sixteens = b.lshr(K, const(I64, 9))
 
         def eight(turn, _):
             i = b.shl(turn, const(I64, 3))
             o = b.shl(i, const(I64, 2))
-            blocks, d = _quantize8(
-                e, [e.at(x, b.add(b.mul(i, const(I64, BLOCK)), const(I64, BLOCK * k))) for k in range(8)]
-            )
+            block, target, step = b.mul(i, const(I64, BLOCK)), b.shl(i, const(I64, 5)), const(I64, 32)
+            places = [const(I64, BLOCK * k) for k in range(8)]
+            if form == "wide":
+                wide = b.icmp_unsigned("<", b.lshr(turn, const(I64, 1)), in_sixteens)
+                second = b.mul(b.and_(turn, const(I64, 1)), const(I64, 256 - 32))
+                target = b.select(wide, b.sub(target, second), target)
+                step = b.select(wide, const(I64, 64), step)
+                places = [b.select(wide, places[k], place) for k, place in zip(EIGHT_PLACES, places, strict=True)]
+            blocks, d = _quantize8(e, [e.at(x, b.add(block, place)) for place in places])
             packed = [_as_bytes(e, q) for q in blocks]
             dwords = [e.shuffle(v, [order.index(s) for s in range(8)]) for v, order in packed]
-            for k, v in enumerate(e.transpose8(dwords) if by_dword else dwords):
-                e.store(v, out, b.add(b.shl(i, const(I64, 5)), const(I64, 32 * k)))
+            for k, v in enumerate(dwords if form == "column" else e.transpose8(dwords)):
+                e.store(v, out, b.add(target, b.mul(step, const(I64, k))))
             quads = [_word_pairs(e, _byte_pairs(e, v)) for v in dwords]
             e.store(d, x_d, o)
             e.store(_half_sums(e, quads), x_sum, o)
@@ -382,6 +392,7 @@ PACK_TILES: dict[str, Kernel] = {
     for form in ("s8", "s16", "dots")
 }
 PACK_COLUMNS: dict[str, Kernel] = {
-    "column": variant(pack_int_columns, "pack_int_columns", column_piece=_make_int_column(by_dword=False)),
-    "columns": variant(pack_int_columns, "pack_int_dwords", column_piece=_make_int_column(by_dword=True)),
+    "column": variant(pack_int_columns, "pack_int_columns", column_piece=_make_int_column("column")),
+    "columns": variant(pack_int_columns, "pack_int_dwords", column_piece=_make_int_column("columns")),
+    "wide": variant(pack_int_columns, "pack_int_wide", column_piece=_make_int_column("wide")),
 }

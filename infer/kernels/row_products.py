@@ -115,6 +115,7 @@ class RowProducts:
     def __init__(self, e: Emitter, block: IntBlock, K: Value) -> None:
         self.e, self.block, self.K = e, block, K
         self.products = GroupProducts(e, block)
+        self.bias = self.products.bias  # what the codes in `isums` have too much
         self.n_groups = e.b.lshr(K, const(I64, 5))
         self.n_chains = 1 + (block.n_min > 0)
 
@@ -123,7 +124,8 @@ class RowProducts:
         b, shift = self.e.b, self.block.groups.bit_length() - 1
         return self.e.at(row, b.mul(b.lshr(group, const(I64, shift)), const(I64, self.block.nbytes)))
 
-    def _scales_and_sums(self, x: Value) -> tuple[Value, Value]:
+    def scales_and_sums(self, x: Value) -> tuple[Value, Value]:
+        """Addresses of a column's d and of its sums of q."""
         x_d = self.e.at(x, self.K)
         return x_d, self.e.at(x_d, self.e.b.shl(self.n_groups, const(I64, 2)))
 
@@ -143,7 +145,7 @@ class RowProducts:
     def add(self, g: Groups, isum: Value, bias: int, x: Value, first: Value, chains: list[Value]) -> list[Value]:
         """Eight groups added to their chains. `bias`: what the codes in the integer sums have too much."""
         e, b = self.e, self.e.b
-        x_d, x_sum = self._scales_and_sums(x)
+        x_d, x_sum = self.scales_and_sums(x)
         o = b.shl(first, const(I64, 2))
         x_sums = e.load(V16I16, x_sum, o) if bias or self.block.n_min else None
         if bias:
@@ -160,7 +162,7 @@ class RowProducts:
         """The row's last groups, less than eight, from `begin`; lanes without a group add +0."""
         e, b, block = self.e, self.e.b, self.block
         assert block.weights < 256, "rows are whole blocks"
-        x_d, x_sum = self._scales_and_sums(x)
+        x_d, x_sum = self.scales_and_sums(x)
         ints, scales, minima, moments = e.stack(V8I), e.stack(V8F), e.stack(V8F), e.stack(V8F)
         e.store(const(V8I, 0), ints)
         for slot in (scales, minima, moments):

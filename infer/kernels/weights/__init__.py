@@ -8,6 +8,7 @@ from ....quant.ggml.types import TRAITS, GGMLType
 from .base import FloatBlock, Groups, IntBlock, eight_groups, floats_of, one_block
 from .grids import GRIDS
 from .k_quants import SUPER
+from .pairs import PAIRS, numbers_of_pairs
 from .plain import FLOATS, LOAD1, LOAD16
 from .small import NVFP4, SMALL
 
@@ -16,10 +17,12 @@ __all__ = [
     "INT_BLOCKS",
     "LOAD1",
     "LOAD16",
+    "PAIRS",
     "FloatBlock",
     "Groups",
     "IntBlock",
     "eight_groups",
+    "numbers_of_pairs",
     "one_block",
 ]
 

@@ -66,7 +66,12 @@ def test_many_columns_float(isa: ISA, machine: Machine) -> None:
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 @pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K])
 def test_few_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
-    """Eight groups of 32 in an iteration: one 256-bit instruction or two of 128 bits for each."""
+    """Eight groups of 32 in an iteration: one instruction of 512 bits for two, of 256 for one, or two of 128 bits."""
+    if isa is AVX512_VNNI:
+        loop = loop_with(assembly(gemv.make_int_gemv(kind, isa), isa, machine), "vpdpbusd")
+        assert sum("zmm" in line for line in loop if "vpdpbusd" in line) == 4
+        assert len(loop) < 90
+        return
     factors = kind is GGMLType.Q6_K  # of 16 weights: vpdpbusd would add across them
     wanted = {"vnni": "vpmaddubsw" if factors else "vpdpbusd", "avx2": "vpmaddubsw", "neon": "sdot"}[isa.dot]
     loop = loop_with(assembly(gemv.make_int_gemv(kind, isa), isa, machine), wanted)
@@ -77,7 +82,19 @@ def test_few_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 @pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q4_K, GGMLType.Q6_K])
 def test_several_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
-    """A column meets eight groups without an addition across lanes: little is done beside the products."""
+    """A column meets eight groups (AVX-512: sixteen) without an addition across lanes: little is done beside the
+    products."""
+    if isa is AVX512_VNNI:
+        wide = [
+            found
+            for found in innermost_loops(assembly(gemv_columns.make_int_columns(kind, isa), isa, machine))
+            if sum("vpdpbusd" in line and "zmm" in line for line in found) >= 8
+        ]
+        loop = min(wide, key=len)
+        columns = count(loop, "vpdpbusd") // 8
+        assert count(loop, "vpdpbusd") == 8 * columns and not spills(loop)
+        assert len(loop) < (32 if kind in (GGMLType.Q4_K, GGMLType.Q6_K) else 22) * columns
+        return
     wanted = {"vnni": "vpdpbusd", "avx2": "vpmaddubsw", "neon": "sdot"}[isa.dot]
     text = assembly(gemv_columns.make_int_columns(kind, isa), isa, machine)
     loop = min((found for found in innermost_loops(text) if count(found, wanted) >= 8), key=len)

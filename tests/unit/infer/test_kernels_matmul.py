@@ -74,11 +74,14 @@ class Product:
         kernel = kernel or (gemv.INT_GEMV if integer else gemv.FLOAT_GEMV)[self.kind]
         return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
 
-    def several(self, integer: bool, n_threads: int = 1, groups=None, index=None, kernel=None) -> np.ndarray:
+    def several(
+        self, integer: bool, n_threads: int = 1, groups=None, index=None, kernel=None, target=None
+    ) -> np.ndarray:
         """All columns of a group in one pass over the rows."""
         groups = groups or [(0, 0, len(self.x))]
         stride = round_up(self.n // 32 * 40, 64) if integer else self.K * 4
-        packer = pack.PACK_COLUMNS["columns"] if integer else pack.pack_float_columns
+        form = gemv_columns.form(self.kind, target or isa.host())
+        packer = pack.PACK_COLUMNS[form] if integer else pack.pack_float_columns
         kernel = kernel or (gemv_columns.INT_COLUMNS if integer else gemv_columns.FLOAT_COLUMNS)[self.kind]
         return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
 
@@ -158,7 +161,7 @@ def test_other_targets_print_the_same_bits(kind: GGMLType, target: isa.ISA) -> N
     np.testing.assert_array_equal(bits(product.few(True, kernel=other)), bits(few))
     piece = gemv_columns.make_int_columns(kind, target)
     other = variant(gemv_columns.gemv_columns, f"columns_{target.name}_{kind.name.lower()}", columns_piece=piece)
-    np.testing.assert_array_equal(bits(product.several(True, kernel=other)), bits(few))
+    np.testing.assert_array_equal(bits(product.several(True, kernel=other, target=target)), bits(few))
 
 
 @pytest.mark.parametrize(("kind", "integer"), [(GGMLType.Q8_0, True), (GGMLType.Q4_0, True), (GGMLType.BF16, False)])

@@ -1,0 +1,195 @@
+"""Eight groups for products of 512 bits: their codes in four registers, of group 2k and behind them of group 2k + 1.
+
+Codes are u8 here, signed ones plus 128. A type without a rule in PAIRS is multiplied in registers of 256 bits:
+those of codebooks are bound by their look-ups, and only become slower.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ....quant.ggml.types import TRAITS, GGMLType
+from ..emit import I1, I8, I16, I32, I64, Emitter, Value, Vec, const
+from .base import Groups, IntBlock
+from .small import E2M1_VALUES, IQ4_VALUES
+
+V32I8, V64I8, V16I32, V32I16 = Vec(I8, 32), Vec(I8, 64), Vec(I32, 16), Vec(I16, 32)
+WINDOW = 64  # bytes of a register
+
+
+def _twice(e: Emitter, p: Value, offset: int) -> Value:
+    """32 bytes, and the same again."""
+    return e.b.bitcast(e.shuffle(e.load(Vec(I64, 4), p, offset), [0, 1, 2, 3] * 2), V64I8)
+
+
+def _bits(e: Emitter, v: Value, places: tuple[int, int], n: int, to: int = 0) -> Value:
+    """n bits of every byte, from a place of its own in each half of the register, moved to `to`.
+
+    Dwords are rotated: what comes from a neighbouring byte is masked.
+    """
+    b = e.b
+    amounts = [(to - place) % 32 for place in places for _ in range(8)]
+    if any(amounts):
+        wide = b.bitcast(v, V16I32)
+        v = b.bitcast(e.intr("fshl", wide, wide, const(V16I32, amounts)), V64I8)
+    return b.and_(v, const(V64I8, ((1 << n) - 1) << to))
+
+
+def _q4_k(e: Emitter, p: Value) -> list[Value]:
+    return [_bits(e, _twice(e, p, 16 + 32 * j), (0, 4), 4) for j in range(4)]
+
+
+def _q5_k(e: Emitter, p: Value) -> list[Value]:
+    top = _twice(e, p, 16)
+    low = [_bits(e, _twice(e, p, 48 + 32 * j), (0, 4), 4) for j in range(4)]
+    return [e.b.or_(v, _bits(e, top, (2 * j, 2 * j + 1), 1, 4)) for j, v in enumerate(low)]
+
+
+def _q6_k(e: Emitter, p: Value) -> list[Value]:
+    made = []
+    for n in range(2):
+        low, top = e.load(V64I8, p, 64 * n), _twice(e, p, 128 + 32 * n)
+        for j in (0, 1):
+            nibbles, places = _bits(e, low, (4 * j, 4 * j), 4), (4 * j, 4 * j + 2)
+            made.append(e.b.or_(nibbles, _bits(e, top, places, 2, 4)))
+    return made
+
+
+def _q3_k(e: Emitter, p: Value) -> list[Value]:
+    top, made = _twice(e, p, 0), []
+    for n in range(2):
+        packed = _twice(e, p, 32 + 32 * n)
+        for j in (0, 2):
+            low = _bits(e, packed, (2 * j, 2 * j + 2), 2)
+            made.append(e.b.or_(low, _bits(e, top, (4 * n + j, 4 * n + j + 1), 1, 2)))
+    return made
+
+
+def _two_bits(offset: int) -> "Pairs":
+    """Codes of two bits, four groups in 32 bytes."""
+
+    def pairs(e: Emitter, p: Value) -> list[Value]:
+        packed = [_twice(e, p, offset + 32 * n) for n in range(2)]
+        return [_bits(e, v, (2 * j, 2 * j + 2), 2) for v in packed for j in (0, 2)]
+
+    return pairs
+
+
+def _nibbles(e: Emitter, quads: Value) -> Value:
+    """The low four bits of the bytes of the first and third 16 bytes, the high ones of the others."""
+    shifted = e.b.lshr(e.b.bitcast(quads, V16I32), const(V16I32, ([0] * 4 + [4] * 4) * 2))
+    return e.b.bitcast(e.b.and_(shifted, const(V16I32, 0x0F0F0F0F)), V64I8)
+
+
+def _table(values: Sequence[int]) -> list[int]:
+    """Values plus 128, as bytes."""
+    return [(value + 256) % 256 - 128 for value in values]
+
+
+def _two_of_sixteen(e: Emitter, both: Value) -> Value:
+    """<4 x i64>, 16 bytes of nibbles of each of two groups -> their numbers of four bits."""
+    return _nibbles(e, e.b.bitcast(e.shuffle(both, [0, 1, 0, 1, 2, 3, 2, 3]), V64I8))
+
+
+def _iq4_xs(e: Emitter, p: Value) -> list[Value]:
+    numbers = [_two_of_sixteen(e, e.load(Vec(I64, 4), p, 8 + 32 * j)) for j in range(4)]
+    return [e.lookup16(_table(IQ4_VALUES), v) for v in numbers]
+
+
+def _mxfp4(e: Emitter, p: Value) -> list[Value]:
+    made = []
+    for k in range(0, 8, 2):
+        both = e.cat(*(e.load(Vec(I64, 2), p, j * TRAITS[GGMLType.MXFP4].nbytes + 1) for j in (k, k + 1)))
+        made.append(e.lookup16(_table(E2M1_VALUES), _two_of_sixteen(e, both)))
+    return made
+
+
+def _q8_0(e: Emitter, p: Value) -> list[Value]:
+    nbytes = TRAITS[GGMLType.Q8_0].nbytes
+    pairs = [e.cat(*(e.load(V32I8, p, j * nbytes + 2) for j in (k, k + 1))) for k in range(0, 8, 2)]
+    return [e.b.xor(v, const(V64I8, -128)) for v in pairs]
+
+
+def _q1_0(e: Emitter, p: Value) -> list[Value]:
+    nbytes = TRAITS[GGMLType.Q1_0].nbytes
+    bits = [e.load(I64, p, block * nbytes + 2 + 8 * half) for block in range(2) for half in range(2)]
+    return [e.b.select(e.b.bitcast(v, Vec(I1, 64)), const(V64I8, 2), const(V64I8, 0)) for v in bits]
+
+
+def _small_nibbles(e: Emitter, p: Value, nbytes: int, offset: int) -> list[Value]:
+    """Codes of four bits of eight blocks of `nbytes`, an even number, whose nibbles begin at `offset`.
+
+    What two blocks have lies in 64 bytes, which are chosen so that they do not reach beyond the eight blocks.
+    """
+    made = []
+    for k in range(0, 8, 2):
+        begin = min(k * nbytes, 8 * nbytes - WINDOW)
+        window = e.load(V32I16, p, begin)
+        words = [(j * nbytes + offset - begin) // 2 + i for j in (k, k, k + 1, k + 1) for i in range(8)]
+        made.append(_nibbles(e, e.b.bitcast(e.shuffle(window, words), V64I8)))
+    return made
+
+
+def _four(kind: GGMLType, offset: int) -> "Pairs":
+    return lambda e, p: _small_nibbles(e, p, TRAITS[kind].nbytes, offset)
+
+
+def _five(kind: GGMLType, offset: int) -> "Pairs":
+    """Codes of five bits; the fifth ones of a block are the 32 bits in front of its nibbles."""
+    nbytes = TRAITS[kind].nbytes
+
+    def pairs(e: Emitter, p: Value) -> list[Value]:
+        b, made = e.b, []
+        for k, nibbles in enumerate(_small_nibbles(e, p, nbytes, offset)):
+            first, second = (b.zext(e.load(I32, p, j * nbytes + offset - 4), I64) for j in (2 * k, 2 * k + 1))
+            is_set = b.bitcast(b.or_(first, b.shl(second, const(I64, 32))), Vec(I1, 64))
+            made.append(b.or_(nibbles, b.select(is_set, const(V64I8, 16), const(V64I8, 0))))
+        return made
+
+    return pairs
+
+
+def _iq4_nl(e: Emitter, p: Value) -> list[Value]:
+    return [e.lookup16(_table(IQ4_VALUES), v) for v in _small_nibbles(e, p, TRAITS[GGMLType.IQ4_NL].nbytes, 2)]
+
+
+def numbers_of_pairs(e: Emitter, block: IntBlock, p: Value, g: Groups) -> Groups:
+    """Scales and minima of eight small blocks, read in windows instead of one by one; Q8_0's lie too far apart."""
+    if block.weights != 32 or block.nbytes % 2 or block.nbytes > 24:
+        return g
+    fields = range(1 + block.n_min)
+    words = _words(e, p, 8 * block.nbytes, [k * block.nbytes + 2 * field for field in fields for k in range(8)])
+    scale, *mins = (e.part(words, 8 * field, 8) for field in fields)
+    return Groups(g.codes, block.scale(e, scale), [e.b.fneg(e.half(v)) for v in mins], g.subs)
+
+
+def _words(e: Emitter, p: Value, nbytes: int, places: list[int]) -> Value:
+    """<i16> at these bytes of `nbytes` from p on, which windows of 64 bytes are loaded for, as few as there can be."""
+    left, lanes, made = sorted(places), {}, None
+    while left:
+        begin = min(left[0], nbytes - WINDOW)
+        inside = [place for place in left if place + 2 <= begin + WINDOW]
+        window, first = e.load(V32I16, p, begin), 0 if made is None else len(lanes)
+        chosen = list(range(first)) + [(32 if first else 0) + (place - begin) // 2 for place in inside]
+        made = e.shuffle(window if made is None else made, chosen + [0] * (32 - len(chosen)), window if first else None)
+        lanes.update({place: first + i for i, place in enumerate(inside)})
+        left = left[len(inside) :]
+    return e.shuffle(made, [lanes[place] for place in places])
+
+
+Pairs = Callable[[Emitter, Value], list[Value]]
+PAIRS: dict[GGMLType, Pairs] = {
+    GGMLType.Q4_0: _four(GGMLType.Q4_0, 2),
+    GGMLType.Q4_1: _four(GGMLType.Q4_1, 4),
+    GGMLType.Q5_0: _five(GGMLType.Q5_0, 6),
+    GGMLType.Q5_1: _five(GGMLType.Q5_1, 8),
+    GGMLType.Q8_0: _q8_0,
+    GGMLType.Q1_0: _q1_0,
+    GGMLType.IQ4_NL: _iq4_nl,
+    GGMLType.MXFP4: _mxfp4,
+    GGMLType.IQ4_XS: _iq4_xs,
+    GGMLType.Q2_K: _two_bits(16),
+    GGMLType.Q3_K: _q3_k,
+    GGMLType.Q4_K: _q4_k,
+    GGMLType.Q5_K: _q5_k,
+    GGMLType.Q6_K: _q6_k,
+    GGMLType.TQ2_0: _two_bits(0),
+}
