@@ -8,7 +8,7 @@ gemv.py.
 
 from ...quant.ggml.types import GGMLType
 from .emit import F32, I64, Vec, arg, atomic_add, const, emit, ldf, ldi, stf
-from .gemm_tiles import Tile, make_float_tile, make_int_tile, scheme, tiles
+from .gemm_tiles import Tile, float_tile_of, make_float_tile, make_int_tile, scheme, tiles
 from .gemm_unpack import make_float_unpack, make_int_unpack
 from .isa import ISA, host
 from .jit import Kernel, device, kernel, variant
@@ -154,6 +154,7 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
     isa = isa or host()
     name = f"gemm_{'int' if integer else 'float'}_{kind.name.lower()}_{tile.cols}{'' if isa is host() else isa.name}"
     if not integer:
+        tile = float_tile_of(tile)
         return variant(
             gemm,
             name,
@@ -184,6 +185,7 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
 
 def make_pairs_gemm(tile: Tile, isa: ISA) -> Kernel:
     """BF16 weights times pairs of BF16; K of the op record counts pairs, which are moved about as if they were f32."""
+    tile = float_tile_of(tile)
     return variant(
         gemm,
         f"gemm_pairs_{tile.cols}_{isa.name}",

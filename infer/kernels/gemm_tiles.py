@@ -106,6 +106,11 @@ def tiles(isa: ISA) -> tuple[Tile, Tile]:
     return tile, tile
 
 
+def float_tile_of(tile: Tile) -> Tile:
+    """The tile of floats for columns packed for `tile`: without sums of blocks beside its own it can have more rows."""
+    return Tile(8, 2, 16) if tile == Tile(6, 2, 16) else tile
+
+
 UNROLL = 2  # steps per iteration of the innermost loop
 QUAD = 4  # NEON: steps whose weights of a row are loaded at once, into a register whose lanes are multiplied with
 
