@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
-from reference.recurrent import F64, conv1d_silu, mamba1_scan
+from reference.mamba import convolved
+from reference.recurrent import F64, mamba1_scan
 
 
 def gelu_erf(x: F64) -> F64:
@@ -59,8 +60,7 @@ def shared_block(model: Any, x: F64, users: list[int], k: int) -> F64:
 def heads_of_mamba1(model: Any, rows: F64, p: str) -> F64:
     """From the projected rows, x and z of each channel in turn, to the input of the projection out."""
     x, z = rows[:, ::2], rows[:, 1::2]
-    taps = model.t[p + "conv1d.weight"][:, 0].T
-    x, _ = conv1d_silu(x, taps, model.t[p + "conv1d.bias"], np.zeros((len(taps) - 1, x.shape[1])))
+    x = convolved(model, x, p)
     out, A_log = np.empty(x.shape), model.t[p + "A_log"]
     n_head, width, n = A_log.shape
     for h in range(n_head):
