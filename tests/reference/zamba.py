@@ -36,7 +36,9 @@ def shared_block(model: Any, x: F64, users: list[int], k: int) -> F64:
     c, d = model.c, x.shape[1] // model.c["num_attention_heads"]
     two = "num_mem_blocks" in c
     name = "shared_transformer" if two else "shared_transf"
-    p = f"model.layers.{users[k % c.get('num_mem_blocks', 1)]}.{name}."
+    own = f"model.layers.{users[k]}.{name}."  # of models that are not tied
+    there = own + "self_attn.q_proj.weight" in model.t
+    p = own if there else f"model.layers.{users[k % c.get('num_mem_blocks', 1)]}.{name}."
 
     def adapted(h: F64, name: str, adapter: str) -> F64:
         y = model.linear(h, p + name)
