@@ -101,7 +101,7 @@ class Mamba(Family):
         merged = Config({**ssm.data, **config.data}, config.where)
         n_embd = merged.integer("hidden_size", "d_model")
         multiple = config.integer("pad_vocab_size_multiple", default=8, maximum=1 << 16)
-        is_falcon = config.get("model_type") == "falcon_mamba"
+        is_falcon = config.get("model_type") == "falcon_mamba" or "FalconMamba" in str(config.get("architectures"))
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
             tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
