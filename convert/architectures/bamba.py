@@ -39,6 +39,7 @@ class Bamba(Decoder):
         sizes = cls.sizes(config, shapes, n_ctx=2048, eps=1e-5)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
+        config.expects("head_dim", heads.d_head)  # no key of GGUF's for this architecture
         rope, theta = read_rope(config)
         rope.expects("rope_type", "default")
         d_head = heads.d_head

@@ -45,6 +45,7 @@ class GraniteHybrid(Decoder):
         sizes = cls.sizes(config, shapes, n_ctx=2048)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
+        config.expects("head_dim", heads.d_head)  # no key of GGUF's for this architecture
         heads.require_even(config)
         kinds = ["attention"] * n_layer
         if cls is GraniteHybrid:

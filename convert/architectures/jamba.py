@@ -42,6 +42,7 @@ class Jamba(Decoder):
         sizes = cls.sizes(config, shapes, spelled=KEYS)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
+        config.expects("head_dim", heads.d_head)  # no key of GGUF's for this architecture
         attention = periodic(config, "attn_layer", n_layer)
         n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
         n_expert_used = config.integer("num_experts_per_tok", "num_experts_per_token")

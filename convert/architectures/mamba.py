@@ -35,7 +35,7 @@ class Scan:
         expanded = config.integer("mamba_expand", "expand", default=2) * n_embd
         rank, automatic = ("mamba_dt_rank", "time_step_rank", "dt_rank"), -(-n_embd // 16)
         return cls(
-            d_conv=config.integer("mamba_d_conv", "conv_kernel", "d_conv", default=4),
+            d_conv=config.integer("mamba_d_conv", "conv_kernel", "d_conv", default=4, minimum=2),
             d_inner=config.integer(*inner, default=expanded) if inner else expanded,
             d_state=config.integer("mamba_d_state", "state_size", "d_state", default=16),
             dt_rank=automatic if config.get(*rank) == "auto" else config.integer(*rank, default=automatic),

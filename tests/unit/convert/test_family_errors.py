@@ -11,7 +11,7 @@ C, U = CheckpointError, UnsupportedError
 
 
 def family(name: str, change: dict[str, Any]) -> Any:
-    return random_checkpoints.family_for({"vocab_size": 8, **CONFIGS[name], **change})
+    return random_checkpoints.family_for({"vocab_size": 8, "max_position_embeddings": 512, **CONFIGS[name], **change})
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,11 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("recurrentgemma", {"lru_width": 70}, C, "lru_width = 70.*a multiple of the 3 heads"),
         ("recurrentgemma", {"block_types": ["mamba"]}, C, "block_types = .*recurrent and attention"),
         ("recurrentgemma", {"intermediate_size": 321}, C, "intermediate_size = 321.*an even number"),
+        ("jamba-biased", {"head_dim": 24}, U, "head_dim = 24 is not supported, only 12 is"),
+        ("bamba-biased", {"head_dim": 24}, U, "head_dim = 24 is not supported, only 16 is"),
+        ("granite-hybrid-biased", {"head_dim": 24}, U, "head_dim = 24 is not supported, only 16 is"),
+        ("mamba-biased", {"conv_kernel": 1}, C, "conv_kernel = 1.*from 2 to"),
+        ("mamba-biased", {"use_bias": "yes"}, C, 'use_bias = "yes".*true or false'),
         ("zamba", {"n_mamba_heads": 5}, C, "n_mamba_heads = 5.*a divisor of the 96 channels"),
         ("zamba", {"layers_block_type": ["mamba"] * 5}, C, "layers_block_type.*at least one layer of kind hybrid"),
         ("zamba", {"hidden_act": "silu"}, U, "hidden_act"),
