@@ -21,7 +21,8 @@ SSM_CONFIGS: dict[str, dict[str, Any]] = {
     "mamba2-biased": {
         "architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2", "hidden_size": 72, "num_hidden_layers": 3,
         "expand": 2, "num_heads": 9, "head_dim": 16, "n_groups": 3, "state_size": 11, "conv_kernel": 3,
-        "layer_norm_epsilon": 2e-4, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": False, **LIMITED,
+        "layer_norm_epsilon": 2e-4, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": False,
+        "norm_before_gate": True, **LIMITED,
     },
     "jamba-biased": {
         "architectures": ["JambaForCausalLM"], "hidden_size": 72, "intermediate_size": 88, "num_hidden_layers": 4,

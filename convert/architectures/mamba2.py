@@ -149,7 +149,9 @@ class Mamba2(Family):
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", *SILU)
         config.expects("rms_norm", True)
-        config.expects("norm_before_gate", False)
+        original = "model_type" not in config  # of state-spaces, with other defaults than those of transformers
+        if original:  # Codestral-Mamba's config has it too, but its model does not read it
+            config.expects("norm_before_gate", False)
         ssm = config.section("ssm_cfg")
         ssm.expects("layer", "Mamba2")
         ssm.expects("rmsnorm", True)
@@ -159,7 +161,6 @@ class Mamba2(Family):
         merged = Config({**ssm.data, **config.data}, config.where)
         n_embd = merged.integer("hidden_size", "d_model", "dim")
         multiple = config.integer("pad_vocab_size_multiple", default=16, maximum=1 << 16)
-        original = "model_type" not in config  # of state-spaces, with other defaults than those of transformers
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
             tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=original),

@@ -58,6 +58,12 @@ def test_original_mamba2(mamba2):
     assert made.metadata["mamba2.ssm.time_step_rank"] == 6
 
 
+def test_codestral_mamba_says_norm_before_gate(mamba2):
+    """A key of the first transformers with this family, which its model has never read."""
+    plain, said = mamba2(), mamba2(norm_before_gate=True)
+    assert plan(plain.write()).metadata == plan(said.write()).metadata
+
+
 def test_layers_of_another_width_load_in_llama_cpp_as_mamba2_alone(mamba2, granite):
     narrow = mamba2(expand=1, num_heads=3, n_groups=1)
     assert not plan(narrow.write()).notes
@@ -75,7 +81,8 @@ def test_layers_of_another_width_load_in_llama_cpp_as_mamba2_alone(mamba2, grani
         ({"time_step_limit": [0.1]}, CheckpointError, "time_step_limit = .0.1.*two numbers"),
         ({"time_step_limit": ["0", 1]}, CheckpointError, 'time_step_limit = "0".*a finite number'),
         ({"time_step_limit": 3}, CheckpointError, "time_step_limit = 3"),
-        ({"norm_before_gate": True}, UnsupportedError, "norm_before_gate"),
+        ({"norm_before_gate": True, "model_type": None}, UnsupportedError, "norm_before_gate"),
+        ({"ssm_cfg": {"norm_before_gate": True}}, UnsupportedError, "norm_before_gate"),
     ],
 )
 def test_mamba2_errors(mamba2, change, kind, message):

@@ -1,11 +1,16 @@
 """Settings of Mamba layers that published models leave alone: which tensors and keys come of them."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import random_checkpoints
+from hybrid.convert import convert
 from hybrid.convert.architectures.family import Row
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import FileType, GGMLType
+from hybrid.quant.quantize import quantize
 from random_checkpoints import CONFIGS
 
 
@@ -141,5 +146,18 @@ def test_what_a_config_of_mamba2_does_not_say_is_as_in_transformers() -> None:
     """And as in state-spaces' own code for configs without model_type."""
     change = {"n_groups": None, "tie_word_embeddings": None, "num_heads": 16, "hidden_size": 128}
     assert (family("mamba2-biased", **change).ssm.n_group, family("mamba2-biased", **change).tied) == (8, False)
-    change["model_type"] = None
+    change |= {"model_type": None, "norm_before_gate": None}
     assert (family("mamba2-biased", **change).ssm.n_group, family("mamba2-biased", **change).tied) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["mamba-biased", "falcon-h1-biased", "zamba2-biased"])
+def test_biases_stay_f32(name: str, tmp_path: Path, data_dir: Path) -> None:
+    """In every type that is converted or quantized to."""
+    folder = random_checkpoints.write(CONFIGS[name], tmp_path / "model")
+    convert(folder, tmp_path / "o.gguf", outtype="q8_0", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    quantize(tmp_path / "o.gguf", tmp_path / "q.gguf", FileType.Q4_K_M, allow_requantize=True, n_threads=1)
+    for path in (tmp_path / "o.gguf", tmp_path / "q.gguf"):
+        with GGUFFile.open(path) as file:
+            biases = {tensor: info.type for tensor, info in file.tensors.items() if tensor.endswith(".bias")}
+            assert "blk.0.ssm_in.bias" in biases and "blk.0.ssm_conv1d.bias" in biases
+            assert set(biases.values()) == {GGMLType.F32}
