@@ -113,7 +113,7 @@ def prepare(
     if quantized:
         tensors = dequantized(tensors, config)
     stored = _canonical(tensors, config, family_type)
-    family = family_type.read(config, {name: tensor.shape for name, tensor in stored.items()})
+    family = family_type.read(config, {name: tensor.shape for name, tensor in stored.items()}).settled(stored)
     notes = list(family.notes())
     n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
     if n_quantized:
@@ -203,14 +203,19 @@ def _choose(
     """The family's rows with their sources. Sources that are missing, left over or of another shape are errors."""
     unused = dict(stored)
     missing: list[str] = []
+    unread: list[str] = []
     chosen: list[tuple[Row, tuple[StoredTensor, ...]]] = []
     for row in family.rows():
         names = list(row.sources)
-        if row.otherwise and family.tied and names[0] not in stored:
-            names = [row.otherwise]
+        if names and names[0] not in stored:
+            in_place = [row.otherwise] if row.otherwise and family.tied else [c for c in row.copies if c in stored]
+            names = in_place[:1] or names
         sources = [stored.get(name) for name in names]
         for name in names:
             unused.pop(name, None)
+        unread += [tensor.name for name in row.unread if (tensor := unused.pop(name, None))]
+        for copy in filter(None, [unused.pop(name, None) for name in row.copies]):
+            _check_copy(copy, sources[0])
         if row.tied_to and _is_left_out(sources[0], stored.get(row.tied_to), family.tied, notes):
             continue
         there = tuple(tensor for tensor in sources if tensor is not None)
@@ -222,10 +227,21 @@ def _choose(
         raise CheckpointError(f"the checkpoint lacks {_some(missing)}. {_differently_named(unused)}")
     if any(isinstance(tensor, DequantizedTensor) for tensor in stored.values()):
         unused = {name: tensor for name, tensor in unused.items() if not _is_no_bias(name, tensor)}
+    if unread:
+        notes.append(f"{_some(unread)} left out: the model does not use them")
     if unused:
         left = [tensor.name for tensor in unused.values()]
         raise CheckpointError(f"the checkpoint has {_some(left)} that the config has no place for.")
     yield from chosen
+
+
+def _check_copy(copy: StoredTensor, source: StoredTensor | None) -> None:
+    """Whether what is stored twice is the same, read in pieces."""
+    if source is not None and not (isinstance(copy.dtype, Dtype) and copy.same_bytes(source)):
+        raise CheckpointError(
+            f"{shown(copy.name)} differs from {shown(source.name)} though they are the same shared block. "
+            "Download the checkpoint again, or set tie_word_embeddings to false if every layer has a block of its own."
+        )
 
 
 def _is_no_bias(name: str, tensor: StoredTensor) -> bool:

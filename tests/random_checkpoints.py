@@ -11,6 +11,7 @@ import numpy as np
 from hybrid.convert.architectures import Family
 from hybrid.convert.checkpoint import Config
 from hybrid.convert.plan import family_of
+from random_ssm import SSM_CONFIGS
 from safetensors.numpy import save_file
 
 N_VOCAB = 2023  # that of the tokenizer of tests/data/checkpoints/mamba-bf16
@@ -235,6 +236,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "conv_L_cache": 4, "norm_eps": 1e-5, "rope_theta": 1e6, "num_dense_layers": 1, "num_experts": 5,
         "num_experts_per_tok": 2, "moe_intermediate_size": 64,
     },
+    **SSM_CONFIGS,
 }  # fmt: skip
 
 # Of models that only make embeddings. Theirs is another tokenizer, that of tests/data/tokenizers/wordpiece.

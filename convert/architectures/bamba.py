@@ -9,7 +9,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
-from .blocks import Heads, read_rope, size_keys, swiglu, twice_as_wide
+from .blocks import SILU, Heads, read_rope, size_keys, swiglu, swiglu_bias, twice_as_wide
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .jamba import periodic
@@ -29,16 +29,17 @@ class Bamba(Decoder):
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba-2 layer
     n_rot: int
     rope_theta: float
+    attention_bias: bool
+    mlp_bias: bool
     ssm: Ssm
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", "silu")
-        for key in ("attention_bias", "mlp_bias", "mamba_proj_bias"):
-            config.expects(key, False)
+        config.expects("hidden_act", *SILU)
         sizes = cls.sizes(config, shapes, n_ctx=2048, eps=1e-5)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
+        config.expects("head_dim", heads.d_head)  # no key of GGUF's for this architecture
         rope, theta = read_rope(config)
         rope.expects("rope_type", "default")
         d_head = heads.d_head
@@ -54,6 +55,8 @@ class Bamba(Decoder):
             n_head_kv=heads.per_layer(_attention(config, n_layer)),
             n_rot=n_rot,
             rope_theta=theta,
+            attention_bias=config.boolean("attention_bias", default=False),
+            mlp_bias=config.boolean("mlp_bias", default=False),
             ssm=Ssm.read(config, n_embd),
         )
 
@@ -69,6 +72,7 @@ class Bamba(Decoder):
 
     def notes(self) -> Iterator[str]:
         yield from twice_as_wide(self.ssm.d_inner, self.n_embd)
+        yield from self.ssm.notes()
 
     def rows(self) -> Iterator[Row]:
         n, turned = self.n_embd, interleave_rope(self.heads.d_head, self.n_rot)
@@ -78,10 +82,12 @@ class Bamba(Decoder):
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "pre_ff_layernorm.weight", blk + "ffn_norm.weight", n)
             if self.n_head_kv[i]:
-                yield from self.heads.rows(hf + "self_attn.", blk, n, turned)
+                yield from self.heads.rows(hf + "self_attn.", blk, n, turned, bias=self.attention_bias)
             else:
                 yield from self.ssm.rows(hf + "mamba.", blk, n)
             yield from swiglu(hf + "feed_forward.", blk, n, self.n_ff)
+            if self.mlp_bias:
+                yield from swiglu_bias(hf + "feed_forward.", blk, n, self.n_ff)
 
 
 def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:

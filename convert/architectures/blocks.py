@@ -4,12 +4,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
+
 from ..checkpoint import Config
 from ..transforms import Transform
 from .family import Row, experts, row
 
 MAX_LAYERS = 4096
 UNLIMITED = 1 << 20  # context of a model without positions; llama.cpp needs the key
+SILU = ("silu", "swish")  # its names in transformers
 
 
 @dataclass(frozen=True)
@@ -51,18 +54,19 @@ class Heads:
 
     def rows(
         self, hf: str, blk: str, n: int, turned: Transform | None = None, *, bias: bool = False, out: str = "o_proj",
-        each: Sequence[Transform | None] = (), n_in: int = 0,
+        each: Sequence[Transform | None] = (), n_in: int = 0, biases: Sequence[Transform | None] = (),
     ) -> Iterator[Row]:  # fmt: skip
         """Self-attention of rows of n_in values (0: n); `turned` is what happens to queries and keys, or `each` to q,
-        k, v and the output."""
+        k, v and the output, and `biases` to their biases where that is something else."""
         n_q, n_kv = self.n_head * self.d_head, self.n_kv * self.d_head
         sizes = {"q": n_q, "k": n_kv, "v": n_kv}
         parts = [(f"{part}_proj", f"attn_{part}", rows, n_in or n) for part, rows in sizes.items()]
         parts.append((out, "attn_output", n, n_q))
-        for (source, target, rows, columns), transform in zip(parts, each or (turned, turned, None, None), strict=True):
-            yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", rows, columns, transform=transform)
+        each = each or (turned, turned, None, None)
+        for (source, target, rows, columns), ours, of_bias in zip(parts, each, biases or each, strict=True):
+            yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", rows, columns, transform=ours)
             if bias:
-                yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", rows, transform=transform)
+                yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", rows, transform=of_bias)
 
 
 def read_layers(config: Config) -> int:
@@ -140,11 +144,22 @@ def swiglu(
     yield row(hf + "down_proj.weight", f"{blk}ffn_down{suffix}.weight", n, n_ff, transform=down)
 
 
-def swiglu_bias(hf: str, blk: str, n: int, n_ff: int) -> Iterator[Row]:
+def swiglu_bias(
+    hf: str, blk: str, n: int, n_ff: int, gate: Transform | None = None, down: Transform | None = None
+) -> Iterator[Row]:
     """The biases of a gated feed-forward part that has them."""
-    yield row(hf + "gate_proj.bias", blk + "ffn_gate.bias", n_ff)
+    yield row(hf + "gate_proj.bias", blk + "ffn_gate.bias", n_ff, transform=gate)
     yield row(hf + "up_proj.bias", blk + "ffn_up.bias", n_ff)
-    yield row(hf + "down_proj.bias", blk + "ffn_down.bias", n)
+    yield row(hf + "down_proj.bias", blk + "ffn_down.bias", n, transform=down)
+
+
+def conv1d(hf: str, blk: str, n: int, d_conv: int, *, bias: bool) -> Iterator[Row]:
+    """The convolution in front of a scan, over n channels. llama.cpp needs a bias: without one it is zeros."""
+    yield row(hf + "conv1d.weight", blk + "ssm_conv1d.weight", n, d_conv, source_shape=(n, 1, d_conv))
+    if bias:
+        yield row(hf + "conv1d.bias", blk + "ssm_conv1d.bias", n)
+    else:
+        yield Row(blk + "ssm_conv1d.bias", (n,), (), constant=np.zeros(n, np.float32))
 
 
 def stacked_experts(
@@ -155,6 +170,12 @@ def stacked_experts(
         shape = (n, n_ff) if part == "down" else (n_ff, n)
         sources = [f"{hf}{e}.{name}.weight" for e in range(n_expert)]
         yield experts(sources, f"{blk}ffn_{part}_exps.weight", *shape, group=hf)
+
+
+def no_ssm_biases(*biased: bool) -> Iterator[str]:
+    """The note on projections of a Mamba layer with biases."""
+    if any(biased):
+        yield "llama.cpp cannot load this file: the projections of its Mamba layers have no biases"
 
 
 def twice_as_wide(d_inner: int, n_embd: int) -> Iterator[str]:

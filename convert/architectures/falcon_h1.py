@@ -5,16 +5,15 @@ their own, so the file holds the two of them.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import scaled
-from .blocks import Heads, read_plain_rope, swiglu
+from .blocks import SILU, Heads, read_plain_rope, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .mamba2 import Ssm
@@ -34,7 +33,10 @@ class FalconH1(Decoder):
     n_ff: int
     heads: Heads
     rope_theta: float
+    attention_bias: bool
+    mlp_bias: bool
     normed: bool
+    norm_before_gate: bool
     ssm: Ssm
     multipliers: dict[str, float]
     mlp: tuple[float, ...]  # of gate and down
@@ -42,25 +44,23 @@ class FalconH1(Decoder):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", "silu")
-        for key in ("attention_bias", "mlp_bias", "mamba_proj_bias", "projectors_bias"):
-            config.expects(key, False)
+        config.expects("hidden_act", *SILU)
         sizes = cls.sizes(config, shapes, n_ctx=8192, eps=1e-5)
         n_embd = sizes["n_embd"]
         heads = Heads.read(config, n_embd)
         heads.require_even(config)
         normed = config.boolean("mamba_rms_norm", default=False)
-        if normed and config.boolean("mamba_norm_before_gate", default=True):
-            raise UnsupportedError(
-                f"{config.where}: mamba_norm_before_gate = true is not supported: GGUF cannot say it."
-            )
+        bias_out = config.boolean("projectors_bias", default=False)  # mamba_proj_bias is the projection in alone
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
             rope_theta=read_plain_rope(config),
+            attention_bias=config.boolean("attention_bias", default=False),
+            mlp_bias=config.boolean("mlp_bias", default=False),
             normed=normed,
-            ssm=Ssm.read(config, n_embd),
+            norm_before_gate=normed and config.boolean("mamba_norm_before_gate", default=True),
+            ssm=replace(Ssm.read(config, n_embd), bias_out=bias_out),
             multipliers={key: config.number(key, default=1.0) for key in _ONE},
             mlp=_several(config, "mlp_multipliers", 2),
             parts_of_ssm=_several(config, "ssm_multipliers", 5),
@@ -79,13 +79,27 @@ class FalconH1(Decoder):
         yield "attention.head_count_kv", self.heads.n_kv
         yield from self.heads.keys()
         yield "rope.freq_base", self.rope_theta
+        if self.norm_before_gate:
+            yield "ssm.norm_before_gate", True  # not a key of llama.cpp
+
+    def notes(self) -> Iterator[str]:
+        yield from self.ssm.notes()
+        if self.norm_before_gate:
+            yield "llama.cpp applies the gate of Mamba before the norm, here it is behind it: its results differ"
+        if self.attention_bias:
+            yield "llama.cpp leaves out the bias behind attention in this architecture: its results differ"
 
     def rows(self) -> Iterator[Row]:
         n, m, embedding = self.n_embd, self.multipliers, "model.embed_tokens.weight"
         into, outof = m["attention_in_multiplier"], scaled(m["attention_out_multiplier"])
         attention = (scaled(into), scaled(into * m["key_multiplier"]), scaled(into), outof)
-        ssm_in = scaled(m["ssm_in_multiplier"] * np.repeat(self.parts_of_ssm, self.ssm.parts))
-        ssm_out = scaled(m["ssm_out_multiplier"])
+        # multipliers of what goes into a projection do not reach its bias
+        biases = (None, scaled(m["key_multiplier"]), None, outof)
+        parts = np.repeat(self.parts_of_ssm, self.ssm.parts)
+        ssm = {
+            "into": scaled(m["ssm_in_multiplier"] * parts), "into_bias": scaled(parts),
+            "out": scaled(m["ssm_out_multiplier"]),
+        }  # fmt: skip
         gate, down = map(scaled, self.mlp)
         yield row(embedding, "token_embd.weight", self.n_vocab, n, transform=scaled(m["embedding_multiplier"]))
         yield row("model.final_layernorm.weight", "output_norm.weight", n)
@@ -95,9 +109,13 @@ class FalconH1(Decoder):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "pre_ff_layernorm.weight", blk + "ffn_norm", n)  # so it is called there
-            yield from self.heads.rows(hf + "self_attn.", blk, n, each=attention)
-            yield from self.ssm.rows(hf + "mamba.", blk, n, normed=self.normed, into=ssm_in, out=ssm_out)
+            yield from self.heads.rows(
+                hf + "self_attn.", blk, n, each=attention, bias=self.attention_bias, biases=biases
+            )  # fmt: skip
+            yield from self.ssm.rows(hf + "mamba.", blk, n, normed=self.normed, **ssm)
             yield from swiglu(hf + "feed_forward.", blk, n, self.n_ff, gate=gate, down=down)
+            if self.mlp_bias:
+                yield from swiglu_bias(hf + "feed_forward.", blk, n, self.n_ff, gate, down)
 
 
 def _several(config: Config, key: str, n: int) -> tuple[float, ...]:

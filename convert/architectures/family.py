@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from hybrid.quant.ggml.types import FileType
 
-from ..checkpoint import Config
+from ..checkpoint import Config, StoredTensor
 from ..transforms import Transform
 
 Shapes = Mapping[str, tuple[int, ...]]  # of the checkpoint's tensors; empty when only the vocabulary is converted
@@ -37,6 +37,8 @@ class Row:
     tied_to: str | None = None  # left out when it holds the same as this tensor, or is absent from a tied model
     group: str | None = None  # rows of one group are written together, where the last of their sources is read
     constant: np.ndarray | None = None  # f32 values computed from the config; such a row has no sources
+    copies: tuple[str, ...] = ()  # names under which the checkpoint may hold the source again; they must be the same
+    unread: tuple[str, ...] = ()  # names that the checkpoint may have and that its model does not use
 
     @property
     def expected(self) -> tuple[int, ...]:
@@ -91,6 +93,10 @@ class Family(ABC):
         yield row(embedding, "token_embd.weight", self.n_vocab, self.n_embd)
         yield row(norm, target, self.n_embd, transform=transform)
         yield row("lm_head.weight", "output.weight", self.n_vocab, self.n_embd, tied_to=embedding)
+
+    def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
+        """The family for these tensors (by the names that `rows` uses), where more than their shapes decides."""
+        return self
 
     def notes(self) -> Iterator[str]:
         """What the user should know about this model's file."""

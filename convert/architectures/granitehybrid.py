@@ -8,7 +8,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
-from .blocks import UNLIMITED, Heads, read_kinds, read_plain_rope, size_keys, twice_as_wide
+from .blocks import SILU, UNLIMITED, Heads, read_kinds, read_plain_rope, size_keys, twice_as_wide
 from .decoder import Decoder
 from .family import Part, Row, Shapes, row
 from .granite import read_scales
@@ -32,6 +32,7 @@ class GraniteHybrid(Decoder):
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba-2 layer
     rope_theta: float
     uses_rope: bool
+    attention_bias: bool
     n_expert: int
     n_expert_used: int
     scales: tuple[tuple[str, float], ...]
@@ -39,13 +40,12 @@ class GraniteHybrid(Decoder):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", "silu")
-        config.expects("attention_bias", False)
-        config.expects("mamba_proj_bias", False)
+        config.expects("hidden_act", *SILU)
         config.expects("position_embedding_type", "rope", "nope")
         sizes = cls.sizes(config, shapes, n_ctx=2048)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
+        config.expects("head_dim", heads.d_head)  # no key of GGUF's for this architecture
         heads.require_even(config)
         kinds = ["attention"] * n_layer
         if cls is GraniteHybrid:
@@ -56,7 +56,8 @@ class GraniteHybrid(Decoder):
             raise config.wrong("num_experts_per_tok", f"1 to {n_expert}")
         optional: dict[str, int] = {} if cls is GraniteHybrid else {"default": 0, "minimum": 0}
         n_ff_shared = config.integer("shared_intermediate_size", **optional)
-        positions = "nope" if "mamba" in kinds else "rope"
+        # transformers' Granite 4 has no positions unless the config asks for them, layers of Mamba or not
+        positions = "nope" if cls is GraniteHybrid else "rope"
         # without any Mamba layer it is another architecture of GGUF
         made: Any = cls
         if "mamba" not in kinds:
@@ -69,6 +70,7 @@ class GraniteHybrid(Decoder):
             n_head_kv=heads.per_layer([kind == "attention" for kind in kinds]),
             rope_theta=read_plain_rope(config),
             uses_rope=config.string("position_embedding_type", default=positions) == "rope",
+            attention_bias=config.boolean("attention_bias", default=False),
             n_expert=n_expert,
             n_expert_used=n_expert_used if n_expert else 0,
             scales=read_scales(config),
@@ -95,6 +97,7 @@ class GraniteHybrid(Decoder):
     def notes(self) -> Iterator[str]:
         if self.ssm:
             yield from twice_as_wide(self.ssm.d_inner, self.n_embd)
+            yield from self.ssm.notes()
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         """input_linear holds gate and up, one after the other, for every expert. Other shapes have no place."""
@@ -118,7 +121,7 @@ class GraniteHybrid(Decoder):
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
             if self.n_head_kv[i]:
-                yield from self.heads.rows(hf + "self_attn.", blk, n, turned)
+                yield from self.heads.rows(hf + "self_attn.", blk, n, turned, bias=self.attention_bias)
             elif self.ssm:
                 yield from self.ssm.rows(hf + "mamba.", blk, n)
             if self.n_expert:

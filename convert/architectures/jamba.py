@@ -7,7 +7,7 @@ from typing import Any, Self
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
-from .blocks import Heads, size_keys, stacked_experts, swiglu, twice_as_wide
+from .blocks import SILU, Heads, size_keys, stacked_experts, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .mamba import Scan
@@ -36,14 +36,13 @@ class Jamba(Decoder):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", "silu")
-        config.expects("mamba_conv_bias", True)
-        config.expects("mamba_proj_bias", False)
+        config.expects("hidden_act", *SILU)
         config.expects("mamba_inner_layernorms", True)
         config.expects("sliding_window", None)
         sizes = cls.sizes(config, shapes, spelled=KEYS)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
+        config.expects("head_dim", heads.d_head)  # no key of GGUF's for this architecture
         attention = periodic(config, "attn_layer", n_layer)
         n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
         n_expert_used = config.integer("num_experts_per_tok", "num_experts_per_token")
@@ -69,7 +68,7 @@ class Jamba(Decoder):
         yield "general.file_type", int(file_type)
 
     def notes(self) -> Iterator[str]:
-        yield from twice_as_wide(self.scan.d_inner, self.n_embd)
+        yield from self.scan.notes(self.n_embd)
 
     def canonical(self, name: str) -> str:
         # Mini-Jamba: "moe" for the feed-forward part, an only expert on dense layers, another name for its norm.

@@ -11,19 +11,21 @@ from typing import Any, Self
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
-from ..transforms import NEGATIVE_EXP
-from .blocks import MAX_LAYERS, mamba_size_keys, twice_as_wide
+from ..transforms import NEGATIVE_EXP, Transform
+from .blocks import MAX_LAYERS, SILU, conv1d, mamba_size_keys, no_ssm_biases, twice_as_wide
 from .family import Family, Row, Shapes, row, vocabulary_rows
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Sizes of a Mamba-1 layer."""
+    """Sizes of a Mamba-1 layer; `bias`: of the projections in and out."""
 
     d_conv: int
     d_inner: int
     d_state: int
     dt_rank: int
+    bias: bool
+    conv_bias: bool
 
     @classmethod
     def read(cls, config: Config, n_embd: int, *inner: str) -> Self:
@@ -33,10 +35,12 @@ class Scan:
         expanded = config.integer("mamba_expand", "expand", default=2) * n_embd
         rank, automatic = ("mamba_dt_rank", "time_step_rank", "dt_rank"), -(-n_embd // 16)
         return cls(
-            d_conv=config.integer("mamba_d_conv", "conv_kernel", "d_conv", default=4),
+            d_conv=config.integer("mamba_d_conv", "conv_kernel", "d_conv", default=4, minimum=2),
             d_inner=config.integer(*inner, default=expanded) if inner else expanded,
             d_state=config.integer("mamba_d_state", "state_size", "d_state", default=16),
             dt_rank=automatic if config.get(*rank) == "auto" else config.integer(*rank, default=automatic),
+            bias=config.boolean("mamba_proj_bias", "use_bias", "bias", default=False),
+            conv_bias=config.boolean("mamba_conv_bias", "use_conv_bias", "conv_bias", default=True),
         )
 
     def keys(self) -> Iterator[tuple[str, Any]]:
@@ -48,16 +52,27 @@ class Scan:
 
     def rows(self, hf: str, blk: str, n_embd: int) -> Iterator[Row]:
         """in_proj holds [x | z], x_proj [dt | B | C] by rows."""
-        d_inner, d_state, dt_rank, d_conv = self.d_inner, self.d_state, self.dt_rank, self.d_conv
+        d_inner, d_state, dt_rank = self.d_inner, self.d_state, self.dt_rank
         yield row(hf + "in_proj.weight", blk + "ssm_in.weight", 2 * d_inner, n_embd)
-        yield row(hf + "conv1d.weight", blk + "ssm_conv1d.weight", d_inner, d_conv, source_shape=(d_inner, 1, d_conv))
-        yield row(hf + "conv1d.bias", blk + "ssm_conv1d.bias", d_inner)
+        yield from conv1d(hf, blk, d_inner, self.d_conv, bias=self.conv_bias)
         yield row(hf + "x_proj.weight", blk + "ssm_x.weight", dt_rank + 2 * d_state, d_inner)
         yield row(hf + "dt_proj.weight", blk + "ssm_dt.weight", d_inner, dt_rank)
         yield row(hf + "dt_proj.bias", blk + "ssm_dt.bias", d_inner)
         yield row(hf + "A_log", blk + "ssm_a", d_inner, d_state, transform=NEGATIVE_EXP)
         yield row(hf + "D", blk + "ssm_d", d_inner)
         yield row(hf + "out_proj.weight", blk + "ssm_out.weight", n_embd, d_inner)
+        yield from self.biases(hf, blk, n_embd)
+
+    def biases(self, hf: str, blk: str, n_embd: int, into: Transform | None = None) -> Iterator[Row]:
+        """Those of the projections; `into` is what happens to the rows of in_proj."""
+        if self.bias:
+            yield row(hf + "in_proj.bias", blk + "ssm_in.bias", 2 * self.d_inner, transform=into)
+            yield row(hf + "out_proj.bias", blk + "ssm_out.bias", n_embd)
+
+    def notes(self, n_embd: int) -> Iterator[str]:
+        """What llama.cpp cannot load of it."""
+        yield from twice_as_wide(self.d_inner, n_embd)
+        yield from no_ssm_biases(self.bias)
 
 
 @dataclass(frozen=True)
@@ -79,18 +94,14 @@ class Mamba(Family):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", "silu")
-        config.expects("use_bias", False)
-        config.expects("use_conv_bias", True)
+        config.expects("hidden_act", *SILU)
         config.expects("rms_norm", True)
         ssm = config.section("ssm_cfg")
         ssm.expects("layer", "Mamba1", "Mamba")
-        ssm.expects("bias", False)
-        ssm.expects("conv_bias", True)
         merged = Config({**ssm.data, **config.data}, config.where)
         n_embd = merged.integer("hidden_size", "d_model")
         multiple = config.integer("pad_vocab_size_multiple", default=8, maximum=1 << 16)
-        is_falcon = config.get("model_type") == "falcon_mamba"
+        is_falcon = config.get("model_type") == "falcon_mamba" or "FalconMamba" in str(config.get("architectures"))
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
             tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
@@ -112,7 +123,7 @@ class Mamba(Family):
         yield "general.file_type", int(file_type)
 
     def notes(self) -> Iterator[str]:
-        yield from twice_as_wide(self.scan.d_inner, self.n_embd)
+        yield from self.scan.notes(self.n_embd)
 
     def canonical(self, name: str) -> str:
         return "backbone.embeddings.weight" if name == "backbone.embedding.weight" else name  # state-spaces

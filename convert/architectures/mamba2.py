@@ -6,18 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, Transform
-from .blocks import MAX_LAYERS, mamba_size_keys
+from .blocks import MAX_LAYERS, SILU, conv1d, mamba_size_keys, no_ssm_biases
 from .family import Family, Row, Shapes, row, vocabulary_rows
+
+NO_LIMITS = (0.0, math.inf)  # of step sizes
 
 
 @dataclass(frozen=True)
 class Ssm:
-    """Sizes of a Mamba-2 layer; `n_head` heads share `n_group` groups of B and C."""
+    """Sizes of a Mamba-2 layer; `n_head` heads share `n_group` groups of B and C; step sizes stay within `limits`.
+
+    bias_in, bias_out: of the projections.
+    """
 
     d_conv: int
     d_inner: int
@@ -25,12 +29,14 @@ class Ssm:
     n_head: int
     n_group: int
     conv_bias: bool
+    bias_in: bool
+    bias_out: bool
+    limits: tuple[float, float]
 
     @classmethod
-    def read(cls, config: Config, n_embd: int, d_inner: int = 0) -> Self:
+    def read(cls, config: Config, n_embd: int, d_inner: int = 0, *, n_group: int = 1) -> Self:
         """The keys of Mamba-2's own configs, of state-spaces' `ssm_cfg`, and with `mamba_` before them of hybrids.
-        `d_inner`: where it does not follow from n_embd."""
-        _no_limits(config)
+        `d_inner`: where it does not follow from n_embd; `n_group`: where the config does not say."""
         expanded = config.integer("mamba_expand", "expand", default=2) * n_embd
         d_inner = d_inner or config.integer("mamba_d_ssm", "d_inner", default=expanded)
         heads = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads")
@@ -42,9 +48,11 @@ class Ssm:
             named = [key for key in (*heads, *widths, "hidden_size", "d_model", "dim") if key in config]
             raise config.wrong(named[0], f"{d_inner} channels of a layer in heads of {d_head}, as its other keys say")
         groups = ("mamba_n_groups", "mamba_ngroups", "n_groups", "ngroups")
-        n_group = config.integer(*groups, default=1)
+        n_group = config.integer(*groups, default=n_group)
         if n_head % n_group:
-            raise config.wrong(next(key for key in groups if key in config), f"a divisor of the {n_head} heads")
+            named = [key for key in (*groups, *heads, *widths, "hidden_size", "d_model", "dim") if key in config]
+            raise config.wrong(named[0], f"a divisor of the {n_head} heads")
+        bias = config.boolean("mamba_proj_bias", "use_bias", "bias", default=False)
         return cls(
             d_conv=config.integer("mamba_d_conv", "conv_kernel", "d_conv", default=4, minimum=2),
             d_inner=d_inner,
@@ -52,6 +60,9 @@ class Ssm:
             n_head=n_head,
             n_group=n_group,
             conv_bias=config.boolean("mamba_conv_bias", "use_conv_bias", "conv_bias", default=True),
+            bias_in=bias,
+            bias_out=bias,
+            limits=_limits(config),
         )
 
     def keys(self) -> Iterator[tuple[str, Any]]:
@@ -61,6 +72,18 @@ class Ssm:
         yield "ssm.state_size", self.d_state
         yield "ssm.time_step_rank", self.n_head
         yield "ssm.group_count", self.n_group
+        # not keys of llama.cpp
+        if self.limits[0] > 0:
+            yield "ssm.time_step_min", self.limits[0]
+        if self.limits[1] < math.inf:
+            yield "ssm.time_step_max", self.limits[1]
+
+    def notes(self) -> Iterator[str]:
+        """What llama.cpp cannot load or does not do."""
+        yield from no_ssm_biases(self.bias_in, self.bias_out)
+        if self.limits != NO_LIMITS:
+            low, high = self.limits
+            yield f"llama.cpp does not keep step sizes within {low:g} and {high:g}: its results differ where they leave"
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -70,16 +93,14 @@ class Ssm:
 
     def rows(
         self, hf: str, blk: str, n_embd: int, *, normed: bool = True, into: Transform | None = None,
-        out: Transform | None = None,
+        into_bias: Transform | None = None, out: Transform | None = None,
     ) -> Iterator[Row]:  # fmt: skip
-        """`into` and `out` are what happens to the projections."""
+        """`into`, `into_bias` and `out` are what happens to the projections and their biases."""
         mixed = self.d_inner + 2 * self.n_group * self.d_state
         yield row(hf + "in_proj.weight", blk + "ssm_in.weight", sum(self.parts), n_embd, transform=into)
-        yield row(
-            hf + "conv1d.weight", blk + "ssm_conv1d.weight", mixed, self.d_conv, source_shape=(mixed, 1, self.d_conv)
-        )  # fmt: skip
-        if self.conv_bias:
-            yield row(hf + "conv1d.bias", blk + "ssm_conv1d.bias", mixed)
+        if self.bias_in:
+            yield row(hf + "in_proj.bias", blk + "ssm_in.bias", sum(self.parts), transform=into_bias)
+        yield from conv1d(hf, blk, mixed, self.d_conv, bias=self.conv_bias)
         yield row(hf + "dt_bias", blk + "ssm_dt.bias", self.n_head)
         per_head: dict[str, Any] = {"source_shape": (self.n_head,)}
         yield row(hf + "A_log", blk + "ssm_a", self.n_head, 1, transform=NEGATIVE_EXP, **per_head)
@@ -88,18 +109,24 @@ class Ssm:
         if normed:
             yield row(hf + "norm.weight", blk + "ssm_norm.weight", self.n_group, group, source_shape=(self.d_inner,))
         yield row(hf + "out_proj.weight", blk + "ssm_out.weight", n_embd, self.d_inner, transform=out)
+        if self.bias_out:
+            yield row(hf + "out_proj.bias", blk + "ssm_out.bias", n_embd, transform=out)
 
 
-def _no_limits(config: Config) -> None:
-    """GGUF has no key for limits of the step size."""
-    limits = config.get("time_step_limit", "dt_limit")
-    if limits is None:
-        return
+def _limits(config: Config) -> tuple[float, float]:
+    """Of the step size."""
+    key = next((key for key in ("time_step_limit", "dt_limit") if key in config), "")
+    if not key:
+        return NO_LIMITS
+    limits, expected = config.get(key), "two numbers, a least step size and one above it, or Infinity"
     if not isinstance(limits, list) or len(limits) != 2:
-        raise config.wrong("time_step_limit", "two numbers")
-    low, high = (Config({"x": x}, config.where).get("x") for x in limits)
-    if not (low == 0.0 and high == math.inf):
-        raise UnsupportedError(f"{config.where}: time_step_limit = [{low}, {high}] is not supported, only [0, inf] is.")
+        raise config.wrong(key, expected)
+    both = [Config({key: value}, config.where) for value in limits]
+    low = both[0].number(key, positive=False)
+    high = math.inf if both[1].get(key) == math.inf else both[1].number(key)
+    if low >= high:
+        raise config.wrong(key, expected)
+    return max(low, 0.0), high
 
 
 @dataclass(frozen=True)
@@ -120,13 +147,13 @@ class Mamba2(Family):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", "silu")
-        config.expects("use_bias", False)
+        config.expects("hidden_act", *SILU)
         config.expects("rms_norm", True)
-        config.expects("norm_before_gate", False)
+        original = "model_type" not in config  # of state-spaces, with other defaults than those of transformers
+        if original:  # Codestral-Mamba's config has it too, but its model does not read it
+            config.expects("norm_before_gate", False)
         ssm = config.section("ssm_cfg")
         ssm.expects("layer", "Mamba2")
-        ssm.expects("bias", False)
         ssm.expects("rmsnorm", True)
         ssm.expects("norm_before_gate", False)
         config.expects("attn_layer_idx", [])
@@ -136,11 +163,11 @@ class Mamba2(Family):
         multiple = config.integer("pad_vocab_size_multiple", default=16, maximum=1 << 16)
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
-            tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
+            tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=original),
             n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=MAX_LAYERS),
             n_embd=n_embd,
             eps=merged.number("layer_norm_epsilon", "rms_norm_eps", default=1e-5),
-            ssm=Ssm.read(merged, n_embd),
+            ssm=Ssm.read(merged, n_embd, n_group=1 if original else 8),
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -148,6 +175,9 @@ class Mamba2(Family):
         yield from self.ssm.keys()
         yield "attention.layer_norm_rms_epsilon", self.eps
         yield "general.file_type", int(file_type)
+
+    def notes(self) -> Iterator[str]:
+        yield from self.ssm.notes()
 
     def canonical(self, name: str) -> str:
         name = name.removeprefix("model.") if name.startswith(("model.backbone.", "model.lm_head.")) else name

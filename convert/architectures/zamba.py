@@ -4,16 +4,16 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from hybrid.quant.ggml.types import FileType
 
-from ..checkpoint import Config
+from ..checkpoint import Config, Dtype, StoredTensor
 from ..transforms import NEGATIVE_EXP, rows_in_order
-from .blocks import Heads, read_kinds, read_layers, size_keys, swiglu
+from .blocks import SILU, Heads, conv1d, read_kinds, read_layers, size_keys, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .mamba import Scan
@@ -25,21 +25,25 @@ KINDS = {"mamba": "mamba", "linear_attention": "mamba", "hybrid": "hybrid", "att
 @dataclass(frozen=True)
 class Transformers:
     """Attention and feed-forward parts in front of some layers. They are `n_shared` blocks: the k-th layer that has one
-    uses that of layer users[k % n_shared], where its tensors stand."""
+    uses that of layer users[k % n_shared], where its tensors stand. `name` is what checkpoints call a block.
 
+    Files of torch, and safetensors of some tools, hold a block again for every layer that uses it. Models whose output
+    matrix is not the embedding may have a block of its own for every layer: transformers shares nothing in those.
+    """
+
+    name: str
     heads: Heads
     n_ff: int
     users: tuple[int, ...]
     n_shared: int
 
     @classmethod
-    def read(cls, config: Config, n_embd: int, users: tuple[int, ...], n_shared: int) -> Self:
-        """The blocks see the layer's rows and the embedding's, side by side."""
+    def read(cls, config: Config, name: str, n_embd: int, users: tuple[int, ...], n_shared: int) -> Self:
+        """A block sees the layer's rows and the embedding's, side by side."""
         config.expects("hidden_act", "gelu")
         config.expects("attention_hidden_size", 2 * n_embd)
-        return cls(
-            Heads.read(config, 2 * n_embd), config.integer("intermediate_size", default=4 * n_embd), users, n_shared
-        )
+        n_ff = config.integer("intermediate_size", default=4 * n_embd)
+        return cls(name, Heads.read(config, 2 * n_embd), n_ff, users, n_shared)
 
     def keys(self, n_layer: int, n_ctx: int, n_embd: int) -> Iterator[tuple[str, Any]]:
         """Sizes of the model and its attention."""
@@ -49,15 +53,38 @@ class Transformers:
         yield "attention.scale", math.sqrt(2 / self.heads.d_head)
         yield "shared_block_count", self.n_shared
 
-    def rows(self, i: int, hf: str, shared: str, n_embd: int) -> Iterator[Row]:
-        """What layer i has of it, but for the feed-forward part; `shared`: what the block is called."""
-        blk = f"blk.{i}."
-        yield row(hf + "linear.weight", blk + "shared_out.weight", n_embd, n_embd)
+    def block(self, i: int) -> str:
+        """Where the tensors of the block in front of layer i stand in the checkpoint."""
+        return self._prefix(self.users[self.users.index(i) % self.n_shared])
+
+    def _prefix(self, i: int) -> str:
+        return f"model.layers.{i}.{self.name}."
+
+    def again(self, made: Row) -> Row:
+        """The row of a block's tensor, with the names of those layers that may have it again."""
+        (source,) = made.sources
+        layer = int(source.removeprefix("model.layers.").partition(".")[0])
+        k, name = self.users.index(layer) % self.n_shared, source.removeprefix(self._prefix(layer))
+        others = tuple(self._prefix(i) + name for i in self.users[k :: self.n_shared] if i != layer)
+        return replace(made, copies=others)
+
+    def rows(self, i: int, n_embd: int, feed_forward: Iterator[Row]) -> Iterator[Row]:
+        """What layer i has of it, but for adapters; `feed_forward`: that part of a block."""
+        blk, p = f"blk.{i}.", self._prefix(i)
+        yield row(f"model.layers.{i}.linear.weight", blk + "shared_out.weight", n_embd, n_embd)
         if i in self.users[: self.n_shared]:
-            p = hf + shared
-            yield row(p + "input_layernorm.weight", blk + "shared_norm.weight", 2 * n_embd)
-            yield row(p + "pre_ff_layernorm.weight", blk + "ffn_norm.weight", n_embd)
-            yield from self.heads.rows(p + "self_attn.", blk, n_embd, n_in=2 * n_embd)
+            yield self.again(row(p + "input_layernorm.weight", blk + "shared_norm.weight", 2 * n_embd))
+            yield self.again(row(p + "pre_ff_layernorm.weight", blk + "ffn_norm.weight", n_embd))
+            yield from map(self.again, self.heads.rows(p + "self_attn.", blk, n_embd, n_in=2 * n_embd))
+            yield from map(self.again, feed_forward)
+
+    def settled(self, rows: Iterable[Row], stored: Mapping[str, StoredTensor]) -> Self:
+        """With a block for every layer, if copies of what the rows name differ."""
+        for made in rows:
+            found = [stored[name] for name in (*made.sources, *made.copies) if made.copies and name in stored]
+            if any(isinstance(copy.dtype, Dtype) and not copy.same_bytes(found[0]) for copy in found[1:]):
+                return replace(self, n_shared=len(self.users))
+        return self
 
 
 @dataclass(frozen=True)
@@ -74,9 +101,7 @@ class Zamba(Decoder):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_mamba_act", "silu")
-        config.expects("mamba_conv_bias", True)
-        config.expects("mamba_proj_bias", False)
+        config.expects("hidden_mamba_act", *SILU)
         sizes = cls.sizes(config, shapes, n_ctx=4096, eps=1e-5, tied=True)
         n_embd = sizes["n_embd"]
         users = read_users(config, periodic=True)
@@ -85,7 +110,7 @@ class Zamba(Decoder):
             raise config.wrong("n_mamba_heads", f"a divisor of the {scan.d_inner} channels of a layer")
         return cls(
             **sizes,
-            transformers=Transformers.read(config, n_embd, users, 1),
+            transformers=Transformers.read(config, "shared_transf", n_embd, users, 1),
             n_ssm_head=n_ssm_head,
             scan=scan,
         )
@@ -98,15 +123,16 @@ class Zamba(Decoder):
         yield "general.file_type", int(file_type)
         yield "vocab_size", self.n_vocab
 
+    def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
+        return self if self.tied else replace(self, transformers=self.transformers.settled(self.rows(), stored))
+
     def rows(self) -> Iterator[Row]:
-        n = self.n_embd
+        n, t = self.n_embd, self.transformers
         yield from self.outer_rows(self.embedding, "model.final_layernorm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            if i in self.transformers.users:
-                yield from self.transformers.rows(i, hf, "shared_transf.", n)
-                if i == self.transformers.users[0]:
-                    yield from swiglu(hf + "shared_transf.feed_forward.", blk, n, self.transformers.n_ff)
+            if i in t.users:
+                yield from t.rows(i, n, swiglu(t.block(i) + "feed_forward.", blk, n, t.n_ff))
                 hf += "mamba_decoder."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield from self._mamba(hf + "mamba.", blk)
@@ -114,11 +140,10 @@ class Zamba(Decoder):
     def _mamba(self, hf: str, blk: str) -> Iterator[Row]:
         """Rows of in_proj are x and z of the same channel in turn; in GGUF all of x stands before z, as in Mamba."""
         c, heads, width = self.scan.d_inner, self.n_ssm_head, self.scan.d_inner // self.n_ssm_head
-        taps, n, rank = self.scan.d_conv, self.scan.d_state, self.scan.dt_rank
+        n, rank = self.scan.d_state, self.scan.dt_rank
         apart = rows_in_order(np.arange(2 * c).reshape(c, 2).T.reshape(-1))
         yield row(hf + "in_proj.weight", blk + "ssm_in.weight", 2 * c, self.n_embd, transform=apart)
-        yield row(hf + "conv1d.weight", blk + "ssm_conv1d.weight", c, taps, source_shape=(c, 1, taps))
-        yield row(hf + "conv1d.bias", blk + "ssm_conv1d.bias", c)
+        yield from conv1d(hf, blk, c, self.scan.d_conv, bias=self.scan.conv_bias)
         yield row(hf + "x_proj_weight", blk + "ssm_x.weight", heads, rank + 2 * n, width)
         yield row(hf + "dt_proj_weight", blk + "ssm_dt.weight", heads, width, rank)
         yield row(hf + "dt_proj_bias", blk + "ssm_dt.bias", c, source_shape=(heads, width))
@@ -126,6 +151,7 @@ class Zamba(Decoder):
         yield row(hf + "A_log", blk + "ssm_a", c, n, transform=NEGATIVE_EXP, source_shape=a_log)
         yield row(hf + "D", blk + "ssm_d", c, source_shape=(heads, width))
         yield row(hf + "out_proj.weight", blk + "ssm_out.weight", self.n_embd, c)
+        yield from self.scan.biases(hf, blk, self.n_embd, apart)
 
 
 def read_users(config: Config, *, periodic: bool = False) -> tuple[int, ...]:

@@ -4,13 +4,14 @@ each layer's own.
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from hybrid.quant.ggml.types import FileType
 
-from ..checkpoint import Config
+from ..checkpoint import Config, StoredTensor
 from .blocks import read_plain_rope
 from .decoder import Decoder
 from .family import Row, Shapes, row
@@ -33,17 +34,18 @@ class Zamba2(Decoder):
     attention_rank: int  # 0: there are none
     rope_theta: float
     n_rot: int  # 0: without positions
+    n_block: int  # what the config says; the k-th user of blocks has adapters in those of users k % n_block
+    bias: bool  # of all projections but attention's
     ssm: Ssm
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        for key in ("add_bias_linear", "use_long_context"):
-            config.expects(key, False)
+        config.expects("use_long_context", False)
         sizes = cls.sizes(config, shapes, n_ctx=4096, eps=GATED_NORM_EPS, tied=True)
         n_embd = sizes["n_embd"]
         users = read_users(config)
         n_shared = min(config.integer("num_mem_blocks", default=1), len(users))
-        transformers = Transformers.read(config, n_embd, users, n_shared)
+        transformers = Transformers.read(config, "shared_transformer", n_embd, users, n_shared)
         heads, ff_rank = transformers.heads, config.integer("adapter_rank", default=128)
         adapted = config.boolean("use_shared_attention_adapter", default=False)
         if adapted and heads.n_kv != heads.n_head:
@@ -51,7 +53,12 @@ class Zamba2(Decoder):
         turned = config.boolean("use_mem_rope", default=False)
         if turned:
             heads.require_even(config)
-        config.expects("rms_norm_eps", GATED_NORM_EPS)
+        config.expects("hybrid_layer_ids", list(users))
+        bias = config.boolean("add_bias_linear", default=False)
+        least = config.number("time_step_min", default=0.001, positive=False)
+        # use_conv_bias and time_step_limit are keys that its model does not read
+        plain = Config({**config.data, "use_conv_bias": True, "time_step_limit": None}, config.where)
+        ssm = replace(Ssm.read(plain, n_embd), bias_in=bias, bias_out=bias, limits=(max(least, 0.0), math.inf))
         return cls(
             **sizes,
             transformers=transformers,
@@ -59,7 +66,9 @@ class Zamba2(Decoder):
             attention_rank=ff_rank if adapted else 0,
             rope_theta=read_plain_rope(config),
             n_rot=heads.d_head if turned else 0,
-            ssm=Ssm.read(config, n_embd),
+            n_block=n_shared,
+            bias=bias,
+            ssm=ssm,
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -67,11 +76,16 @@ class Zamba2(Decoder):
         yield "attention.lora_rank", self.attention_rank
         yield "feed_forward_lora_rank", self.ff_rank
         yield "attention.layer_norm_rms_epsilon", self.eps
+        if self.eps != GATED_NORM_EPS:
+            yield "ssm.norm_rms_epsilon", GATED_NORM_EPS
         yield "rope.dimension_count", self.n_rot
         yield "rope.freq_base", self.rope_theta
         yield from self.ssm.keys()
         yield "general.file_type", int(file_type)
         yield "vocab_size", self.n_vocab
+
+    def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
+        return self if self.tied else replace(self, transformers=self.transformers.settled(self.rows(), stored))
 
     def rows(self) -> Iterator[Row]:
         n, t = self.n_embd, self.transformers
@@ -79,23 +93,32 @@ class Zamba2(Decoder):
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             if i in t.users:
-                yield from t.rows(i, hf, "shared_transformer.", n)
-                k = t.users.index(i)
-                shared = f"model.layers.{t.users[k % t.n_shared]}.shared_transformer."
-                mlp = shared + "feed_forward."
-                if k < t.n_shared:
-                    yield row(mlp + "gate_up_proj.weight", blk + "ffn_up.weight", 2 * t.n_ff, n)
-                    yield row(mlp + "down_proj.weight", blk + "ffn_down.weight", n, t.n_ff)
-                yield from _adapter(f"{mlp}gate_up_proj_adapter_list.{k}.", blk + "ffn_up", 2 * t.n_ff, n, self.ff_rank)
-                for part in "qkv" if self.attention_rank else "":
-                    source = f"{shared}self_attn.linear_{part}_adapter_list.{k}."
-                    yield from _adapter(source, f"{blk}attn_{part}", 2 * n, 2 * n, self.attention_rank)
+                yield from t.rows(i, n, self._feed_forward(t.block(i) + "feed_forward.", blk))
+                yield from self._adapters(i)
                 hf += "mamba_decoder."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield from self.ssm.rows(hf + "mamba.", blk, n)
 
+    def _feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+        n, n_ff = self.n_embd, self.transformers.n_ff
+        for source, target, *shape in (("gate_up_proj", "ffn_up", 2 * n_ff, n), ("down_proj", "ffn_down", n, n_ff)):
+            yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", *shape)
+            if self.bias:
+                yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", shape[0])
 
-def _adapter(hf: str, target: str, n_out: int, n_in: int, rank: int) -> Iterator[Row]:
-    """What a layer adds to a shared matrix [n_out, n_in], as two factors."""
-    yield row(hf + "0.weight", target + "_lora_a.weight", rank, n_in)
-    yield row(hf + "1.weight", target + "_lora_b.weight", n_out, rank)
+    def _adapters(self, i: int) -> Iterator[Row]:
+        """What layer i adds to matrices of its block, each as two factors. Every block has a list of adapters, one for
+        each layer that would use it if all were shared."""
+        n, t, blk = self.n_embd, self.transformers, f"blk.{i}."
+        k, shared = t.users.index(i), t.block(i)
+        others = [t.users[j] for j in range(k % self.n_block, len(t.users), self.n_block) if t.users[j] != i]
+        adapted = [("feed_forward.gate_up_proj", "ffn_up", 2 * t.n_ff, n, self.ff_rank)]
+        for part in "qkv" if self.attention_rank else "":
+            adapted.append((f"self_attn.linear_{part}", f"attn_{part}", 2 * n, 2 * n, self.attention_rank))
+        for source, target, n_out, n_in, rank in adapted:
+            for half, letter, shape in ((0, "a", (rank, n_in)), (1, "b", (n_out, rank))):
+                name = f"{source}_adapter_list.{k}.{half}.weight"
+                made = row(shared + name, f"{blk}{target}_lora_{letter}.weight", *shape)
+                unread = tuple(f"model.layers.{j}.{t.name}.{name}" for j in others)
+                # with a block of its own, a layer reads its own list alone
+                yield t.again(made) if t.n_shared == self.n_block else replace(made, unread=unread)

@@ -1,5 +1,6 @@
 """What a family declares: its hyper-parameters and, layer by layer, what a block is made of."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -80,8 +81,13 @@ class Mamba2Hparams(Hparams):
     d_state: int = key("ssm.state_size", minimum=1)
     n_ssm_head: int = key("ssm.time_step_rank", minimum=1)
     n_group: int = key("ssm.group_count", minimum=1)
+    # keys that only our converter writes: limits of the step size, and of the norm's epsilon where it is another
+    dt_min: float = key("ssm.time_step_min", 0.0)
+    dt_max: float = key("ssm.time_step_max", 0.0)  # 0: none
+    gated_eps: float = key("ssm.norm_rms_epsilon", 0.0)  # 0: eps
 
-    def mamba2(self, i: int, *, normed: bool = True) -> Mamba2:
-        """Layer i; `normed`: with a norm behind its gate."""
+    def mamba2(self, i: int, *, normed: bool = True, norm_first: bool = False) -> Mamba2:
+        """Layer i; `normed`: with a norm behind its gate, or with norm_first in front of it."""
         sizes = (self.n_embd, self.d_inner, self.d_state, self.d_conv, self.n_ssm_head, self.n_group)
-        return Mamba2(i, *sizes, self.eps, normed=normed)
+        limits = (self.dt_min, self.dt_max or math.inf)
+        return Mamba2(i, *sizes, self.gated_eps or self.eps, limits, normed, norm_first)

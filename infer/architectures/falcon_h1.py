@@ -17,6 +17,7 @@ class FalconH1Hparams(AttentionHparams, Mamba2Hparams):
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("attention.key_length", 0)
     freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
+    norm_first: bool = key("ssm.norm_before_gate", False)  # a key that only our converter writes
 
 
 class FalconH1(Family):
@@ -28,5 +29,6 @@ class FalconH1(Family):
     def block(self, h: FalconH1Hparams, i: int, w: Weights) -> Iterator[Part]:
         d_head = h.head_size(w, h.d_head)
         attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, Rope(d_head, h.freq_base, NEOX))
-        yield "attn_norm.weight", Sum(attention, h.mamba2(i, normed=f"blk.{i}.ssm_norm.weight" in w))
+        mamba = h.mamba2(i, normed=f"blk.{i}.ssm_norm.weight" in w, norm_first=h.norm_first)
+        yield "attn_norm.weight", Sum(attention, mamba)
         yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)

@@ -13,6 +13,7 @@ from ..kernels.recurrent import pad_channels
 from ..memory import HybridMemory, RecurrentSpec
 from ..program import Builder, Counter, Rows, Weight
 from ..weights import Weights
+from .base import add_bias, optional_bias
 
 A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
 
@@ -22,7 +23,7 @@ class Mamba1:
     """`norms`: '' none, 'weighted' with ssm_dt_norm, ssm_b_norm, ssm_c_norm, 'plain' without weights.
 
     n_head: as many scans side by side, each over its share of the channels with dt, B and C of its own; ssm_x and
-    ssm_dt are stacks then. 0: one scan.
+    ssm_dt are stacks then. 0: one scan. Projections in and out have biases where the file does.
     """
 
     layer: int
@@ -43,6 +44,8 @@ class Mamba1:
         self.w_x = self._stack(w, p + "ssm_x.weight", self.dt_rank + 2 * self.d_state, width)
         self.w_dt = self._stack(w, p + "ssm_dt.weight", width, self.dt_rank)
         self.w_out = w.matrix(p + "ssm_out.weight", self.n_embd, self.d_inner)
+        self.bias_in = optional_bias(w, p + "ssm_in.weight", 2 * self.d_inner)
+        self.bias_out = optional_bias(w, p + "ssm_out.weight", self.n_embd)
         taps = w.array(p + "ssm_conv1d.weight", self.d_inner, self.d_conv)
         self.taps = w.keep(np.ascontiguousarray(taps.T))
         self.conv_bias = w.vector(p + "ssm_conv1d.bias", self.d_inner)
@@ -76,7 +79,7 @@ class Mamba1:
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
         conv = memory.recurrent.conv[self.layer]
-        xz = b.matmul(x, self.w_in, "ssm_in")
+        xz = add_bias(b, b.matmul(x, self.w_in, "ssm_in"), self.bias_in)
         inner, gate = xz.columns(0, self.d_inner), xz.columns(self.d_inner, self.d_inner)
         mixed = b.rows(self.d_inner)
         b.op(
@@ -88,7 +91,7 @@ class Mamba1:
         for h in range(len(self.w_x)):
             x, z, out = (rows.columns(h * width, width) for rows in (mixed, gate, y))
             self._scan(b, h, x, z, out, memory)
-        return b.matmul(y, self.w_out, "ssm_out")
+        return add_bias(b, b.matmul(y, self.w_out, "ssm_out"), self.bias_out)
 
     def _scan(self, b: Builder, h: int, x: Rows, gate: Rows, y: Rows, memory: HybridMemory) -> None:
         """Scan `h`, of channels x behind the convolution."""

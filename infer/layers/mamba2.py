@@ -13,6 +13,7 @@ from ..kernels.mamba2 import decay_rate, mamba2_scan, mamba2_steps
 from ..memory import HybridMemory, RecurrentSpec
 from ..program import Builder, Counter, Rows
 from ..weights import Weights
+from .base import add_bias, optional_bias
 
 A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
 
@@ -21,7 +22,8 @@ A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
 class Mamba2:
     """n_head heads of d_inner / n_head channels, n_group groups of B and C; step sizes are kept within `limits`.
 
-    normed: there is a norm behind the gate.
+    normed: there is a norm behind the gate, or with norm_first in front of it. Projections in and out have biases where
+    the file does.
     """
 
     layer: int
@@ -34,6 +36,7 @@ class Mamba2:
     eps: float
     limits: tuple[float, float] = (0.0, math.inf)
     normed: bool = True
+    norm_first: bool = False
 
     @property
     def n_mixed(self) -> int:
@@ -48,10 +51,11 @@ class Mamba2:
         p = f"blk.{self.layer}."
         self.w_in = w.matrix(p + "ssm_in.weight", self.d_inner + self.n_mixed + self.n_head, self.n_embd)
         self.w_out = w.matrix(p + "ssm_out.weight", self.n_embd, self.d_inner)
+        self.bias_in = optional_bias(w, p + "ssm_in.weight", self.d_inner + self.n_mixed + self.n_head)
+        self.bias_out = optional_bias(w, p + "ssm_out.weight", self.n_embd)
         taps = w.array(p + "ssm_conv1d.weight", self.n_mixed, self.d_conv)
         self.taps = w.keep(np.ascontiguousarray(taps.T))
-        bias = p + "ssm_conv1d.bias"
-        self.conv_bias = w.vector(bias, self.n_mixed) if bias in w else 0
+        self.conv_bias = optional_bias(w, p + "ssm_conv1d.weight", self.n_mixed)
         self.dt_bias = w.vector(p + "ssm_dt.bias", self.n_head)
         a = w.array(p + "ssm_a", self.n_head, 1)
         if a.max() > 0 or a.min() < A_LOWEST:
@@ -71,7 +75,7 @@ class Mamba2:
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
         conv, state = memory.recurrent.conv[self.layer], memory.recurrent.ssm[self.layer]
-        rows = b.matmul(x, self.w_in, "ssm_in")
+        rows = add_bias(b, b.matmul(x, self.w_in, "ssm_in"), self.bias_in)
         gate, inputs = rows.columns(0, self.d_inner), rows.columns(self.d_inner, self.n_mixed)
         dt = rows.columns(self.d_inner + self.n_mixed, self.n_head)
         delta, decay = b.rows(self.n_head), b.rows(self.n_head)
@@ -87,16 +91,17 @@ class Mamba2:
         groups = self.n_group * self.d_state
         B, C = mixed.columns(self.d_inner, groups), mixed.columns(self.d_inner + groups, groups)
         y = b.rows(self.d_inner)
+        after = self.normed and self.norm_first
+        scan_gate, norm_gate = ((0, 0), (gate, gate.ld)) if after else ((gate, gate.ld), (0, 0))
         b.op(
             mamba2_scan, batch.ctl, batch.seg, mixed, B, C, mixed.ld, delta, delta.ld, decay, decay.ld, self.skip,
-            gate, gate.ld, state.ctypes.data, state.strides[0], y, y.ld, self.n_head, self.d_inner // self.n_head,
+            *scan_gate, state.ctypes.data, state.strides[0], y, y.ld, self.n_head, self.d_inner // self.n_head,
             self.d_state, self.n_group, Counter(), nbytes=2 * state[0].nbytes, flops=5 * self.d_inner * self.d_state,
         )  # fmt: skip
-        if not self.normed:
-            return b.matmul(y, self.w_out, "ssm_out")
-        n = self.d_inner // self.n_group
-        b.op(
-            gated_norm, batch.n_tok, y, y.ld, 0, 0, self.norm, 4 * n, y, y.ld, self.n_group, n, float(self.eps), 0, 0,
-            name="ssm_norm",
-        )  # fmt: skip
-        return b.matmul(y, self.w_out, "ssm_out")
+        if self.normed:
+            n = self.d_inner // self.n_group
+            b.op(
+                gated_norm, batch.n_tok, y, y.ld, *norm_gate, self.norm, 4 * n, y, y.ld, self.n_group, n,
+                float(self.eps), int(after), 0, name="ssm_norm",
+            )  # fmt: skip
+        return add_bias(b, b.matmul(y, self.w_out, "ssm_out"), self.bias_out)

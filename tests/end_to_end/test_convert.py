@@ -330,7 +330,9 @@ MAMBA = [
     (change_json("tokenizer.json", model={"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}), "merge 0"),
     (remove("tokenizer.json"), "GPT-NeoX.*--tokenizer"),
     (change_json("config.json", state_size=17), "has shape"),
-    (change_json("config.json", use_bias=True), "use_bias = true is not supported"),
+    (change_json("config.json", hidden_act="gelu"), "hidden_act = .gelu. is not supported"),
+    (change_json("config.json", use_bias=True), "lacks tensors .*in_proj.bias"),
+    (change_json("config.json", use_conv_bias=False), "conv1d.bias.* that the config has no place for"),
     (change_json("config.json", ssm_cfg=3), "ssm_cfg = 3"),
 ]
 TORCH = [

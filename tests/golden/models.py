@@ -33,9 +33,14 @@ NOISE = {
     "recurrent-gemma": 1.6e-5,
     "zamba": 4.0e-5,
     "zamba2": 2.4e-5,
+    "zamba-many": 6.3e-5,
+    "zamba2-plain": 2.4e-5,
+    "mamba-bias": 1.2e-5,
+    "falcon-h1-gate": 6.4e-5,
+    "jamba-bias": 1.3e-5,
 }
 # What the file's embedding is multiplied by, where that is no key of its own.
-EMBEDDING_SCALE = {"falcon-h1": 3.0}
+EMBEDDING_SCALE = {"falcon-h1": 3.0, "falcon-h1-gate": 2.4}
 BUNDLED = "jamba-11m"
 IN_REPOSITORY = ("jamba-11m", "jamba-dense", "mamba-bf16", "falcon-mamba", "llama-unigram-bin")
 SHARED_NAMES = {"jamba-11m": "jamba-trained-bf16"}

@@ -20,11 +20,12 @@ from hybrid.infer import Model
 from hybrid.infer.perplexity import perplexity
 from hybrid.quant.hashes import hashes as of
 from random_checkpoints import CONFIGS
+from random_ssm import SSM_CONFIGS
 from reference.tokenizer_files import world_file, world_vocabulary
 
 PEER = os.environ.get("PEER", "")
 # What its loader refuses: other widths than twice the model's; layers without experts beside some with them;
-# architectures that it does not have; for Phi-3, a vocabulary that is not Phi's own.
+# architectures that it does not have; biases in Mamba layers; for Phi-3, a vocabulary that is not Phi's own.
 REFUSED = {
     "jamba-dense",
     "bamba",
@@ -40,6 +41,12 @@ REFUSED = {
     "zamba",
     "zamba2",
     "zamba2-2.7b",
+    "zamba-many",
+    "zamba2-plain",
+    "mamba-bias",
+    "jamba-bias",
+    "falcon-h1-gate",
+    *(name for name in SSM_CONFIGS if name.endswith("-biased")),
 }
 N_CTX, CHUNKS = 128, 4
 

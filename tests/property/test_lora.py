@@ -19,7 +19,10 @@ from reference.families import Reference
 
 # Interleaved heads, stacked experts, heads in another order, matrices taken apart, rows with multipliers of their own.
 QUICK = ("llama-biased", "qwen3moe", "qwen35", "qwen3next", "falcon-h1")
-MORE = ("nemotron-h-moe", "lfm2", "gemma2", "phi3", "recurrentgemma", "granite-attention")
+MORE = (
+    "nemotron-h-moe", "lfm2", "gemma2", "phi3", "recurrentgemma", "granite-attention", "jamba-biased",
+    "falcon-h1-biased",
+)  # fmt: skip
 ALPHA, SCALE, RANK = 5.0, 0.75, 3
 
 

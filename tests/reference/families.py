@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from reference.attention import attention, rope
+from reference.mamba import bamba, jamba, mamba, mamba2
 from reference.olmo_hybrid import olmo_hybrid
 from reference.recurrent import (
     conv1d,
     conv1d_gated,
-    conv1d_silu,
     delta_rule,
     gated_norm,
     l2_norm,
-    mamba2_scan,
-    mamba2_steps,
     rg_lru,
     sigmoid,
     silu,
@@ -69,22 +67,7 @@ class Reference:
         return attention(q, k, v, pos, scale or d**-0.5, window).reshape(len(q), -1)
 
     def mamba2(self, rows: F64, p: str, n_head: int, n_group: int, d_state: int, normed: bool) -> F64:
-        """From the projected rows [z | x | B | C | dt] to the input of the projection out."""
-        n_tok, groups = len(rows), n_group * d_state
-        d_inner = (rows.shape[1] - n_head - 2 * groups) // 2
-        z, mixed, dt = np.split(rows, [d_inner, 2 * d_inner + 2 * groups], axis=1)
-        taps = self.t[p + "conv1d.weight"][:, 0].T
-        mixed, _ = conv1d_silu(mixed, taps, self.t[p + "conv1d.bias"], np.zeros((len(taps) - 1, mixed.shape[1])))
-        x, B, C = np.split(mixed, [d_inner, d_inner + groups], axis=1)
-        delta, decay = mamba2_steps(dt, self.t[p + "dt_bias"], -np.exp(self.t[p + "A_log"]), 0.0, np.inf)
-        x, z = x.reshape(n_tok, n_head, -1), z.reshape(n_tok, n_head, -1)
-        B, C = B.reshape(n_tok, n_group, -1), C.reshape(n_tok, n_group, -1)
-        y, _ = mamba2_scan(x, delta, decay, self.t[p + "D"], B, C, z, np.zeros((n_head, x.shape[2], d_state)))
-        y = y.reshape(n_tok, d_inner)
-        if not normed:
-            return y
-        weight = self.t[p + "norm.weight"].reshape(n_group, -1)
-        return gated_norm(y.reshape(n_tok, n_group, -1), None, weight, self.eps, norm_first=True).reshape(n_tok, -1)
+        return mamba2(self, rows, p, n_head, n_group, d_state, normed)
 
     def mixture(self, x: F64, scores: F64, bias: F64 | float, n_used: int, expert: Any, norm: bool = True) -> F64:
         """The best n_used experts by scores + bias, weighted by their scores."""
@@ -402,6 +385,9 @@ def _number(name: str) -> int:
 
 MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "FalconH1ForCausalLM": Reference.falcon_h1,
+    **dict.fromkeys(["MambaForCausalLM", "FalconMambaForCausalLM", "Mamba2ForCausalLM"], mamba),
+    "JambaForCausalLM": jamba,
+    **dict.fromkeys(["BambaForCausalLM", "GraniteMoeHybridForCausalLM"], bamba),
     "NemotronHForCausalLM": Reference.nemotron_h,
     "Lfm2ForCausalLM": Reference.lfm2,
     "Lfm2MoeForCausalLM": Reference.lfm2,
@@ -416,7 +402,6 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
             "Qwen3MoeForCausalLM",
             "GraniteForCausalLM",
             "GraniteMoeForCausalLM",
-            "GraniteMoeHybridForCausalLM",
             "Phi3ForCausalLM",
         ],
         Reference.llama,

@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
-from reference.recurrent import F64, conv1d_silu, mamba1_scan
+from reference.mamba import convolved
+from reference.recurrent import F64, mamba1_scan
 
 
 def gelu_erf(x: F64) -> F64:
@@ -35,7 +36,9 @@ def shared_block(model: Any, x: F64, users: list[int], k: int) -> F64:
     c, d = model.c, x.shape[1] // model.c["num_attention_heads"]
     two = "num_mem_blocks" in c
     name = "shared_transformer" if two else "shared_transf"
-    p = f"model.layers.{users[k % c.get('num_mem_blocks', 1)]}.{name}."
+    own = f"model.layers.{users[k]}.{name}."  # of models that are not tied
+    there = own + "self_attn.q_proj.weight" in model.t
+    p = own if there else f"model.layers.{users[k % c.get('num_mem_blocks', 1)]}.{name}."
 
     def adapted(h: F64, name: str, adapter: str) -> F64:
         y = model.linear(h, p + name)
@@ -59,8 +62,7 @@ def shared_block(model: Any, x: F64, users: list[int], k: int) -> F64:
 def heads_of_mamba1(model: Any, rows: F64, p: str) -> F64:
     """From the projected rows, x and z of each channel in turn, to the input of the projection out."""
     x, z = rows[:, ::2], rows[:, 1::2]
-    taps = model.t[p + "conv1d.weight"][:, 0].T
-    x, _ = conv1d_silu(x, taps, model.t[p + "conv1d.bias"], np.zeros((len(taps) - 1, x.shape[1])))
+    x = convolved(model, x, p)
     out, A_log = np.empty(x.shape), model.t[p + "A_log"]
     n_head, width, n = A_log.shape
     for h in range(n_head):

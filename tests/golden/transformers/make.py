@@ -17,13 +17,17 @@ import numpy as np
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
+from random_ssm import SSM_CONFIGS  # noqa: E402
+
 NAMES = (
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "starcoder2",
-    "phi2", "gpt2", "xlstm",
+    "phi2", "gpt2", "xlstm", *SSM_CONFIGS,
 )  # fmt: skip
 MODEL_TYPES = {
     "Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm", "Mistral": "mistral",
     "Olmo2": "olmo2", "Olmoe": "olmoe", "Starcoder2": "starcoder2", "Phi": "phi", "GPT2": "gpt2",
+    "Mamba": "mamba", "FalconMamba": "falcon_mamba", "Mamba2": "mamba2", "Jamba": "jamba", "FalconH1": "falcon_h1",
+    "Bamba": "bamba", "GraniteMoeHybrid": "granitemoehybrid",
 }  # fmt: skip
 EVERY = 16  # values of the vocabulary between those that are kept
 N_TOK = 40
@@ -32,10 +36,16 @@ N_TOK = 40
 def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> dict[str, np.ndarray]:
     """Tensors as transformers calls them: what the converter sees in pieces is joined, and divided as it is there."""
     pieces: dict[str, list[np.ndarray]] = {}
+    made = {}
     for name, values in tensors.items():
+        whole, found, half = name.partition(".input_linear.weight.gate")
+        if found:  # of Granite: gates, then what they gate, of every expert
+            both = np.concatenate([values, tensors[f"{whole}.input_linear.weight.up{half}"]])
+            pieces.setdefault(f"{whole}.input_linear.weight", []).append(both[None] if half else both)
+        if ".input_linear.weight." in name:
+            continue
         whole, _, last = name.rpartition(".")
         pieces.setdefault(whole if last.isdecimal() else name, []).append(values)
-    made = {}
     for name, parts in pieces.items():
         joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
         if name.endswith("linear_attn.qkv.weight"):

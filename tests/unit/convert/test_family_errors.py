@@ -11,7 +11,7 @@ C, U = CheckpointError, UnsupportedError
 
 
 def family(name: str, change: dict[str, Any]) -> Any:
-    return random_checkpoints.family_for({"vocab_size": 8, **CONFIGS[name], **change})
+    return random_checkpoints.family_for({"vocab_size": 8, "max_position_embeddings": 512, **CONFIGS[name], **change})
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ def family(name: str, change: dict[str, Any]) -> Any:
     [
         ("falcon-h1", {"ssm_multipliers": [1.0]}, C, "ssm_multipliers = .*5 numbers"),
         ("falcon-h1", {"mlp_multipliers": [1.0, "a"]}, C, 'mlp_multipliers = "a".*a finite number'),
-        ("falcon-h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": True}, U, "mamba_norm_before_gate"),
-        ("falcon-h1", {"attention_bias": True}, U, "attention_bias = true"),
+        ("falcon-h1", {"attention_bias": 1}, C, "attention_bias = 1.*true or false"),
+        ("falcon-h1", {"hidden_act": "gelu"}, U, 'hidden_act = "gelu" is not supported, only "silu" or "swish" is'),
         ("falcon-h1", {"head_dim": 23}, C, "head_dim = 23.*even size"),
         ("nemotron-h", {"hybrid_override_pattern": "M-X"}, C, "hybrid_override_pattern = .*mamba or attention"),
         ("nemotron-h", {"hybrid_override_pattern": ""}, C, "hybrid_override_pattern"),
@@ -40,11 +40,16 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("recurrentgemma", {"lru_width": 70}, C, "lru_width = 70.*a multiple of the 3 heads"),
         ("recurrentgemma", {"block_types": ["mamba"]}, C, "block_types = .*recurrent and attention"),
         ("recurrentgemma", {"intermediate_size": 321}, C, "intermediate_size = 321.*an even number"),
+        ("jamba-biased", {"head_dim": 24}, U, "head_dim = 24 is not supported, only 12 is"),
+        ("bamba-biased", {"head_dim": 24}, U, "head_dim = 24 is not supported, only 16 is"),
+        ("granite-hybrid-biased", {"head_dim": 24}, U, "head_dim = 24 is not supported, only 16 is"),
+        ("mamba-biased", {"conv_kernel": 1}, C, "conv_kernel = 1.*from 2 to"),
+        ("mamba-biased", {"use_bias": "yes"}, C, 'use_bias = "yes".*true or false'),
         ("zamba", {"n_mamba_heads": 5}, C, "n_mamba_heads = 5.*a divisor of the 96 channels"),
         ("zamba", {"layers_block_type": ["mamba"] * 5}, C, "layers_block_type.*at least one layer of kind hybrid"),
         ("zamba", {"hidden_act": "silu"}, U, "hidden_act"),
         ("zamba2", {"use_long_context": True}, U, "use_long_context = true"),
-        ("zamba2", {"rms_norm_eps": 1e-6}, U, "rms_norm_eps"),
+        ("zamba2", {"hybrid_layer_ids": [1, 2]}, U, "hybrid_layer_ids = .1, 2. is not supported, only .1, 2, 4. is"),
         ("zamba2", {"num_key_value_heads": 3}, C, "num_key_value_heads = 3.*6, as adapters need"),
         ("zamba2", {"mamba_ngroups": 5}, C, "mamba_ngroups = 5.*a divisor of the 12 heads"),
         ("olmo-hybrid", {"linear_num_value_heads": 4}, C, "linear_num_value_heads = 4.*a multiple of .* = 3"),
@@ -67,6 +72,11 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("qwen3next", {"mlp_only_layers": [1]}, "all layers have experts"),
         ("qwen3next", {"linear_value_head_dim": 16}, "heads of keys and values have one size"),
         ("gemma2", {"query_pre_attn_scalar": 64}, "another query_pre_attn_scalar than 64"),
+        ("falcon-h1", {"mamba_proj_bias": True}, "Mamba layers have no biases"),
+        ("falcon-h1", {"projectors_bias": True}, "Mamba layers have no biases"),
+        ("falcon-h1", {"attention_bias": True}, "leaves out the bias behind attention"),
+        ("falcon-h1", {"mamba_rms_norm": True}, "the gate of Mamba before the norm"),
+        ("falcon-h1", {"time_step_limit": [0.01, 0.5]}, "does not keep step sizes within 0.01 and 0.5"),
         ("zamba", {}, "no such architecture"),
         ("zamba2", {}, "no such architecture"),
         ("olmo-hybrid", {}, "no such architecture"),
