@@ -47,10 +47,15 @@ def require(isa: str) -> None:
 
 def python(isa: str, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """Python with these arguments, in the root of the checkout; kernels go to the usual cache, in the path's folder."""
-    env = {**os.environ, **environment(isa), "PYTHONPATH": str(ROOT / "tests")}
     return subprocess.run(
-        [sys.executable, *arguments], env=env, cwd=ROOT, capture_output=True, text=True, timeout=timeout
-    )
+        [sys.executable, *arguments], env=forced_environment(isa), cwd=ROOT, capture_output=True, text=True,
+        timeout=timeout,
+    )  # fmt: skip
+
+
+def forced_environment(isa: str) -> dict[str, str]:
+    """This process's environment with the path forced."""
+    return {**os.environ, **environment(isa), "PYTHONPATH": str(ROOT / "tests")}
 
 
 def passes(isa: str, *selection: str) -> None:
