@@ -76,7 +76,8 @@ def compare(tok: Tokenizer, golden: dict[str, Any], parses_special: bool, plain_
 def test_bundled_kinds(kind: str, data_dir: Path) -> None:
     tok = load_tokenizer(metadata(kind, data_dir / BUNDLED[kind]))
     golden = json.loads((data_dir / "tokenizers" / f"golden_{kind}.json").read_text())
-    compare(tok, golden, parses_special=kind in PARSED)
+    # Gemma's <end_of_turn> is USER_DEFINED in its sentencepiece model, and no text for us: it ends an answer
+    compare(tok, golden, parses_special=kind in PARSED, plain_only=kind == "gemma")
     assert tok.n_vocab == golden["vocab_size"]
 
 
@@ -187,14 +188,23 @@ def test_chats(kind: str, shared_dir: Path) -> None:
     compare_chats(golden, chat_template(config), tok)
 
 
-@pytest.mark.parametrize("name", ["llama-spm", "qwen2", "bert-bge"])
+# Vocabularies of llama.cpp that come with expected ids, and how many texts; those that are not at hand are skipped.
+VOCABULARIES = {
+    "bert-bge": 47, "command-r": 47, "deepseek-coder": 47, "deepseek-llm": 47, "falcon": 47, "gemma-4": 46, "gpt-2": 47,
+    "llama-bpe": 47, "llama-spm": 47, "mpt": 47, "phi-3": 47, "qwen2": 47, "qwen35": 51, "refact": 47, "starcoder": 47,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
 def test_vocabularies_of_llama_cpp(name: str, shared_dir: Path) -> None:
     path = shared_dir / "vocabs" / f"ggml-vocab-{name}.gguf"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
     with GGUFFile.open(path) as file:
         tok = load_tokenizer(file)
     texts = Path(f"{path}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
-    lines = Path(f"{path}.out").read_text().split("\n")
-    assert len(texts) == 47
+    lines = Path(f"{path}.out").read_text().split("\n")[: len(texts)]
+    assert len(texts) == VOCABULARIES[name]
     for text, line in zip(texts, lines, strict=True):
         ids = tok.encode(text, add_special=False)
         assert ids == [int(word) for word in line.split()], repr(text)
