@@ -15,7 +15,7 @@ from hybrid.infer.chat_template import ChatTemplate
 from hybrid.infer.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.errors import TemplateError
 from hybrid.quant.ggml.reader import GGUFFile
-from reference.tokenizer_files import FakeGGUF, bpe, sentencepiece, wordpiece
+from reference.tokenizer_files import FakeGGUF, bpe, gemma_json, sentencepiece, wordpiece
 
 BUNDLED = {
     "jamba": "checkpoints/jamba-dense/tokenizer.model",
@@ -210,6 +210,36 @@ def test_vocabularies_of_llama_cpp(name: str, shared_dir: Path) -> None:
         assert ids == [int(word) for word in line.split()], repr(text)
         # WordPiece forgets capitals, accents and spaces
         assert tok.decode(ids) == text or name == "bert-bge"
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_gemma_from_tokenizer_json(bos: bool, data_dir: Path, tmp_path: Path) -> None:
+    """Merges of characters, against the library that the file is of. Kind gemma4 begins with BOS; a file that does not
+    becomes another kind with the same splitting."""
+    import tokenizers
+
+    content = gemma_json(data_dir / BUNDLED["gemma"])
+    if not bos:
+        content["post_processor"] = None
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "tokenizer.json").write_text(json.dumps(content))
+    (source / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<bos>", "eos_token": "<eos>"}))
+    reference = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
+    model = data_dir / "checkpoints" / "jamba-dense"
+    convert(model, tmp_path / "vocabulary.gguf", vocab_only=True, tokenizer=source)
+    with GGUFFile.open(tmp_path / "vocabulary.gguf") as file:
+        assert (file.get("tokenizer.ggml.model"), file.get("tokenizer.ggml.pre", None)) == (
+            ("gemma4", None) if bos else ("gpt2", "sarvam-moe")
+        )
+        tok = load_tokenizer(file)
+    golden = json.loads((data_dir / "tokenizers" / "golden_gemma.json").read_text())
+    texts = [item["text"] for item in golden["items"]]
+    assert len(texts) == 214
+    for text in [*texts, *("a" + "\n" * n + "b" + " " * n for n in range(1, 50))]:
+        expected = reference.encode(text)
+        assert tok.encode(text, parse_special=True) == expected.ids, repr(text)
+        assert tok.decode(expected.ids) == reference.decode(expected.ids, skip_special_tokens=False), repr(text)
 
 
 def test_wordpiece_as_converted(data_dir: Path, tmp_path: Path) -> None:
