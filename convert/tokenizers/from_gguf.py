@@ -15,7 +15,7 @@ _LISTS = {
 }
 _OWN = {*_LISTS, "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.merges"}
 # What llama.cpp's converter assumes for files without the key: the plain GPT-2 expression, under its usual name; none.
-_OLD_PRE = {"gpt2": "mpt", "rwkv": ""}
+_OLD_PRE = {"gpt2": "mpt", "gemma4": "", "rwkv": ""}
 
 
 def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
@@ -45,6 +45,8 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
         if not isinstance(model, str):
             raise TokenizerError(f"{source} has no tokenizer.ggml.model. Use another file.")
         merges = file.metadata.get("tokenizer.ggml.merges")
+        if merges is not None and file.value_types["tokenizer.ggml.merges"] != ArrayOf(ValueType.STRING):
+            raise TokenizerError(f"{source}: tokenizer.ggml.merges is not an array of STRING. Use another file.")
         more = [
             (key, file.metadata[key], file.value_types[key])
             for key in file.metadata

@@ -11,6 +11,7 @@ from hybrid.quant.ggml.errors import TokenizerError, shown
 from .vocabulary import SPACE
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_METASPACE = f"{SPACE}[^{SPACE}]*|[^{SPACE}]+"  # a piece begins at every space
 _PUNCTUATION = r"[\p{P}\$\+<=>\^~\|`]+"  # ASCII punctuation and the Unicode class, runs of it
 _CASELESS = re.compile(r"\(\?i:([^()]*)\)")
 _MAX_DEPTH = 8
@@ -24,10 +25,13 @@ class Structure:
     byte_level: bool
     add_prefix_space: bool
     normalizer: str  # names of the normalizers that are more than spelling spaces; "" = none
+    spells_spaces: bool = False  # as U+2581
 
     @classmethod
     def of(cls, content: dict[str, Any], source: str) -> "Structure":
         """Reads normalizer, pre_tokenizer and decoder of a tokenizer.json."""
+        normalizers = flat(content.get("normalizer"), "normalizers", source)
+        spells = any(map(_spells_spaces, normalizers))
         split: list[str] = []
         byte_level = prefix = False
         for step in flat(content.get("pre_tokenizer"), "pretokenizers", source):
@@ -37,12 +41,16 @@ class Structure:
                     prefix = prefix or step.get("add_prefix_space") is True
                     split += [_GPT2] if step.get("use_regex", True) else []
                 case "Split":
-                    split.append(_pattern(step, source))
+                    # Gemma's tokenizers split at spaces, when none are left
+                    if not (spells and step.get("pattern") == {"String": " "}):
+                        split.append(_pattern(step, source))
                 case "Digits":
                     split.append(r"\p{N}" if step.get("individual_digits") is True else r"\p{N}+")
                 case "Punctuation":
                     split.append(_PUNCTUATION if step.get("behavior") == "Contiguous" else _PUNCTUATION[:-1])
                 case "Metaspace":
+                    spells = True
+                    split += [_METASPACE] if step.get("split", True) else []
                     prefix = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "") in (
                         "always",
                         "first",
@@ -50,15 +58,15 @@ class Structure:
                 case other:
                     split.append(f"<{shown(other)}>")  # in no table, so it is found to be unknown
         names = []
-        for step in flat(content.get("normalizer"), "normalizers", source):
+        for step in normalizers:
             kind = step.get("type")
             if kind == "Prepend" and step.get("prepend") == SPACE:
                 prefix = True
-            elif not (kind == "Replace" and step.get("content") == SPACE):
+            elif not _spells_spaces(step):
                 names.append(shown(kind))
         if any(step.get("type") == "ByteLevel" for step in flat(content.get("decoder"), "decoders", source)):
             byte_level = True
-        return cls(tuple(split), byte_level, prefix, "+".join(names))
+        return cls(tuple(split), byte_level, prefix, "+".join(names), spells)
 
 
 def find_name(structure: Structure, ignore_merges: bool, preferred: tuple[str, ...]) -> tuple[str, bool]:
@@ -96,6 +104,14 @@ def canonical(pattern: str) -> str:
     pattern = _CASELESS.sub(spell_out, pattern)
     # A lone white space that no alternative takes is left over as a piece of its own anyway.
     return pattern.removesuffix(r"|\s+") if pattern.endswith(r"\s+(?!\S)|\s+") else pattern
+
+
+def _spells_spaces(step: dict[str, Any]) -> bool:
+    """A normalizer that replaces every space by U+2581."""
+    pattern = step.get("pattern")
+    return (
+        step.get("type") == "Replace" and step.get("content") == SPACE and pattern in ({"String": " "}, {"Regex": " "})
+    )
 
 
 def _pattern(step: dict[str, Any], source: str) -> str:

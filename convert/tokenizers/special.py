@@ -13,7 +13,8 @@ from .vocabulary import ID_KEYS, TokenType, Vocabulary
 
 _KINDS = tuple(kind for kind in ID_KEYS if kind != "eot")
 # Tokens that end a turn, where a template uses them and nothing else says so.
-_END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|eom|>", "<|eot|>", "<|end|>")
+_END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|eom|>", "<|eot|>", "<|end|>",
+                "<turn|>")  # fmt: skip
 
 
 def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab: int, *, goes_on: bool = True) -> None:
@@ -34,6 +35,8 @@ def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab
         if value is not None:
             vocabulary.flags[f"add_{kind}_token"] = value
     _read_post_processor(vocabulary, folder, names, id_of)
+    if vocabulary.model == "gemma4" and not vocabulary.flags.get("add_bos_token"):
+        _settle_bos(vocabulary, id_of)
     if vocabulary.model == "llama" and config.get("add_prefix_space") is False:
         key = "tokenizer.ggml.add_space_prefix"
         vocabulary.more = [pair for pair in vocabulary.more if pair[0] != key] + [(key, False, ValueType.BOOL)]
@@ -46,6 +49,18 @@ def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab
             vocabulary.flags["add_eos_token"] = False
     vocabulary.chat_templates = chat_templates(folder, config)
     _find_end_of_turn(vocabulary, folder, id_of, n_vocab)
+
+
+def _settle_bos(vocabulary: Vocabulary, id_of: dict[str, int]) -> None:
+    """A tokenizer of kind gemma4 that puts no BOS before texts, where readers of this kind always do."""
+    if "<|turn>" in id_of:
+        # Gemma 4's own files leave it to the chat template, but its base models need one (llama.cpp PR #21500).
+        vocabulary.flags["add_bos_token"] = True
+        vocabulary.notes.append(
+            "texts begin with BOS, as Gemma 4 needs it and readers do, though its tokenizer adds none"
+        )
+    else:
+        vocabulary.model, vocabulary.pre = "gpt2", "sarvam-moe"  # the same splitting, and BOS as the file says
 
 
 def stated_ids(model_config: Config, n_vocab: int) -> dict[str, int]:

@@ -1,17 +1,19 @@
-"""tokenizer.json of Hugging Face's `tokenizers`: BPE over bytes (kind gpt2) or over characters with byte fallback
-(kind llama, what a sentencepiece BPE model becomes there), WordPiece (kind bert) or Unigram (kind t5)."""
+"""tokenizer.json of Hugging Face's `tokenizers`: BPE over bytes (kind gpt2); BPE over characters with byte fallback, as
+sentencepiece's is written there (kind llama where a space is put before the text, gemma4 where not); WordPiece (kind
+bert); Unigram (kind t5)."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
+from hybrid.quant.ggml.pretokenizers import FORMS
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
 from ..checkpoint import read_object
 from .pre import Structure, find_name
 from .unigram import unigram
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import ADDED_SCORE, TokenType, Vocabulary
 from .wordpiece import wordpiece
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -46,10 +48,18 @@ def _bpe(
 ) -> Vocabulary:
     merges = _merges(model.get("merges"), set(tokens), source)
     structure = Structure.of(content, source)
+    for option in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(option):
+            raise UnsupportedError(f"{source}: a BPE with {option} = {shown(model[option])} is not supported.")
     if structure.byte_level:
         return _byte_level(tokens, merges, structure, model, source, preferred)
+    if model.get("byte_fallback") is True and not structure.spells_spaces:
+        raise UnsupportedError(
+            f"{source}: a BPE with byte_fallback that does not spell spaces as U+2581 is not supported."
+        )
     if model.get("byte_fallback") is True:
-        return _byte_fallback(tokens, merges, structure, model, source)
+        by = _by_scores if structure.add_prefix_space else _by_merges
+        return by(tokens, merges, structure, model, source)
     raise UnsupportedError(f"{source}: a BPE without bytes (neither ByteLevel nor byte_fallback) is not supported.")
 
 
@@ -67,27 +77,52 @@ def _byte_level(
         # A space inside a merge's part would make the string ambiguous; in the byte alphabet it is spelled U+0120.
         merges=[f"{a.replace(' ', 'Ġ')} {b.replace(' ', 'Ġ')}" for a, b in merges],
     )
-    if structure.normalizer not in ("", "NFC"):
-        vocabulary.notes.append(f"the normalizer {structure.normalizer} of {source} is not applied")
-    # Keys of our own: GGUF has no word for them.
-    form = "NFC" if structure.normalizer == "NFC" else "none"
-    vocabulary.more.append(("hybrid.tokenizer.normalizer", form, ValueType.STRING))
-    if not exact:
-        vocabulary.more.append(("hybrid.tokenizer.split", list(structure.split), ArrayOf(ValueType.STRING)))
-        vocabulary.notes.append(
-            f"{source} splits text in a way that no known pre-tokenizer does; {name!r} is the nearest, and "
-            "hybrid.tokenizer.split has its expressions"
-        )
+    _state(vocabulary, structure, nearest=None if exact else name)
     if structure.add_prefix_space:
         vocabulary.more.append(("tokenizer.ggml.add_space_prefix", True, ValueType.BOOL))
     return vocabulary
 
 
-def _byte_fallback(
+def _state(vocabulary: Vocabulary, structure: Structure, nearest: str | None) -> None:
+    """Keys of our own for what GGUF has no word for. `nearest`: the pre-tokenizer written, where it is not exact."""
+    form = structure.normalizer if structure.normalizer in FORMS else "none"
+    if structure.normalizer not in ("", *FORMS):
+        vocabulary.notes.append(f"the normalizer {structure.normalizer} of {vocabulary.source} is not applied")
+    vocabulary.more.append(("hybrid.tokenizer.normalizer", form, ValueType.STRING))
+    if nearest is not None:
+        vocabulary.more.append(("hybrid.tokenizer.split", list(structure.split), ArrayOf(ValueType.STRING)))
+        vocabulary.notes.append(
+            f"{vocabulary.source} splits text in a way that no known pre-tokenizer does; {nearest!r} is the nearest, "
+            "and hybrid.tokenizer.split has its expressions"
+        )
+
+
+def _by_merges(
     tokens: list[str], merges: list[tuple[str, str]], structure: Structure, model: dict[str, Any], source: str
 ) -> Vocabulary:
-    """Scores are minus the rank of the merge that makes the token, so that picking the highest score first, as every
-    reader of this kind does, is picking the first merge. (llama.cpp's converter writes -1000 for all.)"""
+    """Kind gemma4: the merges themselves. Scores are those of llama.cpp's converter; nobody reads them."""
+    vocabulary = Vocabulary(
+        model="gemma4",
+        pre="",  # the kind implies it
+        source=source,
+        tokens=tokens,
+        types=_types(tokens),
+        scores=[ADDED_SCORE] * len(tokens),
+        merges=[f"{a} {b}" for a, b in merges],
+    )
+    _mark_unknown(vocabulary, model, TokenType.CONTROL)
+    if model.get("ignore_merges") is True:
+        vocabulary.notes.append(f"{source} takes whole words that are tokens, which readers of kind gemma4 do not")
+    _state(vocabulary, structure, nearest="gemma4" if structure.split else None)
+    vocabulary.more.append(("tokenizer.ggml.add_space_prefix", False, ValueType.BOOL))
+    return vocabulary
+
+
+def _by_scores(
+    tokens: list[str], merges: list[tuple[str, str]], structure: Structure, model: dict[str, Any], source: str
+) -> Vocabulary:
+    """Kind llama. Scores are minus the rank of the merge that makes the token, so that picking the highest score first,
+    as every reader of this kind does, is picking the first merge. (llama.cpp's converter writes -1000 for all.)"""
     rank: dict[str, int] = {}
     for i, (a, b) in enumerate(merges):
         rank.setdefault(a + b, i)
@@ -96,21 +131,30 @@ def _byte_fallback(
         pre="default",
         source=source,
         tokens=tokens,
-        types=[
-            TokenType.UNUSED if not text else TokenType.BYTE if _BYTE.fullmatch(text) else TokenType.NORMAL
-            for text in tokens
-        ],
+        types=_types(tokens),
         scores=[float(-rank.get(text, len(merges))) for text in tokens],
     )
-    unknown = model.get("unk_token")
-    if isinstance(unknown, str) and unknown in tokens:
-        vocabulary.ids["unk"] = tokens.index(unknown)
-        vocabulary.types[vocabulary.ids["unk"]] = TokenType.UNKNOWN
+    _mark_unknown(vocabulary, model, TokenType.UNKNOWN)
     if structure.normalizer:
         vocabulary.notes.append(f"the normalizer {structure.normalizer} of {source} is not applied")
-    if not structure.add_prefix_space:
-        vocabulary.more.append(("tokenizer.ggml.add_space_prefix", False, ValueType.BOOL))
+    if structure.split:
+        vocabulary.notes.append(f"{source} splits text before the merges, which readers of kind llama do not")
     return vocabulary
+
+
+def _types(tokens: list[str]) -> list[int]:
+    """Of characters and bytes, before the special tokens are marked."""
+    return [
+        int(TokenType.UNUSED if not text else TokenType.BYTE if _BYTE.fullmatch(text) else TokenType.NORMAL)
+        for text in tokens
+    ]
+
+
+def _mark_unknown(vocabulary: Vocabulary, model: dict[str, Any], kind: TokenType) -> None:
+    unknown = model.get("unk_token")
+    if isinstance(unknown, str) and unknown in vocabulary.tokens:
+        vocabulary.ids["unk"] = vocabulary.tokens.index(unknown)
+        vocabulary.types[vocabulary.ids["unk"]] = kind
 
 
 def _tokens(vocab: Any, source: str) -> list[str]:

@@ -11,6 +11,9 @@ from hybrid.quant.ggml.types import ArrayOf, ValueType
 SPACE = "\u2581"  # how sentencepiece spells a space
 PADDING_SCORE = -10000.0  # as llama.cpp's converter has it
 ADDED_SCORE = -1000.0
+# Special tokens of kind gemma4 that are part of an answer's text, for those who look for calls of tools in it.
+_RENDERED = frozenset({"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>",
+                       "<tool_response|>", '<|"|>'})  # fmt: skip
 
 
 class TokenType(IntEnum):
@@ -37,7 +40,7 @@ Pair = tuple[str, Any, ValueType | ArrayOf | None]
 class Vocabulary:
     """Index = id. A hole between ids is an empty string until `pad` names it."""
 
-    model: str  # tokenizer.ggml.model: llama, t5, gpt2, bert or rwkv
+    model: str  # tokenizer.ggml.model: llama, t5, gpt2, gemma4, bert or rwkv
     pre: str  # tokenizer.ggml.pre; empty: none
     source: str  # file name, for messages
     tokens: list[str] = field(repr=False)
@@ -60,7 +63,7 @@ class Vocabulary:
             self.types.append(TokenType.UNUSED)
             if self.scores is not None:
                 self.scores.append(PADDING_SCORE)
-        if special:
+        if special and not (self.model == "gemma4" and text in _RENDERED):
             # The unknown token stays what it is: sentencepiece must know which one it falls back to.
             if self.types[token] != TokenType.UNKNOWN:
                 self.types[token] = TokenType.CONTROL

@@ -24,7 +24,7 @@ def load_tokenizer(gguf: MetadataFile) -> Tokenizer:
             f"{vocabulary.source}: tokenizer kind {shown(vocabulary.model)} is not supported, "
             f"expected {', '.join(DEFAULTS)}."
         )
-    if vocabulary.model == "gpt2":
+    if vocabulary.model in ("gpt2", "gemma4"):
         from .bpe import BPETokenizer
 
         return BPETokenizer(vocabulary)

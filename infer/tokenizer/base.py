@@ -125,8 +125,8 @@ class Tokenizer(ABC):
 
     def _matcher(self, *types: TokenType) -> SpecialMatcher:
         ids = set(self.vocabulary.of_type(*types))
-        if TokenType.CONTROL in types and not self.ends_are_text:
-            ids |= self.eog
+        if not self.ends_are_text:  # what ends an answer is a control token, whatever its type
+            ids = ids | self.eog if TokenType.CONTROL in types else ids - self.eog
         return SpecialMatcher((self.vocabulary.tokens[token], token) for token in sorted(ids))
 
 

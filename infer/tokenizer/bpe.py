@@ -1,5 +1,7 @@
-"""Kind `gpt2`: BPE by merges through the `tokenizers` library, split beforehand as `tokenizer.ggml.pre` says."""
+"""Kinds `gpt2` and `gemma4`: BPE by merges through the `tokenizers` library, split beforehand as `tokenizer.ggml.pre`
+says (gemma4: as the pre-tokenizer of that name)."""
 
+import re
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +15,7 @@ from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
 # llama.cpp splits these two by code of its own; the table's regular expressions only stand for it.
 _BY_CODE = frozenset({"kimi-k2", "afmoe"})
 
-# Vocabularies of these names come from repositories whose tokenizer normalizes to NFC (GPT-NeoX, OLMo, Qwen); GGUF has
-# no key for it. `hybrid.tokenizer.normalizer`, which our converter writes, goes first.
-_NFC = frozenset({"mpt", "olmo", "qwen2", "qwen35"})
+_NEWLINES = re.compile(r"(\n+)")
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -48,15 +48,32 @@ class BPETokenizer(Tokenizer):
             raise TokenizerError(f"{vocabulary.source}: tokenizer.ggml.merges is missing. Convert the model again.")
         self._rule = rule
         super().__init__(vocabulary)
-        if vocabulary.add_bos is None:
-            self.add_bos = rule.add_bos and self.bos is not None
+        if rule.always_bos or vocabulary.add_bos is None:
+            self.add_bos = (rule.always_bos or rule.add_bos) and self.bos is not None
         self._backend  # noqa: B018  what `tokenizers` refuses is refused here, not at the first text
 
     def _encode_text(self, text: str, after: Place) -> list[int]:
         if self.vocabulary.add_space_prefix and after != "text" and not text.startswith(" "):
             text = " " + text
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        if not self._whole_newlines or "\n" not in text:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+            return ids
+        ids = []
+        for part in filter(None, _NEWLINES.split(text)):
+            token = self._whole_newlines.get(part)
+            ids += self._backend.encode(part, add_special_tokens=False).ids if token is None else [token]
         return ids
+
+    @cached_property
+    def _whole_newlines(self) -> dict[str, int]:
+        """The runs of newlines that are a token which merges do not reach, where such runs are taken whole."""
+        if not self._rule.whole_newlines:
+            return {}
+        runs: dict[str, int] = {}
+        for token, text in enumerate(self.vocabulary.tokens):
+            if _NEWLINES.fullmatch(text):
+                runs.setdefault(text, token)
+        return {run: i for run, i in runs.items() if self._backend.encode(run, add_special_tokens=False).ids != [i]}
 
     def _piece(self, token: int) -> bytes:
         text = self.vocabulary.tokens[token]
@@ -73,17 +90,33 @@ class BPETokenizer(Tokenizer):
         except KeyError:
             return text.encode()  # an added token that the converter left NORMAL
 
-    @cached_property
-    def _nfc(self) -> bool:
-        stated = self.vocabulary.normalizer
-        if stated is None:
-            return self.vocabulary.pre in _NFC
-        if stated.upper() not in ("NFC", "NONE", ""):
+    @property
+    def _form(self) -> str | None:
+        """The Unicode normalization form that text is brought into first. None where the file does not say: llama.cpp
+        brings text into none before BPE, whatever the pre-tokenizer's name."""
+        stated = (self.vocabulary.normalizer or "none").upper()
+        if stated not in (*pretokenizers.FORMS, "NONE"):
             raise UnsupportedError(
-                f"{self.vocabulary.source}: hybrid.tokenizer.normalizer = {shown(stated)} is not supported, "
-                "expected NFC or none."
+                f"{self.vocabulary.source}: hybrid.tokenizer.normalizer = {shown(self.vocabulary.normalizer)} is not "
+                f"supported, expected {', '.join(pretokenizers.FORMS)} or none."
             )
-        return stated.upper() == "NFC"
+        return None if stated == "NONE" else stated
+
+    @cached_property
+    def _spelling(self) -> dict[str, Any]:
+        """How characters without a token are spelt: in bytes, or as the unknown token. Byte-level vocabularies have
+        one for each byte."""
+        if self._rule.byte_level:
+            return {}
+        tokens, unk = set(self.vocabulary.tokens), self.vocabulary.unk
+        known = sum(f"<0x{byte:02X}>" in tokens for byte in range(256))
+        if known < 256 and unk is None:
+            raise TokenizerError(
+                f"{self.vocabulary.source}: {known} of 256 bytes have a token <0x00> to <0xFF> and there is no "
+                "tokenizer.ggml.unknown_token_id, so that text would be lost. Convert the model again."
+            )
+        spelling: dict[str, Any] = {"byte_fallback": True}
+        return spelling if unk is None else spelling | {"unk_token": self.vocabulary.tokens[unk], "fuse_unk": True}
 
     @cached_property
     def _backend(self) -> Any:
@@ -99,7 +132,7 @@ class BPETokenizer(Tokenizer):
                 if vocab.get(tokens[token]) == token:
                     del vocab[tokens[token]]
         merges = [(merge[:i], merge[i + 1 :]) for merge in self.vocabulary.merges or () for i in (merge.find(" ", 1),)]
-        options: dict[str, Any] = {"ignore_merges": rule.ignore_merges, "byte_fallback": not rule.byte_level}
+        options: dict[str, Any] = {"ignore_merges": rule.ignore_merges, **self._spelling}
         try:
             model = models.BPE(vocab, merges, **options)
         except Exception:  # `tokenizers` raises plain Exception: a merge names a token that is not there
@@ -109,7 +142,7 @@ class BPETokenizer(Tokenizer):
             except Exception as error:
                 raise TokenizerError(f"{self.vocabulary.source}: the merges do not fit: {shown(error)}") from None
         backend = Backend(model)
-        steps: list[Any] = [normalizers.NFC()] if self._nfc else []
+        steps: list[Any] = [getattr(normalizers, self._form)()] if self._form else []
         if rule.escape_whitespaces:
             steps.append(normalizers.Replace(" ", SPACE))
         if steps:

@@ -141,10 +141,10 @@ def _pieces(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> It
             kind = TokenType.UNKNOWN
         elif token in byte_of:
             kind, text = TokenType.BYTE, f"<0x{byte_of[token]:02X}>"
-        elif kind == TokenType.USER_DEFINED:
+        elif kind == TokenType.USER_DEFINED and token not in vocabulary.eog:
             text = text.replace(" ", SPACE)  # sentencepiece looks for them in escaped text
         elif kind not in (TokenType.NORMAL, TokenType.CONTROL, TokenType.UNUSED):
-            kind = TokenType.CONTROL
+            kind = TokenType.CONTROL  # one that ends answers is not found in text, as for every kind of tokenizer
         if not text or text in seen:
             text = f"<{token}|{text}>"
             kind = kind if token == unknown else TokenType.CONTROL

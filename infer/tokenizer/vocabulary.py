@@ -47,15 +47,16 @@ DEFAULTS = {
     "llama": Defaults(bos=1, eos=2, unk=0, add_bos=True),
     "t5": Defaults(eos=1, unk=2, add_eos=True),
     "gpt2": Defaults(),
+    "gemma4": Defaults(),
     "bert": Defaults(bos=101, unk=100, sep=102, add_bos=True),
     "rwkv": Defaults(),
 }
 
 # Tokens that end a turn, by their text. llama.cpp's list, and Jamba's <|eom|>.
 _END_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom|>", "<|endoftext|>",
-                "<end_of_utterance>", "<EOT>", "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>")  # fmt: skip
+                "<end_of_utterance>", "<EOT>", "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<turn|>")  # fmt: skip
 _END_OF_GENERATION = frozenset((*_END_OF_TURN, "<|eom_id|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "</s>",
-                                "<eos>", "[EOS]", "<|end_of_text|>"))  # fmt: skip
+                                "<eos>", "[EOS]", "<|end_of_text|>", "<|tool_response>", "[e~["))  # fmt: skip
 
 SPACE = "\u2581"  # how sentencepiece spells a space
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -68,8 +69,8 @@ class Vocabulary:
     """Tokens in the file's own spelling (sentencepiece's U+2581, GPT-2's byte alphabet, RWKV's escapes), index = id."""
 
     source: str  # file name, for messages
-    model: str  # llama, t5, gpt2, bert, rwkv
-    pre: str  # name of the pre-tokenizer (gpt2)
+    model: str  # llama, t5, gpt2, gemma4, bert, rwkv
+    pre: str  # name of the pre-tokenizer (gpt2, gemma4)
     tokens: list[str] = field(repr=False)
     types: np.ndarray = field(repr=False)  # int32 [n_vocab], TokenType
     scores: np.ndarray | None = field(repr=False)  # f32 [n_vocab]
@@ -191,12 +192,12 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
     add_space_prefix = keys.flag(prefix + "add_space_prefix")
     lowercase = keys.flag(prefix + "normalizer.lowercase") is not False
     strip_accents = keys.flag(prefix + "normalizer.strip_accents")
-    # gpt2: what the pre-tokenizer's row says, see bpe.py
-    undecided = model == "gpt2"
+    # what the pre-tokenizer's row says, see bpe.py
+    undecided = model in ("gpt2", "gemma4")
     return Vocabulary(
         source=keys.source,
         model=model,
-        pre=keys.text(prefix + "pre") or "default",
+        pre="gemma4" if model == "gemma4" else keys.text(prefix + "pre") or "default",
         tokens=tokens,
         types=types,
         scores=scores,
@@ -223,15 +224,18 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
 def _end_of_generation(tokens: list[str], types: np.ndarray) -> dict[str, int]:
     """text -> id of the tokens that end an answer.
 
-    A converter may have left `<|im_end|>` NORMAL; nobody writes that by accident. `</s>` is also HTML, so a NORMAL one
-    is text.
+    A converter may have left `<|im_end|>` or `<turn|>` NORMAL; nobody writes that by accident. `</s>` is also HTML, so
+    a NORMAL one is text.
     """
     marked = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
     found: dict[str, int] = {}
     for text in _END_OF_GENERATION.intersection(tokens):
         token = tokens.index(text)
-        if types[token] in marked or text.startswith("<|"):
+        if types[token] in marked or text.startswith("<|") or text.endswith("|>"):
             found[text] = token
-    if "<|return|>" in found and "<|call|>" in found:
-        found.pop("<|end|>", None)  # gpt-oss: <|end|> closes a channel, the answer goes on
+    calls = "<|call|>" in found or "<|calls|>" in found
+    if calls and ("<|return|>" in found or "<|flush|>" in found):
+        found.pop("<|end|>", None)  # gpt-oss, Solar Open: <|end|> closes a channel, the answer goes on
+    if "<|tool_response>" in found:
+        found.pop("</s>", None)  # Gemma 4: HTML, whatever its type
     return found

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+# Values of hybrid.tokenizer.normalizer besides "none": Unicode normalization forms that text is brought into first.
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -21,6 +24,8 @@ class Rule:
     add_bos: bool = False  # where the file has no tokenizer.ggml.add_bos_token
     add_sep: bool = False  # where the file has no tokenizer.ggml.add_sep_token
     escape_whitespaces: bool = False
+    always_bos: bool = False  # whatever tokenizer.ggml.add_bos_token says: early converters wrote false for such models
+    whole_newlines: bool = False  # a run of newlines that is itself a token is taken whole
 
 
 @cache

@@ -104,6 +104,45 @@ def bpe(path: Path, pre: str, *, padded: int = 0, normalizer: str | None = None,
     return gguf
 
 
+def gemma_json(path: Path) -> dict[str, Any]:
+    """A sentencepiece BPE model as the tokenizer.json that Gemma's repositories have for one. Merges are the ways to
+    cut a token in two, best token first."""
+    pieces = [dict(fields(value)) for number, value in fields(path.read_bytes()) if number == 1]
+    vocab = {piece[1].decode(): i for i, piece in enumerate(pieces)}
+    score = {piece[1].decode(): struct.unpack("<f", piece.get(2, bytes(4)))[0] for piece in pieces}
+    known = {text: token for text, token in vocab.items() if pieces[token].get(3, NORMAL) in (NORMAL, USER_DEFINED)}
+    merges = [
+        [text[:i], text[i:]]
+        for text in sorted(known, key=lambda text: -score[text])
+        for i in range(1, len(text))
+        if text[:i] in known and text[i:] in known
+    ]
+    space = {"String": " "}
+    text, bos = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<bos>", "type_id": 0}}
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": token, "content": content, "special": True, "normalized": False, "lstrip": False, "rstrip": False,
+             "single_word": False}
+            for content, token in vocab.items() if content.startswith("<") and content[-2:] in ("s>", "d>", "k>", "n>")
+        ],
+        "normalizer": {"type": "Replace", "pattern": space, "content": "\u2581"},
+        "pre_tokenizer": {"type": "Split", "pattern": space, "behavior": "MergedWithPrevious", "invert": False},
+        "post_processor": {
+            "type": "TemplateProcessing", "single": [bos, text], "pair": [bos, text, bos, text],
+            "special_tokens": {"<bos>": {"id": "<bos>", "ids": [vocab["<bos>"]], "tokens": ["<bos>"]}},
+        },
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
+            {"type": "Fuse"},
+        ]},
+        "model": {
+            "type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, "ignore_merges": False,
+            "vocab": vocab, "merges": merges,
+        },
+    }  # fmt: skip
+
+
 def wordpiece(path: Path) -> FakeGGUF:
     """A tokenizer.json of BERT, in llama.cpp's spelling: phantom spaces before words."""
     data = json.loads(path.read_text())

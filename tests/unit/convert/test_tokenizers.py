@@ -10,6 +10,7 @@ from hybrid.convert.tokenizers import TokenType, read_vocabulary
 from hybrid.convert.tokenizers.pre import Structure, canonical, find_name
 from hybrid.quant.ggml import pretokenizers
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, TokenizerError, UnsupportedError, UsageError
+from hybrid.quant.ggml.writer import GGUFWriter
 
 NONE = Config({}, "config.json")
 PIECES = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("▁a", -1.0, 1), ("<x>", 0.0, 4), ("<0x0A>", 0.0, 6)]
@@ -130,10 +131,11 @@ def test_special_ids(model):
     assert read(folder).ids == {"unk": 0, "bos": 1, "eos": 2}
 
 
-def test_end_of_turn(model):
-    pieces = [*PIECES, ("<|eom|>", 0.0, 3)]
+@pytest.mark.parametrize("text", ["<|eom|>", "<turn|>"])
+def test_end_of_turn(model, text):
+    pieces = [*PIECES, (text, 0.0, 3)]
     assert "eot" not in read(model(pieces)).ids
-    assert read(model(pieces, tokenizer_config={"chat_template": "{{ m }}<|eom|>"})).ids["eot"] == 6
+    assert read(model(pieces, tokenizer_config={"chat_template": "{{ m }}" + text})).ids["eot"] == 6
     assert read(model(pieces, generation_config={"eos_token_id": [2, 5]})).ids["eot"] == 5
 
 
@@ -253,12 +255,118 @@ def test_byte_fallback(bpe):
     assert found.flags == {"add_bos_token": True, "add_eos_token": False, "add_sep_token": False}
     assert found.more == []  # a space is put before the text, as readers do without a key
 
-    def without_prefix(content):
+    def split(content):
         change(content)
-        del content["normalizer"]["normalizers"][0]
+        content["pre_tokenizer"] = {"type": "Digits"}
 
-    keys = [pair[:2] for pair in read(bpe(without_prefix)).more]
-    assert keys == [("tokenizer.ggml.add_space_prefix", False)]
+    assert read(bpe(split)).notes == [
+        "tokenizer.json splits text before the merges, which readers of kind llama do not"
+    ]
+
+
+def gemma(content):
+    """Characters with byte fallback and no space before the text."""
+    content["model"] = {
+        "type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "merges": ["▁ b", "a b"],
+        "vocab": {"<unk>": 0, "<bos>": 1, "<0x0A>": 2, "▁": 3, "a": 4, "b": 5, "ab": 6, "▁b": 7, "<|turn>": 8,
+                  "<|channel>": 9},
+    }  # fmt: skip
+    content["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    content["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious"}
+    content["decoder"] = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}]}
+    content["post_processor"] = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}], "pair": []}
+    content["added_tokens"] = [
+        {"id": i, "content": text, "special": True}
+        for i, text in enumerate(["<unk>", "<bos>", "", "", "", "", "", "", "<|turn>", "<|channel>"]) if text
+    ]  # fmt: skip
+
+
+def gguf_of(path, **keys):
+    """A GGUF file of a vocabulary of kind gemma4."""
+    with GGUFWriter(path, "gemma4") as writer:
+        made = {"model": "gemma4", "tokens": ["<unk>", "<bos>", "a", "b", "ab"], "token_type": [3, 3, 1, 1, 1],
+                "scores": [-1000.0] * 5, "merges": ["a b"], "bos_token_id": 1, "add_bos_token": True}  # fmt: skip
+        for key, value in (made | keys).items():
+            writer.add(f"tokenizer.ggml.{key}", value)
+    return path
+
+
+def test_gemma4_from_a_gguf_file(tmp_path):
+    found = read(gguf_of(tmp_path / "a.gguf"), 6)
+    assert (found.model, found.pre, found.merges) == ("gemma4", "", ["a b"])
+    assert found.tokens == ["<unk>", "<bos>", "a", "b", "ab", "[PAD5]"]
+    pairs = {key: value for key, value, _ in found.pairs()}
+    assert "tokenizer.ggml.pre" not in pairs
+    assert (pairs["tokenizer.ggml.bos_token_id"], pairs["tokenizer.ggml.add_bos_token"]) == (1, True)
+
+
+@pytest.mark.parametrize("merges", ["a b", 3, [1, 2], [True]])
+def test_merges_of_a_gguf_file_that_are_no_strings(tmp_path, merges):
+    with pytest.raises(
+        TokenizerError, match=r"a\.gguf: tokenizer\.ggml\.merges is not an array of STRING\. Use another"
+    ):
+        read(gguf_of(tmp_path / "a.gguf", merges=merges), 6)
+
+
+SPECIALS = {"bos_token": "<bos>", "unk_token": "<unk>"}
+
+
+def test_gemma4(bpe):
+    """As llama.cpp's converter writes it: merges, scores of -1000, BOS although the file adds none, and what belongs to
+    an answer's text not CONTROL."""
+    found = read(bpe(gemma, tokenizer_config=SPECIALS), 11)
+    assert (found.model, found.pre, found.merges) == ("gemma4", "", ["▁ b", "a b"])
+    assert found.types == [3, 3, 6, 1, 1, 1, 1, 1, 3, 4, 5]
+    assert found.scores == [-1000.0] * 10 + [-10000.0]
+    assert found.ids == {"unk": 0, "bos": 1}
+    assert found.flags == {"add_bos_token": True, "add_eos_token": False}
+    assert {pair[:2] for pair in found.more} == {
+        ("tokenizer.ggml.add_space_prefix", False), ("hybrid.tokenizer.normalizer", "none"),
+    }  # fmt: skip
+    assert len(found.notes) == 1 and "begin with BOS" in found.notes[0]
+    assert "tokenizer.ggml.pre" not in {key for key, _, _ in found.pairs()}
+
+
+def test_gemma4_with_steps_of_its_own(bpe):
+    def change(content):
+        gemma(content)
+        content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, content["normalizer"]]}
+        content["pre_tokenizer"] = {"type": "Digits", "individual_digits": True}
+        content["post_processor"]["single"].insert(0, {"SpecialToken": {"id": "<bos>"}})
+
+    found = read(bpe(change, tokenizer_config=SPECIALS))
+    more = {key: value for key, value, _ in found.more}
+    assert more["hybrid.tokenizer.normalizer"] == "NFKC" and more["hybrid.tokenizer.split"] == [r"\p{N}"]
+    assert len(found.notes) == 1 and "splits text in a way" in found.notes[0]
+
+    def whole(content):
+        gemma(content)
+        content["model"]["ignore_merges"] = True
+
+    assert any("takes whole words" in note for note in read(bpe(whole, tokenizer_config=SPECIALS)).notes)
+
+
+def test_metaspace_spells_spaces(bpe):
+    """transformers' own spelling of the same; without `split: false` pieces begin at spaces."""
+
+    def change(content, **options):
+        gemma(content)
+        content["normalizer"] = None
+        content["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", **options}
+
+    found = read(bpe(lambda content: change(content, split=False)))
+    assert (found.model, [key for key, _, _ in found.more if "split" in key]) == ("gemma4", [])
+    found = read(bpe(change))
+    assert [value for key, value, _ in found.more if key == "hybrid.tokenizer.split"] == [["▁[^▁]*|[^▁]+"]]
+
+
+def test_byte_level_normalizers(bpe):
+    for form in ("NFD", "NFKC", "NFKD"):
+        found = read(bpe(lambda content: content.update(normalizer={"type": form})))  # noqa: B023
+        assert [value for key, value, _ in found.more if "normalizer" in key] == [form] and not found.notes
+    found = read(bpe(lambda content: content.update(normalizer={"type": "Lowercase"})))
+    assert [value for key, value, _ in found.more if "normalizer" in key] == ["none"]
+    assert found.notes == ["the normalizer Lowercase of tokenizer.json is not applied"]
 
 
 @pytest.mark.parametrize(
@@ -276,6 +384,7 @@ def test_byte_fallback(bpe):
         (lambda c: c["model"]["vocab"].update(z=2**40), "no small integers"),
         (lambda c: c["model"]["vocab"].update(z=10**6), "ids up to 1000000"),
         (lambda c: c["model"]["vocab"].update(z=1), "id 1 is both"),
+        (lambda c: c["model"].update(end_of_word_suffix="</w>"), "a BPE with end_of_word_suffix = </w> is not supp"),
         (lambda c: c["model"].update(merges="a b"), "merges is not a list"),
         (lambda c: c["model"].update(merges=["a b c"]), "merge 0 is"),
         (lambda c: c["model"].update(merges=[["a", 3]]), "merge 0 is"),
@@ -284,6 +393,12 @@ def test_byte_fallback(bpe):
         (lambda c: c.update(pre_tokenizer={"type": "Sequence"}), "Sequence without pretokenizers"),
         (lambda c: c.update(pre_tokenizer={"type": "Split"}), "Split without a pattern"),
         (lambda c: c.update(pre_tokenizer=None, decoder=None), "without bytes"),
+        (lambda c: (gemma(c), c.update(normalizer=None)), r"does not spell spaces as U\+2581"),
+        (lambda c: (gemma(c), c["normalizer"].update(pattern={"String": "x"})), r"does not spell spaces as U\+2581"),
+        (lambda c: (gemma(c), c["model"].update(merges=["a c"])), "merge 0 .* not there"),
+        (lambda c: (gemma(c), c["model"].update(merges=None)), "merges is not a list"),
+        (lambda c: (gemma(c), c["model"]["vocab"].update(a=5)), "id 5 is both"),
+        (lambda c: (gemma(c), c["model"].update(vocab=["a"])), "not an object of tokens"),
         (lambda c: c.update(added_tokens={}), "added_tokens is not a list"),
         (lambda c: c.update(added_tokens=[{"id": "x"}]), "has no id or no content"),
         (lambda c: c["model"]["vocab"].update({f"t{i}": 10 + i for i in range(30)}), "has 40 tokens"),

@@ -1,6 +1,8 @@
 """Tokenizers over small made-up vocabularies: special tokens, flags, bytes, damaged metadata."""
 
 import time
+import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -136,6 +138,40 @@ def test_end_of_generation() -> None:
     assert load_tokenizer(spm(tokens=tokens)).eog == {2}, "a NORMAL </s> is HTML"
 
 
+@pytest.mark.parametrize("make", [gpt2, spm])
+def test_what_ends_an_answer_is_no_text_whatever_its_type(make: Callable[..., FakeGGUF]) -> None:
+    """Gemma 4's <|tool_response> and Phi-3's </s> are USER_DEFINED in llama.cpp's files, and control tokens to it."""
+    gguf = make()
+    tokens, types = gguf.metadata["tokenizer.ggml.tokens"], gguf.metadata["tokenizer.ggml.token_type"]
+    i = tokens.index("<note>")
+    tokens[i] = "<|tool_response>"
+    assert types[i] == USER
+    tok = load_tokenizer(gguf)
+    assert tok.is_eog(i)
+    assert i not in tok.encode("a<|tool_response>b")
+    assert i in tok.encode("a<|tool_response>b", parse_special=True)
+
+
+@pytest.mark.parametrize(
+    ("texts", "ending"),
+    [
+        (["<|return|>", "<|call|>", "<|end|>"], ["<|return|>", "<|call|>"]),
+        (["<|flush|>", "<|calls|>", "<|end|>"], ["<|flush|>", "<|calls|>"]),
+        (["<|flush|>", "<|return|>", "<|end|>"], ["<|flush|>", "<|return|>", "<|end|>"]),
+        (["<|tool_response>", "<turn|>", "</s>"], ["<|tool_response>", "<turn|>"]),
+        (["</s>", "<turn|>"], ["</s>", "<turn|>"]),
+        (["[e~["], ["[e~["]),
+    ],
+)
+def test_which_tokens_end_an_answer(texts: list[str], ending: list[str]) -> None:
+    gguf = gpt2()
+    n = len(gguf.metadata["tokenizer.ggml.tokens"])
+    gguf.metadata["tokenizer.ggml.tokens"] += texts
+    gguf.metadata["tokenizer.ggml.token_type"] += [CONTROL] * len(texts)
+    eog = load_tokenizer(gguf).eog - load_tokenizer(gpt2()).eog
+    assert eog == {n + texts.index(text) for text in ending}
+
+
 def test_defaults_of_the_kinds() -> None:
     assert not load_tokenizer(gpt2(bos_token_id=0)).add_bos
     assert load_tokenizer(gpt2(bos_token_id=0, pre="llama-bpe")).add_bos
@@ -157,11 +193,13 @@ def test_our_own_keys() -> None:
     plain = load_tokenizer(gguf).encode(decomposed)
     gguf.metadata["hybrid.tokenizer.normalizer"] = "NFC"
     assert load_tokenizer(gguf).encode(decomposed) == load_tokenizer(gguf).encode("é") != plain
-    assert load_tokenizer(gpt2(pre="qwen2")).encode(decomposed) == load_tokenizer(gguf).encode("é")
+    for form, text in (("NFD", "é"), ("NFKC", "ﬁ"), ("NFKD", "ﬁé")):
+        gguf.metadata["hybrid.tokenizer.normalizer"] = form
+        assert load_tokenizer(gguf).encode(text) == load_tokenizer(gpt2()).encode(unicodedata.normalize(form, text))
     gguf.metadata["hybrid.tokenizer.normalizer"] = "none"
     assert load_tokenizer(gguf).encode(decomposed) == plain
-    gguf.metadata["hybrid.tokenizer.normalizer"] = "NFKD"
-    with pytest.raises(UnsupportedError, match=r"normalizer = NFKD is not supported, expected NFC or none"):
+    gguf.metadata["hybrid.tokenizer.normalizer"] = "Lowercase"
+    with pytest.raises(UnsupportedError, match=r"normalizer = Lowercase is not supported, expected NFC, NFD, NFKC, N"):
         load_tokenizer(gguf)
     split = gpt2()
     split.metadata["hybrid.tokenizer.split"] = ["a"]
@@ -171,17 +209,68 @@ def test_our_own_keys() -> None:
         load_tokenizer(split)
 
 
+@pytest.mark.parametrize("name", ["mpt", "olmo", "qwen2", "qwen35"])
+def test_no_normalization_unless_the_file_says_so(name: str) -> None:
+    """As llama.cpp, which never normalizes before BPE. The tokenizers that these names come from all do, to NFC."""
+    decomposed = "re\u0301sume\u0301"
+    tok = load_tokenizer(gpt2(pre=name))
+    assert tok.decode(tok.encode(decomposed)) == decomposed
+    file = gpt2(pre=name)
+    file.metadata["hybrid.tokenizer.normalizer"] = "NFC"
+    tok = load_tokenizer(file)
+    assert tok.decode(tok.encode(decomposed)) == "résumé"
+
+
 def test_space_prefix_of_byte_level() -> None:
     tok = load_tokenizer(gpt2(add_space_prefix=True))
     assert tok.encode("ab") == tok.encode(" ab") == [257]
 
 
+MERGES = ["▁ a", "a b"]
+
+
+def gemma4(**changes: Any) -> FakeGGUF:
+    """The vocabulary of `spm` as kind gemma4, with newlines: \\n is 270, two of them 271, four 272."""
+    tokens = [*spm().metadata["tokenizer.ggml.tokens"], "\n", "\n\n", "\n\n\n\n"]
+    types = [*spm().metadata["tokenizer.ggml.token_type"], NORMAL, NORMAL, NORMAL]
+    made = {"model": "gemma4", "tokens": tokens, "token_type": types, "merges": [*MERGES, "\n \n"], "scores": None}
+    return spm(**(made | {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0} | changes))
+
+
 def test_characters_with_byte_fallback() -> None:
-    """Gemma 4's kind of BPE: no byte alphabet, U+2581 for spaces."""
-    source = spm(model="gpt2", pre="gemma4", merges=["▁ a", "a b"], scores=None)
-    tok = load_tokenizer(source)
+    """BPE without byte alphabet, U+2581 for spaces."""
+    tok = load_tokenizer(spm(model="gpt2", pre="sarvam-moe", merges=MERGES, scores=None))
     assert tok.encode(" ab") == [SP_A, B]
     assert tok.decode(tok.encode(" aé")) == " aé"
+    tok = load_tokenizer(gemma4(pre="no such"))  # the kind implies its pre-tokenizer
+    assert tok.encode(" ab", add_special=False) == [SP_A, B]
+    assert tok.encode("é", add_special=False) == [3 + 0xC3, 3 + 0xA9]
+    assert tok.decode([SP_A, 3 + 0xC3, 3 + 0xA9, 1, 271]) == " aé<s>\n\n"
+    assert not tok.drops_leading_space
+
+
+def test_runs_of_newlines_of_gemma4() -> None:
+    """Merges reach two; a run that is a token is taken whole, any other goes by the merges."""
+    tok = load_tokenizer(gemma4())
+    runs = {n: tok.encode("a" + "\n" * n + "b", add_special=False)[1:-1] for n in range(1, 6)}
+    assert runs == {1: [270], 2: [271], 3: [271, 270], 4: [272], 5: [271, 271, 270]}
+    assert tok.encode("\n\n\n\n", add_special=False) == [272]
+    by_merges = load_tokenizer(gemma4(model="gpt2", pre="sarvam-moe"))
+    assert by_merges.encode("\n\n\n\n", add_special=False) == [271, 271]
+
+
+def test_gemma4_begins_with_bos_whatever_the_file_says() -> None:
+    """As in llama.cpp: the first files of this kind said false, and their models babble without."""
+    assert load_tokenizer(gemma4(add_bos_token=False)).encode("a") == [1, A]
+    assert load_tokenizer(gemma4(model="gpt2", pre="granite-embed-multi-311m", add_bos_token=False)).add_bos
+    assert not load_tokenizer(gemma4(model="gpt2", pre="sarvam-moe")).add_bos
+    assert not load_tokenizer(gemma4(bos_token_id=None)).add_bos
+
+
+def test_characters_without_token_and_bytes_are_unknown() -> None:
+    tokens = gemma4().metadata["tokenizer.ggml.tokens"]
+    tokens[3 + 0xA9] = "gone"
+    assert load_tokenizer(gemma4(tokens=tokens)).encode("aééb", add_special=False) == [A, 0, B]
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -257,8 +346,20 @@ def test_user_defined_with_spaces() -> None:
     assert tok.piece(268) == b"   "
 
 
-def test_merges_that_name_no_token_are_passed_over() -> None:
-    assert load_tokenizer(gpt2(merges=["x y", "a b", "nonsense"])).encode("ab") == [256]
+@pytest.mark.parametrize("make", [gpt2, gemma4])
+def test_merges_that_name_no_token_are_passed_over(make: Callable[..., FakeGGUF]) -> None:
+    merges = ["x y", "a b", "nonsense", "", " ", "b ", "  ", "a \n", "\0 \0"]
+    tok = load_tokenizer(make(merges=merges))
+    assert tok.encode("ab", add_special=False) == [tok.vocabulary.tokens.index("ab")]
+
+
+def test_tokens_twice() -> None:
+    """Of equal texts the first counts, in text and in merges."""
+    tokens = gemma4().metadata["tokenizer.ggml.tokens"]
+    tokens[262] = "ab"
+    tok = load_tokenizer(gemma4(tokens=tokens))
+    assert tok.encode("ab", add_special=False) == [262]
+    assert tok.decode([262, AB]) == "abab"
 
 
 def test_matcher_is_leftmost_longest() -> None:
@@ -298,6 +399,17 @@ BAD: list[tuple[FakeGGUF, str]] = [
     (spm(token_type=[UNKNOWN, *[BYTE] * 269]), r"token 1 is of type BYTE but spelled <s>"),
     (spm(token_type=[UNKNOWN, CONTROL, CONTROL, *[BYTE] * 255, *[NORMAL] * 12]), r"255 of 256 bytes have a BYTE token"),
     (gpt2(merges=None), r"tokenizer\.ggml\.merges is missing"),
+    (gemma4(merges=None), r"tokenizer\.ggml\.merges is missing"),
+    (gemma4(merges="a b"), r"tokenizer\.ggml\.merges is not an array of strings"),
+    (gemma4(merges=[1, 2]), r"tokenizer\.ggml\.merges is not an array of strings"),
+    (gemma4(scores=["x"] * 273), r"tokenizer\.ggml\.scores is not an array of numbers"),
+    (gemma4(scores=np.zeros(3, np.float32)), r"tokenizer\.ggml\.scores has 3 entries for 273 tokens"),
+    (gemma4(token_type=[1] * 272), r"tokenizer\.ggml\.token_type has 272 entries for 273 tokens"),
+    (gemma4(bos_token_id=273), r"tokenizer\.ggml\.bos_token_id is 273, but the vocabulary has 273 tokens"),
+    (
+        gemma4(tokens=["a"], token_type=None, bos_token_id=None, eos_token_id=None, unknown_token_id=None),
+        r"0 of 256 bytes have a token <0x00> to <0xFF> and there is no tokenizer\.ggml\.unknown_token_id",
+    ),
     (gpt2(pre="nonesuch"), r"tokenizer\.ggml\.pre = nonesuch is not a pre-tokenizer this version knows"),
     (spm(precompiled_charsmap=np.frombuffer(b"\xff" * 16, np.uint8)), r"sentencepiece refuses the vocabulary"),
 ]
