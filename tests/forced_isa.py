@@ -54,8 +54,9 @@ def python(isa: str, *arguments: str, timeout: float = 300) -> subprocess.Comple
 
 
 def forced_environment(isa: str) -> dict[str, str]:
-    """This process's environment with the path forced."""
-    return {**os.environ, **environment(isa), "PYTHONPATH": str(ROOT / "tests")}
+    """This process's environment with the path forced, and tests/ importable."""
+    places = [str(ROOT / "tests"), os.environ.get("PYTHONPATH")]
+    return {**os.environ, **environment(isa), "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def passes(isa: str, *selection: str) -> None:
