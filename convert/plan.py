@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, UsageError, shown
+from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import FileType, GGMLType, ValueType, row_nbytes
 
@@ -167,7 +168,7 @@ def _writer(
 
 
 def _key(arch: str, key: str, value: Any) -> Pair:
-    return (key if key.startswith(("general.", "tokenizer.")) else f"{arch}.{key}"), value, None
+    return full_key(arch, key), value, None
 
 
 def _merge_sampling(sampling: list[Pair], general: list[Pair]) -> list[Pair]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
+from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType, GGMLType
@@ -68,7 +69,7 @@ def verify(
         if file.get("general.architecture") != arch:
             raise FormatError(f"{where} is of architecture {shown(file.get('general.architecture'))}, not {arch}.")
         for key, value in prepared.family.keys(file_type):
-            full = key if key.startswith("general.") else f"{arch}.{key}"
+            full = full_key(arch, key)
             if not _equal(file.get(full), value):
                 raise FormatError(f"{where}: {full} = {shown(file.get(full))}, expected {shown(value)} by the config.")
         planned = {work.planned.name: work.planned for work in prepared.works}

@@ -191,9 +191,12 @@ class Embedder:
         if self._model is None or self._model.n_ctx < longest:
             self._close_model()
             # as many sequences as are needed to fill a ubatch with texts of this length
-            self._model = self._load_model(
-                longest, max(1, min(MOST_SEQUENCES, len(ids), 4 * DEFAULT_UBATCH // longest))
-            )
+            n_seq = max(1, min(MOST_SEQUENCES, len(ids), 4 * DEFAULT_UBATCH // longest))
+            self._model = self._load_model(longest, n_seq)
+            kinds = {self._model.hparams.variant(self.gguf.tensors, n) for n in (longest, self.n_ctx)}
+            if len(kinds) > 1:  # a text's embedding is that of the context asked for, whatever texts are beside it
+                self._close_model()
+                self._model = self._load_model(self.n_ctx, n_seq)
         model = self._model
         # what the last norm makes was divided by this, see Engine._load
         scale = float(model.hparams.scales.logits)

@@ -70,7 +70,7 @@ class Engine:
     ) -> None:
         self.gguf, self.exact, self.n_threads = gguf, exact, n_threads
         self.n_ubatch = n_ubatch
-        self.network = net = Network(gguf, n_ubatch, adapters)
+        self.network = net = Network(gguf, n_ubatch, adapters, n_ctx)
         self.hparams: Hparams = net.hparams
         self.n_vocab = net.n_vocab
         if net.positions and n_ctx > net.positions.rows:

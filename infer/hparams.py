@@ -1,12 +1,14 @@
 """Hyper-parameters: a dataclass field per GGUF key, read and checked in one place."""
 
 import dataclasses
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..quant.ggml.errors import FormatError, shown
+from ..quant.ggml.metadata import full_key
 from ..quant.ggml.reader import GGUFFile
 
 _REQUIRED = object()
@@ -15,13 +17,17 @@ _LARGEST = {int: 2**31 - 1, float: float(np.finfo(np.float32).max)}
 H = TypeVar("H", bound="Hparams")
 
 
-def key(name: str, default: Any = _REQUIRED, *, per_layer: bool = False, minimum: float = 0) -> Any:
-    """Field that is read from `<architecture>.<name>`; a scalar stands for all layers when `per_layer`.
+def key(
+    name: str, default: Any = _REQUIRED, *, per_layer: bool = False, pattern: bool = False, minimum: float = 0
+) -> Any:
+    """Field that is read from `<architecture>.<name>`, or from `<name>` if that begins with `hybrid.`; a scalar stands
+    for all layers when `per_layer`. A `pattern` is true or false for every layer, or a number n: true but for the last
+    of every n layers (0: for all).
 
     Numbers are at least `minimum`, integers below 2^31, floats finite in f32. What several keys or the tensors have to
     agree on is checked by the layers, which know what their kernels take.
     """
-    meta = {"key": name, "per_layer": per_layer, "minimum": minimum, "default": default}
+    meta = {"key": name, "per_layer": per_layer, "pattern": pattern, "minimum": minimum, "default": default}
     return dataclasses.field(metadata=meta)
 
 
@@ -52,6 +58,10 @@ class Hparams:
         """Logits become cap * tanh(logit / cap); 0: they stay."""
         return 0.0
 
+    def variant(self, tensors: Container[str], n_ctx: int) -> str:
+        """What a context of n_ctx tokens changes in the results of a model with these tensors; mostly nothing."""
+        return ""
+
     @property
     def halve_every(self) -> int:
         """The residual stream is halved after every so many layers; 0: never."""
@@ -64,10 +74,12 @@ class Hparams:
         if not gguf.tensors:
             raise FormatError(f"{gguf.path.name} holds no tensors, only metadata. Give a file with a model.")
         for field in dataclasses.fields(cls):
-            name = f"{arch}.{field.metadata['key']}"
+            name = full_key(arch, field.metadata["key"])
             default = field.metadata["default"]
             raw = gguf.get(name) if default is _REQUIRED else gguf.get(name, default)
-            if field.metadata["per_layer"]:
+            if field.metadata["pattern"]:
+                values[field.name] = _pattern(gguf, name, raw, values["n_layer"])
+            elif field.metadata["per_layer"]:
                 values[field.name] = _per_layer(gguf, name, raw, values["n_layer"], field.metadata["minimum"])
             else:
                 kind = _KINDS[getattr(field.type, "__name__", str(field.type))]
@@ -103,3 +115,14 @@ def _per_layer(gguf: GGUFFile, name: str, raw: Any, n_layer: int, minimum: float
     if len(values) != n_layer:
         raise FormatError(f"{gguf.path.name}: {name} has {len(values)} values for {n_layer} layers.")
     return tuple(_scalar(gguf, name, v, int, minimum) for v in values)
+
+
+def _pattern(gguf: GGUFFile, name: str, raw: Any, n_layer: int) -> tuple[bool, ...]:
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        period = _scalar(gguf, name, raw, int, 0)
+        return tuple(period == 0 or i % period < period - 1 for i in range(n_layer))
+    if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "biu" or not ((raw == 0) | (raw == 1)).all():
+        raise wrong(gguf, name, raw, "a number of layers, or true or false for every layer")
+    if len(raw) != n_layer:
+        raise FormatError(f"{gguf.path.name}: {name} has {len(raw)} values for {n_layer} layers.")
+    return tuple(raw.astype(bool).tolist())

@@ -78,6 +78,7 @@ class Model:
         self.name: str = str(gguf.get("general.name", "") or gguf.path.stem)
         self.n_bytes = sum(t.nbytes for t in gguf.tensors.values())
         self.n_params = sum(int(np.prod(t.shape)) for t in gguf.tensors.values())
+        self._variant = self.hparams.variant(gguf.tensors, self.n_ctx)
         self.load_seconds = 0.0
         self.pass_costs = PassCosts()
         self._free = list(range(self.memory.n_seq_max))[::-1]
@@ -100,7 +101,8 @@ class Model:
     ) -> "Model":
         """Open a GGUF file for inference.
 
-        n_ctx      tokens a sequence can hold; 0: what the model was trained for, at most 4096
+        n_ctx      tokens a sequence can hold; 0: what the model was trained for, at most 4096. Of a model with two
+                   sets of frequencies (LongRoPE) it decides which one counts
         n_seq_max  sequences at a time
         n_ubatch   tokens that go through the layers at a time
         n_threads  0: one per physical core
@@ -174,8 +176,9 @@ class Model:
 
     @property
     def description(self) -> str:
-        """Name and file type, with the adapters that are applied."""
-        return " + ".join([f"{self.name} {self.file_type}", *(adapter.label for adapter in self.adapters)])
+        """Name and file type, with what the context changes and the adapters that are applied."""
+        named = f"{self.name} {self.file_type}" + (f" ({self._variant})" if self._variant else "")
+        return " + ".join([named, *(adapter.label for adapter in self.adapters)])
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
@@ -200,7 +203,7 @@ class Model:
     @cached_property
     def fingerprint(self) -> str:
         """Identifies the weights: a hash of the tensors' names, types and shapes and of samples of their bytes; of
-        adapters, of all."""
+        adapters, of all; and what the context changes in their results."""
         digest = hashlib.sha256(self.arch.encode())
         for t in self.gguf.tensors.values():
             digest.update(f"{t.name} {t.type} {t.shape};".encode())
@@ -209,6 +212,7 @@ class Model:
             digest.update(flat[-512:].tobytes())
         for adapter in self.adapters:
             adapter.update(digest)
+        digest.update(self._variant.encode())
         return digest.hexdigest()[:32]
 
     @property

@@ -38,10 +38,11 @@ class _Part:
 class Network:
     """All layers of a file's architecture, loaded.
 
+    n_ctx   tokens that a sequence can hold
     stream  f32 [n_ubatch, n_embd], the residual stream: it outlives the body's program, since the head reads it
     """
 
-    def __init__(self, gguf: GGUFFile, n_ubatch: int, adapters: Sequence[Adapter] = ()) -> None:
+    def __init__(self, gguf: GGUFFile, n_ubatch: int, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
         arch = gguf.get("general.architecture")
         if arch in ENCODERS:
             raise UnsupportedError(
@@ -52,7 +53,7 @@ class Network:
             raise UnsupportedError(f"{gguf.path.name}: architecture {arch!r} is not supported; these are: {known}.")
         self.family: Family = FAMILIES[arch]
         self.hparams: Hparams = self.family.hparams.read(gguf, arch)
-        self.weights = Weights(gguf, adapters)
+        self.weights = Weights(gguf, adapters, n_ctx)
         self._load()
         ld = round_up(self.hparams.n_embd, 16) * 4
         self._stream = aligned_empty(ld * n_ubatch)

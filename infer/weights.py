@@ -18,8 +18,9 @@ OPTIONAL = ("rope_freqs.weight",)
 class Weights:
     """Hands out matrices (mapped, not copied) and vectors (f32 copies); keeps what they point to alive."""
 
-    def __init__(self, gguf: GGUFFile, adapters: Sequence[Adapter] = ()) -> None:
+    def __init__(self, gguf: GGUFFile, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
         self.gguf, self.adapters = gguf, adapters
+        self.n_ctx = n_ctx  # tokens that a sequence can hold: some models have weights for long contexts
         self.used: set[str] = set()
         self.matrices: list[Weight] = []
         self.kept: list[np.ndarray] = []

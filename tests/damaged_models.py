@@ -306,7 +306,22 @@ LLAMA: dict[str, tuple[Change, str]] = {
     "rope base inf": (key(".rope.freq_base", INF), "llama.rope.freq_base = inf"),
     "rope base negative": (key(".rope.freq_base", -1.0), "llama.rope.freq_base = -1.0"),
     "rope factor NaN": (key(".rope.scaling.factor", NAN), "llama.rope.scaling.factor = nan"),
-    "rope scaling yarn": (key(".rope.scaling.type", "yarn"), "llama.rope.scaling.type = 'yarn'"),
+    "rope scaling dynamic": (key(".rope.scaling.type", "dynamic"), "llama.rope.scaling.type = 'dynamic'"),
+    "rope factors of one kind": (extra("rope_factors_long.weight", 4), "rope_factors_short.weight"),
+    "rope factors 0": (
+        keys(
+            extra("rope_factors_long.weight", 4),
+            extra("rope_factors_short.weight", 4),
+            whole("rope_factors_long.weight", 0.0),
+        ),
+        "rope_factors_long.weight has values down to 0",
+    ),
+    "yarn of 2^30 values": (
+        keys(key(".rope.scaling.type", "yarn"), key(".rope.dimension_count", 2**30)),
+        "expected at most 65536",
+    ),
+    "window of a third layer": (key("hybrid.attention.sliding_window", [1, 2, 3], b.I32), "has 3 values for 2 layers"),
+    "window negative": (key("hybrid.attention.sliding_window", -1, b.I32), "hybrid.attention.sliding_window = -1"),
     "rope scaling a number": (key(".rope.scaling.type", 3), "llama.rope.scaling.type = 3"),
     "rope_freqs too long": (extra("rope_freqs.weight", 5), "rope_freqs.weight has shape [5]"),
     "rope_freqs 0": (keys(extra("rope_freqs.weight", 4), whole("rope_freqs.weight", 0.0)), "rope_freqs.weight"),

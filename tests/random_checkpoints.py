@@ -12,6 +12,7 @@ from hybrid.convert.architectures import Family
 from hybrid.convert.checkpoint import Config
 from hybrid.convert.plan import family_of
 from random_ssm import SSM_CONFIGS
+from random_windows import STRETCHED, WINDOWS
 from safetensors.numpy import save_file
 
 N_VOCAB = 2023  # that of the tokenizer of tests/data/checkpoints/mamba-bf16
@@ -237,6 +238,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2, "moe_intermediate_size": 64,
     },
     **SSM_CONFIGS,
+    **WINDOWS, **STRETCHED,
 }  # fmt: skip
 
 # Of models that only make embeddings. Theirs is another tokenizer, that of tests/data/tokenizers/wordpiece.

@@ -10,7 +10,7 @@ from .granite import Granite
 from .granitehybrid import GraniteHybrid, GraniteMoe
 from .jamba import Jamba
 from .lfm2 import Lfm2, Lfm2Moe
-from .llama import Llama
+from .llama import Llama, Mistral
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .nemotron_h import NemotronH, NemotronHMoe
@@ -31,9 +31,9 @@ from .zamba2 import Zamba2
 
 FAMILIES: tuple[type[Family], ...] = (
     Arwkv7, Bamba, Bert, FalconH1, Gemma2, Gemma3, Gpt2, Granite, GraniteHybrid, GraniteMoe, Jamba, Lfm2, Lfm2Moe,
-    Llama, Mamba, Mamba2, NemotronH, NemotronHMoe, Olmo2, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Qwen2, Qwen3, Qwen35,
-    Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, StarCoder2, Xlstm, Zamba,
-    Zamba2,
+    Llama, Mamba, Mamba2, Mistral, NemotronH, NemotronHMoe, Olmo2, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Qwen2,
+    Qwen3, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, StarCoder2,
+    Xlstm, Zamba, Zamba2,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE
-from .blocks import Heads, read_kinds, size_keys, swiglu
+from .blocks import Heads, read_rope, size_keys, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
+from .rope import RopeScaling, read_stretching
+from .windows import read_layer_types, read_window
 
-KINDS = {"sliding_attention": "sliding_attention", "full_attention": "full_attention"}
 # Norms of a layer: the checkpoint's and GGUF's names.
 NORMS = {
     "input_layernorm": "attn_norm",
@@ -25,22 +25,26 @@ NORMS = {
 
 @dataclass(frozen=True)
 class Gemma2(Decoder):
-    """One model of Gemma 2: windows on every other layer, capped scores and logits. arXiv:2408.00118"""
+    """One model of Gemma 2: windows on every other layer, capped scores and logits. arXiv:2408.00118
+
+    Readers know the usual order of layers; another one is a key: `sliding_window_pattern`."""
 
     arch: ClassVar[str] = "gemma2"
     architectures: ClassVar[tuple[str, ...]] = ("Gemma2ForCausalLM",)
-    period: ClassVar[int] = 2  # every so many layers one sees all tokens
+    period: ClassVar[int] = 2  # every so many layers one sees all tokens, where the config does not say
+    usual_caps: ClassVar[tuple[float, float]] = (50.0, 30.0)  # where it does not say either
     normed: ClassVar[bool] = False  # queries and keys
     n_layer_27b: ClassVar[int] = 46  # the size whose scores readers scale by the model's width
 
     n_ff: int
     heads: Heads
     window: int
+    local: tuple[bool, ...]  # per layer, whether it has the window
     scalar: float  # scores are divided by its root
     caps: tuple[float, float]  # of scores, of logits; 0: none
     rope_theta: float
     rope_theta_local: float
-    rope_factor: float  # positions are divided by it where a layer sees all tokens
+    scaling: RopeScaling  # Gemma 3: of layers that see all tokens
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -49,41 +53,49 @@ class Gemma2(Decoder):
         config.expects("tie_word_embeddings", True)
         config.expects("use_bidirectional_attention", False)
         sizes = cls.sizes(config, shapes, n_ctx={2: 8192, 6: 131072}[cls.period], tied=True)
-        n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
-        heads = Heads.read(config, n_embd)
+        n_layer, n_ctx = sizes["n_layer"], sizes["n_ctx"]
+        heads = Heads.read(config, sizes["n_embd"])
         heads.require_even(config)
-        cls._require_pattern(config, n_layer)
-        # transformers 5 has one object for every kind of layer, or one for all
-        rope = config.section("rope_parameters", "rope_scaling")
-        full, local = rope.section("full_attention"), rope.section("sliding_attention")
-        full = full if full.data else rope
-        full.expects("rope_type", "default", "linear")
-        first = {2: 10000.0, 6: 1000000.0}[cls.period]
-        theta = full.number("rope_theta", default=config.number("rope_theta", default=first))
-        near = config.number("rope_local_base_freq", default=10000.0)
-        caps = tuple(config.number(key, default=0.0) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
+        local, window = cls.read_local(config, n_layer), read_window(config, 4096)
+        if any(local) and not window:
+            raise config.wrong("sliding_window", "a number of tokens, for the layers of sliding_attention")
+        rope, theta, theta_local = cls.read_ropes(config)
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
-            window=config.integer("sliding_window", default=4096),
+            window=window,
+            local=local,
             scalar=config.number("query_pre_attn_scalar", default=256.0),
-            caps=(caps[0], caps[1]),
+            caps=cls.read_caps(config),
             rope_theta=theta,
-            rope_theta_local=theta if cls.period == 2 else local.number("rope_theta", default=near),
-            rope_factor=full.number("factor", default=1.0),
+            rope_theta_local=theta_local,
+            scaling=read_stretching(config, rope, theta, heads.d_head, n_ctx),
         )
 
     @classmethod
-    def _require_pattern(cls, config: Config, n_layer: int) -> None:
-        """GGUF's readers know which layers have a window."""
-        wanted = ["full_attention" if i % cls.period == cls.period - 1 else "sliding_attention" for i in range(n_layer)]
-        config.expects("sliding_window_pattern", cls.period)
-        if "layer_types" in config and read_kinds(config, KINDS, "layer_types", n_layer=n_layer) != wanted:
-            raise UnsupportedError(
-                f"{config.where}: layer_types is not supported unless one layer of {cls.period}, the last, is "
-                "full_attention."
-            )
+    def read_caps(cls, config: Config) -> tuple[float, float]:
+        """Of scores and of logits; null stands for none, a key that is absent for the usual one."""
+        keys = zip(("attn_logit_softcapping", "final_logit_softcapping"), cls.usual_caps, strict=True)
+        scores, logits = (config.number(key, default=0.0 if key in config.data else usual) for key, usual in keys)
+        return scores, logits
+
+    @classmethod
+    def read_local(cls, config: Config, n_layer: int) -> tuple[bool, ...]:
+        """Per layer, whether it has the window."""
+        return tuple(read_layer_types(config, n_layer) or _every(cls.period, n_layer))
+
+    @classmethod
+    def read_ropes(cls, config: Config) -> tuple[Config, float, float]:
+        """The settings of RoPE, its base, and its base on layers with a window."""
+        rope, theta = read_rope(config)
+        return rope, theta, theta
+
+    @property
+    def _period(self) -> int:
+        """The number n of which it is true that the last of every n layers sees all tokens; 0: there is none."""
+        fitting = (n for n in range(1, self.n_layer + 2) if self.local == _every(n, self.n_layer))
+        return next(fitting, 0)
 
     @property
     def _is_scaled_as_usual(self) -> bool:
@@ -92,9 +104,7 @@ class Gemma2(Decoder):
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.heads.n_kv)
-        if self.rope_factor != 1.0:
-            yield "rope.scaling.type", "linear"
-            yield "rope.scaling.factor", self.rope_factor
+        yield from self.scaling.keys
         yield "rope.freq_base", self.rope_theta
         if self.rope_theta_local != self.rope_theta:
             yield "rope.freq_base_swa", self.rope_theta_local
@@ -105,10 +115,15 @@ class Gemma2(Decoder):
             if cap or self.period == 2:
                 yield name, cap
         yield "attention.sliding_window", self.window
+        if self.local != _every(self.period, self.n_layer):
+            yield "attention.sliding_window_pattern", self._period or list(self.local)
         if not self._is_scaled_as_usual:
             yield "attention.scale", self.scalar**-0.5
 
     def notes(self) -> Iterator[str]:
+        yield from self.scaling.notes
+        if not self._period:
+            yield "llama.cpp takes another order of layers with a window: it has no key for this one"
         if not self._is_scaled_as_usual:
             yield f"llama.cpp takes another query_pre_attn_scalar than {self.scalar:g}: it has no key for it"
 
@@ -131,6 +146,7 @@ class Gemma3(Gemma2):
     """Windows on five layers of six, norms on queries and keys, another base of RoPE where there is a window."""
 
     arch = "gemma3"
+    usual_caps = (0.0, 0.0)
     architectures = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
     dropped = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
     period = 6
@@ -142,5 +158,25 @@ class Gemma3(Gemma2):
         text = config.section("text_config")
         return super().read(text if text.data else config, shapes)
 
+    @classmethod
+    def read_local(cls, config: Config, n_layer: int) -> tuple[bool, ...]:
+        period = config.integer("sliding_window_pattern", default=cls.period)
+        return tuple(read_layer_types(config, n_layer) or _every(period, n_layer))
+
+    @classmethod
+    def read_ropes(cls, config: Config) -> tuple[Config, float, float]:
+        """transformers 5 has an object for every kind of layer; older configs have one for those without a window."""
+        rope = config.section("rope_parameters", "rope_scaling")
+        full, local = rope.section("full_attention"), rope.section("sliding_attention")
+        local.expects("rope_type", "default")
+        theta = (full if full.data else rope).number("rope_theta", default=config.number("rope_theta", default=1e6))
+        near = config.number("rope_local_base_freq", default=10000.0)
+        return full if full.data else rope, theta, local.number("rope_theta", default=near)
+
     def canonical(self, name: str) -> str:
         return name.replace("language_model.model.", "model.", 1).replace("model.language_model.", "model.", 1)
+
+
+def _every(period: int, n_layer: int) -> tuple[bool, ...]:
+    """Layers with a window, where the last of every `period` has none."""
+    return tuple(i % period < period - 1 for i in range(n_layer))

@@ -1,12 +1,9 @@
 """Llama and Mistral: attention with RoPE and a gated feed-forward part on every layer. arXiv:2302.13971"""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
@@ -14,34 +11,36 @@ from ..transforms import interleave_rope
 from .blocks import Heads, read_rope, size_keys, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
+from .rope import RopeScaling, Rotation, original_context, read_kind, read_scaling
+from .windows import read_window, window_keys, window_notes
 
 
 @dataclass(frozen=True)
 class Llama(Decoder):
-    """One model of Llama or Mistral, and what families like it change: the class variables, `read_more`, `more_keys`,
-    `attention` and `feed_forward`."""
+    """One model of Llama, and what families like it change: the class variables, `read_turned`, `read_windows`,
+    `read_more`, `more_keys`, `attention` and `feed_forward`."""
 
     arch: ClassVar[str] = "llama"
-    architectures: ClassVar[tuple[str, ...]] = (
-        "LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM", "LlamaModel", "MistralModel",
-    )  # fmt: skip
+    architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel")
     pre: ClassVar[tuple[str, ...]] = ("llama-bpe",)
     activations: ClassVar[tuple[str, ...]] = ("silu",)
     eps_keys: ClassVar[tuple[str, str]] = ("rms_norm_eps", "attention.layer_norm_rms_epsilon")  # config's and GGUF's
     norm_bias: ClassVar[bool] = False
     last_norm: ClassVar[str] = "model.norm"
     usually_tied: ClassVar[bool] = False  # where the config does not say
+    rope_kinds: ClassVar[dict[str, str]] = {}  # what else the config calls a rope_type
+    original_ctx: ClassVar[int] = 0  # the context before RoPE's scaling, where the config does not say; 0: as it is
     # of a layer: the checkpoint's and GGUF's names
     norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 
     n_ff: int
     heads: Heads
+    n_rot: int  # values of a head that RoPE turns
     rope_theta: float
-    rope_keys: tuple[tuple[str, Any], ...]  # of a scaling that llama.cpp computes from keys
-    rope_factors: np.ndarray | None  # f32 [d_head / 2]: divides the frequencies (Llama 3)
+    scaling: RopeScaling
     attention_bias: bool
     mlp_bias: bool
-    window: int  # attention reaches so far back; 0 = to the beginning
+    windows: tuple[int, ...]  # per layer, tokens that a token sees, itself included; 0 = all
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -49,25 +48,36 @@ class Llama(Decoder):
         spelled = {"n_ctx": ("max_position_embeddings", "n_ctx"), "eps": cls.eps_keys[:1]}
         sizes = cls.sizes(config, shapes, n_ctx=2048, tied=cls.usually_tied, spelled=spelled)
         # a checkpoint of the model without its head, for embeddings
-        sizes["tied"] |= str(config.get("architectures")).endswith("Model']")
-        n_embd = sizes["n_embd"]
-        heads = Heads.read(config, n_embd)
-        heads.require_even(config)
+        sizes["tied"] |= _is_headless(config)
+        heads = Heads.read(config, sizes["n_embd"])
+        n_rot = cls.read_turned(config, heads)
         rope, theta = read_rope(config)
-        off = config.get("use_sliding_window") is False
-        keys, factors = _scaling(rope, theta, heads.d_head)
+        n_ctx, kind = sizes["n_ctx"], read_kind(rope)
+        original = original_context(config, rope, n_ctx, cls.original_ctx)
+        rotation = Rotation(n_rot, theta, n_ctx, original)
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
+            n_rot=n_rot,
             rope_theta=theta,
-            rope_keys=keys,
-            rope_factors=factors,
+            scaling=read_scaling(rope, cls.rope_kinds.get(kind, kind), rotation),
             attention_bias=config.boolean("attention_bias", default=False),
             mlp_bias=config.boolean("mlp_bias", default=False),
-            window=0 if off else config.integer("sliding_window", default=0, minimum=0),
+            windows=cls.read_windows(config, sizes["n_layer"]),
             **cls.read_more(config),
         )
+
+    @classmethod
+    def read_turned(cls, config: Config, heads: Heads) -> int:
+        """How many values of a head RoPE turns."""
+        heads.require_even(config)
+        return heads.d_head
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        """`windows`. A Llama has none, whatever its config says: transformers does not read it."""
+        return (0,) * n_layer
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
@@ -77,30 +87,30 @@ class Llama(Decoder):
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         heads = self.heads
         yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, heads.n_head, heads.n_kv)
-        yield from self.rope_keys
+        yield from self.scaling.keys
         yield "rope.freq_base", self.rope_theta
         yield self.eps_keys[1], self.eps
         if heads.stated:
             yield from heads.keys()
         yield "general.file_type", int(file_type)
         yield from self.more_keys()
+        yield from window_keys(self.windows)
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         """What stands behind the keys that all have."""
         yield "vocab_size", self.n_vocab
-        yield "rope.dimension_count", self.heads.d_head
+        yield "rope.dimension_count", self.n_rot
 
     def canonical(self, name: str) -> str:
         return name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
 
     def notes(self) -> Iterator[str]:
-        if 0 < self.window < self.n_ctx:
-            yield f"GGUF has no sliding window for this architecture: beyond {self.window} tokens results differ"
+        yield from self.scaling.notes
+        yield from window_notes(self.windows, self.n_ctx)
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
-        if self.rope_factors is not None:
-            yield Row("rope_freqs.weight", self.rope_factors.shape, (), constant=self.rope_factors)
+        yield from self.scaling.rows()
         yield from self.outer_rows(self.embedding, self.last_norm + ".weight")
         if self.norm_bias:
             yield row(self.last_norm + ".bias", "output_norm.bias", n)
@@ -125,26 +135,18 @@ class Llama(Decoder):
             yield from swiglu_bias(hf, blk, self.n_embd, self.n_ff)
 
 
-def _scaling(rope: Config, theta: float, d_head: int) -> tuple[tuple[tuple[str, Any], ...], np.ndarray | None]:
-    """The keys or the factors of RoPE scaling."""
-    kind = rope.string("rope_type", "type", default="default").lower()
-    if kind == "default":
-        return (), None
-    if kind == "linear":
-        return (("rope.scaling.type", "linear"), ("rope.scaling.factor", rope.number("factor"))), None
-    if kind == "llama3":
-        return (), _llama3_factors(rope, theta, d_head)
-    raise UnsupportedError(f"{rope.where}: rope_type = {kind!r} is not supported, only linear and llama3 are.")
+@dataclass(frozen=True)
+class Mistral(Llama):
+    """One model of Mistral: a Llama with a window on every layer. arXiv:2310.06825"""
+
+    architectures = ("MistralForCausalLM", "MistralModel")
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        return (read_window(config, 4096),) * n_layer
 
 
-def _llama3_factors(rope: Config, theta: float, d_head: int) -> np.ndarray:
-    """Llama 3.1's stretching: none for short wavelengths, `factor` for long ones, smooth between. f32 [d_head / 2]"""
-    factor = rope.number("factor", default=8.0)
-    low = rope.number("low_freq_factor", default=1.0)
-    high = rope.number("high_freq_factor", default=4.0)
-    n_ctx = rope.integer("original_max_position_embeddings", default=8192)
-    if high <= low:
-        raise rope.wrong("high_freq_factor", f"more than low_freq_factor = {low}")
-    wavelength = 2 * math.pi * theta ** (np.arange(0, d_head, 2) / d_head)
-    smooth = np.clip((n_ctx / wavelength - low) / (high - low), 0, 1)
-    return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
+def _is_headless(config: Config) -> bool:
+    """Whether the checkpoint is that of a class without an output matrix, as in LlamaModel."""
+    names = config.get("architectures")
+    return isinstance(names, list) and bool(names) and str(names[0]).endswith("Model")

@@ -2,35 +2,41 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..checkpoint import Config
-from .blocks import read_turned
+from .blocks import Heads, read_turned
 from .family import Row, row
 from .llama import Llama
+from .rope import ORIGINAL
+from .windows import read_window
 
 
 @dataclass(frozen=True)
 class Phi3(Llama):
-    """One model, with full attention."""
+    """One model. With two sets of frequencies (LongRoPE) the context of a run decides which one counts."""
 
     arch = "phi3"
     architectures = ("Phi3ForCausalLM",)
     pre = ("gpt-4o",)
 
-    n_rot: int
+    rope_kinds: ClassVar[dict[str, str]] = {"su": "longrope", "yarn": "longrope"}  # of the first checkpoints
+    original_ctx = 4096
 
     @classmethod
-    def read_more(cls, config: Config) -> dict[str, Any]:
+    def read_turned(cls, config: Config, heads: Heads) -> int:
         config.expects("attention_bias", False)
-        d_head = config.integer("hidden_size") // config.integer("num_attention_heads")
-        n_rot = read_turned(config, d_head, 1.0, "hidden_size")
-        return {"n_rot": n_rot}
+        return read_turned(config, heads.d_head, 1.0, "hidden_size")
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        return (read_window(config),) * n_layer
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield "rope.dimension_count", self.n_rot
-        yield "rope.scaling.original_context_length", self.n_ctx
-        yield "attention.sliding_window", 0  # as said in the notes
+        if ORIGINAL not in dict(self.scaling.keys):
+            yield ORIGINAL, self.n_ctx
+        yield "attention.sliding_window", self.windows[0]  # llama.cpp reads it, and goes without (its PR 13676)
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         n, heads = self.n_embd, self.heads

@@ -8,6 +8,7 @@ from ..checkpoint import Config
 from .blocks import stacked_experts
 from .family import Row, row
 from .llama import Llama
+from .windows import read_layer_types, read_window
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,18 @@ class Qwen2(Llama):
     arch = "qwen2"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM", "Qwen2Model")
     pre = ("qwen2",)
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        """Layers of layer_types, else those from number max_window_layers on."""
+        window = _window(config)
+        local = read_layer_types(config, n_layer)
+        if local is None:
+            first = config.integer("max_window_layers", default=28, minimum=0) if window else n_layer
+            local = [i >= first for i in range(n_layer)]
+        if any(local) and not window:
+            raise config.wrong("layer_types", "no sliding_attention: use_sliding_window and sliding_window allow none")
+        return tuple(window if is_local else 0 for is_local in local)
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield from ()
@@ -64,6 +77,11 @@ class Qwen3Moe(Qwen3):
             "n_ff_expert": config.integer("moe_intermediate_size"),
         }
 
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        """All layers: transformers reads neither max_window_layers nor layer_types here."""
+        return (_window(config),) * n_layer
+
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield "expert_count", self.n_expert
         yield "expert_used_count", self.n_expert_used
@@ -73,3 +91,8 @@ class Qwen3Moe(Qwen3):
         yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
         names = tuple((part, part + "_proj") for part in ("down", "gate", "up"))
         yield from stacked_experts(hf + "experts.", blk, self.n_expert, self.n_embd, self.n_ff_expert, names)
+
+
+def _window(config: Config) -> int:
+    """The window of the layers that have one; 0: none has."""
+    return read_window(config, 4096) if config.boolean("use_sliding_window", default=False) else 0

@@ -12,6 +12,7 @@ from ..transforms import NEGATIVE_EXP, PLUS_ONE, Transform
 from .blocks import Heads, read_kinds, read_rope, read_turned, size_keys, stacked_experts, swiglu
 from .decoder import Decoder
 from .family import Part, Row, Shapes, row
+from .rope import RopeScaling, read_stretching
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
 
@@ -29,6 +30,7 @@ class Qwen3Next(Decoder):
     heads: Heads
     n_rot: int
     rope_theta: float
+    scaling: RopeScaling
     attention: tuple[bool, ...]  # per layer
     moe: tuple[bool, ...]  # per layer
     n_expert: int
@@ -52,7 +54,6 @@ class Qwen3Next(Decoder):
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd)
         rope, theta = read_rope(config)
-        rope.expects("rope_type", "default")
         named = "head_dim" if heads.stated else "num_attention_heads"
         n_rot = read_turned(config, heads.d_head, 0.25, named)
         n_expert = config.integer("num_experts", default=0, minimum=0, maximum=4096)
@@ -65,6 +66,7 @@ class Qwen3Next(Decoder):
             heads=heads,
             n_rot=n_rot,
             rope_theta=theta,
+            scaling=read_stretching(config, rope, theta, n_rot, sizes["n_ctx"]),
             attention=_attention(config, n_layer),
             moe=_moe(config, n_layer, n_expert),
             n_expert=n_expert,
@@ -88,6 +90,7 @@ class Qwen3Next(Decoder):
         yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.heads.n_kv)
         if self.sections:
             yield "rope.dimension_sections", list(self.sections)
+        yield from self.scaling.keys
         yield "rope.freq_base", self.rope_theta
         yield "attention.layer_norm_rms_epsilon", self.eps
         if self.n_expert:
@@ -108,6 +111,7 @@ class Qwen3Next(Decoder):
         yield "rope.dimension_count", self.n_rot
 
     def notes(self) -> Iterator[str]:
+        yield from self.scaling.notes
         if self.n_expert and not all(self.moe):
             yield "llama.cpp cannot load this file: there all layers have experts, here some have not"
         if self.d_k != self.d_v:

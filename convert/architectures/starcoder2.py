@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..checkpoint import Config
-from .blocks import read_turned
+from .blocks import Heads, read_turned
 from .family import Row, row
 from .llama import Llama
+from .windows import read_window
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class StarCoder2(Llama):
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
         return {"bias": config.boolean("use_bias", default=True)}
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        return (read_window(config),) * n_layer
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield from ()
@@ -60,14 +65,19 @@ class Phi2(StarCoder2):
     usually_tied = False
     linear = ("dense", "fc1", "fc2")
 
-    n_rot: int
-
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
         config.expects("qk_layernorm", False)
         config.expects("tie_word_embeddings", False)
-        d_head = config.integer("hidden_size") // config.integer("num_attention_heads")
-        return {"bias": True, "n_rot": read_turned(config, d_head, 0.5, "hidden_size")}
+        return {"bias": True}
+
+    @classmethod
+    def read_turned(cls, config: Config, heads: Heads) -> int:
+        return read_turned(config, heads.d_head, 0.5, "hidden_size")
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        return (0,) * n_layer
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield "rope.dimension_count", self.n_rot

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 from ..hparams import key
 from ..kernels.rope import NEOX
-from ..layers import Attention, GatedFeedForward, Rope, Sum
+from ..layers import Attention, GatedFeedForward, Sum
 from ..weights import Weights
 from .base import AttentionHparams, Family, Mamba2Hparams, Part
+from .rope import RopeHparams
 
 
 @dataclass(frozen=True)
-class FalconH1Hparams(AttentionHparams, Mamba2Hparams):
+class FalconH1Hparams(RopeHparams, AttentionHparams, Mamba2Hparams):
     """Of attention and of Mamba-2, which every layer has both of."""
 
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("attention.key_length", 0)
-    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
     norm_first: bool = key("ssm.norm_before_gate", False)  # a key that only our converter writes
 
 
@@ -28,7 +28,7 @@ class FalconH1(Family):
 
     def block(self, h: FalconH1Hparams, i: int, w: Weights) -> Iterator[Part]:
         d_head = h.head_size(w, h.d_head)
-        attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, Rope(d_head, h.freq_base, NEOX))
+        attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, h.rope(w, d_head, NEOX))
         mamba = h.mamba2(i, normed=f"blk.{i}.ssm_norm.weight" in w, norm_first=h.norm_first)
         yield "attn_norm.weight", Sum(attention, mamba)
         yield "ffn_norm", GatedFeedForward(i, h.n_embd, h.n_ff)

@@ -11,22 +11,22 @@ from ..kernels.rope import NEOX
 from ..layers import Attention, GatedFeedForward, PostNorm, Rope
 from ..weights import Weights
 from .base import AttentionHparams, Family, Part
+from .rope import RopeHparams
 
 
 @dataclass(frozen=True)
-class Gemma2Hparams(AttentionHparams):
-    """window: tokens that a local layer sees; attention_cap, cap: scores and logits are cap * tanh(x / cap), 0: as they
-    are; attention_scale 0: from the head size."""
+class Gemma2Hparams(RopeHparams, AttentionHparams):
+    """window: tokens that a local layer sees, local: which layers these are; attention_cap, cap: scores and logits are
+    cap * tanh(x / cap), 0: as they are; attention_scale 0: from the head size."""
 
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("attention.key_length", 0)
     window: int = key("attention.sliding_window", 4096)
+    local: tuple[bool, ...] = key("attention.sliding_window_pattern", 2, pattern=True)
     attention_cap: float = key("attn_logit_softcapping", 50.0)
     cap: float = key("final_logit_softcapping", 30.0)
     attention_scale: float = key("attention.scale", 0.0)  # a key that only our converter writes
-    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
     freq_base_local: float = key("rope.freq_base_swa", 0.0)
-    linear_scale: float = key("rope.scaling.factor", 1.0)  # of layers without a window
 
     @property
     def scales(self) -> Scales:
@@ -42,6 +42,7 @@ class Gemma3Hparams(Gemma2Hparams):
     """Other defaults: no caps, and one base of RoPE for local layers and one for the others."""
 
     window: int = key("attention.sliding_window", 0)
+    local: tuple[bool, ...] = key("attention.sliding_window_pattern", 6, pattern=True)
     attention_cap: float = key("attn_logit_softcapping", 0.0)
     cap: float = key("final_logit_softcapping", 0.0)
     freq_base: float = key("rope.freq_base", 1000000.0, minimum=1)
@@ -49,20 +50,19 @@ class Gemma3Hparams(Gemma2Hparams):
 
 
 class Gemma2(Family):
-    """Gemma 2: local and global layers take turns."""
+    """Gemma 2: local and global layers take turns, unless the file says otherwise."""
 
     name: ClassVar[str] = "gemma2"
     hparams: ClassVar[type[Any]] = Gemma2Hparams
-    period: ClassVar[int] = 2  # every so many layers one sees all tokens
     normed: ClassVar[bool] = False  # queries and keys
+    all_scaled: ClassVar[bool] = True  # RoPE is scaled on local layers too
     n_layer_27b: ClassVar[int] = 46  # the size whose scores are scaled by the model's width; llama.cpp knows it so
 
     def block(self, h: Gemma2Hparams, i: int, w: Weights) -> Iterator[Part]:
         d_head = h.head_size(w, h.d_head)
-        local = h.window > 0 and i % self.period < self.period - 1
-        rope = Rope(d_head, (h.freq_base_local if local else 0.0) or h.freq_base, NEOX)
-        if not local and h.linear_scale:
-            rope.freq_scale = 1 / h.linear_scale
+        local = h.window > 0 and h.local[i]
+        rope = h.rope(w, d_head, NEOX) if self.all_scaled or not local else Rope(d_head, h.freq_base, NEOX)
+        rope.freq_base = (h.freq_base_local if local else 0.0) or h.freq_base
         width = h.n_embd // h.n_head if h.n_layer == self.n_layer_27b else d_head
         attention = Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale or width**-0.5,
@@ -79,6 +79,6 @@ class Gemma3(Gemma2):
 
     name = "gemma3"
     hparams = Gemma3Hparams
-    period = 6
     normed = True
+    all_scaled = False
     n_layer_27b = 62

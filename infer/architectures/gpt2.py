@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 from ..hparams import Hparams, key
 from ..kernels.gelu import gelu_tanh
 from ..kernels.rope import NEOX
-from ..layers import Attention, FeedForward, Rope, Sum
+from ..layers import Attention, FeedForward, Sum
 from ..weights import Weights
 from .base import AttentionHparams, Family, Part
+from .rope import RopeHparams
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,13 @@ class Gpt2(Family):
 
 
 @dataclass(frozen=True)
-class StarCoder2Hparams(AttentionHparams):
-    """n_rot: values of a head that RoPE turns, 0: all."""
+class StarCoder2Hparams(RopeHparams, AttentionHparams):
+    """n_rot: values of a head that RoPE turns, 0: all; windows: tokens that a token of a layer sees, 0: all."""
 
     eps: float = key("attention.layer_norm_epsilon")
     n_ff: int = key("feed_forward_length", minimum=1)
-    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
     n_rot: int = key("rope.dimension_count", 0)
+    windows: tuple[int, ...] = key("hybrid.attention.sliding_window", 0, per_layer=True)
 
 
 class StarCoder2(Family):
@@ -61,8 +62,8 @@ class StarCoder2(Family):
     def parts(self, h: StarCoder2Hparams, i: int, w: Weights) -> tuple[Attention, FeedForward]:
         """Attention and the feed-forward part of block i."""
         d_head = h.head_size(w)
-        rope = Rope(h.n_rot or d_head, h.freq_base, NEOX)
-        attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope)
+        rope = h.rope(w, h.n_rot or d_head, NEOX)
+        attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, window=h.windows[i])
         return attention, FeedForward(i, h.n_embd, h.n_ff, act=gelu_tanh)
 
 

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..hparams import Scales, key
-from ..layers import Attention, GatedFeedForward, Layer, MixtureOfExperts, Rope, Sum
+from ..kernels.rope import NORM
+from ..layers import Attention, GatedFeedForward, Layer, MixtureOfExperts, Sum
 from ..weights import Weights
 from .base import AttentionHparams, Family, Part
+from .rope import RopeHparams
 
 
 @dataclass(frozen=True)
-class GraniteHparams(AttentionHparams):
+class GraniteHparams(RopeHparams, AttentionHparams):
     """n_expert 0: dense; n_ff_shared: width of an expert that every token uses, 0: none."""
 
     n_ff: int = key("feed_forward_length", minimum=1)
@@ -23,7 +25,6 @@ class GraniteHparams(AttentionHparams):
     logit_scale: float = key("logit_scale", 0.0)
     attention_scale: float = key("attention.scale", 0.0)
     uses_rope: bool = key("rope.scaling.finetuned", True)  # llama.cpp took a key that was there
-    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
     n_rot: int = key("rope.dimension_count", 0)
 
     @property
@@ -51,7 +52,7 @@ class GraniteMoe(Granite):
 def attention(h: GraniteHparams, i: int, w: Weights) -> Layer:
     """Attention of layer i, with RoPE or without positions."""
     d_head = h.head_size(w)
-    rope = Rope(h.n_rot or d_head, h.freq_base) if h.uses_rope else None
+    rope = h.rope(w, h.n_rot or d_head, NORM) if h.uses_rope else None
     return Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale)
 
 

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 from ..hparams import key
 from ..kernels.rope import NEOX
-from ..layers import Attention, GatedFeedForward, MixtureOfExperts, Rope, ShortConv
+from ..layers import Attention, GatedFeedForward, MixtureOfExperts, ShortConv
 from ..weights import Weights
 from .base import AttentionHparams, Family, Part
+from .rope import RopeHparams
 
 
 @dataclass(frozen=True)
-class Lfm2Hparams(AttentionHparams):
+class Lfm2Hparams(RopeHparams, AttentionHparams):
     """A layer without heads of keys is a convolution over d_conv tokens."""
 
     n_ff: int = key("feed_forward_length", minimum=1)
     d_conv: int = key("shortconv.l_cache", minimum=2)
-    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Lfm2(Family):
     def block(self, h: Lfm2Hparams, i: int, w: Weights) -> Iterator[Part]:
         if h.n_head_kv[i]:
             d_head = h.head_size(w)
-            rope = Rope(d_head, h.freq_base, NEOX)
+            rope = h.rope(w, d_head, NEOX)
             yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=h.eps)
         else:
             yield "attn_norm.weight", ShortConv(i, h.n_embd, h.d_conv)

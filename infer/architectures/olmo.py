@@ -6,18 +6,36 @@ from typing import Any
 
 from ..hparams import key
 from ..kernels.rope import NEOX
-from ..layers import Layer, MixtureOfExperts, PostNorm
+from ..layers import Layer, MixtureOfExperts, PostNorm, Rope
 from ..weights import Weights
 from .base import Part
 from .llama import Llama, LlamaHparams
 
 
+@dataclass(frozen=True)
+class Olmo2Hparams(LlamaHparams):
+    """OLMo 3 in llama.cpp's files: `local` layers have a window, and RoPE unscaled, with a base of their own (0: the
+    same)."""
+
+    window: int = key("attention.sliding_window", 0)
+    local: tuple[bool, ...] = key("attention.sliding_window_pattern", 4, pattern=True)
+    freq_base_local: float = key("rope.freq_base_swa", 0.0)
+
+
 class Olmo2(Llama):
-    """OLMo 2 (arXiv:2501.00656): norms behind the parts in place of those in front."""
+    """OLMo 2 (arXiv:2501.00656): norms behind the parts in place of those in front. llama.cpp stores OLMo 3 as one."""
 
     name = "olmo2"
+    hparams = Olmo2Hparams
     style = NEOX
     normed = "all"
+
+    def window(self, h: Any, i: int) -> int:
+        return h.window if h.local[i] else 0
+
+    def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope:
+        whole = super().rope(h, i, w, n_rot)
+        return Rope(n_rot, h.freq_base_local or h.freq_base, self.style) if self.window(h, i) else whole
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         for norm, (_, layer) in zip(("post_attention_norm", "post_ffw_norm"), super().block(h, i, w), strict=True):

@@ -3,22 +3,22 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import Hparams, key
+from ..hparams import key
 from ..kernels.rope import NEOX
-from ..layers import Attention, GatedFeedForward, Rope
+from ..layers import Attention, GatedFeedForward
 from ..weights import Weights
 from .base import Family, Part
+from .rope import RopeHparams
 
 
 @dataclass(frozen=True)
-class OpenElmHparams(Hparams):
+class OpenElmHparams(RopeHparams):
     """Sizes per layer."""
 
     n_head: tuple[int, ...] = key("attention.head_count", per_layer=True, minimum=1)
     n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True, minimum=1)
     n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True, minimum=1)
     d_head: int = key("attention.key_length", minimum=1)
-    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
 
 
 class OpenElm(Family):
@@ -28,7 +28,7 @@ class OpenElm(Family):
     hparams = OpenElmHparams
 
     def block(self, h: OpenElmHparams, i: int, w: Weights) -> Iterator[Part]:
-        rope = Rope(h.d_head, h.freq_base, NEOX)
+        rope = h.rope(w, h.d_head, NEOX)
         yield "attn_norm.weight", Attention(
             i, h.n_embd, h.n_head[i], h.n_head_kv[i], h.d_head, rope, norm_eps=h.eps, fused=True
         )  # fmt: skip

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 from ..hparams import key
 from ..kernels.rope import NEOX
-from ..layers import Attention, GatedDeltaNet, GatedFeedForward, MixtureOfExperts, Rope, Sum
+from ..layers import Attention, GatedDeltaNet, GatedFeedForward, MixtureOfExperts, Sum
 from ..weights import Weights
 from .base import AttentionHparams, Family, Part
+from .rope import RopeHparams
 
 
 @dataclass(frozen=True)
-class Qwen3NextHparams(AttentionHparams):
+class Qwen3NextHparams(RopeHparams, AttentionHparams):
     """n_ssm_head heads of d_inner / n_ssm_head values on n_group heads of keys; a 0 of experts' widths: from n_ff."""
 
     n_ff: int = key("feed_forward_length", 0)  # of a layer without experts
     d_head: int = key("attention.key_length", 0)
     n_rot: int = key("rope.dimension_count", 0)
-    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
     d_conv: int = key("ssm.conv_kernel", minimum=2)
     d_inner: int = key("ssm.inner_size", minimum=1)
     d_state: int = key("ssm.state_size", minimum=1)  # width of a head of keys
@@ -40,7 +40,7 @@ class Qwen3Next(Family):
         # layers are told apart by their tensors: keys that say it are optional, and llama.cpp has two of them
         if f"blk.{i}.attn_q.weight" in w:
             d_head = h.head_size(w, h.d_head)
-            rope = Rope(h.n_rot or d_head, h.freq_base, NEOX)
+            rope = h.rope(w, h.n_rot or d_head, NEOX)
             yield "attn_norm.weight", Attention(
                 i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=h.eps, gated=True
             )  # fmt: skip

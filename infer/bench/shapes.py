@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.mixes import MIXES, Model, fitting, mixed_types
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
@@ -353,7 +354,7 @@ def write_shape(
         writer.add("general.type", "model")
         writer.add("general.name", f"{shape.name} with random weights")
         for key, value in shape.metadata():
-            writer.add(f"{shape.arch}.{key}", value)
+            writer.add(full_key(shape.arch, key), value)
         writer.add("general.file_type", int(file_type_of(file_type)))
         writer.add("general.quantization_version", 2)
         for key, value in _vocabulary(shape.n_vocab):

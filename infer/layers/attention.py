@@ -19,19 +19,25 @@ from .base import Adapter, add_bias, optional_bias
 
 @dataclass
 class Rope:
-    """Rotary embedding of the first n_rot values of every head; the table is made once per model and shared."""
+    """Rotary embedding of the first n_rot values of every head; the table is made once per model and shared.
+
+    factors    [n_rot / 2]: divides the frequencies
+    magnitude  of cos and sin
+    """
 
     n_rot: int
     freq_base: float
     style: int = NORM
     freq_scale: float = 1.0
     factors: np.ndarray | None = None
+    magnitude: float = 1.0
 
     def table(self, w: Weights, n_ctx: int) -> int:
         """Address of cos and sin for n_ctx positions; layers that turn alike share one table."""
-        key = ("rope", n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors is None)
+        alike = None if self.factors is None else np.asarray(self.factors, np.float64).tobytes()
+        key = ("rope", n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.magnitude, alike)
         if key not in w.shared:
-            made = rope_table(n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors)
+            made = rope_table(n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors, self.magnitude)
             w.shared[key] = w.keep(made)
         return w.shared[key]
 

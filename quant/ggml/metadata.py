@@ -20,6 +20,11 @@ _U64 = struct.Struct("<Q")
 SIZES: dict[ValueType, int] = {kind: struct.calcsize("<" + code) for kind, code in VALUE_CODE.items()}
 
 
+def full_key(arch: str, name: str) -> str:
+    """A key with the architecture in front, unless it is one of every architecture."""
+    return name if name.startswith(("general.", "tokenizer.", "hybrid.")) else f"{arch}.{name}"
+
+
 @dataclass(frozen=True)
 class Entry:
     """Where a key-value pair lies in the file: bytes [start, end), the value (or its first element) at `value`."""

@@ -206,7 +206,12 @@ LLAMA: dict[str, tuple[Edit, str]] = {
     ),
     "archive cut off": (content("pytorch_model.bin", lambda raw: raw[: len(raw) // 2]), "is cut off or damaged"),
     "archive empty": (content("pytorch_model.bin", lambda _: b""), "pytorch_model.bin"),
-    "rope scaling yarn": (config(rope_parameters={"rope_type": "yarn", "factor": 2.0}), "yarn"),
+    "rope scaling dynamic": (config(rope_parameters={"rope_type": "dynamic", "factor": 2.0}), "'dynamic'"),
+    "rope scaling a string": (config(rope_parameters={"rope_type": "yarn", "factor": "2"}), 'factor = "2"'),
+    "rope factors of nobody": (
+        config(rope_parameters={"rope_type": "longrope", "short_factor": 1, "long_factor": []}),
+        "short_factor = 1",
+    ),
     "rope theta a string": (config(rope_parameters={"rope_theta": "big"}), 'rope_theta = "big"'),
     "kv heads 3": (config(num_key_value_heads=3), "num_key_value_heads = 3"),
 }

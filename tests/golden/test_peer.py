@@ -47,7 +47,11 @@ REFUSED = {
     "jamba-bias",
     "falcon-h1-gate",
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
+    *(name for name in CONFIGS if name.startswith("phi3-")),
 }
+# Which it runs otherwise: without a window, in another order of layers, with other bounds of YaRN.
+DIFFERENT = {"mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window", "gemma2-order",
+             "gemma3-order", "qwen2-yarn"}  # fmt: skip
 N_CTX, CHUNKS = 128, 4
 
 pytestmark = [
@@ -76,12 +80,12 @@ def compare(path: Path, prose: Path, log_folder: Path, lora: Path | None = None)
     assert ours == pytest.approx(float(found[1]), rel=1e-3)
 
 
-@pytest.mark.parametrize("name", [name for name in NOISE if name not in REFUSED])
+@pytest.mark.parametrize("name", [name for name in NOISE if name not in REFUSED | DIFFERENT])
 def test_reference_checkpoints(name: str, converted: Callable[..., Path], prose: Path, tmp_path: Path) -> None:
     compare(converted(name), prose, tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in REFUSED])
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in REFUSED | DIFFERENT])
 def test_random_checkpoints(name: str, data_dir: Path, tmp_path: Path, prose: Path) -> None:
     folder = random_checkpoints.write(CONFIGS[name], tmp_path / name)
     path = tmp_path / f"{name}.gguf"

@@ -35,6 +35,21 @@ def test_logits_of_random_models(name: str, data_dir: Path, tmp_path: Path) -> N
     assert error < 2e-5
 
 
+@pytest.mark.parametrize("n_ctx", [24, 25])
+def test_long_rope_goes_by_the_context(n_ctx: int, data_dir: Path, tmp_path: Path) -> None:
+    """24 is the context that the model had before. A text that fills it has short factors in transformers too."""
+    folder = random_checkpoints.write(CONFIGS["phi3-longrope"], tmp_path / "model")
+    convert(folder, tmp_path / "f32.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    config = json.loads((folder / "config.json").read_text())
+    ids = np.random.default_rng(4).integers(0, config["vocab_size"], n_ctx).tolist()
+    expected = Reference(config, random_checkpoints.tensors(config)).logits(ids)
+    with Model.load(tmp_path / "f32.gguf", n_ctx=n_ctx, precision="exact") as model:
+        got = model.sequence().logits_of(ids)
+    error = np.abs(got - expected).max() / np.abs(expected).max()
+    print(f"{n_ctx} tokens: {error:.1e} of the largest logit")
+    assert error < 2e-5
+
+
 @pytest.mark.parametrize("path", sorted((Path(__file__).parent / "transformers").glob("*.npz")), ids=lambda p: p.stem)
 def test_the_reference_is_that_of_transformers_for_random_models(path: Path) -> None:
     """What transformers/make.py has written; some of its operations are in f32."""

@@ -44,6 +44,9 @@ QUICK = {
     ("zamba", "Q8_0"), ("zamba2", "Q4_0"), ("olmo-hybrid", "F32"), ("xlstm", "Q8_0"),
 }  # fmt: skip
 SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another of these has
+# families of which another one of these has the same layers, with other tables of RoPE or other windows
+VARIANTS = {"phi3-window", "qwen3-window", "qwen3moe-window", "qwen3-yarn", "qwen2-yarn", "llama-yarn", "gemma2-order",
+            "gemma3-period"}  # fmt: skip
 N = 150  # tokens: more than two tiles of columns, several KV blocks, ragged at every end
 
 
@@ -51,6 +54,7 @@ def every() -> Iterator:
     for family in MODELS:
         # the kernels of weight types know no families: two are enough where most layers are those of others
         few = dict.fromkeys(["F32", "Q8_0", *(kind for name, kind in QUICK if name == family)])
+        few = {"F32": None} if family in VARIANTS else few
         for kind in TYPES if family in SHAPES else few:
             for precision in ("fast", "exact") if kind in ("Q8_0", "Q4_0") and family in SHAPES else ("fast",):
                 # the inner loop keeps one of each kind of layer and one of each weight type

@@ -14,13 +14,15 @@ def rope(
     freq_scale: float = 1.0,
     factors: F64 | None = None,
     neox: bool = False,
+    magnitude: float = 1.0,
 ) -> F64:
-    """x [tok, head, d_head], rotated by pair i of a head: angle pos * scale * base^(-2 i / n_rot) / factor[i]."""
+    """x [tok, head, d_head], rotated by pair i of a head: angle pos * scale * base^(-2 i / n_rot) / factor[i]; what
+    turns is times `magnitude`."""
     y = np.array(x, np.float64)
     for i in range(n_rot // 2):
         angle = pos * freq_scale * freq_base ** (-2.0 * i / n_rot) / (1.0 if factors is None else factors[i])
         a, b = (i, i + n_rot // 2) if neox else (2 * i, 2 * i + 1)
-        c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        c, s = magnitude * np.cos(angle)[:, None], magnitude * np.sin(angle)[:, None]
         y[:, :, a] = x[:, :, a] * c - x[:, :, b] * s
         y[:, :, b] = x[:, :, a] * s + x[:, :, b] * c
     return y

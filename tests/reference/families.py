@@ -19,6 +19,7 @@ from reference.recurrent import (
     sigmoid,
     silu,
 )
+from reference.rope_scaling import scaling
 from reference.rwkv import arwkv7, rwkv6, rwkv6_qwen2, rwkv7
 from reference.xlstm import xlstm
 from reference.zamba import zamba
@@ -46,6 +47,7 @@ class Reference:
         self.t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
         self.eps = config.get("rms_norm_eps") or config.get("layer_norm_epsilon") or config.get("norm_eps")
         rope_of = config.get("rope_parameters") or {}
+        rope_of = rope_of.get("full_attention", rope_of)
         self.theta = rope_of.get("rope_theta") or config.get("rope_theta", 10000.0)
         self.part = rope_of.get("partial_rotary_factor") or config.get("partial_rotary_factor", 1.0)
 
@@ -63,8 +65,26 @@ class Reference:
         pos = np.arange(len(q))
         q, k, v = (x.reshape(len(x), -1, d) for x in (q, k, v))
         if n_rot:
-            q, k = (rope(x, pos, n_rot, self.theta, neox=True) for x in (q, k))
+            factors, magnitude = scaling(self.c, n_rot, self.theta, len(q))
+            q, k = (rope(x, pos, n_rot, self.theta, 1.0, factors, True, magnitude) for x in (q, k))
         return attention(q, k, v, pos, scale or d**-0.5, window).reshape(len(q), -1)
+
+    def local(self, i: int) -> bool:
+        """Whether layer i has the window."""
+        c = self.c
+        kind, n = c["architectures"][0], c.get("sliding_window_pattern", 6)
+        if "layer_types" in c and kind != "Qwen3MoeForCausalLM":
+            return c["layer_types"][i] == "sliding_attention"
+        if kind.startswith("Gemma"):
+            return i % 2 == 0 if kind == "Gemma2ForCausalLM" else (i + 1) % n != 0
+        return i >= c.get("max_window_layers", 0)
+
+    def window(self, i: int) -> int:
+        """Tokens that a token of layer i sees; 0: all."""
+        c, kind = self.c, self.c["architectures"][0]
+        if kind == "LlamaForCausalLM" or (kind.startswith("Qwen") and not c.get("use_sliding_window")):
+            return 0
+        return c.get("sliding_window") or 0 if self.local(i) else 0
 
     def mamba2(self, rows: F64, p: str, n_head: int, n_group: int, d_state: int, normed: bool) -> F64:
         return mamba2(self, rows, p, n_head, n_group, d_state, normed)
@@ -215,18 +235,25 @@ class Reference:
         c, d = self.c, self.c["head_dim"]
         x = self.t["model.embed_tokens.weight"][ids] * c["hidden_size"] ** 0.5
         three = c["architectures"] == ["Gemma3ForCausalLM"]
-        cap, last_cap = c.get("attn_logit_softcapping") or 0.0, c.get("final_logit_softcapping") or 0.0
+        usual = (0.0, 0.0) if three else (50.0, 30.0)
+        cap = c.get("attn_logit_softcapping", usual[0]) or 0.0
+        last_cap = c.get("final_logit_softcapping", usual[1]) or 0.0
+        rope_of = (c.get("rope_parameters") or {}).get("full_attention", {})
+        theta = rope_of.get("rope_theta") or c.get("rope_theta", 1e6 if three else 1e4)
+        factors, magnitude = scaling(c, d, theta, len(ids))
         for i in range(c["num_hidden_layers"]):
             p, pos = f"model.layers.{i}.", np.arange(len(ids))
-            local = i % 6 < 5 if three else i % 2 == 0
             h = self.norm(x, p + "input_layernorm", 1.0)
             q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj").reshape(len(h), -1, d) for part in "qkv")
             if three:
                 q, k = (self.norm(part, f"{p}self_attn.{n}_norm", 1.0) for part, n in ((q, "q"), (k, "k")))
-            base, scale = (self.theta, 1.0) if not three else (1e4, 1.0) if local else (self.theta, 1 / 8)
-            q, k = (rope(part, pos, d, base, scale, neox=True) for part in (q, k))
-            window = c["sliding_window"] if local else 0
-            y = attention(q, k, v, pos, c["query_pre_attn_scalar"] ** -0.5, window, cap).reshape(len(h), -1)
+            if three and self.local(i):
+                near = (c.get("rope_parameters") or {}).get("sliding_attention", {})
+                base = near.get("rope_theta", c.get("rope_local_base_freq", 1e4))
+                q, k = (rope(part, pos, d, base, neox=True) for part in (q, k))
+            else:
+                q, k = (rope(part, pos, d, theta, 1.0, factors, True, magnitude) for part in (q, k))
+            y = attention(q, k, v, pos, c["query_pre_attn_scalar"] ** -0.5, self.window(i), cap).reshape(len(h), -1)
             x = x + self.norm(self.linear(y, p + "self_attn.o_proj"), p + "post_attention_layernorm", 1.0)
             h, m = self.norm(x, p + "pre_feedforward_layernorm", 1.0), p + "mlp."
             y = self.linear(gelu(self.linear(h, m + "gate_proj")) * self.linear(h, m + "up_proj"), m + "down_proj")
@@ -285,7 +312,7 @@ class Reference:
                 if c["architectures"][0].startswith("Olmo"):
                     q, k = (part.reshape(len(h), -1) for part in (q, k))
                 q, k = self.norm(q, p + "self_attn.q_norm"), self.norm(k, p + "self_attn.k_norm")
-            y = self.attend(q, k, v, d, int(d * self.part), c.get("attention_multiplier", 0.0))
+            y = self.attend(q, k, v, d, int(d * self.part), c.get("attention_multiplier", 0.0), self.window(i))
             y = self.linear(y, p + "self_attn.o_proj")
             x = x + residual * (self.norm(y, p + "post_attention_layernorm") if post else y)
             h, m = x if post else self.norm(x, p + "post_attention_layernorm"), p + "mlp."
@@ -322,7 +349,8 @@ class Reference:
             p = f"model.layers.{i}."
             h = self.layer_norm(x, p + "input_layernorm")
             q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj") for part in "qkv")
-            x = x + self.linear(self.attend(q, k, v, d, int(d * self.part)), f"{p}self_attn.{out}")
+            y = self.attend(q, k, v, d, int(d * self.part), window=self.window(i))
+            x = x + self.linear(y, f"{p}self_attn.{out}")
             h = h if phi else self.layer_norm(x, p + "post_attention_layernorm")
             x = x + self.linear(gelu(self.linear(h, f"{p}mlp.{up}")), f"{p}mlp.{down}")
         x = self.layer_norm(x, "model.final_layernorm" if phi else "model.norm")

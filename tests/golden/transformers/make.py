@@ -18,16 +18,19 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
 from random_ssm import SSM_CONFIGS  # noqa: E402
+from random_windows import STRETCHED, WINDOWS  # noqa: E402
 
 NAMES = (
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "starcoder2",
-    "phi2", "gpt2", "xlstm", *SSM_CONFIGS,
+    "phi2", "gpt2", "xlstm", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
 )  # fmt: skip
 MODEL_TYPES = {
     "Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm", "Mistral": "mistral",
     "Olmo2": "olmo2", "Olmoe": "olmoe", "Starcoder2": "starcoder2", "Phi": "phi", "GPT2": "gpt2",
     "Mamba": "mamba", "FalconMamba": "falcon_mamba", "Mamba2": "mamba2", "Jamba": "jamba", "FalconH1": "falcon_h1",
     "Bamba": "bamba", "GraniteMoeHybrid": "granitemoehybrid",
+    "Phi3": "phi3", "Qwen2": "qwen2", "Qwen3": "qwen3", "Qwen3Moe": "qwen3_moe", "Llama": "llama", "Gemma2": "gemma2",
+    "Gemma3": "gemma3_text",
 }  # fmt: skip
 EVERY = 16  # values of the vocabulary between those that are kept
 N_TOK = 40

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
-from hybrid.convert import convert, plan
+from hybrid.convert import convert
 from hybrid.convert.architectures.openelm import _divisible
 from hybrid.infer import Model
 from hybrid.quant.ggml.errors import HybridError, UsageError
@@ -102,7 +102,7 @@ def test_mistral_is_a_llama(converted: Callable[..., GGUFFile]) -> None:
         assert file.get("general.architecture") == "llama"
         keys = own_keys(file)
     assert (keys["attention.key_length"], keys["rope.dimension_count"], keys["rope.freq_base"]) == (24, 24, 1e6)
-    assert "attention.sliding_window" not in keys
+    assert "attention.sliding_window" not in keys and "hybrid.attention.sliding_window" not in file.metadata
 
 
 @pytest.mark.parametrize(
@@ -127,25 +127,6 @@ def test_embedding_models_are_saved_without_head_and_prefix(
     whole.close()
     with converted(name, strip, architectures=[architecture], tie_word_embeddings=tied) as file:
         assert {key: file.raw(key).tobytes() for key in file.tensors} == expected
-
-
-@pytest.mark.parametrize(
-    ("settings", "noted"),
-    [
-        ({"sliding_window": 100}, True),  # Mistral 7B 0.1: 4096 of 32768
-        ({"sliding_window": None}, False),  # 0.2 and later
-        ({}, False),
-        ({"sliding_window": 512}, False),  # never reached
-        ({"sliding_window": 100, "use_sliding_window": False}, False),
-    ],
-)
-def test_mistral_with_a_window(settings: dict[str, Any], noted: bool, data_dir: Path, tmp_path: Path) -> None:
-    config = {key: value for key, value in CONFIGS["mistral"].items() if key != "sliding_window"}
-    folder = random_checkpoints.write({**config, **settings}, tmp_path / "model")
-    notes = plan(folder, tokenizer=data_dir / "checkpoints" / "mamba-bf16").notes
-    assert [f"beyond {settings.get('sliding_window')} tokens results differ" in note for note in notes] == [
-        True
-    ] * noted
 
 
 @pytest.mark.parametrize(

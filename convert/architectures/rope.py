@@ -1,0 +1,146 @@
+"""RoPE scaling: what a config says of it, as the keys and constant tensors that llama.cpp has for it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+
+from ..checkpoint import Config
+from .family import Row
+
+TYPE, FACTOR = "rope.scaling.type", "rope.scaling.factor"
+ORIGINAL, ATTENTION = "rope.scaling.original_context_length", "rope.scaling.attn_factor"
+TRUNCATE = "hybrid.rope.scaling.truncate"  # docs/gguf-extensions.md
+KINDS = ("default", "linear", "llama3", "yarn", "longrope")
+BETAS = 32.0, 1.0  # of YaRN, where a config does not say; llama.cpp has no others for most architectures
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """Keys without the architecture's prefix; tensors are f32 [n_rot / 2] and divide the frequencies."""
+
+    keys: tuple[tuple[str, Any], ...] = ()
+    tensors: tuple[tuple[str, np.ndarray], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def rows(self) -> Iterator[Row]:
+        for name, values in self.tensors:
+            yield Row(name, values.shape, (), constant=values)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What a scaling depends on beside its own settings: n_rot values of a head turn, with base `theta`; the model
+    has positions up to n_ctx, and had up to `original` before they were stretched."""
+
+    n_rot: int
+    theta: float
+    n_ctx: int
+    original: int
+
+
+def original_context(config: Config, rope: Config, n_ctx: int, default: int = 0) -> int:
+    """The context before scaling, as transformers finds it: beside the object of RoPE, then in it. `default`: of a
+    class that always has the former."""
+    name, most = "original_max_position_embeddings", 1 << 30
+    inside = default or rope.integer(name, default=n_ctx, minimum=2, maximum=most)
+    return config.integer(name, default=inside, minimum=2, maximum=most)
+
+
+def read_kind(rope: Config) -> str:
+    """rope_type in its newer or older spelling."""
+    return rope.string("rope_type", "type", default="default").lower()
+
+
+def read_scaling(rope: Config, kind: str, r: Rotation, kinds: Sequence[str] = KINDS) -> RopeScaling:
+    """`kinds`: those that readers of the family know. UnsupportedError names any other."""
+    if kind not in kinds:
+        known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+        raise UnsupportedError(f"{rope.where}: rope_type = {shown(repr(kind), 60)} is not supported, only {known} are.")
+    if kind == "linear":
+        return RopeScaling(((TYPE, "linear"), (FACTOR, rope.number("factor"))))
+    if kind == "llama3":
+        return RopeScaling(tensors=(("rope_freqs.weight", _llama3_factors(rope, r)),))
+    if kind == "yarn":
+        return _yarn(rope, r)
+    return _longrope(rope, r) if kind == "longrope" else RopeScaling()
+
+
+def read_stretching(config: Config, rope: Config, theta: float, n_rot: int, n_ctx: int) -> RopeScaling:
+    """For a family whose readers take the keys, and no tensors of factors."""
+    rotation = Rotation(n_rot, theta, n_ctx, original_context(config, rope, n_ctx))
+    return read_scaling(rope, read_kind(rope), rotation, ("default", "linear", "yarn"))
+
+
+def _llama3_factors(rope: Config, r: Rotation) -> np.ndarray:
+    """Llama 3.1's stretching: none for short wavelengths, `factor` for long ones, smooth between. f32 [n_rot / 2]"""
+    factor = rope.number("factor", default=8.0)
+    low = rope.number("low_freq_factor", default=1.0)
+    high = rope.number("high_freq_factor", default=4.0)
+    if high <= low:
+        raise CheckpointError(
+            f"{rope.where}: high_freq_factor = {high:g}, expected more than low_freq_factor = {low:g}."
+        )
+    wavelength = 2 * math.pi * r.theta ** (np.arange(0, r.n_rot, 2) / r.n_rot)
+    smooth = np.clip((r.original / wavelength - low) / (high - low), 0, 1)
+    return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
+
+
+def _magnitude(factor: float, share: float = 1.0) -> float:
+    """YaRN's factor of cos and sin, arXiv:2309.00071, section 3.4."""
+    return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1.0
+
+
+def _yarn(rope: Config, r: Rotation) -> RopeScaling:
+    """YaRN (arXiv:2309.00071). Readers know the magnitude that follows from the factor; `attn_factor` is what is
+    times it."""
+    if r.theta <= 1:
+        raise CheckpointError(f"{rope.where}: rope_theta = {r.theta:g}, expected more than 1, with YaRN.")
+    factor = rope.number("factor", default=r.n_ctx / r.original)
+    share, divisor = (rope.number(key, default=0.0, positive=False) for key in ("mscale", "mscale_all_dim"))
+    magnitude = _magnitude(factor)
+    if share and divisor:
+        magnitude = _magnitude(factor, share) / _magnitude(factor, divisor)
+    magnitude = rope.number("attention_factor", default=magnitude)
+    given = (rope.number(key, default=0.0, positive=False) for key in ("beta_fast", "beta_slow"))
+    fast, slow = (beta or usual for beta, usual in zip(given, BETAS, strict=True))
+    truncate = rope.boolean("truncate", default=True)
+    keys: list[tuple[str, Any]] = [(TYPE, "yarn"), (FACTOR, factor), (ORIGINAL, r.original)]
+    if magnitude != _magnitude(factor):
+        keys.append((ATTENTION, magnitude / _magnitude(factor)))
+    if (fast, slow) != BETAS:
+        keys += [("rope.scaling.yarn_beta_fast", fast), ("rope.scaling.yarn_beta_slow", slow)]
+    if not truncate:
+        keys.append((TRUNCATE, False))
+    unread = {"beta_fast and beta_slow": (fast, slow) != BETAS, "truncate": not truncate}
+    own = [name for name, differs in unread.items() if differs]
+    notes = [f"llama.cpp takes no {' and no '.join(own)} for this architecture: its results differ"] if own else []
+    return RopeScaling(tuple(keys), notes=tuple(notes))
+
+
+def _longrope(rope: Config, r: Rotation) -> RopeScaling:
+    """LongRoPE (arXiv:2402.13753): two sets of factors, for contexts of up to `original` tokens and for longer ones."""
+    short, long = (_factors(rope, key, r.n_rot // 2) for key in ("short_factor", "long_factor"))
+    factor = rope.number("factor", default=r.n_ctx / r.original)
+    magnitude = math.sqrt(1 + math.log(factor) / math.log(r.original)) if factor > 1 else 1.0
+    return RopeScaling(
+        (
+            (TYPE, "longrope"), (ORIGINAL, r.original),
+            (ATTENTION, rope.number("attention_factor", default=magnitude)),
+        ),
+        (("rope_factors_long.weight", long), ("rope_factors_short.weight", short)),
+    )  # fmt: skip
+
+
+def _factors(rope: Config, key: str, n: int) -> np.ndarray:
+    """f32 [n], of which none may be 0."""
+    values = rope.get(key)
+    if values is None:
+        rope.number(key)  # says that it is missing
+    numbers = isinstance(values, list) and all(type(x) in (int, float) and 0 < x < 3e38 for x in values)
+    if not numbers or len(values) != n:
+        raise rope.wrong(key, f"{n} positive numbers, one for every pair of values that turn")
+    return np.asarray(values, np.float32)

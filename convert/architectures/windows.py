@@ -1,0 +1,38 @@
+"""Attention over a window: what a config says of it, and the key for architectures whose GGUF has none."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..checkpoint import Config
+from .blocks import read_kinds
+
+KEY = "hybrid.attention.sliding_window"  # docs/gguf-extensions.md
+KINDS = {"sliding_attention": "sliding_attention", "full_attention": "full_attention"}
+
+
+def read_window(config: Config, default: int = 0) -> int:
+    """Tokens that a token sees, itself included; 0: all. `default`: where the config has no such key at all; null
+    stands for none, as in transformers."""
+    absent = default if "sliding_window" not in config.data else 0
+    return config.integer("sliding_window", default=absent)
+
+
+def read_layer_types(config: Config, n_layer: int) -> list[bool] | None:
+    """Per layer, whether it has a window; None: the config has no layer_types."""
+    if "layer_types" not in config:
+        return None
+    kinds = read_kinds(config, KINDS, "layer_types", n_layer=n_layer)
+    return [kind == "sliding_attention" for kind in kinds]
+
+
+def window_keys(windows: Sequence[int]) -> Iterator[tuple[str, Any]]:
+    """`windows`: per layer, as `read_window` has it."""
+    if any(windows):
+        yield KEY, windows[0] if len(set(windows)) == 1 else list(windows)
+
+
+def window_notes(windows: Sequence[int], n_ctx: int) -> Iterator[str]:
+    """That other readers see no window."""
+    reached = [window for window in windows if 0 < window < n_ctx]
+    if reached:
+        yield f"llama.cpp has no window for this architecture: beyond {min(reached)} tokens its results differ"

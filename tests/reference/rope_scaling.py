@@ -1,0 +1,53 @@
+"""RoPE stretched to longer contexts, by the formulas of the papers: slow and obvious."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def scaling(config: dict[str, Any], n_rot: int, theta: float, n_tok: int) -> tuple[NDArray[np.float64], float]:
+    """What divides the frequencies of pairs, [n_rot / 2], and the factor of cos and sin, for a text of n_tok."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = rope.get("full_attention", rope)
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    pairs = n_rot // 2
+    original = config.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
+    if kind == "linear":
+        return np.full(pairs, float(rope["factor"])), 1.0
+    if kind == "longrope":
+        ratio = config["max_position_embeddings"] / original
+        usual = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
+        chosen = rope["long_factor"] if n_tok > original else rope["short_factor"]
+        return np.asarray(np.float32(chosen), np.float64), rope.get("attention_factor") or usual
+    if kind == "yarn":
+        return _yarn(rope, pairs, theta, original)
+    assert kind == "default", kind
+    return np.ones(pairs), 1.0
+
+
+def _yarn(rope: dict[str, Any], pairs: int, theta: float, original: int) -> tuple[NDArray[np.float64], float]:
+    """arXiv:2309.00071: how often a pair turns in the original context says how much of it is interpolated."""
+    factor = rope["factor"]
+
+    def pair_of(turns: float) -> float:
+        # the pair, as a real number, that turns so often: original = turns * 2 pi * theta ** (pair / pairs)
+        return pairs * math.log(original / (turns * 2 * math.pi)) / math.log(theta)
+
+    first, last = pair_of(rope.get("beta_fast") or 32), pair_of(rope.get("beta_slow") or 1)
+    if rope.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * pairs - 1)
+    factors = np.empty(pairs)
+    for i in range(pairs):
+        stretched = min(max((i - first) / (last - first), 0.0), 1.0)
+        factors[i] = 1 / (stretched / factor + (1 - stretched))
+
+    def magnitude(share: float) -> float:
+        return 0.1 * share * math.log(factor) + 1
+
+    usual = magnitude(1.0)
+    if rope.get("mscale") and rope.get("mscale_all_dim"):
+        usual = magnitude(rope["mscale"]) / magnitude(rope["mscale_all_dim"])
+    return factors, rope.get("attention_factor") or usual
