@@ -41,7 +41,7 @@ class Emitter(ElementaryFunctions):
     # --- F16 and BF16 ---
     def half(self, bits: Value) -> Value:
         """i16 (or a vector of them) holding binary16 -> f32."""
-        if self.isa.x86 and self.isa.dot == "plain":
+        if self.isa.arch == "any" or (self.isa.x86 and self.isa.dot == "plain"):
             return self._half_in_integers(bits)
         if isinstance(bits.type, Vec):
             n = bits.type.count
