@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..quant.ggml.errors import FormatError, UsageError
+from .engine import Collection
 from .model import Work
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def collect(
     total = min(total, chunks or total)
     if first >= total:
         raise UsageError(f"{first} of {total} chunks are done already. Give more text, or another output.")
-    sums = model.engine.collect_inputs()
+    collection = Collection()
     seqs = [model.sequence() for _ in range(min(model.memory.n_seq_max, total - first))]
     remaining = iter(range(first, total))
     try:
@@ -60,8 +61,9 @@ def collect(
                 seq.clear()
                 ids = tokens[i * n_ctx : (i + 1) * n_ctx]
                 works.append(Work(seq, ids if bos is None else [bos, *ids[1:]], output="none"))
-            model.eval(works)
-            taken = sums.take()
+            with model.engine.collecting(collection):  # not while the caller has the results of a group
+                model.eval(works)
+            taken = collection.sums.take()
             for name, (squares, _) in taken.items():
                 if not np.isfinite(squares).all():
                     raise FormatError(
