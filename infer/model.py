@@ -12,6 +12,7 @@ with Model.load("model.gguf", n_ctx=4096) as model:
 import hashlib
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -274,9 +275,9 @@ class Model:
 
     def _segment(self, work: Work, begin: int, end: int) -> Segment:
         every = work.outputs()
-        wanted = [o for o in every if begin <= o < end]
-        targets = None if work.targets is None else [work.targets[every.index(o)] for o in wanted]
-        return Segment(work.seq.slot, work.ids[begin:end], [o - begin for o in wanted], targets, work.each)
+        part = slice(bisect_left(every, begin), bisect_left(every, end))
+        targets = None if work.targets is None else work.targets[part]
+        return Segment(work.seq.slot, work.ids[begin:end], [o - begin for o in every[part]], targets, work.each)
 
     def step(self, seq: "Sequence", token: int) -> np.ndarray:
         """`eval` of one token: the logits after it, f32 [n_vocab]."""
