@@ -23,7 +23,8 @@ from hybrid.cli import target
 from hybrid.cli.target import EFFORT
 from hybrid.infer import Model
 from hybrid.infer.imatrix import collect
-from hybrid.infer.kl_divergence import BaseFile, KLDivergenceResult, kl_divergence, write_base
+from hybrid.infer.kl_divergence import BaseFile, kl_divergence, write_base
+from hybrid.infer.kl_statistics import KLDivergenceResult
 from hybrid.infer.perplexity import tokens_of
 from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType

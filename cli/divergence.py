@@ -11,7 +11,7 @@ from .models import KVType
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hybrid.infer.kl_divergence import Estimate, KLDivergenceResult
+    from hybrid.infer.kl_statistics import Estimate, KLDivergenceResult, KLDivergenceSoFar
 
 
 def write_base(
@@ -80,7 +80,7 @@ def compare(
         if not as_json:
             console.out("chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence")
 
-        def running(chunk: int, total: int, so_far: "KLDivergenceResult") -> None:
+        def running(chunk: int, total: int, so_far: "KLDivergenceSoFar") -> None:
             console.out(
                 f"{chunk:4d}    {so_far.ppl.value:9.4f} ± {so_far.ppl.error:9.4f}"
                 f"    {so_far.ln_ratio.value:10.5f} ± {so_far.ln_ratio.error:10.5f}"

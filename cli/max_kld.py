@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hybrid.infer.kl_divergence import BaseFile, Estimate, kl_divergence, write_base
+from hybrid.infer.kl_divergence import BaseFile, kl_divergence, write_base
+from hybrid.infer.kl_statistics import Estimate
 from hybrid.infer.perplexity import tokens_of
 from hybrid.quant import quantize as library
 from hybrid.quant import target

@@ -16,7 +16,7 @@ from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
-from hybrid.quant.ggml.types import FileType, GGMLType
+from hybrid.quant.ggml.types import GGMLType
 
 from .convert import Progress, cpus
 from .outtype import OUTTYPES
@@ -58,16 +58,15 @@ def verify(
     began = time.perf_counter()
     with open_gguf(gguf_path) as file:
         where = shown(Path(gguf_path).name)
-        try:
-            file_type: FileType | None = FileType(file.get("general.file_type"))
-        except ValueError:
-            file_type = None
-        if file_type is None or file_type not in OUTTYPES.values():
-            raise UnsupportedError(f"{where}: general.file_type is not one that `convert` writes.")
+        number = file.get("general.file_type")
+        file_type = next((t for t in OUTTYPES.values() if _equal(number, int(t))), None)
+        if file_type is None:
+            raise UnsupportedError(f"{where}: general.file_type = {shown(number)} is not one that `convert` writes.")
         prepared = prepare(src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False)
         arch = prepared.family.arch
-        if file.get("general.architecture") != arch:
-            raise FormatError(f"{where} is of architecture {shown(file.get('general.architecture'))}, not {arch}.")
+        found = file.get("general.architecture")
+        if not _equal(found, arch):
+            raise FormatError(f"{where}: general.architecture = {shown(found)}, expected {arch} by the config.")
         for key, value in prepared.family.keys(file_type):
             full = full_key(arch, key)
             if not _equal(file.get(full), value):
@@ -86,11 +85,17 @@ def verify(
 
 
 def _equal(found: Any, expected: Any) -> bool:
-    if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(_equal, found, expected))
-    if isinstance(expected, float):
-        return np.float32(found) == np.float32(expected)
-    return type(expected)(found) == expected
+    """Whether a file's value, which may be anything, is of the expected one's kind and equal; floats as f32."""
+    if isinstance(expected, list | tuple):
+        same = isinstance(found, list | np.ndarray) and len(found) == len(expected)
+        return same and all(map(_equal, found, expected))
+    if isinstance(found, np.generic):  # of a list
+        found = found.item()
+    if isinstance(expected, float) and isinstance(found, float):
+        with np.errstate(over="ignore"):
+            return bool(np.float32(found) == np.float32(expected))
+    kind = next(k for k in (bool, int, float, str) if isinstance(expected, k))
+    return type(found) is kind and bool(found == expected)
 
 
 def _compare_lists(where: str, file: GGUFFile, planned: dict[str, PlannedTensor]) -> None:

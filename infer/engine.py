@@ -1,8 +1,9 @@
 """The engine: one model's weights and memory, its programs by shape of work, and the batches that run through them."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,27 +18,13 @@ from .kernels.jit import Kernel, compile_kernels
 from .kernels.kv import KVType
 from .memory import Move, plan_memory
 from .network import Network
-from .program import FEW_COLUMNS, GEMV_COLUMNS, Batch, Builder, Program, Rows, aligned_empty, round_up
-from .threads import Interrupted, Pool
+from .program import FEW_COLUMNS, GEMV_COLUMNS, Builder, Op, Program, Rows, round_up
+from .threads import Interrupted, Pool, Stop
+from .ubatch import Control, Segment
 
 LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outputs take several runs
 MAX_BYTES_UNPATIENT = 1 << 33  # weights below which a short program ends soon enough to answer Ctrl-C
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Tokens that a sequence is given in one ubatch.
-
-    outputs  which of them want logits (indices into tokens)
-    each     a state is left after every token, so that the sequence can go back to any of them: see `Engine.settle`
-    """
-
-    slot: int
-    tokens: Sequence[int]
-    outputs: Sequence[int]
-    targets: Sequence[int] | None = None
-    each: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +37,17 @@ class OpTime:
     nbytes: int
     flops: int
     count: int
+
+
+_Programs = dict[tuple, tuple[Program, Rows | None]]
+
+
+@dataclass
+class Collection:
+    """Sums of the squares of what weights were multiplied by, and the programs that add to them."""
+
+    sums: InputSums = field(default_factory=InputSums)
+    programs: _Programs = field(default_factory=dict)
 
 
 class Engine:
@@ -83,53 +81,46 @@ class Engine:
         self.expects_few = n_seq_max > 1
         self.compile_seconds = 0.0
         self.n_compiled = 0
-        self._programs: dict[tuple, tuple[Program, Rows | None]] = {}
-        self._make_batch()
-        self.inputs: InputSums | None = None
-        self._one: tuple[tuple[np.ndarray, ...], Program, np.ndarray] | None = None  # what `step` needs
+        self._programs: _Programs = {}
+        self.n_out_max = max(16, min(round_up(n_ubatch, 16), LOGITS_BYTES // (4 * self.n_vocab) // 16 * 16))
+        self._control = Control(n_ubatch)
+        self.batch = self._control.batch
+        self._nll = np.zeros(n_ubatch, np.float64)
+        self.stop: Stop | None = None  # what ends the runs of now
+        self._inputs: InputSums | None = None
+        self._one: tuple[Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
-
-    def _make_batch(self) -> None:
-        n = self.n_ubatch
-        self.n_out_max = max(16, min(round_up(n, 16), LOGITS_BYTES // (4 * self.n_vocab) // 16 * 16))
-        sizes = {
-            "ctl": 8, "tokens": n, "pos": n, "slot": n, "seg": 4 * n, "out_index": n, "targets": n,
-            "all_tokens": 4, "all_outputs": 4,
-        }  # fmt: skip
-        self._control = {name: aligned_empty(8 * size).view(np.int64) for name, size in sizes.items()}
-        for array in self._control.values():
-            array[:] = 0
-        address = {name: int(array.ctypes.data) for name, array in self._control.items()}
-        counts = {name: address["ctl"] + 8 * i for i, name in enumerate(("n_tok", "n_seg", "n_out"))}
-        self.batch = Batch(**counts, **address, last=address["pos"])
-        self._nll = np.zeros(n, np.float64)
 
     # --- programs ---
     def _builder(self, capacity: int) -> Builder:
         b = Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch)
-        b.inputs = self.inputs
+        b.inputs = self._inputs
         return b
 
-    def collect_inputs(self) -> InputSums:
-        """From now on the squares of what every weight is multiplied by are added up in the returned sums."""
-        self.inputs = self.inputs or InputSums()
-        self._programs.clear()
-        self._one = None
-        return self.inputs
+    @contextmanager
+    def collecting(self, collection: Collection) -> Iterator[None]:
+        """Within, runs add to the collection; its programs stay with it, so that none before or after is slower."""
+        before = self._inputs, self._programs, self._one
+        try:
+            self._inputs, self._programs, self._one = collection.sums, collection.programs, None
+            yield
+        finally:
+            self._inputs, self._programs, self._one = before
 
     def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
         """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block."""
-        b = self._builder(self._size(sum(len(s.tokens) for s in segments), self.n_ubatch))
+        n_tok = sum(len(s.tokens) for s in segments)
+        b = self._builder(self._size(n_tok, self.n_ubatch))
         kept: list[Rows] = []
         self.network.add_body(b, self.memory, kept)
         b.op(execute.nothing, *kept)
         program = b.build()
         self._compile(program.kernels)
         program.link()
-        moves = self._begin(segments)
-        self._fill(segments, moves)
-        n_tok = int(self._control["ctl"][0])
-        self._guarded(program, moves, patient=True)
+        moves = self._begin(segments, keep=True)
+        self._control.fill(segments, moves)
+        with self._whole(moves):
+            self._run(program, patient=True)
         return [program.view(rows, n_tok).copy() for rows in kept]
 
     def _add_likelihood(self, b: Builder, logits: Rows) -> None:
@@ -212,84 +203,73 @@ class Engine:
         self._programs.update(made)
 
     # --- running ---
+    @contextmanager
+    def stopped_by(self, stop: Stop) -> Iterator[None]:
+        """See `Model.stopped_by`."""
+        before, self.stop = self.stop, stop
+        try:
+            yield
+        finally:
+            self.stop = before
+
+    def stoppable(self) -> AbstractContextManager[None]:
+        """Something for `Model.stop` to set, where the caller has given nothing."""
+        return self.stopped_by(Stop()) if self.stop is None else nullcontext()
+
     def _run(self, program: Program, patient: bool, stamps: int = 0) -> None:
         if self.pool is None:
             self.pool = Pool(self.n_threads)
-        self.pool.run(program, patient=patient, stamps=stamps)
-
-    def _fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> tuple[list[int], list[int]]:
-        """Write the control block; returns the output rows and their targets."""
-        c = self._control
-        first, n_seg, out_rows, targets = 0, 0, [], []
-        for segment, move in zip(segments, moves, strict=True):
-            n = len(segment.tokens)
-            past = int(self.memory.n_past[segment.slot])
-            c["tokens"][first : first + n] = segment.tokens
-            c["pos"][first : first + n] = np.arange(past, past + n)
-            c["slot"][first : first + n] = segment.slot
-            before, step = move.before, n // len(move.rows)
-            for i, row in enumerate(move.rows):
-                c["seg"][4 * n_seg : 4 * n_seg + 4] = (first + i * step, step, row, before)
-                before, n_seg = row, n_seg + 1
-            out_rows += [first + o for o in segment.outputs]
-            targets += list(segment.targets) if segment.targets is not None else []
-            first += n
-        c["ctl"][:2] = (first, n_seg)
-        c["all_tokens"][:] = (1, 0, 0, first)
-        return out_rows, targets
-
-    def _outputs(self, rows: Sequence[int], targets: Sequence[int]) -> None:
-        c = self._control
-        n = len(rows)
-        c["ctl"][2] = n
-        c["all_outputs"][:] = (1, 0, 0, n)
-        c["out_index"][:n] = rows
-        if targets:
-            c["targets"][:n] = targets
+        self.pool.run(program, patient=patient, stop=self.stop, stamps=stamps)
 
     def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:
         """One ubatch. Returns logits f32 [n_out, n_vocab], or with `likelihood` -log p of the targets f64 [n_out], or
         with `hidden` the rows behind the last norm, f32 [n_out, n_embd], of which logits are made.
 
-        Raises Interrupted when stopped. The memory of every sequence is then as it was before, but for a step of a few
-        tokens of a recurrent model: its state is not copied for every token, so the sequence is then empty.
+        Raises Interrupted when stopped. The memory of every sequence is then as it was before: a ubatch is read whole,
+        or not at all. What is short and overwrites states in place is not stopped, but what follows it.
         """
         n_tok = sum(len(s.tokens) for s in segments)
         assert 0 < n_tok <= self.n_ubatch
         self.expects_few = self.expects_few or any(s.each for s in segments)
-        short = n_tok <= GEMV_COLUMNS and self.gguf.nbytes < MAX_BYTES_UNPATIENT
-        moves = self._begin(segments, keep=not short)
-        rows, targets = self._fill(segments, moves)
+        patient = self._is_long(n_tok)
+        moves = self._begin(segments, keep=patient)
+        rows, targets = self._control.fill(segments, moves)
         wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
         if n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head":
-            self._outputs(rows, ())
+            self._control.want(rows)
             program, logits = self.program("step", n_tok)
-            self._guarded(program, moves, patient=not short)
+            with self._whole(moves):
+                self._run(program, patient=patient)
             assert logits is not None
             return program.view(logits, len(rows)).copy()
         body, _ = self.program("body", n_tok)
-        self._guarded(body, moves, patient=not short)
-        if not rows:
-            return None
         results = []
-        for i in range(0, len(rows), self.n_out_max):
-            part = rows[i : i + self.n_out_max]
-            self._outputs(part, targets[i : i + self.n_out_max])
-            head, logits = self.program(wanted, len(part))
-            self._run(head, patient=len(part) > GEMV_COLUMNS)
-            assert logits is not None
-            results.append(self._nll[: len(part)].copy() if likelihood else head.view(logits, len(part)).copy())
-        return np.concatenate(results)
+        with self._whole(moves):
+            self._run(body, patient=patient)
+            for i in range(0, len(rows), self.n_out_max):
+                part = rows[i : i + self.n_out_max]
+                self._control.want(part, targets[i : i + self.n_out_max])
+                head, logits = self.program(wanted, len(part))
+                self._run(head, patient=patient and len(part) > GEMV_COLUMNS)
+                assert logits is not None
+                results.append(self._nll[: len(part)].copy() if likelihood else head.view(logits, len(part)).copy())
+        return np.concatenate(results) if results else None
+
+    def _is_long(self, n_tok: int) -> bool:
+        """Whether a run of so many tokens takes so long that it must be possible to stop it."""
+        return n_tok > GEMV_COLUMNS or self.gguf.nbytes >= MAX_BYTES_UNPATIENT
 
     def step(self, slot: int, token: int) -> np.ndarray:
         """`run` of one token that wants its logits, f32 [n_vocab], without the arrangements for several.
 
         Python's part of a token counts: small models spend less than a millisecond on the rest.
         """
-        if self.gguf.nbytes >= MAX_BYTES_UNPATIENT:
+        if self._is_long(1):
             values = self.run([Segment(slot, (token,), (0,))])
             assert values is not None
             return values[0]
+        if self.stop is not None:
+            self.stop.check()
         past = self.memory.n_past.item(slot)
         if past >= self.memory.writable[slot]:
             move = self.memory.begin(slot, 1)
@@ -298,32 +278,20 @@ class Engine:
             move, row = None, self.memory.recurrent.row[slot]
             before = row
         if self._one is None:
-            c, (program, logits) = self._control, self.program("step", 1)
+            program, logits = self.program("step", 1)
             assert logits is not None
-            self._one = (c["tokens"], c["pos"], c["slot"], c["seg"]), program, program.view(logits, 1)[0]
-        (tokens, pos, slots, seg), program, view = self._one
-        tokens[0], pos[0], slots[0] = token, past, slot
-        seg[0], seg[1], seg[2], seg[3] = 0, 1, row, before
-        ctl, columns, outputs = self._control["ctl"], self._control["all_tokens"], self._control["all_outputs"]
-        ctl[0] = ctl[1] = ctl[2] = 1
-        for groups in (columns, outputs):
-            groups[0], groups[1], groups[2], groups[3] = 1, 0, 0, 1
-        self._control["out_index"][0] = 0
-        try:
-            self._run(program, patient=False)
-        except Interrupted:
-            if move is not None:
-                self.memory.abandon(move, ran=True)
-            elif self.memory.is_recurrent:
-                self.memory.release(slot)
-            else:
-                self.memory.n_past[slot] = past
-            raise
+            self._one = program, program.view(logits, 1)[0]
+        program, view = self._one
+        self._control.fill_one(slot, token, past, row, before)
+        self._run(program, patient=False)
         if move is not None:
             self.memory.finish(move)
         return view.copy()
 
-    def _begin(self, segments: Sequence[Segment], keep: bool = False) -> list[Move]:
+    def _begin(self, segments: Sequence[Segment], keep: bool) -> list[Move]:
+        """Room for the segments. keep: the states before them stay, as what can be stopped needs it."""
+        if self.stop is not None:
+            self.stop.check()
         moves: list[Move] = []
         try:
             for s in segments:
@@ -331,17 +299,21 @@ class Engine:
                 moves.append(self.memory.begin(s.slot, n, keep=keep, pieces=n if s.each else 1))
         except BaseException:
             for move in moves:
-                self.memory.abandon(move, ran=False)
+                self.memory.abandon(move)
             raise
         return moves
 
-    def _guarded(self, program: Program, moves: Sequence[Move], patient: bool) -> None:
-        """Run a program that changes the memory; after a stop in the middle the sequences are as they were."""
+    @contextmanager
+    def _whole(self, moves: Sequence[Move]) -> Iterator[None]:
+        """What runs within changes the memory; after a stop the sequences are as they were.
+
+        After any other exception the memory settles with the next run, by what the last one wrote.
+        """
         try:
-            self._run(program, patient=patient)
+            yield
         except Interrupted:
             for move in moves:
-                self.memory.abandon(move, ran=True)
+                self.memory.abandon(move)
             raise
         for move in moves:
             if len(move.rows) == 1:
@@ -354,40 +326,36 @@ class Engine:
     def profile(self, segments: Sequence[Segment]) -> list[OpTime]:
         """Run one ubatch with the time of every op, its bytes and its operations, summed by name."""
         lengths = [(int(self.memory.n_past[s.slot]), len(s.tokens)) for s in segments]
-        moves = self._begin(segments)
-        rows, _ = self._fill(segments, moves)
-        n_tok = int(self._control["ctl"][0])
-        self._outputs(rows, ())
-        parts = ["step"] if n_tok <= GEMV_COLUMNS else ["body", "head"]
+        n_tok = sum(n for _, n in lengths)
+        moves = self._begin(segments, keep=self._is_long(n_tok))
+        rows, _ = self._control.fill(segments, moves)
+        self._control.want(rows)
         totals: dict[str, OpTime] = {}
-        for part in parts:
-            n = n_tok if part != "head" else len(rows)
-            program, _ = self.program(part, n, profiled=True)
-            stamps = np.zeros(len(program.ops) + 1, np.int64)
-            start = time.perf_counter()
-            self._run(program, patient=False, stamps=int(stamps.ctypes.data))
-            elapsed = time.perf_counter() - start
-            ticks = max(1, int(stamps[-1] - stamps[0]))
-            for op, spent in zip(program.ops, np.diff(stamps), strict=True):
-                seconds = float(spent) / ticks * elapsed
-                nbytes, flops = program.work_of(op, n, lengths)
-                old = totals.get(op.name, OpTime(op.name, op.kernel.name, 0.0, 0, 0, 0))
-                totals[op.name] = OpTime(
-                    op.name,
-                    op.kernel.name,
-                    old.seconds + seconds,
-                    old.nbytes + nbytes,
-                    old.flops + flops,
-                    old.count + 1,
-                )
-        for move in moves:
-            self.memory.finish(move)
+        with self._whole(moves):
+            for part in ["step"] if n_tok <= GEMV_COLUMNS else ["body", "head"]:
+                n = n_tok if part != "head" else len(rows)
+                program, _ = self.program(part, n, profiled=True)
+                for op, seconds in self._timed(program, self._is_long(n_tok)):
+                    nbytes, flops = program.work_of(op, n, lengths)
+                    old = totals.get(op.name, OpTime(op.name, op.kernel.name, 0.0, 0, 0, 0))
+                    totals[op.name] = OpTime(
+                        op.name,
+                        op.kernel.name,
+                        old.seconds + seconds,
+                        old.nbytes + nbytes,
+                        old.flops + flops,
+                        old.count + 1,
+                    )
         return sorted(totals.values(), key=lambda t: -t.seconds)
 
-    def stop(self) -> None:
-        """Makes a running step end within milliseconds. From any thread."""
-        if self.pool is not None:
-            self.pool.stop()
+    def _timed(self, program: Program, patient: bool) -> list[tuple[Op, float]]:
+        """Run a program; every op with its seconds."""
+        stamps = np.zeros(len(program.ops) + 1, np.int64)
+        start = time.perf_counter()
+        self._run(program, patient=patient, stamps=int(stamps.ctypes.data))
+        elapsed = time.perf_counter() - start
+        ticks = max(1, int(stamps[-1] - stamps[0]))
+        return [(op, float(t) / ticks * elapsed) for op, t in zip(program.ops, np.diff(stamps), strict=True)]
 
     def close(self) -> None:
         """Ends the threads."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..quant.ggml.errors import FormatError, UsageError
-from .model import Work
+from .engine import Collection
+from .sequence import Work, measured
 
 if TYPE_CHECKING:
     from .model import Model
@@ -50,25 +51,21 @@ def collect(
     total = min(total, chunks or total)
     if first >= total:
         raise UsageError(f"{first} of {total} chunks are done already. Give more text, or another output.")
-    sums = model.engine.collect_inputs()
-    seqs = [model.sequence() for _ in range(min(model.memory.n_seq_max, total - first))]
+    collection = Collection()
     remaining = iter(range(first, total))
-    try:
-        while group := list(islice(remaining, len(seqs))):
+    while group := list(islice(remaining, model.memory.n_seq_max)):
+        # only here, not while the caller has the results of a group
+        with measured(model, len(group)) as seqs, model.engine.collecting(collection):
             works = []
-            for seq, i in zip(seqs, group, strict=False):
-                seq.clear()
+            for seq, i in zip(seqs, group, strict=True):
                 ids = tokens[i * n_ctx : (i + 1) * n_ctx]
                 works.append(Work(seq, ids if bos is None else [bos, *ids[1:]], output="none"))
             model.eval(works)
-            taken = sums.take()
-            for name, (squares, _) in taken.items():
-                if not np.isfinite(squares).all():
-                    raise FormatError(
-                        f"{model.path.name}: what {name} is multiplied by is not finite in chunk {group[-1] + 1}. "
-                        "Convert or copy it again."
-                    )
-            yield Progress(group[-1] + 1, total, {n: s for n, s in taken.items() if n.startswith("blk.")})
-    finally:
-        for seq in seqs:
-            seq.close()
+        taken = collection.sums.take()
+        for name, (squares, _) in taken.items():
+            if not np.isfinite(squares).all():
+                raise FormatError(
+                    f"{model.path.name}: what {name} is multiplied by is not finite in chunk {group[-1] + 1}. "
+                    "Convert or copy it again."
+                )
+        yield Progress(group[-1] + 1, total, {n: s for n, s in taken.items() if n.startswith("blk.")})

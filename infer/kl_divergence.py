@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 import numpy as np
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError, shown
 
+from .kl_statistics import KLDivergenceResult, KLDivergenceSoFar, Running, ScoredTokens, summary
 from .perplexity import Window
 
 if TYPE_CHECKING:
@@ -31,41 +31,6 @@ if TYPE_CHECKING:
 MAGIC = b"_logits_"
 _COUNTS = struct.Struct("<iii")
 RANGE = np.float32(16)  # of log p below the largest
-PERCENTILES = (99.9, 99, 95, 90, 75, 50, 25, 10, 5, 1, 0.1)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean and its standard error."""
-
-    value: float
-    error: float
-
-
-@dataclass(frozen=True)
-class KLDivergenceResult:
-    """Q is the model, base what the file holds. Divergences in nats, differences of the next token's p as shares.
-
-    correlation: of the two models' ln p. percentiles: of divergences and of differences, by percent, with 0 and 100 as
-    least and greatest.
-    """
-
-    ppl: Estimate
-    ppl_base: Estimate
-    correlation: float
-    ln_ratio: Estimate
-    ratio: Estimate
-    difference: Estimate
-    kld: Estimate
-    kld_percentiles: dict[float, float]
-    p_change: Estimate
-    p_change_percentiles: dict[float, float]
-    p_change_rms: Estimate
-    same_top: Estimate
-    n_scored: int
-    n_chunks: int
-    n_ctx: int
-    seconds: float
 
 
 class BaseWriter:
@@ -176,23 +141,19 @@ def _log_sum(logits: np.ndarray, most: np.ndarray) -> np.ndarray:
 
 def score_logits(model: "Model", windows: Iterable[Window], n_parallel: int) -> Iterator[np.ndarray]:
     """The logits of each window's scored positions, f32 [scores, n_vocab], in order."""
-    from .model import Work
+    from .sequence import Work, measured
 
-    seqs = [model.sequence() for _ in range(n_parallel)]
-    try:
-        remaining = iter(windows)
-        while group := list(islice(remaining, n_parallel)):
+    remaining = iter(windows)
+    while group := list(islice(remaining, n_parallel)):
+        with measured(model, len(group)) as seqs:
             works = []
-            for seq, window in zip(seqs, group, strict=False):
-                seq.clear()
+            for seq, window in zip(seqs, group, strict=True):
                 ids = window.ids[:-1]
                 works.append(Work(seq, ids, output=slice(window.first, len(ids))))
-            for result in model.eval(works):
-                assert result.logits is not None
-                yield result.logits
-    finally:
-        for seq in seqs:
-            seq.close()
+            results = model.eval(works)
+        for result in results:
+            assert result.logits is not None
+            yield result.logits
 
 
 def check_finite(model: "Model", logits: np.ndarray, chunk: int) -> None:
@@ -244,18 +205,7 @@ def write_base(
     return n_chunks
 
 
-@dataclass
-class _Rows:
-    """Per scored token, f64: -ln p of Q and base, divergence, change of p; whether the likeliest token is the same."""
-
-    nll: np.ndarray
-    nll_base: np.ndarray
-    kld: np.ndarray
-    p_change: np.ndarray
-    same_top: np.ndarray
-
-
-def compare(logits: np.ndarray, base: np.ndarray, targets: np.ndarray) -> _Rows:
+def compare(logits: np.ndarray, base: np.ndarray, targets: np.ndarray) -> ScoredTokens:
     """logits, base (ln p) f32 [n, n_vocab], targets [n]."""
     most = logits.max(axis=1, keepdims=True)
     ln_p = logits - (most + _log_sum(logits, most))
@@ -265,7 +215,7 @@ def compare(logits: np.ndarray, base: np.ndarray, targets: np.ndarray) -> _Rows:
     kld = (p_base * (base - ln_p)).sum(axis=1, dtype=np.float64)
     nll, nll_base = -ln_p[rows, targets].astype(np.float64), -base[rows, targets].astype(np.float64)
     same = logits.argmax(axis=1) == base.argmax(axis=1)
-    return _Rows(nll, nll_base, kld, np.exp(-nll) - np.exp(-nll_base), same)
+    return ScoredTokens(nll, nll_base, kld, np.exp(-nll) - np.exp(-nll_base), same)
 
 
 def kl_divergence(
@@ -273,9 +223,9 @@ def kl_divergence(
     base: BaseFile,
     *,
     chunks: int | None = None,
-    progress: Callable[[int, int, KLDivergenceResult], None] | None = None,
+    progress: Callable[[int, int, KLDivergenceSoFar], None] | None = None,
 ) -> KLDivergenceResult:
-    """Evaluates the file's tokens with `model`; progress(chunk from 1, chunks in all, result so far).
+    """Evaluates the file's tokens with `model`; progress(chunk from 1, chunks in all, estimates so far).
 
     UsageError when the vocabulary is another, FormatError when the model's logits are no numbers.
     """
@@ -289,60 +239,12 @@ def kl_divergence(
     began = time.perf_counter()
     n_chunks = min(base.n_chunks, chunks or base.n_chunks)
     windows = list(chunk_windows(model, base.tokens[: n_chunks * base.n_ctx].tolist(), base.n_ctx))
-    parts: list[_Rows] = []
+    parts: list[ScoredTokens] = []
+    running = Running()
     for i, logits in enumerate(score_logits(model, windows, min(model.memory.n_seq_max, n_chunks))):
         check_finite(model, logits, i)
         parts.append(compare(logits, base.chunk(i), np.array(windows[i].ids[windows[i].first + 1 :])))
+        running.add(parts[-1])
         if progress:
-            progress(i + 1, n_chunks, summary(parts, base.n_ctx, time.perf_counter() - began))
+            progress(i + 1, n_chunks, running.so_far())
     return summary(parts, base.n_ctx, time.perf_counter() - began)
-
-
-def summary(parts: Sequence[_Rows], n_ctx: int, seconds: float) -> KLDivergenceResult:
-    """The figures of all tokens that were scored; errors are standard errors of the mean."""
-    nll, nll_base, kld, change, same = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("nll", "nll_base", "kld", "p_change", "same_top")
-    )
-    n = len(nll)
-    ln, ln_base = _mean(nll), _mean(nll_base)
-    covariance = float(((nll * nll_base).mean() - nll.mean() * nll_base.mean()) / max(n - 1, 1)) if n >= 10 else 0.0
-    ratio = Estimate(ln.value - ln_base.value, math.sqrt(max(ln.error**2 + ln_base.error**2 - 2 * covariance, 0.0)))
-    ppl, ppl_base = (Estimate(_exp(e.value), _exp(e.value) * e.error) for e in (ln, ln_base))
-    difference = math.sqrt(max(ppl.error**2 + ppl_base.error**2 - 2 * ppl.value * ppl_base.value * covariance, 0.0))
-    squares = _mean(change * change)
-    rms, top = math.sqrt(squares.value), float(same.mean())
-    errors = ln.error * ln_base.error
-    return KLDivergenceResult(
-        ppl=ppl,
-        ppl_base=ppl_base,
-        correlation=covariance / errors if errors else 0.0,
-        ln_ratio=ratio,
-        ratio=Estimate(_exp(ratio.value), _exp(ratio.value) * ratio.error),
-        difference=Estimate(ppl.value - ppl_base.value, difference),
-        kld=_mean(kld),
-        kld_percentiles=_percentiles(kld),
-        p_change=_mean(change),
-        p_change_percentiles=_percentiles(change),
-        p_change_rms=Estimate(rms, 0.5 / rms * squares.error if rms else 0.0),
-        same_top=Estimate(top, math.sqrt(top * (1 - top) / max(n - 1, 1))),
-        n_scored=n,
-        n_chunks=len(parts),
-        n_ctx=n_ctx,
-        seconds=seconds,
-    )
-
-
-def _mean(x: np.ndarray) -> Estimate:
-    mean = float(x.mean())
-    variance = float((x * x).mean()) - mean * mean
-    return Estimate(mean, math.sqrt(variance / (len(x) - 1)) if variance > 0 and len(x) > 10 else 0.0)
-
-
-def _percentiles(x: np.ndarray) -> dict[float, float]:
-    wanted = (100, *PERCENTILES, 0)
-    return dict(zip(wanted, np.percentile(x, wanted).tolist(), strict=True))
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf

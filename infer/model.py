@@ -12,7 +12,9 @@ with Model.load("model.gguf", n_ctx=4096) as model:
 import hashlib
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +27,7 @@ from ..quant.ggml.errors import StateError, TokenizerError, UsageError
 from ..quant.ggml.reader import GGUFFile
 from ..quant.ggml.split import open_gguf
 from ..quant.ggml.types import FileType
-from .engine import Engine, OpTime, Progress, Segment
+from .engine import Engine, OpTime, Progress
 from .hparams import wrong
 from .kernels.kv import KV_TYPES
 from .memory import PromptCache
@@ -36,7 +38,8 @@ from .memory.splits import SPLITS
 from .memory.state_file import StateFile, read_state
 from .sequence import Result, Sequence, TokenProgress, Work
 from .speculate import PassCosts
-from .threads import Interrupted, default_threads
+from .threads import Interrupted, Stop, default_threads
+from .ubatch import Segment
 
 if TYPE_CHECKING:
     from .chat_template import ChatTemplate
@@ -242,10 +245,15 @@ class Model:
 
         The results are, to the bit, those of each sequence alone, however tokens are cut into ubatches (`split`, see
         memory/splits.py). Raises UsageError before anything runs when a sequence would not fit the context or a token
-        is not of the vocabulary; Interrupted when stopped, with every sequence holding a prefix of what it was to get.
+        is not of the vocabulary; Interrupted when stopped, with every sequence holding a prefix of what it was to get:
+        the ubatches that were read whole, whose results are lost.
         """
         works = list(works)
         self.check(works)
+        with self.engine.stoppable():
+            return self._eval(works, progress, split)
+
+    def _eval(self, works: list[Work], progress: TokenProgress | None, split: Split) -> list[Result]:
         before = [len(w.seq.tokens) for w in works]
         likelihood = any(w.targets is not None for w in works)
         results: list[list[np.ndarray]] = [[] for _ in works]
@@ -271,9 +279,9 @@ class Model:
 
     def _segment(self, work: Work, begin: int, end: int) -> Segment:
         every = work.outputs()
-        wanted = [o for o in every if begin <= o < end]
-        targets = None if work.targets is None else [work.targets[every.index(o)] for o in wanted]
-        return Segment(work.seq.slot, work.ids[begin:end], [o - begin for o in wanted], targets, work.each)
+        part = slice(bisect_left(every, begin), bisect_left(every, end))
+        targets = None if work.targets is None else work.targets[part]
+        return Segment(work.seq.slot, work.ids[begin:end], [o - begin for o in every[part]], targets, work.each)
 
     def step(self, seq: "Sequence", token: int) -> np.ndarray:
         """`eval` of one token: the logits after it, f32 [n_vocab]."""
@@ -306,9 +314,7 @@ class Model:
                 raise UsageError(f"{len(w.targets)} targets for {len(w.outputs())} outputs.")
 
     def _result(self, parts: list[np.ndarray], likelihood: bool) -> Result:
-        if not parts:
-            return Result(None, None)
-        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        joined = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else None
         return Result(None, joined) if likelihood else Result(joined, None)
 
     def restore(self, path: str | os.PathLike[str], seq: "Sequence | None" = None) -> "Sequence":
@@ -360,17 +366,28 @@ class Model:
         """Time per op of one ubatch; its tokens are appended to the sequences as `eval` would."""
         works = list(works)
         self.check(works)
-        segments = [Segment(w.seq.slot, w.ids, list(w.outputs())) for w in works]
+        segments = [self._segment(w, 0, len(w.ids)) for w in works]
         start = [len(w.seq.tokens) for w in works]
         try:
-            return self.engine.profile(segments)
+            with self.engine.stoppable():
+                return self.engine.profile(segments)
         finally:
             for w, n in zip(works, start, strict=True):
                 w.seq._has_seen(n, w.ids)
 
+    def stopped_by(self, stop: Stop) -> AbstractContextManager[None]:
+        """Within, what the model computes raises Interrupted once `stop` is set; of nested ones the innermost counts.
+
+        with model.stopped_by(stop):  # another thread, or a signal handler, calls stop.set()
+            for piece in generate(...): ...
+        """
+        return self.engine.stopped_by(stop)
+
     def stop(self) -> None:
-        """Make the running `eval` raise Interrupted, within milliseconds. From any thread."""
-        self.engine.stop()
+        """Stop the `eval` that runs, or what `stopped_by` surrounds: from any thread; what begins later is not touched.
+        Which call that is, only a Stop of its own can tell for certain."""
+        if (now := self.engine.stop) is not None:
+            now.set()
 
     def close(self) -> None:
         """Ends the threads; sequences cannot be used any more."""
@@ -383,4 +400,4 @@ class Model:
         self.close()
 
 
-__all__ = ["Interrupted", "Model", "OpTime", "Result", "Sequence", "Work"]
+__all__ = ["Interrupted", "Model", "OpTime", "Result", "Sequence", "Stop", "Work"]

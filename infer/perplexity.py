@@ -117,24 +117,20 @@ def perplexity(
 
 def score_windows(model: "Model", windows: Iterable[Window], n_parallel: int = 1) -> Iterator[np.ndarray]:
     """The negative log-likelihoods of each window's scored tokens, f64 [scores], in order; `n_parallel` at a time."""
-    from .model import Work
+    from .sequence import Work, measured
 
-    seqs = [model.sequence() for _ in range(n_parallel)]
-    try:
-        remaining = iter(windows)
-        while group := list(islice(remaining, n_parallel)):
+    remaining = iter(windows)
+    while group := list(islice(remaining, n_parallel)):
+        with measured(model, len(group)) as seqs:
             works = []
-            for seq, window in zip(seqs, group, strict=False):
-                seq.clear()
+            for seq, window in zip(seqs, group, strict=True):
                 # the last token is only predicted, never evaluated
                 ids, targets = window.ids[:-1], window.ids[window.first + 1 :]
                 works.append(Work(seq, ids, output=slice(window.first, len(ids)), targets=targets))
-            for result in model.eval(works):
-                assert result.nll is not None
-                yield result.nll
-    finally:
-        for seq in seqs:
-            seq.close()
+            results = model.eval(works)
+        for result in results:
+            assert result.nll is not None
+            yield result.nll
 
 
 def tokens_of(model: "Model", text: str) -> list[int]:

@@ -1,8 +1,9 @@
 """A text in a model's memory, and the work that is done on it."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Seq
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -74,7 +75,8 @@ class Sequence:
 
     def _has_seen(self, start: int, ids: Seq[int]) -> None:
         """After a run that was to append `ids` to `start` tokens: as many as the memory has seen."""
-        self.tokens[start:] = (int(i) for i in ids[: max(0, self.n_past - start)])
+        have = len(self.tokens) - start  # of earlier runs of the same call
+        self.tokens += map(int, ids[have : max(have, self.n_past - start)])
         self._follow_memory()
 
     def _follow_memory(self) -> None:
@@ -282,6 +284,20 @@ class Sequence:
             self._open = False
             self.model.memory.release(self.slot)
             self.model._free.append(self.slot)
+
+
+@contextmanager
+def measured(model: "Model", n: int) -> Iterator[list[Sequence]]:
+    """n empty sequences for as long as texts are measured, of which the prompt cache keeps nothing: nobody comes back
+    to these texts, and the weights may not be those of the file (see sensitivity.py)."""
+    seqs: list[Sequence] = []
+    try:
+        for _ in range(n):
+            seqs.append(model.sequence())
+        yield seqs
+    finally:
+        for seq in seqs:
+            seq.close(remember=False)
 
 
 def common_beginning(a: Seq[int] | np.ndarray, b: Seq[int] | np.ndarray) -> int:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from .kernels.execute import CLOSED, EXIT, GENERATION, N_SHARES, STOP, SYNC_BYTES, TICKS_PER_US, executor
+from .kernels.execute import CLOSED, EXIT, GENERATION, N_SHARES, STOP, STOPPER, SYNC_BYTES, TICKS_PER_US, executor
 from .program import Program, aligned_empty
 
 EXHAUSTED = 1 << 40  # of a counter: more than any op has items, small enough to be multiplied by their sizes
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was stopped (Ctrl-C or `Model.stop`); the sequences are as they were before it."""
+    """A run was stopped (Ctrl-C, a `Stop` or `Model.stop`); the sequences are as they were before it."""
 
 
 # --- how many ---
@@ -87,6 +87,38 @@ def _ticks_per_us() -> int:
     return max(1, round(ticks / (time.perf_counter() - begin) / 1e6))
 
 
+class Stop:
+    """Ends the work that it was given to, and no other: for threads that serve several, and signal handlers.
+
+    `set` may come from anywhere at any time: before the work begins, which then does not begin; or after its end, when
+    it changes nothing. It stays set: every piece of work has a Stop of its own.
+    """
+
+    def __init__(self) -> None:
+        self._word = ctypes.c_int64(0)  # the executor reads it after every op
+        self._pool: Pool | None = None  # where the work is
+
+    @property
+    def is_set(self) -> bool:
+        return self._word.value != 0
+
+    @property
+    def address(self) -> int:
+        """Of an i64 that is not 0 once this is set."""
+        return ctypes.addressof(self._word)
+
+    def set(self) -> None:
+        """End the work, within milliseconds if it runs."""
+        self._word.value = 1
+        if self._pool is not None:
+            self._pool.hurry(self)
+
+    def check(self) -> None:
+        """Interrupted once this is set."""
+        if self.is_set:
+            raise Interrupted
+
+
 class Pool:
     """The caller of `run` and n - 1 workers. Between runs the workers sleep; see kernels/execute.py."""
 
@@ -96,8 +128,12 @@ class Pool:
         self._sync = aligned_empty(SYNC_BYTES)
         self._sync[:] = 0
         self._address = int(self._sync.ctypes.data)
-        self._counters: np.ndarray | None = None  # of the program that runs, or ran last
-        self._state, self._interrupt, self._exit = (self._word(at) for at in (0, STOP, EXIT))
+        # Of the run that goes on, or was the last. Held where these change: `hurry` comes from other threads, and from
+        # signal handlers of the thread that holds it.
+        self._lock = threading.RLock()
+        self._counters: np.ndarray | None = None
+        self._stop: Stop | None = None
+        self._state, self._interrupt, self._stopper, self._exit = map(self._word, (0, STOP, STOPPER, EXIT))
         self._state.value = CLOSED
         self._word(N_SHARES).value = n
         self._word(TICKS_PER_US).value = _ticks_per_us()
@@ -111,24 +147,32 @@ class Pool:
     def _word(self, at: int) -> ctypes.c_int64:
         return ctypes.c_int64.from_address(self._address + at)
 
-    def stop(self) -> None:
-        """Ask the running program to end. From any thread, any time.
+    def hurry(self, stop: Stop | None) -> None:
+        """Let the run that `stop` ends finish the op that it is in; nothing when another one runs.
 
         What shares its work through a counter (attention at a depth of 64 k tokens takes seconds) finds nothing left to
-        take; no further op begins. What the run has written is worth nothing.
+        take. What the run has written is worth nothing.
         """
-        self._interrupt.value = 1
-        if self._counters is not None:
-            self._counters[:] = EXHAUSTED
+        with self._lock:
+            if self._stop is stop and self._counters is not None:
+                self._counters[:] = EXHAUSTED
 
-    def run(self, program: Program, *, patient: bool, stamps: int = 0) -> None:
-        """Execute `program`. patient: it may take long, an exception of a signal handler ends it early.
+    def run(self, program: Program, *, patient: bool, stop: Stop | None = None, stamps: int = 0) -> None:
+        """Execute `program`. patient: it may take long, so `stop` or an exception of a signal handler ends it early.
 
-        Raises Interrupted when it was stopped: some ops have then not run, or not in full.
+        Raises Interrupted when it was ended early: some ops have then not run, or not in full. Otherwise an exception
+        of a signal handler leaves it when the whole program has run, or nothing of it.
         """
         assert self._exit.value == 0
-        program.counters[:] = 0
-        self._counters = program.counters
+        stop = stop if patient else None
+        with self._lock:
+            program.counters[:] = 0
+            self._counters, self._stop = program.counters, stop
+        self._interrupt.value = 0
+        self._stopper.value = stop.address if stop is not None else 0
+        if stop is not None:
+            stop._pool = self  # before the look at it: whoever sets it from now on finds the counters
+            stop.check()
         records, n_ops = int(program.records.ctypes.data), len(program.ops)
         before = self._state.value >> GENERATION
         signal: BaseException | None = None
@@ -142,9 +186,9 @@ class Pool:
             except BaseException as error:
                 signal = error
                 if patient:
-                    self.stop()
-        if self._interrupt.value:
-            self._interrupt.value = 0
+                    self._interrupt.value = 1
+                    self.hurry(stop)
+        if self._interrupt.value or (stop is not None and stop.is_set):
             raise Interrupted from signal
         if signal is not None:
             raise signal  # the whole program has run

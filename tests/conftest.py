@@ -1,5 +1,6 @@
 """Fixtures for every shelf: where the data is, seeds, and uninitialised memory that cannot pass for zeros."""
 
+import math
 import os
 
 # the tests' float64 models multiply small matrices: threads of OpenBLAS would wait for one another most of the time.
@@ -8,10 +9,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # ruff: isort: split
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import forced_isa
 import numba  # noqa: F401  before np.empty is replaced: numba registers numpy's functions by identity
 import numpy as np
 import pytest
@@ -30,6 +32,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared_dir" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The report tells the code paths that its test executed, across the processes of pytest-xdist."""
+    report = yield
+    report.user_properties += [("code path", path) for path in sorted(forced_isa.ran)]
+    forced_isa.ran.clear()
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line: which code paths were executed, and which were not because nobody asked or the processor cannot."""
+    from hybrid.infer.kernels.isa import host
+
+    passed = terminalreporter.stats.get("passed", [])
+    noted = {path for report in passed for what, path in report.user_properties if what == "code path"}
+    parts = [f"code paths: {host().name} (native)", *sorted(noted - {host().name})]
+    cannot = [path for path in forced_isa.FEATURES if not forced_isa.executable(path) and path != host().name]
+    left = [path for path in forced_isa.FEATURES if path not in (*noted, *cannot, host().name)]
+    line = ", ".join(parts)
+    line += f"; not part of this run: {', '.join(left)}" if left else ""
+    line += f"; not executable here: {', '.join(cannot)}" if cannot else ""
+    terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
@@ -64,21 +90,44 @@ def _seeds() -> None:
     np.random.seed(0)
 
 
+MOST_MAPPED = 64 << 20  # bytes of a region that are poisoned: it is mapped so that it need not be resident
+
+
+def _poison(array: np.ndarray) -> None:
+    """NaN in floats; in integers bytes of 255, which are NaN to whoever takes them for floats of any type."""
+    kind = array.dtype.kind
+    if kind in "fciu":
+        array.fill(np.nan if kind in "fc" else -1 if kind == "i" else np.iinfo(array.dtype).max)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _empty_is_nan() -> Iterator[None]:
-    """`np.empty` hands out NaN: a kernel that reads what nobody wrote shows it in its result."""
+def _unwritten_is_nan() -> Iterator[None]:
+    """A kernel that reads what nobody wrote shows it in its result: in what `np.empty` hands out, in the keys, values
+    and states of models, and in what a program's run finds in its arena, also of its last run."""
+    from hybrid.infer import engine
+    from hybrid.infer.memory import attention, mapped, recurrent
+
     patch = pytest.MonkeyPatch()
 
-    def poisoned(original: Any) -> Any:
+    def poisoned(original: Any, most: float) -> Any:
         def empty(*args: Any, **kwargs: Any) -> np.ndarray:
             array: np.ndarray = original(*args, **kwargs)
-            if array.dtype.kind in "fc":
-                array.fill(np.nan)
+            if array.nbytes <= most:
+                _poison(array)
             return array
 
         return empty
 
-    patch.setattr(np, "empty", poisoned(np.empty))
-    patch.setattr(np, "empty_like", poisoned(np.empty_like))
+    patch.setattr(np, "empty", poisoned(np.empty, math.inf))
+    patch.setattr(np, "empty_like", poisoned(np.empty_like, math.inf))
+    for memory in (attention, recurrent):
+        patch.setattr(memory, "mapped_zeros", poisoned(mapped.mapped_zeros, MOST_MAPPED))
+    run = engine.Engine._run
+
+    def with_poisoned_arena(self: Any, program: Any, *args: Any, **kwargs: Any) -> None:
+        _poison(program.arena)
+        run(self, program, *args, **kwargs)
+
+    patch.setattr(engine.Engine, "_run", with_poisoned_arena)
     yield
     patch.undo()

@@ -241,14 +241,11 @@ class Pool:
     def __init__(self, n: int) -> None:
         self.n = n
 
-    def run(self, program: Any, *, patient: bool, stamps: int = 0) -> None:
+    def run(self, program: Any, *, patient: bool, stop: Any = None, stamps: int = 0) -> None:
         program.counters[:] = 0
         for record in program.records[: len(program.ops)]:
             for tid in range(self.n):
                 _call(int(record[0]), record[1:].ctypes.data, tid, self.n)
-
-    def stop(self) -> None:
-        pass
 
     def close(self) -> None:
         pass

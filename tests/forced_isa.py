@@ -24,6 +24,7 @@ FEATURES = {
     "avx512-vnni": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni",
     "avx512-bf16": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni avx512bf16",
 }
+ran: set[str] = set()  # paths beside the native one that the test of now has executed; see tests/conftest.py
 
 
 def environment(isa: str) -> dict[str, str]:
@@ -47,6 +48,11 @@ def require(isa: str) -> None:
 
 def python(isa: str, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """Python with these arguments, in the root of the checkout; kernels go to the usual cache, in the path's folder."""
+    ran.add(isa)
+    return _python(isa, *arguments, timeout=timeout)
+
+
+def _python(isa: str, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments], env=forced_environment(isa), cwd=ROOT, capture_output=True, text=True,
         timeout=timeout,
@@ -70,6 +76,6 @@ def assembly(isa: str, kernel: str) -> str:
     """Assembly of `module:NAME` (a kernel, or an expression that gives one) compiled for the path; nothing is run."""
     module, _, name = kernel.partition(":")
     script = f"import {module} as m; from hybrid.infer.kernels.compiler import assembly; print(assembly(m.{name}))"
-    done = python(isa, "-c", script)
+    done = _python(isa, "-c", script)
     assert done.returncode == 0, done.stderr
     return done.stdout

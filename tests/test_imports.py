@@ -30,7 +30,7 @@ INFER_LAYERS = (
     ("layers",),
     ("architectures",),
     ("network",),
-    ("engine", "encoder"),
+    ("engine", "ubatch", "encoder"),
     ("precompile",),
     ("model", "sequence"),
     (

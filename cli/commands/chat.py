@@ -5,7 +5,6 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from hybrid.cli.conversation import Conversation
@@ -14,7 +13,7 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 from .. import console, models, saved_chats
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import Model, Stop
     from hybrid.infer.sampling import SamplingParams
 
 HELP = {
@@ -41,7 +40,6 @@ class Chat:
     conversation: Conversation
     read: Callable[[], str]
     keep: Callable[[], object] = lambda: None  # after every turn
-    stopped: bool = False
 
     def loop(self) -> None:
         """Read, answer and obey commands until the user leaves."""
@@ -129,29 +127,28 @@ class Chat:
     def speak(self, pieces: Iterator[str]) -> None:
         """Prints an answer as it comes. Ctrl-C ends the answer; what was said stays in the conversation."""
         last = ""
-        with self._interruptible():
+        with self._interruptible() as stop:
             for piece in pieces:
                 # sentencepiece's space before the first word is not for the eye
                 shown = piece if last else piece.lstrip()
                 console.out(shown, end="")
                 last = shown or last
-                if self.stopped:
+                if stop.is_set:
                     break
         console.out("" if last.endswith("\n") else "\n")
-        if self.stopped:
+        if stop.is_set:
             console.note("stopped")
 
     @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        self.stopped = False
+    def _interruptible(self) -> Iterator["Stop"]:
+        """Ctrl-C sets the Stop of this answer, which ends what the model computes for it, and nothing after it."""
+        from hybrid.infer import Stop
 
-        def stop(number: int, frame: FrameType | None) -> None:
-            self.stopped = True
-            self.conversation.model.stop()
-
-        before = signal.signal(signal.SIGINT, stop)
+        stop = Stop()
+        before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
         try:
-            yield
+            with self.conversation.model.stopped_by(stop):
+                yield stop
         finally:
             signal.signal(signal.SIGINT, before)
 

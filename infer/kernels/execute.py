@@ -31,7 +31,7 @@ CLOSED = 1 << (_BITS - 1)  # so many count as taken while there is no run
 # bytes from `sync`; what different threads write lies on cache lines of its own
 ASLEEP, WAKES, CALLER_ASLEEP, CALLER_WAKES = 128, 136, 144, 152
 STOP, EXIT = 256, 264
-PROGRAM, N_OPS, BASE, STAMPS, N_SHARES, TICKS_PER_US = 384, 392, 400, 408, 416, 424
+PROGRAM, N_OPS, BASE, STAMPS, N_SHARES, TICKS_PER_US, STOPPER = 384, 392, 400, 408, 416, 424, 432
 SYNC_BYTES = 512
 
 # Microseconds without work until a thread yields, and until it parks, within a run and after one. Waking costs 30, so
@@ -134,6 +134,8 @@ def _execute(sync, before, program, n_ops, stamps):
     Worker: program is 0; returns when EXIT is set, which one call more makes known to those asleep. Caller: begins the
     run if STATE is still closed at generation `before`, and returns when it has ended, or after a while: to be called
     again until STATE is closed at another generation. stamps: i64[n_ops + 1], when each op ended, or 0.
+
+    A run ends early, after an op, when the i64 at STOP is not 0, or the one whose address is at STOPPER, if it is one.
     """
     if sync == 0:
         return _ticks()
@@ -181,7 +183,9 @@ def _execute(sync, before, program, n_ops, stamps):
                 if times:
                     sti(times + 8 * (i + 1), now)
                 state = ((state >> GENERATION) + 1) << GENERATION
-                if i + 1 == ldi(sync + N_OPS) or atomic_load(sync + STOP) != 0:
+                stopper = ldi(sync + STOPPER)
+                stopped = atomic_load(sync + STOP) != 0 or (stopper != 0 and atomic_load(stopper) != 0)
+                if stopped or i + 1 == ldi(sync + N_OPS):
                     state |= CLOSED
                 elif now - rested <= WORK * per_us:
                     share = 0  # taken before anyone else can see it

@@ -141,14 +141,12 @@ class HybridMemory:
         if seq in self._moves:
             self.finish(self._moves[seq], n - 1)
 
-    def abandon(self, move: Move, *, ran: bool) -> None:
-        """Take a move back; after a run that was stopped in the middle the tokens before it are lost too, if the state
-        was being overwritten."""
+    def abandon(self, move: Move) -> None:
+        """Take a move back, whose run never began or was begun with `keep` and stopped anywhere: as before it."""
         del self._moves[move.seq]
-        lost = ran and self.is_recurrent and move.rows[-1] == move.before
         if self.is_recurrent:
             self._drop_rows(move, self.recurrent.row[move.seq])
-        self.n_past[move.seq] = 0 if lost else move.past
+        self.n_past[move.seq] = move.past
         self._trim(move.seq)
 
     def _drop_rows(self, move: Move, kept: int) -> None:
@@ -161,7 +159,7 @@ class HybridMemory:
         move = self._moves.get(seq)
         if move is not None:
             if self.n_past[seq] == move.past:
-                self.abandon(move, ran=False)
+                self.abandon(move)
             else:
                 self.finish(move)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from golden.models import EMBEDDING_SCALE, IN_REPOSITORY, NOISE, PROMPTS, Golden
 from hybrid.infer import Model
-from hybrid.infer.engine import Segment
+from hybrid.infer.ubatch import Segment
 from hybrid.quant.ggml.types import FileType
 from hybrid.quant.quantize import quantize
 

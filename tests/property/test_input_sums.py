@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hybrid.infer import Model
 from hybrid.infer.bench.shapes import Shape
-from hybrid.infer.engine import Segment
+from hybrid.infer.engine import Collection
 from hybrid.infer.imatrix import Sums, collect
+from hybrid.infer.ubatch import Segment
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 
@@ -55,9 +56,10 @@ def test_sums_are_those_of_the_normed_embedding(path: Path) -> None:
     """The first product of a model, from its definition."""
     ids = list(range(3, 70))
     with Model.load(path, n_ctx=128, n_threads=2) as model:
-        collected = model.engine.collect_inputs()
-        seq = model.sequence()
-        embedded = model.engine.trace([Segment(seq.slot, ids, [])])[0].astype(np.float64)
+        collection, seq = Collection(), model.sequence()
+        with model.engine.collecting(collection):
+            embedded = model.engine.trace([Segment(seq.slot, ids, [])])[0].astype(np.float64)
+        collected = collection.sums
         sums, counts = collected.take()["blk.0.ssm_in.weight"]
         normed = embedded / np.sqrt((embedded**2).mean(axis=1, keepdims=True) + SHAPE.eps)
         normed *= model.engine.gguf.f32("blk.0.attn_norm.weight")
@@ -75,6 +77,27 @@ def test_going_on_adds_up_to_the_whole(path: Path) -> None:
     for name, (sums, counts) in whole.items():
         np.testing.assert_allclose(first[name][0] + rest[name][0], sums, rtol=1e-12)
         np.testing.assert_array_equal(first[name][1] + rest[name][1], counts)
+
+
+def test_a_collection_ends_with_its_text(path: Path) -> None:
+    """A second one on the same model has nothing of the first, nor of what runs meanwhile; others do not pay for it."""
+    expected = sums_of(path)
+    ids = list(range(3, 30))
+    with Model.load(path, n_ctx=32, n_threads=1) as model:
+        before = model.engine.program("body", 32)[0]
+        for _ in range(2):
+            states = collect(model, TEXT, n_ctx=32, chunks=5)
+            next(states)
+            other = model.sequence()
+            other.prefill(ids)  # a pass between two chunks that is none of theirs
+            other.close()
+            for state in states:
+                last = state.sums
+            for name, (sums, counts) in expected.items():
+                np.testing.assert_array_equal(last[name][1], counts, err_msg=name)
+                np.testing.assert_array_equal(last[name][0], sums, err_msg=name)
+            assert model.engine.program("body", 32)[0] is before, "built anew"
+            assert all(op.name != "inputs" for op in model.engine.program("step", 1)[0].ops), "still collecting"
 
 
 def test_too_little_text(path: Path) -> None:

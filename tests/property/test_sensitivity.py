@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hybrid.infer import Model
 from hybrid.infer.bench.shapes import Shape
-from hybrid.infer.kl_divergence import write_base
+from hybrid.infer.kl_divergence import chunk_windows, write_base
 from hybrid.infer.perplexity import tokens_of
 from hybrid.infer.sensitivity import Probe, divergences
 from hybrid.quant.ggml.errors import FormatError, UsageError
@@ -59,6 +59,31 @@ def test_each_change_is_seen_and_taken_back(random_model: Callable[..., Path], t
     assert twice == pytest.approx(4 * once, rel=0.3), "divergence grows with the square of a change"
     memory.flush()
     assert path.read_bytes() == before
+
+
+def test_nothing_of_changed_weights_stays_behind(random_model: Callable[..., Path], tmp_path: Path) -> None:
+    """A prompt cache that knew the states of a probe would go on from them."""
+    path = tmp_path / "copy.gguf"
+    path.write_bytes(random_model(SHAPE, FileType.F32).read_bytes())
+    memory = np.memmap(path, np.uint8, mode="r+")
+    with GGUFFile.open(path) as file:
+        info, values = file.tensors["blk.0.ssm_in.weight"], np.array(file.f32("blk.0.ssm_in.weight")).reshape(-1)
+    where = slice(info.offset, info.offset + info.nbytes)
+
+    def put(factor: float) -> None:
+        memory[where] = (values * np.float32(factor)).view(np.uint8)
+
+    probes = [Probe("half", lambda: put(0.5), lambda: put(1))]
+    with Model.load(path, n_ctx=32, n_threads=1, checkpoint_budget=1 << 24) as model:
+        window = next(chunk_windows(model, tokens_of(model, TEXT)[:32], 32)).ids[:31]
+        seq = model.sequence()
+        expected = seq.logits_of(window)[-1]
+        seq.close(remember=False)
+        list(divergences(model, TEXT, probes, n_ctx=32, chunks=3))
+        seq = model.sequence()
+        known = seq.resume([*window, 1])
+        assert known == 0, f"{known} tokens are known from a measurement"
+        np.testing.assert_array_equal(seq.prefill(window), expected)
 
 
 def test_too_little_text(random_model: Callable[..., Path]) -> None:

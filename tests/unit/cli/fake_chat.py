@@ -3,6 +3,7 @@ read, and it says what a script tells it to."""
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +60,8 @@ class FakeSequence:
     pending = property(lambda self: self.extra.get("pending", []))
 
     def prefill(self, ids: Sequence[int], progress: Any = None, boundaries: Sequence[int] = ()) -> np.ndarray:
+        if self.model.stop is not None:
+            self.model.stop.check()
         if self.model.interrupt_prefill:
             self.tokens += list(ids)[:2]
             raise KeyboardInterrupt
@@ -98,7 +101,9 @@ class FakeModel:
         self.script, self.n_ctx, self.n_vocab = list(script), n_ctx, N_VOCAB
         self.tokenizer, self.files, self.interrupt_prefill = FakeTokenizer(), {}, False  # type: ignore[var-annotated]
         self.seq = FakeSequence(self)
-        self.stopped, self.n_saved = False, 0
+        self.stop: Any = None
+        self.stops: list[Any] = []  # one for every answer
+        self.n_saved = 0
 
     def sequence(self) -> FakeSequence:
         return self.seq
@@ -107,8 +112,12 @@ class FakeModel:
         seq.tokens, seq.extra = list(self.files[path][0]), self.files[path][1]
         return seq
 
-    def stop(self) -> None:
-        self.stopped = True
+    @contextmanager
+    def stopped_by(self, stop: Any) -> Iterator[None]:
+        self.stop = stop
+        self.stops.append(stop)
+        yield
+        self.stop = None
 
 
 class Template:

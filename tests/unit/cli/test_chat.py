@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -68,11 +69,29 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(capsys: pytest.CaptureFixture[
     model.seq.decode = interrupted  # type: ignore[method-assign]
     chat.loop()
     out, err = capsys.readouterr()
-    assert model.stopped
+    assert [stop.is_set for stop in model.stops] == [True, False]
     assert out.splitlines()[0].startswith("abc")
     assert out.splitlines()[0] != "abcdef"
     assert out.splitlines()[2] == "next"
     assert "stopped" in err
+
+
+def test_ctrl_c_behind_an_answer_does_not_stop_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    """It comes when the model has computed the last token, and the answer is still being printed."""
+    model = FakeModel("abc", "next")
+    chat = session(model, "one", "two")
+    speak = chat.conversation.answer
+
+    def answer(text: str) -> Iterator[str]:
+        yield from speak(text)
+        if text == "one":
+            signal.raise_signal(signal.SIGINT)
+
+    chat.conversation.answer = answer  # type: ignore[method-assign,assignment]
+    chat.loop()
+    assert capsys.readouterr().out == "abc\n\nnext\n\n"
+    assert [stop.is_set for stop in model.stops] == [True, False]
+    assert model.stop is None
 
 
 def test_several_lines() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 from hybrid.cli.max_kld import Choice, _search
 from hybrid.cli.target import Measured
-from hybrid.infer.kl_divergence import Estimate
+from hybrid.infer.kl_statistics import Estimate
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.policy import Options

@@ -69,7 +69,7 @@ class FakeSequence:
         self.model.clock.now += 0.02
         Path(path).write_bytes(bytes(4 * len(self.tokens)))
 
-    def close(self) -> None:
+    def close(self, *, remember: bool = True) -> None:
         self.model.open -= 1
 
 

@@ -1,5 +1,8 @@
 """Which code path a processor gets, and that every path can be forced in a process of its own."""
 
+import subprocess
+import sys
+
 import forced_isa
 import pytest
 from hybrid.infer.kernels import isa
@@ -88,6 +91,21 @@ def test_a_path_is_forced_with_kernels_of_its_own(path: str) -> None:
     from hybrid.infer.kernels.cache_folders import owner
 
     assert digest != owner().digest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_run_says_which_paths_it_executed(workers: int) -> None:
+    native = isa.host().name
+    cannot = [p for p in forced_isa.FEATURES if not forced_isa.executable(p) and p != native]
+    other = next((p for p in forced_isa.FEATURES if p not in (*cannot, native)), None)
+    for selection, also in (("forced_features", None), (f"of_its_own and {other}]", other)):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(workers), __file__, "-k"]
+        done = subprocess.run([*command, selection], cwd=forced_isa.ROOT, capture_output=True, text=True, timeout=200)
+        (line,) = [text for text in done.stdout.splitlines() if text.startswith("code paths: ")]
+        said = line.removeprefix("code paths: ").split("; ")
+        assert said[0] == f"{native} (native)" + (f", {also}" if also else ""), line
+        assert not cannot or said[-1] == f"not executable here: {', '.join(cannot)}", line
 
 
 @pytest.mark.slow

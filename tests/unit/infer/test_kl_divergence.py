@@ -3,10 +3,13 @@
 import math
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hybrid.infer.kl_divergence import BaseFile, BaseWriter, Estimate, compare, decode, encode, summary
+from hybrid.infer import kl_divergence as kl
+from hybrid.infer.kl_divergence import BaseFile, BaseWriter, compare, decode, encode
+from hybrid.infer.kl_statistics import Estimate, KLDivergenceSoFar, summary
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 
 N_VOCAB, N_CTX, N_CHUNKS = 37, 9, 12
@@ -98,6 +101,36 @@ def test_statistics_against_a_plain_loop() -> None:
     assert r.same_top.value == pytest.approx(np.mean(same))
     assert r.kld_percentiles[50] == pytest.approx(np.median(kld), rel=1e-4)
     assert (r.kld_percentiles[100], r.p_change_percentiles[0]) == pytest.approx((max(kld), min(change)), rel=1e-4)
+
+
+def test_what_is_said_per_chunk_costs_one_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what the result would be of these chunks, without looking at the earlier ones again."""
+    written(tmp_path / "x.kld")
+    base = BaseFile(tmp_path / "x.kld")
+    q = [logits_of(i) + 0.5 * logits_of(100 + i) for i in range(N_CHUNKS)]
+    targets = base.tokens.reshape(N_CHUNKS, N_CTX)[:, N_CTX // 2 + 1 :]
+    parts = [compare(x, base.chunk(i), targets[i]) for i, x in enumerate(q)]
+    sizes: list[int] = []
+
+    def percentile(x: np.ndarray, wanted: object) -> np.ndarray:
+        sizes.append(len(x))
+        return np.zeros(13)
+
+    said: list[KLDivergenceSoFar] = []
+    expected = [summary(parts[: i + 1], N_CTX, 1.0) for i in range(N_CHUNKS)]
+    monkeypatch.setattr(np, "percentile", percentile)
+    monkeypatch.setattr(kl, "score_logits", lambda *_: iter(q))
+    model = SimpleNamespace(
+        n_vocab=N_VOCAB, memory=SimpleNamespace(n_seq_max=1), path=Path("m.gguf"),
+        tokenizer=SimpleNamespace(add_bos=False, bos=None),
+    )  # fmt: skip
+    result = kl.kl_divergence(model, base, progress=lambda i, n, so_far: said.append(so_far))  # type: ignore[arg-type]
+    assert sizes == [SCORES * N_CHUNKS] * 2, "percentiles of something else than the whole, once"
+    for so_far, e in zip(said, expected, strict=True):
+        assert (so_far.n_scored, so_far.n_chunks) == (e.n_scored, e.n_chunks)
+        for found, right in ((so_far.ppl, e.ppl), (so_far.ln_ratio, e.ln_ratio), (so_far.kld, e.kld)):
+            assert (found.value, found.error) == pytest.approx((right.value, right.error), rel=1e-10)
+    assert result.kld == expected[-1].kld and result.ppl == expected[-1].ppl
 
 
 def test_tokens_below_the_range_count_for_nothing() -> None:

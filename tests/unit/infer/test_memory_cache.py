@@ -184,10 +184,9 @@ def test_an_interrupted_run_is_settled_by_what_it_wrote() -> None:
     memory.n_past[0] = 15  # it ran, but nobody said so
     memory.begin(0, 1, keep=True)
     assert memory.recurrent.row[0] == move.rows[-1]
-    memory.abandon(memory._moves[0], ran=True)
+    memory.abandon(memory._moves[0])
     assert memory.n_past[0] == 15 and memory.recurrent.pool.used == 1
-    memory.abandon(memory.begin(0, 1), ran=True)
-    assert memory.n_past[0] == 0, "a state that was being overwritten is lost"
+    memory.release(0)
     assert memory.recurrent.pool.used == memory.attention.pool.used == 0
 
 

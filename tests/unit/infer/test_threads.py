@@ -2,72 +2,22 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import pytest
 from hybrid.infer import threads
 from hybrid.infer.kernels import execute
-from hybrid.infer.kernels.emit import arg, atomic_add, ldi, sti
-from hybrid.infer.kernels.execute import CLOSED, EXECUTE, GENERATION, N_SHARES, SYNC_BYTES, TICKS_PER_US, executor
-from hybrid.infer.kernels.jit import compile_kernels, kernel
-from hybrid.infer.program import Batch, Builder, Counter, Program, Ref, aligned_empty
-from hybrid.infer.threads import Interrupted, Pool, cpu_quota, default_threads, physical_cores
-
-NO_BATCH = Batch(*[0] * 12)
-
-
-@kernel
-def add_one(a, tid, nth):
-    """Adds 1 to `n` cells: 0 cells, 1 n, 2 counter."""
-    while True:
-        i = atomic_add(arg(a, 2), 1)
-        if i >= arg(a, 1):
-            break
-        sti(arg(a, 0) + 8 * i, ldi(arg(a, 0) + 8 * i) + 1)
-
-
-@kernel
-def double(a, tid, nth):
-    for i in range(tid, arg(a, 1), nth):
-        sti(arg(a, 0) + 8 * i, ldi(arg(a, 0) + 8 * i) * 2)
-
-
-@kernel
-def slow(a, tid, nth):
-    """Share `tid` of an op takes a time of its own: 0 cells, 1 rounds."""
-    for i in range(arg(a, 1) * (tid + 1)):
-        sti(arg(a, 0) + 64 * tid, ldi(arg(a, 0) + 64 * tid) + (i & 1) + 1)
-    atomic_add(arg(a, 0) + 64 * tid + 8, 1)
-
-
-def slow_program(n_threads: int, n_ops: int) -> Program:
-    """Ops of about 0.1 ms."""
-    b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
-    cells = b.buffer(64 * n_threads)
-    for _ in range(n_ops):
-        b.op(slow, Ref(cells), 50_000)
-    made = b.build()
-    made.arena[:] = 0
-    made.link()
-    return made
-
-
-def program(cells: np.ndarray, rounds: int, n_threads: int) -> Program:
-    b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
-    for _ in range(rounds):
-        b.op(add_one, cells.ctypes.data, len(cells), Counter())
-        b.op(double, cells.ctypes.data, len(cells))
-    made = b.build()
-    _ = EXECUTE.address
-    made.link()
-    return made
+from hybrid.infer.kernels.emit import arg, atomic_add
+from hybrid.infer.kernels.execute import CLOSED, GENERATION, N_SHARES, SYNC_BYTES, TICKS_PER_US, executor
+from hybrid.infer.kernels.jit import kernel
+from hybrid.infer.program import Builder, aligned_empty
+from hybrid.infer.threads import Pool, cpu_quota, default_threads, physical_cores
+from pool_programs import NO_BATCH, program, slow_program
 
 
 @pytest.mark.parametrize("patient", [False, True])
@@ -80,109 +30,6 @@ def test_every_op_sees_what_the_one_before_wrote(n_threads: int, patient: bool) 
         cells[:] = 0
         pool.run(made, patient=patient)
         assert (cells == 2 * (2**20 - 1)).all()
-    pool.close()
-
-
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_stop_ends_a_run_and_the_next_one_is_whole(n_threads: int) -> None:
-    cells = np.zeros(1000, np.int64)
-    long = slow_program(n_threads, 400)
-    short = program(cells, 3, n_threads)
-    pool = Pool(n_threads)
-    timer = threading.Timer(0.05, pool.stop)
-    timer.start()
-    with pytest.raises(Interrupted):
-        while True:
-            pool.run(long, patient=True)
-    timer.join()
-    for _ in range(3):
-        cells[:] = 0
-        pool.run(short, patient=True)
-        assert (cells == 14).all()
-    pool.close()
-
-
-@kernel
-def count_for_ever(a, tid, nth):
-    while atomic_add(arg(a, 0), 1) < 1 << 39:  # hours
-        pass
-
-
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_stop_ends_an_op_that_would_never_end(n_threads: int) -> None:
-    b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
-    b.op(count_for_ever, Counter())
-    made = b.build()
-    compile_kernels([*made.kernels, EXECUTE])
-    made.link()
-    pool = Pool(n_threads)
-    for _ in range(2):
-        timer = threading.Timer(0.02, pool.stop)
-        timer.start()
-        with pytest.raises(Interrupted):
-            pool.run(made, patient=True)
-        timer.join()
-    pool.close()
-
-
-def test_ctrl_c_reaches_a_long_run() -> None:
-    long = slow_program(2, 400)
-    pool = Pool(2)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.05, lambda: signal.raise_signal(signal.SIGINT))
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            while True:
-                pool.run(long, patient=True)
-    finally:
-        timer.join()
-        signal.signal(signal.SIGINT, before)
-    pool.run(long, patient=True)
-    pool.close()
-
-
-@pytest.mark.parametrize("n_threads", [1, 2, 3])
-def test_a_signal_at_any_instruction_leaves_the_threads_in_step(n_threads: int) -> None:
-    """A handler may raise anywhere in `run`. Whatever the run did then, it ends, and the next one is whole."""
-    cells = np.zeros(100, np.int64)
-    made = program(cells, 2, n_threads)
-    pool = Pool(n_threads)
-    rng = np.random.default_rng(1)
-    hits = 0
-
-    def trace(frame: FrameType, event: str, arg: object) -> object:
-        nonlocal countdown
-        frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_code.co_filename.endswith("threads.py"):
-            countdown -= 1
-            if countdown == 0:
-                raise KeyboardInterrupt
-        return trace
-
-    for patient in (False, True):
-        for _ in range(300):
-            cells[:] = 0
-            countdown = int(rng.integers(1, 250))
-            sys.settrace(trace)
-            try:
-                pool.run(made, patient=patient)
-            except KeyboardInterrupt:
-                hits += 1
-            finally:
-                sys.settrace(None)
-            if not patient:
-                assert (cells == cells[0]).all() and cells[0] in (0, 6), "half a program has run"
-            cells[:] = 0
-            for _ in range(2):  # a stop may still be pending
-                try:
-                    pool.run(made, patient=False)
-                    break
-                except Interrupted:
-                    cells[:] = 0
-            assert (cells == 6).all()
-    print(f"{hits} of 600 runs interrupted")
-    assert hits > 100
     pool.close()
 
 
