@@ -11,6 +11,7 @@ from ..transforms import Transform
 from .family import Row, experts, row
 
 MAX_LAYERS = 4096
+HEAD_DIM = ("head_dim", "attention_head_dim")  # spellings
 UNLIMITED = 1 << 20  # context of a model without positions; llama.cpp needs the key
 SILU = ("silu", "swish")  # its names in transformers
 
@@ -29,19 +30,22 @@ class Heads:
         """`head_dim`: whether the model obeys that key."""
         n_head = config.integer("num_attention_heads")
         n_kv = config.integer("num_key_value_heads", default=n_head)
-        names = ("head_dim", "attention_head_dim")
-        stated = head_dim and config.get(*names) is not None
+        stated = head_dim and config.get(*HEAD_DIM) is not None
         if not stated and n_embd % n_head:
             raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd}")
         if n_head % n_kv:
             raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
-        d_head = config.integer(*names, maximum=1 << 16) if stated else n_embd // n_head
+        d_head = config.integer(*HEAD_DIM, maximum=1 << 16) if stated else n_embd // n_head
         return cls(n_head, n_kv, d_head, stated)
+
+    def named(self, config: Config) -> str:
+        """The key that the size of a head comes from."""
+        return config.named(*HEAD_DIM) if self.stated else "num_attention_heads"
 
     def require_even(self, config: Config) -> None:
         """What RoPE needs where it turns whole heads."""
         if self.d_head % 2:
-            raise config.wrong("head_dim" if self.stated else "num_attention_heads", "heads of even size, for RoPE")
+            raise config.wrong(self.named(config), "heads of even size, for RoPE")
 
     def per_layer(self, has_attention: Sequence[bool]) -> tuple[int, ...]:
         """Heads of keys and values per layer; 0 marks one without attention."""
@@ -101,7 +105,7 @@ def read_plain_rope(config: Config) -> float:
 def read_kinds(config: Config, known: dict[str, str], *keys: str, n_layer: int = 0) -> list[str]:
     """What each layer is, in the words that are the values of `known`, from the first of `keys` that is there: a list
     of the keys of `known`, or a string if they are letters. Without n_layer, any number of layers."""
-    key = next((key for key in keys if key in config), keys[0])
+    key = config.named(*keys)
     kinds = config.get(key)
     if kinds is None:
         config.string(key)  # says that it is missing

@@ -47,7 +47,7 @@ class Jamba(Decoder):
         n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
         n_expert_used = config.integer("num_experts_per_tok", "num_experts_per_token")
         if n_expert_used > n_expert > 1:
-            raise config.wrong("num_experts_per_tok", f"at most the {n_expert} experts")
+            raise config.wrong(config.named("num_experts_per_tok", "num_experts_per_token"), f"at most the {n_expert} experts")
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),

@@ -54,8 +54,7 @@ class Qwen3Next(Decoder):
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd)
         rope, theta = read_rope(config)
-        named = "head_dim" if heads.stated else "num_attention_heads"
-        n_rot = read_turned(config, heads.d_head, 0.25, named)
+        n_rot = read_turned(config, heads.d_head, 0.25, heads.named(config))
         n_expert = config.integer("num_experts", default=0, minimum=0, maximum=4096)
         n_k_head, n_v_head = config.integer("linear_num_key_heads"), config.integer("linear_num_value_heads")
         if n_v_head % n_k_head:

@@ -45,11 +45,10 @@ class RecurrentGemma(Decoder):
         heads = Heads.read(config, n_embd)
         rope, theta = read_rope(config)
         rope.expects("rope_type", "default")
-        named = "head_dim" if heads.stated else "num_attention_heads"
-        n_rot = read_turned(config, heads.d_head, 0.5, named)
+        n_rot = read_turned(config, heads.d_head, 0.5, heads.named(config))
         kinds = config.get("block_types", "_block_types") or ["recurrent", "recurrent", "attention"]
         if not isinstance(kinds, list) or not all(kind in ("recurrent", "attention") for kind in kinds):
-            raise config.wrong("block_types", "a list of recurrent and attention")
+            raise config.wrong(config.named("block_types", "_block_types"), "a list of recurrent and attention")
         n_channel = config.integer("lru_width", default=n_embd)
         if n_channel % heads.n_head:
             raise config.wrong("lru_width", f"a multiple of the {heads.n_head} heads")

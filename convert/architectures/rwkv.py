@@ -188,7 +188,7 @@ class Rwkv7(Family):
         n = config.integer("hidden_size")
         d_head = config.integer("head_size", "head_dim", default=64)
         if n % d_head:
-            raise config.wrong("head_size" if "head_size" in config else "head_dim", f"a divisor of {n}")
+            raise config.wrong(config.named("head_size", "head_dim"), f"a divisor of {n}")
         ratio = config.number("hidden_ratio", default=4.0)
         decay = _rank(config, n, 0.5, 1.8, "lora_rank_decay", "decay_low_rank_dim")
         first = "model.layers.0.attn."

@@ -165,5 +165,5 @@ def read_users(config: Config, *, periodic: bool = False) -> tuple[int, ...]:
         kinds = read_kinds(config, KINDS, "layers_block_type", "layer_types", n_layer=n_layer)
         users = tuple(i for i, kind in enumerate(kinds) if kind == "hybrid")
     if not users:
-        raise config.wrong("layers_block_type", "at least one layer of kind hybrid")
+        raise config.wrong(config.named("layers_block_type", "layer_types"), "at least one layer of kind hybrid")
     return users

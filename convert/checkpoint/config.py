@@ -128,9 +128,15 @@ class Config:
             raise UnsupportedError(f"{self.where}: {key} = {self._text(value)} is not supported, only {wanted} is.")
 
     def wrong(self, key: str, expected: str) -> CheckpointError:
-        """The error for a value that is there but cannot be right."""
-        value = self.data[key]
+        """The error for a value that cannot be right, or whose default cannot be where it is absent."""
+        value = self.data.get(key)
+        if value is None:
+            return CheckpointError(f"{self.where} has no {key}, expected {expected}.")
         return CheckpointError(f"{self.where}: {key} = {self._text(value)} ({kind_of(value)}), expected {expected}.")
+
+    def named(self, *keys: str) -> str:
+        """The spelling of a key that this config has; the first where it has none."""
+        return self._find(keys)[0]
 
     def _find(self, keys: tuple[str, ...]) -> tuple[str, Any]:
         for key in keys:
