@@ -11,6 +11,7 @@ import numpy as np
 from hybrid.convert.architectures import Family
 from hybrid.convert.checkpoint import Config
 from hybrid.convert.plan import family_of
+from random_experts import EXPERT_CONFIGS
 from random_ssm import SSM_CONFIGS
 from random_windows import STRETCHED, WINDOWS
 from safetensors.numpy import save_file
@@ -46,6 +47,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False, "n_routed_experts": 5, "num_experts_per_tok": 3,
         "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 160, "routed_scaling_factor": 2.5,
     },
+    **EXPERT_CONFIGS,
     "lfm2": {
         "architectures": ["Lfm2ForCausalLM"], "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 4,
         "block_multiple_of": 32, "layer_types": ["conv", "full_attention", "conv", "conv"], "num_attention_heads": 3,
@@ -90,7 +92,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3moe": {
         "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
-        "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "tie_word_embeddings": False,
+        "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True,
+        "tie_word_embeddings": False,
     },
     "gemma2": {
         "architectures": ["Gemma2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,

@@ -186,3 +186,9 @@ def twice_as_wide(d_inner: int, n_embd: int) -> Iterator[str]:
     """The note on Mamba layers that llama.cpp refuses in the architectures mamba, jamba and granitehybrid."""
     if d_inner != 2 * n_embd:
         yield "llama.cpp cannot load this file: its Mamba layers are twice as wide as the model, here they are not"
+
+
+def attention_bias_notes(biased: bool) -> Iterator[str]:
+    """The note on architectures in which llama.cpp has a place for biases of queries, keys and values alone."""
+    if biased:
+        yield "llama.cpp cannot load this file: there what attention returns has no bias in this architecture"

@@ -17,6 +17,7 @@ KEYS = {
     "n_embd": ("hidden_size", "mamba_d_model"),
     "eps": ("layer_norm_epsilon", "rms_norm_eps"),
 }
+USED = ("num_experts_per_tok", "num_experts_per_token")
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class Jamba(Decoder):
         config.expects("head_dim", heads.d_head)  # no key of GGUF's for this architecture
         attention = periodic(config, "attn_layer", n_layer)
         n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
-        n_expert_used = config.integer("num_experts_per_tok", "num_experts_per_token")
+        n_expert_used = config.integer(*USED)
         if n_expert_used > n_expert > 1:
-            raise config.wrong(config.named("num_experts_per_tok", "num_experts_per_token"), f"at most the {n_expert} experts")
+            raise config.wrong(config.named(*USED), f"at most the {n_expert} experts")
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from .blocks import Heads, read_kinds, read_rope, size_keys, stacked_experts
 from .decoder import Decoder
+from .experts import weights_norm_note
 from .family import Row, Shapes, row
 
 KINDS = {"conv": "conv", "full_attention": "full_attention"}
@@ -33,14 +35,17 @@ class Lfm2(Decoder):
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a convolution
     rope_theta: float
     d_conv: int
+    conv_bias: bool  # of convolutions and their projections
     n_dense: int  # layers before the first one with experts
     n_expert: int
     n_expert_used: int
     n_ff_expert: int
+    expert_bias: bool
+    weights_norm: bool
+    weights_scale: float
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("conv_bias", False)
         config.expects("block_use_swiglu", True)
         sizes = cls.sizes(config, shapes, n_ctx=128000, eps=1e-5, tied=True, spelled=KEYS)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
@@ -49,10 +54,6 @@ class Lfm2(Decoder):
         rope, theta = read_rope(config)
         rope.expects("rope_type", "default")
         experts = cls is Lfm2Moe
-        if experts:
-            config.expects("norm_topk_prob", True)
-            config.expects("use_expert_bias", True)
-            config.expects("routed_scaling_factor", 1.0, 1)
         n_ff = config.integer("intermediate_size", "block_ff_dim")
         n_expert = config.integer("num_experts", maximum=4096) if experts else 0
         return cls(
@@ -62,10 +63,14 @@ class Lfm2(Decoder):
             n_head_kv=heads.per_layer(_attention(config, n_layer)),
             rope_theta=theta if rope.get("rope_theta") else config.number("rope_theta", "theta", default=1000000.0),
             d_conv=config.integer("conv_L_cache", default=3, minimum=2),
+            conv_bias=config.boolean("conv_bias", default=False),
             n_dense=config.integer("num_dense_layers", default=2, minimum=0) if experts else n_layer,
             n_expert=n_expert,
             n_expert_used=config.integer("num_experts_per_tok", maximum=n_expert) if experts else 0,
             n_ff_expert=config.integer("moe_intermediate_size") if experts else 0,
+            expert_bias=experts and config.boolean("use_expert_bias", default=True),
+            weights_norm=not experts or config.boolean("norm_topk_prob", default=True),
+            weights_scale=config.number("routed_scaling_factor", default=1.0) if experts else 1.0,
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -80,8 +85,20 @@ class Lfm2(Decoder):
             yield "expert_feed_forward_length", self.n_ff_expert
             yield "leading_dense_block_count", self.n_dense
             yield "expert_gating_func", SIGMOID
+            if not self.weights_norm:
+                yield "expert_weights_norm", False
+            if self.weights_scale != 1.0:
+                yield "expert_weights_scale", self.weights_scale
         yield "vocab_size", self.n_vocab
         yield "shortconv.l_cache", self.d_conv
+
+    def notes(self) -> Iterator[str]:
+        if self.conv_bias and not all(self.n_head_kv):
+            yield "llama.cpp cannot load this file: there short convolutions have no biases"
+        if not self.weights_norm:
+            yield weights_norm_note(self.weights_norm)
+        if self.weights_scale != 1.0:
+            yield "llama.cpp passes over routed_scaling_factor: it has no key for it in this architecture"
 
     def rows(self) -> Iterator[Row]:
         n, d_head = self.n_embd, self.heads.d_head
@@ -104,6 +121,8 @@ class Lfm2(Decoder):
         yield row(hf + "in_proj.weight", blk + "in_proj.weight", 3 * n, n)
         yield row(hf + "conv.weight", blk + "conv.weight", n, taps, source_shape=(n, 1, taps))
         yield row(hf + "out_proj.weight", blk + "out_proj.weight", n, n)
+        for part, n_out in (("in_proj", 3 * n), ("conv", n), ("out_proj", n)) if self.conv_bias else ():
+            yield row(f"{hf}{part}.bias", f"{blk}{part}.bias", n_out)
 
     def _feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         n, n_ff, parts = self.n_embd, self.n_ff, (("gate", "w1"), ("down", "w2"), ("up", "w3"))
@@ -113,7 +132,11 @@ class Lfm2(Decoder):
                 yield row(f"{hf}{name}.weight", f"{blk}ffn_{part}.weight", *shape)
             return
         yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
-        yield row(hf + "expert_bias", blk + "exp_probs_b.bias", self.n_expert)
+        bias = blk + "exp_probs_b.bias"
+        if self.expert_bias:
+            yield row(hf + "expert_bias", bias, self.n_expert)
+        else:  # readers want one
+            yield Row(bias, (self.n_expert,), (), constant=np.zeros(self.n_expert, np.float32))
         yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, parts)
 
 

@@ -28,6 +28,7 @@ class Llama(Decoder):
     norm_bias: ClassVar[bool] = False
     last_norm: ClassVar[str] = "model.norm"
     usually_tied: ClassVar[bool] = False  # where the config does not say
+    usual_eps: ClassVar[float] = 1e-6  # likewise
     rope_kinds: ClassVar[dict[str, str]] = {}  # what else the config calls a rope_type
     original_ctx: ClassVar[int] = 0  # the context before RoPE's scaling, where the config does not say; 0: as it is
     # of a layer: the checkpoint's and GGUF's names
@@ -46,7 +47,7 @@ class Llama(Decoder):
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", *cls.activations)
         spelled = {"n_ctx": ("max_position_embeddings", "n_ctx"), "eps": cls.eps_keys[:1]}
-        sizes = cls.sizes(config, shapes, n_ctx=2048, tied=cls.usually_tied, spelled=spelled)
+        sizes = cls.sizes(config, shapes, n_ctx=2048, tied=cls.usually_tied, eps=cls.usual_eps, spelled=spelled)
         # a checkpoint of the model without its head, for embeddings
         sizes["tied"] |= _is_headless(config)
         heads = Heads.read(config, sizes["n_embd"])
@@ -121,14 +122,14 @@ class Llama(Decoder):
                 if self.norm_bias:
                     yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", n)
             yield from self.attention(hf + "self_attn.", blk)
-            yield from self.feed_forward(hf + "mlp.", blk)
+            yield from self.feed_forward(hf + "mlp.", blk, i)
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         """Tensors of the attention of a layer."""
         turned = interleave_rope(self.heads.d_head)
         yield from self.heads.rows(hf, blk, self.n_embd, turned, bias=self.attention_bias)
 
-    def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         """Tensors of its feed-forward part."""
         yield from swiglu(hf, blk, self.n_embd, self.n_ff)
         if self.mlp_bias:

@@ -1,7 +1,7 @@
 """Nemotron-H: every layer is Mamba-2, attention without positions, or a feed-forward part. arXiv:2504.03624"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from hybrid.quant.ggml.types import FileType
@@ -9,8 +9,9 @@ from hybrid.quant.ggml.types import FileType
 from ..checkpoint import Config
 from ..transforms import interleave_rope
 from .blocks import UNLIMITED, Heads, read_kinds, size_keys, stacked_experts
+from .experts import read_expert_groups
 from .family import Family, Row, Shapes, row, vocabulary_rows
-from .mamba2 import Ssm
+from .mamba2 import NO_LIMITS, Ssm
 
 # published configs have a string of letters, those of transformers 5 a list of words
 KINDS = {
@@ -32,12 +33,15 @@ class NemotronH(Family):
     tied: bool
     n_embd: int
     n_ff: int  # of a dense layer
+    mlp_bias: bool  # on feed-forward parts and shared experts
     kinds: tuple[str, ...]
     heads: Heads
     eps: float
     ssm: Ssm
     n_expert: int
     n_expert_used: int
+    groups: tuple[int, int]  # of experts, and those of them that a token uses
+    n_latent: int  # width of what experts read and return; 0: that of the model
     n_ff_expert: int
     n_ff_shared: int
     n_shared: int
@@ -48,32 +52,36 @@ class NemotronH(Family):
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("mlp_hidden_act", "relu2")
         config.expects("mamba_hidden_act", "silu")
-        for key in ("attention_bias", "mlp_bias", "mamba_proj_bias", "use_bias"):
-            config.expects(key, False)
+        config.expects("attention_bias", False)
         config.expects("sliding_window", None)
         n_embd = config.integer("hidden_size")
-        kinds = read_kinds(config, KINDS, "hybrid_override_pattern", "layers_block_type")
+        kinds = read_kinds(config, KINDS, "layers_block_type", "layer_types", "hybrid_override_pattern")
         experts = "moe" in kinds
-        if experts:
-            if "mlp" in kinds:
-                raise config.wrong("hybrid_override_pattern", "no dense feed-forward layers beside those with experts")
-            for key, value in (("n_group", 1), ("topk_group", 1), ("n_shared_experts", 1), ("moe_latent_size", None)):
-                config.expects(key, value)
-        n_expert = config.integer("n_routed_experts", maximum=4096) if experts else 0
+        n_expert = config.integer("n_routed_experts", "num_local_experts", maximum=4096) if experts else 0
+        n_expert_used = config.integer("num_experts_per_tok", maximum=n_expert) if experts else 0
         d_inner = config.integer("mamba_num_heads") * config.integer("mamba_head_dim")
+        bias = config.boolean("use_bias", default=False)  # mamba_proj_bias is not read here
+        ssm = replace(Ssm.read(config, n_embd, d_inner, n_group=8), bias_in=bias, bias_out=bias)
+        # time_step_min is no limit: transformers has it in prompts and not in single tokens, NVIDIA's own code and
+        # llama.cpp do not have it
+        if ssm.limits != NO_LIMITS:
+            raise config.wrong("time_step_limit", "0 and Infinity: transformers passes over others")
         # a class for each name in GGUF
         made: Any = NemotronHMoe if experts else NemotronH
         return made(
             n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight"),
             tied=config.boolean("tie_word_embeddings", default=False),
             n_embd=n_embd,
-            n_ff=config.integer("intermediate_size"),
+            n_ff=config.integer("intermediate_size") if "mlp" in kinds else 0,
+            mlp_bias=config.boolean("mlp_bias", default=False),
             kinds=tuple(kinds),
             heads=Heads.read(config, n_embd),
             eps=config.number("layer_norm_epsilon", "rms_norm_eps", default=1e-5),
-            ssm=Ssm.read(config, n_embd, d_inner),
+            ssm=ssm,
             n_expert=n_expert,
-            n_expert_used=config.integer("num_experts_per_tok", maximum=n_expert) if experts else 0,
+            n_expert_used=n_expert_used,
+            groups=read_expert_groups(config, n_expert, n_expert_used) if experts else (1, 1),
+            n_latent=config.integer("moe_latent_size", default=0) if experts else 0,
             n_ff_expert=config.integer("moe_intermediate_size") if experts else 0,
             n_ff_shared=config.integer("moe_shared_expert_intermediate_size") if experts else 0,
             n_shared=config.integer("n_shared_experts", default=1),
@@ -91,8 +99,8 @@ class NemotronH(Family):
         if self.n_expert:
             yield "expert_count", self.n_expert
             yield "expert_used_count", self.n_expert_used
-            yield "expert_group_count", 1
-            yield "expert_group_used_count", 1
+            yield "expert_group_count", self.groups[0]
+            yield "expert_group_used_count", self.groups[1]
         yield "general.file_type", int(file_type)
         yield "vocab_size", self.n_vocab
         yield "rope.dimension_count", self.heads.d_head
@@ -105,6 +113,19 @@ class NemotronH(Family):
             yield "expert_shared_count", self.n_shared
             yield "expert_weights_norm", self.weights_norm
             yield "expert_weights_scale", self.weights_scale
+            if self.n_latent:
+                yield "moe_latent_size", self.n_latent
+
+    def notes(self) -> Iterator[str]:
+        yield from self.ssm.notes()
+        if {"mlp", "moe"} <= set(self.kinds):
+            yield "llama.cpp cannot load this file: there all feed-forward parts have experts, here some have not"
+        elif self.n_expert and self.mlp_bias:
+            yield "llama.cpp cannot load this file: there shared experts have no biases"
+
+    def canonical(self, name: str) -> str:
+        # what transformers 5 calls them in memory
+        return "backbone." + name.removeprefix("model.") if name.startswith("model.") else name
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
@@ -119,22 +140,33 @@ class NemotronH(Family):
             elif kind == "attention":
                 yield from self.heads.rows(hf, blk, n, turned)
             elif kind == "mlp":
-                yield from _up_and_down(hf, blk, n, self.n_ff, "")
+                yield from self._up_and_down(hf, blk, self.n_ff)
             else:
-                yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
-                yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
-                names = (("down", "down_proj"), ("up", "up_proj"))
-                yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, names)
-                yield from _up_and_down(hf + "shared_experts.", blk, n, self.n_ff_shared, "_shexp")
+                yield from self._experts(hf, blk)
+
+    def _experts(self, hf: str, blk: str) -> Iterator[Row]:
+        n, n_in = self.n_embd, self.n_latent or self.n_embd
+        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
+        yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
+        names = (("down", "down_proj"), ("up", "up_proj"))
+        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n_in, self.n_ff_expert, names)
+        yield from self._up_and_down(hf + "shared_experts.", blk, self.n_ff_shared, "_shexp")
+        if self.n_latent:
+            yield from self._linear(hf + "fc1_latent_proj", blk + "ffn_latent_down", n_in, n)
+            yield from self._linear(hf + "fc2_latent_proj", blk + "ffn_latent_up", n, n_in)
+
+    def _up_and_down(self, hf: str, blk: str, n_ff: int, suffix: str = "") -> Iterator[Row]:
+        yield from self._linear(hf + "up_proj", f"{blk}ffn_up{suffix}", n_ff, self.n_embd)
+        yield from self._linear(hf + "down_proj", f"{blk}ffn_down{suffix}", self.n_embd, n_ff)
+
+    def _linear(self, source: str, target: str, n_out: int, n_in: int) -> Iterator[Row]:
+        yield row(source + ".weight", target + ".weight", n_out, n_in)
+        if self.mlp_bias:
+            yield row(source + ".bias", target + ".bias", n_out)
 
 
 @dataclass(frozen=True)
 class NemotronHMoe(NemotronH):
-    """With experts in place of dense feed-forward layers."""
+    """With experts in place of dense feed-forward layers, or beside some."""
 
     arch = "nemotron_h_moe"
-
-
-def _up_and_down(hf: str, blk: str, n: int, n_ff: int, suffix: str) -> Iterator[Row]:
-    yield row(hf + "up_proj.weight", f"{blk}ffn_up{suffix}.weight", n_ff, n)
-    yield row(hf + "down_proj.weight", f"{blk}ffn_down{suffix}.weight", n, n_ff)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..checkpoint import Config
-from .blocks import stacked_experts
+from .blocks import attention_bias_notes, stacked_experts
+from .experts import weights_norm_note
 from .family import Row, row
 from .llama import Llama
 
@@ -17,15 +18,11 @@ class Olmo2(Llama):
     arch = "olmo2"
     architectures: ClassVar[tuple[str, ...]] = ("Olmo2ForCausalLM",)
     pre = ("olmo", "dbrx")
+    usual_eps = 1e-5
     norms: ClassVar[dict[str, str]] = {
         "post_attention_layernorm": "post_attention_norm",
         "post_feedforward_layernorm": "post_ffw_norm",
     }
-
-    @classmethod
-    def read_more(cls, config: Config) -> dict[str, Any]:
-        config.expects("clip_qkv")
-        return {}
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield from ()
@@ -40,6 +37,7 @@ class Olmo2(Llama):
         yield from super().notes()
         if self.tied:
             yield "llama.cpp cannot load this file: it wants an output matrix apart from the embedding"
+        yield from attention_bias_notes(self.attention_bias)
 
 
 @dataclass(frozen=True)
@@ -52,19 +50,35 @@ class Olmoe(Olmo2):
 
     n_expert: int
     n_expert_used: int
+    weights_norm: bool
+    clip: float  # limit of queries, keys and values; 0: none
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
-        config.expects("norm_topk_prob", False)
-        n_expert = config.integer("num_experts", maximum=4096)
-        used = config.integer("num_experts_per_tok", maximum=n_expert)
-        return super().read_more(config) | {"n_expert": n_expert, "n_expert_used": used}
+        n_expert = config.integer("num_experts", "num_local_experts", maximum=4096)
+        return {
+            "n_expert": n_expert,
+            "n_expert_used": config.integer("num_experts_per_tok", maximum=n_expert),
+            "weights_norm": config.boolean("norm_topk_prob", default=False),
+            "clip": config.number("clip_qkv", default=0.0),
+        }
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield "expert_count", self.n_expert
         yield "expert_used_count", self.n_expert_used
+        if self.weights_norm:
+            yield "expert_weights_norm", True
+        if self.clip:
+            yield "attention.clamp_kqv", self.clip
 
-    def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if self.weights_norm:
+            yield weights_norm_note(self.weights_norm)
+        if self.clip:
+            yield "llama.cpp passes over clip_qkv: it has no key for it in this architecture"
+
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
         names = tuple((part, part + "_proj") for part in ("down", "gate", "up"))
         yield from stacked_experts(hf + "experts.", blk, self.n_expert, self.n_embd, self.n_ff, names)

@@ -31,6 +31,7 @@ class OlmoHybrid(Decoder):
 
     n_ff: int
     heads: Heads
+    attention_bias: bool
     n_head_kv: tuple[int, ...]  # per layer; 0 marks one with the delta rule
     n_rot: int  # 0: no positions
     rope_theta: float
@@ -44,7 +45,6 @@ class OlmoHybrid(Decoder):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", "silu")
-        config.expects("attention_bias", False)
         sizes = cls.sizes(config, shapes, n_ctx=65536)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
@@ -63,6 +63,7 @@ class OlmoHybrid(Decoder):
             **sizes,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
+            attention_bias=config.boolean("attention_bias", default=False),
             n_head_kv=heads.per_layer(_attention(config, n_layer)),
             n_rot=heads.d_head if turned else 0,
             rope_theta=rope.number("rope_theta", default=config.number("rope_theta", default=10000.0)),
@@ -146,7 +147,7 @@ class OlmoHybrid(Decoder):
 
     def _attention(self, hf: str, blk: str) -> Iterator[Row]:
         """Norms of queries and keys are over all heads."""
-        yield from self.heads.rows(hf, blk, self.n_embd)
+        yield from self.heads.rows(hf, blk, self.n_embd, bias=self.attention_bias)
         for part, heads in (("q", self.heads.n_head), ("k", self.heads.n_kv)):
             yield row(f"{hf}{part}_norm.weight", f"{blk}attn_{part}_norm.weight", heads * self.heads.d_head)
 

@@ -44,6 +44,6 @@ class Phi3(Llama):
         yield row(hf + "qkv_proj.weight", blk + "attn_qkv.weight", n_q + 2 * heads.n_kv * heads.d_head, n)
         yield row(hf + "o_proj.weight", blk + "attn_output.weight", n, n_q)
 
-    def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         yield row(hf + "gate_up_proj.weight", blk + "ffn_up.weight", 2 * self.n_ff, self.n_embd)
         yield row(hf + "down_proj.weight", blk + "ffn_down.weight", self.n_embd, self.n_ff)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..checkpoint import Config
-from .blocks import stacked_experts
+from .blocks import attention_bias_notes, read_layers, stacked_experts
+from .experts import read_moe_layers, weights_norm_note
 from .family import Row, row
 from .llama import Llama
 from .windows import read_layer_types, read_window
@@ -53,10 +54,14 @@ class Qwen3(Qwen2):
         yield row(hf + "q_norm.weight", blk + "attn_q_norm.weight", self.heads.d_head)
         yield row(hf + "k_norm.weight", blk + "attn_k_norm.weight", self.heads.d_head)
 
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        yield from attention_bias_notes(self.attention_bias)
+
 
 @dataclass(frozen=True)
 class Qwen3Moe(Qwen3):
-    """One model with experts on all layers."""
+    """One model with experts on all layers, or some."""
 
     arch = "qwen3moe"
     architectures = ("Qwen3MoeForCausalLM",)
@@ -64,17 +69,21 @@ class Qwen3Moe(Qwen3):
     n_expert: int
     n_expert_used: int
     n_ff_expert: int
+    moe: tuple[bool, ...]  # per layer
+    weights_norm: bool
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
-        config.expects("norm_topk_prob", True)
-        config.expects("decoder_sparse_step", 1)
-        config.expects("mlp_only_layers", [])
-        n_expert = config.integer("num_experts", maximum=4096)
+        n_expert = config.integer("num_experts", "num_local_experts", maximum=4096)
+        moe = read_moe_layers(config, read_layers(config), n_expert)
+        if not any(moe):
+            raise config.wrong(config.named("mlp_only_layers", "decoder_sparse_step"), "a layer with experts left")
         return {
             "n_expert": n_expert,
             "n_expert_used": config.integer("num_experts_per_tok", maximum=n_expert),
             "n_ff_expert": config.integer("moe_intermediate_size"),
+            "moe": moe,
+            "weights_norm": config.boolean("norm_topk_prob", default=False),
         }
 
     @classmethod
@@ -86,8 +95,20 @@ class Qwen3Moe(Qwen3):
         yield "expert_count", self.n_expert
         yield "expert_used_count", self.n_expert_used
         yield "expert_feed_forward_length", self.n_ff_expert
+        if not self.weights_norm:
+            yield "expert_weights_norm", False
 
-    def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if not self.weights_norm:
+            yield weights_norm_note(self.weights_norm)
+        if not all(self.moe):
+            yield "llama.cpp cannot load this file: there all layers have experts, here some have not"
+
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        if not self.moe[i]:
+            yield from super().feed_forward(hf, blk, i)
+            return
         yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
         names = tuple((part, part + "_proj") for part in ("down", "gate", "up"))
         yield from stacked_experts(hf + "experts.", blk, self.n_expert, self.n_embd, self.n_ff_expert, names)

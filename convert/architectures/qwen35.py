@@ -34,6 +34,12 @@ class Qwen35(Qwen3Next):
         return made
 
     @classmethod
+    def read_weights_norm(cls, config: Config) -> bool:
+        # transformers has no such key here
+        config.expects("norm_topk_prob", True)
+        return True
+
+    @classmethod
     def read_sections(cls, rope: Config) -> tuple[int, ...]:
         values = rope.get("mrope_section")
         if values is None:

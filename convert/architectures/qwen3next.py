@@ -2,15 +2,25 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, PLUS_ONE, Transform
-from .blocks import Heads, read_kinds, read_rope, read_turned, size_keys, stacked_experts, swiglu
+from .blocks import (
+    Heads,
+    attention_bias_notes,
+    read_kinds,
+    read_rope,
+    read_turned,
+    size_keys,
+    stacked_experts,
+    swiglu,
+)
 from .decoder import Decoder
+from .experts import read_moe_layers, weights_norm_note
 from .family import Part, Row, Shapes, row
 from .rope import RopeScaling, read_stretching
 
@@ -28,6 +38,7 @@ class Qwen3Next(Decoder):
 
     n_ff: int  # of a layer without experts
     heads: Heads
+    attention_bias: bool
     n_rot: int
     rope_theta: float
     scaling: RopeScaling
@@ -37,6 +48,7 @@ class Qwen3Next(Decoder):
     n_expert_used: int
     n_ff_expert: int
     n_ff_shared: int
+    weights_norm: bool
     d_conv: int
     n_k_head: int
     n_v_head: int
@@ -47,8 +59,6 @@ class Qwen3Next(Decoder):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", "silu")
-        config.expects("attention_bias", False)
-        config.expects("norm_topk_prob", True)
         config.expects("attn_output_gate", True)
         sizes = cls.sizes(config, shapes, n_ctx=32768)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
@@ -63,15 +73,17 @@ class Qwen3Next(Decoder):
             **sizes,
             n_ff=config.integer("intermediate_size", default=0, minimum=0),
             heads=heads,
+            attention_bias=config.boolean("attention_bias", default=False),
             n_rot=n_rot,
             rope_theta=theta,
             scaling=read_stretching(config, rope, theta, n_rot, sizes["n_ctx"]),
             attention=_attention(config, n_layer),
-            moe=_moe(config, n_layer, n_expert),
+            moe=read_moe_layers(config, n_layer, n_expert),
             n_expert=n_expert,
             n_expert_used=config.integer("num_experts_per_tok", maximum=n_expert) if n_expert else 0,
             n_ff_expert=config.integer("moe_intermediate_size") if n_expert else 0,
             n_ff_shared=config.integer("shared_expert_intermediate_size") if n_expert else 0,
+            weights_norm=cls.read_weights_norm(config),
             d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
             n_k_head=n_k_head,
             n_v_head=n_v_head,
@@ -79,6 +91,11 @@ class Qwen3Next(Decoder):
             d_v=config.integer("linear_value_head_dim"),
             sections=cls.read_sections(rope),
         )
+
+    @classmethod
+    def read_weights_norm(cls, config: Config) -> bool:
+        """Whether the weights of experts are made to add up to 1."""
+        return config.boolean("norm_topk_prob", default=True)
 
     @classmethod
     def read_sections(cls, rope: Config) -> tuple[int, ...]:
@@ -100,6 +117,8 @@ class Qwen3Next(Decoder):
         if self.n_expert:
             yield "expert_feed_forward_length", self.n_ff_expert
             yield "expert_shared_feed_forward_length", self.n_ff_shared
+            if not self.weights_norm:
+                yield "expert_weights_norm", False
         yield "ssm.conv_kernel", self.d_conv
         yield "ssm.state_size", self.d_k
         yield "ssm.group_count", self.n_k_head
@@ -111,8 +130,11 @@ class Qwen3Next(Decoder):
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes
+        yield from attention_bias_notes(self.attention_bias)
         if self.n_expert and not all(self.moe):
             yield "llama.cpp cannot load this file: there all layers have experts, here some have not"
+        if self.n_expert and not self.weights_norm:
+            yield weights_norm_note(self.weights_norm)
         if self.d_k != self.d_v:
             yield "llama.cpp cannot load this file: there heads of keys and values have one size, here they have not"
 
@@ -160,10 +182,10 @@ class Qwen3Next(Decoder):
 
     def _attention(self, hf: str, blk: str) -> Iterator[Row]:
         n, heads = self.n_embd, self.heads
-        for made in heads.rows(hf, blk, n):
-            if made.target != blk + "attn_q.weight":
-                yield made
-        yield row(hf + "q_proj.weight", blk + "attn_q.weight", 2 * heads.n_head * heads.d_head, n)  # with gates
+        for made in heads.rows(hf, blk, n, bias=self.attention_bias):
+            # queries come with gates
+            double = made.target.startswith(blk + "attn_q.")
+            yield replace(made, shape=(2 * made.shape[0], *made.shape[1:])) if double else made
         yield row(hf + "q_norm.weight", blk + "attn_q_norm.weight", heads.d_head, transform=PLUS_ONE)
         yield row(hf + "k_norm.weight", blk + "attn_k_norm.weight", heads.d_head, transform=PLUS_ONE)
 
@@ -218,12 +240,3 @@ def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
         return tuple(kind == "full_attention" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer))
     interval = config.integer("full_attention_interval", default=4)
     return tuple((i + 1) % interval == 0 for i in range(n_layer))
-
-
-def _moe(config: Config, n_layer: int, n_expert: int) -> tuple[bool, ...]:
-    """Per layer, whether it has experts."""
-    step = config.integer("decoder_sparse_step", default=1)
-    dense = config.get("mlp_only_layers") or []
-    if not isinstance(dense, list) or not all(type(i) is int for i in dense):
-        raise config.wrong("mlp_only_layers", "numbers of layers")
-    return tuple(n_expert > 0 and i not in dense and (i + 1) % step == 0 for i in range(n_layer))

@@ -41,7 +41,7 @@ class StarCoder2(Llama):
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         yield from self.heads.rows(hf, blk, self.n_embd, bias=self.bias, out=self.linear[0])
 
-    def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         n, n_ff = self.n_embd, self.n_ff
         for source, target, shape in ((1, "ffn_up", (n_ff, n)), (2, "ffn_down", (n, n_ff))):
             name = hf + self.linear[source]

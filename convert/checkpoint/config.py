@@ -129,9 +129,9 @@ class Config:
 
     def wrong(self, key: str, expected: str) -> CheckpointError:
         """The error for a value that cannot be right, or whose default cannot be where it is absent."""
-        value = self.data.get(key)
-        if value is None:
+        if key not in self.data:
             return CheckpointError(f"{self.where} has no {key}, expected {expected}.")
+        value = self.data[key]
         return CheckpointError(f"{self.where}: {key} = {self._text(value)} ({kind_of(value)}), expected {expected}.")
 
     def named(self, *keys: str) -> str:

@@ -21,12 +21,14 @@ class Lfm2Hparams(RopeHparams, AttentionHparams):
 
 @dataclass(frozen=True)
 class Lfm2MoeHparams(Lfm2Hparams):
-    """The first n_dense layers have no experts; weights_scale: factor of what the others add up."""
+    """The first n_dense layers have no experts; weights_scale: factor of what the others add up; weights_norm: the
+    weights of those used are made to add up to 1."""
 
     n_dense: int = key("leading_dense_block_count", 0)
     n_expert: int = key("expert_count", minimum=1)
     n_expert_used: int = key("expert_used_count", minimum=1)
     n_ff_expert: int = key("expert_feed_forward_length", minimum=1)
+    weights_norm: bool = key("expert_weights_norm", True)
     weights_scale: float = key("expert_weights_scale", 1.0)
 
 
@@ -48,7 +50,7 @@ class Lfm2(Family):
             yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)
         else:
             yield "ffn_norm.weight", MixtureOfExperts(
-                i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, renormalize=True, sigmoid=True,
+                i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=True,
                 scale=h.weights_scale or 1.0,
             )  # fmt: skip
 

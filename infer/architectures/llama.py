@@ -39,7 +39,7 @@ class Llama(Family):
             i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, self.rope(h, i, w, h.n_rot or d_head),
             window=self.window(h, i), norm_eps=norm_eps, fused=self.fused, norm_all=self.normed == "all",
         )  # fmt: skip
-        yield "ffn_norm.weight", self.feed_forward(h, i)
+        yield "ffn_norm.weight", self.feed_forward(h, i, w)
 
     def window(self, h: Any, i: int) -> int:
         """How many tokens a token of block i sees; 0: all."""
@@ -49,6 +49,6 @@ class Llama(Family):
         """How n_rot values of a head of block i turn."""
         return h.rope(w, n_rot, self.style)
 
-    def feed_forward(self, h: Any, i: int) -> Layer:
+    def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
         """The second part of block i."""
         return GatedFeedForward(i, h.n_embd, h.n_ff, fused=self.fused)

@@ -21,6 +21,9 @@ class NemotronHHparams(AttentionHparams, Mamba2Hparams):
     n_ff_shared: int = key("expert_shared_feed_forward_length", 0)
     weights_norm: bool = key("expert_weights_norm", False)
     weights_scale: float = key("expert_weights_scale", 1.0)
+    n_expert_group: int = key("expert_group_count", 1)
+    n_expert_group_used: int = key("expert_group_used_count", 1)
+    n_latent: int = key("moe_latent_size", 0)
 
 
 class NemotronH(Family):
@@ -35,17 +38,18 @@ class NemotronH(Family):
             yield norm, Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], h.head_size(w, h.d_head))
         elif not h.n_ff[i]:
             yield norm, h.mamba2(i)
-        elif not h.n_expert:
+        elif f"blk.{i}.ffn_gate_inp.weight" not in w:
             yield norm, FeedForward(i, h.n_embd, h.n_ff[i])
         else:
             experts = MixtureOfExperts(
                 i, h.n_embd, h.n_ff_expert or h.n_ff[i], h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=True,
-                scale=h.weights_scale or 1.0, gated=False,
+                scale=h.weights_scale or 1.0, gated=False, n_group=max(1, h.n_expert_group),
+                n_group_used=h.n_expert_group_used, n_latent=h.n_latent,
             )  # fmt: skip
             yield norm, Sum(experts, FeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))
 
 
 class NemotronHMoe(NemotronH):
-    """With experts beside a shared one where there would be a feed-forward part."""
+    """With experts beside a shared one where there would be a feed-forward part, or beside such parts."""
 
     name = "nemotron_h_moe"

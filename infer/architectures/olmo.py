@@ -1,7 +1,7 @@
 """OLMoE and OLMo 2: norms on the whole of queries and keys; norms behind the parts of OLMo 2. arXiv:2409.02060"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..hparams import key
@@ -44,19 +44,27 @@ class Olmo2(Llama):
 
 @dataclass(frozen=True)
 class OlmoeHparams(LlamaHparams):
-    """n_ff is the width of an expert."""
+    """n_ff is the width of an expert; weights_norm: the weights of those used are made to add up to 1; clip: limit of
+    queries, keys and values, 0: none."""
 
     n_expert: int = key("expert_count", minimum=1)
     n_expert_used: int = key("expert_used_count", minimum=1)
+    weights_norm: bool = key("expert_weights_norm", False)
+    clip: float = key("attention.clamp_kqv", 0.0)
 
 
 class Olmoe(Llama):
-    """OLMoE: Llama with experts on every layer, whose weights are not made to add up to 1."""
+    """OLMoE: Llama with experts on every layer."""
 
     name = "olmoe"
     hparams = OlmoeHparams
     style = NEOX
     normed = "all"
 
-    def feed_forward(self, h: Any, i: int) -> Layer:
-        return MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used)
+    def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
+        (norm, attention), feed_forward = super().block(h, i, w)
+        yield norm, replace(attention, clip=h.clip)  # type: ignore[type-var]
+        yield feed_forward
+
+    def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
+        return MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, h.weights_norm)

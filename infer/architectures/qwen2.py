@@ -6,6 +6,7 @@ from typing import Any
 from ..hparams import key
 from ..kernels.rope import NEOX
 from ..layers import Layer, MixtureOfExperts
+from ..weights import Weights
 from .llama import Llama, LlamaHparams
 
 
@@ -25,18 +26,21 @@ class Qwen3(Qwen2):
 
 @dataclass(frozen=True)
 class Qwen3MoeHparams(LlamaHparams):
-    """n_ff_expert: width of an expert."""
+    """n_ff_expert: width of an expert; weights_norm: the weights of those used are made to add up to 1."""
 
     n_expert: int = key("expert_count", minimum=1)
     n_expert_used: int = key("expert_used_count", minimum=1)
     n_ff_expert: int = key("expert_feed_forward_length", minimum=1)
+    weights_norm: bool = key("expert_weights_norm", True)
 
 
 class Qwen3Moe(Qwen3):
-    """Qwen3 with experts on every layer, whose weights add up to 1."""
+    """Qwen3 with experts on the layers that have a router, which in llama.cpp's files all have."""
 
     name = "qwen3moe"
     hparams = Qwen3MoeHparams
 
-    def feed_forward(self, h: Any, i: int) -> Layer:
-        return MixtureOfExperts(i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, renormalize=True)
+    def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
+        if f"blk.{i}.ffn_gate_inp.weight" not in w:
+            return super().feed_forward(h, i, w)
+        return MixtureOfExperts(i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm)

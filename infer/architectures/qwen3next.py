@@ -27,6 +27,7 @@ class Qwen3NextHparams(RopeHparams, AttentionHparams):
     n_expert_used: int = key("expert_used_count", 0)
     n_ff_expert: int = key("expert_feed_forward_length", 0)
     n_ff_shared: int = key("expert_shared_feed_forward_length", 0)
+    weights_norm: bool = key("expert_weights_norm", True)
 
 
 class Qwen3Next(Family):
@@ -56,5 +57,5 @@ class Qwen3Next(Family):
             yield norm, GatedFeedForward(i, h.n_embd, h.n_ff)
         else:
             n_ff = h.n_ff_expert or h.n_ff // max(1, h.n_expert_used)
-            experts = MixtureOfExperts(i, h.n_embd, n_ff, h.n_expert, h.n_expert_used, renormalize=True)
+            experts = MixtureOfExperts(i, h.n_embd, n_ff, h.n_expert, h.n_expert_used, h.weights_norm)
             yield norm, Sum(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared or h.n_ff, "_shexp", weighted=True))

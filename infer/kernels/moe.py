@@ -7,10 +7,10 @@ width, so that products run expert by expert over whole tiles; slots in between 
 import numpy as np
 
 from .emit import F32, I64, Vec, arg, atomic_add, const, emit, ldf, ldi, stf, sti
-from .jit import kernel
+from .jit import device, kernel
 
 V16F = Vec(F32, 16)
-ONE = np.float32(1.0)
+ZERO, ONE, LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
 
 
 @emit("f32->f32")
@@ -19,16 +19,46 @@ def _exp(e, x):
     return e.lane(e.exp_nonpositive(e.splat(x, 4)), 0)
 
 
+@device
+def _keep_groups(score, total, size, n_group, n_used):
+    """Scores of all but the best n_used groups of `size` experts become -inf; total: scratch, f32 [2 * n_group]."""
+    kept = total + 4 * n_group
+    for g in range(n_group):
+        first, second = ldf(score + 4 * g * size), LOWEST
+        for x in range(g * size + 1, (g + 1) * size):
+            v = ldf(score + 4 * x)
+            if v > first:
+                first, second = v, first
+            elif v > second:
+                second = v
+        stf(total + 4 * g, first + second)
+        stf(kept + 4 * g, ZERO)
+    for _ in range(n_used):
+        best = -1
+        for g in range(n_group):
+            if ldf(kept + 4 * g) == ZERO and (best < 0 or ldf(total + 4 * g) > ldf(total + 4 * best)):
+                best = g
+        stf(kept + 4 * best, ONE)
+    for g in range(n_group):
+        if ldf(kept + 4 * g) == ZERO:
+            for x in range(g * size, (g + 1) * size):
+                stf(score + 4 * x, LOWEST)
+
+
 @kernel
 def moe_route(a, tid, nth):
     """Softmax over all experts, or the sigmoid of each; the best `n_used` by that plus a bias (ties: the lower index),
     their slots. The weights are without the bias. One thread.
 
+    With groups (arXiv:2412.19437) experts are of n_group groups of neighbours, and those of the n_group_used groups
+    whose two best add up to most, with the bias (ties: the lower index), are the only ones to choose from.
+
     0 count of tokens, 1 router logits f32, 2 ld, 3 n_expert, 4 n_used, 5 tile width,
     6 groups out (see gemv.py), 7 source row of each slot i64, 8 slots in all (i64, gaps included),
-    9 slot of (token, j) i64, 10 weight of (token, j) f32, j in order of expert index, 11 f32 scratch [2 * n_expert],
+    9 slot of (token, j) i64, 10 weight of (token, j) f32, j in order of expert index, 11 f32 scratch [3 * n_expert],
     12 i64 scratch [2 * n_expert], 13 renormalize the weights to sum 1, 14 sigmoid, 15 bias f32 [n_expert] or 0,
-    16 what the weights are multiplied by at last
+    16 what the weights are multiplied by at last, 17 n_group, 18 n_group_used (1, 1: no groups; otherwise two experts
+    or more in a group)
     """
     if tid != 0:
         return
@@ -37,6 +67,7 @@ def moe_route(a, tid, nth):
     p, counts, renormalize = arg(a, 11), arg(a, 12), arg(a, 13)
     by_sigmoid, bias, scale = arg(a, 14), arg(a, 15), ldf(a + 128)
     starts, score = counts + 8 * n_expert, p + 4 * n_expert
+    n_group, n_group_used = arg(a, 17), arg(a, 18)
     for x in range(n_expert):
         sti(counts + 8 * x, 0)
     for t in range(n_tok):
@@ -56,6 +87,8 @@ def moe_route(a, tid, nth):
                 total += v
             stf(p + 4 * x, v)
             stf(score + 4 * x, v + ldf(bias + 4 * x) if bias else v)
+        if n_group > n_group_used:
+            _keep_groups(score, p + 8 * n_expert, n_expert // n_group, n_group, n_group_used)
         chosen = slots + 8 * t * n_used
         for j in range(n_used):
             best = -1

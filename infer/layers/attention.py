@@ -8,6 +8,7 @@ import numpy as np
 
 from ..kernels import elementwise
 from ..kernels.attention import ATTENTION, attention_merge, attention_scratch_bytes, chunk_record_bytes, chunk_records
+from ..kernels.clamp import clamp
 from ..kernels.gated_norm import gated_norm
 from ..kernels.kv import F32_KV, KV_STORE, PAGE, KVType, pages_of, store_scratch_bytes
 from ..kernels.rope import NORM, rope, rope_table
@@ -64,6 +65,7 @@ class Attention:
     norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: there is none
     norm_all  that norm is one of all heads together
     fused     queries, keys and values are one matrix, attn_qkv
+    clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not
     gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
     n_in      values of a row that it reads; 0: n_embd, which is what it returns
     block     the layer whose weights it uses; -1: its own
@@ -81,6 +83,7 @@ class Attention:
     soft_cap: float = 0.0
     norm_eps: float = 0.0
     norm_all: bool = False
+    clip: float = 0.0
     gated: bool = False
     fused: bool = False
     n_in: int = 0
@@ -128,6 +131,8 @@ class Attention:
                     gated_norm, batch.n_tok, rows, rows.ld, 0, 0, weight, 0, rows, rows.ld, *groups,
                     float(self.norm_eps), 0, 0, name="attn_norm",
                 )  # fmt: skip
+        for rows in (q, k, v) if self.clip else ():
+            b.op(clamp, batch.n_tok, rows, rows.ld, rows.n, float(self.clip), name="attn_clip")
         if self.rope:
             table = self.rope.table(self._weights, memory.n_ctx)
             for rows, heads in ((q, self.n_head), (k, self.n_kv)):

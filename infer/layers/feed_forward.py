@@ -102,6 +102,9 @@ class MixtureOfExperts:
                  otherwise scores are the softmax
     renormalize  weights sum up to 1 before they are multiplied by `scale`
     gated        whether experts have gates (SwiGLU), or a squared ReLU
+    n_group      groups of neighbours, of which only the n_group_used best ones of a token are chosen from
+    n_latent     experts read and return rows of so many values, which ffn_latent_down makes of the token's and
+                 ffn_latent_up turns back; 0: they read the token's
     """
 
     layer: int
@@ -113,17 +116,37 @@ class MixtureOfExperts:
     sigmoid: bool = False
     scale: float = 1.0
     gated: bool = True
+    n_group: int = 1
+    n_group_used: int = 1
+    n_latent: int = 0
 
     def load(self, w: Weights) -> None:
-        if not 1 <= self.n_used <= self.n_expert:
-            raise w.wrong("expert_used_count", self.n_used, f"1 to {self.n_expert}, which is expert_count")
-        p = f"blk.{self.layer}."
+        self._check(w)
+        p, n_in = f"blk.{self.layer}.", self.n_latent or self.n_embd
         self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
         if self.gated:
-            self.w_gate = w.experts(p + "ffn_gate_exps.weight", self.n_expert, self.n_ff, self.n_embd)
-        self.w_up = w.experts(p + "ffn_up_exps.weight", self.n_expert, self.n_ff, self.n_embd)
-        self.w_down = w.experts(p + "ffn_down_exps.weight", self.n_expert, self.n_embd, self.n_ff)
+            self.w_gate = w.experts(p + "ffn_gate_exps.weight", self.n_expert, self.n_ff, n_in)
+        self.w_up = w.experts(p + "ffn_up_exps.weight", self.n_expert, self.n_ff, n_in)
+        self.w_down = w.experts(p + "ffn_down_exps.weight", self.n_expert, n_in, self.n_ff)
         self.bias = w.vector(p + "exp_probs_b.bias", self.n_expert) if self.sigmoid else 0
+        if self.n_latent:
+            into, back = p + "ffn_latent_down.weight", p + "ffn_latent_up.weight"
+            self.w_into, self.w_back = w.matrix(into, n_in, self.n_embd), w.matrix(back, self.n_embd, n_in)
+            self.latent_bias = optional_bias(w, into, n_in), optional_bias(w, back, self.n_embd)
+
+    def _check(self, w: Weights) -> None:
+        """That there are as many experts to choose from as are used, and two or more in a group, as its score needs."""
+        if not 1 <= self.n_used <= self.n_expert:
+            raise w.wrong("expert_used_count", self.n_used, f"1 to {self.n_expert}, which is expert_count")
+        if self.n_group <= 1:
+            return
+        if self.n_expert % self.n_group or self.n_expert < 2 * self.n_group:
+            raise w.wrong("expert_group_count", self.n_group, f"groups of two or more of the {self.n_expert} experts")
+        if not 1 <= self.n_group_used <= self.n_group:
+            raise w.wrong("expert_group_used_count", self.n_group_used, f"1 to {self.n_group}, the expert_group_count")
+        n = self.n_expert // self.n_group * self.n_group_used
+        if self.n_used > n:
+            raise w.wrong("expert_used_count", self.n_used, f"1 to {n}, the experts of expert_group_used_count groups")
 
     def memory(self) -> tuple[MemorySpec, ...]:
         return ()
@@ -141,9 +164,11 @@ class MixtureOfExperts:
         slots, weights = Ref(b.buffer(8 * pairs)), Ref(b.buffer(4 * pairs))
         b.op(
             moe.moe_route, b.batch.n_tok, logits, logits.ld, self.n_expert, self.n_used, width, groups, source, total,
-            slots, weights, Ref(b.buffer(8 * self.n_expert)), Ref(b.buffer(16 * self.n_expert)), self.renormalize,
-            self.sigmoid, self.bias, float(self.scale),
+            slots, weights, Ref(b.buffer(12 * self.n_expert)), Ref(b.buffer(16 * self.n_expert)), self.renormalize,
+            self.sigmoid, self.bias, float(self.scale), self.n_group, self.n_group_used,
         )  # fmt: skip
+        if self.n_latent:
+            x = add_bias(b, b.matmul(x, self.w_into, "ffn_latent_down"), self.latent_bias[0])
         gathered = Columns(groups, n_slots, source, few=few)
         hidden = b.matmul(x, self.w_up, "ffn_up_exps", gathered)
         if self.gated:
@@ -151,9 +176,8 @@ class MixtureOfExperts:
         else:
             b.op(elementwise.relu_squared, total, hidden, hidden.ld, hidden.n)
         down = b.matmul(hidden, self.w_down, "ffn_down_exps", Columns(groups, n_slots, few=few))
-        out = b.rows(self.n_embd)
+        out = b.rows(self.n_latent or self.n_embd)
         b.op(
-            moe.moe_combine, b.batch.n_tok, down, down.ld, slots, weights, self.n_used, out, out.ld, self.n_embd,
-            Counter(),
+            moe.moe_combine, b.batch.n_tok, down, down.ld, slots, weights, self.n_used, out, out.ld, out.n, Counter(),
         )  # fmt: skip
-        return out
+        return add_bias(b, b.matmul(out, self.w_back, "ffn_latent_up"), self.latent_bias[1]) if self.n_latent else out

@@ -9,11 +9,12 @@ from ..kernels.conv import conv1d_gated
 from ..memory import HybridMemory, RecurrentSpec
 from ..program import Builder, Counter, Rows
 from ..weights import Weights
+from .base import add_bias, optional_bias
 
 
 @dataclass
 class ShortConv:
-    """d_conv taps over every one of n_embd channels."""
+    """d_conv taps over every one of n_embd channels; biases where the file has them."""
 
     layer: int
     n_embd: int
@@ -23,6 +24,8 @@ class ShortConv:
         p, n = f"blk.{self.layer}.shortconv.", self.n_embd
         self.w_in = w.matrix(p + "in_proj.weight", 3 * n, n)  # rows of B, of C, of x
         self.w_out = w.matrix(p + "out_proj.weight", n, n)
+        self.bias_in = optional_bias(w, p + "in_proj.weight", 3 * n)
+        self.bias_out, self.bias = (optional_bias(w, f"{p}{part}.weight", n) for part in ("out_proj", "conv"))
         self.taps = w.keep(np.ascontiguousarray(w.array(p + "conv.weight", n, self.d_conv).T))
 
     def memory(self) -> tuple[RecurrentSpec]:
@@ -30,11 +33,11 @@ class ShortConv:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n, conv = b.batch, self.n_embd, memory.recurrent.conv[self.layer]
-        rows = b.matmul(x, self.w_in, "shortconv_in")
+        rows = add_bias(b, b.matmul(x, self.w_in, "shortconv_in"), self.bias_in)
         before, after, inner = (rows.columns(i * n, n) for i in range(3))
         y = b.rows(n)
         b.op(
-            conv1d_gated, batch.ctl, batch.seg, inner, inner.ld, self.taps, 0, conv.ctypes.data, conv.strides[0],
-            y, y.ld, n, self.d_conv, Counter(), before, before.ld, after, after.ld,
+            conv1d_gated, batch.ctl, batch.seg, inner, inner.ld, self.taps, self.bias, conv.ctypes.data,
+            conv.strides[0], y, y.ld, n, self.d_conv, Counter(), before, before.ld, after, after.ld,
         )  # fmt: skip
-        return b.matmul(y, self.w_out, "shortconv_out")
+        return add_bias(b, b.matmul(y, self.w_out, "shortconv_out"), self.bias_out)

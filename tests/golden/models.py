@@ -27,6 +27,7 @@ NOISE = {
     "falcon-h1": 2.1e-5,
     "nemotron-h": 1.1e-5,
     "nemotron-h-moe": 1.2e-5,
+    "nemotron-h-moe-v5": 1.4e-5,
     "lfm2": 1.9e-5,
     "qwen3-next": 5.5e-5,
     "qwen3_5": 5.1e-5,

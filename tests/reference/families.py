@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from reference.attention import attention, rope
+from reference.experts import mixture, softmax
 from reference.mamba import bamba, jamba, mamba, mamba2
+from reference.nemotron_h import nemotron_h
 from reference.olmo_hybrid import olmo_hybrid
 from reference.recurrent import (
     conv1d,
@@ -33,10 +35,6 @@ def rms(x: F64, weight: F64 | float, eps: float) -> F64:
 
 def gelu(x: F64) -> F64:
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-
-
-def relu2(x: F64) -> F64:
-    return np.maximum(x, 0) ** 2
 
 
 class Reference:
@@ -89,15 +87,6 @@ class Reference:
     def mamba2(self, rows: F64, p: str, n_head: int, n_group: int, d_state: int, normed: bool) -> F64:
         return mamba2(self, rows, p, n_head, n_group, d_state, normed)
 
-    def mixture(self, x: F64, scores: F64, bias: F64 | float, n_used: int, expert: Any, norm: bool = True) -> F64:
-        """The best n_used experts by scores + bias, weighted by their scores."""
-        out = np.zeros_like(x)
-        for t in range(len(x)):
-            best = np.argsort(-(scores[t] + bias), kind="stable")[:n_used]
-            total = scores[t, best].sum() if norm else 1.0
-            out[t] = sum(scores[t, e] / total * expert(x[t : t + 1], e)[0] for e in best)
-        return out
-
     def logits(self, ids: list[int]) -> F64:
         """f64 [tok, vocabulary]"""
         return MODELS[self.c["architectures"][0]](self, ids)
@@ -128,33 +117,6 @@ class Reference:
         x = self.norm(x, "model.final_layernorm")
         return self.head(x, "model.embed_tokens.weight") * c["lm_head_multiplier"]
 
-    def nemotron_h(self, ids: list[int]) -> F64:
-        c, x = self.c, self.t["backbone.embeddings.weight"][ids]
-
-        def feed_forward(h: F64, p: str) -> F64:
-            return self.linear(relu2(self.linear(h, p + "up_proj")), p + "down_proj")
-
-        for i, kind in enumerate(c["hybrid_override_pattern"]):
-            p = f"backbone.layers.{i}.mixer."
-            h = self.norm(x, f"backbone.layers.{i}.norm")
-            if kind == "M":
-                rows = self.linear(h, p + "in_proj")
-                y = self.mamba2(rows, p, c["mamba_num_heads"], c["n_groups"], c["ssm_state_size"], True)
-                y = self.linear(y, p + "out_proj")
-            elif kind == "*":
-                q, k, v = (self.linear(h, f"{p}{part}_proj") for part in "qkv")
-                y = self.linear(self.attend(q, k, v, c["head_dim"], 0), p + "o_proj")
-            elif kind == "-":
-                y = feed_forward(h, p)
-            else:
-                scores, bias = sigmoid(self.linear(h, p + "gate")), self.t[p + "gate.e_score_correction_bias"]
-                y = self.mixture(
-                    h, scores, bias, c["num_experts_per_tok"], lambda one, e, p=p: feed_forward(one, f"{p}experts.{e}.")
-                )
-                y = y * c["routed_scaling_factor"] + feed_forward(h, p + "shared_experts.")
-            x = x + y
-        return self.head(self.norm(x, "backbone.norm_f"), "backbone.embeddings.weight")
-
     def lfm2(self, ids: list[int]) -> F64:
         c, x = self.c, self.t["model.embed_tokens.weight"][ids]
         d = c["hidden_size"] // c["num_attention_heads"]
@@ -164,7 +126,8 @@ class Reference:
             if kind == "conv":
                 before, after, inner = np.split(self.linear(h, p + "conv.in_proj"), 3, axis=1)
                 taps = self.t[p + "conv.conv.weight"][:, 0].T
-                y, _ = conv1d_gated(inner, before, after, taps, np.float64(0), np.zeros((len(taps) - 1, len(taps.T))))
+                bias = self.t.get(p + "conv.conv.bias", np.float64(0))
+                y, _ = conv1d_gated(inner, before, after, taps, bias, np.zeros((len(taps) - 1, len(taps.T))))
                 x = x + self.linear(y, p + "conv.out_proj")
             else:
                 q, k, v = (self.linear(h, f"{p}self_attn.{part}_proj").reshape(len(h), -1, d) for part in "qkv")
@@ -172,10 +135,11 @@ class Reference:
                 x = x + self.linear(self.attend(q, k, v, d, d), p + "self_attn.out_proj")
             h, m = self.norm(x, p + "ffn_norm"), p + "feed_forward."
             if m + "gate.weight" in self.t:
-                scores, bias = sigmoid(self.linear(h, m + "gate")), self.t[m + "expert_bias"]
-                x = x + self.mixture(
+                scores, bias = sigmoid(self.linear(h, m + "gate")), self.t.get(m + "expert_bias", 0.0)
+                x = x + c.get("routed_scaling_factor", 1.0) * mixture(
                     h, scores, bias, c["num_experts_per_tok"],
                     lambda one, e, m=m: self.gated(one, f"{m}experts.{e}.", "w1", "w3", "w2"),
+                    c.get("norm_topk_prob", True),
                 )  # fmt: skip
             else:
                 x = x + self.gated(h, m, "w1", "w3", "w2")
@@ -224,9 +188,10 @@ class Reference:
             if m + "gate.weight" not in self.t:
                 x = x + self.gated(h, m)
                 continue
-            scores = np.exp(self.linear(h, m + "gate"))
-            used = c["num_experts_per_tok"]
-            y = self.mixture(h, scores, 0.0, used, lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."))
+            y = mixture(
+                h, softmax(self.linear(h, m + "gate")), 0.0, c["num_experts_per_tok"],
+                lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."), c.get("norm_topk_prob", True),
+            )  # fmt: skip
             x = x + y + sigmoid(self.linear(h, m + "shared_expert_gate")) * self.gated(h, m + "shared_expert.")
         return self.head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
 
@@ -312,17 +277,16 @@ class Reference:
                 if c["architectures"][0].startswith("Olmo"):
                     q, k = (part.reshape(len(h), -1) for part in (q, k))
                 q, k = self.norm(q, p + "self_attn.q_norm"), self.norm(k, p + "self_attn.k_norm")
+            if c.get("clip_qkv"):
+                q, k, v = (np.clip(part, -c["clip_qkv"], c["clip_qkv"]) for part in (q, k, v))
             y = self.attend(q, k, v, d, int(d * self.part), c.get("attention_multiplier", 0.0), self.window(i))
             y = self.linear(y, p + "self_attn.o_proj")
             x = x + residual * (self.norm(y, p + "post_attention_layernorm") if post else y)
             h, m = x if post else self.norm(x, p + "post_attention_layernorm"), p + "mlp."
             if m + "gate.weight" in self.t:
-                scores, used = np.exp(self.linear(h, m + "gate")), c["num_experts_per_tok"]
-                if not c.get("norm_topk_prob", True):
-                    scores = scores / scores.sum(1, keepdims=True)
-                y = self.mixture(
-                    h, scores, 0.0, used, lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."),
-                    c.get("norm_topk_prob", True),
+                y = mixture(
+                    h, softmax(self.linear(h, m + "gate")), 0.0, c["num_experts_per_tok"],
+                    lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."), c.get("norm_topk_prob", False),
                 )  # fmt: skip
             elif c["architectures"][0].startswith("GraniteMoe"):
                 y = self._granite_feed_forward(h, p)
@@ -397,8 +361,8 @@ class Reference:
             gate, up = (one @ self.t[f"{m}input_linear.weight.{part}.{e}"].T for part in ("gate", "up"))
             return (silu(gate) * up) @ self.t[m + "output_linear.weight"][e].T
 
-        scores = np.exp(self.linear(h, m + "router.layer"))
-        return self.mixture(h, scores, 0.0, self.c["num_experts_per_tok"], expert)
+        scores = softmax(self.linear(h, m + "router.layer"))
+        return mixture(h, scores, 0.0, self.c["num_experts_per_tok"], expert)
 
 
 MULTIPLIERS = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
@@ -413,10 +377,10 @@ def _number(name: str) -> int:
 
 MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "FalconH1ForCausalLM": Reference.falcon_h1,
+    "NemotronHForCausalLM": nemotron_h,
     **dict.fromkeys(["MambaForCausalLM", "FalconMambaForCausalLM", "Mamba2ForCausalLM"], mamba),
     "JambaForCausalLM": jamba,
     **dict.fromkeys(["BambaForCausalLM", "GraniteMoeHybridForCausalLM"], bamba),
-    "NemotronHForCausalLM": Reference.nemotron_h,
     "Lfm2ForCausalLM": Reference.lfm2,
     "Lfm2MoeForCausalLM": Reference.lfm2,
     **dict.fromkeys(

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+from reference.experts import mixture
 from reference.recurrent import F64, conv1d_silu, gated_norm, mamba1_scan, mamba2_scan, mamba2_steps, silu
 
 INNER_EPS = 1e-5  # of the gated norm of Zamba2, whatever its config says
@@ -95,7 +96,7 @@ def jamba(model: Any, ids: list[int]) -> F64:
         scores = np.exp(model.linear(h, m + "router"))
         scores = scores / scores.sum(1, keepdims=True)
         used = c["num_experts_per_tok"]
-        x = x + model.mixture(h, scores, 0.0, used, lambda one, e, m=m: model.gated(one, f"{m}experts.{e}."), False)
+        x = x + mixture(h, scores, 0.0, used, lambda one, e, m=m: model.gated(one, f"{m}experts.{e}."), False)
     return model.head(model.norm(x, "model.final_layernorm"), "model.embed_tokens.weight")
 
 
@@ -143,4 +144,4 @@ def granite_feed_forward(model: Any, h: F64, p: str) -> F64:
         return (silu(gate) * up) @ model.t[m + "output_linear.weight"][e].T
 
     scores = np.exp(model.linear(h, m + "router.layer"))
-    return shared + model.mixture(h, scores, 0.0, model.c["num_experts_per_tok"], expert)
+    return shared + mixture(h, scores, 0.0, model.c["num_experts_per_tok"], expert)

@@ -17,23 +17,36 @@ import numpy as np
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
+from random_experts import EXPERT_CONFIGS  # noqa: E402
 from random_ssm import SSM_CONFIGS  # noqa: E402
 from random_windows import STRETCHED, WINDOWS  # noqa: E402
 
 NAMES = (
+    "qwen3moe", "lfm2moe", *EXPERT_CONFIGS,
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "starcoder2",
     "phi2", "gpt2", "xlstm", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
 )  # fmt: skip
 MODEL_TYPES = {
+    "NemotronH": "nemotron_h", "Qwen3Moe": "qwen3_moe", "Qwen3Next": "qwen3_next", "Lfm2Moe": "lfm2_moe",
     "Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm", "Mistral": "mistral",
     "Olmo2": "olmo2", "Olmoe": "olmoe", "Starcoder2": "starcoder2", "Phi": "phi", "GPT2": "gpt2",
     "Mamba": "mamba", "FalconMamba": "falcon_mamba", "Mamba2": "mamba2", "Jamba": "jamba", "FalconH1": "falcon_h1",
     "Bamba": "bamba", "GraniteMoeHybrid": "granitemoehybrid",
-    "Phi3": "phi3", "Qwen2": "qwen2", "Qwen3": "qwen3", "Qwen3Moe": "qwen3_moe", "Llama": "llama", "Gemma2": "gemma2",
+    "Phi3": "phi3", "Qwen2": "qwen2", "Qwen3": "qwen3", "Llama": "llama", "Gemma2": "gemma2",
     "Gemma3": "gemma3_text",
 }  # fmt: skip
 EVERY = 16  # values of the vocabulary between those that are kept
 N_TOK = 40
+
+
+def in_order(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The pieces of what the converter takes apart in the order of their numbers, behind all else."""
+
+    def number(name: str) -> int:
+        last = name.rpartition(".")[2]
+        return int(last) if last.isdecimal() else -1
+
+    return {name: tensors[name] for name in sorted(tensors, key=number)}
 
 
 def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -73,7 +86,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
         kind = MODEL_TYPES[config["architectures"][0].removesuffix("ForCausalLM").removesuffix("LMHeadModel")]
         defaults = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
         Path(folder, "config.json").write_text(json.dumps({"model_type": kind, **defaults, **config}))
-        named = {name: np.ascontiguousarray(x) for name, x in checkpoint_names(tensors, config).items()}
+        named = {name: np.ascontiguousarray(x) for name, x in checkpoint_names(in_order(tensors), config).items()}
         save_file(named, Path(folder, "model.safetensors"), metadata={"format": "pt"})
         model, report = transformers.AutoModelForCausalLM.from_pretrained(
             folder,

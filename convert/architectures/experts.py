@@ -1,0 +1,30 @@
+"""What configs say of experts: which layers have them, in what groups, and how they are weighted."""
+
+from ..checkpoint import Config
+
+
+def read_moe_layers(config: Config, n_layer: int, n_expert: int) -> tuple[bool, ...]:
+    """Per layer, whether it has experts, by the keys of Qwen."""
+    step = config.integer("decoder_sparse_step", default=1)
+    dense = config.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or not all(type(i) is int for i in dense):
+        raise config.wrong("mlp_only_layers", "numbers of layers")
+    return tuple(n_expert > 0 and i not in dense and (i + 1) % step == 0 for i in range(n_layer))
+
+
+def weights_norm_note(norm: bool) -> str:
+    """The note on expert_weights_norm in a file of an architecture where llama.cpp always does the other."""
+    return f"llama.cpp takes norm_topk_prob = {str(not norm).lower()}: it has no key for it in this architecture"
+
+
+def read_expert_groups(config: Config, n_expert: int, n_used: int) -> tuple[int, int]:
+    """Groups of experts, and how many of them a token uses; 1, 1 where it uses all, which llama.cpp wants to be so."""
+    n_group = config.integer("n_group", default=1, maximum=n_expert)
+    n_group_used = config.integer("topk_group", default=1, maximum=n_group)
+    if n_group_used == n_group:
+        return 1, 1
+    if n_expert % n_group or n_expert < 2 * n_group:
+        raise config.wrong("n_group", f"groups of two or more of the {n_expert} experts")
+    if n_used > n_expert // n_group * n_group_used:
+        raise config.wrong("topk_group", f"groups that have the {n_used} experts of a token")
+    return n_group, n_group_used

@@ -1,0 +1,51 @@
+"""Configs of models with experts, and of layers with biases beside them, with settings that published models seldom
+have: for random_checkpoints.py."""
+
+from typing import Any
+
+EXPERT_CONFIGS: dict[str, dict[str, Any]] = {
+    "nemotron-h-moe-groups": {
+        "architectures": ["NemotronHForCausalLM"], "hidden_size": 96, "intermediate_size": 224,
+        "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp", "moe"], "num_attention_heads": 3,
+        "num_key_value_heads": 1, "head_dim": 32, "mamba_num_heads": 6, "mamba_head_dim": 16, "ssm_state_size": 12,
+        "n_groups": 3, "conv_kernel": 3, "layer_norm_epsilon": 3e-4, "mlp_bias": True, "use_bias": True,
+        "use_conv_bias": False, "tie_word_embeddings": False, "n_routed_experts": 12,
+        "num_experts_per_tok": 5, "n_group": 4, "topk_group": 2, "moe_intermediate_size": 32,
+        "n_shared_experts": 2, "moe_shared_expert_intermediate_size": 160, "moe_latent_size": 64,
+        "norm_topk_prob": False, "routed_scaling_factor": 1.7,
+    },
+    "qwen3moe-mixed": {
+        "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5, "rope_theta": 1e5,
+        "num_local_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "norm_topk_prob": False,
+        "mlp_only_layers": [1], "attention_bias": True, "tie_word_embeddings": False,
+    },
+    "olmoe-normed": {
+        "architectures": ["OlmoeForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 2e-4, "rope_theta": 1e4,
+        "num_experts": 7, "num_experts_per_tok": 3, "norm_topk_prob": True, "attention_bias": True,
+        "clip_qkv": 1.25, "tie_word_embeddings": False,
+    },
+    "qwen3next-biased": {
+        "architectures": ["Qwen3NextForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "layer_types": ["full_attention", "linear_attention", "full_attention"], "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": 40, "partial_rotary_factor": 0.5, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+        "linear_conv_kernel_dim": 3, "num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 64, "mlp_only_layers": [1], "norm_topk_prob": False, "attention_bias": True,
+        "rms_norm_eps": 1e-5, "rope_theta": 1e5, "tie_word_embeddings": False,
+    },
+    "olmo-hybrid-biased": {
+        "architectures": ["OlmoHybridForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24,
+        "rope_theta": 1e4, "attention_bias": True, "tie_word_embeddings": False,
+    },
+    "lfm2moe-scaled": {
+        "architectures": ["Lfm2MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 4,
+        "layer_types": ["conv", "full_attention", "conv", "conv"], "num_attention_heads": 3, "num_key_value_heads": 1,
+        "conv_L_cache": 3, "conv_bias": True, "norm_eps": 1e-5, "rope_theta": 1e5, "num_dense_layers": 1,
+        "num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "use_expert_bias": False,
+        "norm_topk_prob": False, "routed_scaling_factor": 1.6,
+    },
+}  # fmt: skip

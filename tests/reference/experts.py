@@ -1,0 +1,38 @@
+"""Mixtures of experts in float64."""
+
+from collections.abc import Callable
+
+import numpy as np
+from reference.recurrent import F64
+
+
+def softmax(x: F64) -> F64:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def choose(scores: F64, n_used: int, n_group: int = 1, n_group_used: int = 1) -> list[int]:
+    """The best n_used of scores [expert], those of the n_group_used groups whose two best add up to most; equal ones:
+    the lower index. In order of their index."""
+    groups = scores.reshape(n_group, -1)
+    if n_group > 1:
+        best_two = np.sort(groups, axis=1)[:, -2:].sum(1)
+        kept = np.argsort(-best_two, kind="stable")[:n_group_used]
+        masked = np.full_like(groups, -np.inf)
+        masked[kept] = groups[kept]
+        groups = masked
+    return sorted(np.argsort(-groups.reshape(-1), kind="stable")[:n_used].tolist())
+
+
+def mixture(
+    x: F64, scores: F64, bias: F64 | float, n_used: int, expert: Callable[[F64, int], F64], norm: bool = True,
+    groups: tuple[int, int] = (1, 1),
+) -> F64:  # fmt: skip
+    """The best n_used experts by scores + bias, weighted by their scores, which are divided by their sum where `norm`.
+    expert(x [1, n], number); groups: as `choose` has them. Rows of what experts return."""
+    rows = []
+    for t in range(len(x)):
+        best = choose(scores[t] + bias, n_used, *groups)
+        total = scores[t, best].sum() if norm else 1.0
+        rows.append(sum(scores[t, e] / total * expert(x[t : t + 1], e)[0] for e in best))
+    return np.stack(rows)
