@@ -29,6 +29,7 @@ from typing import Any
 
 from hybrid.infer.bench.tables import duration, markdown_table, size
 from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.replacing import replace_file
 
 HERE = Path(__file__).resolve().parent
 DATA, DOCUMENT = HERE / "results.jsonl", HERE / "RESULTS.md"
@@ -73,9 +74,7 @@ def load(path: Path = DATA) -> list[Row]:
 
 def save(rows: Iterable[Row], path: Path = DATA) -> None:
     """One line per row, so that a difference of two versions shows what was measured anew."""
-    temporary = path.with_suffix(".new")
-    temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    temporary.replace(path)
+    replace_file(path, [(json.dumps(row, ensure_ascii=False) + "\n").encode() for row in rows])
 
 
 def merged(old: Iterable[Row], new: Iterable[Row]) -> tuple[list[Row], list[Row]]:

@@ -100,7 +100,7 @@ def new(model: "Model") -> Path:
 
 def make_room(model: "Model") -> None:
     """Remove the oldest chats of a model beyond KEPT, and what is left of writing those that were killed."""
-    from hybrid.infer.memory.replacing import remove_unfinished
+    from hybrid.quant.ggml.replacing import remove_unfinished
 
     for path in of_model(model)[KEPT:]:
         path.unlink(missing_ok=True)

@@ -9,18 +9,17 @@ log p is cut off 16 below the largest. Chunks and scored positions are those of 
 """
 
 import math
-import os
 import struct
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 import numpy as np
-from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError, shown
+from hybrid.quant.ggml.errors import FormatError, UsageError, shown
+from hybrid.quant.ggml.replacing import Replacement, failures_named
 
 from .kl_statistics import KLDivergenceResult, KLDivergenceSoFar, Running, ScoredTokens, summary
 from .perplexity import Window
@@ -40,43 +39,31 @@ class BaseWriter:
         self._path = Path(path)
         n_chunks = len(tokens) // n_ctx
         self._head = MAGIC + _COUNTS.pack(n_ctx, n_vocab, n_chunks) + np.array(tokens, "<i4").tobytes()
-        self._temporary: Path | None = None
+        self._target = Replacement(path)
         self._file: BinaryIO | None = None
 
     def __enter__(self) -> Self:
-        with self._named():
-            fd, name = tempfile.mkstemp(prefix=f".{self._path.name}.", suffix=".tmp", dir=self._path.resolve().parent)
-            os.fchmod(fd, 0o644)  # mkstemp makes files private
-            self._temporary, self._file = Path(name), os.fdopen(fd, "wb")
-            self._file.write(self._head)
+        with failures_named(self._path):
+            self._file = self._target.open()
+        try:
+            with failures_named(self._path):
+                self._file.write(self._head)
+        except BaseException:
+            self._target.discard()
+            raise
         return self
 
     def add(self, logits: np.ndarray) -> None:
         """The scored tokens of the next chunk, f32 [scores, n_vocab]."""
         assert self._file is not None
-        with self._named():
+        with failures_named(self._path):
             self._file.write(encode(logits).tobytes())
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        assert self._file is not None and self._temporary is not None
-        try:
-            if kind is None:
-                with self._named():
-                    self._file.close()
-                    self._temporary.replace(self._path)
-        finally:
-            with suppress(OSError):
-                self._file.close()
-            self._temporary.unlink(missing_ok=True)
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise HybridError(
-                f"{shown(self._path)} cannot be written: {error.strerror}. Make room, or write elsewhere."
-            ) from error
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with failures_named(self._path):
+            self._target.__exit__(kind, error, traceback)
 
 
 class BaseFile:

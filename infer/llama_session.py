@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..quant.ggml.errors import StateError, UsageError
+from ..quant.ggml.replacing import replace_file
 from ..quant.ggml.types import GGMLType
-from .memory.replacing import replace_file
 
 if TYPE_CHECKING:
     from .memory import HybridMemory

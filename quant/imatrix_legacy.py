@@ -7,13 +7,13 @@ The values are mean squares of inputs times `calls`, the number of chunks in whi
 experts the values belong to is not said: such an entry is one matrix here, until it meets its tensor.
 """
 
-import os
 import struct
 from pathlib import Path
 
 import numpy as np
 
-from .ggml.errors import FormatError, HybridError, shown
+from .ggml.errors import FormatError, shown
+from .ggml.replacing import failures_named, replace_file
 from .imatrix import Entry, Imatrix
 
 # Tokens of a chunk, which the file does not name: llama-imatrix's default, for the weight in a merger.
@@ -68,11 +68,5 @@ def write_legacy(imatrix: Imatrix, file: Path) -> None:
         parts += [struct.pack("<i", len(text)), text, struct.pack("<ii", calls, values.size), values.tobytes()]
     text = (imatrix.datasets or [""])[-1].encode()
     parts.append(struct.pack("<ii", imatrix.chunk_count, len(text)) + text)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_bytes(b"".join(parts))
-        unfinished.replace(file)
-    except OSError as error:
-        raise HybridError(f"{shown(file)} cannot be written: {error.strerror}. Give another place.") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with failures_named(file):
+        replace_file(file, parts)

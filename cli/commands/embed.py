@@ -1,7 +1,6 @@
 """`hybrid embed`: one vector of every line of a text file."""
 
 import io
-import secrets
 import sys
 import time
 from enum import StrEnum
@@ -9,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from hybrid.quant.ggml.errors import HybridError, UsageError, shown
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.replacing import failures_named, replace_file
 
 from .. import console, models, texts
 from ..models import KV_TYPE_HELP, KVType
@@ -151,15 +151,8 @@ def write(data: bytes, output: Path | None) -> None:
             stream.write(data)
         sys.stdout.flush()
         return
-    if output.exists() and not output.is_file():  # /dev/null, a pipe
+    if output.exists() and not output.is_file() and not output.is_dir():  # /dev/null, a pipe
         output.write_bytes(data)
         return
-    temporary = output.with_name(f".{output.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as made:
-            made.write(data)
-        temporary.replace(output)
-    except OSError as error:
-        raise HybridError(f"{shown(output)} cannot be written: {error.strerror or error}.") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with failures_named(output):
+        replace_file(output, [data])

@@ -27,6 +27,7 @@ import llvmlite
 import llvmlite.binding as llvm
 from platformdirs import user_cache_path
 
+from ...quant.ggml.replacing import Replacement
 from .isa import cpu_features, cpu_target, host
 
 ABOUT = "about.json"
@@ -167,9 +168,8 @@ def _note_use(place: Path) -> None:
                 _remove_stale(place)
             return
         about = asdict(owner()) | {"created": _utc(time.time())}
-        with tempfile.NamedTemporaryFile("w", dir=place, prefix=".about-", delete=False) as file:
-            json.dump(about, file, indent=1)
-        Path(file.name).replace(path)
+        with Replacement(path, mode=0o600, durable=False) as file:
+            file.write(json.dumps(about, indent=1).encode())
     except OSError:
         pass  # only people read it
 

@@ -4,14 +4,15 @@ Files are written whole or not at all, and are checked before they are used, so 
 a damaged file only means that a kernel is compiled again. Which folder they are in: cache_folders.py.
 """
 
+import contextlib
 import hashlib
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from ...quant.ggml.replacing import Replacement
 from .cache_folders import folder, note_kernel_use
 
 _MAGIC = b"hybrid-kernel 2\n"
@@ -54,15 +55,8 @@ def write(name: str, made: CompiledObject) -> None:
     if path is None:
         return
     payload = made.symbol.encode() + b"\n" + made.code
-    temporary = ""
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{name}-", delete=False) as file:
-            temporary = file.name
-            file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
-        Path(temporary).replace(path)
-    except OSError:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
+    with contextlib.suppress(OSError), Replacement(path, mode=0o600, durable=False) as file:
+        file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
 
 
 def link(objects: list[CompiledObject]) -> Any:

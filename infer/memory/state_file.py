@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.replacing import replace_file
 
-from .replacing import replace_file
 from .state_header import (
     ALIGNMENT,
     DTYPE_NAMES,

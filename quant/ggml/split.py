@@ -254,9 +254,12 @@ class SplitWriter:
         """Ends the parts before number `stop`, and begins that one; only one file is open at a time."""
         if self._at >= 0:
             self._writers[self._at].complete()
+            if len(self._writers) > 1:
+                self._writers[self._at].close()
         for i in range(self._at + 1, stop):
             self._writers[i].__enter__()
             self._writers[i].complete()
+            self._writers[i].close()
         if stop < len(self._writers):
             self._writers[stop].__enter__()
         self._at = stop

@@ -5,12 +5,10 @@ which they were declared. Everything goes to a temporary file beside the target,
 """
 
 import contextlib
-import errno
 import os
 import shutil
 import struct
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +16,9 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from .errors import FormatError, HybridError, UsageError, shown
+from .errors import FormatError, HybridError, shown
 from .reader import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, GGUFFile, TensorInfo
+from .replacing import Replacement, check_target, failures_named
 from .types import VALUE_CODE, ArrayOf, GGMLType, ValueType, row_nbytes
 
 VERSION = 3
@@ -46,8 +45,8 @@ class GGUFWriter:
 
     def __init__(self, path: Path | str, arch: str | None) -> None:
         """`arch` is written first, as general.architecture; None leaves it to `add_raw`."""
-        # A symbolic link is followed, not replaced.
-        self.path = Path(os.path.realpath(path))
+        self._target = Replacement(path)
+        self._given = Path(path)
         self._where = shown(path)
         self._pairs: dict[str, bytes] = {}
         self._infos: list[TensorInfo] = []
@@ -58,7 +57,6 @@ class GGUFWriter:
         self._data = 0  # where the data begin, once they did
         self._by_name: dict[str, TensorInfo] = {}
         self._file: BinaryIO | None = None
-        self._temporary: Path | None = None
         self._unsynced = 0
         self._disk: ThreadPoolExecutor | None = None
         self._syncing: Future[None] | None = None
@@ -122,6 +120,11 @@ class GGUFWriter:
         self._size += nbytes + -nbytes % DEFAULT_ALIGNMENT
 
     @property
+    def path(self) -> Path:
+        """The file that will be there; a symbolic link was followed."""
+        return self._target.path
+
+    @property
     def nbytes(self) -> int:
         """Size of the file that what has been added and declared makes."""
         return len(self._header()) + self._size
@@ -167,7 +170,7 @@ class GGUFWriter:
         """Writes bytes of a tensor from byte `start` on; data u8 in C order. On any thread, in any order."""
         assert self._file is not None and self._began
         rest, at = data.reshape(-1).data, self._data + self._by_name[name].offset + start
-        with self._failures_named():
+        with failures_named(self._given):
             while rest:
                 n = os.pwrite(self._file.fileno(), rest, at)
                 rest, at = rest[n:], at + n
@@ -177,18 +180,15 @@ class GGUFWriter:
         assert self._file is not None
         info = self._infos[self._written]
         assert info.name == name
-        with self._failures_named():
+        with failures_named(self._given):
             self._file.seek(self._data + info.offset + info.nbytes)
         self._unsynced += info.nbytes
         self._put(bytes(-info.nbytes % DEFAULT_ALIGNMENT))
         self._written += 1
 
     def __enter__(self) -> Self:
-        self.check_target()
-        with self._failures_named():
-            fd, name = tempfile.mkstemp(prefix=f".{self.path.name}.", suffix=".tmp", dir=self.path.parent)
-            self._temporary = Path(name)
-            self._file = os.fdopen(fd, "wb", buffering=1 << 20)
+        with failures_named(self._given):
+            self._file = self._target.open(buffering=1 << 20)
         return self
 
     def __exit__(
@@ -203,12 +203,11 @@ class GGUFWriter:
 
     def check_target(self) -> None:
         """UsageError when something other than a file is where the new one shall be."""
-        if self.path.exists() and not self.path.is_file():
-            raise UsageError(f"{self._where} is not a regular file. Give another output path.")
+        check_target(self._given)
 
     def check_room(self, nbytes: int) -> None:
         """HybridError when the disk has less than `nbytes` free."""
-        with self._failures_named():
+        with failures_named(self._given):
             disk = shutil.disk_usage(self.path.parent)
         if disk.free < nbytes and disk.total:  # /proc and its like have no size: writing there says what is wrong
             raise HybridError(
@@ -222,29 +221,25 @@ class GGUFWriter:
         self._begin()
         missing = self._infos[self._written :]
         assert not missing, f"{len(missing)} tensors were declared and not written, {missing[0].name} first"
-        with self._failures_named():
+        with failures_named(self._given):
             self._file.flush()
             self._synced()
-            os.fchmod(self._file.fileno(), _file_mode(self.path))
-            os.fsync(self._file.fileno())
-            self._file.close()
+            self._target.complete()
+
+    def close(self) -> None:
+        """Closes the complete temporary file, so that a model's many parts are not all open."""
+        self._target.close()
 
     def place(self) -> None:
         """Gives the complete file its name."""
-        assert self._temporary is not None
-        with self._failures_named():
-            self._temporary.replace(self.path)
-            _sync_folder(self.path.parent)
+        with failures_named(self._given):
+            self._target.place()
 
     def discard(self) -> None:
         """Removes what has not been given its name."""
-        if self._file is not None and self._temporary is not None:
-            # Closing flushes, which fails once more on a full disk; what counts was said before.
-            with contextlib.suppress(OSError):
-                self._synced()
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._synced()  # the disk's thread has the open file
+        self._target.discard()
 
     def _begin(self) -> None:
         if self._began:
@@ -281,7 +276,7 @@ class GGUFWriter:
 
     def _put(self, data: Chunk) -> None:
         assert self._file is not None, "GGUFWriter is used outside of its `with`"
-        with self._failures_named():
+        with failures_named(self._given):
             self._unsynced += self._file.write(data)  # type: ignore[arg-type]  # numpy stubs: not a Buffer before 3.12
             if self._unsynced >= AHEAD and (self._syncing is None or self._syncing.done()):
                 self._sync_ahead()
@@ -304,15 +299,6 @@ class GGUFWriter:
         if syncing is not None:
             syncing.result()
 
-    @contextlib.contextmanager
-    def _failures_named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            step = "Make room or write elsewhere" if full else "Give another output path"
-            raise HybridError(f"{self._where} cannot be written: {error.strerror}. {step}.") from error
-
 
 def _pack_string(text: str | bytes) -> bytes:
     raw = text if isinstance(text, bytes) else text.encode("utf-8")
@@ -327,22 +313,3 @@ def _pack_all(values: Any, kind: ValueType) -> bytes:
     if kind is ValueType.BOOL and not all(isinstance(v, (bool, np.bool_)) for v in values):
         raise TypeError
     return struct.pack(f"<{len(values)}{VALUE_CODE[kind]}", *values)
-
-
-def _file_mode(path: Path) -> int:
-    """The mode of the file to be replaced, or what the umask gives a new one (mkstemp makes files private)."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes the rename itself durable. Some file systems do not sync folders; the data is safe without."""
-    with contextlib.suppress(OSError):
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

@@ -164,7 +164,7 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
     with (
-        pytest.raises(HybridError, match=r"x\.kld cannot be written: No such file or directory\. Make room"),
+        pytest.raises(HybridError, match=r"x\.kld cannot be written: No such file or directory\. Give another"),
         BaseWriter(tmp_path / "none" / "x.kld", [1, 2], 2, N_VOCAB),
     ):
         pass

@@ -5,18 +5,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hybrid.infer.memory.replacing import remove_unfinished, replace_file
 from hybrid.infer.memory.state_file import StateHeader, read_state, write_state
+from hybrid.quant.ggml import replacing
 from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.replacing import remove_unfinished, replace_file
 
 KILLED_WHILE_WRITING = """
 import os, signal, sys
 from pathlib import Path
-from hybrid.infer.memory.replacing import replace_file
+from hybrid.quant.ggml.replacing import replace_file
 
 def chunks():
     yield b"half of it" * 5000
@@ -78,3 +80,25 @@ def test_no_room(tmp_path: Path, small_files: None) -> None:
     assert names(tmp_path) == ["s"]
     with read_state(path) as state:
         assert state["tokens"].tolist() == [0, 1]
+
+
+def test_a_new_file_that_is_taken_for_one_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may look between the making of the file and its lock, and remove it."""
+    flock, removed = replacing.flock, []
+
+    def late(fd: int, how: int) -> None:
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            remove_unfinished(tmp_path, "s")
+        flock(fd, how)
+
+    monkeypatch.setattr(replacing, "flock", late)
+    replace_file(tmp_path / "s", [b"whole"])
+    assert len(removed) == 1 and names(tmp_path) == ["s"] and (tmp_path / "s").read_bytes() == b"whole"
+
+
+def test_many_writers(tmp_path: Path) -> None:
+    texts = [bytes([i]) * 20000 for i in range(32)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda text: replace_file(tmp_path / "s", [text[:9000], text[9000:]]), texts))
+    assert (tmp_path / "s").read_bytes() in texts and names(tmp_path) == ["s"]
