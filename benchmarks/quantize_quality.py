@@ -129,7 +129,8 @@ def main() -> None:
                     known[way.weighted] = target.measured(args.model, args.calibration, options, given)
                 of_recipe = rows.get(way.recipe, rows.get(f"{way.recipe}, importance", {}))["bits"]
                 measured = known[way.weighted]
-                kind, options = target.of_size(measured, measured.nbytes(of_recipe + 1e-6), options)
+                tensors = target.tensor_bytes(args.model, given)
+                kind, options = target.of_bits_per_weight(measured, of_recipe + 1e-6, options, tensors)
             made = quantize(args.model, file, kind, options=options, imatrix=given, effort=way.effort)
             so_far: dict[int, KLDivergenceResult] = {}
             with load(file) as model:

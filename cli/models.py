@@ -113,19 +113,6 @@ class KVType(StrEnum):
     Q8_0 = "q8_0"
 
 
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def parse_size(text: str, option: str) -> int:
-    """Bytes of '0', '300M', '1.5G'... UsageError names the option."""
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    try:
-        size = float(number) * UNITS[unit]
-        return int(size) if 0 <= size < 1 << 63 else int("")
-    except (ValueError, KeyError, OverflowError):
-        raise UsageError(f"{option} {text}: expected a size such as 0, 300M or 2G.") from None
-
-
 LORA_HELP = "LoRA adapter (GGUF) to apply while running, and how strongly: 1 unless given. May be repeated."
 
 

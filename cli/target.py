@@ -1,9 +1,8 @@
-"""`hybrid quantize --target-bpw`: which types, by what each matrix does to the predictions."""
+"""`hybrid quantize --target-bpw` and `--target-size`: which types, by what each matrix does to the predictions."""
 
 import math
-import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import numpy as np
 from hybrid.quant import plan as planning
 from hybrid.quant import rewrite, target
 from hybrid.quant.ggml import formats
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.refit import refit
 from hybrid.quant.ggml.split import open_gguf
@@ -31,18 +30,8 @@ if TYPE_CHECKING:
     from hybrid.infer.sensitivity import Probe
     from hybrid.quant.plan import PlannedTensor
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(i?)b?$", re.IGNORECASE)
 N_CTX, CHUNKS = 256, 8
 EFFORT = 1  # of files whose types are chosen: nobody expects llama-quantize's bytes of them
-
-
-def nbytes_of(text: str, option: str = "--target-size") -> int:
-    """1.8G, 900M, 1.5GiB: units are powers of 1000, with an i of 1024."""
-    found = _SIZE.match(text.strip())
-    if found is None:
-        raise UsageError(f"{option} {shown(text)}: expected a size like 1.8G, 900M or 1.5GiB.")
-    unit = 1024 if found[3] else 1000
-    return int(float(found[1]) * unit ** " kmg".index(found[2].lower() or " "))
 
 
 @dataclass(frozen=True)
@@ -53,18 +42,37 @@ class Measured:
     found: dict[str, list[target.Candidate]]
     sensitivity: Mapping[str, float]
 
+    @property
+    def n_weights(self) -> int:
+        return sum(math.prod(t.shape) for t in self.planned)
+
     def nbytes(self, bits_per_weight: float) -> int:
-        """Of all tensors at so many bits per weight."""
-        return int(bits_per_weight * sum(math.prod(t.shape) for t in self.planned) / 8)
+        """The most bytes of all tensors that are not more bits per weight."""
+        nbytes = int(bits_per_weight * self.n_weights / 8) + 1
+        while 8 * nbytes / self.n_weights > bits_per_weight:
+            nbytes -= 1
+        return nbytes
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a file may have at most: so many bytes, all parts together, or so many bits per weight in its tensors."""
+
+    file_size: int | None = None
+    bits_per_weight: float | None = None
+
+
+# bytes of the files that `quantize` would write
+FileSize = Callable[[FileType, Options], int]
 
 
 def choose(
     source: Path,
     text: Path | None,
-    bpw: float | None,
-    size: int | None,
+    wanted: Target,
     options: Options,
     imatrix: Imatrix | None,
+    file_size: FileSize,
     *,
     allow_requantize: bool = False,
     effort: int = EFFORT,
@@ -72,7 +80,8 @@ def choose(
 ) -> tuple[FileType, Options]:
     """The file type to name and the options that give every matrix its type; the same for any number of threads.
 
-    text: what to measure sensitivities on; without, all matrices count alike. threads = 0: all.
+    text: what to measure sensitivities on; without, all matrices count alike. threads = 0: all. UsageError names the
+    smallest that is possible where that is not small enough.
     """
     known = measured(
         models.resolve(source),
@@ -83,17 +92,51 @@ def choose(
         effort=effort,
         threads=threads,
     )
-    if size is None:
-        assert bpw is not None
-        size = known.nbytes(bpw)
-    return of_size(known, size, options)
+    if wanted.file_size is not None:
+        return of_file_size(known, wanted.file_size, options, file_size)
+    assert wanted.bits_per_weight is not None
+    tensors = tensor_bytes(models.resolve(source), imatrix, allow_requantize=allow_requantize)
+    return of_bits_per_weight(known, wanted.bits_per_weight, options, tensors)
 
 
-def of_size(known: Measured, size: int, options: Options) -> tuple[FileType, Options]:
-    """The types for `size` bytes of tensors: what to name the file, and `options` with them."""
-    fixed = sum(t.nbytes for t in known.planned if t.name not in known.found)
-    types = target.solve(known.found, known.sensitivity, size - fixed)
-    return target.file_type_of(types, known.found), replace(options, by_name=types)
+def tensor_bytes(path: Path, imatrix: Imatrix | None, *, allow_requantize: bool = False) -> FileSize:
+    """Counts the bytes of all tensors alone."""
+
+    def counted(kind: FileType, options: Options) -> int:
+        planned = planning.plan(path, kind, options=options, imatrix=imatrix, allow_requantize=allow_requantize)
+        return sum(t.nbytes for t in planned)
+
+    return counted
+
+
+def of_file_size(known: Measured, most: int, options: Options, file_size: FileSize) -> tuple[FileType, Options]:
+    """The types for a file of at most `most` bytes: what to name it, and `options` with them. UsageError: too few."""
+    kind, chosen = _of_size(known, most, options, file_size)
+    least = file_size(kind, chosen)
+    if least > most:
+        raise UsageError(
+            f"--target-size {most}: the smallest file that is possible here has {least} bytes. Give at least that."
+        )
+    return kind, chosen
+
+
+def of_bits_per_weight(known: Measured, most: float, options: Options, tensors: FileSize) -> tuple[FileType, Options]:
+    """The same for all tensors' bits per weight; `tensors` counts their bytes alone."""
+    kind, chosen = _of_size(known, known.nbytes(most), options, tensors)
+    least = 8 * tensors(kind, chosen) / known.n_weights
+    if least > most:
+        raise UsageError(
+            f"--target-bpw {most:g}: the smallest that is possible here is {math.ceil(least * 1e4) / 1e4:.4f}. "
+            "Give at least that."
+        )
+    return kind, chosen
+
+
+def _of_size(known: Measured, most: int, options: Options, nbytes: FileSize) -> tuple[FileType, Options]:
+    def of(types: Mapping[str, GGMLType]) -> tuple[FileType, Options]:
+        return target.file_type_of(types, known.found), replace(options, by_name=types)
+
+    return of(target.solve_whole(known.found, known.sensitivity, most, lambda types: nbytes(*of(types))))
 
 
 def measured(

@@ -172,10 +172,9 @@ def quantize(
     n_threads = n_threads or cpus()
     with ExitStack() as stack:
         source: Source = stack.enter_context(GGUFSource(src)) if isinstance(src, str | Path) else src
-        planned = plan_source(source, kind, options, imatrix, allow_requantize)
-        writer = SplitWriter(dst, None, max_bytes=split_max_size)
-        _describe(source, writer, kind, metadata or {}, imatrix)
-        planned = _declare(source, writer, planned, keep_split)
+        writer, planned = _prepared(
+            source, dst, kind, options, imatrix, metadata or {}, allow_requantize, keep_split, split_max_size
+        )
         for path in writer.paths:
             if source.is_read(path):
                 raise UsageError(f"{shown(path)} is the source itself. Give another output path.")
@@ -192,6 +191,53 @@ def quantize(
             n_files=len(writer.paths),
             rows=rows,
         )
+
+
+def file_nbytes(
+    src: Path | str | Source,
+    target: FileType | str,
+    *,
+    options: Options | None = None,
+    imatrix: Imatrix | None = None,
+    metadata: Mapping[str, tuple[Any, ValueType]] | None = None,
+    allow_requantize: bool = False,
+    keep_split: bool = False,
+    split_max_size: int = 0,
+) -> int:
+    """Bytes of the file, or of all parts, that `quantize` would write. Raises what it raises before it writes."""
+    kind = file_type(target)
+    with ExitStack() as stack:
+        source: Source = stack.enter_context(GGUFSource(src)) if isinstance(src, str | Path) else src
+        writer, _ = _prepared(
+            source,
+            Path("unwritten"),
+            kind,
+            options,
+            imatrix,
+            metadata or {},
+            allow_requantize,
+            keep_split,
+            split_max_size,
+        )
+        return writer.nbytes
+
+
+def _prepared(
+    source: Source,
+    dst: Path,
+    kind: FileType,
+    options: Options | None,
+    imatrix: Imatrix | None,
+    metadata: Mapping[str, tuple[Any, ValueType]],
+    allow_requantize: bool,
+    keep_split: bool,
+    split_max_size: int,
+) -> tuple[SplitWriter, list[PlannedTensor]]:
+    """A writer that knows all metadata and tensors, and the tensors in the order of the file."""
+    planned = plan_source(source, kind, options, imatrix, allow_requantize)
+    writer = SplitWriter(dst, None, max_bytes=split_max_size)
+    _describe(source, writer, kind, metadata, imatrix)
+    return writer, _declare(source, writer, planned, keep_split)
 
 
 def _declare(

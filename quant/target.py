@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .ggml.errors import UsageError
 from .ggml.mixes import fitting
 from .ggml.refit import refit
 from .ggml.types import FileType, GGMLType, row_nbytes
@@ -169,14 +168,9 @@ def _weighted_squares(x: np.ndarray, weights: np.ndarray) -> float:
 def solve(
     found: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], budget: int
 ) -> dict[str, GGMLType]:
-    """The types with the least sum of sensitivity * noise in `budget` bytes. UsageError when nothing is so small."""
+    """The types with the least sum of sensitivity * noise in `budget` bytes; the smallest when nothing is so small."""
     hulls = {name: _hull(options, sensitivity[name]) for name, options in found.items()}
     used = sum(hull[0].nbytes for hull in hulls.values())
-    if used > budget:
-        raise UsageError(
-            f"the matrices need at least {used / 1e6:,.1f} MB, {budget / 1e6:,.1f} MB are left for them. "
-            "Give a larger target, or --ssm-type q8_0."
-        )
 
     def fits(more: int, gain: float) -> bool:
         nonlocal used
@@ -187,6 +181,27 @@ def solve(
         return True
 
     return _grown(hulls, sensitivity, fits)
+
+
+def solve_whole(
+    found: Mapping[str, Sequence[Candidate]],
+    sensitivity: Mapping[str, float],
+    most: int,
+    nbytes_of: Callable[[Mapping[str, GGMLType]], int],
+) -> dict[str, GGMLType]:
+    """`solve` for all that is written: at most `most` bytes as `nbytes_of(types)` counts them, if there are such types.
+
+    nbytes_of grows with the matrices, but may count what `found` does not know: metadata, padding, parts.
+    """
+    least = solve(found, sensitivity, 0)
+    matrices = sum(c.nbytes for name, kind in least.items() for c in found[name] if c.type is kind)
+    budget = most - (nbytes_of(least) - matrices)
+    while (types := solve(found, sensitivity, budget)) != least:
+        over = nbytes_of(types) - most
+        if over <= 0:
+            break
+        budget -= over
+    return types
 
 
 def within(

@@ -7,8 +7,9 @@ import typer
 from hybrid.quant.ggml.errors import FormatError, UsageError
 
 from .. import console
+from ..byte_sizes import UNITS, parse_size
 
-SPLIT_HELP = "At most so much of tensors in a file, 2G or 500M; more: OUT-00001-of-00003.gguf, ..."
+SPLIT_HELP = f"At most so much of tensors in a file ({UNITS}); more: OUT-00001-of-00003.gguf, ..."
 
 
 def gguf() -> None:
@@ -23,9 +24,7 @@ def split(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The parts are OUT-00001-of-00003.gguf, ...")],
     max_size: Annotated[
         str | None,
-        typer.Option(
-            "--split-max-size", "--max-size", metavar="SIZE", help="Of the tensors of a part: 2G, 500M, 1.5GiB."
-        ),
+        typer.Option("--split-max-size", "--max-size", metavar="SIZE", help=f"Of the tensors of a part; {UNITS}."),
     ] = None,
     max_tensors: Annotated[
         int | None, typer.Option("--split-max-tensors", "--max-tensors", min=1, help="In a part.")
@@ -228,9 +227,7 @@ def max_bytes(text: str | None) -> int:
     """Of --split-max-size; 0 without."""
     if text is None:
         return 0
-    from ..target import nbytes_of
-
-    size = nbytes_of(text, "--split-max-size")
+    size = parse_size(text, "--split-max-size")
     if not size:
         raise UsageError("--split-max-size 0: a part must hold something.")
     return size

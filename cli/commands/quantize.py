@@ -11,6 +11,7 @@ from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import Options, SsmType, type_named
 
 from .. import console, models
+from ..byte_sizes import UNITS, parse_size
 from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ def quantize(
     ] = None,
     target_bpw: Annotated[
         float | None,
-        typer.Option(min=1, help="Instead of TYPE: the best type for every matrix in so many bits per weight."),
+        typer.Option(min=1, help="Instead of TYPE: the best type for every matrix in at most so many bits per weight."),
     ] = None,
     target_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The same for a size of all tensors: 1.8G, 900M, 1.5GiB.")
+        str | None, typer.Option(metavar="SIZE", help=f"The same in a file of at most that size, all told; {UNITS}.")
     ] = None,
     max_kld: Annotated[
         float | None,
@@ -128,6 +129,14 @@ def quantize(
         raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
     metadata = dict(_pair(text) for text in override_kv or ())
     importance = _importance(imatrix, include_weights or (), exclude_weights or ())
+    whole = _source(source)
+    how: dict[str, Any] = {
+        "imatrix": importance,
+        "metadata": metadata,
+        "allow_requantize": allow_requantize,
+        "keep_split": keep_split,
+        "split_max_size": max_bytes(split_max_size),
+    }
     divergence = None
     if effort is None:
         from ..target import EFFORT
@@ -150,25 +159,22 @@ def quantize(
         )
         target, options, divergence = found.file_type.name, found.options, found.kld
     elif target is None:
-        from ..target import choose, nbytes_of
+        from ..target import Target, choose
 
-        size = nbytes_of(target_size) if target_size else None
         chosen, options = choose(
             source,
             file,
-            target_bpw,
-            size,
+            Target(parse_size(target_size, "--target-size") if target_size is not None else None, target_bpw),
             options,
             importance,
+            lambda kind, chosen: library.file_nbytes(whole, kind, options=chosen, **how),
             allow_requantize=allow_requantize,
             effort=effort,
             threads=threads,
         )
         target = chosen.name
     if dry_run:
-        planned = planning.plan(
-            _source(source), target, options=options, imatrix=importance, allow_requantize=allow_requantize
-        )
+        planned = planning.plan(whole, target, options=options, imatrix=importance, allow_requantize=allow_requantize)
         if as_json:
             console.out_json(planned)
         else:
@@ -177,17 +183,13 @@ def quantize(
         return
     with console.Progress("quantizing", "bytes") as progress:
         report = library.quantize(
-            _source(source),
+            whole,
             output,
             target,
             n_threads=threads,
             options=options,
-            imatrix=importance,
-            metadata=metadata,
-            allow_requantize=allow_requantize,
             effort=effort,
-            keep_split=keep_split,
-            split_max_size=max_bytes(split_max_size),
+            **how,
             progress=lambda p: progress(p.name, p.done, p.total),
         )
     if as_json:

@@ -12,6 +12,7 @@ from hybrid.infer.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
+from ..byte_sizes import UNITS, parse_size
 from ..models import KV_TYPE_HELP, LORA_HELP, KVType
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ def run(
         str,
         typer.Option(
             metavar="SIZE",
-            help="Memory for what earlier prompts left, so that none is processed twice: 0, 300M, 2G...",
+            help=f"Memory for what earlier prompts left, so that none is processed twice; 0: none. {UNITS}.",
         ),
-    ] = "1G",
+    ] = "1GiB",
     checkpoint_type: Annotated[
         KVType,
         typer.Option(help="How states are kept there: f32 exactly; f16 or q8_0 in fewer bytes, with other rounding."),
@@ -195,7 +196,7 @@ def run(
 
     if go_on and (text is not None or state is not None):
         raise UsageError(f"--continue goes on with a chat; {'--state' if state else 'a prompt'} does not go with it.")
-    budget = models.parse_size(checkpoint_budget, "--checkpoint-budget")
+    budget = parse_size(checkpoint_budget, "--checkpoint-budget")
     with models.load(
         model,
         n_ctx=n_ctx,

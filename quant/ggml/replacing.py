@@ -27,8 +27,9 @@ _LONGEST = 255 - len("..tmp") - 1 - 2 * _DIGITS  # bytes of NAME in it; file sys
 class Replacement:
     """A file that is being written and takes its name when it is complete. In a `with`, or step by step:
 
-    `open`, then `complete`, which brings it to the disk, and `place`, which gives it its name. `discard`, at any time
-    and after `place` too, removes what has no name yet. Methods raise OSError; `open` UsageError as `check_target` does.
+    `open`, then `complete`, which brings it to the disk, and `place`, which gives it its name. `discard`, at any
+    time and after `place` too, removes what has no name yet. Methods raise OSError; `open` UsageError as
+    `check_target` does.
 
     mode: permissions of a new file, less the umask. durable = False spares the time to wait for the disk where a lost
     file is made again.

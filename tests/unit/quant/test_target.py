@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from hybrid.quant import target
 from hybrid.quant.ggml import formats
-from hybrid.quant.ggml.errors import FormatError, UsageError
+from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.imatrix import Entry, Imatrix
 from hybrid.quant.plan import plan
 from hybrid.quant.policy import Options
 from hybrid.quant.source import GGUFSource
-from hybrid.quant.target import Candidate, solve
+from hybrid.quant.target import Candidate, solve, solve_whole
 
 KINDS = (GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q4_K, GGMLType.Q6_K)
 
@@ -71,10 +71,25 @@ def test_a_type_that_is_larger_and_worse_is_never_taken() -> None:
 
 def test_a_size_that_cannot_be() -> None:
     found, weight = random_candidates(3, 1)
-    with pytest.raises(
-        UsageError, match=r"^the matrices need at least \S+ MB, 0\.0 MB are left for them\. Give a larger"
-    ):
-        solve(found, weight, 10)
+    smallest = {name: options[0].type for name, options in found.items()}
+    assert solve(found, weight, 10) == smallest
+    assert solve_whole(found, weight, 10, lambda types: 5000 + cost(found, weight, types)[0]) == smallest
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_not_a_matrix_counts_too(seed: int) -> None:
+    """With metadata and padding the file stays within the target, and nothing is given away."""
+    found, weight = random_candidates(6, seed)
+
+    def file(types: dict[str, GGMLType], padded: int = 1) -> int:
+        chosen = [next(c for c in found[name] if c.type is kind) for name, kind in types.items()]
+        return 12345 + sum(-(-c.nbytes // padded) * padded for c in chosen)
+
+    least, most = (file({name: options[i].type for name, options in found.items()}, 32) for i in (0, -1))
+    for size in np.linspace(least, most, 40).astype(int).tolist():
+        assert file(solve_whole(found, weight, size, lambda types: file(types, 32)), 32) <= size
+        alone = solve_whole(found, weight, size, file)
+        assert alone == solve(found, weight, size - 12345)
 
 
 def test_noise_of_types(tmp_path: Path) -> None:
