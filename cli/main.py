@@ -5,12 +5,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
 
 import typer
+from hybrid.quant.ggml.kernels import compiling
 from typer.core import TyperCommand, TyperGroup
 
 # name -> the line in `hybrid --help`; the command is the function of that name in commands/<name>.py, and a test holds
@@ -123,22 +124,44 @@ def hybrid(
 
 def run(argv: Sequence[str]) -> int:
     """Runs a command line and returns its exit code. Input at fault: one line on stderr; our fault: a traceback."""
-    command = typer.main.get_command(app)
     try:
-        with command.make_context("hybrid", list(argv)) as ctx:
+        command = typer.main.get_command(app)
+        with compiling.told(_say_once()), command.make_context("hybrid", list(argv)) as ctx:
             command.invoke(ctx)
         sys.stdout.flush()
         return 0
     except typer.Exit as stop:
         return stop.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        return 130
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        return _interrupted(str(stop))
     except BrokenPipeError:
         # `hybrid ... | head`: nobody reads on, which is no error; a closed stdout must not complain at exit either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as err:
         return _failed(err)
+
+
+def _say_once() -> Callable[[], None]:
+    """Says that encoders and the like are compiled; models say it of theirs (`models.compiling`)."""
+    said = False
+
+    def say() -> None:
+        nonlocal said
+        if not said:
+            said = True
+            from . import console
+
+            console.note("compiling kernels for this processor (only the first time)")
+
+    return say
+
+
+def _interrupted(text: str) -> int:
+    from . import console
+
+    console.note(text or "interrupted")
+    return 130
 
 
 def _plain(text: str) -> str:
@@ -186,9 +209,18 @@ def main() -> None:
     def terminated(number: int, frame: FrameType | None) -> NoReturn:
         nonlocal code
         code = 128 + number
-        raise KeyboardInterrupt  # unwinds, so that unfinished output files are removed
+        raise KeyboardInterrupt("terminated")  # unwinds, so that unfinished output files are removed
 
-    with contextlib.suppress(ValueError, AttributeError):  # not in the main thread, or no such signal here
+    with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, terminated)
-    result = run(sys.argv[1:])
+    try:
+        result = run(sys.argv[1:])
+    except KeyboardInterrupt:  # once more, while the first was being cleaned up after
+        result = 130
+    with contextlib.suppress(ValueError):
+        # all is done: what comes now would be noise of an interpreter that is stopped while it stops
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # When text that is executed (dataclasses do that) is interrupted, CPython notes that it will end by SIGINT instead
+    # of with an exit code, even if the interrupt is caught. The next such text makes it forget.
+    exec("")
     sys.exit(result if code is None else code)

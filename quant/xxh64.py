@@ -5,6 +5,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from .ggml.kernels import compiling
+
+compiling.watch()
 _U = np.uint64
 P1, P2, P3, P4, P5 = (
     _U(0x9E3779B185EBCA87), _U(0xC2B2AE3D27D4EB4F), _U(0x165667B19E3779F9), _U(0x85EBCA77C2B2AE63),

@@ -100,27 +100,32 @@ def _collected(
         console.note(f"going on after chunk {before.chunk_count}")
     n_seq = max(1, n_batch // n_ctx)
     whole, saved = before, before.chunk_count
-    with (
-        models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded,
-        console.Progress("measuring", "chunks") as progress,
-    ):
-        from hybrid.infer.imatrix import collect
+    try:
+        with (
+            models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded,
+            console.Progress("measuring", "chunks") as progress,
+        ):
+            from hybrid.infer.imatrix import collect
 
-        before.check({name: t.shape for name, t in loaded.gguf.tensors.items()})
-        for state in collect(loaded, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):
-            found = Imatrix(
-                {n: Entry(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in state.sums.items()},
-                [str(file)],
-                state.done - before.chunk_count,
-                n_ctx,
-            )
-            whole = Imatrix()
-            whole.merge(before)
-            whole.merge(found)
-            progress("measuring", state.done, state.total)
-            if state.done - saved >= save_every and state.done < state.total:
-                whole.write(output)
-                saved = state.done
+            before.check({name: t.shape for name, t in loaded.gguf.tensors.items()})
+            for state in collect(loaded, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):
+                found = Imatrix(
+                    {n: Entry(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in state.sums.items()},
+                    [str(file)],
+                    state.done - before.chunk_count,
+                    n_ctx,
+                )
+                whole = Imatrix()
+                whole.merge(before)
+                whole.merge(found)
+                progress("measuring", state.done, state.total)
+                if state.done - saved >= save_every and state.done < state.total:
+                    whole.write(output)
+                    saved = state.done
+    except KeyboardInterrupt as stop:
+        if not saved or str(stop):
+            raise
+        raise KeyboardInterrupt(f"interrupted; --resume goes on after the chunks that are in {output}") from None
     whole.merge(added)
     return whole
 

@@ -244,9 +244,10 @@ def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
         with console.Progress("answers", "answers") as progress:
             result = batch.run(prompts, output or sys.stdout, progress.step)
     except KeyboardInterrupt:
-        if output is not None:
-            console.note(f"interrupted; the same command goes on after the answers that are in {output}")
-        raise
+        if output is None:
+            raise
+        goes_on = f"interrupted; the same command goes on after the answers that are in {output}"
+        raise KeyboardInterrupt(goes_on) from None
     seconds = time.perf_counter() - start
     before = f" ({result.n_before} were there)" if result.n_before else ""
     console.note(

@@ -173,7 +173,7 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
     monkeypatch.setattr("hybrid.quant.quantize.quantize", interrupted)
     assert run(["quantize", "in.gguf", "out.gguf", "Q8_0"]) == 130
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "interrupted\n")
 
 
 def test_a_closed_pipe_is_quiet(data_dir: Path) -> None:

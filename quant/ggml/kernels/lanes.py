@@ -23,6 +23,9 @@ from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import intrinsic, lower_builtin, register_model
 
+from . import compiling
+
+compiling.watch()
 N = 8  # of `load`, `gather` and `splat`: rows that a search works on at once
 _MASK = types.boolean
 _IR = {

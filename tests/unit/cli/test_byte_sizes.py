@@ -65,7 +65,7 @@ def test_every_size_says_what_its_units_are() -> None:
         ("quantize MODEL out.gguf Q8_0", "--split-max-size"),
         ("convert MODEL -o out.gguf", "--split-max-size"),
         ("gguf split MODEL out", "--split-max-size"),
-        ("gguf merge-lora MODEL out.gguf --lora x.gguf", "--split-max-size"),
+        ("gguf merge-lora MODEL x.gguf -o out.gguf", "--split-max-size"),
     ],
 )
 def test_every_option_reads_sizes_alike(

@@ -1,0 +1,197 @@
+"""Ctrl-C at any moment, as a terminal sends it: one line, exit code 130, files as they were before."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import peft_adapters
+import pytest
+from hybrid.cli.main import run
+from hybrid.convert.checkpoint import Checkpoint
+from hybrid.quant.imatrix import Imatrix
+
+HYBRID = [sys.executable, "-m", "hybrid.cli"]
+OLD = b"what was there before"
+# seconds after the start, from the first imports to the work itself
+MOMENTS = (0.2, 0.9, 2.0)
+
+COMMANDS = {
+    "convert": "convert {bundled} -o {out}",
+    "convert in parts": "convert {bundled} -o {out} --split-max-size 4M",
+    "quantize": "quantize {bf16} {out} Q4_K_M --effort 1",
+    "quantize to a size": "quantize {bf16} {out} --target-size 8M -f {prose}",
+    "quantize a folder in parts": "quantize {bundled} {out} Q6_K --split-max-size 2M",
+    "imatrix": "imatrix {q8_0} -f {prose} -o {out} -c 64 --save-every 1000",
+    "imatrix.dat": "imatrix {q8_0} -f {prose} -o {out}.dat -c 64 --save-every 1000",
+    "gguf split": "gguf split {bf16} {out} --split-max-size 2M",
+    "gguf merge": "gguf merge {parts} {out}",
+    "gguf merge-lora": "gguf merge-lora {bf16} {lora} -o {out}",
+    "gguf set": "gguf set {copy} general.name {long}",
+    "gguf hash": "gguf hash {bf16}",
+    "perplexity": "perplexity {q8_0} -f {prose} -c 64",
+    "base": "perplexity {q8_0} -f {prose} -c 64 --kl-divergence-base {out}",
+    "embed": "embed {q8_0} -f {prose} -o {out} --npy",
+    "bench": "bench {q8_0} -p 64 -n 64 -r 50",
+    "run": "run {q8_0} -p State -n -1 -c 4096 --state {out}",
+}
+"""Each replaces a file OUT that is there, or reads alone."""
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@contextlib.contextmanager
+def started(command: list[str], cache: Path) -> Iterator[subprocess.Popen[str]]:
+    """In a group of its own, so that its helpers get signals as those of a terminal's foreground do."""
+    env = {**os.environ, "XDG_STATE_HOME": str(cache / "state")}
+    process = subprocess.Popen(
+        [*HYBRID, *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=env,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def interrupted(process: subprocess.Popen[str]) -> bool:
+    """Send Ctrl-C; False when it came too late. What it says has to be notes and one line."""
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert "Traceback" not in err and "Exception ignored" not in err and "rror" not in err, err
+    if process.returncode == 0:
+        return False
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1].startswith("interrupted") and err.count("interrupted") == 1, err
+    return True
+
+
+@pytest.fixture(scope="module")
+def model_files(
+    files: dict[str, Path], bundled: Path, prose: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("interrupts")
+    assert run(["gguf", "split", str(files["bf16"]), str(folder / "p"), "--split-max-size", "4M"]) == 0
+    parts = next(folder.glob("p-00001-*"))
+    adapter = folder / "lora.gguf"
+    thin = {
+        name: (np.ones((4, tensor.shape[1]), np.float32), np.ones((tensor.shape[0], 4), np.float32))
+        for name, tensor in Checkpoint(bundled).tensors.items()
+        if name.endswith("in_proj.weight")
+    }
+    tuned = peft_adapters.write(folder / "tuned", thin, 4)
+    assert run(["convert", str(bundled), "--lora", str(tuned), "-o", str(adapter)]) == 0
+    return {
+        **{name: str(path) for name, path in files.items()},
+        "bundled": str(bundled), "prose": str(prose), "parts": str(parts), "lora": str(adapter), "long": "x" * 3000,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_files_are_as_before(name: str, model_files: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    out = folder / "out.gguf"
+    for path in (out, Path(f"{out}.dat"), folder / "out-00001-of-00003.gguf"):
+        path.write_bytes(OLD)
+    copy = folder / "copy.gguf"
+    copy.write_bytes(Path(model_files["bf16"]).read_bytes())
+    if name in ("run",):
+        out.unlink()
+    command = [word.format(**model_files, out=out, copy=copy) for word in COMMANDS[name].split()]
+    before, hit = contents(folder), 0
+    for moment in MOMENTS:
+        with started(command, tmp_path) as process:
+            time.sleep(moment)
+            if not interrupted(process):
+                break
+        hit += 1
+        assert contents(folder) == before, f"after {moment} s"
+    assert hit, "never interrupted"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["convert", "quantize", "gguf split", "gguf merge", "base"])
+def test_while_the_file_is_being_written(name: str, model_files: dict[str, str], tmp_path: Path) -> None:
+    """As soon as there is an unfinished file. Whether it came too late or not, no unfinished file stays."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "out.gguf").write_bytes(OLD)
+    command = [word.format(**model_files, out=folder / "out.gguf", copy="") for word in COMMANDS[name].split()]
+    before = contents(folder)
+    with started(command, tmp_path) as process:
+        deadline = time.monotonic() + 120
+        while not list(folder.glob(".out*.tmp")) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.0005)
+        if interrupted(process):
+            assert contents(folder) == before
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.slow
+def test_an_importance_matrix_goes_on(model_files: dict[str, str], tmp_path: Path) -> None:
+    """What was written last is whole, and --resume gives what no interruption would have given."""
+    out, whole = tmp_path / "i.gguf", tmp_path / "whole.gguf"
+    options = ["-f", model_files["prose"], "-c", "32", "-b", "64", "--chunks", "60", "--save-every", "2"]
+    subprocess.run([*HYBRID, "imatrix", model_files["q8_0"], *options, "-o", str(whole)], check=True)
+    with started(["imatrix", model_files["q8_0"], *options, "-o", str(out)], tmp_path) as process:
+        while not out.exists() and process.poll() is None:
+            time.sleep(0.002)
+        time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    if process.returncode == 130:
+        done = Imatrix.read(out).chunk_count
+        assert 0 < done < 60
+        said = err.splitlines()[-1]
+        assert said in (f"interrupted; --resume goes on after the chunks that are in {out}", "interrupted")
+        assert said != "interrupted" or done == 2, "what was written first may not be known yet"
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    subprocess.run([*HYBRID, "imatrix", model_files["q8_0"], *options, "-o", str(out), "--resume"], check=True)
+    assert out.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.slow
+def test_twice(model_files: dict[str, str], tmp_path: Path) -> None:
+    """Impatience does not bring a traceback."""
+    for moment in (0.5, 1.0):
+        command = ["quantize", model_files["bf16"], str(tmp_path / "out.gguf"), "Q4_K_M", "--effort", "1"]
+        with started(command, tmp_path) as process:
+            time.sleep(moment)
+            for _ in range(3):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGINT)
+                time.sleep(0.01)
+            _, err = process.communicate(timeout=60)
+        assert process.returncode in (0, 130), err
+        assert "Traceback" not in err, err
+
+
+@pytest.mark.slow
+def test_compiling_is_said(model_files: dict[str, str], tmp_path: Path) -> None:
+    """Encoders, too, are compiled once per machine, and whoever waits for it learns why; also a hash of files."""
+    said = "compiling kernels for this processor (only the first time)\n"
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    for command in (
+        ["quantize", model_files["bf16"], str(tmp_path / "out.gguf"), "Q8_0"],
+        ["gguf", "hash", model_files["q8_0"], "--xxh64"],
+    ):
+        runs = [
+            subprocess.run([*HYBRID, *command], capture_output=True, text=True, check=True, env=env) for _ in range(2)
+        ]
+        assert [process.stderr for process in runs] == [said, ""]
+        assert runs[0].stdout.splitlines()[:-1] == runs[1].stdout.splitlines()[:-1]
