@@ -28,7 +28,7 @@ COMMANDS = {
     "perplexity": "Measure how well a model predicts a text.",
     "bench": "Measure prompt processing and generation speed.",
     "state": "List, show or remove saved states.",
-    "cache": "List or clear the compiled kernels.",
+    "cache": "List or clear compiled kernels and converted models.",
 }
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

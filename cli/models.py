@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.split import is_later_part
+from hybrid.quant.ggml.user_folders import cache_folder, state_folder
 
 from . import console
 
@@ -37,16 +38,12 @@ def bundled_prose() -> Path:
 
 def cache_dir() -> Path:
     """Converted models and compiled kernels, which can be made again."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("hybrid")
+    return cache_folder()
 
 
 def state_dir() -> Path:
     """History and kept chats, which cannot."""
-    from platformdirs import user_state_path
-
-    return user_state_path("hybrid")
+    return state_folder()
 
 
 def resolve(model: Path | None) -> Path:
@@ -71,7 +68,10 @@ def converted(folder: Path) -> Path:
         found = f"{len(ggufs)} .gguf files; name one of them" if ggufs else "no config.json and no .gguf file"
         raise UsageError(f"{folder} holds {found}. MODEL is a .gguf file or a Hugging Face folder with config.json.")
     target = cache_path(folder)
+    from . import cached_models
+
     if target.exists():
+        cached_models.note_use(target, folder)
         return target
 
     from hybrid.convert import convert
@@ -88,8 +88,11 @@ def converted(folder: Path) -> Path:
         convert(folder, target, progress=lambda p: progress.step(p.done, p.total))
     for stale in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.gguf"):
         if stale != target:
-            with suppress(OSError):
-                stale.unlink()
+            for path in (stale, cached_models.about(stale)):
+                with suppress(OSError):
+                    path.unlink()
+    cached_models.note_use(target, folder)
+    cached_models.tidy()
     return target
 
 

@@ -19,8 +19,7 @@ def main(arguments: list[str]) -> int:
     """Compiles what the first run of such a model needs, last kernels first, at a lower priority. Exit code 1: the file
     is none."""
     path, n_ubatch, n_threads, precision, kv_type = arguments
-    if hasattr(os, "nice"):
-        os.nice(1)
+    os.nice(1)
     try:
         with open_gguf(path) as gguf:
             engine = Engine(

@@ -1,4 +1,4 @@
-"""`hybrid cache`: the folders of compiled kernels."""
+"""`hybrid cache`: compiled kernels, and models that were made in passing."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +10,8 @@ from .. import console
 
 if TYPE_CHECKING:
     from hybrid.infer.kernels.cache_folders import CacheFolder
+
+    from ..cached_models import CachedModel
 
 
 class Action(StrEnum):
@@ -23,24 +25,40 @@ class Action(StrEnum):
 def cache(
     action: Annotated[
         Action,
-        typer.Argument(metavar="ACTION", help="list all folders, print the path of the one in use, or clear it."),
+        typer.Argument(
+            metavar="ACTION", help="list everything, print the path of the kernels in use, or clear what is in use."
+        ),
     ] = Action.LIST,
-    old: Annotated[bool, typer.Option("--old", help="clear: those of other versions and CPUs instead.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="clear: all of them.")] = False,
+    old: Annotated[
+        bool,
+        typer.Option(
+            "--old",
+            help="clear: instead, kernels of other versions and CPUs, and models of folders that changed or are gone.",
+        ),
+    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="clear: all of it.")] = False,
+    kernels: Annotated[bool, typer.Option("--kernels", help="list, clear: only compiled kernels.")] = False,
+    models: Annotated[bool, typer.Option("--models", help="list, clear: only models.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """List or clear the compiled kernels.
+    """List or clear compiled kernels and converted models.
 
-    Kernels are compiled when a model needs them for the first time and kept for this version of hybrid on this CPU.
-    Clearing is always safe: what is missing is compiled again. Folders that nobody used for 60 days are removed when
-    another one is made.
+    Kernels are compiled when a model needs them for the first time and kept for this version of hybrid on this CPU; a
+    Hugging Face folder that is run is converted once, and demo and bench make models of their own. Clearing is always
+    safe: what is missing is made again. What nobody used for 60 days is removed when another one is made: folders of
+    kernels, and conversions of folders that changed or are gone.
     """
     from hybrid.infer.kernels import cache_folders as library
+
+    from .. import cached_models
 
     if action != Action.CLEAR and (old or everything):
         raise UsageError(f"--{'old' if old else 'all'} belongs to `hybrid cache clear`.")
     if old and everything:
         raise UsageError("--old and --all contradict each other. Give one of them.")
+    if action == Action.PATH and (kernels or models):
+        raise UsageError(f"--{'kernels' if kernels else 'models'} belongs to `hybrid cache list` and `clear`.")
+    both = kernels == models
     if action == Action.PATH:
         path = library.folder()
         if path is None:
@@ -51,30 +69,52 @@ def cache(
         else:
             console.out(str(path))
     elif action == Action.CLEAR:
-        removed = library.clear("all" if everything else "old" if old else "current")
+        folders = library.clear("all" if everything else "old" if old else "current") if kernels or both else []
+        files = cached_models.remove(lambda m: everything or m.in_use != old) if models or both else []
         if as_json:
-            console.out_json(removed)
+            console.out_json(rows(folders, files))
         else:
-            total = console.size(sum(f.nbytes for f in removed))
-            console.out(f"{len(removed)} folder{'s' * (len(removed) != 1)} removed, {total}")
+            total = console.size(sum(f.nbytes for f in folders) + sum(m.nbytes for m in files))
+            what = f"{len(folders)} folder{'s' * (len(folders) != 1)} of kernels"
+            console.out(f"{what} and {len(files)} model{'s' * (len(files) != 1)} removed, {total}")
     else:
-        found = library.folders()
+        folders = library.folders() if kernels or both else []
+        files = cached_models.every() if models or both else []
         if as_json:
-            console.out_json(found)
+            console.out_json(rows(folders, files))
         else:
-            show(found)
+            show(folders, files)
 
 
-def show(found: "list[CacheFolder]") -> None:
-    """One line per folder."""
-    rows = []
-    for f in found:
+def rows(folders: "list[CacheFolder]", files: "list[CachedModel]") -> list[dict[str, object]]:
+    """Both kinds as one list for JSON."""
+    return [
+        *({"kind": "kernels", **console.plain(f)} for f in folders),
+        *({"kind": "model", **console.plain(m)} for m in files),
+    ]
+
+
+def show(folders: "list[CacheFolder]", files: "list[CachedModel]") -> None:
+    """One line for each."""
+    lines = []
+    for f in folders:
         made_for = f"hybrid {f.version}, {f.cpu} ({f.isa})" if f.version else "an earlier version"
         state = "in use" if f.in_use else f"refused: {f.trouble}" if f.trouble else ""
-        used = f.last_used.replace("T", " ").removesuffix("Z")
-        row = str(f.path), f.n_kernels, console.size(f.nbytes), used, made_for, state
-        rows.append([console.one_line(str(cell)) for cell in row])
-    if rows:
-        console.out(console.table(("folder", "kernels", "size", "last used (UTC)", "made for", ""), rows, "lrrlll"))
-    else:
-        console.out("no compiled kernels")
+        row = str(f.path), f.n_kernels, console.size(f.nbytes), _when(f.last_used), made_for, state
+        lines.append([console.one_line(str(cell)) for cell in row])
+    if lines:
+        console.out(console.table(("folder", "kernels", "size", "last used (UTC)", "made for", ""), lines, "lrrlll"))
+    if lines and files:
+        console.out()
+    lines = []
+    for m in files:
+        cells = str(m.path), console.size(m.nbytes), _when(m.last_used), m.made_of, m.trouble or ""
+        lines.append([console.one_line(cell) for cell in cells])
+    if lines:
+        console.out(console.table(("model", "size", "last used (UTC)", "made of, or by", ""), lines, "lrlll"))
+    if not folders and not files:
+        console.out("nothing is cached")
+
+
+def _when(text: str) -> str:
+    return text.replace("T", " ").removesuffix("Z")

@@ -36,7 +36,7 @@ class DataFile:
         self.path = path
         self.where = shown(path.name)
         try:
-            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            self._fd = os.open(path, os.O_RDONLY)
         except OSError as error:
             raise CheckpointError(f"{shown(path)} cannot be read: {error.strerror}.") from None
         self.nbytes = os.fstat(self._fd).st_size

@@ -8,6 +8,7 @@ the system's temporary one. Files in it are executed: a folder that someone else
 `about.json` in each folder says for people what it belongs to; its time is when the folder was last used.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -25,9 +26,9 @@ from typing import Literal
 
 import llvmlite
 import llvmlite.binding as llvm
-from platformdirs import user_cache_path
 
 from ...quant.ggml.replacing import Replacement
+from ...quant.ggml.user_folders import cache_folder, former_cache_folders
 from .isa import cpu_features, cpu_target, host
 
 ABOUT = "about.json"
@@ -96,12 +97,15 @@ def owner() -> Owner:
 
 def roots() -> list[Path]:
     """Directories of such folders, the preferred one first."""
-    found = [user_cache_path("hybrid-lm") / "kernels"]
-    if hasattr(os, "geteuid"):
-        # one level, for it and the folders in it are what `trouble` looks at
-        found.append(Path(tempfile.gettempdir()) / f"hybrid-lm-{os.geteuid()}")
+    # of the second one level, for it and the folders in it are what `trouble` looks at
+    found = [cache_folder() / "kernels", Path(tempfile.gettempdir()) / f"hybrid-lm-{os.geteuid()}"]
     # without a home directory the first would be relative to wherever we are
     return [root for root in found if root.is_absolute()]
+
+
+def former_roots() -> list[Path]:
+    """Where earlier versions kept theirs, for `hybrid cache` to show and remove."""
+    return [root / "kernels" for root in former_cache_folders() if root.is_absolute()]
 
 
 @cache
@@ -134,10 +138,9 @@ def _make(place: Path) -> bool:
     missing = [p for p in (place, *place.parents) if not p.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
-    if hasattr(os, "geteuid"):
-        above = place.parent.lstat()
-        if above.st_uid == os.geteuid() and above.st_mode & 0o022:
-            place.parent.chmod(0o700)  # made by an older version under a generous umask
+    above = place.parent.lstat()
+    if above.st_uid == os.geteuid() and above.st_mode & 0o022:
+        place.parent.chmod(0o700)  # made by an older version under a generous umask
     return place in missing
 
 
@@ -150,11 +153,10 @@ def trouble(place: Path) -> str | None:
             return f"{what} cannot be read: {error.strerror}"
         if not stat.S_ISDIR(found.st_mode):
             return f"{what} is no folder"
-        if hasattr(os, "geteuid"):
-            if found.st_uid != os.geteuid():
-                return f"{what} belongs to another user ({found.st_uid})"
-            if found.st_mode & 0o022:
-                return f"{what} can be written by others"
+        if found.st_uid != os.geteuid():
+            return f"{what} belongs to another user ({found.st_uid})"
+        if found.st_mode & 0o022:
+            return f"{what} can be written by others"
     return None
 
 
@@ -233,7 +235,7 @@ def folders() -> list[CacheFolder]:
     ours = [root / owner().digest for root in roots()]
     used = next((place for place in ours if place.is_dir() and not trouble(place)), None)
     found = []
-    for root in roots():
+    for root in [*roots(), *former_roots()]:
         for place in _all(root):
             try:
                 found.append((_last_used(place), _describe(place, place == used)))
@@ -268,5 +270,9 @@ def clear(which: Which) -> list[CacheFolder]:
     """Remove the folder in use, the others ("old"), or all; returns what was removed."""
     wanted = [f for f in folders() if which == "all" or f.in_use == (which == "current")]
     remove([f.path for f in wanted])
+    for root in former_roots():
+        with contextlib.suppress(OSError):  # not empty, or never there
+            root.rmdir()
+            root.parent.rmdir()
     folder.cache_clear()
     return [f for f in wanted if not f.path.exists()]

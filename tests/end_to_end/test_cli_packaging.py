@@ -1,11 +1,23 @@
 """A wheel holds what the checkout holds: every package is listed, every data file is matched."""
 
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
 import tomllib
+import venv
+import zipfile
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("cli", "convert", "infer", "quant")
-SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+TOML = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS = TOML["tool"]["setuptools"]
 # read in the repository, not by the program
 DOCUMENTS = {".md"}
 
@@ -39,3 +51,106 @@ def test_every_data_file_is_matched() -> None:
             # __pycache__ holds compiled modules and numba's compiled encoders
             if path.is_file() and path.parent.name != "__pycache__" and path.suffix not in {".py"} | DOCUMENTS:
                 assert path in matched, f"{path.relative_to(ROOT)} would not be in a wheel"
+
+
+# --- the wheel, built and installed --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the checkout, because setuptools leaves its build folder there."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in (*STAGES, "pyproject.toml", "README.md", "LICENSE"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / "source" / name)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", str(folder), str(folder / "source")]
+    if importlib.util.find_spec("setuptools") and importlib.util.find_spec("pip"):
+        required = TOML["build-system"]["requires"]
+        assert required == ["setuptools>=77"]
+        if int(importlib.metadata.version("setuptools").split(".")[0]) >= 77:
+            build += ["--no-build-isolation", "--no-index"]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    if done.returncode and "--no-index" not in build:
+        pytest.skip(f"setuptools >= 77 is not installed here and cannot be fetched: {done.stderr[-300:]}")
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty environment with the wheel in it; what it depends on is that of the environment of the tests."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(python),
+            "install",
+            "--no-deps",
+            "--no-index",
+            "--quiet",
+            str(wheel),
+        ],
+        check=True,
+    )
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(subprocess.check_output([python, "-c", code], text=True).strip())
+    # folders named in a .pth file are searched, but .pth files in them are not read: the checkout stays invisible
+    ours = [path for name in ("purelib", "platlib") if (path := sysconfig.get_path(name))]
+    (packages / "of_the_tests.pth").write_text("\n".join(dict.fromkeys(ours)) + "\n")
+    return folder
+
+
+def _in(environment: Path, *command: str) -> str:
+    """stdout of a program of that environment, run there."""
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    program, *arguments = command
+    done = subprocess.run(
+        [environment / "bin" / program, *arguments],
+        cwd=environment,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_tree(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+    there = {
+        f"hybrid/{path.relative_to(ROOT)}"
+        for stage in STAGES
+        for path in (ROOT / stage).rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__" and path.suffix not in DOCUMENTS
+    }
+    assert found == there
+
+
+@pytest.mark.slow
+def test_the_wheel_works_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
+    modules = sorted(
+        "hybrid." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for stage in STAGES
+        for path in (ROOT / stage).rglob("*.py")
+        if path.name != "__main__.py"
+    )
+    code = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]: assert importlib.import_module(name).__file__.startswith(sys.prefix), name\n"
+        "print(len(sys.argv) - 1)"
+    )
+    assert int(_in(installed, "python", "-c", code, *modules)) == len(modules) > 250
+    assert _in(installed, "hybrid", "--version").startswith(f"hybrid {TOML['project']['version']} ")
+    said = _in(installed, "hybrid", "demo", "-o", str(tmp_path / "demo"))
+    assert "perplexity" in said and "Chat with it:" in said
+    assert len(list((tmp_path / "demo").glob("*.gguf"))) == 3

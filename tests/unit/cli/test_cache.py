@@ -1,19 +1,26 @@
 """`hybrid cache`: lists, clears, and says what it did."""
 
 import json
+import os
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hybrid.cli import cached_models, models
 from hybrid.cli.main import run
 from hybrid.infer.kernels import cache_folders
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(cache_folders, "roots", lambda: [tmp_path])
+    (tmp_path / "kernels").mkdir()
+    monkeypatch.setattr(cache_folders, "roots", lambda: [tmp_path / "kernels"])
+    monkeypatch.setattr(cache_folders, "former_roots", list)
+    monkeypatch.setattr(models, "cache_dir", lambda: tmp_path / "cache")
     cache_folders.folder.cache_clear()
-    yield tmp_path
+    yield tmp_path / "kernels"
     cache_folders.folder.cache_clear()
 
 
@@ -30,7 +37,7 @@ def filled(root: Path) -> tuple[Path, Path]:
 
 def test_nothing_there_and_nothing_made(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cache"]) == 0
-    assert capsys.readouterr().out == "no compiled kernels\n"
+    assert capsys.readouterr().out == "nothing is cached\n"
     assert list(root.iterdir()) == []
 
 
@@ -74,7 +81,9 @@ def test_clearing(
 ) -> None:
     assert run(["cache", "clear", *option]) == 0
     assert [i for i, path in enumerate(filled) if not path.exists()] == list(gone)
-    assert capsys.readouterr().out.startswith(f"{len(gone)} folder{'s' * (len(gone) > 1)} removed, ")
+    assert capsys.readouterr().out.startswith(
+        f"{len(gone)} folder{'s' * (len(gone) > 1)} of kernels and 0 models removed, "
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,9 +91,105 @@ def test_clearing(
     [
         (["list", "--all"], "--all belongs to `hybrid cache clear`."),
         (["clear", "--all", "--old"], "--old and --all contradict each other."),
+        (["path", "--models"], "--models belongs to `hybrid cache list` and `clear`."),
         (["remove"], "'remove' is not one of"),
     ],
 )
 def test_misuse(arguments: list[str], message: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cache", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+def _checkpoint(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def conversions(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Of a folder that is there, one that changed, one that is gone, one that nobody wrote down; and one of demo's."""
+    monkeypatch.setattr("hybrid.convert.convert", lambda folder, target, **_: target.write_bytes(bytes(1000)))
+    made = {}
+    for name in ("here", "changed", "gone", "unknown"):
+        made[name] = models.converted(_checkpoint(tmp_path / name))
+    (tmp_path / "changed" / "config.json").write_text('{"other": 1}')
+    shutil.rmtree(tmp_path / "gone")
+    cached_models.about(made["unknown"]).unlink()
+    made["demo"] = tmp_path / "cache" / "demo" / "d.gguf"
+    made["demo"].parent.mkdir()
+    made["demo"].write_bytes(bytes(500))
+    return made
+
+
+def test_models_are_listed(
+    conversions: dict[str, Path], filled: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert run(["cache", "list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {f["kind"] for f in found} == {"kernels", "model"}
+    by_path = {Path(f["path"]): f for f in found}
+    said = {name: (by_path[path]["in_use"], by_path[path]["trouble"]) for name, path in conversions.items()}
+    assert said == {
+        "here": (True, None), "changed": (False, "its folder has changed"), "gone": (False, "its folder is gone"),
+        "unknown": (False, "of an unknown folder"), "demo": (True, None),
+    }  # fmt: skip
+    assert by_path[conversions["gone"]]["made_of"] == str(tmp_path / "gone")
+    assert by_path[conversions["demo"]]["made_of"] == "hybrid demo"
+    assert run(["cache", "--models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and sum("its folder is gone" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "gone", "n_folders"),
+    [
+        (["--old"], {"changed", "gone", "unknown"}, 1), (["--all"], {"here", "changed", "gone", "unknown", "demo"}, 2),
+        ([], {"here", "demo"}, 1), (["--models"], {"here", "demo"}, 0), (["--kernels"], set(), 1),
+        (["--all", "--models"], {"here", "changed", "gone", "unknown", "demo"}, 0),
+    ],
+)  # fmt: skip
+def test_models_are_cleared(
+    options: list[str], gone: set[str], n_folders: int, conversions: dict[str, Path], filled: tuple[Path, Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    capsys.readouterr()
+    assert run(["cache", "clear", *options]) == 0
+    assert {name for name, path in conversions.items() if not path.exists()} == gone
+    assert {name for name, path in conversions.items() if cached_models.about(path).exists()} == (
+        {"here", "changed", "gone"} - gone
+    )
+    assert f"{n_folders} folder" in (said := capsys.readouterr().out) and f"{len(gone)} model" in said
+
+
+def test_who_uses_it_again_writes_down_what_it_is(conversions: dict[str, Path], tmp_path: Path) -> None:
+    assert models.converted(tmp_path / "unknown") == conversions["unknown"]
+    assert {m.path for m in cached_models.every() if m.in_use} == {conversions[n] for n in ("here", "unknown", "demo")}
+
+
+def test_what_is_long_unused_goes_when_another_is_made(conversions: dict[str, Path], tmp_path: Path) -> None:
+    long_ago = time.time() - (cached_models.KEEP_DAYS + 1) * 86400
+    for name in ("here", "gone"):
+        for path in (conversions[name], cached_models.about(conversions[name])):
+            os.utime(path, (long_ago, long_ago))
+    unfinished = tmp_path / "cache" / "converted" / ".x-1-2.gguf.0123abcd.tmp"
+    unfinished.write_bytes(b"of a conversion that was killed")
+    models.converted(_checkpoint(tmp_path / "another"))
+    assert {name for name, path in conversions.items() if not path.exists()} == {"gone"}
+    assert not unfinished.exists()
+
+
+def test_a_changed_folder_takes_its_note_along(conversions: dict[str, Path], tmp_path: Path) -> None:
+    models.converted(tmp_path / "changed")
+    assert not conversions["changed"].exists() and not cached_models.about(conversions["changed"]).exists()
+
+
+def test_all_is_in_one_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folders.roots()[0].parent == models.cache_dir()
+    assert models.cache_dir().name == models.state_dir().name == "hybrid"

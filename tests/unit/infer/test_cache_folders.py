@@ -22,7 +22,6 @@ from hybrid.infer.kernels.cache_folders import (
     trouble,
 )
 
-POSIX = hasattr(os, "geteuid")
 FILES = [f"{k.file}.bin" for k in (execute.advance, execute.nothing)]
 COMPILE = """
 import sys, numpy as np
@@ -39,6 +38,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pa
     """The user's cache and the temporary root."""
     pair = tmp_path / "cache" / "kernels", tmp_path / "tmp"
     monkeypatch.setattr(cache_folders, "roots", lambda: list(pair))
+    monkeypatch.setattr(cache_folders, "former_roots", lambda: [tmp_path / "former" / "kernels"])
     folder.cache_clear()
     yield pair
     folder.cache_clear()
@@ -57,7 +57,6 @@ def test_the_folder_is_made_for_the_user_alone(places: tuple[Path, Path]) -> Non
     assert about["created"].endswith("Z")
 
 
-@pytest.mark.skipif(not POSIX, reason="owners and modes are POSIX's")
 @pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
 def test_a_folder_that_others_can_write_is_not_used(places: tuple[Path, Path], mode: int) -> None:
     mine = places[0] / owner().digest
@@ -70,7 +69,6 @@ def test_a_folder_that_others_can_write_is_not_used(places: tuple[Path, Path], m
     assert (refused.in_use, refused.trouble) == (False, "it can be written by others")
 
 
-@pytest.mark.skipif(not POSIX, reason="owners and modes are POSIX's")
 def test_a_folder_of_another_user_is_not_used(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     made = folder()
     assert made is not None
@@ -81,7 +79,6 @@ def test_a_folder_of_another_user_is_not_used(places: tuple[Path, Path], monkeyp
     assert folder() is None
 
 
-@pytest.mark.skipif(not POSIX, reason="owners and modes are POSIX's")
 def test_a_link_to_a_folder_is_not_used(places: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     places[0].mkdir(parents=True)
@@ -89,7 +86,6 @@ def test_a_link_to_a_folder_is_not_used(places: tuple[Path, Path], tmp_path: Pat
     assert folder() == places[1] / owner().digest
 
 
-@pytest.mark.skipif(not POSIX, reason="owners and modes are POSIX's")
 def test_the_mode_of_the_folder_above_is_mended(places: tuple[Path, Path]) -> None:
     places[0].mkdir(parents=True)
     places[0].chmod(0o775)
@@ -219,6 +215,18 @@ def test_without_any_place_kernels_are_compiled_in_memory() -> None:
 
 
 def test_a_home_that_nobody_knows_is_not_taken_for_a_relative_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_folders, "user_cache_path", lambda _: Path("~/.cache/hybrid-lm"))
+    monkeypatch.setattr(cache_folders, "cache_folder", lambda: Path("~/.cache/hybrid"))
     assert all(root.is_absolute() for root in roots())
-    assert len(roots()) == POSIX
+    assert len(roots()) == 1
+
+
+def test_what_an_earlier_version_kept_elsewhere(places: tuple[Path, Path], tmp_path: Path) -> None:
+    """Even of the same digest it is not used; it is listed, cleared as old, and the folder around it goes."""
+    former = tmp_path / "former" / "kernels" / owner().digest
+    former.mkdir(parents=True)
+    (former / "a.bin").write_bytes(bytes(10))
+    assert folder() == places[0] / owner().digest
+    assert [(f.path, f.in_use) for f in folders() if f.path == former] == [(former, False)]
+    assert [f.path for f in clear("current")] == [places[0] / owner().digest] and former.exists()
+    assert [f.path for f in clear("old")] == [former]
+    assert not (tmp_path / "former").exists()
