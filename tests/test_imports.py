@@ -1,6 +1,7 @@
 """Who may import whom. The tree is the architecture: a failure here says where the import belongs."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -156,6 +157,19 @@ def test_only_the_command_line_prints() -> None:
             for node in nodes_of(path):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
                     yield f"{path.relative_to(ROOT)}:{node.lineno} prints: take a progress callback, print in cli"
+
+    refuse(violations())
+
+
+def test_no_branches_for_windows() -> None:
+    """Memory mapping, locks and owners of files are POSIX's throughout: a branch for Windows could not be tried."""
+    words = re.compile(r"win32|msvcrt|os\.name\b|O_BINARY|\"(?:geteuid|nice|O_DIRECTORY|fork)\"|Windows")
+
+    def violations() -> Iterator[str]:
+        for path in sources():
+            for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if words.search(text):
+                    yield f"{path.relative_to(ROOT)}:{line}: {text.strip()}"
 
     refuse(violations())
 

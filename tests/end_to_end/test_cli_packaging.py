@@ -3,10 +3,10 @@
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tomllib
 import venv
 import zipfile
@@ -102,8 +102,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(subprocess.check_output([python, "-c", code], text=True).strip())
     # folders named in a .pth file are searched, but .pth files in them are not read: the checkout stays invisible
-    ours = [path for name in ("purelib", "platlib") if (path := sysconfig.get_path(name))]
-    (packages / "of_the_tests.pth").write_text("\n".join(dict.fromkeys(ours)) + "\n")
+    needed = [re.split(r"[^\w.-]", text)[0] for text in TOML["project"]["dependencies"]]
+    found = {str(importlib.metadata.distribution(name).locate_file("")) for name in needed}
+    (packages / "of_the_tests.pth").write_text("\n".join(sorted(found)) + "\n")
     return folder
 
 
@@ -137,6 +138,7 @@ def test_the_wheel_holds_the_tree(wheel: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # encoders are compiled anew for it
 def test_the_wheel_works_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     modules = sorted(
         "hybrid." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
