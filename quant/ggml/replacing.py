@@ -42,6 +42,7 @@ class Replacement:
         self._durable = durable
         self._temporary: Path | None = None
         self._file: BinaryIO | None = None
+        self.placed = False
 
     def open(self, buffering: int = -1) -> BinaryIO:
         """The file to write to. What earlier attempts left behind when they were killed is removed first."""
@@ -85,13 +86,13 @@ class Replacement:
         assert self._file is not None
         self._file.close()
 
-    def place(self) -> None:
-        """The complete file takes its name."""
+    def place(self, *, sync: bool = True) -> None:
+        """The complete file takes its name; `sync`: the disk has that, too. In one folder the last one's is enough."""
         assert self._temporary is not None and self._file is not None
         self._temporary.replace(self.path)
-        self._temporary = None
+        self._temporary, self.placed = None, True
         self._file.close()
-        if self._durable:
+        if self._durable and sync:
             _sync_folder(self.path.parent)
 
     def discard(self) -> None:

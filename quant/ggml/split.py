@@ -236,18 +236,18 @@ class SplitWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        placed: list[Path] = []
+        whole = False
         try:
             if error is None:
                 self._complete(len(self._writers))
-                for writer in self._writers:
-                    writer.place()
-                    placed.append(writer.path)
-                placed = []
+                # as close together as can be, for what was there before is gone from here on
+                for i, writer in enumerate(self._writers, 1):
+                    writer.place(sync=i == len(self._writers))
+                whole = True
         finally:
-            for path in placed:
-                path.unlink(missing_ok=True)
             for writer in self._writers:
+                if writer.placed and not whole and len(self._writers) > 1:
+                    writer.path.unlink(missing_ok=True)
                 writer.discard()
 
     def _complete(self, stop: int) -> None:

@@ -230,16 +230,22 @@ class GGUFWriter:
         """Closes the complete temporary file, so that a model's many parts are not all open."""
         self._target.close()
 
-    def place(self) -> None:
-        """Gives the complete file its name."""
+    def place(self, *, sync: bool = True) -> None:
+        """Gives the complete file its name; `sync`: waits until the disk has that, too."""
         with failures_named(self._given):
-            self._target.place()
+            self._target.place(sync=sync)
+
+    @property
+    def placed(self) -> bool:
+        return self._target.placed
 
     def discard(self) -> None:
         """Removes what has not been given its name."""
-        with contextlib.suppress(OSError):
-            self._synced()  # the disk's thread has the open file
-        self._target.discard()
+        try:
+            with contextlib.suppress(OSError):
+                self._synced()  # the disk's thread has the open file
+        finally:
+            self._target.discard()
 
     def _begin(self) -> None:
         if self._began:

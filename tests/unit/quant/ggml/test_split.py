@@ -209,6 +209,16 @@ def test_a_failure_at_the_last_moment_leaves_no_part(tmp_path: Path, monkeypatch
     assert len(done) == 3 and list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupt_after_the_last_rename_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hybrid.quant.ggml.replacing._sync_folder", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "m.gguf", max_tensors=1)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_in_the_way_is_told_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "m-00004-of-00004.gguf").mkdir()
     with pytest.raises(UsageError, match=r"m-00004-of-00004\.gguf is not a regular file"):
