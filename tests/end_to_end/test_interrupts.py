@@ -18,8 +18,10 @@ from hybrid.quant.imatrix import Imatrix
 
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 OLD = b"what was there before"
-# seconds after the start, from the first imports to the work itself
-MOMENTS = (0.2, 0.9, 2.0)
+# Python itself has started: what it says when it is interrupted before is not ours
+BEGINS = "import hybrid.cli.__main__ as m; print('begun', flush=True); m.main()"
+# seconds after that, from the first imports to the work itself
+MOMENTS = (0.1, 0.7, 1.8)
 
 COMMANDS = {
     "convert": "convert {bundled} -o {out}",
@@ -52,19 +54,20 @@ def started(command: list[str], cache: Path) -> Iterator[subprocess.Popen[str]]:
     """In a group of its own, so that its helpers get signals as those of a terminal's foreground do."""
     env = {**os.environ, "XDG_STATE_HOME": str(cache / "state")}
     process = subprocess.Popen(
-        [*HYBRID, *command],
-        stdout=subprocess.DEVNULL,
+        [sys.executable, "-c", BEGINS, *command],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
         env=env,
     )
     try:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
 
 
 def interrupted(process: subprocess.Popen[str]) -> bool:
