@@ -112,6 +112,7 @@ def quantize(
     gc.set_threshold(200_000)  # to load the kernels makes that many objects, and no garbage
     from hybrid.quant import plan as planning
     from hybrid.quant import quantize as library
+    from hybrid.quant.layout import file_nbytes
 
     options = Options(
         ssm_type=ssm_type,
@@ -167,7 +168,7 @@ def quantize(
             Target(parse_size(target_size, "--target-size") if target_size is not None else None, target_bpw),
             options,
             importance,
-            lambda kind, chosen: library.file_nbytes(whole, kind, options=chosen, **how),
+            lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how),
             allow_requantize=allow_requantize,
             effort=effort,
             threads=threads,

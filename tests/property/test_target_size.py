@@ -13,8 +13,9 @@ from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, ValueType
 from hybrid.quant.imatrix import Entry, Imatrix
+from hybrid.quant.layout import file_nbytes
 from hybrid.quant.policy import Options, SsmType
-from hybrid.quant.quantize import file_nbytes, quantize
+from hybrid.quant.quantize import quantize
 
 METADATA = {"general.description": ("x" * 5000, ValueType.STRING)}
 # what a file holds beside the matrices that types are chosen for
