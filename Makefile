@@ -1,5 +1,5 @@
 # make demo    from a fresh clone to generated text; needs python >= 3.11, make, and the network for pip only
-# make test    the whole test suite
+# make test    the whole test suite, then what depends on the processor's code path under every path that it has
 # make quick   its inner loop, one to two minutes
 # make lint    ruff and mypy; make format repairs what ruff can
 # make docs    renew the parts of the documentation that are generated
@@ -28,6 +28,7 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python tests/every_path.py
 
 quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not shared"
