@@ -305,7 +305,7 @@ class Model:
             if ids.size and not (ids.min() >= 0 and ids.max() < self.n_vocab):
                 bad = int(ids.min()) if ids.min() < 0 else int(ids.max())
                 raise UsageError(f"token {bad} is not of this model's vocabulary of {self.n_vocab}.")
-            if w.seq.n_past + len(w.ids) > self.n_ctx:
+            if len(w.ids) > w.seq.room:
                 raise UsageError(
                     f"{w.seq.n_past} + {len(w.ids)} tokens do not fit the context of {self.n_ctx}. "
                     "Use a larger context (-c) or a shorter text."
@@ -334,12 +334,14 @@ class Model:
             logits = state.expect("logits", np.float32, (self.n_vocab,)).copy() if "logits" in state else None
             if n and not (tokens.min() >= 0 and tokens.max() < self.n_vocab):
                 raise StateError(f"{Path(path).name} holds tokens that are not of this vocabulary. Start without it.")
+            positions, computed = self._moved(state, n)
             # everything is checked before a slot is taken or the old content of `seq` is touched
             layout = self.memory.layout(n)
             self._check_kv_type(state, layout)
             arrays = {name: state.expect(name, dtype, shape) for name, (dtype, shape) in layout.items()}
             target = seq or self.sequence()
             self.memory.load(target.slot, n, arrays)
+            self.memory.mark(target.slot, positions, computed)
             target.tokens = [int(t) for t in tokens]
             target.logits = logits
             target.extra = dict(state.header.extra)
@@ -348,6 +350,17 @@ class Model:
             if self.cache is not None:
                 load_cache(self.cache, state, self.n_vocab)
         return target
+
+    def _moved(self, state: StateFile, n: int) -> tuple[np.ndarray | None, int | None]:
+        """Positions of the n tokens, where they are not 0, 1, 2..., and how many tokens are computed, where not all."""
+        positions, computed = None, state.header.computed
+        if "positions" in state:
+            positions = state.expect("positions", np.int64, (n,))
+            if n and not (positions[0] >= 0 and positions[-1] < 2**31 and (np.diff(positions) >= 0).all()):
+                raise StateError(f"{state.path.name} is damaged: its positions decrease. Start without --state.")
+            same = int(np.argmin(np.append(positions == np.arange(n), False)))
+            computed = min(same, n if computed is None else computed)
+        return positions, 0 if computed is not None and self.memory.is_recurrent else computed
 
     def _check_kv_type(self, state: StateFile, layout: Layout) -> None:
         """Converting would give other tokens than going on without a stop, so a state of another type is refused."""

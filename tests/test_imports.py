@@ -34,6 +34,7 @@ INFER_LAYERS = (
     ("precompile",),
     ("model", "sequence"),
     (
+        "context_shift",
         "generate",
         "perplexity",
         "imatrix",

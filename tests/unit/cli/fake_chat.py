@@ -56,6 +56,7 @@ class FakeSequence:
         self.extra: dict[str, Any] = {}
 
     n_past = property(lambda self: len(self.tokens))
+    room = property(lambda self: self.model.n_ctx - len(self.tokens))
     logits = property(lambda self: self._next())
     pending = property(lambda self: self.extra.get("pending", []))
 
@@ -87,6 +88,10 @@ class FakeSequence:
         self.tokens = list(max((p for p in self.points if list(p) == ids[: len(p)] and len(p) < len(ids)), key=len))
         return len(self.tokens)
 
+    def shift(self, keep: int, n: int) -> None:
+        self.model.shifts.append((keep, n))
+        del self.tokens[keep : keep + n]
+
     def clear(self) -> None:
         self.tokens = []
 
@@ -104,6 +109,9 @@ class FakeModel:
         self.stop: Any = None
         self.stops: list[Any] = []  # one for every answer
         self.n_saved = 0
+        self.path, self.arch = Path("fake.gguf"), "fake"
+        self.memory = SimpleNamespace(learned_positions=False, is_recurrent=False)
+        self.shifts: list[tuple[int, int]] = []
 
     def sequence(self) -> FakeSequence:
         return self.seq
