@@ -34,6 +34,7 @@ from .memory import PromptCache
 from .memory.attention import Layout
 from .memory.cache_file import load_cache
 from .memory.parking import ParkedType
+from .memory.positions import first_moved
 from .memory.splits import SPLITS
 from .memory.state_file import StateFile, read_state
 from .sequence import Result, Sequence, TokenProgress, Work
@@ -358,8 +359,7 @@ class Model:
             positions = state.expect("positions", np.int64, (n,))
             if n and not (positions[0] >= 0 and positions[-1] < 2**31 and (np.diff(positions) >= 0).all()):
                 raise StateError(f"{state.path.name} is damaged: its positions decrease. Start without --state.")
-            same = int(np.argmin(np.append(positions == np.arange(n), False)))
-            computed = min(same, n if computed is None else computed)
+            computed = min(first_moved(positions), n if computed is None else computed)
         return positions, 0 if computed is not None and self.memory.is_recurrent else computed
 
     def _check_kv_type(self, state: StateFile, layout: Layout) -> None:

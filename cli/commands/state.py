@@ -140,13 +140,13 @@ def exchange_file(
     action: Action, source: Path, model: Path, output: Path, kv_type: KVType | None, sequence: bool, transposed: bool
 ) -> None:
     """llama.cpp's file as a state, or a state as llama.cpp's file."""
-    from hybrid.infer.llama_session import tokens_in
+    from hybrid.infer.llama_session import context_for
 
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
     if action == Action.EXPORT:
         source = saved_chats.named(str(source))
-    n = tokens_in(source) if action == Action.IMPORT else read_info(source).n_tokens
+    n = context_for(source) if action == Action.IMPORT else read_info(source).n_tokens
     with models.load(model, n_ctx=max(n, 1), kv_type=kv_type) as loaded:
         if action == Action.IMPORT:
             import_file(loaded, source, output)

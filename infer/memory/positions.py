@@ -11,6 +11,12 @@ Places = npt.NDArray[np.int64]
 _NONE: Places = np.zeros(0, np.int64)
 
 
+def first_moved(positions: Places) -> int:
+    """The first token that is not at its index; how many there are when all are."""
+    moved = np.flatnonzero(positions != np.arange(len(positions)))
+    return int(moved[0]) if len(moved) else len(positions)
+
+
 class Positions:
     """Of one sequence. The first tokens have those that are `listed`; those behind follow one by one."""
 

@@ -1,4 +1,4 @@
-"""python make.py LLAMA_CPP_BIN MODEL: what llama-completion says behind a shift, with more or less of the prompt kept."""
+"""python make.py LLAMA_CPP_BIN MODEL: what llama-completion says behind a shift, more or less of the prompt kept."""
 
 import json
 import subprocess
@@ -16,7 +16,8 @@ def said(command: list[str]) -> str:
 
 def main() -> None:
     program, model = Path(sys.argv[1]) / "llama-completion", sys.argv[2]
-    options = "-no-cnv --no-display-prompt --temp 0 -t 1 -ctk f32 -ctv f32 -fa off --context-shift".split()
+    options = ["-no-cnv", "--no-display-prompt", "--temp", "0", "-t", "1", "--context-shift"]
+    options += ["-ctk", "f32", "-ctv", "f32", "-fa", "off"]
     texts = {}
     for keep in KEPT:
         command = [program, "-m", model, *options, "-c", CONTEXT, "-n", N, "--keep", keep, "-p", PROMPT]
