@@ -166,8 +166,8 @@ class Moves:
             )
 
     def _check_windows(self, seq: int) -> None:
-        """Layers with a window count tokens, so positions must be without a gap where it matters."""
-        if not self.positions[seq].plain and any(s.window for s in self.attention.specs):
+        """Layers with a window count tokens, so there must be no gap between positions where there are such layers."""
+        if self.positions[seq].has_gaps and any(s.window for s in self.attention.specs):
             raise UsageError(
                 f"sequence {seq} has gaps between its positions, and its model sees through a window of positions. "
                 "Close them first (seq_add)."

@@ -36,6 +36,11 @@ class Positions:
         """Whether every position is the token's index."""
         return not len(self.listed)
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether two neighbours are not one position apart."""
+        return bool((np.diff(self.listed) != 1).any())
+
     def of(self, start: int, n: int) -> Places:
         """i64 [n] of the tokens from `start` on."""
         known = self.listed[start : start + n]
