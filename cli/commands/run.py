@@ -191,7 +191,6 @@ def run(
     refused: dict[str, object]
     if many:
         refused = {"--state": state, "--continue": go_on, "--json": as_json, "--spec": spec != Spec.NONE}
-        refused["--context-shift"] = context_shift
     else:
         refused = {"-o": output, "--parallel": parallel, "--n-samples": n_samples}
     for name, value in refused.items():
@@ -239,7 +238,7 @@ def run(
         )
         if many and file is not None:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
-            batch = prompt_files.Batch(loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1)
+            batch = prompt_files.Batch(loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept)
             answer_file(batch, file, output)
         elif text is None:
             from .chat import chat
@@ -268,6 +267,8 @@ def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
             console.note(f"interrupted; the same command goes on after the answers that are in {output}")
         raise
     seconds = time.perf_counter() - start
+    if result.discarded:
+        console.note(shifted(batch.model, result.discarded))
     before = f" ({result.n_before} were there)" if result.n_before else ""
     console.note(
         f"{result.n_answers} answers{before}, {result.tokens} tokens {console.rate(result.tokens, seconds)}; "
@@ -344,7 +345,7 @@ def restored(model: "Model", state: Path, sampler: "Sampler", keep: int | None =
 
 def shifted(model: "Model", n: int) -> str:
     """What became of n tokens that left a full context."""
-    left = f"the context of {model.n_ctx} was full: its oldest {n} tokens were left out"
+    left = f"the context of {model.n_ctx} was full: its {n} oldest tokens were left out"
     if not model.memory.is_recurrent:
         return left
     if not model.memory.attention.specs:

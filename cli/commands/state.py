@@ -49,6 +49,7 @@ class StateInfo:
     first: str  # what the first question begins with
     n_checkpoints: int
     cached_tokens: int
+    shifted: bool  # tokens left its context, or were moved
 
 
 def state(
@@ -199,6 +200,7 @@ def read_info(path: Path) -> StateInfo:
             " ".join(str(first).split())[:60],
             sum(len(e["points"]) for e in entries if isinstance(e.get("points"), list)),
             sum(e["n"] for e in entries if isinstance(e.get("n"), int)),
+            header.computed is not None,
         )
 
 
@@ -233,7 +235,7 @@ def described(info: StateInfo) -> str:
     lines = {
         "file": f"{info.path}, {console.size(info.nbytes)}, saved {info.saved} by {info.library}",
         "model": info.model,
-        "tokens": str(info.n_tokens),
+        "tokens": str(info.n_tokens) + ", behind a shift of the context" * info.shifted,
         "kind": kind,
         "began with": info.first,
         "cache": f"{info.n_checkpoints} checkpoints on texts of {info.cached_tokens} tokens",

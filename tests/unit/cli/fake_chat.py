@@ -53,6 +53,7 @@ class FakeSequence:
         self.said: list[int] = []
         self.points: set[tuple[int, ...]] = set()
         self.boundaries: list[int] = []
+        self.shifted = False
         self.extra: dict[str, Any] = {}
 
     n_past = property(lambda self: len(self.tokens))
@@ -66,9 +67,9 @@ class FakeSequence:
         if self.model.interrupt_prefill:
             self.tokens += list(ids)[:2]
             raise KeyboardInterrupt
-        self.points.add(tuple(self.tokens))
+        self._remember()
         self.tokens += list(ids)
-        self.points.add(tuple(self.tokens))
+        self._remember()
         self.boundaries = list(boundaries)
         self.prefills.append("".join(NAMES.get(i, chr(i)) for i in ids))
         self.said = [*map(ord, self.model.script.pop(0)), 1]
@@ -84,16 +85,22 @@ class FakeSequence:
         return logits
 
     def resume(self, ids: Sequence[int]) -> int:
-        self.points.add(tuple(self.tokens))
+        self._remember()
+        self.shifted = False
         self.tokens = list(max((p for p in self.points if list(p) == ids[: len(p)] and len(p) < len(ids)), key=len))
         return len(self.tokens)
 
     def shift(self, keep: int, n: int) -> None:
         self.model.shifts.append((keep, n))
         del self.tokens[keep : keep + n]
+        self.shifted = True
+
+    def _remember(self) -> None:
+        if not self.shifted:
+            self.points.add(tuple(self.tokens))
 
     def clear(self) -> None:
-        self.tokens = []
+        self.tokens, self.shifted = [], False
 
     def save(self, path: Path, extra: dict[str, Any], checkpoints: int = 0) -> int:
         self.model.n_saved += 1
