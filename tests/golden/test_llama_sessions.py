@@ -126,6 +126,19 @@ def test_positions_with_gaps_come_back(converted: Callable[..., Path], tmp_path:
         refused(model, path, data[:at] + struct.pack("<i", 40) + data[at + 4 :], "to position 40, recurrent .* 19")
 
 
+def test_a_sequence_that_llama_cpp_removed_tokens_from(converted: Callable[..., Path]) -> None:
+    options = {"n_ctx": 64, "kv_type": "f32", "precision": "exact"}
+    with Model.load(converted("llama-unigram-bin"), **options) as model:
+        seq = import_session(model, SESSIONS / "llama-unigram-bin-gap.session")
+        assert seq.tokens == [3, 10, 11, 12, 18, 19, 20, 21] and seq.pending == [22]
+        assert model.memory.positions[seq.slot].of(0, 9).tolist() == [0, 1, 2, 3, 9, 10, 11, 12, 13]
+        token, said = 22, []
+        for _ in range(12):
+            token = int(seq.decode(token).argmax())
+            said.append(token)
+        assert said == [1988, 159, 1232, 1, 1, 1, 1, 1, 161, 317, 615, 1988], "as llama.cpp goes on"
+
+
 def test_slots_of_llama_server(model: Model, tmp_path: Path) -> None:
     """They pack their tokens."""
     ids, path = [5, 6, 7, 8, 9], tmp_path / "slot"
