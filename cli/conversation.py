@@ -175,7 +175,8 @@ class Conversation:
         whole = [*base.ids, *added] if base else added
         kept = self._kept(messages, whole)
         prompt = self._resumed(base, added, whole, kept)
-        reused, shorter = len(whole) - len(prompt), len(self.seq.tokens) + len(prompt) < len(whole)
+        reused = len(self.seq.tokens)
+        shorter = reused + len(prompt) < len(whole)
         self.held = None
         run = generate(
             self.seq,

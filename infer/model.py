@@ -308,7 +308,7 @@ class Model:
                 raise UsageError(f"token {bad} is not of this model's vocabulary of {self.n_vocab}.")
             if len(w.ids) > w.seq.room:
                 raise UsageError(
-                    f"{w.seq.n_past} + {len(w.ids)} tokens do not fit the context of {self.n_ctx}. "
+                    f"{self.memory.size_of(w.seq.slot, len(w.ids))} do not fit the context of {self.n_ctx}. "
                     "Use a larger context (-c) or a shorter text."
                 )
             if w.targets is not None and len(w.targets) != len(w.outputs()):

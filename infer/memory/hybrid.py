@@ -118,6 +118,11 @@ class HybridMemory(Moves):
         past = int(self.n_past[seq])
         return self.n_ctx - max(past, self.positions[seq].at(past))
 
+    def size_of(self, seq: int, n: int) -> str:
+        """What a sequence and n more tokens come to, for errors."""
+        at = "" if self.positions[seq].plain else f", from position {self.next_position(seq)} on,"
+        return f"{self.n_past[seq]} + {n} tokens{at}"
+
     # --- runs ---
     def begin(self, seq: int, n: int, *, keep: bool = False, pieces: int = 1) -> Move:
         """Room for n more tokens. keep: the state before them stays, so that the run can be given up.
@@ -127,7 +132,7 @@ class HybridMemory(Moves):
         self._settle(seq)
         past = int(self.n_past[seq])
         if n > self.room(seq):
-            raise UsageError(f"sequence {seq}: {past} + {n} tokens do not fit the context of {self.n_ctx}.")
+            raise UsageError(f"sequence {seq}: {self.size_of(seq, n)} do not fit the context of {self.n_ctx}.")
         self._check_windows(seq)
         reach = min(self.attention.extend(seq, past, n), past + self.room(seq))
         rows, before, pool = [0] * pieces, -1, self.recurrent.pool
