@@ -166,7 +166,8 @@ class Batcher:
         known = found.position if found else 0
         for other in self._running:
             past = other._seq.n_past if other._seq is not None else 0
-            if past >= len(other.ids):
+            # a shift may have left fewer tokens than the prompt had
+            if other.result.ids or past >= len(other.ids):
                 continue
             n = common_beginning(job._tokens, other._tokens)
             # where it will leave a checkpoint yet that this job can go on from

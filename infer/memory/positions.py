@@ -43,6 +43,8 @@ class Positions:
 
     def of(self, start: int, n: int) -> Places:
         """i64 [n] of the tokens from `start` on."""
+        if start >= len(self.listed):
+            return np.arange(start + self.offset, start + n + self.offset)
         known = self.listed[start : start + n]
         first = start + len(known)
         return np.concatenate([known, np.arange(first, start + n) + self.offset])

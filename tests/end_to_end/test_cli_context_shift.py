@@ -1,10 +1,17 @@
 """--context-shift on the command line: a text goes on past its context, is saved and gone on with; what is refused."""
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
+from hybrid.cli.commands.run import shifted
+from hybrid.cli.conversation import Conversation
+from hybrid.infer import Model
+from hybrid.infer.sampling import SamplingParams
 
 PROMPT = "A file that comes from somewhere else should"
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -68,6 +75,54 @@ def test_files_of_prompts(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
     ok(cli("run", files["q8_0"], "-f", prompts, "-o", path, *options))
     other = failed(cli("run", files["q8_0"], "-f", prompts, "-o", path, *options[:-1], "5"), code=2)
     assert "other prompts or settings" in " ".join(other.split())
+
+
+def test_a_chat_goes_on_as_if_it_had_not_been_saved(files: dict[str, Path], tmp_path: Path) -> None:
+    options = {"template": None, "max_tokens": 40, "system": "Notes. ", "keep": -1}
+
+    def said(chat: Conversation, text: str) -> str:
+        return "".join(chat.answer(text))
+
+    def talk() -> Conversation:
+        model = stack.enter_context(Model.load(files["q8_0"], n_ctx=96, checkpoint_budget=64 << 20))
+        return Conversation(model, SamplingParams(temp=0), **options)  # type: ignore[arg-type]
+
+    with ExitStack() as stack:
+        chat = talk()
+        for question in ("The file", " A state", " One cache", " No text"):
+            assert len(said(chat, question)) > 20
+        assert chat.held is chat.turns.head and chat.seq.is_shifted
+        n = len(chat.model.tokenizer.encode("Notes. "))
+        assert chat.seq.tokens[: n - 1] == chat.model.tokenizer.encode("Notes. ")[: n - 1]
+        chat.save(tmp_path / "chat")
+        wanted = said(chat, " And then")
+        again = talk()
+        again.load(tmp_path / "chat")
+        assert again.seq.is_shifted and said(again, " And then") == wanted
+        # other branches are texts of their own
+        again.undo()
+        again.undo()
+        assert len(said(again, " Elsewhere")) > 20 and len(again.seq.tokens) < 96
+        again.turns.switch("1")
+        assert len(said(again, " Early")) > 20 and again.held is None and not again.seq.is_shifted
+
+
+@pytest.mark.parametrize(
+    ("is_recurrent", "specs", "says"),
+    [
+        (False, [1], "9 oldest tokens were left out"),
+        (
+            True,
+            [1],
+            "9 oldest tokens were left out of the attention layers; the recurrent state goes on, it has seen them",
+        ),
+        (True, [], "9 oldest tokens were left out; this model needs none of them, its recurrent state goes on"),
+    ],
+)
+def test_what_is_said(is_recurrent: bool, specs: list[int], says: str) -> None:
+    memory = SimpleNamespace(is_recurrent=is_recurrent, attention=SimpleNamespace(specs=specs))
+    model: Any = SimpleNamespace(n_ctx=64, memory=memory)
+    assert shifted(model, 9) == f"the context of 64 was full: its {says}"
 
 
 @pytest.mark.parametrize(

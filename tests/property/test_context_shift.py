@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hybrid.infer import Model, Work
+from hybrid.infer.batching import Batcher, Job
 from hybrid.infer.context_shift import kept_tokens, leaving, shortened
+from hybrid.infer.drawing import Drawing
 from hybrid.infer.generate import generate
 from hybrid.infer.memory.state_file import read_state, write_state
 from hybrid.infer.memory.state_header import StateHeader
@@ -233,6 +235,27 @@ def test_a_text_goes_on_for_ever(family: str, kv_type: str, random_model: Callab
             results.append((ids, gone))
             seq.close()
         assert results[0] == results[1] == results[2]
+
+
+def test_a_shifted_answer_is_no_prompt_that_others_wait_for(random_model: Callable[..., Path]) -> None:
+    path = random_model(SHAPES["llama"], FileType.Q8_0)
+    with Model.load(path, n_ctx=96, n_seq_max=2, checkpoint_budget=64 << 20) as model:
+        ids = tokens(80)
+
+        def job(ids: list[int], n: int) -> Job:
+            sampler = Sampler(SamplingParams(temp=0), model.n_vocab)
+            return Job(ids, Drawing(sampler, Plain(), n, [], True), keep=5)  # type: ignore[arg-type]
+
+        batcher, first = Batcher(model, 2), job(ids, 60)
+        batcher.submit(first)
+        while not first.result.discarded:
+            batcher.step()
+        assert model.cache is not None
+        model.cache.clear()
+        second = job([*ids[:75], *tokens(3, 9)], 5)
+        batcher.submit(second)
+        assert [*batcher.run()] == [second, first], "it did not wait for the end of the other answer"
+        assert first.result.reason == second.result.reason == "length"
 
 
 def test_prompts_that_need_room_make_it(random_model: Callable[..., Path]) -> None:
