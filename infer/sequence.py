@@ -255,10 +255,14 @@ class Sequence:
     def remove(self, start: int, end: int) -> None:
         """Forget tokens start..end and leave their positions empty: later tokens are as they were computed with them.
 
-        StateError where there are recurrent layers, which would remember them.
+        StateError where there are recurrent layers, which would remember them. Up to the end it is `rewind`.
         """
         self._ready()
-        self._moved(lambda memory: memory.remove(self.slot, start, end), start, end)
+        start = max(0, start)
+        if end >= len(self.tokens):
+            self.rewind(start)
+        elif start < end:
+            self._moved(lambda memory: memory.remove(self.slot, start, end), start, end)
 
     def _moved(self, change: Callable[["HybridMemory"], object], start: int, end: int) -> None:
         """After a change of the memory that takes tokens start..end out of the middle, the same ones go here."""

@@ -258,6 +258,39 @@ def test_a_shifted_answer_is_no_prompt_that_others_wait_for(random_model: Callab
         assert first.result.reason == second.result.reason == "length"
 
 
+@pytest.mark.parametrize("family", ["jamba", "llama"])
+def test_tokens_are_removed_from_the_middle_or_the_end(family: str, random_model: Callable[..., Path]) -> None:
+    ids = tokens(100)
+    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=128, n_seq_max=2) as model:
+        seq, other = model.sequence(), model.sequence()
+        seq.prefill(ids)
+        if family == "jamba":
+            with pytest.raises(
+                StateError, match=r"sequence .* cannot remove tokens 5 to 9 of 100: the recurrent state"
+            ):
+                seq.remove(5, 9)
+            assert seq.tokens == ids and seq.logits is not None and not seq.is_shifted
+            seq.remove(90, 200)
+            assert seq.tokens == [] and seq.n_past == 0, "the state cannot be cut"
+            return
+        seq.remove(5, 5)
+        seq.remove(-3, 0)
+        assert seq.tokens == ids and not seq.is_shifted
+        seq.remove(90, 200)
+        assert seq.tokens == ids[:90] and seq.logits is None and not seq.is_shifted
+        seq.remove(-2, 7)
+        assert seq.tokens == ids[7:90] and seq.is_shifted and model.memory.next_position(seq.slot) == 90
+        # values are as they were, and positions too: as if those before were masked
+        rows = seq.logits_of(tokens(9, 3))
+        model.memory.seq_add(seq.slot, 0, -1, -7)
+        seq.rewind(83)
+        assert model.memory.next_position(seq.slot) == 83
+        again = seq.logits_of(tokens(9, 3))
+        assert 0 < np.abs(rows - again).max() < 0.1 * rows.std(), "distances are what they were, f16 rounds again"
+        other.prefill(ids[7:90])
+        assert np.abs(other.logits_of(tokens(9, 3)) - again).max() > 0.1 * rows.std(), "not the text without them"
+
+
 def test_prompts_that_need_room_make_it(random_model: Callable[..., Path]) -> None:
     with Model.load(random_model(SHAPES["llama"], FileType.Q8_0), n_ctx=96) as model:
         seq = model.sequence()
