@@ -10,7 +10,7 @@ prompt that is known from this or any other branch.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import StateError, TemplateError, UsageError
 
@@ -47,6 +47,11 @@ class Conversation:
     template  None: plain completion, messages are simply joined
     system    what the model is told before the first message
     speculate guess tokens from the text so far: the same answers in fewer passes
+    keep      tokens of the system message that stay when the context is full (see context_shift.kept_tokens) and older
+              ones leave it; None: the conversation ends there
+
+    Behind a shift the sequence holds less than the conversation. `held` is then the turn it stands for, but for the
+    tokens `unseen` at its end; another branch that has outgrown the context is processed again as far as it fits.
     """
 
     model: "Model"
@@ -56,6 +61,9 @@ class Conversation:
     stop: list[str] = field(default_factory=list)
     system: str = ""
     speculate: bool = False
+    keep: int | None = None
+    held: Turn | None = None
+    unseen: list[int] = field(default_factory=list)
     turns: Turns = field(default_factory=Turns)
     stats: Stats = field(default_factory=Stats)
     result: "GenerationResult | None" = None
@@ -165,34 +173,67 @@ class Conversation:
         text = self.render(messages)
         base, added = self.prompt(parent, text)
         whole = [*base.ids, *added] if base else added
-        if len(whole) >= self.model.n_ctx:
-            raise UsageError(
-                f"the conversation has {len(whole)} tokens, the context {self.model.n_ctx}. "
-                "Use /clear, or start with a larger -c."
-            )
-        reused = self.seq.resume(whole)
+        kept = self._kept(messages, whole)
+        prompt = self._resumed(base, added, whole, kept)
+        reused = len(self.seq.tokens)
+        shorter = reused + len(prompt) < len(whole)
+        self.held = None
         run = generate(
             self.seq,
-            whole[reused:],
+            prompt,
             self.sampler,
             max_tokens=self.max_tokens,
             stop=self.stop,
             progress=progress,
-            boundaries=[] if base else self.boundaries(messages, whole),
+            boundaries=[] if base or shorter else self.boundaries(messages, whole),
             speculate=self.speculate,
+            keep=kept,
         )
         try:
             for piece in run:
                 yield piece.text
         finally:
             result = run.result
-            if reused == len(whole) or result.prompt_tokens:  # otherwise the prompt was interrupted: no answer
+            if not prompt or result.prompt_tokens:  # otherwise the prompt was interrupted: no answer
                 self._note(parent, question, result, reused)
                 turn = self.turns.head
                 assert turn is not None
                 turn.base, turn.added = base, [*added, *result.ids]
                 # a stop text is among the tokens but not part of the answer
                 turn.asked, turn.said = (text if result.stop is None else ""), result.text
+                if shorter or result.discarded:
+                    self.held, self.unseen = turn, list(result.pending)
+
+    def _kept(self, messages: list[Message], ids: list[int]) -> int | None:
+        """How many tokens at the beginning of `ids`, the encoded conversation, never leave the context."""
+        if self.keep is None:
+            return None
+        from hybrid.infer.context_shift import kept_tokens
+        from hybrid.infer.sequence import common_beginning
+
+        told = self.encode(self.render(messages[: bool(self.system)], add_generation_prompt=False))
+        return kept_tokens(self.model, ids[: common_beginning(told, ids)], self.keep)
+
+    def _resumed(self, base: Turn | None, added: list[int], whole: list[int], kept: int | None) -> list[int]:
+        """Let the sequence hold as much of `whole` as is known; returns what is left to be processed.
+
+        base, added  the turn that `whole` begins with, if there is one, and what follows it
+        """
+        if base is not None and base is self.held:
+            return [*self.unseen, *added]
+        n_ctx = self.model.n_ctx
+        if len(whole) >= n_ctx:
+            from hybrid.infer.context_shift import shortened
+
+            left = shortened(whole, kept, n_ctx) if kept is not None else []
+            if len(left) < (kept or 0) + (len(added) if base else 1):
+                advice = "" if self.keep is not None else ", or let its oldest part go (--context-shift)"
+                raise UsageError(
+                    f"the conversation has {len(whole)} tokens, the context {n_ctx}. "
+                    f"Use /clear, or start with a larger -c{advice}."
+                )
+            whole = left
+        return whole[self.seq.resume(whole) :]
 
     def _note(self, parent: Turn | None, question: str, result: "GenerationResult", reused: int) -> None:
         # sentencepiece writes a space before the first word, and so do templates
@@ -208,12 +249,14 @@ class Conversation:
     # --- keeping ---
     def clear(self) -> None:
         """Forgets everything."""
-        self.turns = Turns()
+        self.turns, self.held = Turns(), None
         self.seq.clear()
 
     def save(self, path: Path, checkpoints: int = SAVED_CHECKPOINTS) -> int:
         """Writes the conversation with the state of the model: going on from it processes nothing again."""
         chat = {**self.turns.to_json(), "system": self.system}
+        if self.held is not None:
+            chat |= {"held": self.held.number, "unseen": self.unseen}
         return self.seq.save(path, {"chat": chat, "sampler": self.sampler.state()}, checkpoints=checkpoints)
 
     def load(self, path: Path) -> None:
@@ -227,6 +270,7 @@ class Conversation:
         try:
             self.turns = Turns.from_json(chat, self.model.n_vocab)
             self.system = str(chat["system"])
+            self.held, self.unseen = self._read_held(chat)
             if "sampler" in extra:
                 self.sampler.set_state(extra["sampler"])
         except (KeyError, TypeError, ValueError, IndexError):
@@ -235,3 +279,12 @@ class Conversation:
         except StateError:
             self.clear()
             raise
+
+    def _read_held(self, chat: dict[str, Any]) -> tuple[Turn | None, list[int]]:
+        """`held` and `unseen` of a saved chat; ValueError when they are none."""
+        number, unseen = chat.get("held", 0), chat.get("unseen", [])
+        if type(number) is not int or not 0 <= number <= len(self.turns.all):
+            raise ValueError("held")
+        if not isinstance(unseen, list) or not all(type(t) is int and 0 <= t < self.model.n_vocab for t in unseen):
+            raise ValueError("unseen")
+        return (self.turns.all[number - 1] if number else None), unseen

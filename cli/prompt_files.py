@@ -46,6 +46,7 @@ class BatchResult:
     prompt_tokens: int  # all prompts together
     processed_tokens: int  # those of them that were not known
     tokens: int
+    discarded: int  # tokens that left a full context
 
 
 def read_prompts(path: Path, model: "Model") -> list[Prompt]:
@@ -126,7 +127,10 @@ class Lines:
 
 @dataclass(frozen=True)
 class Batch:
-    """How to answer: n_samples answers to each prompt, n_parallel at a time."""
+    """How to answer: n_samples answers to each prompt, n_parallel at a time.
+
+    keep: of a prompt when the context is full and older tokens leave it; None: a full context ends an answer.
+    """
 
     model: "Model"
     params: "SamplingParams"
@@ -134,6 +138,7 @@ class Batch:
     stop: Sequence[str] = ()
     n_parallel: int = 8
     n_samples: int = 1
+    keep: int | None = None
 
     def run(
         self, prompts: list[Prompt], target: Path | TextIO, progress: Callable[[int, int], None] | None = None
@@ -152,7 +157,7 @@ class Batch:
         batcher = Batcher(self.model, min(self.n_parallel, max(1, total - before)))
         done: dict[int, Job] = {}
         written = before
-        sums = [0, 0, 0]
+        sums = [0, 0, 0, 0]
         jobs = self._jobs(prompts, before)
         try:
             more = True
@@ -172,6 +177,7 @@ class Batch:
                     sums[0] += len(job.ids)
                     sums[1] += job.result.prompt_tokens
                     sums[2] += len(job.result.ids)
+                    sums[3] += job.result.discarded
                     if progress:
                         progress(written, total)
         finally:
@@ -181,6 +187,7 @@ class Batch:
 
     def _jobs(self, prompts: list[Prompt], first: int) -> "Iterator[Job]":
         from hybrid.infer.batching import Job
+        from hybrid.infer.context_shift import kept_tokens
         from hybrid.infer.drawing import Drawing
         from hybrid.infer.sampling import Sampler
 
@@ -194,15 +201,17 @@ class Batch:
                     f"prompt {prompt.index + 1} has {len(ids)} tokens, the context {self.model.n_ctx}. "
                     "Use a larger context (-c) or a shorter prompt."
                 )
+            kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
             for sample in range(self.n_samples):
                 number = prompt.index * self.n_samples + sample
                 if number >= first:
                     sampler = Sampler(replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab)
-                    yield Job(ids, Drawing(sampler, self.model.tokenizer, self.max_tokens, self.stop), number)
+                    yield Job(ids, Drawing(sampler, self.model.tokenizer, self.max_tokens, self.stop), number, kept)
 
     def _key(self, prompt: Prompt, sample: int) -> str:
         model = self.model
         what = [model.fingerprint, model.kv_type, model.precision, self.params, self.max_tokens, [*self.stop]]
+        what += [] if self.keep is None else [self.keep]
         text = f"{what!r} {prompt.index} {prompt.templated} {sample} {self.n_samples}\n{prompt.text}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 

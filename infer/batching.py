@@ -16,6 +16,7 @@ from itertools import islice
 import numpy as np
 
 from ..quant.ggml.errors import UsageError
+from .context_shift import MARGIN, make_room
 from .drawing import Drawing, GenerationResult
 from .memory.cache import LADDER
 from .model import Model, Work
@@ -30,11 +31,16 @@ MOST_MARKS = 4  # checkpoints that a prompt gets for those behind it
 
 @dataclass(eq=False)
 class Job:
-    """One prompt and its answer. `result` can be read at any time; `done` is True when it is complete."""
+    """One prompt and its answer. `result` can be read at any time; `done` is True when it is complete.
+
+    keep: tokens at the beginning that stay when the context is full and half of the others leave it (see
+    context_shift.kept_tokens); None: a full context ends the answer.
+    """
 
     ids: list[int]
     drawing: Drawing
     key: object = None  # the caller's own
+    keep: int | None = None
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
     _seq: TokenSequence | None = field(default=None, repr=False)
@@ -112,12 +118,18 @@ class Batcher:
         for job in list(self._running):
             reason = job.drawing.ended
             if reason is None and job.result.pending and job._seq is not None:
-                reason = "context" if job._seq.n_past >= self.model.n_ctx else None
+                self._make_room(job, job._seq)
+                reason = "context" if not job._seq.room else None
             if reason is not None:
                 job.result.reason = reason
                 self._end(job)
                 over.append(job)
         return over
+
+    def _make_room(self, job: Job, seq: TokenSequence) -> None:
+        """For another token of an answer, where older ones may leave the context: at the same places as `generate`."""
+        if job.keep is not None and seq.room <= MARGIN:
+            job.result.discarded += make_room(seq, 1 + MARGIN, job.keep)
 
     def close(self) -> None:
         """Give up all jobs."""
@@ -154,7 +166,8 @@ class Batcher:
         known = found.position if found else 0
         for other in self._running:
             past = other._seq.n_past if other._seq is not None else 0
-            if past >= len(other.ids):
+            # a shift may have left fewer tokens than the prompt had
+            if other.result.ids or past >= len(other.ids):
                 continue
             n = common_beginning(job._tokens, other._tokens)
             # where it will leave a checkpoint yet that this job can go on from

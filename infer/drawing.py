@@ -38,6 +38,7 @@ class GenerationResult:
     guessed: int = 0  # tokens that were verified on suspicion
     accepted: int = 0  # those of them that came true
     gen_seconds: float = 0.0
+    discarded: int = 0  # tokens that left the attention layers when the context was full
     ttft: float | None = None  # from the call of the first `next` to the first drawn token
 
     @property

@@ -76,6 +76,7 @@ class Engine:
                 f"a context of {n_ctx}: {gguf.path.name} has {net.positions.rows} positions. Use no more (-c)."
             )
         self.memory = plan_memory(net.specs, n_seq_max, n_ctx, kv_type, spare)
+        self.memory.learned_positions = net.positions is not None
         self.n_ctx = n_ctx
         # steps of a few tokens are worth kernels of their own: batches, or once there was a speculation
         self.expects_few = n_seq_max > 1
@@ -282,7 +283,8 @@ class Engine:
             assert logits is not None
             self._one = program, program.view(logits, 1)[0]
         program, view = self._one
-        self._control.fill_one(slot, token, past, row, before)
+        position = past + self.memory.positions[slot].offset
+        self._control.fill_one(slot, token, past, position, row, before)
         self._run(program, patient=False)
         if move is not None:
             self.memory.finish(move)

@@ -13,23 +13,22 @@ from typing import Any, Protocol
 import numpy as np
 from hybrid.quant.ggml.errors import UsageError
 
+from .context_shift import MARGIN, Shiftable, make_room
 from .drawing import Drawing, GenerationResult, Piece, Reason
 from .sampling import Sampler
 from .speculate import NGramSpeculator
 from .tokenizer import Tokenizer
 
 
-class TextSequence(Protocol):
+class TextSequence(Shiftable, Protocol):
     """What the loop asks of a sequence (hybrid.infer.Sequence has more)."""
 
     tokens: list[int]
 
     @property
-    def n_past(self) -> int: ...
-    @property
     def logits(self) -> np.ndarray | None: ...
     @property
-    def model(self) -> Any: ...  # .tokenizer, .n_ctx, .pass_costs
+    def model(self) -> Any: ...  # .tokenizer, .pass_costs
     def prefill(
         self, ids: Sequence[int], progress: Callable[[int, int], None] | None = None, boundaries: Sequence[int] = ()
     ) -> np.ndarray: ...
@@ -50,23 +49,26 @@ def generate(
     tokenizer: Tokenizer | None = None,
     boundaries: Sequence[int] = (),
     speculate: bool = False,
+    keep: int | None = None,
 ) -> "Generation":
     """Appends the prompt to `seq` and generates after it; nothing happens before the first `next`.
 
     prompt_ids  may be empty when the sequence has logits (a restored state, an answer to be continued)
-    max_tokens  -1: until the context is full
+    max_tokens  -1: until the context is full; with `keep` for ever
     stop        strings that end the text; they are found across tokens and are not part of it
     ignore_eos  tokens that end an answer are never drawn
     progress    (done, total) while the prompt is processed
     boundaries  positions in the whole text that will be come back to: see Sequence.prefill
     speculate   guess tokens from what the text said before: the same tokens in fewer passes
+    keep        so many tokens at the beginning of the sequence stay when the context is full, and half of the others
+                leave it (`Sequence.shift`): see context_shift.kept_tokens. None: a full context ends the answer
 
     UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
     the generation as reason "interrupt"; what was generated up to there is kept.
     """
     own = tokenizer if tokenizer is not None else seq.model.tokenizer
     drawing = Drawing(sampler, own, max_tokens, stop, ignore_eos)
-    return Generation(seq, list(prompt_ids), drawing, progress, boundaries, speculate)
+    return Generation(seq, list(prompt_ids), drawing, progress, boundaries, speculate, keep)
 
 
 class Generation:
@@ -80,11 +82,12 @@ class Generation:
         progress: Callable[[int, int], None] | None,
         boundaries: Sequence[int],
         speculate: bool,
+        keep: int | None = None,
     ) -> None:
         self.result: GenerationResult = drawing.result
         self._seq, self._prompt, self._drawing = seq, prompt, drawing
         self._progress = progress
-        self._boundaries = boundaries
+        self._boundaries, self._keep = boundaries, keep
         self._speculator: NGramSpeculator | None = None
         self._speculate = speculate
         self._guess: list[int] = []  # in the sequence already, yet to be drawn
@@ -107,7 +110,7 @@ class Generation:
 
         Otherwise that pass through the model is spared, since the next prompt can carry `result.pending` along.
         """
-        if self.result.pending and self._seq.n_past < self._seq.model.n_ctx:
+        if self.result.pending and self._has_room():
             self._seq.decode(self.result.pending[0])
             self.result.pending = []
 
@@ -146,7 +149,7 @@ class Generation:
             yield piece
             if drawing.ended is not None:
                 continue
-            if seq.n_past - len(self._guess) >= seq.model.n_ctx:
+            if not self._has_room():
                 return "context"
             before = time.perf_counter()
             assert piece.id is not None
@@ -170,7 +173,7 @@ class Generation:
         guess: list[int] = []
         if speculator is not None:
             speculator.extend([token])
-            room, left = seq.model.n_ctx - seq.n_past, self._drawing.left
+            room, left = seq.room - self._margin, self._drawing.left
             guess = speculator.guess((room if left is None else min(room, left)) - 1)
         past, start = seq.n_past, time.perf_counter()
         result.passes += 1
@@ -193,8 +196,25 @@ class Generation:
             self._seq.take_back(len(self._guess))
             self._guess, self._rows, self._n_guess = [], [], 0
 
+    @property
+    def _margin(self) -> int:
+        return 0 if self._keep is None else MARGIN
+
+    def _has_room(self) -> bool:
+        """Whether another token fits, after what leaves the context for it."""
+        if self._seq.room + len(self._guess) <= self._margin:
+            self._end_guess()
+            self._shift(1 + self._margin)
+        return self._seq.room + len(self._guess) > 0
+
+    def _shift(self, n: int) -> None:
+        """Where there is no room for n tokens, the oldest ones leave the context, as far as that helps."""
+        if self._keep is not None:
+            self.result.discarded += make_room(self._seq, n, self._keep)
+
     def _read_prompt(self) -> np.ndarray:
         if self._prompt:
+            self._shift(len(self._prompt))
             logits = self._seq.prefill(self._prompt, self._progress, self._boundaries)
             self.result.prompt_tokens = len(self._prompt)
             return logits

@@ -21,6 +21,7 @@
 A whole context lists the ids of a recurrent cell, a single sequence does not. llama-completion saves its text with one
 token that the memory has not seen and computes that first when it goes on; elsewhere all tokens are in memory. Nothing
 says which model wrote the file but its architecture and these sizes, and there is no checksum. Logits are not in it.
+Positions may have gaps, where tokens were removed from the middle of a sequence.
 Keys are kept as they are here: after RoPE, in the order of the rows of attn_k.weight, so both directions copy bits.
 Layout: llama.cpp 0c1e57098 (llama-context.cpp, llama-kv-cache.cpp, llama-memory-recurrent.cpp).
 
@@ -39,6 +40,7 @@ import numpy as np
 from ..quant.ggml.errors import StateError, UsageError
 from ..quant.ggml.replacing import replace_file
 from ..quant.ggml.types import GGMLType
+from .memory.positions import first_moved
 
 if TYPE_CHECKING:
     from .memory import HybridMemory
@@ -58,11 +60,13 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class LlamaSession:
-    """tokens: i32 [n], of which the memory has seen the first `n_past`; arrays: as `HybridMemory.layout(n_past)`."""
+    """tokens: i32 [n], of which the memory has seen the first `n_past`; arrays: as `HybridMemory.layout(n_past)`;
+    positions: i64 [n_past], with gaps where some were removed."""
 
     tokens: np.ndarray
     n_past: int
     arrays: Arrays
+    positions: np.ndarray
 
 
 def import_session(model: "Model", path: str | os.PathLike[str]) -> "Sequence":
@@ -85,8 +89,11 @@ def import_session(model: "Model", path: str | os.PathLike[str]) -> "Sequence":
         raise StateError(f"{path.name} holds tokens that are not of this model's vocabulary of {model.n_vocab}.")
     seq = model.sequence()
     model.memory.load(seq.slot, n, session.arrays)
+    # what lies behind a gap was computed beside tokens that are gone
+    computed = first_moved(session.positions)
+    model.memory.mark(seq.slot, session.positions, 0 if model.memory.is_recurrent and computed < n else computed)
     if n == len(tokens) and not model.memory.is_recurrent:
-        n = model.memory.seq_rm(seq.slot, n - 1)
+        n = model.memory.truncate(seq.slot, n - 1)
     seq.tokens = tokens[:n]
     seq.extra = {"pending": tokens[n:]} if tokens[n:] else {}
     return seq
@@ -110,6 +117,11 @@ def export_session(
         raise UsageError(f"llama.cpp rotates keys and values of {model.kv_type}: only f32 and f16 can be exported.")
     n = len(seq.tokens)
     tokens = [*seq.tokens, *seq.pending[:1]] if whole else seq.tokens
+    positions = model.memory.positions[seq.slot]
+    if whole and not positions.plain:
+        raise UsageError(
+            "llama-completion takes no positions with gaps, and these have some. Export one sequence: --sequence"
+        )
     if whole and len(tokens) == n:
         if model.memory.is_recurrent:
             raise UsageError(
@@ -120,7 +132,7 @@ def export_session(
     if n < 1:
         raise UsageError("the state holds no tokens that were computed: there is nothing to export.")
     arrays = dict(model.memory.export(seq.slot))
-    data = b"".join(_encoded(tokens, n, arrays, model, whole, transposed))
+    data = b"".join(_encoded(tokens, positions.of(0, n), arrays, model, whole, transposed))
     try:
         replace_file(path, [data])
     except OSError as error:
@@ -137,6 +149,21 @@ def tokens_in(path: str | os.PathLike[str]) -> int:
             return n if 4 * n <= os.fstat(file.fileno()).st_size else 0
     except OSError:
         return 0  # reading it will say why
+
+
+def context_for(path: str | os.PathLike[str]) -> int:
+    """How large a context a session file claims to need, as far as that can be told without its model."""
+    n = tokens_in(path)
+    try:
+        r = _Reader(Path(path).read_bytes() if n else b"", Path(path).name)
+        magic, _ = r.u32("magic"), r.u32("version")
+        r.array(np.dtype("<i4"), (r.u32("number of tokens"),), "tokens")
+        if magic == GGSN:
+            r.bytes(r.u32("length of the architecture"), "architecture")
+        r.expect(r.u32("number of streams"), 1, "streams")
+        return max(n, int(r.positions(r.u32("number of positions"), True).max(initial=-1)) + 1)
+    except (OSError, StateError):
+        return n  # without positions (recurrent layers alone), or reading it will say why
 
 
 def _check_architecture(model: "Model", what: str) -> None:
@@ -162,26 +189,33 @@ def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "Hybri
         if found != arch:
             raise StateError(f"{name} was saved by a '{found[:40]}' model, this one is '{arch}'.")
     arrays: Arrays = {}
-    counts = []
-    if memory.attention.specs:
-        counts.append(_read_kv(r, memory, arrays))
+    positions = _read_kv(r, memory, arrays) if memory.attention.specs else None
     if memory.recurrent.specs:
-        counts.append(_read_recurrent(r, memory, n_layer, magic == GGSN, arrays))
+        last = _read_recurrent(r, memory, n_layer, magic == GGSN, arrays)
+        if positions is None:
+            # a text has no more tokens than the file: what is longer is refused below
+            positions = np.arange(min(last, len(tokens)) + 1)
+        elif not len(positions) or positions[-1] != last:
+            at = f"position {positions[-1]}" if len(positions) else "nothing"
+            raise r.wrong(f"attention goes to {at}, recurrent layers to position {last}")
     if r.left:
         raise r.wrong(f"{r.left} bytes are left after its memory")
-    n = counts[0]
-    if counts != [n] * len(counts):
-        raise r.wrong(f"attention knows {counts[0]} positions, recurrent layers {counts[1]}")
+    assert positions is not None
+    n = len(positions)
     if not 0 < n <= len(tokens):
         raise r.wrong(f"its memory has {n} positions, its text {len(tokens)} tokens")
     if len(tokens) > memory.n_ctx:
         raise StateError(
             f"{name} holds {len(tokens)} tokens, the context is {memory.n_ctx}. Use a larger context (-c)."
         )
+    if positions[-1] >= memory.n_ctx:
+        raise StateError(
+            f"{name} goes to position {positions[-1]}, the context is {memory.n_ctx}. Use a larger context (-c)."
+        )
     for key, array in arrays.items():
         if not np.isfinite(array).all():
             raise r.wrong(f"'{key}' holds values that are not finite")
-    return LlamaSession(tokens, n, arrays)
+    return LlamaSession(tokens, n, arrays, positions)
 
 
 def _unpacked(r: "_Reader", packed: np.ndarray) -> np.ndarray:
@@ -251,16 +285,17 @@ class _Reader:
         return cells["position"]
 
 
-def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> int:
+def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
+    """Adds keys and values to `arrays`; returns the positions, i64 [n], in order."""
     kind = memory.attention.kind.name
     r.expect(r.u32("number of streams"), 1, "the number of streams of its keys and values")
     n = r.u32("number of positions")
     if not n:
-        return 0
+        return np.zeros(0, np.int64)
     order = r.positions(n, True)
-    places = np.argsort(order)
-    if not np.array_equal(order[places], np.arange(n)):
-        raise r.wrong("positions are missing, or are there twice")
+    places = np.argsort(order, kind="stable")
+    if order[places[0]] < 0 or (np.diff(order[places].astype(np.int64)) < 1).any():
+        raise r.wrong("positions are negative, or are there twice")
     transposed = r.u32("order of values")
     if transposed > 1:
         raise r.wrong(f"the order of its values is {transposed}, expected 0 or 1")
@@ -280,7 +315,7 @@ def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> int:
                 r.expect(r.u64(f"row size of {what}"), width * dtype.itemsize, f"the size of a row of {what}")
                 rows = r.array(dtype, (n, width), what)
             arrays[what] = rows[places].reshape(n, s.n_kv, s.d_head)
-    return n
+    return order[places].astype(np.int64)
 
 
 def _advice(found: GGMLType, kind: str) -> str:
@@ -306,14 +341,15 @@ def _read_recurrent(r: _Reader, memory: "HybridMemory", n_layer: int, with_ids: 
             r.expect(r.u64(f"row size of {what}"), 4 * shape[0] * shape[1], f"the size of {what}")
             stored = r.array(np.dtype("<f4"), shape[::-1] if part == "conv" else shape, what)
             arrays[what] = stored.T if part == "conv" else stored
-    return last + 1
+    return last
 
 
 # --- writing ---
 def _encoded(
-    tokens: list[int], n: int, arrays: Arrays, model: "Model", whole: bool, transposed: bool
+    tokens: list[int], positions: np.ndarray, arrays: Arrays, model: "Model", whole: bool, transposed: bool
 ) -> Iterator[bytes]:
-    """The parts of a file of these tokens, with the memory of the first n."""
+    """The parts of a file of these tokens, with the memory of those that have positions."""
+    n = len(positions)
     magic, arch, memory = GGSN if whole else GGSQ, model.arch.encode(), model.memory
     yield struct.pack("<3I", magic, VERSIONS[magic], len(tokens)) + np.asarray(tokens, "<i4").tobytes()
     if whole:
@@ -321,7 +357,7 @@ def _encoded(
     if specs := memory.attention.specs:
         kind = GGMLType[memory.attention.kind.name.upper()]
         yield struct.pack("<2I", 1, n)
-        yield b"".join(struct.pack("<iIi", position, 1, 0) for position in range(n))
+        yield b"".join(struct.pack("<iIi", position, 1, 0) for position in positions)
         yield struct.pack("<2I", transposed, len(specs))
         for name in ("k", "v"):
             for s in specs:
@@ -331,7 +367,7 @@ def _encoded(
                 else:
                     yield struct.pack("<iQ", kind, rows.itemsize * rows.shape[1]) + rows.tobytes()
     if memory.recurrent.specs:
-        yield struct.pack("<IiI", 1, n - 1, whole) + struct.pack("<i", 0) * whole
+        yield struct.pack("<IiI", 1, positions[-1], whole) + struct.pack("<i", 0) * whole
         yield struct.pack("<2I", 0, model.n_layer)
         for part in ("conv", "ssm"):
             for spec in memory.recurrent.specs:

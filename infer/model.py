@@ -34,6 +34,7 @@ from .memory import PromptCache
 from .memory.attention import Layout
 from .memory.cache_file import load_cache
 from .memory.parking import ParkedType
+from .memory.positions import first_moved
 from .memory.splits import SPLITS
 from .memory.state_file import StateFile, read_state
 from .sequence import Result, Sequence, TokenProgress, Work
@@ -305,9 +306,9 @@ class Model:
             if ids.size and not (ids.min() >= 0 and ids.max() < self.n_vocab):
                 bad = int(ids.min()) if ids.min() < 0 else int(ids.max())
                 raise UsageError(f"token {bad} is not of this model's vocabulary of {self.n_vocab}.")
-            if w.seq.n_past + len(w.ids) > self.n_ctx:
+            if len(w.ids) > w.seq.room:
                 raise UsageError(
-                    f"{w.seq.n_past} + {len(w.ids)} tokens do not fit the context of {self.n_ctx}. "
+                    f"{self.memory.size_of(w.seq.slot, len(w.ids))} do not fit the context of {self.n_ctx}. "
                     "Use a larger context (-c) or a shorter text."
                 )
             if w.targets is not None and len(w.targets) != len(w.outputs()):
@@ -334,12 +335,14 @@ class Model:
             logits = state.expect("logits", np.float32, (self.n_vocab,)).copy() if "logits" in state else None
             if n and not (tokens.min() >= 0 and tokens.max() < self.n_vocab):
                 raise StateError(f"{Path(path).name} holds tokens that are not of this vocabulary. Start without it.")
+            positions, computed = self._moved(state, n)
             # everything is checked before a slot is taken or the old content of `seq` is touched
             layout = self.memory.layout(n)
             self._check_kv_type(state, layout)
             arrays = {name: state.expect(name, dtype, shape) for name, (dtype, shape) in layout.items()}
             target = seq or self.sequence()
             self.memory.load(target.slot, n, arrays)
+            self.memory.mark(target.slot, positions, computed)
             target.tokens = [int(t) for t in tokens]
             target.logits = logits
             target.extra = dict(state.header.extra)
@@ -348,6 +351,16 @@ class Model:
             if self.cache is not None:
                 load_cache(self.cache, state, self.n_vocab)
         return target
+
+    def _moved(self, state: StateFile, n: int) -> tuple[np.ndarray | None, int | None]:
+        """Positions of the n tokens, where they are not 0, 1, 2..., and how many tokens are computed, where not all."""
+        positions, computed = None, state.header.computed
+        if "positions" in state:
+            positions = state.expect("positions", np.int64, (n,))
+            if n and not (positions[0] >= 0 and positions[-1] < 2**31 and (np.diff(positions) >= 0).all()):
+                raise StateError(f"{state.path.name} is damaged: its positions decrease. Start without --state.")
+            computed = min(first_moved(positions), n if computed is None else computed)
+        return positions, 0 if computed is not None and self.memory.is_recurrent else computed
 
     def _check_kv_type(self, state: StateFile, layout: Layout) -> None:
         """Converting would give other tokens than going on without a stop, so a state of another type is refused."""

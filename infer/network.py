@@ -102,7 +102,7 @@ class Network:
         if self.positions:
             own, table = b.rows(x.n), self.positions
             b.op(
-                elementwise.EMBED[table.kind], b.batch.n_tok, b.batch.pos, table.address, table.stride, own,
+                elementwise.EMBED[table.kind], b.batch.n_tok, b.batch.rope_pos, table.address, table.stride, own,
                 own.ld, own.n, name="embed",
             )  # fmt: skip
             b.op(elementwise.add_rows, b.batch.n_tok, x, x.ld, own, own.ld, x.n, 1.0, name="embed")

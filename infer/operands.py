@@ -94,7 +94,8 @@ class Batch:
     targets: int
     all_tokens: int  # groups record of all tokens (see kernels/gemv.py)
     all_outputs: int
-    last: int = 0  # i64 per token: the position of the last one that it sees
+    last: int = 0  # i64 per token: the index (pos) of the last one that it sees
+    rope_pos: int = 0  # i64 per token: the position it has for RoPE and learned positions, mostly its index
 
 
 # bytes and operations of an op in a run, given tokens before it and tokens in it of every segment

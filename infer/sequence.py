@@ -16,6 +16,7 @@ from .memory.hybrid import MOST_PIECES
 from .memory.state_file import StateHeader, write_state
 
 if TYPE_CHECKING:
+    from .memory import HybridMemory
     from .model import Model
 
 Output = Literal["last", "all", "none"]
@@ -68,6 +69,16 @@ class Sequence:
     def n_past(self) -> int:
         """Tokens that the memory holds."""
         return int(self.model.memory.n_past[self.slot])
+
+    @property
+    def room(self) -> int:
+        """Tokens that it can still get."""
+        return self.model.memory.room(self.slot)
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether tokens were taken out of its middle, or moved: the prompt cache does not know it then."""
+        return self.model.memory.is_moved(self.slot)
 
     def _ready(self) -> None:
         if not self._open:
@@ -154,7 +165,7 @@ class Sequence:
         boundary: people come back here; False: one of the ladder that bounds how much is processed again.
         """
         self._ready()
-        if self._caches and self.tokens and self.model.cache is not None:
+        if self._caches and self.tokens and self.model.cache is not None and not self.is_shifted:
             self.model.cache.keep(self.slot, self.tokens, boundary=boundary, logits=self.logits if boundary else None)
 
     def resume(self, ids: Seq[int]) -> int:
@@ -167,7 +178,8 @@ class Sequence:
         if not len(ids):
             self.clear()
             return 0
-        own = common_beginning(self.tokens, ids)
+        # what was moved is not what the model makes of these tokens
+        own = common_beginning(self.tokens[: self.model.memory.computed(self.slot)], ids)
         if own == len(ids) and (own < len(self.tokens) or self.logits is None):
             own -= 1
         if own < len(self.tokens):
@@ -182,7 +194,7 @@ class Sequence:
             point = found.checkpoint
             self.logits = point.logits.copy() if point is not None and point.logits is not None else None
         elif own < len(self.tokens):
-            self.model.memory.seq_rm(self.slot, own)
+            self.model.memory.truncate(self.slot, own)
             self._follow_memory()
         return len(self.tokens)
 
@@ -198,7 +210,7 @@ class Sequence:
         """Forget everything."""
         self._ready()
         self.checkpoint()
-        self.model.memory.seq_rm(self.slot, 0)
+        self.model.memory.truncate(self.slot, 0)
         self._follow_memory()
         self._known = True
 
@@ -218,16 +230,51 @@ class Sequence:
     def rewind(self, n: int) -> int:
         """Go back to the first n tokens, or to the last earlier point the memory still has; returns where it goes on.
 
-        A recurrent state cannot be cut, so models that have one go back to the last checkpoint.
+        A recurrent state cannot be cut, so models that have one go back to the last checkpoint; behind a shift of the
+        context that is one of the text before it.
         """
         self._ready()
         if n >= len(self.tokens):
             return len(self.tokens)
         if self._caches and self.model.memory.is_recurrent:
             return self.resume(self.tokens[: max(n, 0)])
-        at = self.model.memory.seq_rm(self.slot, n)
+        at = self.model.memory.truncate(self.slot, n)
         self._follow_memory()
         return at
+
+    def shift(self, keep: int, n: int) -> None:
+        """Take n tokens behind the first `keep` out of the attention layers; the rest moves up to their positions.
+
+        Keys that RoPE turned are turned back by n positions. Recurrent layers go on from the state they have, which
+        has seen what left. The prompt cache keeps what it has of the text and takes no more of it. UsageError when no
+        token would be left behind those, or the model cannot move keys (learned positions).
+        """
+        self._ready()
+        self._moved(lambda memory: memory.shift(self.slot, keep, n), keep, keep + n)
+
+    def remove(self, start: int, end: int) -> None:
+        """Forget tokens start..end and leave their positions empty: later tokens are as they were computed with them.
+
+        StateError where there are recurrent layers, which would remember them. Up to the end it is `rewind`.
+        """
+        self._ready()
+        start = max(0, start)
+        if end >= len(self.tokens):
+            self.rewind(start)
+        elif start < end:
+            self._moved(lambda memory: memory.remove(self.slot, start, end), start, end)
+
+    def _moved(self, change: Callable[["HybridMemory"], object], start: int, end: int) -> None:
+        """After a change of the memory that takes tokens start..end out of the middle, the same ones go here."""
+        before = len(self.tokens)
+        try:
+            change(self.model.memory)
+        finally:
+            # an interrupt leaves the tokens before those
+            if self.n_past == before - (end - start):
+                del self.tokens[start:end]
+            elif self.n_past < before:
+                self._follow_memory()
 
     def copy(self) -> "Sequence":
         """Another sequence with the same past, which goes its own way."""
@@ -247,8 +294,8 @@ class Sequence:
 
     @property
     def is_computed(self) -> bool:
-        """Whether the memory is what the model makes of the tokens, and not filled for a measurement."""
-        return self._known
+        """Whether the memory is what the model makes of the tokens: not filled for a measurement, not shifted."""
+        return self._known and not self.is_shifted
 
     @property
     def pending(self) -> list[int]:
@@ -267,11 +314,18 @@ class Sequence:
         self._ready()
         model = self.model
         cached: tuple[list[dict[str, Any]], list[tuple[str, np.ndarray]]] = [], []
+        shifted, positions = self.is_shifted, model.memory.positions[self.slot]
         if self._caches and model.cache is not None and checkpoints:
             self.checkpoint()
-            cached = describe_cache(model.cache, self.tokens, checkpoints)
-        header = StateHeader(model.fingerprint, model.description, len(self.tokens), extra or self.extra, cached[0])
-        arrays = [("tokens", np.asarray(self.tokens, np.int32))]
+            # what was shifted has no keys and values for other texts
+            cached = describe_cache(model.cache, [] if shifted else self.tokens, checkpoints)
+        header = StateHeader(
+            model.fingerprint, model.description, len(self.tokens), extra or self.extra, cached[0],
+            model.memory.computed(self.slot) if shifted else None,
+        )  # fmt: skip
+        arrays: list[tuple[str, np.ndarray]] = [("tokens", np.asarray(self.tokens, np.int32))]
+        if not positions.plain:
+            arrays += [("positions", positions.of(0, self.n_past))]
         if self.logits is not None:
             arrays.append(("logits", self.logits))
         return write_state(path, header, [*arrays, *model.memory.export(self.slot), *cached[1]])

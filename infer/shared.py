@@ -53,7 +53,7 @@ def eval_entries(model: Model, entries: Sequence[Entry]) -> dict[tuple[int, int]
                 raise UsageError(f"{where} is not of this model's vocabulary of {model.n_vocab}.")
             if seqs.setdefault(seq.id, seq) is not seq or places.get(seq.id, [-1])[-1] == place:
                 raise UsageError(f"{where} is given twice.")
-            if seq.n_past + len(ids.get(seq.id, ())) >= model.n_ctx:
+            if len(ids.get(seq.id, ())) >= seq.room:
                 raise UsageError(f"{where} does not fit the context of {model.n_ctx}. Use a larger context (-c).")
             ids.setdefault(seq.id, []).append(entry.token)
             places.setdefault(seq.id, []).append(place)

@@ -29,7 +29,7 @@ class Control:
 
     def __init__(self, n: int) -> None:
         sizes = {
-            "ctl": 8, "tokens": n, "pos": n, "slot": n, "seg": 4 * n, "out_index": n, "targets": n,
+            "ctl": 8, "tokens": n, "pos": n, "rope_pos": n, "slot": n, "seg": 4 * n, "out_index": n, "targets": n,
             "all_tokens": 4, "all_outputs": 4,
         }  # fmt: skip
         self._arrays = {name: aligned_empty(8 * size).view(np.int64) for name, size in sizes.items()}
@@ -39,7 +39,8 @@ class Control:
         counts = {name: address["ctl"] + 8 * i for i, name in enumerate(("n_tok", "n_seg", "n_out"))}
         self.batch = Batch(**counts, **address, last=address["pos"])
         c = self._arrays
-        self._one = c["tokens"], c["pos"], c["slot"], c["seg"], c["ctl"], c["all_tokens"], c["all_outputs"]
+        self._one = c["tokens"], c["pos"], c["rope_pos"], c["slot"], c["seg"], c["ctl"]
+        self._groups = c["all_tokens"], c["all_outputs"]
 
     def fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> tuple[list[int], list[int]]:
         """What goes in; returns the output rows and their targets."""
@@ -49,6 +50,7 @@ class Control:
             n = len(segment.tokens)
             c["tokens"][first : first + n] = segment.tokens
             c["pos"][first : first + n] = np.arange(move.past, move.past + n)
+            c["rope_pos"][first : first + n] = np.arange(move.position, move.position + n)
             c["slot"][first : first + n] = segment.slot
             before, step = move.before, n // len(move.rows)
             for i, row in enumerate(move.rows):
@@ -71,12 +73,12 @@ class Control:
         if targets:
             c["targets"][:n] = targets
 
-    def fill_one(self, slot: int, token: int, past: int, row: int, before: int) -> None:
+    def fill_one(self, slot: int, token: int, past: int, position: int, row: int, before: int) -> None:
         """`fill` and `want` of one token: its state goes from row `before` to `row`."""
-        tokens, pos, slots, seg, ctl, columns, outputs = self._one
-        tokens[0], pos[0], slots[0] = token, past, slot
+        tokens, pos, rope_pos, slots, seg, ctl = self._one
+        tokens[0], pos[0], rope_pos[0], slots[0] = token, past, position, slot
         seg[0], seg[1], seg[2], seg[3] = 0, 1, row, before
         ctl[0] = ctl[1] = ctl[2] = 1
-        for groups in (columns, outputs):
+        for groups in self._groups:
             groups[0], groups[1], groups[2], groups[3] = 1, 0, 0, 1
         self._arrays["out_index"][0] = 0

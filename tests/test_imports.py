@@ -35,6 +35,7 @@ INFER_LAYERS = (
     ("precompile",),
     ("model", "sequence"),
     (
+        "context_shift",
         "generate",
         "perplexity",
         "imatrix",

@@ -11,6 +11,7 @@ from hybrid.cli.conversation import Conversation
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .. import console, models, saved_chats
+from .run import shifted
 
 if TYPE_CHECKING:
     from hybrid.infer import Model, Stop
@@ -40,6 +41,7 @@ class Chat:
     conversation: Conversation
     read: Callable[[], str]
     keep: Callable[[], object] = lambda: None  # after every turn
+    said_so: bool = False  # that the context was shifted
 
     def loop(self) -> None:
         """Read, answer and obey commands until the user leaves."""
@@ -138,6 +140,10 @@ class Chat:
         console.out("" if last.endswith("\n") else "\n")
         if stop.is_set:
             console.note("stopped")
+        result = self.conversation.result
+        if result is not None and result.discarded and not self.said_so:
+            console.note(shifted(self.conversation.model, result.discarded))
+            self.said_so = True
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator["Stop"]:
@@ -201,13 +207,14 @@ def chat(
     system: str = "",
     go_on: bool = False,
     speculate: bool = False,
+    keep: int | None = None,
 ) -> None:
     """Chats until /exit or Ctrl-D, and keeps the chat: in `state`, or among the chats of this model.
 
     Goes on from `state` if that file exists, or with the last chat if told to `go_on`.
     """
     template = None if no_template else model.chat_template
-    conversation = Conversation(model, params, template, max_tokens, stop, system, speculate)
+    conversation = Conversation(model, params, template, max_tokens, stop, system, speculate, keep)
     session = Chat(conversation, prompt_reader())
     how = "chat" if template is not None else "plain completion (no chat template)"
     console.note(f"{model.name}, {model.file_type}, {model.n_threads} threads; {how}. /help lists commands.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from hybrid.infer.context_shift import ALL, DEFAULT_KEEP
 from hybrid.infer.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 
@@ -96,6 +97,22 @@ def run(
         Spec,
         typer.Option(help="Guess tokens and verify them in one pass, same output: ngram guesses from the text so far."),
     ] = Spec.NONE,
+    context_shift: Annotated[
+        bool,
+        typer.Option(
+            "--context-shift",
+            help="When the context is full, half of its oldest tokens leave the attention layers and the text goes on.",
+        ),
+    ] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=ALL,
+            metavar="N",
+            help="With --context-shift: tokens of the prompt (in a chat: of the system message) that stay beside BOS; "
+            f"{ALL}: all.  [default: {DEFAULT_KEEP}]",
+        ),
+    ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower.")] = False,
     kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
     checkpoint_budget: Annotated[
@@ -182,6 +199,9 @@ def run(
             raise UsageError(
                 f"{name} {'does not go with' if many else 'belongs to'} a file of prompts (-f FILE.jsonl)."
             )
+    if keep is not None and not context_shift:
+        raise UsageError("--keep says what a shift of the context leaves: give --context-shift too.")
+    kept = (DEFAULT_KEEP if keep is None else keep) if context_shift else None
     text: str | None = None
     if many:
         pass
@@ -219,17 +239,17 @@ def run(
         )
         if many and file is not None:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
-            batch = prompt_files.Batch(loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1)
+            batch = prompt_files.Batch(loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept)
             answer_file(batch, file, output)
         elif text is None:
             from .chat import chat
 
             most = -1 if n_predict is None else n_predict
             told = texts.checked(system, "--system")
-            chat(loaded, params, most, stop or [], state, no_template, told, go_on, spec == Spec.NGRAM)
+            chat(loaded, params, most, stop or [], state, no_template, told, go_on, spec == Spec.NGRAM, kept)
         else:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
-            complete(loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM)
+            complete(loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM, kept)
 
 
 def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
@@ -249,6 +269,8 @@ def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
         goes_on = f"interrupted; the same command goes on after the answers that are in {output}"
         raise KeyboardInterrupt(goes_on) from None
     seconds = time.perf_counter() - start
+    if result.discarded:
+        console.note(shifted(batch.model, result.discarded))
     before = f" ({result.n_before} were there)" if result.n_before else ""
     console.note(
         f"{result.n_answers} answers{before}, {result.tokens} tokens {console.rate(result.tokens, seconds)}; "
@@ -265,8 +287,10 @@ def complete(
     state: Path | None = None,
     as_json: bool = False,
     speculate: bool = False,
+    keep: int | None = None,
 ) -> None:
-    """One continuation of `prompt`, streamed to stdout."""
+    """One continuation of `prompt`, streamed to stdout. keep: of the prompt when the context is full, None: it ends."""
+    from hybrid.infer.context_shift import kept_tokens
     from hybrid.infer.generate import generate
     from hybrid.infer.sampling import Sampler
 
@@ -276,16 +300,17 @@ def complete(
         raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
     sampler = Sampler(params, model.n_vocab)
     if state is not None and state.exists():
-        seq = restored(model, state, sampler)
+        seq = restored(model, state, sampler, keep)
         console.note(f"restored {len(seq.tokens)} tokens from {state}")
         ids = texts.continued(model.tokenizer, prompt)
     else:
         seq = model.sequence()
         ids = model.tokenizer.encode(prompt)
+    kept = None if keep is None else kept_tokens(model, [*seq.tokens, *ids], keep)
     last = ""
     with console.Progress("prompt", "tokens") as progress:
         answer = generate(
-            seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=progress.step, speculate=speculate
+            seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=progress.step, speculate=speculate, keep=kept
         )
         for piece in answer:
             progress.close()
@@ -299,19 +324,35 @@ def complete(
         console.out()
     if result.reason == "interrupt":
         raise KeyboardInterrupt
+    if result.discarded:
+        console.note(shifted(model, result.discarded))
     console.note(timings(model, result))
     if state is not None:
         seq.save(state, {"sampler": sampler.state(), "pending": result.pending})
 
 
-def restored(model: "Model", state: Path, sampler: "Sampler") -> "TokenSequence":
+def restored(model: "Model", state: Path, sampler: "Sampler", keep: int | None = None) -> "TokenSequence":
     """The saved sequence with the token that was drawn last, ready to go on; `sampler` is put where it was."""
+    from hybrid.infer.context_shift import kept_tokens, make_room
+
     seq = model.restore(state)
+    if keep is not None and seq.room < len(seq.pending):
+        make_room(seq, len(seq.pending), kept_tokens(model, seq.tokens, keep))
     if seq.pending:
         seq.prefill(seq.pending)
     if "sampler" in seq.extra:
         sampler.set_state(seq.extra["sampler"])
     return seq
+
+
+def shifted(model: "Model", n: int) -> str:
+    """What became of n tokens that left a full context."""
+    left = f"the context of {model.n_ctx} was full: its {n} oldest tokens were left out"
+    if not model.memory.is_recurrent:
+        return left
+    if not model.memory.attention.specs:
+        return f"{left}; this model needs none of them, its recurrent state goes on"
+    return f"{left} of the attention layers; the recurrent state goes on, it has seen them"
 
 
 def timings(model: "Model", result: "GenerationResult") -> str:

@@ -49,6 +49,7 @@ class StateInfo:
     first: str  # what the first question begins with
     n_checkpoints: int
     cached_tokens: int
+    shifted: bool  # tokens left its context, or were moved
 
 
 def state(
@@ -140,13 +141,13 @@ def exchange_file(
     action: Action, source: Path, model: Path, output: Path, kv_type: KVType | None, sequence: bool, transposed: bool
 ) -> None:
     """llama.cpp's file as a state, or a state as llama.cpp's file."""
-    from hybrid.infer.llama_session import tokens_in
+    from hybrid.infer.llama_session import context_for
 
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
     if action == Action.EXPORT:
         source = saved_chats.named(str(source))
-    n = tokens_in(source) if action == Action.IMPORT else read_info(source).n_tokens
+    n = context_for(source) if action == Action.IMPORT else read_info(source).n_tokens
     with models.load(model, n_ctx=max(n, 1), kv_type=kv_type) as loaded:
         if action == Action.IMPORT:
             import_file(loaded, source, output)
@@ -199,6 +200,7 @@ def read_info(path: Path) -> StateInfo:
             " ".join(str(first).split())[:60],
             sum(len(e["points"]) for e in entries if isinstance(e.get("points"), list)),
             sum(e["n"] for e in entries if isinstance(e.get("n"), int)),
+            header.computed is not None,
         )
 
 
@@ -233,7 +235,7 @@ def described(info: StateInfo) -> str:
     lines = {
         "file": f"{info.path}, {console.size(info.nbytes)}, saved {info.saved} by {info.library}",
         "model": info.model,
-        "tokens": str(info.n_tokens),
+        "tokens": str(info.n_tokens) + ", behind a shift of the context" * info.shifted,
         "kind": kind,
         "began with": info.first,
         "cache": f"{info.n_checkpoints} checkpoints on texts of {info.cached_tokens} tokens",

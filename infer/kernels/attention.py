@@ -1,7 +1,7 @@
 """Causal attention in one pass over the cache (flash attention: Dao 2023, arXiv:2307.08691), for prompts and decoding.
 
     ctl   i64 [3]         number of tokens, of segments, of outputs
-    pos   i64 [tok]       position of the token in its sequence
+    pos   i64 [tok]       index of the token in its sequence, called its position here
     slot  i64 [tok]       its sequence: a row of the table; tokens of one sequence are neighbours, in order
     ctr   i64             counter of work items, zero before each run
     K, V, table           the caches, and where the pages of a sequence lie in them: see kv.py

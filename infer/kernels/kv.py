@@ -1,7 +1,7 @@
 """Keys and values in memory: their types, their layout, and the kernel that stores them.
 
     ctl   i64 [3]         number of tokens, of segments, of outputs
-    pos   i64 [tok]       position of the token in its sequence
+    pos   i64 [tok]       index of the token in its sequence, called its position here
     slot  i64 [tok]       its sequence: a row of the table
     table i64 [slot][page]  where a sequence has the positions PAGE * page and following; rows are `stride` bytes
     K     [page][head_kv][PAGE / 16] blocks of 16 positions:  values [d_pad][16], then scales f16 [group][16]

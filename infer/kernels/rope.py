@@ -1,7 +1,7 @@
 """Rotary position embedding (Su et al. 2021, arXiv:2104.09864): pairs of values of a head turn with the position.
 
 ctl   i64 [3]         number of tokens, of segments, of outputs
-pos   i64 [tok]       position of the token in its sequence
+pos   i64 [tok]       position of the token: its index in the sequence unless positions were shifted or divided
 ctr   i64             counter of work items, zero before each run
 """
 
@@ -19,6 +19,15 @@ ROTATE_ITEM = 4096  # values rotated by one item
 NORM, NEOX = 0, 1  # styles of `rope`
 
 
+def rope_turns(
+    n_rot: int, freq_base: float, freq_scale: float = 1.0, factors: npt.ArrayLike | None = None
+) -> npt.NDArray[np.float64]:
+    """Radians by which each pair turns per position, f64 [n_rot / 2]:
+    pair i by freq_scale * freq_base ** (-2 i / n_rot) / factors[i]."""
+    turns = float(freq_base) ** (-2.0 * np.arange(n_rot // 2, dtype=np.float64) / n_rot) * freq_scale
+    return turns if factors is None else turns / np.asarray(factors, np.float64)
+
+
 def rope_table(
     n_ctx: int,
     n_rot: int,
@@ -29,12 +38,9 @@ def rope_table(
 ) -> npt.NDArray[np.float32]:
     """cos and sin of `rope`: f32 [n_ctx, n_rot / 2, 2], computed in float64.
 
-    Pair i turns by position * freq_scale * freq_base ** (-2 i / n_rot) / factors[i]; both are times `magnitude`.
+    Pairs turn with the position as `rope_turns` says; both are times `magnitude`.
     """
-    turn = float(freq_base) ** (-2.0 * np.arange(n_rot // 2, dtype=np.float64) / n_rot) * freq_scale
-    if factors is not None:
-        turn = turn / np.asarray(factors, np.float64)
-    angle = np.arange(n_ctx, dtype=np.float64)[:, None] * turn
+    angle = np.arange(n_ctx, dtype=np.float64)[:, None] * rope_turns(n_rot, freq_base, freq_scale, factors)
     return np.stack([np.cos(angle) * magnitude, np.sin(angle) * magnitude], axis=-1).astype(np.float32)
 
 

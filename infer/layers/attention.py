@@ -11,8 +11,8 @@ from ..kernels.attention import ATTENTION, attention_merge, attention_scratch_by
 from ..kernels.clamp import clamp
 from ..kernels.gated_norm import gated_norm
 from ..kernels.kv import F32_KV, KV_STORE, PAGE, KVType, pages_of, store_scratch_bytes
-from ..kernels.rope import NORM, rope, rope_table
-from ..memory import AttentionSpec, HybridMemory
+from ..kernels.rope import NEOX, NORM, rope, rope_table, rope_turns
+from ..memory import AttentionSpec, HybridMemory, Rotation
 from ..program import Builder, Counter, Ref, Rows
 from ..weights import Weights
 from .base import Adapter, add_bias, optional_bias
@@ -41,6 +41,11 @@ class Rope:
             made = rope_table(n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors, self.magnitude)
             w.shared[key] = w.keep(made)
         return w.shared[key]
+
+    @property
+    def rotation(self) -> Rotation:
+        """What the memory needs to move keys to other positions."""
+        return Rotation(rope_turns(self.n_rot, self.freq_base, self.freq_scale, self.factors), self.style == NEOX)
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,8 @@ class Attention:
         self._weights = w
 
     def memory(self) -> tuple[AttentionSpec, ...]:
-        return (AttentionSpec(self.layer, self.n_kv, self.d_head),)
+        rotation = self.rope.rotation if self.rope else None
+        return (AttentionSpec(self.layer, self.n_kv, self.d_head, rotation, self.window),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
@@ -137,7 +143,7 @@ class Attention:
             table = self.rope.table(self._weights, memory.n_ctx)
             for rows, heads in ((q, self.n_head), (k, self.n_kv)):
                 b.op(
-                    rope, batch.ctl, batch.pos, rows, rows.ld, heads, self.d_head, self.rope.n_rot, table,
+                    rope, batch.ctl, batch.rope_pos, rows, rows.ld, heads, self.d_head, self.rope.n_rot, table,
                     self.rope.style, Counter(),
                 )  # fmt: skip
         self.store(b, k, v, memory)

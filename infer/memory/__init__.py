@@ -4,5 +4,6 @@ from .attention import AttentionSpec
 from .cache import PromptCache
 from .hybrid import HybridMemory, Move, plan_memory
 from .recurrent import RecurrentSpec
+from .rotation import Rotation
 
-__all__ = ["AttentionSpec", "HybridMemory", "Move", "PromptCache", "RecurrentSpec", "plan_memory"]
+__all__ = ["AttentionSpec", "HybridMemory", "Move", "PromptCache", "RecurrentSpec", "Rotation", "plan_memory"]

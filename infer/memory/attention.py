@@ -4,21 +4,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..kernels.kv import K_LANES, PAGE, KVType, padded_head, pages_of
 from .mapped import mapped_zeros
 from .pool import Pool
+from .rotation import Rotation, decoded, encoded
 
+MOVED_AT_ONCE = 1024  # positions of a layer
 Layout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype, shape
 
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What one attention layer keeps per token: `n_kv` heads of `d_head` keys and as many values."""
+    """What one attention layer keeps per token: `n_kv` heads of `d_head` keys and as many values.
+
+    rotation  of the keys, None: they do not depend on their position
+    window    a token sees the last so many; 0: all
+    """
 
     layer: int
     n_kv: int
     d_head: int
+    rotation: Rotation | None = None
+    window: int = 0
 
     def bytes_per_token(self, kind: KVType) -> int:
         return 2 * self.n_kv * kind.row_bytes(self.d_head)
@@ -27,9 +36,10 @@ class AttentionSpec:
 class AttentionMemory:
     """K and V u8 [page][n_kv][PAGE / 16][bytes of 16 positions] per layer: see kernels/kv.py for what the bytes are.
 
-    A page holds PAGE positions of all layers; `table` says which pages a sequence has. A page with several owners is
-    copied before it is written. Pages become resident when they are written, so a large `n_ctx` costs nothing until it
-    is used. n_spare: pages beyond those that n_slots sequences of n_ctx can use.
+    A page holds PAGE tokens of all layers, in the order of the sequence: what is said of positions here counts tokens,
+    whatever positions RoPE gave them. `table` says which pages a sequence has. A page with
+    several owners is copied before it is written. Pages become resident when they are written, so a large `n_ctx` costs
+    nothing until it is used. n_spare: pages beyond those that n_slots sequences of n_ctx can use.
     """
 
     def __init__(self, specs: list[AttentionSpec], n_slots: int, n_ctx: int, kind: KVType, n_spare: int = 0) -> None:
@@ -78,6 +88,45 @@ class AttentionMemory:
         self.cut(slot, 0)
         for i, page in enumerate(pages):
             self._put(slot, i, page)
+
+    # --- moving what is there ---
+    def own(self, slot: int, start: int) -> None:
+        """From position `start` on nobody else has the pages of the sequence: to be called before they are changed."""
+        for i in range(start // PAGE, len(self._pages[slot])):
+            page = self._pages[slot][i]
+            if self.pool.owners(page) > 1:
+                self._put(slot, i, self._copied(page))
+
+    def remove(self, slot: int, start: int, end: int, n: int) -> None:
+        """Forget positions start..end of n; what follows moves down, as it is. The pages must be its own."""
+        for s in self.specs:
+            for view in self._views(s).values():
+                # ascending, so that nothing is overwritten before it was read
+                for first in range(end, n, MOVED_AT_ONCE):
+                    cells = np.arange(first, min(n, first + MOVED_AT_ONCE))
+                    view[self._at(slot, cells - (end - start))] = view[self._at(slot, cells)]
+        self.cut(slot, n - (end - start))
+
+    def turn(self, slot: int, start: int, deltas: npt.NDArray[np.int64]) -> None:
+        """Give the keys from position `start` on the places that lie `deltas` further. The pages must be its own."""
+        moved = np.flatnonzero(deltas)
+        for s in self.specs:
+            if s.rotation is None:
+                continue
+            views, name = self._views(s), f"blk.{s.layer}.k"
+            values, scales = views[name], views.get(name + ".scale")
+            for first in range(0, len(moved), MOVED_AT_ONCE):
+                part = moved[first : first + MOVED_AT_ONCE]
+                at = self._at(slot, start + part)
+                with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN become NaN
+                    keys = s.rotation.turned(decoded(values[at], None if scales is None else scales[at]), deltas[part])
+                    values[at], new_scales = encoded(keys, values.dtype)
+                if scales is not None:
+                    scales[at] = new_scales
+
+    def _at(self, slot: int, cells: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
+        """Where positions lie in the arrays of `_views`."""
+        return self.table[slot, cells // PAGE], cells % PAGE // K_LANES, cells % K_LANES
 
     def _put(self, slot: int, i: int, page: int) -> None:
         held = self._pages[slot]

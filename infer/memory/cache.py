@@ -76,6 +76,7 @@ class PromptCache:
     def keep(self, seq: int, ids: Sequence[int], *, boundary: bool, logits: np.ndarray | None = None) -> Checkpoint:
         """A checkpoint of a sequence whose memory has seen exactly `ids`, and its keys and values."""
         assert len(ids) == self.memory.n_past[seq] > 0
+        assert not self.memory.is_moved(seq), "what was moved is not what the model makes of these tokens"
         memory = self.memory
         pages, row = memory.hold(seq)
         node = self.tree.insert(np.asarray(ids, np.int32), pages)

@@ -1,7 +1,8 @@
 """The memory of a hybrid model: an attention memory and a recurrent memory under one set of sequences.
 
-Vocabulary of llama.cpp (PRs #7531, #13979): `seq_rm`, `seq_cp`, `seq_keep`. The first two return the position at which
-the sequence goes on, which may lie before the one asked for: attention can be cut anywhere, a recurrent state cannot.
+Vocabulary of llama.cpp (PRs #5328, #7531, #13979): `seq_rm`, `seq_cp`, `seq_keep`, `seq_add`, `seq_div`. All but
+`seq_keep` return the position at which the sequence goes on, which may lie before the one asked for: attention can be
+cut anywhere, a recurrent state cannot. What moves tokens to other positions is in moves.py.
 A sequence id is the index of its row in every table, so any set of ids, in any order, costs the same. Sequences share
 pages of keys and values and rows of states; what is shared is copied when one of them writes it.
 
@@ -18,6 +19,8 @@ import numpy as np
 from ...quant.ggml.errors import StateError, UsageError
 from ..kernels.kv import PAGE, KVType, pages_of
 from .attention import AttentionMemory, AttentionSpec, Layout
+from .moves import Moves
+from .positions import Positions
 from .recurrent import RecurrentMemory, RecurrentSpec
 
 MOST_PIECES = 32  # states that one run can leave of a sequence
@@ -56,7 +59,8 @@ def plan_memory(specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, spare: i
 @dataclass(frozen=True)
 class Move:
     """A run that appends `n` tokens to the `past` of a sequence: its state goes from row `before` (-1: none) to `rows`,
-    one after each piece of the tokens. `reach`: up to there single tokens can follow without asking."""
+    one after each piece of the tokens. `reach`: up to there single tokens can follow without asking. `position`: of the
+    first one; the others follow."""
 
     seq: int
     past: int
@@ -64,9 +68,10 @@ class Move:
     reach: int
     before: int
     rows: tuple[int, ...]
+    position: int
 
 
-class HybridMemory:
+class HybridMemory(Moves):
     """Memory for `n_seq_max` sequences of up to `n_ctx` tokens; `kind` is how keys and values are kept.
 
     n_spare_pages, n_spare_rows: room for what is kept beside the sequences (see cache.py).
@@ -90,6 +95,10 @@ class HybridMemory:
         self.n_past = np.zeros(n_seq_max, np.int64)
         # up to here single tokens can be appended without asking: pages are there, and nothing is shared
         self.writable = [0] * n_seq_max
+        self.positions = [Positions() for _ in range(n_seq_max)]
+        # of sequences that are not what the model makes of their tokens: how many tokens at the beginning are
+        self._computed: dict[int, int] = {}
+        self.learned_positions = False  # whether embeddings of positions are in what the layers keep
         self._moves: dict[int, Move] = {}  # begun and not finished
 
     @property
@@ -104,6 +113,16 @@ class HybridMemory:
     def bytes_kv_per_token(self) -> int:
         return self.attention.bytes_per_token
 
+    def room(self, seq: int) -> int:
+        """Tokens that a sequence can still get."""
+        past = int(self.n_past[seq])
+        return self.n_ctx - max(past, self.positions[seq].at(past))
+
+    def size_of(self, seq: int, n: int) -> str:
+        """What a sequence and n more tokens come to, for errors."""
+        at = "" if self.positions[seq].plain else f", from position {self.next_position(seq)} on,"
+        return f"{self.n_past[seq]} + {n} tokens{at}"
+
     # --- runs ---
     def begin(self, seq: int, n: int, *, keep: bool = False, pieces: int = 1) -> Move:
         """Room for n more tokens. keep: the state before them stays, so that the run can be given up.
@@ -112,16 +131,17 @@ class HybridMemory:
         """
         self._settle(seq)
         past = int(self.n_past[seq])
-        if past + n > self.n_ctx:
-            raise UsageError(f"sequence {seq}: {past} + {n} tokens do not fit the context of {self.n_ctx}.")
-        reach = self.attention.extend(seq, past, n)
+        if n > self.room(seq):
+            raise UsageError(f"sequence {seq}: {self.size_of(seq, n)} do not fit the context of {self.n_ctx}.")
+        self._check_windows(seq)
+        reach = min(self.attention.extend(seq, past, n), past + self.room(seq))
         rows, before, pool = [0] * pieces, -1, self.recurrent.pool
         if self.is_recurrent:
             own = self.recurrent.own(seq)
             in_place = own >= 0 and pieces == 1 and not (keep and past)
             before = self.recurrent.row[seq] if past else -1
             rows = [own] if in_place else pool.take_many(pieces)
-        self._moves[seq] = move = Move(seq, past, n, reach, before, tuple(rows))
+        self._moves[seq] = move = Move(seq, past, n, reach, before, tuple(rows), self.next_position(seq))
         return move
 
     def finish(self, move: Move, piece: int = -1) -> None:
@@ -187,41 +207,62 @@ class HybridMemory:
         self.attention.cut(seq, n)
         if not n:
             self.recurrent.put(seq, -1)
+        self.positions[seq].cut(n)
+        if n <= self._computed.get(seq, n):
+            self._computed.pop(seq, None)
         self.writable[seq] = 0
 
     def seq_rm(self, seq: int, p0: int, p1: int = -1) -> int:
-        """Forget positions p0..p1 (-1: to the end). Returns the position at which the sequence goes on.
+        """Forget the tokens at positions p0..p1 (-1: to the end). Returns the position at which the sequence goes on.
 
-        Only a tail can be removed; the middle of a sequence stays in the recurrent state and in what later tokens saw.
+        From the middle of a sequence attention alone can forget: a gap is left there (see moves.py), and later tokens
+        are as they were computed. StateError where a recurrent state would remember what was removed.
         """
         self._check(seq)
         n = int(self.n_past[seq])
-        if p0 >= n:
-            return n
-        if 0 <= p1 < n:
+        first, end = self.positions[seq].indices(p0, p1, n)
+        if first < end:
+            self.remove(seq, first, end)
+        return self.next_position(seq)
+
+    def remove(self, seq: int, start: int, end: int) -> None:
+        """`seq_rm` of tokens start..end, counted from the beginning."""
+        self._check(seq)
+        n = int(self.n_past[seq])
+        if end >= n:
+            self.truncate(seq, start)
+        elif self.is_recurrent:
             raise StateError(
-                f"sequence {seq}: cannot remove positions {p0} to {p1} of {n}: later tokens have seen them. "
-                "Remove up to the end and process the rest again."
+                f"sequence {seq}: cannot remove tokens {start} to {end} of {n}: the recurrent state has seen them. "
+                "Remove up to the end and process the rest again, or shift the context."
             )
-        # the state at p0 is gone unless nothing recurrent has to know it
-        self.n_past[seq] = max(0, p0) if not self.is_recurrent else 0
-        self._trim(seq)
+        elif start < end:
+            self._remove(seq, start, end)
+
+    def truncate(self, seq: int, n: int) -> int:
+        """Keep the first n tokens at most; returns how many are left: a recurrent state cannot be cut."""
+        self._check(seq)
+        if n < self.n_past[seq]:
+            # the state at n is gone unless nothing recurrent has to know it
+            self.n_past[seq] = max(0, n) if not self.is_recurrent else 0
+            self._trim(seq)
         return int(self.n_past[seq])
 
     def seq_cp(self, source: int, target: int, p1: int = -1) -> int:
-        """Make `target` a copy of the first p1 positions of `source` (-1: all), sharing its memory.
+        """Make `target` a copy of `source` up to position p1 (-1: all of it), sharing its memory.
 
-        Returns where it goes on.
+        Returns the position at which it goes on.
         """
         self._check(source)
         self._check(target)
         n = int(self.n_past[source])
-        wanted = n if p1 < 0 else min(p1, n)
+        wanted = self.positions[source].indices(0, p1, n)[1]
         if wanted < n and self.is_recurrent:
             wanted = 0
         if source != target:
             self.adopt(target, wanted, *self.hold(source))
-        return wanted
+            self.mark(target, self.positions[source].listed[:wanted], self.computed(source))
+        return self.next_position(target)
 
     def adopt(self, seq: int, n: int, pages: list[int], row: int) -> None:
         """The sequence becomes the n tokens whose keys and values lie in `pages` and whose state is `row`, shared."""
@@ -231,6 +272,7 @@ class HybridMemory:
             self.recurrent.put(seq, self.recurrent.pool.share(row) if n else -1)
         self.n_past[seq] = n
         self.writable[seq] = 0
+        self.mark(seq)
 
     def seq_keep(self, seq: int) -> None:
         """Forget every sequence but one."""

@@ -2,7 +2,7 @@
 
     byte   field      type    meaning
        0   magic      8s      b"hybstate"
-       8   version    u32     1
+       8   version    u32     1, or 2 where tokens were moved (a shifted context): no text to older versions
       12   crc32      u32     of the header's bytes
       16   nbytes     u64     length of the header
       24   header     utf-8   one JSON object (below)
@@ -35,6 +35,7 @@ from .state_header import (
     DTYPE_NAMES,
     DTYPES,
     MAX_HEADER,
+    PLAIN_VERSION,
     VERSION,
     ArrayEntry,
     HeaderError,
@@ -72,7 +73,7 @@ def write_state(path: str | os.PathLike[str], header: StateHeader, arrays: Itera
     if len({entry.name for entry in entries}) != len(entries):
         raise ValueError("state arrays: a name is given twice")
     text = encode_header(header, entries)
-    prologue = _PROLOGUE.pack(MAGIC, VERSION, zlib.crc32(text), len(text))
+    prologue = _PROLOGUE.pack(MAGIC, header.version, zlib.crc32(text), len(text))
     head = prologue + text
     try:
         replace_file(path, [head + bytes(padded(len(head)) - len(head)), *_with_padding(payload)])
@@ -194,9 +195,9 @@ def _read_header(path: Path, view: memoryview) -> tuple[StateHeader, int]:
     magic, version, crc, nbytes = _PROLOGUE.unpack_from(view)
     if magic != MAGIC:
         raise StateError(f"{path.name} is not a state file of hybrid (magic {magic!r}). Start without --state.")
-    if version != VERSION:
+    if not PLAIN_VERSION <= version <= VERSION:
         raise StateError(
-            f"{path.name}: state format {version}, this version reads {VERSION}. "
+            f"{path.name}: state format {version}, this version reads {PLAIN_VERSION} to {VERSION}. "
             f"{'Update hybrid' if version > VERSION else 'Start without --state'}."
         )
     if nbytes > min(MAX_HEADER, len(view) - _PROLOGUE.size):

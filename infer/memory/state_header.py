@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from hybrid.quant.ggml.errors import StateError
 
-VERSION = 1
+VERSION = 2  # the latest
+PLAIN_VERSION = 1  # of files whose memory is what the model makes of their tokens: all versions of hybrid read them
 ALIGNMENT = 64  # of every array, and of the end of the header
 # A header holds names and an application's small extras. The limits only keep a damaged length from being believed.
 MAX_HEADER = 256 << 20
@@ -42,7 +43,7 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class StateHeader:
-    """What a state file says about itself. `arrays`, `library` and `version` are filled in by `write_state`."""
+    """What a state file says about itself. `arrays` and `library` are filled in by `write_state`."""
 
     fingerprint: str
     model: str
@@ -52,9 +53,15 @@ class StateHeader:
     """JSON values that the caller wants back: sampler and RNG state, chat history."""
     cache: Sequence[Mapping[str, Any]] = ()
     """What the file holds of the prompt cache: see cache_file.py. Files without any have no such list."""
+    computed: int | None = None
+    """How many tokens at the beginning are what the model makes of them; None: all. Fewer behind a shift."""
     library: str = ""
-    version: int = VERSION
     arrays: tuple[ArrayEntry, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The oldest format that says it."""
+        return PLAIN_VERSION if self.computed is None else VERSION
 
     def check_model(self, fingerprint: str, model: str, path: Path) -> None:
         """Raise StateError unless the state belongs to the model with this fingerprint."""
@@ -73,6 +80,7 @@ def encode_header(header: StateHeader, arrays: Sequence[ArrayEntry]) -> bytes:
             "n_tokens": header.n_tokens,
             "extra": dict(header.extra),
             **({"cache": list(header.cache)} if header.cache else {}),
+            **({"computed": header.computed} if header.computed is not None else {}),
             "arrays": [vars(entry) for entry in arrays],
         },
         ensure_ascii=False,
@@ -113,12 +121,17 @@ def _parse(values: object) -> StateHeader:
                 array.count("crc32"),
             )
         )  # fmt: skip
+    n_tokens = top.count("n_tokens")
+    computed = top.count("computed") if "computed" in top else None
+    if computed is not None and computed > n_tokens:
+        raise HeaderError(f"computed of its header is {computed}, more than its {n_tokens} tokens")
     return StateHeader(
         fingerprint=model.text("fingerprint"),
         model=model.text("description"),
-        n_tokens=top.count("n_tokens"),
+        n_tokens=n_tokens,
         extra=top.get("extra", dict),
         cache=top.get("cache", list) if "cache" in top else (),
+        computed=computed,
         library=top.text("library"),
         arrays=tuple(entries),
     )

@@ -14,7 +14,7 @@ from hybrid.cli import texts
 from hybrid.cli.commands.run import restored
 from hybrid.infer import Model
 from hybrid.infer.generate import generate
-from hybrid.infer.llama_session import GGSQ, export_session, import_session, tokens_in
+from hybrid.infer.llama_session import GGSQ, context_for, export_session, import_session, tokens_in
 from hybrid.infer.sampling import Sampler, SamplingParams
 from hybrid.quant.ggml.errors import HybridError, StateError, UsageError
 
@@ -83,6 +83,62 @@ def test_other_forms_come_back(model: Model, tmp_path: Path) -> None:
         assert tokens_in(tmp_path / "t") == 5
 
 
+def test_positions_with_gaps_come_back(converted: Callable[..., Path], tmp_path: Path) -> None:
+    ids, path = [*range(5, 25)], tmp_path / "gap"
+    with Model.load(converted("llama-unigram-bin"), n_ctx=64, checkpoint_budget=1 << 20) as model:
+        seq = model.sequence()
+        seq.prefill(ids)
+        seq.remove(4, 9)
+        with pytest.raises(UsageError, match=r"no positions with gaps.*--sequence"):
+            seq.extra = {"pending": [7]}
+            export_session(seq, path)
+        export_session(seq, path, whole=False)
+        # the last token is computed again, without those that are gone
+        assert seq.rewind(14) == 14 and seq.is_shifted
+        seq.decode(24)
+        want = seq.decode(30)
+        seq.close()
+        data = path.read_bytes()
+        cells = 12 + 4 * 15 + 8  # magic, version, tokens; streams and cells
+        assert [struct.unpack_from("<i", data, cells + 12 * i)[0] for i in range(15)] == [*range(4), *range(9, 20)]
+        again = import_session(model, path)
+        assert again.tokens == [*ids[:4], *ids[9:19]] and again.pending == [24] and again.is_shifted
+        again.decode(24)
+        assert np.array_equal(again.decode(30), want)
+        again.close()
+        found = model.cache.find([*ids[:4], *ids[9:], 30]) if model.cache else None
+        assert found is not None and found.position == 4, "no text that has the gap"
+        assert context_for(path) == 20 and tokens_in(path) == 15
+        refused(model, path, data[:cells] + struct.pack("<i", 3) + data[cells + 4 :], "are there twice")
+    with (
+        Model.load(converted("llama-unigram-bin"), n_ctx=19) as model,
+        pytest.raises(StateError, match=r"goes to position 19, the context is 19\. Use a larger"),
+    ):
+        path.write_bytes(data)
+        import_session(model, path)
+    with Model.load(converted("jamba-11m"), n_ctx=64) as model:
+        seq = model.sequence()
+        seq.prefill(ids)
+        export_session(seq, path, whole=False)
+        seq.close()
+        data = path.read_bytes()
+        at = 12 + 4 * 20 + 8 + 12 * 19
+        refused(model, path, data[:at] + struct.pack("<i", 40) + data[at + 4 :], "to position 40, recurrent .* 19")
+
+
+def test_a_sequence_that_llama_cpp_removed_tokens_from(converted: Callable[..., Path]) -> None:
+    options = {"n_ctx": 64, "kv_type": "f32", "precision": "exact"}
+    with Model.load(converted("llama-unigram-bin"), **options) as model:
+        seq = import_session(model, SESSIONS / "llama-unigram-bin-gap.session")
+        assert seq.tokens == [3, 10, 11, 12, 18, 19, 20, 21] and seq.pending == [22]
+        assert model.memory.positions[seq.slot].of(0, 9).tolist() == [0, 1, 2, 3, 9, 10, 11, 12, 13]
+        token, said = 22, []
+        for _ in range(12):
+            token = int(seq.decode(token).argmax())
+            said.append(token)
+        assert said == [1988, 159, 1232, 1, 1, 1, 1, 1, 161, 317, 615, 1988], "as llama.cpp goes on"
+
+
 def test_slots_of_llama_server(model: Model, tmp_path: Path) -> None:
     """They pack their tokens."""
     ids, path = [5, 6, 7, 8, 9], tmp_path / "slot"
@@ -126,7 +182,8 @@ def test_every_truncation_and_every_changed_number_is_refused(model: Model, tmp_
             refused(model, path, data[:at] + struct.pack("<I", value) + data[at + 4 :])
     # streams, cells, position, number of ids; without attention cells, position, number of ids
     for at in range(memory, memory + (16 if model.memory.attention.specs else 12), 4):
-        for value in (7, 0x7FFFFFFF, 0xFFFFFFFF):
+        first_position = at == memory + 8 and model.memory.attention.specs
+        for value in (2 if first_position else 7, 0x7FFFFFFF, 0xFFFFFFFF):  # without position 0, 7 would leave a gap
             refused(model, path, data[:at] + struct.pack("<I", value) + data[at + 4 :])
     refused(model, path, data[:12] + struct.pack("<i", -1) + data[16:], "vocabulary of")
     last = len(data) - 4

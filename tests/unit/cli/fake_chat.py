@@ -53,9 +53,11 @@ class FakeSequence:
         self.said: list[int] = []
         self.points: set[tuple[int, ...]] = set()
         self.boundaries: list[int] = []
+        self.shifted = False
         self.extra: dict[str, Any] = {}
 
     n_past = property(lambda self: len(self.tokens))
+    room = property(lambda self: self.model.n_ctx - len(self.tokens))
     logits = property(lambda self: self._next())
     pending = property(lambda self: self.extra.get("pending", []))
 
@@ -65,9 +67,9 @@ class FakeSequence:
         if self.model.interrupt_prefill:
             self.tokens += list(ids)[:2]
             raise KeyboardInterrupt
-        self.points.add(tuple(self.tokens))
+        self._remember()
         self.tokens += list(ids)
-        self.points.add(tuple(self.tokens))
+        self._remember()
         self.boundaries = list(boundaries)
         self.prefills.append("".join(NAMES.get(i, chr(i)) for i in ids))
         self.said = [*map(ord, self.model.script.pop(0)), 1]
@@ -83,12 +85,22 @@ class FakeSequence:
         return logits
 
     def resume(self, ids: Sequence[int]) -> int:
-        self.points.add(tuple(self.tokens))
+        self._remember()
+        self.shifted = False
         self.tokens = list(max((p for p in self.points if list(p) == ids[: len(p)] and len(p) < len(ids)), key=len))
         return len(self.tokens)
 
+    def shift(self, keep: int, n: int) -> None:
+        self.model.shifts.append((keep, n))
+        del self.tokens[keep : keep + n]
+        self.shifted = True
+
+    def _remember(self) -> None:
+        if not self.shifted:
+            self.points.add(tuple(self.tokens))
+
     def clear(self) -> None:
-        self.tokens = []
+        self.tokens, self.shifted = [], False
 
     def save(self, path: Path, extra: dict[str, Any], checkpoints: int = 0) -> int:
         self.model.n_saved += 1
@@ -104,6 +116,9 @@ class FakeModel:
         self.stop: Any = None
         self.stops: list[Any] = []  # one for every answer
         self.n_saved = 0
+        self.path, self.arch = Path("fake.gguf"), "fake"
+        self.memory = SimpleNamespace(learned_positions=False, is_recurrent=False)
+        self.shifts: list[tuple[int, int]] = []
 
     def sequence(self) -> FakeSequence:
         return self.seq

@@ -44,6 +44,14 @@ class Script:
     def n_past(self) -> int:
         return len(self.tokens)
 
+    @property
+    def room(self) -> int:
+        return self.model.n_ctx - self.n_past
+
+    def shift(self, keep: int, n: int) -> None:
+        assert 0 <= keep < keep + n < self.n_past
+        del self.tokens[keep : keep + n]
+
     def _predict(self) -> np.ndarray:
         self.logits = np.zeros(257, np.float32)
         self.logits[self.script[min(self.n_decoded, len(self.script) - 1)]] = 9

@@ -239,7 +239,7 @@ def test_wrong_sequences_are_named() -> None:
     with pytest.raises(UsageError, match=r"sequence 1: 0 \+ 300 tokens do not fit the context of 256"):
         memory.begin(1, 300)
     ids = run(memory, 0, [], text((1, 10)))
-    with pytest.raises(StateError, match="sequence 0: cannot remove positions 2 to 5 of 10"):
+    with pytest.raises(StateError, match="sequence 0: cannot remove tokens 2 to 5 of 10: the recurrent state"):
         memory.seq_rm(0, 2, 5)
     check(memory, 0, ids)
     assert memory.seq_rm(0, 4) == 0, "a recurrent state cannot be cut"

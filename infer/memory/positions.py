@@ -1,0 +1,65 @@
+"""Which position each token of a sequence has, for RoPE and for whoever asks for a range of positions.
+
+A token's position is its index in the sequence unless positions were removed from the middle, shifted or divided. They
+never decrease along a sequence, so that what a token sees is what comes before it.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+Places = npt.NDArray[np.int64]
+_NONE: Places = np.zeros(0, np.int64)
+
+
+def first_moved(positions: Places) -> int:
+    """The first token that is not at its index; how many there are when all are."""
+    moved = np.flatnonzero(positions != np.arange(len(positions)))
+    return int(moved[0]) if len(moved) else len(positions)
+
+
+class Positions:
+    """Of one sequence. The first tokens have those that are `listed`; those behind follow one by one."""
+
+    def __init__(self, listed: Places = _NONE) -> None:
+        self.listed = _NONE
+        self.offset = 0  # position - index, of tokens that are not listed
+        self.set(listed)
+
+    def set(self, listed: Places) -> None:
+        """Positions of the first tokens, not decreasing. A list of 0, 1, 2... is not kept."""
+        plain = np.array_equal(listed, np.arange(len(listed)))
+        self.listed = _NONE if plain else np.array(listed, np.int64)
+        self.offset = 0 if plain else int(listed[-1]) + 1 - len(listed)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every position is the token's index."""
+        return not len(self.listed)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether two neighbours are not one position apart."""
+        return bool((np.diff(self.listed) != 1).any())
+
+    def of(self, start: int, n: int) -> Places:
+        """i64 [n] of the tokens from `start` on."""
+        if start >= len(self.listed):
+            return np.arange(start + self.offset, start + n + self.offset)
+        known = self.listed[start : start + n]
+        first = start + len(known)
+        return np.concatenate([known, np.arange(first, start + n) + self.offset])
+
+    def at(self, n: int) -> int:
+        """The position of the token that follows n tokens."""
+        return int(self.listed[n]) if n < len(self.listed) else n + self.offset
+
+    def cut(self, n: int) -> None:
+        """The sequence has n tokens now, at most as many as before."""
+        if n < len(self.listed):
+            self.set(self.listed[:n])
+
+    def indices(self, p0: int, p1: int, n: int) -> tuple[int, int]:
+        """Of n tokens those at positions p0..p1 (negative: from the beginning, to the end): first index and the end."""
+        mine = self.of(0, n)
+        first = int(np.searchsorted(mine, p0)) if p0 > 0 else 0
+        return first, max(first, int(np.searchsorted(mine, p1)) if p1 >= 0 else n)
