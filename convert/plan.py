@@ -15,6 +15,8 @@ from hybrid.quant.ggml.types import FileType, GGMLType, ValueType, row_nbytes
 from .architectures import ARCHITECTURES, Family, Row
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
 from .checkpoint.quantized import DequantizedTensor, dequantized, method
+from .config_fields import notes as field_notes
+from .config_fields import refuse_what_none_can
 from .general import general_pairs, output_name, sampling_pairs
 from .outtype import automatic, outtype, weight_type
 from .pooling import read_pooling
@@ -66,6 +68,7 @@ class Prepared:
     """A plan with what carrying it out needs."""
 
     plan: ConvertPlan
+    config: Config
     family: Family
     pairs: list[Pair]
     works: list[Work]
@@ -109,6 +112,7 @@ def prepare(
     checkpoint = Checkpoint(source)
     config = checkpoint.config
     family_type, architecture = family_of(config)
+    refuse_what_none_can(config)
     quantized = method(config)
     tensors: Mapping[str, StoredTensor] = {} if vocab_only else checkpoint.tensors
     if quantized:
@@ -134,6 +138,7 @@ def prepare(
             preferred_pre=family.pre, hint=family.tokenizer_hint, goes_on=family.generates and pooling is None,
         )  # fmt: skip
         notes += vocabulary.notes
+    notes += field_notes(config, family)
     general, facts = general_pairs(checkpoint, planned, metadata, model_name, notes)
     pairs: list[Pair] = [("general.type", "model", ValueType.STRING)]
     pairs += _merge_sampling(sampling_pairs(checkpoint), general)
@@ -153,7 +158,7 @@ def prepare(
         metadata={"general.architecture": family.arch} | {key: value for key, value, _ in pairs},
         tensors=planned,
     )
-    return Prepared(plan, family, pairs, works)
+    return Prepared(plan, config, family, pairs, works)
 
 
 def _writer(
@@ -212,6 +217,8 @@ def _choose(
             in_place = [row.otherwise] if row.otherwise and family.tied else [c for c in row.copies if c in stored]
             names = in_place[:1] or names
         sources = [stored.get(name) for name in names]
+        if row.otherwise and family.tied and names[0] in stored:
+            _is_another(stored[names[0]], stored.get(row.otherwise), notes)
         for name in names:
             unused.pop(name, None)
         unread += [tensor.name for name in row.unread if (tensor := unused.pop(name, None))]
@@ -254,11 +261,18 @@ def _is_left_out(output: StoredTensor | None, embedding: StoredTensor | None, ti
     """Whether the file needs no output matrix, because readers take the embedding for it."""
     if output is None or embedding is None:
         return output is None and tied
-    if output.same_bytes(embedding):
-        return True
     if tied:
-        notes.append(f"{shown(output.name)} is left out: the config ties it to {shown(embedding.name)}")
-    return tied
+        return not _is_another(output, embedding, notes)
+    return output.same_bytes(embedding)
+
+
+def _is_another(output: StoredTensor, embedding: StoredTensor | None, notes: list[str]) -> bool:
+    """Whether a tied model has an output matrix of its own all the same. transformers 5 takes it then, too."""
+    another = embedding is not None and not output.same_bytes(embedding)
+    if another and embedding is not None:
+        names = f"{shown(output.name)} is not {shown(embedding.name)}"
+        notes.append(f"tie_word_embeddings is ignored: {names}, and is kept")
+    return another
 
 
 def _some(names: list[str]) -> str:

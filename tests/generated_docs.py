@@ -15,7 +15,8 @@ from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
-FILES = ("README.md", "cli/COMMANDS.md", "benchmarks/RESULTS.md", "benchmarks/QUALITY.md")
+sys.path.append(str(ROOT / "tests"))
+FILES = ("README.md", "cli/COMMANDS.md", "benchmarks/RESULTS.md", "benchmarks/QUALITY.md", "docs/config-fields.md")
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -92,6 +93,13 @@ def quality(part: str) -> str:
     return measured.table(measured.of_model(rows, f"{part}-trained-bf16").values())
 
 
+def config_fields(part: str) -> str:
+    """What becomes of the fields of a config."""
+    import config_examples as examples
+
+    return {"tally": examples.tally, "of_all": examples.of_all, "fields": examples.by_architecture}[part]()
+
+
 def usage() -> str:
     return f"```\n{help_text()}```\n"
 
@@ -112,6 +120,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "results": results,
     "speed": speed,
     **{f"quality_{part}": partial(quality, part) for part in ("sizes", "importance", "effort", "jamba", "mamba")},
+    **{f"config_{part}": partial(config_fields, part) for part in ("tally", "of_all", "fields")},
     "usage": usage,
     "commands": commands,
 }

@@ -1,19 +1,20 @@
 """Bamba: Mamba-2 and some attention with RoPE on half of each head, a gated feed-forward part on every layer. Of IBM,
 Princeton, CMU and UIUC; in GGUF it is a Granite 4 H."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
-from .blocks import SILU, Heads, read_rope, size_keys, swiglu, swiglu_bias, twice_as_wide
+from .blocks import SILU, Heads, read_rope, refuse_scaling, size_keys, swiglu, swiglu_bias, twice_as_wide
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .jamba import periodic
 from .mamba2 import Ssm
+from .unused_fields import LAYER_KINDS
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,9 @@ class Bamba(Decoder):
     arch = "granitehybrid"
     architectures = ("BambaForCausalLM",)
     pre = ("llama-bpe",)
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **LAYER_KINDS, "partial_rotary_factor": "transformers puts 0.5 in its place; that of rope_parameters counts",
+    }  # fmt: skip
 
     n_ff: int
     heads: Heads
@@ -36,15 +40,16 @@ class Bamba(Decoder):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", *SILU)
-        sizes = cls.sizes(config, shapes, n_ctx=2048, eps=1e-5)
+        sizes = cls.sizes(config, shapes, n_ctx=262144, eps=1e-5)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
-        config.expects("head_dim", heads.d_head)  # no key of GGUF's for this architecture
         rope, theta = read_rope(config)
-        rope.expects("rope_type", "default")
+        refuse_scaling(rope)
         d_head = heads.d_head
         part = int(d_head * rope.number("partial_rotary_factor", default=0.5))
         n_rot = config.integer("attn_rotary_emb", default=part, minimum=2, maximum=d_head)
+        if rope.get("partial_rotary_factor") is not None and n_rot != part:
+            raise config.wrong("attn_rotary_emb", f"{part}, as partial_rotary_factor says")
         if n_rot % 2 or not 0 < n_rot <= d_head:
             named = "attn_rotary_emb" if "attn_rotary_emb" in config else "num_attention_heads"
             raise config.wrong(named, f"heads of which an even part turns; {n_rot} of {d_head} is none")

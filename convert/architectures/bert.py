@@ -1,6 +1,6 @@
 """BERT and (XLM-)RoBERTa: attention in both directions, learned positions, norms behind the parts. arXiv:1810.04805"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -31,6 +31,13 @@ class Bert(Family):
     arch: ClassVar[str] = "bert"
     architectures: ClassVar[tuple[str, ...]] = ("BertModel", "BertForMaskedLM")
     generates: ClassVar[bool] = False
+    without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (
+            "tie_word_embeddings", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
+            "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "output_past",
+        ),
+        "only of heads behind the encoder, which are left out",
+    )  # fmt: skip
     # heads for training; an embedding is taken before them
     dropped: ClassVar[tuple[str, ...]] = (
         "pooler.", "bert.pooler.", "cls.", "embeddings.position_ids", "bert.embeddings.position_ids",

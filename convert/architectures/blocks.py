@@ -27,9 +27,11 @@ class Heads:
 
     @classmethod
     def read(cls, config: Config, n_embd: int, *, head_dim: bool = True) -> Self:
-        """`head_dim`: whether the model obeys that key."""
+        """`head_dim`: whether it may say something else than the width by the number of heads."""
         n_head = config.integer("num_attention_heads")
         n_kv = config.integer("num_key_value_heads", default=n_head)
+        if not head_dim:
+            config.expects("head_dim", n_embd // n_head)
         stated = head_dim and config.get(*HEAD_DIM) is not None
         if not stated and n_embd % n_head:
             raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd}")
@@ -98,8 +100,14 @@ def read_turned(config: Config, d_head: int, default: float, named: str) -> int:
 def read_plain_rope(config: Config) -> float:
     """The base of RoPE, for a family of which no scaling is known."""
     rope, theta = read_rope(config)
-    rope.expects("rope_type", "default")
+    refuse_scaling(rope)
     return theta
+
+
+def refuse_scaling(rope: Config) -> None:
+    """UnsupportedError for settings of RoPE that are not the plain ones, under either name of their kind."""
+    for key in ("rope_type", "type"):
+        rope.expects(key, "default")
 
 
 def read_kinds(config: Config, known: dict[str, str], *keys: str, n_layer: int = 0) -> list[str]:

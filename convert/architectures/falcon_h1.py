@@ -4,9 +4,9 @@ The config's multipliers become part of the weights. Where the output matrix is 
 their own, so the file holds the two of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from hybrid.quant.ggml.types import FileType
@@ -17,6 +17,7 @@ from .blocks import SILU, Heads, read_plain_rope, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .mamba2 import Ssm
+from .unused_fields import LAYER_KINDS, STEP_SIZES
 
 _ONE = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
         "ssm_out_multiplier", "embedding_multiplier", "lm_head_multiplier")  # fmt: skip
@@ -29,6 +30,13 @@ class FalconH1(Decoder):
     arch = "falcon-h1"
     architectures = ("FalconH1ForCausalLM",)
     pre = ("falcon-h1",)
+    conditional: ClassVar[Mapping[str, str]] = {
+        "mamba_expand": "where mamba_d_ssm is absent", "mamba_norm_before_gate": "where mamba_rms_norm is true",
+    }  # fmt: skip
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **STEP_SIZES, **LAYER_KINDS, "mlp_expansion_factor": "transformers has no such key: intermediate_size counts",
+        "time_step_rank": "transformers has no such key: the rank is the number of heads",
+    }  # fmt: skip
 
     n_ff: int
     heads: Heads
@@ -45,6 +53,8 @@ class FalconH1(Decoder):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", *SILU)
+        config.expects("mamba_use_mlp", True)
+        config.expects("attn_layer_indices")
         sizes = cls.sizes(config, shapes, n_ctx=8192, eps=1e-5)
         n_embd = sizes["n_embd"]
         heads = Heads.read(config, n_embd)

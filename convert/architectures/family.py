@@ -68,6 +68,8 @@ class Family(ABC):
     in_llama_cpp: ClassVar[bool] = True  # otherwise docs/gguf-extensions.md says how it is stored
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
     generates: ClassVar[bool] = True  # False: an encoder, of which only embeddings are wanted
+    without_effect: ClassVar[Mapping[str, str]] = {}  # fields of its configs that change nothing, and why
+    conditional: ClassVar[Mapping[str, str]] = {}  # fields that are used, but not beside others: beside which
 
     n_vocab: int  # rows of the embedding: tokens of the vocabulary, with padding
     n_embd: int

@@ -1,6 +1,6 @@
 """Gemma 2 and 3 (text): attention over a window on most layers, norms before and behind every part. arXiv:2503.19786"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -8,10 +8,11 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE
-from .blocks import Heads, read_rope, size_keys, swiglu
+from .blocks import Heads, read_rope, refuse_scaling, size_keys, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .rope import RopeScaling, read_stretching
+from .unused_fields import HIDDEN_ACT, PICTURES
 from .windows import read_layer_types, read_window
 
 # Norms of a layer: the checkpoint's and GGUF's names.
@@ -34,6 +35,7 @@ class Gemma2(Decoder):
     period: ClassVar[int] = 2  # every so many layers one sees all tokens, where the config does not say
     usual_caps: ClassVar[tuple[float, float]] = (50.0, 30.0)  # where it does not say either
     normed: ClassVar[bool] = False  # queries and keys
+    without_effect: ClassVar[Mapping[str, str]] = HIDDEN_ACT
     n_layer_27b: ClassVar[int] = 46  # the size whose scores readers scale by the model's width
 
     n_ff: int
@@ -149,6 +151,11 @@ class Gemma3(Gemma2):
     usual_caps = (0.0, 0.0)
     architectures = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
     dropped = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
+    conditional: ClassVar[Mapping[str, str]] = {
+        "sliding_window_pattern": "where layer_types is absent",
+        **dict.fromkeys(("rope_theta", "rope_local_base_freq"), "where rope_parameters does not say it"),
+    }
+    without_effect: ClassVar[Mapping[str, str]] = {**HIDDEN_ACT, **PICTURES}
     period = 6
     normed = True
     n_layer_27b = 62
@@ -156,6 +163,7 @@ class Gemma3(Gemma2):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         text = config.section("text_config")
+        config.expects("tie_word_embeddings", True)
         return super().read(text if text.data else config, shapes)
 
     @classmethod
@@ -168,7 +176,7 @@ class Gemma3(Gemma2):
         """transformers 5 has an object for every kind of layer; older configs have one for those without a window."""
         rope = config.section("rope_parameters", "rope_scaling")
         full, local = rope.section("full_attention"), rope.section("sliding_attention")
-        local.expects("rope_type", "default")
+        refuse_scaling(local)
         theta = (full if full.data else rope).number("rope_theta", default=config.number("rope_theta", default=1e6))
         near = config.number("rope_local_base_freq", default=10000.0)
         return full if full.data else rope, theta, local.number("rope_theta", default=near)

@@ -1,6 +1,6 @@
 """GPT-2: learned positions, layer norms with biases, a feed-forward part without a gate. OpenAI 2019"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -21,6 +21,13 @@ class Gpt2(Family):
     arch: ClassVar[str] = "gpt2"
     architectures: ClassVar[tuple[str, ...]] = ("GPT2LMHeadModel",)
     pre: ClassVar[tuple[str, ...]] = ("gpt-2",)
+    without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (
+            "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
+            "summary_first_dropout", "predict_special_tokens", "n_special",
+        ),
+        "only of a head for classification, which is not converted",
+    )  # fmt: skip
 
     n_vocab: int
     tied: bool
@@ -36,14 +43,15 @@ class Gpt2(Family):
         config.expects("activation_function", "gelu_new")
         config.expects("scale_attn_weights", True)
         config.expects("scale_attn_by_inverse_layer_idx", False)
-        n_embd, n_head = config.integer("n_embd"), config.integer("n_head")
+        # transformers lets the usual names overrule GPT-2's own
+        n_embd, n_head = config.integer("hidden_size", "n_embd"), config.integer("num_attention_heads", "n_head")
         if n_embd % n_head:
             raise config.wrong("n_head", f"a divisor of n_embd = {n_embd}")
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "wte.weight"),
             tied=config.boolean("tie_word_embeddings", default=True),
-            n_layer=config.integer("n_layer", maximum=MAX_LAYERS),
-            n_ctx=config.integer("n_positions", "n_ctx"),
+            n_layer=config.integer("num_hidden_layers", "n_layer", maximum=MAX_LAYERS),
+            n_ctx=config.integer("max_position_embeddings", "n_positions", "n_ctx"),
             n_embd=n_embd,
             n_ff=config.integer("n_inner", default=4 * n_embd),
             n_head=n_head,

@@ -1,6 +1,6 @@
 """Granite 4 H: Mamba-2 and some attention, dense or with experts beside a shared one. Of ibm-granite."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -25,6 +25,18 @@ class GraniteHybrid(Decoder):
     arch: ClassVar[str] = "granitehybrid"
     architectures: ClassVar[tuple[str, ...]] = ("GraniteMoeHybridForCausalLM",)
     pre = ("dbrx", "refact")
+    conditional: ClassVar[Mapping[str, str]] = {
+        "max_position_embeddings": "where there are positions", "num_experts_per_tok": "where there are experts",
+        "intermediate_size": "where there are experts",
+        **dict.fromkeys(
+            (
+                "mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv", "mamba_expand",
+                "mamba_conv_bias", "mamba_proj_bias", "time_step_limit",
+            ),
+            "where a layer is Mamba-2",
+        ),
+    }  # fmt: skip
+    without_effect: ClassVar[Mapping[str, str]] = {"init_method": "only training: initial values"}
 
     n_ff: int  # of an expert, or of a dense layer
     n_ff_shared: int  # of the shared expert; 0 without experts
@@ -41,23 +53,22 @@ class GraniteHybrid(Decoder):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", *SILU)
-        config.expects("position_embedding_type", "rope", "nope")
+        hybrid = cls is GraniteHybrid  # transformers' Granite 4: no positions unless the config asks for them
+        config.expects("position_embedding_type", "rope", *(("nope",) if hybrid else ()))
+        config.expects("normalization_function", "rmsnorm")
         sizes = cls.sizes(config, shapes, n_ctx=2048)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
-        config.expects("head_dim", heads.d_head)  # no key of GGUF's for this architecture
         heads.require_even(config)
         kinds = ["attention"] * n_layer
-        if cls is GraniteHybrid:
+        if hybrid:
             kinds = read_kinds(config, KINDS, "layer_types", "layers_block_type", n_layer=n_layer)
         n_expert = config.integer("num_local_experts", default=0, minimum=0, maximum=4096)
         n_expert_used = config.integer("num_experts_per_tok", default=0, minimum=0)
         if n_expert and not 1 <= n_expert_used <= n_expert:
             raise config.wrong("num_experts_per_tok", f"1 to {n_expert}")
-        optional: dict[str, int] = {} if cls is GraniteHybrid else {"default": 0, "minimum": 0}
+        optional: dict[str, int] = {} if hybrid else {"default": 0, "minimum": 0}
         n_ff_shared = config.integer("shared_intermediate_size", **optional)
-        # transformers' Granite 4 has no positions unless the config asks for them, layers of Mamba or not
-        positions = "nope" if cls is GraniteHybrid else "rope"
         # without any Mamba layer it is another architecture of GGUF
         made: Any = cls
         if "mamba" not in kinds:
@@ -69,7 +80,7 @@ class GraniteHybrid(Decoder):
             heads=heads,
             n_head_kv=heads.per_layer([kind == "attention" for kind in kinds]),
             rope_theta=read_plain_rope(config),
-            uses_rope=config.string("position_embedding_type", default=positions) == "rope",
+            uses_rope=config.string("position_embedding_type", default="nope" if hybrid else "rope") == "rope",
             attention_bias=config.boolean("attention_bias", default=False),
             n_expert=n_expert,
             n_expert_used=n_expert_used if n_expert else 0,

@@ -1,8 +1,8 @@
 """Jamba: attention every few layers, Mamba-1 elsewhere, mixture of experts on some layers. arXiv:2403.19887"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
@@ -11,11 +11,12 @@ from .blocks import SILU, Heads, size_keys, stacked_experts, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .mamba import Scan
+from .unused_fields import LAYER_KINDS
 
 KEYS = {
     "n_ctx": ("max_position_embeddings", "n_ctx"),
     "n_embd": ("hidden_size", "mamba_d_model"),
-    "eps": ("layer_norm_epsilon", "rms_norm_eps"),
+    "eps": ("rms_norm_eps", "layer_norm_epsilon"),
 }
 USED = ("num_experts_per_tok", "num_experts_per_token")
 
@@ -26,6 +27,13 @@ class Jamba(Decoder):
 
     arch = "jamba"
     architectures = ("JambaForCausalLM",)
+    conditional: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("num_experts_per_tok", "expert_layer_period", "expert_layer_offset"), "where num_experts is more than 1"
+    )
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **LAYER_KINDS,
+        "calc_logits_for_entire_prompt": "only which logits transformers returns",
+    }
 
     n_ff: int
     heads: Heads
@@ -43,7 +51,6 @@ class Jamba(Decoder):
         sizes = cls.sizes(config, shapes, spelled=KEYS)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
-        config.expects("head_dim", heads.d_head)  # no key of GGUF's for this architecture
         attention = periodic(config, "attn_layer", n_layer)
         n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
         n_expert_used = config.integer(*USED)

@@ -1,6 +1,6 @@
 """LFM2: gated short convolutions, and attention on some layers. arXiv:2511.23404"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -8,7 +8,7 @@ import numpy as np
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
-from .blocks import Heads, read_kinds, read_rope, size_keys, stacked_experts
+from .blocks import Heads, read_kinds, read_rope, refuse_scaling, size_keys, stacked_experts
 from .decoder import Decoder
 from .experts import weights_norm_note
 from .family import Row, Shapes, row
@@ -17,7 +17,7 @@ KINDS = {"conv": "conv", "full_attention": "full_attention"}
 KEYS = {
     "n_embd": ("hidden_size", "block_dim"),
     "eps": ("norm_eps", "block_norm_eps"),
-    "tied": ("tie_word_embeddings", "tie_embedding"),
+    "tied": ("tie_embedding", "tie_word_embeddings"),
 }
 SIGMOID = 2  # of llama.cpp's expert_gating_func
 
@@ -29,6 +29,14 @@ class Lfm2(Decoder):
     arch = "lfm2"
     architectures: ClassVar[tuple[str, ...]] = ("Lfm2ForCausalLM", "LFM2ForCausalLM")
     pre = ("lfm2",)
+    conditional: ClassVar[Mapping[str, str]] = {"full_attn_idxs": "where layer_types is absent"}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init"),
+            "only training: initial values",
+        ),
+        **dict.fromkeys(("conv_dim", "conv_dim_out", "num_heads"), "transformers has no such key: other keys say it"),
+    }
 
     n_ff: int
     heads: Heads
@@ -47,14 +55,15 @@ class Lfm2(Decoder):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("block_use_swiglu", True)
+        config.expects("use_pos_enc", True)
         sizes = cls.sizes(config, shapes, n_ctx=128000, eps=1e-5, tied=True, spelled=KEYS)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
         heads.require_even(config)
         rope, theta = read_rope(config)
-        rope.expects("rope_type", "default")
+        refuse_scaling(rope)
         experts = cls is Lfm2Moe
-        n_ff = config.integer("intermediate_size", "block_ff_dim")
+        n_ff = config.integer(*(() if experts else ("block_ff_dim",)), "intermediate_size")
         n_expert = config.integer("num_experts", maximum=4096) if experts else 0
         return cls(
             **sizes,

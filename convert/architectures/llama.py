@@ -1,6 +1,6 @@
 """Llama and Mistral: attention with RoPE and a gated feed-forward part on every layer. arXiv:2302.13971"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -25,10 +25,13 @@ class Llama(Decoder):
     pre: ClassVar[tuple[str, ...]] = ("llama-bpe",)
     activations: ClassVar[tuple[str, ...]] = ("silu",)
     eps_keys: ClassVar[tuple[str, str]] = ("rms_norm_eps", "attention.layer_norm_rms_epsilon")  # config's and GGUF's
+    conditional: ClassVar[Mapping[str, str]] = {"tie_word_embeddings": "where the model has a head"}
     norm_bias: ClassVar[bool] = False
     last_norm: ClassVar[str] = "model.norm"
-    usually_tied: ClassVar[bool] = False  # where the config does not say
-    usual_eps: ClassVar[float] = 1e-6  # likewise
+    # where the config does not say; of Mistral below
+    usually_tied: ClassVar[bool] = False
+    usual_ctx: ClassVar[int] = 2048
+    usual_eps: ClassVar[float] = 1e-6
     rope_kinds: ClassVar[dict[str, str]] = {}  # what else the config calls a rope_type
     original_ctx: ClassVar[int] = 0  # the context before RoPE's scaling, where the config does not say; 0: as it is
     # of a layer: the checkpoint's and GGUF's names
@@ -47,7 +50,8 @@ class Llama(Decoder):
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", *cls.activations)
         spelled = {"n_ctx": ("max_position_embeddings", "n_ctx"), "eps": cls.eps_keys[:1]}
-        sizes = cls.sizes(config, shapes, n_ctx=2048, tied=cls.usually_tied, eps=cls.usual_eps, spelled=spelled)
+        n_ctx = 131072 if "Mistral" in str(config.get("architectures")) else cls.usual_ctx
+        sizes = cls.sizes(config, shapes, n_ctx=n_ctx, eps=cls.usual_eps, tied=cls.usually_tied, spelled=spelled)
         # a checkpoint of the model without its head, for embeddings
         sizes["tied"] |= _is_headless(config)
         heads = Heads.read(config, sizes["n_embd"])

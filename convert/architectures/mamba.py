@@ -4,9 +4,9 @@ Also Falcon-Mamba (RMS norms without weights on dt, B and C) and the original ch
 config has no architecture's name and keeps the layer's sizes in `ssm_cfg`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
@@ -14,6 +14,7 @@ from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, Transform
 from .blocks import MAX_LAYERS, SILU, conv1d, mamba_size_keys, no_ssm_biases, twice_as_wide
 from .family import Family, Row, Shapes, row, vocabulary_rows
+from .unused_fields import NO_POSITIONS, STATE_SPACES, STEP_SIZES
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,11 @@ class Mamba(Family):
     arch = "mamba"
     architectures = ("MambaForCausalLM", "MambaLMHeadModel", "FalconMambaForCausalLM")
     pre = ("mpt",)
+    conditional: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("expand", "d_inner"), "where intermediate_size is absent"),
+        "pad_vocab_size_multiple": "where the vocabulary is not such a multiple",
+    }
+    without_effect: ClassVar[Mapping[str, str]] = {**NO_POSITIONS, **STEP_SIZES, **STATE_SPACES}
     tokenizer_hint = "the GPT-NeoX tokenizer (EleutherAI/gpt-neox-20b)"
 
     n_vocab: int
@@ -96,9 +102,11 @@ class Mamba(Family):
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", *SILU)
         config.expects("rms_norm", True)
+        config.expects("attn_layer_idx", [])
+        config.expects("d_intermediate", 0)
         ssm = config.section("ssm_cfg")
         ssm.expects("layer", "Mamba1", "Mamba")
-        merged = Config({**ssm.data, **config.data}, config.where)
+        merged = config.over(ssm)
         n_embd = merged.integer("hidden_size", "d_model")
         multiple = config.integer("pad_vocab_size_multiple", default=8, maximum=1 << 16)
         is_falcon = config.get("model_type") == "falcon_mamba" or "FalconMamba" in str(config.get("architectures"))

@@ -2,9 +2,9 @@
 config has no architecture's name and keeps the layer's sizes in `ssm_cfg`, and Codestral-Mamba."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
@@ -12,6 +12,7 @@ from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, Transform
 from .blocks import MAX_LAYERS, SILU, conv1d, mamba_size_keys, no_ssm_biases
 from .family import Family, Row, Shapes, row, vocabulary_rows
+from .unused_fields import NO_POSITIONS, STATE_SPACES, STEP_SIZES
 
 NO_LIMITS = (0.0, math.inf)  # of step sizes
 
@@ -115,10 +116,11 @@ class Ssm:
 
 def _limits(config: Config) -> tuple[float, float]:
     """Of the step size."""
-    key = next((key for key in ("time_step_limit", "dt_limit") if key in config), "")
-    if not key:
+    keys = ("time_step_limit", "dt_limit", "mamba_dt_limit")
+    key, limits = config.named(*keys), config.get(*keys)
+    if limits is None:
         return NO_LIMITS
-    limits, expected = config.get(key), "two numbers, a least step size and one above it, or Infinity"
+    expected = "two numbers, a least step size and one above it, or Infinity"
     if not isinstance(limits, list) or len(limits) != 2:
         raise config.wrong(key, expected)
     both = [Config({key: value}, config.where) for value in limits]
@@ -136,6 +138,11 @@ class Mamba2(Family):
     arch = "mamba2"
     architectures = ("Mamba2ForCausalLM",)
     pre = ("mpt",)
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **NO_POSITIONS, **STEP_SIZES, **STATE_SPACES,
+        "norm_before_gate": "transformers' model does not read it",
+        "time_step_rank": "of Mamba-1: here the step sizes are rows of in_proj",
+    }  # fmt: skip
     tokenizer_hint = "the GPT-NeoX tokenizer (EleutherAI/gpt-neox-20b)"
 
     n_vocab: int
@@ -158,7 +165,7 @@ class Mamba2(Family):
         ssm.expects("norm_before_gate", False)
         config.expects("attn_layer_idx", [])
         config.expects("d_intermediate", 0)
-        merged = Config({**ssm.data, **config.data}, config.where)
+        merged = config.over(ssm)
         n_embd = merged.integer("hidden_size", "d_model", "dim")
         multiple = config.integer("pad_vocab_size_multiple", default=16, maximum=1 << 16)
         return cls(

@@ -1,8 +1,8 @@
 """Nemotron-H: every layer is Mamba-2, attention without positions, or a feed-forward part. arXiv:2504.03624"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
@@ -12,6 +12,7 @@ from .blocks import UNLIMITED, Heads, read_kinds, size_keys, stacked_experts
 from .experts import read_expert_groups
 from .family import Family, Row, Shapes, row, vocabulary_rows
 from .mamba2 import NO_LIMITS, Ssm
+from .unused_fields import MTP, NO_POSITIONS, STEP_SIZES
 
 # published configs have a string of letters, those of transformers 5 a list of words
 KINDS = {
@@ -28,6 +29,33 @@ class NemotronH(Family):
     arch = "nemotron_h"
     architectures = ("NemotronHForCausalLM",)
     dropped = ("mtp.",)
+    conditional: ClassVar[Mapping[str, str]] = {
+        "intermediate_size": "where a layer is dense",
+        **dict.fromkeys(
+            (
+                "n_routed_experts",
+                "num_local_experts",
+                "n_shared_experts",
+                "moe_intermediate_size",
+                "moe_shared_expert_intermediate_size",
+                "moe_latent_size",
+                "num_experts_per_tok",
+                "routed_scaling_factor",
+                "n_group",
+                "topk_group",
+                "norm_topk_prob",
+            ),
+            "where a layer has experts",
+        ),
+    }
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **STEP_SIZES, **MTP, **NO_POSITIONS,
+        "mamba_proj_bias": "transformers' model reads use_bias instead",
+        "time_step_min": "only training; transformers 5 also has it for a floor, but in prompts alone",
+        **dict.fromkeys(("mamba_dt_min", "mamba_dt_max", "mamba_dt_init_floor"), STEP_SIZES["time_step_min"]),
+        "num_hidden_layers": "transformers counts the layers of the pattern", "expand": "the heads say the width",
+        "mamba_expand": "the heads say the width", "moe_shared_expert_overlap": "only how transformers computes",
+    }  # fmt: skip
 
     n_vocab: int
     tied: bool

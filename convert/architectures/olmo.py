@@ -46,6 +46,7 @@ class Olmoe(Olmo2):
 
     arch = "olmoe"
     architectures = ("OlmoeForCausalLM",)
+    usual_ctx = 4096
     norms = Llama.norms
 
     n_expert: int
@@ -55,7 +56,8 @@ class Olmoe(Olmo2):
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
-        n_expert = config.integer("num_experts", "num_local_experts", maximum=4096)
+        config.expects("sliding_window")
+        n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
         return {
             "n_expert": n_expert,
             "n_expert_used": config.integer("num_experts_per_tok", maximum=n_expert),

@@ -4,18 +4,19 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
-from .blocks import Heads, read_kinds, size_keys, swiglu
+from .blocks import Heads, read_kinds, refuse_scaling, size_keys, swiglu
 from .decoder import Decoder
 from .family import Part, Row, Shapes, row
 from .qwen3next import KINDS
+from .unused_fields import STEP_SIZES
 
 GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says of the others
 
@@ -28,6 +29,10 @@ class OlmoHybrid(Decoder):
     architectures = ("OlmoHybridForCausalLM",)
     in_llama_cpp = False
     pre = ("dbrx",)
+    without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_dt_init_floor"),
+        STEP_SIZES["time_step_min"],
+    )
 
     n_ff: int
     heads: Heads
@@ -49,7 +54,7 @@ class OlmoHybrid(Decoder):
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
         rope = config.section("rope_parameters", "rope_scaling")
-        rope.expects("rope_type", "default")
+        refuse_scaling(rope)
         # the released models say null, which is no default
         turned = "rope_theta" in rope or "rope_theta" not in rope.data
         if turned:

@@ -1,6 +1,6 @@
 """OpenELM: heads and feed-forward sizes of their own in every layer. arXiv:2404.14619"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -18,6 +18,11 @@ class OpenElm(Family):
     arch: ClassVar[str] = "openelm"
     architectures: ClassVar[tuple[str, ...]] = ("OpenELMForCausalLM",)
     tokenizer_hint: ClassVar[str] = "Llama 2's tokenizer, of meta-llama/Llama-2-7b-hf"
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "qkv_multipliers": "num_query_heads and num_kv_heads are what follows from it",
+        "num_gqa_groups": "num_query_heads and num_kv_heads are what follows from it",
+        "rope_max_length": "only how long a table of angles is kept",
+    }
     eps: ClassVar[float] = 1e-6  # of the model's code; no config has it
 
     n_vocab: int
@@ -36,6 +41,7 @@ class OpenElm(Family):
         config.expects("normalize_qk_projections", True)
         config.expects("ffn_with_glu", True)
         config.expects("activation_fn_name", "swish")
+        config.expects("normalization_layer_name", "rms_norm")
         n_layer = config.integer("num_transformer_layers", maximum=MAX_LAYERS)
         n_embd, divisor = config.integer("model_dim"), config.integer("ffn_dim_divisor", default=256)
         d_head = config.integer("head_dim", maximum=1 << 16)

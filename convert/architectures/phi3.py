@@ -1,6 +1,6 @@
 """Phi-3: Llama with queries, keys and values in one matrix, gate and up in another. arXiv:2404.14219"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,6 +19,10 @@ class Phi3(Llama):
     arch = "phi3"
     architectures = ("Phi3ForCausalLM",)
     pre = ("gpt-4o",)
+    conditional: ClassVar[Mapping[str, str]] = {
+        **Llama.conditional, "original_max_position_embeddings": "where rope_type is longrope",
+    }  # fmt: skip
+    usual_ctx, usual_eps = 4096, 1e-5
 
     rope_kinds: ClassVar[dict[str, str]] = {"su": "longrope", "yarn": "longrope"}  # of the first checkpoints
     original_ctx = 4096

@@ -1,6 +1,6 @@
 """Qwen2 and Qwen3: Llama with biases, then with norms on queries and keys, also with experts. arXiv:2505.09388"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,6 +19,12 @@ class Qwen2(Llama):
     arch = "qwen2"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM", "Qwen2Model")
     pre = ("qwen2",)
+    conditional: ClassVar[Mapping[str, str]] = {
+        **Llama.conditional, "sliding_window": "where use_sliding_window is true",
+        "use_sliding_window": "where a layer has a window",
+        "max_window_layers": "where layer_types is absent and use_sliding_window is true",
+    }  # fmt: skip
+    usual_ctx = 32768
 
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
@@ -65,6 +71,13 @@ class Qwen3Moe(Qwen3):
 
     arch = "qwen3moe"
     architectures = ("Qwen3MoeForCausalLM",)
+    conditional: ClassVar[Mapping[str, str]] = {
+        **Llama.conditional, "sliding_window": "where use_sliding_window is true",
+        "use_sliding_window": "where sliding_window is not null",
+    }  # fmt: skip
+    without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("max_window_layers", "layer_types"), "transformers gives every layer the window, or none"
+    )
 
     n_expert: int
     n_expert_used: int

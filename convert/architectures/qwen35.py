@@ -1,6 +1,6 @@
 """Qwen3.5, its text part: gated delta rule, gated attention on every fourth layer; dense or with experts. Of Qwen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -11,6 +11,7 @@ from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, columns_in_order, rows_in_order
 from .family import Row, Shapes, row
 from .qwen3next import Qwen3Next
+from .unused_fields import MROPE, MTP, PICTURES
 
 SECTIONS = (11, 11, 10)  # where the config has none
 
@@ -22,13 +23,15 @@ class Qwen35(Qwen3Next):
     arch = "qwen35"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration")
     pre = ("qwen35",)
+    without_effect: ClassVar[Mapping[str, str]] = {**Qwen3Next.without_effect, **PICTURES, **MTP, **MROPE}
     dropped: ClassVar[tuple[str, ...]] = ("mtp.", "model.mtp.", "model.visual.")
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         text = config.section("text_config")
-        own = {key: value for key, value in config.data.items() if key != "text_config"}
-        made = super().read(Config({**own, **text.data}, text.where if text.data else config.where), shapes)
+        if "tie_word_embeddings" in text:  # transformers asks the outer config
+            config.expects("tie_word_embeddings", text.get("tie_word_embeddings"))
+        made = super().read(text.over(config) if text.data else config, shapes)
         if (made.n_expert > 0) != issubclass(cls, Qwen35Moe):
             raise UnsupportedError(f"{config.where}: num_experts = {made.n_expert} does not go with its architecture.")
         return made

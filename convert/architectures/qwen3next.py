@@ -1,7 +1,7 @@
 """Qwen3-Next: gated delta rule, gated attention on every fourth layer, experts beside a shared one. Of Qwen."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -35,6 +35,10 @@ class Qwen3Next(Decoder):
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3NextForCausalLM",)
     pre = ("qwen2",)
     dropped: ClassVar[tuple[str, ...]] = ("mtp.", "model.mtp.")
+    conditional: ClassVar[Mapping[str, str]] = {
+        "full_attention_interval": "where layer_types is absent",
+        "intermediate_size": "where a layer has no experts",
+    }
 
     n_ff: int  # of a layer without experts
     heads: Heads

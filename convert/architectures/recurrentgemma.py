@@ -4,18 +4,19 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE, transposed
-from .blocks import Heads, read_rope, read_turned, size_keys, swiglu, swiglu_bias
+from .blocks import Heads, read_rope, read_turned, refuse_scaling, size_keys, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
+from .unused_fields import HIDDEN_ACT, LAYER_KINDS
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,10 @@ class RecurrentGemma(Decoder):
     arch = "recurrentgemma"
     architectures = ("RecurrentGemmaForCausalLM",)
     in_llama_cpp = False
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **HIDDEN_ACT, **LAYER_KINDS,
+        **dict.fromkeys(("w_init_variance_scale", "final_w_init_variance_scale"), "only training: initial values"),
+    }  # fmt: skip
 
     n_ff: int
     heads: Heads
@@ -40,11 +45,12 @@ class RecurrentGemma(Decoder):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_activation", "gelu_pytorch_tanh")
+        config.expects("embeddings_scale_by_sqrt_dim", True)
         sizes = cls.sizes(config, shapes, n_ctx=8192, tied=True)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd)
         rope, theta = read_rope(config)
-        rope.expects("rope_type", "default")
+        refuse_scaling(rope)
         n_rot = read_turned(config, heads.d_head, 0.5, heads.named(config))
         kinds = config.get("block_types", "_block_types") or ["recurrent", "recurrent", "attention"]
         if not isinstance(kinds, list) or not all(kind in ("recurrent", "attention") for kind in kinds):
@@ -62,7 +68,7 @@ class RecurrentGemma(Decoder):
             n_head_kv=heads.per_layer([kinds[i % len(kinds)] == "attention" for i in range(n_layer)]),
             n_rot=n_rot,
             rope_theta=theta,
-            window=config.integer("attention_window_size", default=2048),
+            window=config.integer("sliding_window", "attention_window_size", default=2048),
             n_channel=n_channel,
             d_conv=config.integer("conv1d_width", default=4, minimum=2),
             attention_bias=config.boolean("attention_bias", default=False),

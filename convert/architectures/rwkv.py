@@ -4,8 +4,9 @@ Names are those of RWKV/v6-Finch-* (rwkv6) and of fla-hub/rwkv7-* (rwkv7); the o
 matrices are w1, w2 with the bias w0, lying the other way round, is read as well.
 """
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -15,7 +16,9 @@ from ..checkpoint import Config
 from ..transforms import Transform, scaled, transposed
 from .blocks import MAX_LAYERS, UNLIMITED, read_layers
 from .family import Family, Row, Shapes, row, vocabulary_rows
+from .unused_fields import NO_POSITIONS
 
+HEAD_NORM_EPS = 64e-5
 LERPS_6, _LERPS_7 = "wkvrg", "rwkvag"  # the order of the fused tensor
 _RENAMED = (
     (r"^model\.blocks\.", "model.layers."),
@@ -48,6 +51,23 @@ def channels(source: str, target: str, n: int) -> Row:
     return row(source, target, n, source_shape=(1, 1, n))
 
 
+def read_head_eps(config: Config) -> float:
+    """1e-5 times the square of a divisor, which is 8 in every published model."""
+    return 1e-5 * config.number("head_size_divisor", default=8.0) ** 2
+
+
+def head_norm_keys(eps: float) -> Iterator[tuple[str, Any]]:
+    """The epsilon of the norm of the heads, where it is not the one that readers take for granted."""
+    if not math.isclose(eps, HEAD_NORM_EPS):
+        yield "wkv.norm_epsilon", eps
+
+
+def head_norm_notes(eps: float) -> Iterator[str]:
+    """What llama.cpp makes of it."""
+    if not math.isclose(eps, HEAD_NORM_EPS):
+        yield f"llama.cpp has no key for the epsilon {eps:g} of the heads' norm and takes {HEAD_NORM_EPS:g}"
+
+
 @dataclass(frozen=True)
 class Rwkv6(Family):
     """One model of RWKV-6; n_mix, n_decay: ranks of low-rank functions of the token shift and of the decay; rescale:
@@ -55,6 +75,10 @@ class Rwkv6(Family):
 
     arch = "rwkv6"
     architectures = ("Rwkv6ForCausalLM",)
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **NO_POSITIONS, "num_attention_heads": "the size of a head says their number", "model_version": "only a name",
+        "context_length": NO_POSITIONS["rope_theta"],
+    }  # fmt: skip
 
     n_vocab: int
     tied: bool
@@ -66,6 +90,7 @@ class Rwkv6(Family):
     n_decay: int
     rescale: int
     eps: float
+    head_eps: float  # of the norm of the heads
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -89,6 +114,7 @@ class Rwkv6(Family):
             n_decay=decay[0],
             rescale=config.integer("rescale_every", default=6, minimum=0, maximum=MAX_LAYERS),
             eps=config.number("layer_norm_epsilon", default=1e-5),
+            head_eps=read_head_eps(config),
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -103,6 +129,10 @@ class Rwkv6(Family):
         yield "feed_forward_length", self.n_ff
         yield "general.file_type", int(file_type)
         yield "attention.head_count", 0  # llama.cpp needs it
+        yield from head_norm_keys(self.head_eps)
+
+    def notes(self) -> Iterator[str]:
+        yield from head_norm_notes(self.head_eps)
 
     def rows(self) -> Iterator[Row]:
         n, embedding = self.n_embd, "rwkv.embeddings.weight"
@@ -167,6 +197,15 @@ class Rwkv7(Family):
         "model.layers.0.attn.v_lora.",
         *(f"model.layers.0.attention.v{j}" for j in range(3)),
     )
+    conditional: ClassVar[Mapping[str, str]] = {"hidden_ratio": "where intermediate_size is absent"}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **NO_POSITIONS,
+        **dict.fromkeys(
+            ("attn_mode", "fuse_norm", "fuse_cross_entropy", "fuse_linear_cross_entropy", "use_l2warp"),
+            "only how it is computed, or training",
+        ),
+        **dict.fromkeys(("num_heads", "value_dim"), "other sizes are refused with the tensors' shapes"),
+    }
 
     n_vocab: int
     tied: bool
@@ -179,19 +218,25 @@ class Rwkv7(Family):
     turned: bool  # the low-rank matrices are [in, out]
     fused: bool  # the weights of the token shift are one tensor, x_x
     normed: bool  # there is a norm of the heads
+    head_eps: float  # of it
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", "sqrelu")
         config.expects("norm_bias", True)
         config.expects("norm_first", True)
+        config.expects("attn")
         n = config.integer("hidden_size")
+        config.expects("attention_hidden_size", n)
         d_head = config.integer("head_size", "head_dim", default=64)
         if n % d_head:
             raise config.wrong(config.named("head_size", "head_dim"), f"a divisor of {n}")
         ratio = config.number("hidden_ratio", default=4.0)
         decay = _rank(config, n, 0.5, 1.8, "lora_rank_decay", "decay_low_rank_dim")
         first = "model.layers.0.attn."
+        eps = config.number("layer_norm_epsilon", "norm_eps", default=1e-5)
+        # of the two dialects that with head_dim ties the heads' norm to it
+        head_eps = read_head_eps(config) if "head_size" in config else d_head * eps
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "model.embeddings.weight"),
             tied=config.boolean("tie_word_embeddings", default=False),
@@ -205,10 +250,11 @@ class Rwkv7(Family):
                 _rank(config, n, 0.5, 1.3, "lora_rank_value_residual_mix", "v_low_rank_dim"),
                 _rank(config, n, 0.8, 0.6, "lora_rank_gate", "gate_low_rank_dim"),
             ),
-            eps=config.number("layer_norm_epsilon", "norm_eps", default=1e-5),
+            eps=eps,
             turned=shapes.get(first + "w_lora.lora.0.weight") == (n, decay),
             fused=first + "x_x" in shapes,
             normed=True,
+            head_eps=head_eps,
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -221,6 +267,11 @@ class Rwkv7(Family):
         yield "feed_forward_length", self.n_ff
         yield "general.file_type", int(file_type)
         yield "attention.head_count", 0  # llama.cpp needs it
+        yield from head_norm_keys(self.head_eps)
+
+    def notes(self) -> Iterator[str]:
+        if self.normed:
+            yield from head_norm_notes(self.head_eps)
 
     def rank_keys(self) -> Iterator[tuple[str, Any]]:
         """The ranks of the low-rank functions, in the order of `ranks`."""

@@ -4,7 +4,7 @@ Time mixing of RWKV-6, as gated linear attention, or of RWKV-7, before Qwen2's f
 recursal/QRWKV6-* and RWKV-Red-Team/ARWKV-*.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -15,7 +15,8 @@ from ..checkpoint import Config
 from ..transforms import Transform, transposed
 from .blocks import UNLIMITED, read_layers, swiglu
 from .family import Family, Row, Shapes, row, vocabulary_rows
-from .rwkv import LERPS_6, Rwkv7, channels
+from .rwkv import LERPS_6, Rwkv7, channels, head_norm_keys, read_head_eps
+from .unused_fields import NO_POSITIONS
 
 _EMBEDDING = "model.embed_tokens.weight"
 _ORDER = [3, 1, 2, 0, 4]  # checkpoints have the parts as rkvwg, GGUF as wkvrg
@@ -49,6 +50,8 @@ class Rwkv6Qwen2(Family):
 
     arch = "rwkv6qwen2"
     architectures = ("RWKV6Qwen2ForCausalLM",)
+    conditional: ClassVar[Mapping[str, str]] = {"attention_bias": "where the tensors do not show it"}
+    without_effect: ClassVar[Mapping[str, str]] = NO_POSITIONS
     pre = ("qwen2",)
 
     n_vocab: int
@@ -66,6 +69,11 @@ class Rwkv6Qwen2(Family):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_act", "silu")
+        config.expects("use_rope", False)
+        config.expects("gate_rank_type", 1)
+        config.expects("balance_state", True, 1)
+        for key in ("groupnorm_att", "attention_output_bias"):
+            config.expects(key, False, 0)
         n, n_head = config.integer("hidden_size"), config.integer("num_attention_heads")
         n_kv = config.integer("num_key_value_heads", default=n_head)
         if n % n_head:
@@ -73,6 +81,7 @@ class Rwkv6Qwen2(Family):
         if n_head % n_kv:
             raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
         bias = "model.layers.0.self_attn.q_proj.bias"
+        biased = config.boolean("attention_bias", default=True)
         return cls(
             n_vocab=vocabulary_rows(config, shapes, _EMBEDDING),
             tied=config.boolean("tie_word_embeddings", default=False),
@@ -84,7 +93,7 @@ class Rwkv6Qwen2(Family):
             n_mix=config.integer("lora_rank_tokenshift", default=64 if n >= 4096 else 32),
             n_decay=config.integer("lora_rank_decay", default=128 if n >= 4096 else 64),
             eps=config.number("rms_norm_eps", default=1e-6),
-            biased=bias in shapes if shapes else config.boolean("attention_bias", default=True),
+            biased=bias in shapes if shapes else biased,
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -132,6 +141,11 @@ class Arwkv7(Rwkv7):
     arch = "arwkv7"
     architectures: ClassVar[tuple[str, ...]] = ("RwkvHybridForCausalLM",)
     pre = ("qwen2",)
+    conditional: ClassVar[Mapping[str, str]] = {"wkv_has_group_norm": "where the tensors do not show it"}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **NO_POSITIONS,
+        **dict.fromkeys(("num_attention_heads", "num_key_value_heads"), "of the model it was made from"),
+    }
     dropped: ClassVar[tuple[str, ...]] = tuple(f"model.layers.0.self_attn.time_mixer.v{j}" for j in range(3))
 
     @classmethod
@@ -150,6 +164,7 @@ class Arwkv7(Rwkv7):
             name: config.integer(f"lora_rank_{name}", default=rank, maximum=1 << 16) for name, rank in usual.items()
         }
         normed = first + "g_norm.weight"
+        has_norm = config.boolean("wkv_has_group_norm", default=True)
         return cls(
             n_vocab=vocabulary_rows(config, shapes, _EMBEDDING),
             tied=config.boolean("tie_word_embeddings", default=False),
@@ -161,7 +176,8 @@ class Arwkv7(Rwkv7):
             eps=config.number("rms_norm_eps", default=1e-6),
             turned=True,
             fused=first + "x_x" in shapes,
-            normed=normed in shapes if shapes else config.boolean("wkv_has_group_norm", default=True),
+            normed=normed in shapes if shapes else has_norm,
+            head_eps=read_head_eps(config),
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -175,6 +191,7 @@ class Arwkv7(Rwkv7):
         yield "general.file_type", int(file_type)
         yield "token_shift_count", 1
         yield "attention.head_count", 0  # llama.cpp needs it
+        yield from head_norm_keys(self.head_eps)
 
     def rows(self) -> Iterator[Row]:
         return _around(self, lambda i, hf, blk: self.time_mix(i, hf + "attn.", blk + "time_mix_"))

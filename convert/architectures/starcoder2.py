@@ -23,6 +23,7 @@ class StarCoder2(Llama):
     eps_keys = ("norm_epsilon", "attention.layer_norm_epsilon")
     norm_bias = True
     usually_tied = True
+    usual_ctx, usual_eps = 4096, 1e-5
     linear: ClassVar[tuple[str, str, str]] = ("o_proj", "c_fc", "c_proj")
 
     bias: bool
@@ -63,6 +64,7 @@ class Phi2(StarCoder2):
     norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm"}
     last_norm = "model.final_layernorm"
     usually_tied = False
+    usual_ctx = 2048
     linear = ("dense", "fc1", "fc2")
 
     @classmethod

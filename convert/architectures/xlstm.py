@@ -3,15 +3,16 @@
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from .blocks import MAX_LAYERS, UNLIMITED
 from .family import Family, Row, Shapes, row, vocabulary_rows
+from .unused_fields import NO_POSITIONS
 
 # Matrices of a layer: the checkpoint's names and GGUF's.
 PARTS = {"q": "q", "k": "k", "v": "v", "ogate_preact": "ogate", "igate_preact": "igate", "fgate_preact": "fgate"}
@@ -26,6 +27,13 @@ class Xlstm(Family):
     architectures = ("xLSTMForCausalLM",)
     in_llama_cpp = False
     tokenizer_hint = "EleutherAI/gpt-neox-20b"
+    without_effect: ClassVar[Mapping[str, str]] = NO_POSITIONS | dict.fromkeys(
+        (
+            "autocast_kernel_dtype", "chunkwise_kernel", "sequence_kernel", "step_kernel", "mode",
+            "return_last_states", "inference_state_dtype", "max_inference_chunksize", "norm_reduction_force_float32",
+        ),
+        "only how transformers computes: kernels, pieces and precision; here sums and states are f32",
+    )  # fmt: skip
 
     n_vocab: int
     tied: bool

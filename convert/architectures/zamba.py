@@ -6,7 +6,7 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from hybrid.quant.ggml.types import FileType
@@ -17,6 +17,7 @@ from .blocks import SILU, Heads, conv1d, read_kinds, read_layers, size_keys, swi
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .mamba import Scan
+from .unused_fields import STEP_SIZES
 
 # "mamba" became "linear_attention" in transformers 5; "attention+mamba" is of the first release
 KINDS = {"mamba": "mamba", "linear_attention": "mamba", "hybrid": "hybrid", "attention+mamba": "hybrid"}
@@ -93,6 +94,10 @@ class Zamba(Decoder):
 
     arch = "zamba"
     architectures = ("ZambaForCausalLM",)
+    conditional: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("attn_layer_period", "attn_layer_offset"), "where layers_block_type and layer_types are absent"
+    )
+    without_effect: ClassVar[Mapping[str, str]] = STEP_SIZES
     in_llama_cpp = False
 
     transformers: Transformers

@@ -7,7 +7,7 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
 
@@ -16,6 +16,7 @@ from .blocks import read_plain_rope
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .mamba2 import Ssm
+from .unused_fields import STEP_SIZES
 from .zamba import Transformers, read_users
 
 GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says of the others
@@ -28,6 +29,14 @@ class Zamba2(Decoder):
     arch = "zamba2"
     architectures = ("Zamba2ForCausalLM",)
     in_llama_cpp = False
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **STEP_SIZES,
+        "hybrid_layer_ids": "transformers derives it from layers_block_type",
+        **dict.fromkeys(
+            ("use_conv_bias", "time_step_limit", "kv_channels", "num_query_groups"),
+            "transformers' model does not read it",
+        ),
+    }
 
     transformers: Transformers
     ff_rank: int  # of adapters
@@ -57,7 +66,7 @@ class Zamba2(Decoder):
         bias = config.boolean("add_bias_linear", default=False)
         least = config.number("time_step_min", default=0.001, positive=False)
         # use_conv_bias and time_step_limit are keys that its model does not read
-        plain = Config({**config.data, "use_conv_bias": True, "time_step_limit": None}, config.where)
+        plain = Config({**config.data, "use_conv_bias": True, "time_step_limit": None}, config.where, config.looked)
         ssm = replace(Ssm.read(plain, n_embd), bias_in=bias, bias_out=bias, limits=(max(least, 0.0), math.inf))
         return cls(
             **sizes,

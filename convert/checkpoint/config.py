@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +51,44 @@ def kind_of(value: Any) -> str:
     return kinds.get(type(value), type(value).__name__)
 
 
-class Config:
-    """An object of a JSON file. Every getter takes several spellings of a key; the first that is not null counts."""
+@dataclass
+class Looked:
+    """What was looked at in one file so far, by dotted paths (`rope_parameters.factor`), there or not."""
 
-    def __init__(self, data: Mapping[str, Any], where: str) -> None:
+    used: set[str] = field(default_factory=set)
+    expected: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # the values without which it is refused
+    sections: set[str] = field(default_factory=set)  # objects of which single keys were looked at
+    counted: set[str] = field(default_factory=set)
+    overruled: dict[str, str] = field(default_factory=dict)  # by which other spelling, of another value
+
+    def ignored(self) -> dict[str, str]:
+        """The keys that are there and never counted, because another spelling with another value did."""
+        return {path: by for path, by in self.overruled.items() if path not in self.counted}
+
+
+class Config:
+    """An object of a JSON file. Every getter takes several spellings of a key; the first that is not null counts.
+    `looked` is shared by all sections of a file, `prefixes` lead to this one: several where two are read as one."""
+
+    def __init__(
+        self, data: Mapping[str, Any], where: str, looked: Looked | None = None, prefixes: tuple[str, ...] = ("",)
+    ) -> None:
         self.data = data
         self.where = where
+        self.looked = Looked() if looked is None else looked
+        self.prefixes = prefixes
 
     @classmethod
     def read(cls, path: Path) -> "Config":
         return cls(read_object(path), shown(path.name))
 
+    def over(self, other: "Config") -> "Config":
+        """This section and `other` of the same file as one: what both have counts as it is here."""
+        prefixes = (*self.prefixes, *(prefix for prefix in other.prefixes if prefix not in self.prefixes))
+        return Config({**other.data, **self.data}, self.where, self.looked, prefixes)
+
     def __contains__(self, key: str) -> bool:
+        self.looked.used |= self._paths(key)
         return self.data.get(key) is not None
 
     def get(self, *keys: str) -> Any:
@@ -114,15 +141,19 @@ class Config:
     def section(self, *keys: str) -> "Config":
         """An object inside this one; an empty one when it is absent."""
         key, value = self._find(keys)
+        within = keys if value is None else (key,)
+        prefixes = tuple(f"{prefix}{name}." for prefix in self.prefixes for name in within)
         if value is None:
-            return Config({}, self.where)
+            return Config({}, self.where, self.looked, prefixes)
         if not isinstance(value, dict):
             raise self.wrong(key, "an object")
-        return Config(value, f"{self.where}: {key}")
+        self.looked.sections |= self._paths(key)
+        return Config(value, f"{self.where}: {key}", self.looked, prefixes)
 
     def expects(self, key: str, *values: Any) -> None:
         """UnsupportedError unless the key is absent, null or one of `values`."""
-        value = self.get(key)
+        self.looked.expected |= dict.fromkeys(self._paths(key), values)
+        value = self._value(key)
         if value is not None and not any(value == v and type(value) is type(v) for v in values):
             wanted = " or ".join(json.dumps(v) for v in values if v is not None) or "nothing"
             raise UnsupportedError(f"{self.where}: {key} = {self._text(value)} is not supported, only {wanted} is.")
@@ -139,13 +170,26 @@ class Config:
         return self._find(keys)[0]
 
     def _find(self, keys: tuple[str, ...]) -> tuple[str, Any]:
+        there = [(key, value) for key in keys if (value := self._value(key)) is not None]
         for key in keys:
-            value = self.data.get(key)
-            if isinstance(value, dict) and value.keys() == {"__float__"}:
-                value = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}.get(value["__float__"], value)
-            if value is not None:
-                return key, value
-        return keys[0], None
+            self.looked.used |= self._paths(key)
+        if not there:
+            return keys[0], None
+        found, counts = there[0]
+        self.looked.counted |= self._paths(found)
+        for key, value in there[1:]:
+            if value != counts:
+                self.looked.overruled |= dict.fromkeys(self._paths(key), found)
+        return found, counts
+
+    def _value(self, key: str) -> Any:
+        value = self.data.get(key)
+        if isinstance(value, dict) and value.keys() == {"__float__"}:
+            return {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}.get(value["__float__"], value)
+        return value
+
+    def _paths(self, key: str) -> set[str]:
+        return {prefix + key for prefix in self.prefixes}
 
     def _default(self, keys: tuple[str, ...], default: Any) -> Any:
         if default is _REQUIRED:

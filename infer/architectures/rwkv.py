@@ -21,6 +21,8 @@ class RwkvHparams(Hparams):
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("wkv.head_size", minimum=1)
     n_shift: int = key("token_shift_count", 2)
+    # of the norm of the heads: 1e-5 times the square of the divisor 8, in every published model
+    head_eps: float = key("wkv.norm_epsilon", 64e-5)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Rwkv6(_Rwkv):
     hparams = Rwkv6Hparams
 
     def block(self, h: Rwkv6Hparams, i: int, w: Weights) -> Iterator[Part]:
-        yield from self.parts(h, i, w, TimeMix6(i, h.n_embd, h.d_head, 2, h.n_mix, h.n_decay))
+        yield from self.parts(h, i, w, TimeMix6(i, h.n_embd, h.d_head, 2, h.head_eps, h.n_mix, h.n_decay))
 
 
 class Rwkv7(_Rwkv):
@@ -101,7 +103,7 @@ class Rwkv7(_Rwkv):
     hparams = Rwkv7Hparams
 
     def block(self, h: Rwkv7Hparams, i: int, w: Weights) -> Iterator[Part]:
-        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 2, *h.ranks))
+        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 2, h.head_eps, *h.ranks))
 
 
 class _Distilled(Family):
@@ -119,7 +121,8 @@ class Rwkv6Qwen2(_Distilled):
     hparams = Rwkv6Qwen2Hparams
 
     def block(self, h: Rwkv6Qwen2Hparams, i: int, w: Weights) -> Iterator[Part]:
-        yield from self.parts(h, i, w, TimeMix6(i, h.n_embd, h.d_head, 1, h.n_mix, h.n_decay, h.n_kv))
+        mixer = TimeMix6(i, h.n_embd, h.d_head, 1, h.head_eps, h.n_mix, h.n_decay, h.n_kv)
+        yield from self.parts(h, i, w, mixer)
 
 
 class Arwkv7(_Distilled):
@@ -129,4 +132,4 @@ class Arwkv7(_Distilled):
     hparams = Ranks7
 
     def block(self, h: Ranks7, i: int, w: Weights) -> Iterator[Part]:
-        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 1, *h.ranks))
+        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 1, h.head_eps, *h.ranks))

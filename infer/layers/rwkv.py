@@ -17,7 +17,6 @@ from ..program import Builder, Counter, Rows, round_up
 from ..weights import Weights
 from .base import MemorySpec, add_bias, optional_bias
 
-NORM_EPS = 64e-5  # of the norm of the heads: 1e-5 times the square of the divisor 8, in every published model
 FIRST_VALUE = "rwkv7 first value"
 
 
@@ -48,6 +47,7 @@ class _TimeMix:
     n_embd: int
     d_head: int
     n_shift: int  # inputs that the layer keeps
+    head_eps: float  # of the norm of the heads
 
     @property
     def n_head(self) -> int:
@@ -154,7 +154,7 @@ class Rwkv6(_TimeMix):
         if self.first:
             b.op(
                 rwkv.wkv6_output, batch.n_tok, y, y.ld, gate, gate.ld, self.norm, self.norm_bias, 0, 0, 0, 0,
-                self.n_head, self.d_head, NORM_EPS,
+                self.n_head, self.d_head, self.head_eps,
             )  # fmt: skip
         else:
             b.op(elementwise.gate_rows, batch.n_tok, y, y.ld, gate, gate.ld, n, 0)
@@ -224,7 +224,7 @@ class Rwkv7(_TimeMix):
         b.op(
             rwkv.WKV7_OUTPUT[gate is not None, bool(self.norm)], batch.n_tok, y, y.ld,
             *((gate, gate.ld) if gate else (0, 0)), self.norm, self.norm_bias, v, v.ld, dots, dots.ld, n_head,
-            self.d_head, NORM_EPS, name="wkv7_output",
+            self.d_head, self.head_eps, name="wkv7_output",
         )  # fmt: skip
         return self._matmul(b, y, "output")
 

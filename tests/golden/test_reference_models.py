@@ -4,6 +4,7 @@ transformers."""
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,20 @@ CHECKED = (
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_logits_of_random_models(name: str, data_dir: Path, tmp_path: Path) -> None:
-    folder = random_checkpoints.write(CONFIGS[name], tmp_path / "model")
+    compare_logits(name, CONFIGS[name], data_dir, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("rwkv6", {"head_size_divisor": 90}), ("rwkv7", {"norm_eps": 1e-3}), ("arwkv7", {"head_size_divisor": 90})],
+)
+def test_epsilon_of_the_norm_of_heads(name: str, more: dict[str, float], data_dir: Path, tmp_path: Path) -> None:
+    compare_logits(name, {**CONFIGS[name], **more}, data_dir, tmp_path)
+
+
+def compare_logits(name: str, settings: dict[str, Any], data_dir: Path, tmp_path: Path) -> None:
+    """Converts a random model and runs it beside the one in float64."""
+    folder = random_checkpoints.write(settings, tmp_path / "model")
     convert(folder, tmp_path / "f32.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     config = json.loads((folder / "config.json").read_text())
     ids = np.random.default_rng(4).integers(0, config["vocab_size"], 40).tolist()

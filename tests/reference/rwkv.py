@@ -58,6 +58,9 @@ class Model:
 
     def __init__(self, config: dict[str, Any], tensors: dict[str, F64], n_head: int, eps: float) -> None:
         self.c, self.n_head, self.eps = config, n_head, eps
+        self.head_eps = 1e-5 * config.get("head_size_divisor", 8) ** 2
+        if "norm_eps" in config:  # the dialect that has head_dim, too
+            self.head_eps = config["hidden_size"] // n_head * eps
         # values per channel are [C] in some checkpoints, [1, 1, C] in others
         self.t = {name: a.reshape(-1) if a.shape[:2] == (1, 1) else a for name, a in tensors.items()}
 
@@ -78,7 +81,7 @@ class Model:
 
     def head_norm(self, y: F64, name: str) -> F64:
         weight, bias = (self.heads(self.t[f"{name}.{part}"]) for part in ("weight", "bias"))
-        return layer_norm(y, weight, bias, 64e-5)
+        return layer_norm(y, weight, bias, self.head_eps)
 
     @property
     def empty(self) -> F64:

@@ -1,0 +1,46 @@
+"""Fields of several families' configs that change nothing in the file, with the reason: for their `without_effect`."""
+
+STEP_SIZES = dict.fromkeys(
+    (
+        "time_step_min", "time_step_max", "time_step_floor", "time_step_scale", "time_step_init_scheme", "dt_min",
+        "dt_max", "dt_init", "dt_scale", "dt_init_floor", "A_init_range", "conv_init",
+    ),
+    "only training: initial step sizes and decays",
+)  # fmt: skip
+
+NO_POSITIONS = dict.fromkeys(
+    (
+        "max_position_embeddings", "rope_theta", "rope_scaling", "rope_parameters", "sliding_window",
+        "use_sliding_window", "max_window_layers",
+    ),
+    "the model has no attention, or one without positions and windows; it reads texts of any length",
+)  # fmt: skip
+
+PICTURES = dict.fromkeys(
+    (
+        "vision_config", "mm_tokens_per_image", "image_token_id", "video_token_id", "audio_token_id",
+        "vision_start_token_id", "vision_end_token_id", "boi_token_id", "boi_token_index", "eoi_token_id",
+        "eoi_token_index", "image_token_index", "language_model_only",
+    ),
+    "only pictures: the text's part of the model is converted",
+)  # fmt: skip
+
+HIDDEN_ACT = {"hidden_act": "hidden_activation counts, as in transformers"}
+LAYER_KINDS = dict.fromkeys(
+    ("layer_types", "layers_block_type"), "transformers derives it from the other keys that say which layer is what"
+)
+MTP = dict.fromkeys(
+    (
+        "num_nextn_predict_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern", "mtp_num_hidden_layers",
+        "mtp_use_dedicated_embeddings",
+    ),
+    "only layers that guess tokens ahead, which are left out",
+)  # fmt: skip
+MROPE = dict.fromkeys(
+    ("rope_parameters.mrope_interleaved", "rope_scaling.mrope_interleaved"),
+    "only pictures: the three positions of a token of text are one",
+)
+STATE_SPACES = {
+    **dict.fromkeys(("fused_add_norm", "use_fast_path"), "only how it is computed"),
+    "attn_cfg": "of layers with attention, without which a checkpoint must be",
+}

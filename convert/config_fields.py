@@ -1,0 +1,126 @@
+"""Fields of config.json that change nothing in the file, with the reason; and what is said about those nobody knows.
+
+Every field of a config has one of three fates. Used: the family asks for it (`Config.looked` knows). Refused unless
+it has a certain value: `Config.expects`. Without effect on the text: it stands below, or in the family's own
+`without_effect`. Any other field is named in a note. docs/config-fields.md lists them all.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from hybrid.quant.ggml.errors import shown
+
+from .architectures.family import Family
+from .checkpoint import Config
+
+# By reason, of every family; in the text's part of a multimodal config too.
+WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
+    "only training: initial values, dropout, losses": (
+        "initializer_range", "initializer_factor", "attention_dropout", "hidden_dropout", "hidden_dropout_prob",
+        "attention_probs_dropout_prob", "classifier_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop",
+        "residual_dropout", "embedding_dropout", "router_aux_loss_coef", "z_loss_coefficient", "output_router_logits",
+        "rescale_prenorm_residual", "gradient_checkpointing", "problem_type",
+    ),
+    "only how transformers computes: memory, speed, what it returns; the result is the same up to rounding": (
+        "use_cache", "chunk_size_feed_forward", "num_logits_to_keep", "use_mamba_kernels", "use_mambapy",
+        "use_falcon_mambapy", "use_associative_scan", "mamba_chunk_size", "chunk_size", "use_mem_eff_path",
+        "residual_in_fp32", "mamba_ssm_cache_dtype", "mamba_ssm_dtype", "pretraining_tp", "torchscript",
+        "attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "_experts_implementation",
+        "use_flash_attn", "output_attentions", "output_hidden_states", "return_dict", "cache_implementation",
+        "tie_last_hidden_states", "use_bfloat16", "use_return_dict", "tie_encoder_decoder", "reorder_and_upcast_attn",
+    ),
+    "only description: what the checkpoint is called, who wrote it, labels of heads that are not converted": (
+        "architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash",
+        "auto_map", "custom_pipelines", "id2label", "label2id", "num_labels", "torch_dtype", "dtype",
+        "finetuning_task", "tokenizer_class", "unsloth_version", "unsloth_fixed", "keys_to_ignore_at_inference",
+        "base_config_key",
+    ),
+    "numbers of special tokens: taken with the vocabulary": (
+        "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id",
+        "mask_token_id", "decoder_start_token_id",
+    ),
+    "how text is sampled: transformers takes it from generation_config.json, and so does the conversion": (
+        "max_length", "min_length", "max_new_tokens", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
+        "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",
+        "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences",
+        "output_scores", "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id",
+        "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
+        "task_specific_params", "prefix",
+    ),
+}  # fmt: skip
+_REASONS = {name: reason for reason, names in WITHOUT_EFFECT.items() for name in names}
+
+# What transformers can do to any model by its config, and no family here can.
+REFUSED: Mapping[str, tuple[object, ...]] = {
+    "per_layer_config": ({},), "pruned_heads": ({},), "is_encoder_decoder": (False,), "add_cross_attention": (False,),
+}  # fmt: skip
+
+# Objects whose fields are those of a model, not of one setting.
+_MODELS = ("text_config.", "ssm_cfg.")
+# Objects that are checked elsewhere: the tensors show how they are quantized, and other layouts are refused.
+_OTHERS = ("quantization_config", "compression_config")
+_ROPE = ("rope_parameters", "rope_scaling")
+
+
+def without_effect(family: type[Family] | Family, path: str) -> str | None:
+    """Why the field at a dotted path changes nothing; None where the table does not know it."""
+    name = _plain(path)
+    while name and not (why := family.without_effect.get(name) or _REASONS.get(name)):
+        name = name.rpartition(".")[0]  # the object around it
+    return why if name else None
+
+
+def condition(family: type[Family] | Family, path: str) -> str | None:
+    """When the field at a dotted path is used, if not always."""
+    return family.conditional.get(_plain(path))
+
+
+def _plain(path: str) -> str:
+    for prefix in _MODELS:
+        path = path.removeprefix(prefix)
+    return path
+
+
+def refuse_what_none_can(config: Config) -> None:
+    """UnsupportedError names a field of `REFUSED` with another value."""
+    for key, values in REFUSED.items():
+        config.expects(key, *values)
+
+
+def notes(config: Config, family: Family) -> Iterator[str]:
+    """What to say about fields that were neither asked for nor are in the tables, and about those that contradict
+    another spelling. `config` is a whole file, after everything was read from it."""
+    unknown = [path for path in paths(config) if not (without_effect(family, path) or condition(family, path))]
+    if unknown:
+        more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
+        names = ", ".join(map(shown, unknown[:8]))
+        yield f"{config.where}: {names}{more} unknown for this architecture, and ignored"
+    for path, by in (config.looked.ignored() | dict(_outside(config))).items():
+        yield f"{config.where}: {shown(path)} is ignored, because {shown(by)} says otherwise"
+
+
+def paths(config: Config) -> Iterator[str]:
+    """Dotted paths of what is there and not null but was not looked at, also in the objects that were."""
+    looked = config.looked
+
+    def below(data: Mapping[str, object], prefix: str) -> Iterator[str]:
+        for key, value in data.items():
+            path = prefix + key
+            if isinstance(value, dict) and path in looked.sections and path not in _OTHERS:
+                yield from below(value, path + ".")
+            elif value is not None and path not in looked.used and path not in looked.expected:
+                yield path
+
+    yield from below(config.data, "")
+
+
+def _outside(config: Config) -> Iterator[tuple[str, str]]:
+    """What stands beside the object of RoPE's settings and in it, with other values: the object counts."""
+    text = config.data.get("text_config")
+    for prefix, data in (("", config.data), ("text_config.", text if isinstance(text, dict) else {})):
+        for section in _ROPE:
+            inner = data.get(section)
+            if not isinstance(inner, dict) or prefix + section not in config.looked.sections:
+                continue
+            for key in ("rope_theta", "partial_rotary_factor"):
+                if None not in (inner.get(key), data.get(key)) and inner[key] != data[key]:
+                    yield prefix + key, f"{section}.{key}"

@@ -1,0 +1,256 @@
+"""A small config for every architecture: those of tests/random_checkpoints.py, and more where these have none.
+
+`fields` tells of an architecture which fields of its config are used, refused or without effect.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import config_fields
+from hybrid.convert.architectures import ARCHITECTURES
+from hybrid.convert.checkpoint import Config
+from hybrid.convert.config_fields import (
+    REFUSED,
+    WITHOUT_EFFECT,
+    condition,
+    refuse_what_none_can,
+    without_effect,
+)
+from random_checkpoints import CONFIGS, ENCODERS
+
+_ATTENTION = {"num_attention_heads": 3, "num_key_value_heads": 1}
+_SSM = {"mamba_n_heads": 4, "mamba_d_head": 12, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 3}
+_DELTA = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
+    "linear_conv_kernel_dim": 3, "rms_norm_eps": 1e-6, "head_dim": 16,
+}  # fmt: skip
+
+MORE: dict[str, dict[str, Any]] = {
+    "bamba": {
+        "architectures": ["BambaForCausalLM"], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 2,
+        **_ATTENTION, **_SSM, "attn_layer_indices": [1], "rms_norm_eps": 1e-5,
+    },
+    "falcon-h1-expanded": {
+        "architectures": ["FalconH1ForCausalLM"], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 2,
+        **_ATTENTION, **_SSM, "mamba_d_ssm": None, "mamba_expand": 2, "head_dim": 8, "rms_norm_eps": 1e-5,
+    },
+    "falcon-mamba": {
+        "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba", "hidden_size": 12, "state_size": 5,
+        "num_hidden_layers": 2, "intermediate_size": 20, "conv_kernel": 3, "time_step_rank": 3, "mixer_rms_eps": 1e-5,
+    },
+    "gemma3-pictures": {
+        "architectures": ["Gemma3ForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 7, **_ATTENTION,
+            "head_dim": 8, "sliding_window": 5, "query_pre_attn_scalar": 7, "max_position_embeddings": 64,
+        },
+    },
+    "granite-hybrid": {
+        "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 24, "intermediate_size": 14,
+        "num_hidden_layers": 2, **_ATTENTION, **_SSM, "layer_types": ["mamba", "attention"], "num_local_experts": 3,
+        "num_experts_per_tok": 2, "shared_intermediate_size": 10, "rms_norm_eps": 1e-5,
+    },
+    "granite-shared": {
+        "architectures": ["GraniteMoeSharedForCausalLM"], "hidden_size": 24, "intermediate_size": 14,
+        "num_hidden_layers": 2, **_ATTENTION, "num_local_experts": 3, "num_experts_per_tok": 2,
+        "shared_intermediate_size": 10,
+    },
+    "jamba": {
+        "architectures": ["JambaForCausalLM"], "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 4,
+        **_ATTENTION, "num_experts": 3, "num_experts_per_tok": 2, "expert_layer_period": 2, "expert_layer_offset": 1,
+        "attn_layer_period": 3, "attn_layer_offset": 2, "mamba_d_state": 5, "mamba_d_conv": 3, "mamba_expand": 2,
+        "mamba_dt_rank": 3,
+    },
+    "lfm2-published": {
+        "architectures": ["Lfm2ForCausalLM"], "hidden_size": 24, "block_ff_dim": 30, "num_hidden_layers": 3,
+        "full_attn_idxs": [1], "block_multiple_of": 4, **_ATTENTION, "conv_L_cache": 3, "norm_eps": 1e-5,
+        "tie_embedding": True,
+    },
+    "mamba": {
+        "architectures": ["MambaForCausalLM"], "hidden_size": 12, "state_size": 5, "num_hidden_layers": 2,
+        "expand": 3, "conv_kernel": 3, "time_step_rank": 3, "layer_norm_epsilon": 1e-6,
+    },
+    "mamba2": {
+        "architectures": ["Mamba2ForCausalLM"], "hidden_size": 12, "state_size": 5, "num_hidden_layers": 2,
+        "expand": 2, "conv_kernel": 3, "num_heads": 4, "head_dim": 6, "n_groups": 2, "tie_word_embeddings": False,
+    },
+    "nemotron-h-experts": {
+        "architectures": ["NemotronHForCausalLM"], "hidden_size": 24, "intermediate_size": 20,
+        "layers_block_type": ["mamba", "moe", "attention"], **_ATTENTION, "head_dim": 8, "mamba_num_heads": 4,
+        "mamba_head_dim": 6, "ssm_state_size": 5, "n_groups": 2, "conv_kernel": 3, "n_routed_experts": 3,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 10, "moe_shared_expert_intermediate_size": 14,
+    },
+    "qwen3-window-behind": {
+        "architectures": ["Qwen3ForCausalLM"], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 3,
+        **_ATTENTION, "head_dim": 8, "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1,
+    },
+    "qwen35-pictures": {
+        "architectures": ["Qwen3_5ForConditionalGeneration"], "vision_config": {"depth": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 4, **_ATTENTION,
+            **_DELTA, "max_position_embeddings": 64, "rope_parameters": {"mrope_section": [2, 1, 1]},
+        },
+    },
+    "qwen35moe-pictures": {
+        "architectures": ["Qwen3_5MoeForConditionalGeneration"], "vision_config": {"depth": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 4, **_ATTENTION, **_DELTA, "num_experts": 3,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 10, "shared_expert_intermediate_size": 14,
+            "max_position_embeddings": 64,
+        },
+    },
+    "rwkv7-ratio": {
+        "architectures": ["RWKV7ForCausalLM"], "hidden_size": 24, "hidden_ratio": 1.5, "num_hidden_layers": 2,
+        "head_dim": 12, "decay_low_rank_dim": 3, "a_low_rank_dim": 5, "v_low_rank_dim": 7, "gate_low_rank_dim": 9,
+        "norm_eps": 1e-5,
+    },
+    "rwkv7-world": {
+        "architectures": ["Rwkv7ForCausalLM"], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 2,
+        "head_size": 12, "lora_rank_decay": 3, "lora_rank_iclr": 5, "lora_rank_value_residual_mix": 7,
+        "lora_rank_gate": 9, "layer_norm_epsilon": 1e-6,
+    },
+    "zamba-periodic": {
+        "architectures": ["ZambaForCausalLM"], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 8,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "mamba_expand": 1, "n_mamba_heads": 4,
+        "attn_layer_period": 3, "attn_layer_offset": 1,
+        "mamba_d_state": 5, "mamba_d_conv": 3, "mamba_dt_rank": 3, "rms_norm_eps": 1e-5,
+    },
+}  # fmt: skip
+
+# Fields that are refused unless they say what others say already.
+COMPUTED = ("head_dim", "attention_hidden_size", "hybrid_layer_ids")
+
+# Architectures whose configs are those of another.
+ALIKE = {
+    "BertForMaskedLM": "BertModel", "CamembertModel": "XLMRobertaModel", "LFM2ForCausalLM": "Lfm2ForCausalLM",
+    "LLaMAForCausalLM": "LlamaForCausalLM", "LlamaModel": "LlamaForCausalLM", "MambaLMHeadModel": "MambaForCausalLM",
+    "MistralModel": "MistralForCausalLM", "Qwen2Model": "Qwen2ForCausalLM", "Qwen3Model": "Qwen3ForCausalLM",
+    "RobertaForMaskedLM": "XLMRobertaModel", "RobertaModel": "XLMRobertaModel",
+    "XLMRobertaForMaskedLM": "XLMRobertaModel",
+}  # fmt: skip
+
+
+def examples() -> dict[str, dict[str, Any]]:
+    """Configs by name, with small vocabularies."""
+    sizes = {"vocab_size": 40, "max_position_embeddings": 64}
+    made = {name: sizes | config for name, config in (CONFIGS | MORE).items()}
+    for name in ("gpt2", "openelm"):  # these have another key for it
+        del made[name]["max_position_embeddings"]
+    made |= {name: config | sizes for name, config in ENCODERS.items()}
+    for name, config in MORE.items():
+        if "text_config" in config:
+            made[name] = config
+    first = {config["architectures"][0]: config for config in made.values()}
+    return made | {name: {**first[other], "architectures": [name]} for name, other in ALIKE.items()}
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Of one architecture: those used; those refused, with the values they may have; those without effect, and why;
+    and those that nothing is known about."""
+
+    used: list[str]
+    refused: dict[str, tuple[Any, ...]]
+    without_effect: dict[str, str]
+    unknown: list[str]
+    rope: dict[str, tuple[Any, ...]]  # what is used of rope_parameters, with the values it may have, if not any
+
+
+def fields(architecture: str) -> Fields:
+    """Every field of its config class by what the examples show; those of all classes, too."""
+    family, used, refused = ARCHITECTURES[architecture], set(), {}
+    for config in examples().values():
+        if config["architectures"] == [architecture]:
+            wrapped = Config(config, "config.json")
+            refuse_what_none_can(wrapped)
+            family.read(wrapped, {})
+            used |= wrapped.looked.used
+            refused |= wrapped.looked.expected
+    prefix = "rope_parameters."
+    rope = {name.removeprefix(prefix): refused.get(name, ()) for name in used | set(refused) if name.startswith(prefix)}
+    names = sorted(_names(architecture))
+    without = {name: why for name in names if name not in used and (why := without_effect(family, name))}
+    # used, but of one value alone: refused
+    refused = {
+        name: values for name, values in refused.items()
+        if name in names and (name not in used or len([v for v in values if v is not None]) < 2)
+    }  # fmt: skip
+    used |= {name for name in names if condition(family, name)}
+    return Fields(
+        [name for name in names if name in used and name not in refused],
+        {name: refused[name] for name in names if name in refused},
+        {name: why for name, why in without.items() if name not in refused},
+        [name for name in names if name not in {*used, *refused, *without}],
+        dict(sorted(rope.items())),
+    )
+
+
+def _names(architecture: str) -> set[str]:
+    own = config_fields.known_fields()[architecture]
+    inner = own.get("text_config")
+    names = {f"text_config.{name}" for name in inner} if isinstance(inner, dict) else set()
+    return names | set(own) | set(config_fields.of_all()) | {"per_layer_config"}
+
+
+def tally() -> str:
+    """The numbers of fields of each architecture, as a table."""
+    lines = ["| architecture | used | without effect | refused unless | unknown |", "|---|---|---|---|---|"]
+    for architecture in sorted(ARCHITECTURES):
+        f = fields(architecture)
+        numbers = (len(part) for part in (f.used, f.without_effect, f.refused, f.unknown))
+        lines.append(f"| `{architecture}` | {' | '.join(map(str, numbers))} |")
+    return "\n".join(lines) + "\n"
+
+
+def of_all() -> str:
+    """The fields of every family's configs, as lists."""
+    lines = [f"- {reason}: {_listed(names)}" for reason, names in WITHOUT_EFFECT.items()]
+    refused = ", ".join(f"`{name}` unless {_values(values, name)}" for name, values in REFUSED.items())
+    return "\n".join([*lines, "", f"Refused: {refused}."]) + "\n"
+
+
+def by_architecture() -> str:
+    """What becomes of the other fields of each architecture; those with the same answer together."""
+    same: dict[str, list[str]] = {}
+    for architecture in sorted(ARCHITECTURES):
+        same.setdefault(_answer(architecture), []).append(architecture)
+    return "\n".join(f"### {', '.join(names)}\n\n{answer}" for answer, names in same.items())
+
+
+def _answer(architecture: str) -> str:
+    f, family = fields(architecture), ARCHITECTURES[architecture]
+    always = [name for name in f.used if not condition(family, name)]
+    lines = [f"- used: {_listed(always)}"]
+    if f.rope:
+        limits = (f"`{name}`" + (f" ({_values(values, name)})" if values else "") for name, values in f.rope.items())
+        lines.append(f"- used of `rope_parameters`: {', '.join(limits)}")
+    conditions: dict[str, list[str]] = {}
+    for name in f.used:
+        if when := condition(family, name):
+            conditions.setdefault(when, []).append(name)
+    lines += [f"- used {when}: {_listed(names)}" for when, names in conditions.items()]
+    own = {name: values for name, values in f.refused.items() if name not in REFUSED}
+    lines += [f"- refused unless {', '.join(f'`{name}` is {_values(own[name], name)}' for name in own)}"] if own else []
+    reasons: dict[str, list[str]] = {}
+    for name, why in f.without_effect.items():
+        if why not in WITHOUT_EFFECT:
+            reasons.setdefault(why, []).append(name)
+    lines += [f"- without effect, {why}: {_listed(names)}" for why, names in reasons.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _values(values: Iterable[Any], name: str) -> str:
+    """The values that a field may have; absent and null it may be always."""
+    if name in COMPUTED:
+        return "what follows from other fields"
+    return " or ".join(json.dumps(value) for value in values if value is not None) or "null"
+
+
+if __name__ == "__main__":
+    print(tally(), end="")

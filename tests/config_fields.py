@@ -1,0 +1,155 @@
+"""Which fields the config classes of transformers have, for the architectures that are converted: names and defaults.
+
+    python tests/config_fields.py     # writes tests/data/config_fields.json
+
+needs transformers, here 5.23.0, and the package installed in the same environment; tests need neither, they read the
+file. Architectures that transformers does not have stand below, with the fields of published configs.
+"""
+
+import dataclasses
+import inspect
+import json
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).resolve().parent / "data" / "config_fields.json"
+
+# Other names of an architecture that transformers has.
+SAME = {
+    "LFM2ForCausalLM": "Lfm2ForCausalLM", "LLaMAForCausalLM": "LlamaForCausalLM",
+    "MambaLMHeadModel": "MambaForCausalLM",
+}  # fmt: skip
+
+# Of published configs, with typical values.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "OpenELMForCausalLM": {
+        "activation_fn_name": "swish", "ffn_dim_divisor": 256, "ffn_multipliers": [0.5, 4.0], "ffn_with_glu": True,
+        "head_dim": 64, "max_context_length": 2048, "model_dim": 1280, "normalization_layer_name": "rms_norm",
+        "normalize_qk_projections": True, "num_gqa_groups": 4, "num_kv_heads": [3, 5], "num_query_heads": [12, 20],
+        "num_transformer_layers": 16, "qkv_multipliers": [0.5, 1.0], "rope_freq_constant": 10000,
+        "rope_max_length": 4096, "share_input_output_layers": True, "vocab_size": 32000, "initializer_range": 0.02,
+        "use_cache": True, "bos_token_id": 1, "eos_token_id": 2,
+    },
+    "Rwkv6ForCausalLM": {
+        "vocab_size": 65536, "hidden_size": 2048, "attention_hidden_size": 2048, "intermediate_size": None,
+        "num_hidden_layers": 24, "head_size": 64, "head_size_divisor": 8, "layer_norm_epsilon": 1e-5,
+        "rescale_every": 6, "num_attention_heads": 64, "tie_word_embeddings": False, "use_cache": True,
+        "context_length": 4096, "model_version": "6_0", "bos_token_id": 0, "eos_token_id": 0,
+    },
+    "RWKV7ForCausalLM": {
+        "vocab_size": 65536, "hidden_size": 2048, "hidden_ratio": 4.0, "intermediate_size": 8192,
+        "num_hidden_layers": 24, "head_dim": 64, "num_heads": 32, "decay_low_rank_dim": 96, "gate_low_rank_dim": 256,
+        "a_low_rank_dim": 96, "v_low_rank_dim": 64, "hidden_act": "sqrelu", "max_position_embeddings": 2048,
+        "norm_first": True, "norm_bias": True, "norm_eps": 1e-5, "attn": None, "attn_mode": "chunk", "use_cache": True,
+        "fuse_norm": True, "fuse_cross_entropy": True, "fuse_linear_cross_entropy": False, "use_l2warp": True,
+        "initializer_range": 0.02, "value_dim": [2048], "tie_word_embeddings": False, "bos_token_id": 0,
+        "eos_token_id": 0, "pad_token_id": None,
+    },
+    "Rwkv7ForCausalLM": {
+        "vocab_size": 65536, "hidden_size": 2048, "attention_hidden_size": 2048, "intermediate_size": 8192,
+        "num_hidden_layers": 24, "head_size": 64, "layer_norm_epsilon": 1e-5, "lora_rank_decay": 96,
+        "lora_rank_iclr": 96, "lora_rank_value_residual_mix": 64, "lora_rank_gate": 256, "tie_word_embeddings": False,
+        "use_cache": True, "bos_token_id": 0, "eos_token_id": 0,
+    },
+    "RWKV6Qwen2ForCausalLM": {
+        "vocab_size": 152064, "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64,
+        "num_attention_heads": 40, "num_key_value_heads": 8, "lora_rank_tokenshift": 96, "lora_rank_decay": 128,
+        "attention_bias": True, "attention_output_bias": False, "gate_rank_type": 1, "use_rope": False,
+        "hidden_act": "silu", "max_position_embeddings": 32768, "max_window_layers": 64, "rms_norm_eps": 1e-5,
+        "rope_scaling": None, "rope_theta": 1000000.0, "sliding_window": None, "use_sliding_window": False,
+        "attention_dropout": 0.0, "initializer_range": 0.02, "tie_word_embeddings": False, "use_cache": True,
+        "bos_token_id": 151643, "eos_token_id": 151645,
+    },
+    "RwkvHybridForCausalLM": {
+        "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "head_size": 64, "head_size_divisor": 8,
+        "wkv_version": 7, "wkv_layers": "full", "wkv_has_gate": True, "wkv_has_group_norm": True,
+        "hidden_act": "silu", "max_position_embeddings": 32768,
+        "max_window_layers": 28, "rms_norm_eps": 1e-6, "rope_scaling": None, "rope_theta": 1000000.0,
+        "sliding_window": None, "use_sliding_window": False, "attention_dropout": 0.0, "initializer_range": 0.02,
+        "tie_word_embeddings": False, "use_cache": True, "bos_token_id": 151643, "eos_token_id": 151645,
+    },
+}  # fmt: skip
+
+
+def has_class(architecture: str) -> bool:
+    """Whether transformers has this architecture."""
+    return any(architecture in made["architectures"] for made in _read()["classes"].values())
+
+
+@cache
+def _read() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return data
+
+
+def of_all() -> dict[str, Any]:
+    """The fields that all classes have, with defaults."""
+    fields: dict[str, Any] = _read()["of all"]
+    return fields
+
+
+def known_fields() -> dict[str, dict[str, Any]]:
+    """By architecture: its config's own fields, with defaults; `text_config` holds those of the text part."""
+    classes: dict[str, dict[str, Any]] = _read()["classes"]
+    fields = {name: made["fields"] for made in classes.values() for name in made["architectures"]}
+    return fields | {other: fields[name] for other, name in SAME.items()} | PUBLISHED
+
+
+def main() -> None:
+    import transformers
+    from hybrid.convert.architectures import ARCHITECTURES
+
+    common = _defaults(transformers.PreTrainedConfig)
+    classes: dict[str, dict[str, Any]] = {}
+    for name in sorted(ARCHITECTURES):
+        if name in SAME or name in PUBLISHED:
+            continue
+        config_class = getattr(transformers, name).config_class
+        made = classes.setdefault(config_class.__name__, {"architectures": [], "fields": {}})
+        made["architectures"].append(name)
+        made["fields"] = _fields(getattr(transformers, name), config_class, common)
+    data = {"transformers": transformers.__version__, "of all": common, "classes": classes}
+    FILE.write_text(_compact(data), encoding="utf-8")
+
+
+def _fields(model: Any, config_class: Any, common: dict[str, Any]) -> dict[str, Any]:
+    """Its own fields, other spellings of them, and what else its code takes from a file; null: without a default."""
+    found = {name: value for name, value in _defaults(config_class).items() if name not in common}
+    code = inspect.getsource(sys.modules[config_class.__module__])
+    source = inspect.getsource(sys.modules[model.__module__])
+    if "text_config" in config_class.sub_configs_defaults:
+        code = source = ""
+    popped = set(re.findall(r'kwargs\.(?:pop|get|setdefault)\(\s*"(\w+)"', code)) | set(config_class.attribute_map)
+    popped |= set(re.findall(r'getattr\(\s*(?:self\.)?(?:text_)?config,\s*"(\w+)"', source))
+    if "rope_parameters" in found:
+        popped |= {"rope_theta", "rope_scaling"} | ({"partial_rotary_factor"} if "partial_rotary" in source else set())
+    for name in sorted(popped - {"_attn_implementation"}):
+        found.setdefault(name, None)
+    for name, spec in config_class.sub_configs_defaults.items():
+        if name == "text_config":
+            found[name] = _fields(model, spec.config_class, common)
+    return found
+
+
+def _defaults(config_class: Any) -> dict[str, Any]:
+    return {
+        f.name: None if f.default is dataclasses.MISSING else f.default
+        for f in dataclasses.fields(config_class)
+        if f.default_factory is dataclasses.MISSING
+    }
+
+
+def _compact(data: dict[str, Any]) -> str:
+    """One line for each class; infinity as config.json has it in transformers 5."""
+    text = json.dumps(data["classes"], default=list).replace("Infinity", '{"__float__": "Infinity"}')
+    rows = [f'  "{name}": {json.dumps(value)}' for name, value in json.loads(text).items()]
+    head = "".join(f' "{key}": {json.dumps(data[key])},\n' for key in ("transformers", "of all"))
+    return "{\n" + head + ' "classes": {\n' + ",\n".join(rows) + "\n }\n}\n"
+
+
+if __name__ == "__main__":
+    main()
