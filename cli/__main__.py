@@ -2,12 +2,16 @@
 
 import sys
 
+from .interrupts import interrupt_behind
+
 
 def main() -> None:
     """`main.main`; Ctrl-C while its modules are loaded ends as it does later."""
     try:
         from .main import main as command
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:
+        if interrupt_behind(error) is None:
+            raise
         print("interrupted", file=sys.stderr)
         exec("")  # see main.main
         sys.exit(130)

@@ -14,6 +14,8 @@ import typer
 from hybrid.quant.ggml.kernels import compiling
 from typer.core import TyperCommand, TyperGroup
 
+from .interrupts import interrupt_behind
+
 # name -> the line in `hybrid --help`; the command is the function of that name in commands/<name>.py, and a test holds
 # this text equal to the first line of its docstring.
 COMMANDS = {
@@ -132,14 +134,15 @@ def run(argv: Sequence[str]) -> int:
         return 0
     except typer.Exit as stop:
         return stop.exit_code
-    except (KeyboardInterrupt, typer.Abort) as stop:
-        return _interrupted(str(stop))
+    except (KeyboardInterrupt, typer.Abort) as end:
+        return _interrupted(str(end))
     except BrokenPipeError:
         # `hybrid ... | head`: nobody reads on, which is no error; a closed stdout must not complain at exit either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as err:
-        return _failed(err)
+        stop = interrupt_behind(err)
+        return _failed(err) if stop is None else _interrupted(str(stop))
 
 
 def _say_once() -> Callable[[], None]:

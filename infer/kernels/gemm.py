@@ -36,8 +36,8 @@ def _store8(e, source, line, y, ldy):
 def _store_tile(out, cols, y, ldy, n_rows, n_cols):
     """out f32 [row][cols] -> y[column][row], only what exists."""
     line = 4 * cols
-    for r in range(0, n_rows, 8):
-        for c in range(0, n_cols, 8):
+    for c in range(0, n_cols, 8):
+        for r in range(0, n_rows, 8):
             if r + 8 <= n_rows and c + 8 <= n_cols:
                 _store8(out + r * line + 4 * c, line, y + c * ldy + 4 * r, ldy)
             else:
@@ -63,7 +63,7 @@ def _add_to(e, out, q, n):
     e.loop(e.b.shl(n, const(I64, 2)), body, step=32)
 
 
-def tile_piece(rows, stride, x, chain, length):  # replaced in every variant
+def tile_piece(rows, stride, x, length, before, target, out):  # replaced in every variant
     raise NotImplementedError
 
 
@@ -87,7 +87,8 @@ def gemm(a, tid, nth):
 
     The columns of some tiles meet all rows of the chunk chain by chain: what a chain reads lies together and stays in
     the first-level cache meanwhile, the chunk in the second. Chains are added up as `Emitter.chain_total` says: a tile
-    of integers adds its whole chain to q, one of floats goes on in `chain` SPLIT elements at a time.
+    of integers adds its whole chain to those before it, which are zeros for the first of a quarter, and leaves the sum
+    in q, or after the last adds it to `out`. One of floats goes on in `chain` SPLIT elements at a time.
     """
     w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
     N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
@@ -117,7 +118,8 @@ def gemm(a, tid, nth):
             columns = x + (first + c) // COLS * x_stride
             _clear(out, n_tiles * plane)
             for quarter in range(4):
-                _clear(q, n_tiles * plane)
+                if not WHOLE:
+                    _clear(q, n_tiles * plane)
                 for k in range(quarter, min(16, n_units), 4):
                     begin, length = k * per_chain + min(k, longer), per_chain + (1 if k < longer else 0)
                     for u in range(0, length, SPLIT):
@@ -126,11 +128,14 @@ def gemm(a, tid, nth):
                             part = columns + t * x_stride + (begin + u) * UNIT_BYTES
                             for r in range(0, n_rows, TILE_ROWS):
                                 unpacked = scratch + (k * rows + r) * line + u * RECORD
-                                target = (q if WHOLE else chain) + 4 * (t * plane + r * COLS)
-                                tile_piece(unpacked, line, part, target, n)
+                                at = 4 * (t * plane + r * COLS)
+                                before = chain if k == quarter else q + at
+                                last = out + at if k + 4 >= min(16, n_units) else 0
+                                tile_piece(unpacked, line, part, n, before, (q if WHOLE else chain) + at, last)
                     if not WHOLE:
                         _add_to(q, chain, n_tiles * plane)
-                _add_to(out, q, n_tiles * plane)
+                if not WHOLE:
+                    _add_to(out, q, n_tiles * plane)
             for t in range(n_tiles):
                 at = c + t * COLS
                 columns_left = min(COLS, n_cols - at)

@@ -10,6 +10,7 @@ Stored codes c stand for weights c - base:
 Elsewhere those factors multiply the sums of half a block.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...quant.ggml.types import GGMLType
@@ -47,9 +48,14 @@ class Scheme:
         return 32 * self.code_bytes + 4 * self.words
 
     @property
+    def unroll(self) -> int:
+        """Steps at a time."""
+        return QUAD if self.name == "sdot" else UNROLL
+
+    @property
     def packing(self) -> str:
         """The form of the columns: a key of pack.PACK_TILES."""
-        return "s16" if self.name == "s16" else "s8"
+        return {"s16": "s16", "vnni": "dots"}.get(self.name, "s8")
 
 
 def scheme(kind: GGMLType, isa: ISA) -> Scheme:
@@ -85,11 +91,16 @@ class Tile:
     def cols(self) -> int:
         return self.vectors * self.lanes
 
+    @property
+    def in_registers(self) -> bool:
+        """Whether the sums of a chain have registers beside those of a block: there are 32 of 16 lanes."""
+        return self.lanes == 16 and self.rows * self.vectors <= 12
+
 
 def tiles(isa: ISA) -> tuple[Tile, Tile]:
     """(narrow, wide): for ubatches of at most `narrow.cols` columns, and for larger ones."""
     if isa.lanes == 16:
-        return Tile(12, 1, 16), Tile(8, 2, 16)
+        return Tile(12, 1, 16), Tile(6, 2, 16)
     # NEON: 32 registers of half the lanes, of which each row takes one: see QUAD
     tile = Tile(4, 2, 8) if isa.dot.startswith("neon") else Tile(6, 2, 8)
     return tile, tile
@@ -136,15 +147,20 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     return acc
 
 
-_TILE_SIGNATURE = "i64,i64,i64,i64,i64->void"
+_TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
 
 
 class _Block:
-    """A block of 32 of all columns of a tile: addresses and what follows from its line of sums."""
+    """A block of 32 of all rows and columns of a tile: addresses and what is computed from it."""
 
-    def __init__(self, e: Emitter, how: Scheme, tile: Tile, x: Value) -> None:
-        self.e, self.how, self.tile, self.x = e, how, tile, x
+    def __init__(self, e: Emitter, how: Scheme, tile: Tile, x: Value, rows: list[Value]) -> None:
+        self.e, self.how, self.tile, self.x, self.rows = e, how, tile, x, rows
 
+    def moved(self, offset: Value) -> "_Block":
+        """Columns at an offset; the rows are the same."""
+        return _Block(self.e, self.how, self.tile, self.e.at(self.x, offset), self.rows)
+
+    # --- numbers of columns and rows ---
     def line(self, ty: Value, k: int) -> list[Value]:
         """Line k after the codes, one vector per group of columns."""
         C, L = self.tile.vectors, self.tile.lanes
@@ -162,9 +178,19 @@ class _Block:
 
     def sums(self, half: int | None) -> list[Value]:
         """Sums of x over the block or a half, i32."""
-        return [_add_pairs(self.e, p) for p in self.pairs(half)]
+        if self.how.packing != "dots":
+            return [_add_pairs(self.e, p) for p in self.pairs(half)]
+        ty = Vec(I32, self.tile.lanes)
+        sums = self.line(ty, 2 if half == 1 else 1)
+        return [self.e.b.sub(u, v) for u, v in zip(sums, self.line(ty, 2), strict=True)] if half == 0 else sums
 
-    def begin(self, half: int | None) -> list[Value]:
+    def number(self, r: int, place: int, kind=F32) -> Value:
+        """Number `place` of a row, in all lanes."""
+        number = self.e.load(kind, self.rows[r], 32 * self.how.code_bytes + 4 * place)
+        return self.e.splat(number, self.tile.lanes)
+
+    # --- integer sums ---
+    def begin(self, half: int | None, n_rows: int) -> list[Value]:
         """What the sums of products start from."""
         e, base = self.e, self.how.base
         if self.how.name == "ub":
@@ -173,7 +199,53 @@ class _Block:
         else:
             ty = Vec(I32, self.tile.lanes)
             values = [e.b.mul(v, const(ty, -base)) for v in self.sums(half)] if base else [const(ty, 0)]
-        return [values[k % len(values)] for k in range(self.tile.rows * self.tile.vectors)]
+        return [values[k % len(values)] for k in range(n_rows * self.tile.vectors)]
+
+    def step(self, s: Value, acc: list[Value], some: range, unroll: int) -> list[Value]:
+        """`unroll` steps of some of the tile's rows."""
+        e, b, tile = self.e, self.e.b, self.tile
+        C, L = tile.vectors, tile.lanes
+        ty, acc = Vec(I32, L), list(acc)
+        x, o = e.at(self.x, b.mul(s, const(I64, 4 * tile.cols))), b.shl(s, const(I64, 2))
+        quads = [e.load(Vec(I32, 4), e.at(self.rows[r], o)) for r in some] if self.how.name == "sdot" else []
+        for u in range(unroll):
+            xs = [e.load(ty, x, (u * C + j) * 4 * L, 32) for j in range(C)]
+            for k, r in enumerate(some):
+                if quads:
+                    w = e.shuffle(quads[k], [u] * L)
+                else:
+                    w = e.splat(e.load(I32, e.at(self.rows[r], o), 4 * u), L)
+                for j in range(C):
+                    acc[k * C + j] = _dot(e, self.how, acc[k * C + j], w, xs[j])
+        return acc
+
+    def products(self, some: range) -> list[Value]:
+        """Sums of products of some of the tile's rows, without a loop: with factors, both halves times theirs."""
+        if not self.how.halves:
+            return self._steps(range(self.how.steps), self.begin(None, len(some)), some)
+        e, b = self.e, self.e.b
+        total: list[Value] = []
+        middle = self.how.steps // 2
+        for h in (0, 1):
+            acc = self._steps(range(h * middle, (h + 1) * middle), self.begin(h, len(some)), some)
+            for k in range(len(acc)):
+                factor = self.number(some[k // self.tile.vectors], 1 + h, I32)
+                if self.how.name == "ub":
+                    acc[k] = _add_pairs(e, acc[k], b.bitcast(factor, acc[k].type))
+                else:
+                    acc[k] = b.mul(acc[k], factor)
+            total = [b.add(u, v) for u, v in zip(total, acc, strict=True)] if h else acc
+        return total
+
+    def _steps(self, steps: range, acc: list[Value], some: range) -> list[Value]:
+        for s in steps[:: self.how.unroll]:
+            acc = self.step(const(I64, s), acc, some, self.how.unroll)
+        return acc
+
+    def halves_of_rows(self) -> list[range]:
+        """The tile's rows in two parts, where their sums and those of half a block are to stay in registers."""
+        R = self.tile.rows
+        return [range(R // 2), range(R // 2, R)] if self.how.halves else [range(R)]
 
 
 def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
@@ -190,113 +262,114 @@ def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
 
 
 def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = None):
-    """One chain of one register tile: total [R][cols] += the chain's products, f32.
+    """One chain of one register tile: q = before + the chain's products, f32 [R][cols].
+
+    Where `out` is not 0 this is added to `out` instead of written to q.
 
     `x`: the chain's blocks of a packed tile. `rows`: the first row's blocks, each 32 codes, f32 scale, i32 factor[2]
     if the scheme has halves, f32 -min[n_min]. Both lie one after the other.
     """
     R, C, L = tile.rows, tile.vectors, tile.lanes
-    vi, vf = Vec(I32, L), Vec(F32, L)
+    vf = Vec(F32, L)
     n_acc, n_min = R * C, INT_BLOCKS[kind].n_min
-    acc_type = Vec(I16, 2 * L) if how.name == "ub" else vi
     block_bytes = (how.steps + LINES) * 4 * tile.cols
-    unroll = QUAD if how.name == "sdot" else UNROLL
 
-    def int_tile(e: Emitter, rows, stride, x, total, length):
+    def int_tile(e: Emitter, rows, stride, x, length, before, q, out):
         b = e.b
         begins = [e.at(rows, b.mul(stride, const(I64, r))) for r in range(R)]
-        chain = e.stack(vf, n_acc)
-        for k in range(n_acc):
-            e.store(const(vf, 0.0), chain, 4 * L * k, 32)
 
-        def records(i: Value) -> list[Value]:
+        def block(i: Value) -> _Block:
             o = b.mul(i, const(I64, how.record))
-            return [e.at(p, o) for p in begins]
-
-        def number(record: Value, place: int, kind=F32) -> Value:
-            """Number `place` of the record, in all lanes."""
-            return e.splat(e.load(kind, record, 32 * how.code_bytes + 4 * place), L)
-
-        def block(i, _):
-            here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
-            rows = records(i)
-
-            def step(s, acc, some=range(R)):
-                """`unroll` steps of some of the tile's rows."""
-                acc = list(acc)
-                xp = e.at(here.x, b.mul(s, const(I64, 4 * tile.cols)))
-                o = b.shl(s, const(I64, 2))
-                quads = [e.load(Vec(I32, 4), e.at(rows[r], o)) for r in some] if unroll == QUAD else []
-                for u in range(unroll):
-                    xs = [e.load(vi, xp, (u * C + j) * 4 * L, 32) for j in range(C)]
-                    for k, r in enumerate(some):
-                        if quads:
-                            w = e.shuffle(quads[k], [u] * L)
-                        else:
-                            w = e.splat(e.load(I32, e.at(rows[r], o), 4 * u), L)
-                        for j in range(C):
-                            acc[k * C + j] = _dot(e, how, acc[k * C + j], w, xs[j])
-                return acc
-
-            def halves(some):
-                """Sums of both halves times their factors, of half of the tile's rows: all stay in registers."""
-                total = []
-                for h in (0, 1):
-                    acc = here.begin(h)[: len(some) * C]
-                    for s in range(h * how.steps // 2, (h + 1) * how.steps // 2, unroll):
-                        acc = step(const(I64, s), acc, some)
-                    for k in range(len(acc)):
-                        factor = number(rows[some[k // C]], 1 + h, I32)
-                        if how.name == "ub":
-                            acc[k] = _add_pairs(e, acc[k], b.bitcast(factor, acc_type))
-                        else:
-                            acc[k] = b.mul(acc[k], factor)
-                    total = [b.add(u, v) for u, v in zip(total, acc, strict=True)] if h else acc
-                return total
-
-            if how.halves:
-                acc = halves(range(R // 2)) + halves(range(R // 2, R))
-            else:
-                # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. A few turns
-                # it would unroll, if it knew their number
-                few = how.name == "sdot" or (how.name == "vnni" and C == 2)
-                hidden = b.lshr(length, const(I64, 56)) if few else const(I64, 0)
-                acc = e.loop(b.add(hidden, const(I64, how.steps)), step, here.begin(None), step=unroll)
-            d = here.scales()
-            given = [b.mul(v, const(vi, how.restore)) for v in here.sums(None)] if how.restore else []
-            # an address that changes, as far as LLVM knows: it would keep the sums in registers, and spill them
-            slot = e.at(chain, b.mul(i, b.lshr(length, const(I64, 62))))
-            for r in range(R):
-                scale = number(rows[r], 0)
-                for j in range(C):
-                    k = r * C + j
-                    isum = acc[k]
-                    if how.name == "ub" and not how.halves:
-                        isum = _add_pairs(e, isum)
-                    if how.restore:
-                        isum = b.add(isum, given[j])
-                    value = e.fma(e.to_f32(isum), b.fmul(scale, d[j]), e.load(vf, slot, 4 * L * k, 32))
-                    e.store(value, slot, 4 * L * k, 32)
+            return _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))), [e.at(p, o) for p in begins])
 
         def minima(i, acc):
-            here = _Block(e, how, tile, e.at(x, b.mul(i, const(I64, block_bytes))))
-            d, rows = here.scales(), records(i)
+            here = block(i)
+            d = here.scales()
             for m in range(n_min):
                 moments = [b.fmul(e.to_f32(v), d[j]) for j, v in enumerate(here.sums(m if n_min == 2 else None))]
                 for r in range(R):
-                    value = number(rows[r], 1 + 2 * how.halves + m)
+                    value = here.number(r, 1 + 2 * how.halves + m)
                     acc[r * C : r * C + C] = [e.fma(value, moments[j], acc[r * C + j]) for j in range(C)]
             return acc
 
-        e.loop(length, block)
+        chain = (_chain_in_registers if tile.in_registers else _chain_in_memory)(e, block, how, tile, length)
         taken = e.loop(length, minima, [const(vf, 0.0)] * n_acc) if n_min else []
-        for k in range(n_acc):
-            value = e.load(vf, chain, 4 * L * k, 32)
-            if taken:
-                value = b.fadd(value, taken[k])
-            e.store(b.fadd(e.load(vf, total, 4 * L * k, 32), value), total, 4 * L * k, 32)
+        values = [b.fadd(chain(k), taken[k]) if n_min else chain(k) for k in range(n_acc)]
+        values = [b.fadd(e.load(vf, before, 4 * L * k, 32), v) for k, v in enumerate(values)]
+        with b.if_else(b.icmp_signed("!=", out, const(I64, 0))) as (last, others):
+            with last:
+                for k, v in enumerate(values):
+                    e.store(b.fadd(e.load(vf, out, 4 * L * k, 32), v), out, 4 * L * k, 32)
+            with others:
+                for k, v in enumerate(values):
+                    e.store(v, q, 4 * L * k, 32)
 
     return emit(_TILE_SIGNATURE, isa)(int_tile)
+
+
+_BlockAt = Callable[[Value], _Block]
+
+
+def _chain_in_registers(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, length: Value) -> Callable[[int], Value]:
+    """The chain's sums, carried beside the integer sums of a block.
+
+    Nothing is stored on the way: on Zen 4 a clump of stores holds up instructions with three operands (vpdpbusd, fma).
+    """
+    C = tile.vectors
+
+    def add(i, chain):
+        here, chain = block(i), list(chain)
+        d = here.scales()
+        for some in here.halves_of_rows():
+            # an address of its own, as far as LLVM knows: it would keep what both parts read, and spill it
+            part = here.moved(e.b.lshr(length, const(I64, 62))) if some[0] else here
+            for k, isum in enumerate(part.products(some), some[0] * C):
+                chain[k] = e.fma(e.to_f32(isum), e.b.fmul(here.number(k // C, 0), d[k % C]), chain[k])
+        return chain
+
+    sums = e.loop(length, add, [const(Vec(F32, tile.lanes), 0.0)] * (tile.rows * C))
+    return lambda k: sums[k]
+
+
+def _chain_in_memory(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, length: Value) -> Callable[[int], Value]:
+    """The chain's sums, where those of a block take the registers."""
+    b, R, C, L = e.b, tile.rows, tile.vectors, tile.lanes
+    vi, vf = Vec(I32, L), Vec(F32, L)
+    chain = e.stack(vf, R * C)
+    for k in range(R * C):
+        e.store(const(vf, 0.0), chain, 4 * L * k, 32)
+
+    def products(here: _Block) -> list[Value]:
+        if how.halves:
+            return [isum for some in here.halves_of_rows() for isum in here.products(some)]
+        # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. A few turns it
+        # would unroll, if it knew their number
+        few = how.name == "sdot" or (how.name == "vnni" and C == 2)
+        hidden = b.lshr(length, const(I64, 56)) if few else const(I64, 0)
+        step = lambda s, acc: here.step(s, acc, range(R), how.unroll)
+        return e.loop(b.add(hidden, const(I64, how.steps)), step, here.begin(None, R), step=how.unroll)
+
+    def add(i, _):
+        here = block(i)
+        acc = products(here)
+        d = here.scales()
+        given = [b.mul(v, const(vi, how.restore)) for v in here.sums(None)] if how.restore else []
+        # an address that changes, as far as LLVM knows: it would keep the sums in registers, and spill them
+        slot = e.at(chain, b.mul(i, b.lshr(length, const(I64, 62))))
+        for r in range(R):
+            scale = here.number(r, 0)
+            for j in range(C):
+                k = r * C + j
+                isum = acc[k]
+                if how.name == "ub" and not how.halves:
+                    isum = _add_pairs(e, isum)
+                if how.restore:
+                    isum = b.add(isum, given[j])
+                value = e.fma(e.to_f32(isum), b.fmul(scale, d[j]), e.load(vf, slot, 4 * L * k, 32))
+                e.store(value, slot, 4 * L * k, 32)
+
+    e.loop(length, add)
+    return lambda k: e.load(vf, chain, 4 * L * k, 32)
 
 
 def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
@@ -305,7 +378,7 @@ def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
     vf = Vec(F32, L)
     n_acc = R * C
 
-    def float_tile(e: Emitter, w, w_stride, x, chain, length):
+    def float_tile(e: Emitter, w, w_stride, x, length, before, chain, out):
         b = e.b
         rows = [e.at(w, b.mul(w_stride, const(I64, r))) for r in range(R)]
         chain = e.ptr(chain)

@@ -81,7 +81,7 @@ def float_row(
         q = e.at(row, b.mul(i, const(I64, block.nbytes)))
         o = b.shl(b.shl(i, shift), const(I64, 2))
         for line in range(0, block.nbytes, 64):
-            e.prefetch(q, PREFETCH + line, 2)
+            e.prefetch(q, PREFETCH + line, e.isa.near)
         for k, weights in enumerate(block.load(e, q)):
             chains = [
                 multiply(e, weights, e.load(V16F, e.at(x, o), 64 * k), chain)

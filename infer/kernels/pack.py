@@ -8,7 +8,8 @@ GEMV, float     per column: f32 x[K], K rounded up to 16 with zeros
 GEMV, pairs     per column: BF16 x[K]
 GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and block of 32: dword[steps][cols], f32
                 d[cols], i16 pair[2][cols][2]; a dword holds four s8 (8 steps) or two s16 (16 steps). pair[h]: sums over
-                half h of the block of the values that are first or second, and third or fourth, of four neighbours
+                half h of the block of the values that are first or second, and third or fourth, of four neighbours.
+                `dots`: four s8, and i32 sum[2][cols] instead: over the block, and over its second half
 GEMM, float     per tile: f32 [K][cols], element k at place (k % 16) * (K / 16) + k / 16: chain after chain
 GEMM, pairs     as GEMM, float, of the columns of GEMV, pairs, two BF16 in the place of an f32
 
@@ -199,15 +200,20 @@ def _make_int_tile(form: str, isa: ISA | None = None):
                     sums = [_word_pairs(e, b.bitcast(v, V16I16)) for v in by_step]
                     even, odd = (_total(e, sums[first::2]) for first in (0, 1))
                     put(_low_high(e, even, odd), base, steps + 1 + h)
-            if form == "s8":
+            if form != "s16":
                 packed = [_as_bytes(e, q) for q in blocks]
                 lanes = e.transpose8([v for v, _ in packed])
                 by_step = [lanes[packed[0][1].index(k)] for k in range(8)]
                 for k, v in enumerate(by_step):
                     put(v, base, k)
                 pairs = [_byte_pairs(e, v) for v in by_step]
-                for h in (0, 1):
-                    put(b.bitcast(_total(e, pairs[4 * h : 4 * h + 4]), V8I), base, steps + 1 + h)
+                first, second = (_total(e, pairs[4 * h : 4 * h + 4]) for h in (0, 1))
+                if form == "dots":
+                    put(_word_pairs(e, b.add(first, second)), base, steps + 1)
+                    put(_word_pairs(e, second), base, steps + 2)
+                else:
+                    put(b.bitcast(first, V8I), base, steps + 1)
+                    put(b.bitcast(second, V8I), base, steps + 2)
 
         e.loop(b1, block, start=b0)
 
@@ -382,7 +388,8 @@ def pack_float_tiles(a, tid, nth):
 
 
 PACK_TILES: dict[str, Kernel] = {
-    form: variant(pack_int_tiles, f"pack_tiles_{form}", tile_piece=_make_int_tile(form)) for form in ("s8", "s16")
+    form: variant(pack_int_tiles, f"pack_tiles_{form}", tile_piece=_make_int_tile(form))
+    for form in ("s8", "s16", "dots")
 }
 PACK_COLUMNS: dict[str, Kernel] = {
     "column": variant(pack_int_columns, "pack_int_columns", column_piece=_make_int_column("column")),

@@ -8,7 +8,7 @@ from .weights import Groups, IntBlock, eight_groups, one_block
 
 V4I, V8I, V8F = Vec(I32, 4), Vec(I32, 8), Vec(F32, 8)
 V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
-PREFETCH = 4096  # bytes ahead, into the second-level cache
+PREFETCH = 4096  # bytes ahead
 
 
 class GroupProducts:
@@ -133,7 +133,7 @@ class RowProducts:
         """Eight groups of a row."""
         q = self._at(row, first)
         for line in range(0, 8 // self.block.groups * self.block.nbytes, 64):
-            self.e.prefetch(q, PREFETCH + line, 2)
+            self.e.prefetch(q, PREFETCH + line, self.e.isa.near)
         return eight_groups(self.e, self.block, q)
 
     def isums(self, g: Groups, x: Value, first: Value) -> Value:

@@ -99,7 +99,7 @@ class Product:
 
 
 TILE_OF = {
-    isa.PLAIN_WIDE: gemm.Tile(8, 2, 16),
+    isa.PLAIN_WIDE: gemm.tiles(isa.AVX512_VNNI)[1],
     isa.PLAIN_X86: gemm.Tile(6, 2, 8),
     isa.PLAIN_NEON: gemm.Tile(4, 2, 8),
 }
