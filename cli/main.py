@@ -141,8 +141,8 @@ def run(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as err:
-        stop = interrupt_behind(err)
-        return _failed(err) if stop is None else _interrupted(str(stop))
+        interrupt = interrupt_behind(err)
+        return _failed(err) if interrupt is None else _interrupted(str(interrupt))
 
 
 def _say_once() -> Callable[[], None]:
