@@ -24,7 +24,8 @@ from random_ssm import SSM_CONFIGS
 from reference.tokenizer_files import world_file, world_vocabulary
 
 PEER = os.environ.get("PEER", "")
-# What its loader refuses: other widths than twice the model's; layers without experts beside some with them;
+# What its loader refuses: other widths than twice the model's; layers without experts beside some with them, biases of
+# attention and convolutions and OLMoE's fewer heads of keys in architectures that have none there;
 # architectures that it does not have; biases in Mamba layers; for Phi-3, a vocabulary that is not Phi's own.
 REFUSED = {
     "jamba-dense",
@@ -46,12 +47,19 @@ REFUSED = {
     "mamba-bias",
     "jamba-bias",
     "falcon-h1-gate",
+    "nemotron-h-moe-groups",
+    "qwen3moe-mixed",
+    "olmoe-normed",
+    "qwen3next-biased",
+    "olmo-hybrid-biased",
+    "lfm2moe-scaled",
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
     *(name for name in CONFIGS if name.startswith("phi3-")),
 }
-# Which it runs otherwise: without a window, in another order of layers, with other bounds of YaRN.
+# Which it runs otherwise: without a window, in another order of layers, with other bounds of YaRN, with the epsilon of
+# heads of 64 values (RWKV).
 DIFFERENT = {"mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window", "gemma2-order",
-             "gemma3-order", "qwen2-yarn"}  # fmt: skip
+             "gemma3-order", "qwen2-yarn", "rwkv7", "arwkv7"}  # fmt: skip
 N_CTX, CHUNKS = 128, 4
 
 pytestmark = [
