@@ -31,7 +31,7 @@ from .emit import F32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, l
 from .isa import ISA
 from .jit import Kernel, device, kernel, variant
 from .row_products import PREFETCH, RowProducts
-from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, PAIRS, FloatBlock
+from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, PAIRS, FloatBlock, has_sixteen
 from .wide_products import WideProducts
 
 V8F, V16F = Vec(F32, 8), Vec(F32, 16)
@@ -44,8 +44,9 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
 
     def int_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
         b = e.b
-        wide = e.isa.lanes == 16 and kind in PAIRS
-        rows = WideProducts(e, kind, K) if wide else RowProducts(e, INT_BLOCKS[kind], K)
+        wide = has_sixteen(kind, e.isa)
+        rows = WideProducts(e, kind, K) if wide and kind in PAIRS else RowProducts(e, INT_BLOCKS[kind], K)
+        sixteens = WideProducts(e, kind, K) if wide else None
         n = rows.n_chains
         turns = b.lshr(rows.n_groups, const(I64, 3))
 
@@ -58,8 +59,12 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
                 isum = rows.isums(g, x, first)
                 return [*chains[n:], *rows.add(g, isum, rows.bias, x, first, chains[:n])]
 
-            chains = e.loop(turns, eight, [const(V8F, 0.0)] * (2 * n))
-            e.store(rows.finish(p, x, turns, chains[:n], chains[n:]), y, b.shl(r, const(I64, 2)))
+            if sixteens is not None:
+                total = sixteens.row(p, x, turns, eight)
+            else:
+                chains = e.loop(turns, eight, [const(V8F, 0.0)] * (2 * n))
+                total = rows.finish(p, x, turns, chains[:n], chains[n:])
+            e.store(total, y, b.shl(r, const(I64, 2)))
 
         e.loop(r1, row, start=r0)
 

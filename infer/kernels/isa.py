@@ -107,6 +107,11 @@ def host() -> ISA:
     return next(isa for isa, needed in PATHS if cpu_features().issuperset(needed))
 
 
+def has(isa: ISA, feature: str) -> bool:
+    """Whether code for this path may use a feature that the path does not promise: only what is compiled for here."""
+    return isa == host() and feature in cpu_features()
+
+
 def used_features() -> tuple[str, ...]:
     """The features that select the path of `host` and that its code uses."""
     return ("neon", "dotprod") if host() is NEON else dict(PATHS).get(host(), ())

@@ -8,8 +8,9 @@ from ....quant.ggml.types import TRAITS, GGMLType
 from .base import FloatBlock, Groups, IntBlock, eight_groups, floats_of, one_block
 from .grids import GRIDS
 from .k_quants import SUPER
-from .pairs import PAIRS, numbers_of_pairs
+from .pairs import PAIRS, bias_of, numbers_of_pairs
 from .plain import FLOATS, LOAD1, LOAD16
+from .sixteen import has_sixteen, sixteen_groups
 from .small import NVFP4, SMALL
 
 __all__ = [
@@ -21,9 +22,12 @@ __all__ = [
     "FloatBlock",
     "Groups",
     "IntBlock",
+    "bias_of",
     "eight_groups",
+    "has_sixteen",
     "numbers_of_pairs",
     "one_block",
+    "sixteen_groups",
 ]
 
 INT_BLOCKS: dict[GGMLType, IntBlock] = SMALL | SUPER | GRIDS

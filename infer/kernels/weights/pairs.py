@@ -1,6 +1,6 @@
 """Eight groups for products of 512 bits: their codes in four registers, of group 2k and behind them of group 2k + 1.
 
-Codes are u8 here, signed ones plus 128. A type without a rule in PAIRS is multiplied in registers of 256 bits:
+Codes are u8 here, signed ones plus `bias_of`. A type without a rule in PAIRS is multiplied in registers of 256 bits:
 those of codebooks are bound by their look-ups, and only become slower.
 """
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from ....quant.ggml.types import TRAITS, GGMLType
 from ..emit import I1, I8, I16, I32, I64, Emitter, Value, Vec, const
+from ..isa import has
 from .base import Groups, IntBlock
 from .small import E2M1_VALUES, IQ4_VALUES
 
@@ -20,17 +21,27 @@ def _twice(e: Emitter, p: Value, offset: int) -> Value:
     return e.b.bitcast(e.shuffle(e.load(Vec(I64, 4), p, offset), [0, 1, 2, 3] * 2), V64I8)
 
 
-def _bits(e: Emitter, v: Value, places: tuple[int, int], n: int, to: int = 0) -> Value:
-    """n bits of every byte, from a place of its own in each half of the register, moved to `to`.
-
-    Dwords are rotated: what comes from a neighbouring byte is masked.
-    """
+def _bits(e: Emitter, v: Value, places: Sequence[int], n: int, to: int = 0) -> Value:
+    """n bits of every byte, moved to `to`, from a place of its own in each half (or quarter) of the register."""
     b = e.b
-    amounts = [(to - place) % 32 for place in places for _ in range(8)]
+    each = 16 // len(places)  # dwords
+    if has(e.isa, "gfni"):
+        return e.call("llvm.x86.vgf2p8affineqb.512", V64I8, v, _matrices(places, n, to), const(I8, 0))
+    # dwords are rotated: what comes from a neighbouring byte is masked
+    amounts = [(to - place) % 32 for place in places for _ in range(each)]
     if any(amounts):
         wide = b.bitcast(v, V16I32)
         v = b.bitcast(e.intr("fshl", wide, wide, const(V16I32, amounts)), V64I8)
     return b.and_(v, const(V64I8, ((1 << n) - 1) << to))
+
+
+def _matrices(places: Sequence[int], n: int, to: int) -> Value:
+    """Eight times 8 x 8 bits: row 7 - i, a byte, says of which bits of a byte bit i of the result is the sum."""
+    made: list[int] = []
+    for place in places:
+        rows = [1 << place + 7 - i - to if to <= 7 - i < to + n else 0 for i in range(8)]
+        made += [row - 256 if row > 127 else row for row in rows] * (8 // len(places))
+    return const(V64I8, made)
 
 
 def _q4_k(e: Emitter, p: Value) -> list[Value]:
@@ -75,13 +86,19 @@ def _two_bits(offset: int) -> "Pairs":
 
 def _nibbles(e: Emitter, quads: Value) -> Value:
     """The low four bits of the bytes of the first and third 16 bytes, the high ones of the others."""
-    shifted = e.b.lshr(e.b.bitcast(quads, V16I32), const(V16I32, ([0] * 4 + [4] * 4) * 2))
-    return e.b.bitcast(e.b.and_(shifted, const(V16I32, 0x0F0F0F0F)), V64I8)
+    return _bits(e, quads, (0, 4, 0, 4), 4)
 
 
-def _table(values: Sequence[int]) -> list[int]:
-    """Values plus 128, as bytes."""
-    return [(value + 256) % 256 - 128 for value in values]
+def bias_of(block: IntBlock) -> int:
+    """What codes have too much here, so that they are unsigned and, if they can be, small."""
+    if not block.signed:
+        return block.bias or 0
+    return 16 if block.largest < 16 else 128
+
+
+def _table(values: Sequence[int], added: int = 128) -> list[int]:
+    """Values plus `added`, as bytes."""
+    return [(value + added + 128) % 256 - 128 for value in values]
 
 
 def _two_of_sixteen(e: Emitter, both: Value) -> Value:
@@ -98,7 +115,7 @@ def _mxfp4(e: Emitter, p: Value) -> list[Value]:
     made = []
     for k in range(0, 8, 2):
         both = e.cat(*(e.load(Vec(I64, 2), p, j * TRAITS[GGMLType.MXFP4].nbytes + 1) for j in (k, k + 1)))
-        made.append(e.lookup16(_table(E2M1_VALUES), _two_of_sixteen(e, both)))
+        made.append(e.lookup16(_table(E2M1_VALUES, 16), _two_of_sixteen(e, both)))
     return made
 
 
@@ -139,12 +156,23 @@ def _five(kind: GGMLType, offset: int) -> "Pairs":
     def pairs(e: Emitter, p: Value) -> list[Value]:
         b, made = e.b, []
         for k, nibbles in enumerate(_small_nibbles(e, p, nbytes, offset)):
-            first, second = (b.zext(e.load(I32, p, j * nbytes + offset - 4), I64) for j in (2 * k, 2 * k + 1))
-            is_set = b.bitcast(b.or_(first, b.shl(second, const(I64, 32))), Vec(I1, 64))
-            made.append(b.or_(nibbles, b.select(is_set, const(V64I8, 16), const(V64I8, 0))))
+            # a sum, not `or`: x86 has a masked one for bytes
+            made.append(b.select(_fifth_bits(e, p, nbytes, offset, 2 * k), b.add(nibbles, const(V64I8, 16)), nibbles))
         return made
 
     return pairs
+
+
+def _fifth_bits(e: Emitter, p: Value, nbytes: int, offset: int, block: int) -> Value:
+    """<64 x i1>: the four bytes in front of `offset` of this block and of the next one."""
+    b = e.b
+    if has(e.isa, "avx512vbmi"):
+        begin = min(block * nbytes, 8 * nbytes - WINDOW)
+        places = [j * nbytes + offset - 4 + i - begin for j in (block, block + 1) for i in range(4) for _ in range(8)]
+        spread = e.shuffle(e.load(V64I8, p, begin), places)
+        return b.icmp_unsigned("!=", b.and_(spread, const(V64I8, [1, 2, 4, 8, 16, 32, 64, -128] * 8)), const(V64I8, 0))
+    first, second = (b.zext(e.load(I32, p, j * nbytes + offset - 4), I64) for j in (block, block + 1))
+    return b.bitcast(b.or_(first, b.shl(second, const(I64, 32))), Vec(I1, 64))
 
 
 def _iq4_nl(e: Emitter, p: Value) -> list[Value]:
@@ -156,20 +184,43 @@ def numbers_of_pairs(e: Emitter, block: IntBlock, p: Value, g: Groups) -> Groups
     if block.weights != 32 or block.nbytes % 2 or block.nbytes > 24:
         return g
     fields = range(1 + block.n_min)
-    words = _words(e, p, 8 * block.nbytes, [k * block.nbytes + 2 * field for field in fields for k in range(8)])
+    words = _fields(
+        e, V32I16, p, 8 * block.nbytes, [k * block.nbytes + 2 * field for field in fields for k in range(8)]
+    )
     scale, *mins = (e.part(words, 8 * field, 8) for field in fields)
     return Groups(g.codes, block.scale(e, scale), [e.b.fneg(e.half(v)) for v in mins], g.subs)
 
 
-def _words(e: Emitter, p: Value, nbytes: int, places: list[int]) -> Value:
-    """<i16> at these bytes of `nbytes` from p on, which windows of 64 bytes are loaded for, as few as there can be."""
+def numbers_of_sixteen(e: Emitter, block: IntBlock, p: Value) -> tuple[Value, list[Value]] | None:
+    """Scale and minima of sixteen groups of small blocks, <16 x f32>, read in windows; None where these do not pay."""
+    n = block.groups
+    total = 16 // n * block.nbytes
+    if block.weights == 256 or block.nbytes > 24 or total < WINDOW:
+        return None
+    if block.nbytes % 2:
+        if not has(e.isa, "avx512vbmi"):
+            return None
+        scale = e.b.zext(_fields(e, V64I8, p, total, [k // n * block.nbytes for k in range(16)]), Vec(I16, 16))
+        return block.scale(e, scale), []
+    fields = range(1 + block.n_min)
+    places = [k * block.nbytes + 2 * field for field in fields for k in range(16 // n)]
+    words = _fields(e, V32I16, p, total, places)
+    scale, *mins = (e.shuffle(words, [16 // n * field + k // n for k in range(16)]) for field in fields)
+    return block.scale(e, scale), [e.b.fneg(e.half(v)) for v in mins]
+
+
+def _fields(e: Emitter, ty: Vec, p: Value, nbytes: int, places: list[int]) -> Value:
+    """Elements of `ty` at these bytes of `nbytes` from p on, which windows of 64 bytes are loaded for, as few as there
+    can be."""
+    n = ty.count
+    size = WINDOW // n
     left, lanes, made = sorted(places), {}, None
     while left:
         begin = min(left[0], nbytes - WINDOW)
-        inside = [place for place in left if place + 2 <= begin + WINDOW]
-        window, first = e.load(V32I16, p, begin), 0 if made is None else len(lanes)
-        chosen = list(range(first)) + [(32 if first else 0) + (place - begin) // 2 for place in inside]
-        made = e.shuffle(window if made is None else made, chosen + [0] * (32 - len(chosen)), window if first else None)
+        inside = [place for place in left if place + size <= begin + WINDOW]
+        window, first = e.load(ty, p, begin), 0 if made is None else len(lanes)
+        chosen = list(range(first)) + [(n if first else 0) + (place - begin) // size for place in inside]
+        made = e.shuffle(window if made is None else made, chosen + [0] * (n - len(chosen)), window if first else None)
         lanes.update({place: first + i for i, place in enumerate(inside)})
         left = left[len(inside) :]
     return e.shuffle(made, [lanes[place] for place in places])

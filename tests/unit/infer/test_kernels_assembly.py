@@ -6,6 +6,7 @@ import pytest
 from assembly import ARM, Machine, assembly, count, innermost_loops, loop_with, spills, x86
 from hybrid.infer.kernels import gemm, gemm_tiles, gemv, gemv_columns
 from hybrid.infer.kernels.isa import AVX2, AVX512_BF16, AVX512_VNNI, AVX_VNNI, ISA, NEON, PLAIN_X86
+from hybrid.infer.kernels.weights import pairs, sixteen
 from hybrid.quant.ggml.types import GGMLType
 
 PLAIN = x86("x86-64")
@@ -66,17 +67,33 @@ def test_many_columns_float(isa: ISA, machine: Machine) -> None:
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 @pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K])
 def test_few_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
-    """Eight groups of 32 in an iteration: one instruction of 512 bits for two, of 256 for one, or two of 128 bits."""
+    """Eight groups of 32 in an iteration: one instruction of 256 bits for one, or two of 128 bits. AVX-512: sixteen."""
     if isa is AVX512_VNNI:
         loop = loop_with(assembly(gemv.make_int_gemv(kind, isa), isa, machine), "vpdpbusd")
-        assert sum("zmm" in line for line in loop if "vpdpbusd" in line) == 4
-        assert len(loop) < 90
+        assert sum("zmm" in line for line in loop if "vpdpbusd" in line) == 8
+        assert len(loop) < 125
+        assert not spills(loop)
         return
     factors = kind is GGMLType.Q6_K  # of 16 weights: vpdpbusd would add across them
     wanted = {"vnni": "vpmaddubsw" if factors else "vpdpbusd", "avx2": "vpmaddubsw", "neon": "sdot"}[isa.dot]
     loop = loop_with(assembly(gemv.make_int_gemv(kind, isa), isa, machine), wanted)
     assert count(loop, wanted) == (16 if isa is NEON else 8)
     assert len(loop) < 30 * 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [(GGMLType.IQ2_XXS, 175), (GGMLType.IQ3_S, 215), (GGMLType.TQ1_0, 125), (GGMLType.Q2_0, 95), (GGMLType.Q4_K, 100)],
+)
+def test_a_single_column_with_vbmi_and_gfni(monkeypatch: pytest.MonkeyPatch, kind: GGMLType, most: int) -> None:
+    """Entries of codebooks and digits are looked up in registers, not loaded one by one; bits move in one step."""
+    for module in (pairs, sixteen):
+        monkeypatch.setattr(module, "has", lambda _isa, _feature: True)
+    loop = loop_with(assembly(gemv.make_int_gemv(kind, AVX512_VNNI), AVX512_VNNI, x86("znver4")), "vpdpbusd")
+    assert sum("zmm" in line for line in loop if "vpdpbusd" in line) == 8
+    assert len(loop) < most
+    assert count(loop, "movz") + count(loop, "vpins") < 8, "entries are not loaded one by one"
+    assert count(loop, "vpermt2b") + count(loop, "vpermi2b") + count(loop, "vpmultishiftqb") + count(loop, "vgf2p8")
 
 
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
