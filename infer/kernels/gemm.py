@@ -21,6 +21,7 @@ V8F = Vec(F32, 8)
 SKEW = 8  # bytes after whole cache lines from row to row: rows read in turn shall not meet in one bank of the cache
 TILES = 2  # of columns that share what a chain reads of the rows while it is in the first-level cache
 FLOAT_SPLIT = 128  # elements of a chain of floats that are multiplied at a time: 8 KB of the columns of a tile
+AHEAD = 384 << 10  # bytes of the weights of the next chunk that are prefetched; fits beside this one (see products.py)
 ROWS = 24  # a chunk of rows is a multiple of this: of every tile's rows, and of the 8 of the output transposition
 
 
@@ -63,6 +64,12 @@ def _write_soon(e, y, ldy, n_cols):
         e.loop(n_cols, lambda c, _: e.prefetch(e.at(y, e.b.mul(c, ldy)), 0, write=True))
 
 
+@emit("i64,i64->void")
+def _read_soon(e, address, n_lines):
+    """Ask for cache lines, which go to the second-level cache."""
+    e.loop(n_lines, lambda k, _: e.prefetch(e.at(address, e.b.shl(k, const(I64, 6))), 0, 2))
+
+
 def tile_piece(rows, stride, x, length, start, before, q, out):  # replaced in every variant
     raise NotImplementedError
 
@@ -72,12 +79,19 @@ def unpack_piece(source, out, chain_stride, n):
 
 
 COLS = TILE_ROWS = UNIT = RECORD = UNIT_BYTES = SPLIT = 1
+READ_AHEAD = 0
 
 
 @device
 def row_stride(n_units, record):
     """Bytes from row to row of a chain: its units one after the other, and some room."""
     return ((n_units + 15) // 16 * record + 63) // 64 * 64 + SKEW
+
+
+@device
+def _chunk(w, groups, expert_stride, stride, rows, n_chunks, i):
+    """Where the rows of chunk i begin."""
+    return w + ldi(groups + 8 + i // n_chunks * 24) * expert_stride + i % n_chunks * rows * stride
 
 
 @kernel
@@ -87,7 +101,9 @@ def gemm(a, tid, nth):
     The columns of some tiles meet all rows of the chunk chain by chain: what a chain reads lies together and stays in
     the first-level cache meanwhile, the chunk in the second. Chains are added up as `Emitter.chain_total` says: a tile
     adds its chain to those before it, which are zeros for the first of a quarter, and leaves the sum in q, or after the
-    last adds it to `out`. Floats are multiplied SPLIT elements of a chain at a time, whose sums wait in `chain`.
+    last adds it to `out`. Floats are multiplied SPLIT elements of a chain at a time, whose sums wait in `chain`. Tiles
+    wait for no memory, unpacking for nothing else: so the weights that this thread will probably unpack next are asked
+    for meanwhile, and come to the second-level cache.
     """
     w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
     N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
@@ -110,9 +126,15 @@ def gemm(a, tid, nth):
         r0 = i % n_chunks * rows
         n_rows = min(rows, N - r0)
         first, n_cols = ldi(group + 8), ldi(group + 16)
-        source = w + ldi(group) * expert_stride + r0 * stride
+        source = _chunk(w, groups, expert_stride, stride, rows, n_chunks, i)
         for r in range(n_rows):
             unpack_piece(source + r * stride, scratch + r * line, rows * line, n_units)
+        soon = soon_end = lines = 0
+        if READ_AHEAD and i + nth < total:
+            soon = _chunk(w, groups, expert_stride, stride, rows, n_chunks, i + nth)
+            soon_end = soon + min(rows * stride, READ_AHEAD)
+            calls = (n_rows + TILE_ROWS - 1) // TILE_ROWS * ((n_cols + COLS - 1) // COLS) * n_chains
+            lines = (soon_end - soon) // 64 // max(1, calls) + 1
         for c in range(0, n_cols, COLS * TILES):
             n_tiles = min(TILES, (n_cols - c + COLS - 1) // COLS)
             columns = x + (first + c) // COLS * x_stride
@@ -136,6 +158,9 @@ def gemm(a, tid, nth):
                                 target = q + at if ends else chain + at
                                 last = out + at if last_of_four else 0
                                 tile_piece(unpacked, line, part, n, start, before, target, last)
+                                if soon < soon_end:
+                                    _read_soon(soon, lines)
+                                    soon += 64 * lines
                                 if written and ends:
                                     place = y + (first + column) * ldy + (r0 + r) * 4
                                     _write_soon(place, ldy, min(COLS, n_cols - column))
@@ -156,6 +181,10 @@ def scratch_bytes(kind: GGMLType, tile: Tile, K: int, rows: int, *, integer: boo
     return (size + 4096 + 63) // 64 * 64
 
 
+def _read_ahead(isa: ISA) -> int:
+    return AHEAD if isa.lanes == 16 else 0
+
+
 def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = None) -> Kernel:
     """The kernel for one weight type and one register tile."""
     isa = isa or host()
@@ -173,6 +202,7 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
             UNIT_BYTES=4 * tile.cols,
             RECORD=4,
             SPLIT=FLOAT_SPLIT,
+            READ_AHEAD=_read_ahead(isa),
         )
     how = scheme(kind, isa)
     return variant(
@@ -186,6 +216,7 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
         UNIT_BYTES=(how.steps + LINES) * 4 * tile.cols,
         RECORD=how.record,
         SPLIT=1 << 40,
+        READ_AHEAD=_read_ahead(isa),
     )
 
 
@@ -203,4 +234,5 @@ def make_pairs_gemm(tile: Tile, isa: ISA) -> Kernel:
         UNIT_BYTES=4 * tile.cols,
         RECORD=4,
         SPLIT=FLOAT_SPLIT,
+        READ_AHEAD=_read_ahead(isa),
     )
