@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 GEMV_COLUMNS = 3  # up to this many columns are multiplied one at a time
 FEW_COLUMNS = 8  # up to this many, rows go straight to all columns; with more they are unpacked for register tiles
-SCRATCH_TARGET = 192 << 10  # bytes of unpacked weight rows that a thread works on: fits the second-level cache
+# Bytes of unpacked weight rows that a thread works on, by the lanes of a vector: they fit the second-level cache, of
+# which processors with AVX-512 have 1 MB or more.
+SCRATCH_TARGET = {8: 192 << 10, 16: 640 << 10}
 
 
 class Way(Enum):
@@ -86,7 +88,9 @@ class Products:
 
     def _chunk_rows(self, w: Weight, item: int) -> int:
         """Rows that a thread unpacks at a time, `item` bytes per weight: what fits, but enough chunks for all."""
-        fitting = max(1, SCRATCH_TARGET // (w.n * item) // gemm.ROWS)
+        lanes = self.isa.lanes
+        # rows too long to fit: with AVX-512 the columns are read again too often for few of them
+        fitting = SCRATCH_TARGET[lanes] // (w.n * item) // gemm.ROWS or (4 if lanes == 16 else 1)
         sharing = max(1, w.rows // (4 * self.builder.n_threads) // gemm.ROWS)
         return gemm.ROWS * min(fitting, sharing, 4)
 

@@ -56,9 +56,13 @@ class EmitterCore:
         slot.align = 64
         return self.b.inttoptr(self.b.ptrtoint(slot, I64), PTR)
 
-    def prefetch(self, pointer: Value, offset: int, level: int = 3) -> None:
-        """Ask for the cache line at pointer + offset, to be read soon (any address is allowed). level 3: L1, 2: L2."""
-        self.call("llvm.prefetch.p0", VOID, self.at(pointer, offset), const(I32, 0), const(I32, level), const(I32, 1))
+    def prefetch(self, pointer: Value, offset: int, level: int = 3, *, write: bool = False) -> None:
+        """Ask for the cache line at pointer + offset, to be read, or written, soon (any address is allowed).
+
+        level 3: L1, 2: L2.
+        """
+        place = self.at(pointer, offset)
+        self.call("llvm.prefetch.p0", VOID, place, const(I32, int(write)), const(I32, level), const(I32, 1))
 
     # --- calls and vectors ---
     def call(self, name: str, ret: Any, *args: Value) -> Value:

@@ -1,118 +1,13 @@
-"""Register tiles of the products with many columns: how 8-bit products are done on each target, and their loops.
-
-Stored codes c stand for weights c - base:
-    vnni   u8 codes (signed ones plus 128) x s8, vpdpbusd
-    ub     u8 codes x s8, vpmaddubsw summed in 16 bits over a block, or half of one (AVX2, codes of up to 6 bits). The
-           sums start from minus base * x, so what is left at the end fits, and how it wraps on the way does not matter
-    sdot   s8 codes with the bias taken off x s8, NEON's sdot
-    s16    s16 codes x s16, vpmaddwd: AVX2's vpmaddubsw saturates with 8-bit codes, and this is as fast (AVX2, Q8_0);
-           the integer factors of 16 weights (`sub`) are in the codes
-Elsewhere those factors multiply the sums of half a block.
-"""
+"""Loops of the register tiles of the products with many columns: of integers (see gemm_schemes.py), and of floats."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ...quant.ggml.types import GGMLType
 from .emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
+from .gemm_schemes import QUAD, Scheme, Tile
 from .isa import ISA
 from .pack import LINES
 from .weights import INT_BLOCKS
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """How an integer product is done.
-
-    steps       dwords of a block of 32
-    code_bytes  bytes of a stored code
-    add         stored code minus the type's code
-    base        what stored codes have too much; taken off by starting the sums from -base * x
-    restore     part of `base` that they do not have too much (it only keeps the sums in 16 bits) and is given back
-    halves      sums of half a block are multiplied by the type's factors
-    words       4-byte numbers per block after the codes: scale, factors, minima
-    """
-
-    name: str
-    steps: int
-    code_bytes: int
-    add: int
-    base: int
-    restore: int
-    halves: bool
-    words: int
-
-    @property
-    def record(self) -> int:
-        """Bytes of an unpacked block: codes and numbers."""
-        return 32 * self.code_bytes + 4 * self.words
-
-    @property
-    def unroll(self) -> int:
-        """Steps at a time."""
-        return QUAD if self.name == "sdot" else UNROLL
-
-    @property
-    def packing(self) -> str:
-        """The form of the columns: a key of pack.PACK_TILES."""
-        return {"s16": "s16", "vnni": "dots"}.get(self.name, "s8")
-
-
-def scheme(kind: GGMLType, isa: ISA) -> Scheme:
-    block = INT_BLOCKS[kind]
-    bias = block.bias or 0
-    words = 1 + 2 * block.subs + block.n_min
-    if isa.dot.startswith("vnni"):
-        add = 128 if block.signed else 0
-        return Scheme("vnni", 8, 1, add, bias + add, 0, block.subs, words)
-    if isa.dot.startswith("neon"):
-        return Scheme("sdot", 8, 1, -bias, 0, 0, block.subs, words)
-    # 16 sums of products of a block, or of half a block, in 16 bits: 16 * 16 * 127 and 8 * 32 * 127 fit
-    limit = 32 if block.subs else 16
-    if isa.dot == "avx2":
-        if block.signed and block.largest <= 16:
-            return Scheme("ub", 8, 1, 16, 16, 0, block.subs, words)
-        if not block.signed and block.largest <= limit:
-            return Scheme("ub", 8, 1, 0, bias, 0, block.subs, words)
-        if not block.signed and block.largest < 2 * limit and not bias:
-            return Scheme("ub", 8, 1, 0, limit, limit, block.subs, words)
-    return Scheme("s16", 16, 2, -bias, 0, 0, False, 1 + block.n_min)
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Register tile: `rows` rows x `vectors` vectors of `lanes` columns."""
-
-    rows: int
-    vectors: int
-    lanes: int
-
-    @property
-    def cols(self) -> int:
-        return self.vectors * self.lanes
-
-    @property
-    def in_registers(self) -> bool:
-        """Whether the sums of a chain have registers beside those of a block: there are 32 of 16 lanes."""
-        return self.lanes == 16 and self.rows * self.vectors <= 12
-
-
-def tiles(isa: ISA) -> tuple[Tile, Tile]:
-    """(narrow, wide): for ubatches of at most `narrow.cols` columns, and for larger ones."""
-    if isa.lanes == 16:
-        return Tile(12, 1, 16), Tile(6, 2, 16)
-    # NEON: 32 registers of half the lanes, of which each row takes one: see QUAD
-    tile = Tile(4, 2, 8) if isa.dot.startswith("neon") else Tile(6, 2, 8)
-    return tile, tile
-
-
-def float_tile_of(tile: Tile) -> Tile:
-    """The tile of floats for columns packed for `tile`: without sums of blocks beside its own it can have more rows."""
-    return Tile(8, 2, 16) if tile == Tile(6, 2, 16) else tile
-
-
-UNROLL = 2  # steps per iteration of the innermost loop
-QUAD = 4  # NEON: steps whose weights of a row are loaded at once, into a register whose lanes are multiplied with
 
 
 def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
@@ -147,7 +42,7 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     return acc
 
 
-_TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
+_TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64->void"
 
 
 class _Block:
@@ -223,19 +118,28 @@ class _Block:
         """Sums of products of some of the tile's rows, without a loop: with factors, both halves times theirs."""
         if not self.how.halves:
             return self._steps(range(self.how.steps), self.begin(None, len(some)), some)
-        e, b = self.e, self.e.b
-        total: list[Value] = []
         middle = self.how.steps // 2
-        for h in (0, 1):
-            acc = self._steps(range(h * middle, (h + 1) * middle), self.begin(h, len(some)), some)
-            for k in range(len(acc)):
-                factor = self.number(some[k // self.tile.vectors], 1 + h, I32)
-                if self.how.name == "ub":
-                    acc[k] = _add_pairs(e, acc[k], b.bitcast(factor, acc[k].type))
-                else:
-                    acc[k] = b.mul(acc[k], factor)
-            total = [b.add(u, v) for u, v in zip(total, acc, strict=True)] if h else acc
-        return total
+        sums = [
+            self._steps(range(h * middle, (h + 1) * middle), self.begin(h, len(some)), some) for h in (0, 1)
+        ]  # fmt: skip
+        return [
+            self._with_factors(some[k // self.tile.vectors], first, second)
+            for k, (first, second) in enumerate(zip(*sums, strict=True))
+        ]
+
+    def _with_factors(self, r: int, first: Value, second: Value) -> Value:
+        """Sums of both halves of a block of row r -> of the block, i32."""
+        e, b = self.e, self.e.b
+        if self.how.factors == 1:
+            pairs = b.or_(b.and_(first, const(first.type, 0xFFFF)), b.shl(second, const(first.type, 16)))
+            ty = Vec(I16, 2 * self.tile.lanes)
+            return _add_pairs(e, b.bitcast(pairs, ty), b.bitcast(self.number(r, 1, I32), ty))
+        factors = [self.number(r, 1 + h, I32) for h in (0, 1)]
+        if self.how.name == "ub":
+            return b.add(
+                *(_add_pairs(e, v, b.bitcast(f, v.type)) for v, f in zip((first, second), factors, strict=True))
+            )
+        return b.add(*(b.mul(v, f) for v, f in zip((first, second), factors, strict=True)))
 
     def _steps(self, steps: range, acc: list[Value], some: range) -> list[Value]:
         for s in steps[:: self.how.unroll]:
@@ -264,17 +168,18 @@ def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
 def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = None):
     """One chain of one register tile: q = before + the chain's products, f32 [R][cols].
 
-    Where `out` is not 0 this is added to `out` instead of written to q.
+    Where `out` is not 0 this is added to `out` instead of written to q. Chains are whole: `start` is that of
+    `make_float_tile`, and nothing here.
 
-    `x`: the chain's blocks of a packed tile. `rows`: the first row's blocks, each 32 codes, f32 scale, i32 factor[2]
-    if the scheme has halves, f32 -min[n_min]. Both lie one after the other.
+    `x`: the chain's blocks of a packed tile. `rows`: the first row's blocks, each 32 codes, f32 scale, factors
+    (see Scheme), f32 -min[n_min]. Both lie one after the other.
     """
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vf = Vec(F32, L)
     n_acc, n_min = R * C, INT_BLOCKS[kind].n_min
     block_bytes = (how.steps + LINES) * 4 * tile.cols
 
-    def int_tile(e: Emitter, rows, stride, x, length, before, q, out):
+    def int_tile(e: Emitter, rows, stride, x, length, _start, before, q, out):
         b = e.b
         begins = [e.at(rows, b.mul(stride, const(I64, r))) for r in range(R)]
 
@@ -288,23 +193,29 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
             for m in range(n_min):
                 moments = [b.fmul(e.to_f32(v), d[j]) for j, v in enumerate(here.sums(m if n_min == 2 else None))]
                 for r in range(R):
-                    value = here.number(r, 1 + 2 * how.halves + m)
+                    value = here.number(r, 1 + how.factors + m)
                     acc[r * C : r * C + C] = [e.fma(value, moments[j], acc[r * C + j]) for j in range(C)]
             return acc
 
         chain = (_chain_in_registers if tile.in_registers else _chain_in_memory)(e, block, how, tile, length)
         taken = e.loop(length, minima, [const(vf, 0.0)] * n_acc) if n_min else []
         values = [b.fadd(chain(k), taken[k]) if n_min else chain(k) for k in range(n_acc)]
-        values = [b.fadd(e.load(vf, before, 4 * L * k, 32), v) for k, v in enumerate(values)]
-        with b.if_else(b.icmp_signed("!=", out, const(I64, 0))) as (last, others):
-            with last:
-                for k, v in enumerate(values):
-                    e.store(b.fadd(e.load(vf, out, 4 * L * k, 32), v), out, 4 * L * k, 32)
-            with others:
-                for k, v in enumerate(values):
-                    e.store(v, q, 4 * L * k, 32)
+        _leave(e, values, before, q, out)
 
     return emit(_TILE_SIGNATURE, isa)(int_tile)
+
+
+def _leave(e: Emitter, chain: list[Value], before: Value, q: Value, out: Value) -> None:
+    """A chain's sums, added to those of the chains before it: left in q, or added to `out` where that is not 0."""
+    size = 4 * chain[0].type.count
+    values = [e.b.fadd(e.load(v.type, before, size * k, 32), v) for k, v in enumerate(chain)]
+    with e.b.if_else(e.b.icmp_signed("!=", out, const(I64, 0))) as (last, others):
+        with last:
+            for k, v in enumerate(values):
+                e.store(e.b.fadd(e.load(v.type, out, size * k, 32), v), out, size * k, 32)
+        with others:
+            for k, v in enumerate(values):
+                e.store(v, q, size * k, 32)
 
 
 _BlockAt = Callable[[Value], _Block]
@@ -373,15 +284,18 @@ def _chain_in_memory(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, lengt
 
 
 def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
-    """Part of a chain that goes on: chain [R][cols] += products of f32 (or pairs of BF16) of each row and column."""
+    """Part of a chain: start [R][cols] + products of f32 (or pairs of BF16) of each row and column.
+
+    Where `before` is 0 the chain goes on, and the sums are left in q; where it ends they go where those of
+    `make_int_tile` do.
+    """
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vf = Vec(F32, L)
     n_acc = R * C
 
-    def float_tile(e: Emitter, w, w_stride, x, length, before, chain, out):
+    def float_tile(e: Emitter, w, w_stride, x, length, start, before, q, out):
         b = e.b
         rows = [e.at(w, b.mul(w_stride, const(I64, r))) for r in range(R)]
-        chain = e.ptr(chain)
 
         def step(p, acc, width=1):
             """`width` elements of each row and column."""
@@ -398,12 +312,16 @@ def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
                         acc[r * C + j] = e.dot_pairs(a, xs[j], value) if pairs else e.fma(value, xs[j], a)
             return acc
 
-        acc, first = [e.load(vf, chain, 4 * L * k, 32) for k in range(n_acc)], const(I64, 0)
+        acc, first = [e.load(vf, start, 4 * L * k, 32) for k in range(n_acc)], const(I64, 0)
         if e.isa.dot.startswith("neon"):
             first = b.and_(length, const(I64, -QUAD))
             acc = e.loop(first, lambda p, acc: step(p, acc, QUAD), acc, step=QUAD)
         acc = e.loop(length, step, acc, start=first)
-        for k in range(n_acc):
-            e.store(acc[k], chain, 4 * L * k, 32)
+        with b.if_else(b.icmp_signed("!=", before, const(I64, 0))) as (ends, goes_on):
+            with ends:
+                _leave(e, acc, before, q, out)
+            with goes_on:
+                for k in range(n_acc):
+                    e.store(acc[k], q, 4 * L * k, 32)
 
     return emit(_TILE_SIGNATURE, isa)(float_tile)

@@ -2,7 +2,7 @@
 
 from ...quant.ggml.types import GGMLType
 from .emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
-from .gemm_tiles import Scheme
+from .gemm_schemes import Scheme
 from .isa import ISA
 from .weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD1, IntBlock, eight_groups, one_block
 
@@ -44,7 +44,9 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
                 e.prefetch(p, 4096 + line)
             g = eight_groups(e, block, p)
             numbers = [g.scale]
-            if how.halves:
+            if how.factors == 1:
+                numbers.append(b.bitcast(g.subs, Vec(I32, 8)))
+            elif how.factors:
                 wide = b.sext(g.subs, Vec(I32, 16))
                 if how.name == "ub":  # the same factor for both neighbours
                     wide = b.or_(b.and_(wide, const(wide.type, 0xFFFF)), b.shl(wide, const(wide.type, 16)))

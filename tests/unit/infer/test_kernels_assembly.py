@@ -53,6 +53,16 @@ def test_many_columns_integer_with_32_registers(kind: GGMLType) -> None:
         assert not [line for line in loop if re.search(r"%[xyz]mm\d+, \S*\(", line)], "stores nothing"
 
 
+@pytest.mark.parametrize("kind", [GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.IQ1_M])
+@pytest.mark.parametrize(("isa", "machine"), [(AVX512_VNNI, x86("znver4")), (AVX_VNNI, x86("alderlake"))])
+def test_factors_of_sums_that_fit_16_bits(isa: ISA, machine: Machine, kind: GGMLType) -> None:
+    """Both halves of a block are multiplied by one instruction."""
+    tile, how = gemm.tiles(isa)[1], gemm.scheme(kind, isa)
+    loop = loop_with(assembly(gemm_tiles.make_int_tile(kind, how, tile, isa), isa, machine), "vpdpbusd")
+    assert count(loop, "vpmaddwd") == tile.rows * tile.vectors
+    assert not count(loop, "vpmulld")
+
+
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 def test_many_columns_float(isa: ISA, machine: Machine) -> None:
     tile = gemm.tiles(isa)[1]
