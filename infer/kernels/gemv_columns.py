@@ -15,7 +15,7 @@ from .isa import ISA
 from .jit import Kernel, kernel, variant
 from .row_products import RowProducts, pair_sums
 from .weights import FLOAT_BLOCKS, INT_BLOCKS, PAIRS, Groups, IntBlock
-from .wide_columns import MOST, ROWS, Sixteens
+from .wide_columns import MOST, ROWS, TURNS, Sixteens
 
 V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
 FLOATS = 4  # columns that a row of floats meets at a time: their chains are in registers
@@ -179,35 +179,31 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
         if not is_wide(kind, e.isa):
             e.loop(r1, one, start=r0)
             return
-        sixteens, last = Sixteens(e, kind, x, x_stride, K, n), b.sub(r1, const(I64, 1))
+        sixteens = Sixteens(e, kind, stride, x, x_stride, K, n)
         begun = b.shl(b.lshr(eights.turns, const(I64, 1)), const(I64, 1))
         is_whole = b.icmp_signed("==", b.shl(begun, const(I64, 8)), K)
 
         def some(first, _):
-            """Rows together; past the last one it is repeated, and stored again."""
-
-            def row_at(k: Value | int) -> Value:
-                return e.intr("smin", b.add(first, const(I64, k) if isinstance(k, int) else k), last)
-
-            rows = [row_at(k) for k in range(ROWS)]
-            sixteens.run([address(r) for r in rows])
+            count = e.intr("smin", b.sub(r1, first), const(I64, ROWS * TURNS))
+            last = b.sub(count, const(I64, 1))
+            sixteens.run(count, lambda k: address(b.add(first, e.intr("smin", k, last))))
 
             def rest(k, _):
                 def move(c, _):
                     for parity, values in enumerate(sixteens.halves(c, k)):
                         eights.store(c, parity, values)
 
-                r = row_at(k)
+                r = b.add(first, k)
                 e.loop(n, move)
                 eights.run(address(r), begun, lambda c, total: put(c, r, total))
 
             with b.if_else(is_whole) as (whole, more):
                 with whole:
-                    sixteens.totals(lambda c, k, total: put(c, rows[k], total))
+                    sixteens.totals(count, lambda c, k, total: put(c, b.add(first, k), total))
                 with more:
-                    e.loop(ROWS, rest)
+                    e.loop(count, rest)
 
-        e.loop(r1, some, start=r0, step=ROWS)
+        e.loop(r1, some, start=r0, step=ROWS * TURNS)
 
     return emit(_SIGNATURE, isa)(int_columns)
 

@@ -16,7 +16,9 @@ from .wide_products import WideProducts
 
 V16I, V16F, V64I8, V32I16 = Vec(I32, 16), Vec(F32, 16), Vec(I8, 64), Vec(I16, 32)
 ROWS = 2  # that meet a column together
+TURNS = 4  # times ROWS rows that meet the same part of the columns while it is in the first-level cache
 MOST = 16  # columns that rows meet at a time
+PART = 32  # sixteens of groups of all columns in that part: 20 KB
 PLACES = [*EIGHT_PLACES, *(8 + g for g in EIGHT_PLACES)]  # groups in the order of the lanes
 _NATURAL = [PLACES.index(g) for g in range(16)]
 
@@ -135,59 +137,83 @@ def _by_dword(e: Emitter, pairs: list[Value]) -> list[Value]:
 
 
 class Sixteens:
-    """The whole sixteens of ROWS rows times n columns: 16 chains of products, and with minima of what they take off."""
+    """The whole sixteens of some rows times n columns: 16 chains of products, and with minima of what they take off.
 
-    def __init__(self, e: Emitter, kind: GGMLType, x: Value, x_stride: Value, K: Value, n: Value) -> None:
+    Rows are ROWS * TURNS at most, `stride` bytes apart. They meet the columns part by part.
+    """
+
+    def __init__(
+        self, e: Emitter, kind: GGMLType, stride: Value, x: Value, x_stride: Value, K: Value, n: Value
+    ) -> None:
         self.e, self.rows, self.x, self.x_stride, self.n = e, WideProducts(e, kind, K), x, x_stride, n
+        # the same place of the rows after these
+        self.rows.ahead = e.b.mul(stride, const(I64, ROWS * TURNS))
         self.n_chains = self.rows.n_chains
-        self.chains = e.stack(V16F, MOST * ROWS * self.n_chains)
+        self.chains = e.stack(V16F, MOST * ROWS * TURNS * self.n_chains)
 
-    def _place(self, c: Value, r: Value | int) -> Value:
+    def _place(self, c: Value, r: Value) -> Value:
         b, size = self.e.b, 64 * self.n_chains
-        r = const(I64, r) if isinstance(r, int) else r
-        return self.e.at(self.chains, b.mul(b.add(b.mul(c, const(I64, ROWS)), r), const(I64, size)))
+        return self.e.at(self.chains, b.mul(b.add(b.mul(c, const(I64, ROWS * TURNS)), r), const(I64, size)))
 
-    def load(self, c: Value, r: Value | int) -> list[Value]:
+    def _load(self, c: Value, r: Value) -> list[Value]:
         """The chains of a column and row, <16 x f32> in the order PLACES."""
         return [self.e.load(V16F, self._place(c, r), 64 * k, 64) for k in range(self.n_chains)]
 
-    def run(self, pointers: list[Value]) -> None:
-        """All sixteens of the rows that begin here."""
+    def run(self, count: Value, address: Callable[[Value], Value]) -> None:
+        """All sixteens of `count` rows; past the last one it is repeated. `address` is given a row, from 0 on."""
         e, b, rows, n = self.e, self.e.b, self.rows, self.n
-        zeros = b.mul(n, const(I64, 64 * ROWS * self.n_chains))
+        zeros = b.mul(n, const(I64, 64 * ROWS * TURNS * self.n_chains))
         e.loop(zeros, lambda o, _: e.store(const(V16F, 0.0), self.chains, o, 64), step=64)
+        sixteens, size = b.lshr(rows.n_groups, const(I64, 4)), b.udiv(const(I64, PART), n)
+        parts = b.udiv(b.add(sixteens, b.sub(size, const(I64, 1))), size)
 
-        def sixteen(i, _):
-            first = b.shl(i, const(I64, 4))
-            groups = [SixteenGroups(rows, p, first) for p in pointers]
+        def part(k, _):
+            begin = b.mul(k, size)
+            end = e.intr("smin", b.add(begin, size), sixteens)
 
-            def column(c, _):
-                x = SixteenOfColumn(rows, e.at(self.x, b.mul(c, self.x_stride)), first)
-                for r, values in enumerate(x.times(groups, [self.load(c, r) for r in range(ROWS)])):
-                    for k, v in enumerate(values):
-                        e.store(v, self._place(c, r), 64 * k, 64)
+            def together(r, _):
+                places = [b.add(r, const(I64, k)) for k in range(ROWS)]
+                pointers = [address(place) for place in places]
+                e.loop(end, lambda i, _: self._sixteen(b.shl(i, const(I64, 4)), pointers, places), start=begin)
 
-            e.loop(n, column)
+            e.loop(count, together, step=ROWS)
 
-        e.loop(b.lshr(rows.n_groups, const(I64, 4)), sixteen)
+        e.loop(parts, part)
 
-    def halves(self, c: Value, r: Value | int) -> list[list[Value]]:
+    def _sixteen(self, first: Value, pointers: list[Value], places: list[Value]) -> None:
+        e, b = self.e, self.e.b
+        groups = [SixteenGroups(self.rows, p, first) for p in pointers]
+
+        def column(c, _):
+            x = SixteenOfColumn(self.rows, e.at(self.x, b.mul(c, self.x_stride)), first)
+            for r, values in zip(places, x.times(groups, [self._load(c, r) for r in places]), strict=True):
+                for k, v in enumerate(values):
+                    e.store(v, self._place(c, r), 64 * k, 64)
+
+        e.loop(self.n, column)
+
+    def halves(self, c: Value, r: Value) -> list[list[Value]]:
         """The chains of the first and of the second eight groups of sixteen, <8 x f32>."""
-        return [[self.e.shuffle(v, _NATURAL[h : h + 8]) for v in self.load(c, r)] for h in (0, 8)]
+        return [[self.e.shuffle(v, _NATURAL[h : h + 8]) for v in self._load(c, r)] for h in (0, 8)]
 
-    def totals(self, take: Callable[[Value, int, Value], None]) -> None:
+    def totals(self, count: Value, take: Callable[[Value, Value, Value], None]) -> None:
         """The chains added up as `Emitter.chain_total` says; `take` is given column, row and total."""
         e, b = self.e, self.e.b
-        last = b.sub(self.n, const(I64, 1))
+        last_row, last = (b.sub(v, const(I64, 1)) for v in (count, self.n))
 
-        def two(first, _):
-            columns = [first, e.intr("smin", b.add(first, const(I64, 1)), last)]
-            chains = [self.load(c, r) for c in columns for r in range(ROWS)]
-            natural = [e.shuffle(v[0] if len(v) == 1 else b.fadd(*v), _NATURAL) for v in chains]
-            for k, total in enumerate(_four_totals(e, natural)):
-                take(columns[k // ROWS], k % ROWS, total)
+        def two_rows(r, _):
+            rows = [r, e.intr("smin", b.add(r, const(I64, 1)), last_row)]
 
-        e.loop(self.n, two, step=2)
+            def two_columns(c, _):
+                both = [(column, row) for column in (c, e.intr("smin", b.add(c, const(I64, 1)), last)) for row in rows]
+                chains = [self._load(*place) for place in both]
+                natural = [e.shuffle(v[0] if len(v) == 1 else b.fadd(*v), _NATURAL) for v in chains]
+                for place, total in zip(both, _four_totals(e, natural), strict=True):
+                    take(*place, total)
+
+            e.loop(self.n, two_columns, step=2)
+
+        e.loop(count, two_rows, step=2)
 
 
 def _four_totals(e: Emitter, chains: list[Value]) -> list[Value]:
