@@ -215,18 +215,20 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, pairs: bool = 
     def float_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
         b = e.b
         last = b.sub(n, const(I64, 1))
+        fours = b.and_(b.add(n, const(I64, 1)), const(I64, -FLOATS))  # one or two that are left meet the row together
 
         def row(r, _):
             p = e.at(w, b.mul(r, stride))
 
-            def some(first, _):
-                """FLOATS columns; past the last one it is repeated, and stored again."""
-                places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(FLOATS)]
+            def some(first: Value, count: int) -> None:
+                """`count` columns; past the last one it is repeated, and stored again."""
+                places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(count)]
                 columns = [e.at(x, b.mul(c, x_stride)) for c in places]
                 for c, total in zip(places, float_row(e, block, kind, p, columns, K, pairs), strict=True):
                     e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
 
-            e.loop(n, some, step=FLOATS)
+            e.loop(fours, lambda first, _: some(first, FLOATS), step=FLOATS)
+            e.loop(n, lambda first, _: some(first, 2), start=fours, step=2)
 
         e.loop(r1, row, start=r0)
 

@@ -16,9 +16,10 @@ from .wide_products import WideProducts
 
 V16I, V16F, V64I8, V32I16 = Vec(I32, 16), Vec(F32, 16), Vec(I8, 64), Vec(I16, 32)
 ROWS = 2  # that meet a column together
-TURNS = 4  # times ROWS rows that meet the same part of the columns while it is in the first-level cache
-MOST = 16  # columns that rows meet at a time
-PART = 32  # sixteens of groups of all columns in that part: 20 KB
+TURNS = 2  # times ROWS rows that meet the same part of the columns while it is in the first-level cache
+MOST = 8  # columns that rows meet at a time
+PART = 48  # sixteens of groups of all columns in that part: 30 KB
+AHEAD = 8192  # bytes of rows, about, that are prefetched into the second-level cache
 PLACES = [*EIGHT_PLACES, *(8 + g for g in EIGHT_PLACES)]  # groups in the order of the lanes
 _NATURAL = [PLACES.index(g) for g in range(16)]
 
@@ -146,8 +147,10 @@ class Sixteens:
         self, e: Emitter, kind: GGMLType, stride: Value, x: Value, x_stride: Value, K: Value, n: Value
     ) -> None:
         self.e, self.rows, self.x, self.x_stride, self.n = e, WideProducts(e, kind, K), x, x_stride, n
-        # the same place of the rows after these
-        self.rows.ahead = e.b.mul(stride, const(I64, ROWS * TURNS))
+        # the same part of a later row, which others of these rows do not prefetch
+        b = e.b
+        later = b.mul(b.add(b.udiv(const(I64, AHEAD // ROWS), stride), const(I64, 1)), const(I64, ROWS))
+        self.rows.ahead = b.mul(stride, later)
         self.n_chains = self.rows.n_chains
         self.chains = e.stack(V16F, MOST * ROWS * TURNS * self.n_chains)
 
