@@ -19,7 +19,7 @@ ROWS = 2  # that meet a column together
 TURNS = 2  # times ROWS rows that meet the same part of the columns while it is in the first-level cache
 MOST = 8  # columns that rows meet at a time
 PART = 48  # sixteens of groups of all columns in that part: 30 KB
-AHEAD = 8192  # bytes of rows, about, that are prefetched into the second-level cache
+AHEAD = 8192  # bytes of rows, about, from what is unpacked to what is prefetched
 PLACES = [*EIGHT_PLACES, *(8 + g for g in EIGHT_PLACES)]  # groups in the order of the lanes
 _NATURAL = [PLACES.index(g) for g in range(16)]
 
