@@ -231,7 +231,8 @@ def _four_totals(e: Emitter, chains: list[Value]) -> list[Value]:
     pairs = [[quarters(chains[k], chains[k + 1], q, 1) for k in (0, 2)] for q in (0, 2)]
     four = const(V16F, 0.0)
     for q in range(4):
-        four = b.fadd(four, quarters(*pairs[q // 2], q % 2, 2))
+        a, c = pairs[q // 2]
+        four = b.fadd(four, quarters(a, c, q % 2, 2))
     total = const(V16F, 0.0)
     for i in range(4):
         total = b.fadd(total, e.shuffle(four, [4 * q + i for q in range(4) for _ in range(4)]))
