@@ -6,6 +6,8 @@ that are not there, so 2 sequences, or an expert's 3 tokens, cost what they need
 (gemm.py), in which a broadcast weight meets 16 columns at once, is faster.
 """
 
+from collections.abc import Callable
+
 from ...quant.ggml.types import GGMLType
 from .emit import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
 from .gemv import float_row, next_rows
@@ -13,7 +15,7 @@ from .isa import ISA
 from .jit import Kernel, kernel, variant
 from .row_products import RowProducts, pair_sums
 from .weights import FLOAT_BLOCKS, INT_BLOCKS, PAIRS, Groups, IntBlock
-from .wide_columns import MOST, sixteens
+from .wide_columns import MOST, ROWS, TURNS, Sixteens
 
 V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
 FLOATS = 4  # columns that a row of floats meets at a time: their chains are in registers
@@ -105,65 +107,103 @@ def form(kind: GGMLType, isa: ISA) -> str:
     return "wide" if is_wide(kind, isa) else "columns"
 
 
+class Eights:
+    """A row times n columns, eight groups at a time; the chains of a column are those of even and of odd turns."""
+
+    def __init__(self, e: Emitter, block: IntBlock, x: Value, x_stride: Value, K: Value, n: Value) -> None:
+        self.e, self.x, self.x_stride, self.n = e, x, x_stride, n
+        self.rows, self.sums = RowProducts(e, block, K), LaneSums(e, block)
+        self.turns = e.b.lshr(self.rows.n_groups, const(I64, 3))
+        self.n_chains = self.rows.n_chains
+        self.chains = e.stack(V8F, MOST * 2 * self.n_chains)
+
+    def _place(self, c: Value, parity: Value | int) -> Value:
+        b, half = self.e.b, 32 * self.n_chains
+        parity = const(I64, parity) if isinstance(parity, int) else parity
+        return self.e.at(self.chains, b.add(b.mul(c, const(I64, 2 * half)), b.mul(parity, const(I64, half))))
+
+    def load(self, c: Value, parity: Value) -> list[Value]:
+        return [self.e.load(V8F, self._place(c, parity), 32 * k, 32) for k in range(self.n_chains)]
+
+    def store(self, c: Value, parity: Value | int, values: list[Value]) -> None:
+        for k, v in enumerate(values):
+            self.e.store(v, self._place(c, parity), 32 * k, 32)
+
+    def clear(self) -> None:
+        e, nbytes = self.e, self.e.b.mul(self.n, const(I64, 64 * self.n_chains))
+        e.loop(nbytes, lambda o, _: e.store(const(V8F, 0.0), self.chains, o, 32), step=32)
+
+    def run(self, row: Value, begun: Value, take: Callable[[Value, Value], None]) -> None:
+        """From the turn `begun` on, with the chains so far; `take` is given each column and its product."""
+        e, b, rows = self.e, self.e.b, self.rows
+
+        def eight(i, _):
+            first = b.shl(i, const(I64, 3))
+            g = rows.unpack(row, first)
+            weights, parity = self.sums.weights(g), b.and_(i, const(I64, 1))
+
+            def column(c, _):
+                here = e.at(self.x, b.mul(c, self.x_stride))
+                isum = self.sums.isums(weights, g.subs, here, first)
+                self.store(c, parity, rows.add(g, isum, self.sums.bias, here, first, self.load(c, parity)))
+
+            e.loop(self.n, column)
+
+        e.loop(self.turns, eight, start=begun)
+        odd = b.and_(self.turns, const(I64, 1))
+
+        def finish(c, _):
+            following, others = self.load(c, odd), self.load(c, b.xor(odd, const(I64, 1)))
+            take(c, rows.finish(row, e.at(self.x, b.mul(c, self.x_stride)), self.turns, following, others))
+
+        e.loop(self.n, finish)
+
+
 def make_int_columns(kind: GGMLType, isa: ISA | None = None):
     """rows r0..r1 of n columns, at most MOST; x records as for gemv."""
-    block = INT_BLOCKS[kind]
 
     def int_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
         b = e.b
-        rows, sums = RowProducts(e, block, K), LaneSums(e, block)
-        n_chains = rows.n_chains
-        turns = b.lshr(rows.n_groups, const(I64, 3))
-        half = 32 * n_chains  # bytes of the chains of eight groups; those of the next eight follow
-        chains = e.stack(V8F, MOST * 2 * n_chains)
+        eights = Eights(e, INT_BLOCKS[kind], x, x_stride, K, n)
 
-        def load(place: Value) -> list[Value]:
-            return [e.load(V8F, place, 32 * k, 32) for k in range(n_chains)]
+        def address(r: Value) -> Value:
+            return e.at(w, b.mul(r, stride))
 
-        def store(values: list[Value], place: Value) -> None:
-            for k, v in enumerate(values):
-                e.store(v, place, 32 * k, 32)
+        def put(c: Value, r: Value, total: Value) -> None:
+            e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
 
-        def row(r, _):
-            p = e.at(w, b.mul(r, stride))
-            if is_wide(kind, e.isa):
-                begun = b.shl(b.lshr(turns, const(I64, 1)), const(I64, 1))
-                sixteens(e, kind, p, x, x_stride, K, n, each_half)
-            else:
-                begun = const(I64, 0)
-                e.loop(b.mul(n, const(I64, 2 * half)), lambda o, _: e.store(const(V8F, 0.0), chains, o, 32), step=32)
+        def one(r, _):
+            eights.clear()
+            eights.run(address(r), const(I64, 0), lambda c, total: put(c, r, total))
 
-            def eight(i, _):
-                first = b.shl(i, const(I64, 3))
-                g = rows.unpack(p, first)
-                weights = sums.weights(g)
-                now = e.at(chains, b.mul(b.and_(i, const(I64, 1)), const(I64, half)))
+        if not is_wide(kind, e.isa):
+            e.loop(r1, one, start=r0)
+            return
+        sixteens = Sixteens(e, kind, stride, x, x_stride, K, n)
+        begun = b.shl(b.lshr(eights.turns, const(I64, 1)), const(I64, 1))
+        is_whole = b.icmp_signed("==", b.shl(begun, const(I64, 8)), K)
 
-                def column(c, _):
-                    place = e.at(now, b.mul(c, const(I64, 2 * half)))
-                    here = e.at(x, b.mul(c, x_stride))
-                    isum = sums.isums(weights, g.subs, here, first)
-                    store(rows.add(g, isum, sums.bias, here, first, load(place)), place)
+        def some(first, _):
+            count = e.intr("smin", b.sub(r1, first), const(I64, ROWS * TURNS))
+            last = b.sub(count, const(I64, 1))
+            sixteens.run(count, lambda k: address(b.add(first, e.intr("smin", k, last))))
 
-                e.loop(n, column)
+            def rest(k, _):
+                def move(c, _):
+                    for parity, values in enumerate(sixteens.halves(c, k)):
+                        eights.store(c, parity, values)
 
-            e.loop(turns, eight, start=begun)
-            odd = b.mul(b.and_(turns, const(I64, 1)), const(I64, half))
+                r = b.add(first, k)
+                e.loop(n, move)
+                eights.run(address(r), begun, lambda c, total: put(c, r, total))
 
-            def finish(c, _):
-                place = e.at(chains, b.mul(c, const(I64, 2 * half)))
-                following, others = load(e.at(place, odd)), load(e.at(place, b.sub(const(I64, half), odd)))
-                total = rows.finish(p, e.at(x, b.mul(c, x_stride)), turns, following, others)
-                e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
+            with b.if_else(is_whole) as (whole, more):
+                with whole:
+                    sixteens.totals(count, lambda c, k, total: put(c, b.add(first, k), total))
+                with more:
+                    e.loop(count, rest)
 
-            e.loop(n, finish)
-
-        def each_half(c: Value, two: list[list[Value]]) -> None:
-            """Take over a column's chains of the first and of the second eight groups of sixteen."""
-            for h, values in enumerate(two):
-                store(values, e.at(chains, b.add(b.mul(c, const(I64, 2 * half)), const(I64, h * half))))
-
-        e.loop(r1, row, start=r0)
+        e.loop(r1, some, start=r0, step=ROWS * TURNS)
 
     return emit(_SIGNATURE, isa)(int_columns)
 
@@ -175,18 +215,20 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, pairs: bool = 
     def float_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
         b = e.b
         last = b.sub(n, const(I64, 1))
+        fours = b.and_(b.add(n, const(I64, 1)), const(I64, -FLOATS))  # one or two that are left meet the row together
 
         def row(r, _):
             p = e.at(w, b.mul(r, stride))
 
-            def some(first, _):
-                """FLOATS columns; past the last one it is repeated, and stored again."""
-                places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(FLOATS)]
+            def some(first: Value, count: int) -> None:
+                """`count` columns; past the last one it is repeated, and stored again."""
+                places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(count)]
                 columns = [e.at(x, b.mul(c, x_stride)) for c in places]
                 for c, total in zip(places, float_row(e, block, kind, p, columns, K, pairs), strict=True):
                     e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
 
-            e.loop(n, some, step=FLOATS)
+            e.loop(fours, lambda first, _: some(first, FLOATS), step=FLOATS)
+            e.loop(n, lambda first, _: some(first, 2), start=fours, step=2)
 
         e.loop(r1, row, start=r0)
 

@@ -116,6 +116,7 @@ class RowProducts:
         self.e, self.block, self.K = e, block, K
         self.products = GroupProducts(e, block)
         self.bias = self.products.bias  # what the codes in `isums` have too much
+        self.ahead: Value = const(I64, PREFETCH)  # bytes from what is unpacked to what is prefetched
         self.n_groups = e.b.lshr(K, const(I64, 5))
         self.n_chains = 1 + (block.n_min > 0)
 
@@ -133,7 +134,7 @@ class RowProducts:
         """Eight groups of a row."""
         q = self._at(row, first)
         for line in range(0, 8 // self.block.groups * self.block.nbytes, 64):
-            self.e.prefetch(q, PREFETCH + line, self.e.isa.near)
+            self.e.prefetch(self.e.at(q, self.ahead), line, self.e.isa.near)
         return eight_groups(self.e, self.block, q)
 
     def isums(self, g: Groups, x: Value, first: Value) -> Value:

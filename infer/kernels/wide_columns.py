@@ -1,8 +1,9 @@
-"""Products with a few columns in registers of 512 bits: sixteen groups of 32 weights meet a column at once.
+"""Products with a few columns in registers of 512 bits: sixteen groups of 32 weights of two rows meet a column at once.
 
 Lane l of vector k is dword k of group `PLACES[l]`, of codes and of x (pack.py sorts the columns so). So a column needs
-no addition across lanes, and its 16 chains are one register. The sums, and the order in which they are added, are those
-of row_products.py; what a row has beyond whole sixteens is done as in gemv_columns.py.
+no addition across lanes, and the 16 chains of a row are one register. A column is loaded once for both rows: with one,
+loads would be what binds. The sums, and the order in which they are added, are those of row_products.py; what a row has
+beyond whole sixteens is done as in gemv_columns.py.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,11 @@ from .weights import Groups
 from .wide_products import WideProducts
 
 V16I, V16F, V64I8, V32I16 = Vec(I32, 16), Vec(F32, 16), Vec(I8, 64), Vec(I16, 32)
-MOST = 8  # columns that an integer row meets at a time
+ROWS = 2  # that meet a column together
+TURNS = 2  # times ROWS rows that meet the same part of the columns while it is in the first-level cache
+MOST = 8  # columns that rows meet at a time
+PART = 48  # sixteens of groups of all columns in that part: 30 KB
+AHEAD = 8192  # bytes of rows, about, from what is unpacked to what is prefetched
 PLACES = [*EIGHT_PLACES, *(8 + g for g in EIGHT_PLACES)]  # groups in the order of the lanes
 _NATURAL = [PLACES.index(g) for g in range(16)]
 
@@ -43,46 +48,72 @@ class SixteenGroups:
         both = e.shuffle(two[0].subs, [2 * g + h for g in PLACES for h in (0, 1)], two[1].subs)
         return [b.sext(v, V16I) for v in halves], b.mul(both, const(V32I16, -bias))
 
-    def add(self, x: Value, first: Value, chains: list[Value]) -> list[Value]:
-        """The groups' products with the column at x added to its chains: of products, and with minima what these take
-        off."""
-        e, b, rows = self.e, self.e.b, self.rows
-        xq = e.at(x, b.shl(first, const(I64, 5)))
-        columns = [e.load(V64I8, xq, 64 * k) for k in range(8)]
+
+class SixteenOfColumn:
+    """What rows read of a column, for sixteen groups of 32."""
+
+    def __init__(self, rows: WideProducts, x: Value, first: Value) -> None:
+        e, self.rows = rows.e, rows
+        self.e, b = e, e.b
+        self._codes = e.at(x, b.shl(first, const(I64, 5)))
         x_d, x_sum = rows.scales_and_sums(x)
         o = b.shl(first, const(I64, 2))
-        x_sums, dx = e.load(V32I16, x_sum, o), e.load(V16F, x_d, o)
-        isum = self._added_pairs(x_sums, self.bias_factors) if rows.bias else const(V16I, 0)
-        if self.factors:
-            for h, factor in enumerate(self.factors):
-                half = const(V16I, 0)
-                for w, v in zip(self.weights[4 * h : 4 * h + 4], columns[4 * h : 4 * h + 4], strict=True):
-                    half = rows.dot(w, v, half)
-                isum = b.add(isum, b.mul(half, factor))
-        else:
-            for w, v in zip(self.weights, columns, strict=True):
-                isum = rows.dot(w, v, isum)
-        chains = list(chains)
-        chains[0] = e.fma(e.to_f32(isum), b.fmul(self.scale, dx), chains[0])
-        for m, part in zip(self.mins, self._sums(x_sums), strict=True):
-            chains[1] = e.fma(m, b.fmul(e.to_f32(part), dx), chains[1])
-        return chains
+        self._sums, self.d = e.load(V32I16, x_sum, o), e.load(V16F, x_d, o)
+        self.moments = [b.fmul(e.to_f32(part), self.d) for part in self._of_minima()]
+        self._bias: Value | None = None
 
-    def _sums(self, x_sums: Value) -> list[Value]:
+    def times(self, rows: list[SixteenGroups], chains: list[list[Value]]) -> list[list[Value]]:
+        """Products with the groups of some rows added to their chains: of products, and of what minima take off."""
+        e, b, added = self.e, self.e.b, []
+        for g, isum, of_row in zip(rows, self._isums(rows), chains, strict=True):
+            now = list(of_row)
+            now[0] = e.fma(e.to_f32(isum), b.fmul(g.scale, self.d), now[0])
+            for m, moment in zip(g.mins, self.moments, strict=True):
+                now[1] = e.fma(m, moment, now[1])
+            added.append(now)
+        return added
+
+    def _isums(self, rows: list[SixteenGroups]) -> list[Value]:
+        """<16 x i32> per row: the integer sums with their factors."""
+        b, isums = self.e.b, [self._bias_of(g) for g in rows]
+        if not rows[0].factors:
+            return self._dots(rows, 0, 8, isums)
+        for h in (0, 1):
+            halves = self._dots(rows, 4 * h, 4, [const(V16I, 0)] * len(rows))
+            isums = [b.add(i, b.mul(v, g.factors[h])) for i, v, g in zip(isums, halves, rows, strict=True)]
+        return isums
+
+    def _dots(self, rows: list[SixteenGroups], first: int, n: int, totals: list[Value]) -> list[Value]:
+        """Dword by dword for all rows, so that few of them are in registers at a time."""
+        for k in range(first, first + n):
+            x = self.e.load(V64I8, self._codes, 64 * k)
+            totals = [self.rows.dot(g.weights[k], x, total) for g, total in zip(rows, totals, strict=True)]
+        return totals
+
+    def _bias_of(self, groups: SixteenGroups) -> Value:
+        """<16 x i32>: less what the codes of the groups have too much, the same for all rows without factors."""
+        if not self.rows.bias:
+            return const(V16I, 0)
+        if groups.factors:
+            return self._added_pairs(groups.bias_factors)
+        self._bias = self._bias or self._added_pairs(groups.bias_factors)
+        return self._bias
+
+    def _of_minima(self) -> list[Value]:
         """Sums of x that belong to the minima: of whole groups, or of their halves."""
-        n_min = len(self.mins)
+        n_min = self.rows.block.n_min
         if n_min < 2:
-            return [self._added_pairs(x_sums, const(V32I16, 1))] * n_min
-        wide = self.e.b.bitcast(x_sums, V16I)
+            return [self._added_pairs(const(V32I16, 1))] * n_min
+        wide = self.e.b.bitcast(self._sums, V16I)
         shift = const(V16I, 16)
         return [self.e.b.ashr(self.e.b.shl(wide, shift), shift), self.e.b.ashr(wide, shift)]
 
-    def _added_pairs(self, a: Value, c: Value) -> Value:
-        """<32 x i16> times <32 x i16>, neighbours added."""
+    def _added_pairs(self, c: Value) -> Value:
+        """The sums of x times <32 x i16>, neighbours added."""
         e, b = self.e, self.e.b
         if e.isa.dot == "vnni":
-            return e.call("llvm.x86.avx512.pmaddw.d.512", V16I, a, c)
-        products = b.mul(b.sext(a, Vec(I32, 32)), b.sext(c, Vec(I32, 32)))
+            return e.call("llvm.x86.avx512.pmaddw.d.512", V16I, self._sums, c)
+        products = b.mul(b.sext(self._sums, Vec(I32, 32)), b.sext(c, Vec(I32, 32)))
         return b.add(*(e.shuffle(products, list(range(h, 32, 2))) for h in (0, 1)))
 
 
@@ -106,35 +137,103 @@ def _by_dword(e: Emitter, pairs: list[Value]) -> list[Value]:
     return [e.b.bitcast(w, V64I8) for w in made]
 
 
-def sixteens(
-    e: Emitter, kind: GGMLType, row: Value, x: Value, x_stride: Value, K: Value, n: Value,
-    take: Callable[[Value, list[list[Value]]], None],
-) -> None:  # fmt: skip
-    """The whole sixteens of a row times n columns. `take` is given, for each column, the chains of the first and of the
-    second eight groups: <8 x f32> of products, and with minima of what they take off."""
-    b, rows = e.b, WideProducts(e, kind, K)
-    size = 64 * rows.n_chains
-    chains = e.stack(V16F, MOST * rows.n_chains)
-    e.loop(b.mul(n, const(I64, size)), lambda o, _: e.store(const(V16F, 0.0), chains, o, 64), step=64)
+class Sixteens:
+    """The whole sixteens of some rows times n columns: 16 chains of products, and with minima of what they take off.
 
-    def load(c: Value) -> tuple[Value, list[Value]]:
-        place = e.at(chains, b.mul(c, const(I64, size)))
-        return place, [e.load(V16F, place, 64 * k, 64) for k in range(rows.n_chains)]
+    Rows are ROWS * TURNS at most, `stride` bytes apart. They meet the columns part by part.
+    """
 
-    def sixteen(i, _):
-        first = b.shl(i, const(I64, 4))
-        groups = SixteenGroups(rows, row, first)
+    def __init__(
+        self, e: Emitter, kind: GGMLType, stride: Value, x: Value, x_stride: Value, K: Value, n: Value
+    ) -> None:
+        self.e, self.rows, self.x, self.x_stride, self.n = e, WideProducts(e, kind, K), x, x_stride, n
+        # the same part of a later row, which others of these rows do not prefetch
+        b = e.b
+        later = b.mul(b.add(b.udiv(const(I64, AHEAD // ROWS), stride), const(I64, 1)), const(I64, ROWS))
+        self.rows.ahead = b.mul(stride, later)
+        self.n_chains = self.rows.n_chains
+        self.chains = e.stack(V16F, MOST * ROWS * TURNS * self.n_chains)
+
+    def _place(self, c: Value, r: Value) -> Value:
+        b, size = self.e.b, 64 * self.n_chains
+        return self.e.at(self.chains, b.mul(b.add(b.mul(c, const(I64, ROWS * TURNS)), r), const(I64, size)))
+
+    def _load(self, c: Value, r: Value) -> list[Value]:
+        """The chains of a column and row, <16 x f32> in the order PLACES."""
+        return [self.e.load(V16F, self._place(c, r), 64 * k, 64) for k in range(self.n_chains)]
+
+    def run(self, count: Value, address: Callable[[Value], Value]) -> None:
+        """All sixteens of `count` rows; past the last one it is repeated. `address` is given a row, from 0 on."""
+        e, b, rows, n = self.e, self.e.b, self.rows, self.n
+        zeros = b.mul(n, const(I64, 64 * ROWS * TURNS * self.n_chains))
+        e.loop(zeros, lambda o, _: e.store(const(V16F, 0.0), self.chains, o, 64), step=64)
+        sixteens, size = b.lshr(rows.n_groups, const(I64, 4)), b.udiv(const(I64, PART), n)
+        parts = b.udiv(b.add(sixteens, b.sub(size, const(I64, 1))), size)
+
+        def part(k, _):
+            begin = b.mul(k, size)
+            end = e.intr("smin", b.add(begin, size), sixteens)
+
+            def together(r, _):
+                places = [b.add(r, const(I64, k)) for k in range(ROWS)]
+                pointers = [address(place) for place in places]
+                e.loop(end, lambda i, _: self._sixteen(b.shl(i, const(I64, 4)), pointers, places), start=begin)
+
+            e.loop(count, together, step=ROWS)
+
+        e.loop(parts, part)
+
+    def _sixteen(self, first: Value, pointers: list[Value], places: list[Value]) -> None:
+        e, b = self.e, self.e.b
+        groups = [SixteenGroups(self.rows, p, first) for p in pointers]
 
         def column(c, _):
-            place, now = load(c)
-            for k, v in enumerate(groups.add(e.at(x, b.mul(c, x_stride)), first, now)):
-                e.store(v, place, 64 * k, 64)
+            x = SixteenOfColumn(self.rows, e.at(self.x, b.mul(c, self.x_stride)), first)
+            for r, values in zip(places, x.times(groups, [self._load(c, r) for r in places]), strict=True):
+                for k, v in enumerate(values):
+                    e.store(v, self._place(c, r), 64 * k, 64)
 
-        e.loop(n, column)
+        e.loop(self.n, column)
 
-    def leave(c, _):
-        _, now = load(c)
-        take(c, [[e.shuffle(v, _NATURAL[h : h + 8]) for v in now] for h in (0, 8)])
+    def halves(self, c: Value, r: Value) -> list[list[Value]]:
+        """The chains of the first and of the second eight groups of sixteen, <8 x f32>."""
+        return [[self.e.shuffle(v, _NATURAL[h : h + 8]) for v in self._load(c, r)] for h in (0, 8)]
 
-    e.loop(b.lshr(rows.n_groups, const(I64, 4)), sixteen)
-    e.loop(n, leave)
+    def totals(self, count: Value, take: Callable[[Value, Value, Value], None]) -> None:
+        """The chains added up as `Emitter.chain_total` says; `take` is given column, row and total."""
+        e, b = self.e, self.e.b
+        last_row, last = (b.sub(v, const(I64, 1)) for v in (count, self.n))
+
+        def two_rows(r, _):
+            rows = [r, e.intr("smin", b.add(r, const(I64, 1)), last_row)]
+
+            def two_columns(c, _):
+                both = [(column, row) for column in (c, e.intr("smin", b.add(c, const(I64, 1)), last)) for row in rows]
+                chains = [self._load(*place) for place in both]
+                natural = [e.shuffle(v[0] if len(v) == 1 else b.fadd(*v), _NATURAL) for v in chains]
+                for place, total in zip(both, _four_totals(e, natural), strict=True):
+                    take(*place, total)
+
+            e.loop(self.n, two_columns, step=2)
+
+        e.loop(count, two_rows, step=2)
+
+
+def _four_totals(e: Emitter, chains: list[Value]) -> list[Value]:
+    """`Emitter.chain_total` of four vectors, side by side: in each quarter of a register one of them."""
+    b = e.b
+
+    def quarters(a: Value, c: Value, first: int, step: int) -> Value:
+        """Two quarters of a, then the same of c."""
+        places = [16 * side + 4 * q + i for side in (0, 1) for q in (first, first + step) for i in range(4)]
+        return e.shuffle(a, places, c)
+
+    pairs = [[quarters(chains[k], chains[k + 1], q, 1) for k in (0, 2)] for q in (0, 2)]
+    four = const(V16F, 0.0)
+    for q in range(4):
+        a, c = pairs[q // 2]
+        four = b.fadd(four, quarters(a, c, q % 2, 2))
+    total = const(V16F, 0.0)
+    for i in range(4):
+        total = b.fadd(total, e.shuffle(four, [4 * q + i for q in range(4) for _ in range(4)]))
+    return [e.lane(total, 4 * q) for q in range(4)]

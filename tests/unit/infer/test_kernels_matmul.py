@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hybrid.infer.kernels import elementwise, gemm, gemv, gemv_columns, isa, pack
+from hybrid.infer.kernels import elementwise, gemm, gemv, gemv_columns, isa, pack, wide_columns
 from hybrid.infer.kernels.jit import variant
 from hybrid.infer.kernels.weights import FLOAT_BLOCKS, INT_BLOCKS
 from hybrid.infer.program import aligned_empty, round_up
@@ -145,6 +145,14 @@ def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int)
         np.testing.assert_array_equal(bits(product.few(integer, n_threads)), bits(few))
         np.testing.assert_array_equal(bits(product.several(integer, n_threads)), bits(few))
         np.testing.assert_array_equal(bits(product.many(integer, WIDE, n_threads, chunk=48)), bits(few))
+
+
+@pytest.mark.parametrize("length", [13 * 512, 13 * 512 + 256])
+@pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_K])
+def test_long_columns_are_met_part_by_part(kind: GGMLType, length: int) -> None:
+    product = Product(kind, 7, length, 11)
+    assert length // 512 > wide_columns.PART // wide_columns.MOST, "more than one part"
+    np.testing.assert_array_equal(bits(product.several(True, 2)), bits(product.few(True)))
 
 
 @pytest.mark.parametrize("target", [isa.PLAIN_WIDE, isa.PLAIN_X86, isa.PLAIN_NEON], ids=["wide", "plain", "neon"])
