@@ -9,6 +9,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # ruff: isort: split
 import random
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ import numba  # noqa: F401  before np.empty is replaced: numba registers numpy's
 import numpy as np
 import pytest
 from hypothesis import settings
+
+# What is started in the background of a shell ignores Ctrl-C, and so would all processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # the same examples everywhere, however slow the machine is
 settings.register_profile("everywhere", deadline=None, derandomize=True, database=None)
