@@ -59,7 +59,7 @@ class SixteenOfColumn:
         x_d, x_sum = rows.scales_and_sums(x)
         o = b.shl(first, const(I64, 2))
         self._sums, self.d = e.load(V32I16, x_sum, o), e.load(V16F, x_d, o)
-        self.moments = [b.fmul(e.to_f32(part), self.d) for part in self._of_minima()]
+        self.moments = [b.fmul(e.to_f32(part), self.d) for part in rows.sums_of_x(self._sums, rows.block.n_min)]
         self._bias: Value | None = None
 
     def times(self, rows: list[SixteenGroups], chains: list[list[Value]]) -> list[list[Value]]:
@@ -95,26 +95,9 @@ class SixteenOfColumn:
         if not self.rows.bias:
             return const(V16I, 0)
         if groups.factors:
-            return self._added_pairs(groups.bias_factors)
-        self._bias = self._bias or self._added_pairs(groups.bias_factors)
+            return self.rows.added_pairs(self._sums, groups.bias_factors)
+        self._bias = self._bias or self.rows.added_pairs(self._sums, groups.bias_factors)
         return self._bias
-
-    def _of_minima(self) -> list[Value]:
-        """Sums of x that belong to the minima: of whole groups, or of their halves."""
-        n_min = self.rows.block.n_min
-        if n_min < 2:
-            return [self._added_pairs(const(V32I16, 1))] * n_min
-        wide = self.e.b.bitcast(self._sums, V16I)
-        shift = const(V16I, 16)
-        return [self.e.b.ashr(self.e.b.shl(wide, shift), shift), self.e.b.ashr(wide, shift)]
-
-    def _added_pairs(self, c: Value) -> Value:
-        """The sums of x times <32 x i16>, neighbours added."""
-        e, b = self.e, self.e.b
-        if e.isa.dot == "vnni":
-            return e.call("llvm.x86.avx512.pmaddw.d.512", V16I, self._sums, c)
-        products = b.mul(b.sext(self._sums, Vec(I32, 32)), b.sext(c, Vec(I32, 32)))
-        return b.add(*(e.shuffle(products, list(range(h, 32, 2))) for h in (0, 1)))
 
 
 def _by_dword(e: Emitter, pairs: list[Value]) -> list[Value]:

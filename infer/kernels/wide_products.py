@@ -80,7 +80,7 @@ class WideProducts(RowProducts):
         isum = self._sums_of_sixteen(dots, g.subs, x_sums)
         chains = list(chains)
         chains[0] = e.fma(e.to_f32(isum), b.fmul(g.scale, dx), chains[0])
-        for m, part in zip(g.mins, self._sums_of_x(x_sums, len(g.mins)), strict=True):
+        for m, part in zip(g.mins, self.sums_of_x(x_sums, len(g.mins)), strict=True):
             chains[1] = e.fma(b.fneg(m), b.fmul(e.to_f32(part), dx), chains[1])
         return chains
 
@@ -97,20 +97,20 @@ class WideProducts(RowProducts):
             )
             if self.bias:
                 words = b.sub(words, b.mul(x_sums, const(V32I16, self.bias)))
-            return self._added_pairs(words, subs)
+            return self.added_pairs(words, subs)
         places = [16 * n + 8 * (g % 2) + g // 2 for n, g in product((0, 1), range(8))]
         halves = [e.shuffle(twice[0], [place + 4 * h for place in places], twice[1]) for h in (0, 1)]
         if subs is not None:
             halves = [b.mul(half, factors) for half, factors in zip(halves, self._even_and_odd(subs), strict=True)]
         isum = b.add(*halves)
         if self.bias:
-            taken = self._added_pairs(x_sums, const(V32I16, 1) if subs is None else subs)
+            taken = self.added_pairs(x_sums, const(V32I16, 1) if subs is None else subs)
             isum = b.sub(isum, b.mul(taken, const(V16I, self.bias)))
         return isum
 
-    def _sums_of_x(self, x_sums: Value, n_min: int) -> list[Value]:
+    def sums_of_x(self, x_sums: Value, n_min: int) -> list[Value]:
         """Sums of x that belong to the minima: of whole groups, or of their halves."""
-        return self._even_and_odd(x_sums) if n_min == 2 else [self._added_pairs(x_sums, const(V32I16, 1))] * n_min
+        return self._even_and_odd(x_sums) if n_min == 2 else [self.added_pairs(x_sums, const(V32I16, 1))] * n_min
 
     def _even_and_odd(self, v: Value) -> list[Value]:
         """<32 x i16> -> two <16 x i32>."""
@@ -118,7 +118,7 @@ class WideProducts(RowProducts):
         wide = b.bitcast(v, V16I)
         return [b.ashr(b.shl(wide, shift), shift), b.ashr(wide, shift)]
 
-    def _added_pairs(self, a: Value, c: Value) -> Value:
+    def added_pairs(self, a: Value, c: Value) -> Value:
         """<32 x i16> times <32 x i16>, neighbours added."""
         e, b = self.e, self.e.b
         if e.isa.dot == "vnni":
