@@ -21,10 +21,15 @@ class Shiftable(Protocol):
     """What a sequence must have (hybrid.infer.Sequence has it)."""
 
     @property
-    def n_past(self) -> int: ...
+    def n_past(self) -> int:
+        """Tokens that it holds."""
+
     @property
-    def room(self) -> int: ...
-    def shift(self, keep: int, n: int) -> None: ...
+    def room(self) -> int:
+        """Tokens that still fit the context."""
+
+    def shift(self, keep: int, n: int) -> None:
+        """Take n tokens behind the first `keep` out."""
 
 
 def kept_tokens(model: "Model", ids: Sequence[int], keep: int = DEFAULT_KEEP) -> int:

@@ -74,6 +74,8 @@ class Running:
         self._products = 0.0
 
     def add(self, part: ScoredTokens) -> None:
+        """The tokens of one more chunk."""
+
         def added(sums: tuple[float, float], x: np.ndarray) -> tuple[float, float]:
             return sums[0] + float(x.sum()), sums[1] + float((x * x).sum())
 
@@ -83,6 +85,7 @@ class Running:
         self._products += float((part.nll * part.nll_base).sum())
 
     def so_far(self) -> KLDivergenceSoFar:
+        """The figures of all chunks that were added, without percentiles."""
         n = self._n
         ln, ln_base, kld = (_estimate(n, x / n, squares / n) for x, squares in (self._nll, self._base, self._kld))
         covariance = _covariance(n, self._products / n, ln.value * ln_base.value)

@@ -27,6 +27,7 @@ class RopeScaling:
     notes: tuple[str, ...] = ()
 
     def rows(self) -> Iterator[Row]:
+        """The tensors as rows of the file, computed from the config."""
         for name, values in self.tensors:
             yield Row(name, values.shape, (), constant=values)
 

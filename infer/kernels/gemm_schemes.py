@@ -102,6 +102,7 @@ class Tile:
 
     @property
     def cols(self) -> int:
+        """Columns that meet a row at a time."""
         return self.vectors * self.lanes
 
     @property

@@ -33,6 +33,7 @@ class Moves:
 
     @property
     def is_recurrent(self) -> bool:
+        """Whether layers keep a state, which cannot be cut."""
         raise NotImplementedError
 
     def _check(self, seq: int) -> None:
@@ -48,6 +49,7 @@ class Moves:
         return min(past, self._computed.get(seq, past))
 
     def is_moved(self, seq: int) -> bool:
+        """Whether the sequence is not what the model makes of all its tokens."""
         return seq in self._computed
 
     def next_position(self, seq: int) -> int:
