@@ -101,7 +101,7 @@ def run(
         bool,
         typer.Option(
             "--context-shift",
-            help="When the context is full, half of its oldest tokens leave the attention layers and the text goes on.",
+            help="When the context is full, its older half leaves the attention layers and the text goes on.",
         ),
     ] = False,
     keep: Annotated[
@@ -347,7 +347,7 @@ def restored(model: "Model", state: Path, sampler: "Sampler", keep: int | None =
 
 def shifted(model: "Model", n: int) -> str:
     """What became of n tokens that left a full context."""
-    left = f"the context of {model.n_ctx} was full: its {n} oldest tokens were left out"
+    left = f"the context of {model.n_ctx} was full: {n} older tokens were left out"
     if not model.memory.is_recurrent:
         return left
     if not model.memory.attention.specs:

@@ -24,7 +24,7 @@ def test_a_text_goes_on_and_says_so_once(cli: Cli, files: dict[str, Path]) -> No
     assert len(text.split()) > 50
     notes = " ".join(notes.split())
     assert notes.count("context of 64 was full") == 1
-    assert "oldest tokens were left out of the attention layers; the recurrent state goes on, it has seen them" in notes
+    assert "older tokens were left out of the attention layers; the recurrent state goes on, it has seen them" in notes
     data = json.loads(ok(cli("run", files["q8_0"], *options, *SHIFT, "--json")))
     assert data["reason"] == "length" and len(data["ids"]) == 150 and data["discarded"] > 64
     assert data["text"].strip() == text.strip()
@@ -110,19 +110,19 @@ def test_a_chat_goes_on_as_if_it_had_not_been_saved(files: dict[str, Path], tmp_
 @pytest.mark.parametrize(
     ("is_recurrent", "specs", "says"),
     [
-        (False, [1], "9 oldest tokens were left out"),
+        (False, [1], "9 older tokens were left out"),
         (
             True,
             [1],
-            "9 oldest tokens were left out of the attention layers; the recurrent state goes on, it has seen them",
+            "9 older tokens were left out of the attention layers; the recurrent state goes on, it has seen them",
         ),
-        (True, [], "9 oldest tokens were left out; this model needs none of them, its recurrent state goes on"),
+        (True, [], "9 older tokens were left out; this model needs none of them, its recurrent state goes on"),
     ],
 )
 def test_what_is_said(is_recurrent: bool, specs: list[int], says: str) -> None:
     memory = SimpleNamespace(is_recurrent=is_recurrent, attention=SimpleNamespace(specs=specs))
     model: Any = SimpleNamespace(n_ctx=64, memory=memory)
-    assert shifted(model, 9) == f"the context of 64 was full: its {says}"
+    assert shifted(model, 9) == f"the context of 64 was full: {says}"
 
 
 @pytest.mark.parametrize(

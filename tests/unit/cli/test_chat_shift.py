@@ -141,4 +141,4 @@ def test_it_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
     model.memory.attention = type("Attention", (), {"specs": [1]})
     Chat(talk(model, Template(), keep=0), read).loop()
     err = capsys.readouterr().err
-    assert err.count("the context of 60 was full: its ") == 1 and len(model.shifts) > 2
+    assert err.count("the context of 60 was full: ") == 1 and len(model.shifts) > 2
