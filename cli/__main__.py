@@ -2,12 +2,13 @@
 
 import sys
 
-from .interrupts import interrupt_behind
+from .interrupts import interrupt_behind, lose_no_interrupt
 
 
 def main() -> None:
     """`main.main`; Ctrl-C while its modules are loaded ends as it does later."""
     try:
+        lose_no_interrupt()
         from .main import main as command
     except (KeyboardInterrupt, RuntimeError) as error:
         if interrupt_behind(error) is None:

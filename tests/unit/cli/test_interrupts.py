@@ -1,5 +1,8 @@
 """Ctrl-C while modules are loaded."""
 
+import subprocess
+import sys
+
 import pytest
 from hybrid.cli import main
 from hybrid.cli.interrupts import interrupt_behind
@@ -25,3 +28,24 @@ def test_it_ends_with_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr(main.typer.main, "get_command", lambda app: made_while_interrupted())
     assert main.run(["cache"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+SWALLOWED = """
+import time
+from hybrid.cli.interrupts import lose_no_interrupt
+class Ends:
+    def __del__(self):
+        raise KeyboardInterrupt
+lose_no_interrupt()
+try:
+    Ends()
+    time.sleep(20)
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+
+def test_an_interrupt_inside_a_callback_is_not_lost() -> None:
+    """Python only reports it: "Exception ignored in ...", and goes on."""
+    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("heard\n", "")
