@@ -14,6 +14,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 import results
+
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 CHART = results.HERE / "speed.svg"

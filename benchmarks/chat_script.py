@@ -23,10 +23,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from hybrid.cli.conversation import Conversation
 from hybrid.infer import Model
+from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.bench.machine import cpu_name
-from hybrid.infer.sampling import SamplingParams
 
 QUESTIONS = [
     "What is a state-space model?", "And attention?", "Which of them remembers a long text better, and why is that so?",

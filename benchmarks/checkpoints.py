@@ -14,9 +14,10 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from quiet import Watch
+
 from hybrid.infer import Model
 from hybrid.infer.bench.machine import cpu_name
-from quiet import Watch
 
 N_PROMPT, N_AFTER, N_FILE, ROUNDS = 96, 32, 4096, 9
 Row = list[str]

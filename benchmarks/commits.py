@@ -26,12 +26,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median, stdev
 
-from hybrid.cli.models import bundled_checkpoint
-from hybrid.infer.bench.tables import markdown_table
-from hybrid.quant.ggml.errors import HybridError, UsageError
 from model_files import shape_file
 from programs import command
 from quiet import Watch, busy_now
+
+from hybrid.cli.chains.models import bundled_checkpoint
+from hybrid.infer.bench.tables import markdown_table
+from hybrid.quant.ggml.errors import HybridError, UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST = 0.02

@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+
 from hybrid.infer.bench.random_weights import Fill, RandomWeights
 from hybrid.infer.bench.shapes import Shape, find_shape
 from hybrid.infer.bench.tables import duration, markdown_table, size

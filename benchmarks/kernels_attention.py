@@ -15,16 +15,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
 from hybrid.infer.bench.machine import Machine, measure_machine
 from hybrid.infer.bench.params import parse_ints
 from hybrid.infer.bench.tables import duration, markdown_table
+from hybrid.infer.kernels.attention.kv import KV_TYPES
+from hybrid.infer.kernels.build.jit import compile_kernels
 from hybrid.infer.kernels.execute import EXECUTE
-from hybrid.infer.kernels.jit import compile_kernels
-from hybrid.infer.kernels.kv import KV_TYPES
 from hybrid.infer.layers import Attention
 from hybrid.infer.memory import HybridMemory
-from hybrid.infer.program import Batch, Builder, Program, Rows, aligned_empty
-from hybrid.infer.threads import Pool, default_threads
+from hybrid.infer.program.builder import Batch, Builder, Program, Rows, aligned_empty
+from hybrid.infer.program.threads import Pool, default_threads
 
 PROMPT = 512
 LARGE = 192 << 20  # bytes that do not stay in the caches from one run to the next

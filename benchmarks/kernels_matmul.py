@@ -13,14 +13,15 @@ import argparse
 import time
 
 import numpy as np
+
 from hybrid.infer.bench.machine import Machine, default_threads, measure_machine
 from hybrid.infer.bench.tables import markdown_table
-from hybrid.infer.kernels import gemm
-from hybrid.infer.kernels.isa import host
-from hybrid.infer.kernels.jit import compile_kernels
+from hybrid.infer.kernels.build.jit import compile_kernels
+from hybrid.infer.kernels.emit.isa import host
+from hybrid.infer.kernels.products import gemm
 from hybrid.infer.kernels.weights import FLOAT_BLOCKS, INT_BLOCKS
-from hybrid.infer.program import Batch, Builder, Rows, Weight
-from hybrid.infer.threads import Pool
+from hybrid.infer.program.builder import Batch, Builder, Rows, Weight
+from hybrid.infer.program.threads import Pool
 from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.types import GGMLType, row_nbytes
 

@@ -18,14 +18,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
 from hybrid.infer.bench.machine import cpu_name, measure_machine
 from hybrid.infer.bench.tables import markdown_table
-from hybrid.infer.kernels import conv, delta, mamba1, mamba2, rglru, wkv
-from hybrid.infer.kernels.emit import F32, I64, Vec, arg, const, emit
-from hybrid.infer.kernels.jit import Kernel, compile_kernels, kernel
-from hybrid.infer.kernels.recurrent import state_shape
-from hybrid.infer.program import Batch, Builder, Counter
-from hybrid.infer.threads import Pool, default_threads
+from hybrid.infer.kernels.build.jit import Kernel, compile_kernels, kernel
+from hybrid.infer.kernels.emit.emitter import F32, I64, Vec, arg, const, emit
+from hybrid.infer.kernels.recurrent import conv, delta, mamba1, mamba2, rglru, wkv
+from hybrid.infer.kernels.recurrent.states import state_shape
+from hybrid.infer.program.builder import Batch, Builder, Counter
+from hybrid.infer.program.threads import Pool, default_threads
 
 EXP, SILU, SOFTPLUS = 12, 14, 24  # operations of Emitter.exp2, sigmoid_times, softplus
 MOST_STATE = 256 << 20  # bytes of all states of a measurement

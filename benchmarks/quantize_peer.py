@@ -31,12 +31,13 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from quiet import Watch
+
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import TRAITS
 from hybrid.quant.imatrix import Entry, Imatrix
 from hybrid.quant.policy import TARGETS
-from quiet import Watch
 
 RECORDS = Path(__file__).with_name("quantize_speed.jsonl")
 TABLE = Path(__file__).with_name("QUANTIZE_SPEED.md")

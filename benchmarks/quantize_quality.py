@@ -19,21 +19,22 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from hybrid.cli import target
-from hybrid.cli.target import EFFORT
+from quality import TARGETS, table, table_row
+from quality import load as load_rows
+
+from hybrid.cli.chains import target
+from hybrid.cli.chains.target import EFFORT
 from hybrid.infer import Model
-from hybrid.infer.imatrix import collect
-from hybrid.infer.kl_divergence import BaseFile, kl_divergence, write_base
-from hybrid.infer.kl_statistics import KLDivergenceResult
-from hybrid.infer.perplexity import tokens_of
+from hybrid.infer.evaluate.imatrix import collect
+from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
+from hybrid.infer.evaluate.kl_statistics import KLDivergenceResult
+from hybrid.infer.evaluate.perplexity import tokens_of
 from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
 from hybrid.quant.imatrix import Entry, Imatrix
 from hybrid.quant.policy import TARGETS as FILE_TYPES
 from hybrid.quant.policy import Options, SsmType
 from hybrid.quant.quantize import quantize
-from quality import TARGETS, table, table_row
-from quality import load as load_rows
 
 N_CTX = 256
 PEER_CHUNKS, PEER_AGREES = 8, 0.003  # where they do not agree on the first chunks, all count

@@ -19,13 +19,14 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from hybrid.infer import Model, Sequence
-from hybrid.infer.bench.machine import cpu_name
-from hybrid.infer.generate import GenerationResult, generate
-from hybrid.infer.sampling import Sampler, SamplingParams
-from hybrid.infer.tokenizer import Tokenizer, load_tokenizer
-from hybrid.quant.ggml.reader import GGUFFile
 from quiet import Watch
+
+from hybrid.infer import Model, Sequence
+from hybrid.infer.answers.generate import GenerationResult, generate
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.bench.machine import cpu_name
+from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
+from hybrid.quant.ggml.reader import GGUFFile
 
 PROSE = Path(__file__).parent.parent / "cli" / "bundled" / "prose.txt"
 PARAGRAPHS = 4

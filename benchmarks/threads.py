@@ -21,11 +21,12 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+
 from hybrid.infer import Model
 from hybrid.infer.bench.tables import markdown_table
 from hybrid.infer.kernels import execute
-from hybrid.infer.program import Batch, Builder
-from hybrid.infer.threads import Pool, default_threads
+from hybrid.infer.program.builder import Batch, Builder
+from hybrid.infer.program.threads import Pool, default_threads
 from hybrid.quant.ggml.errors import HybridError
 
 NEIGHBOUR = "x = 1\nwhile True:\n    x = (x * 1103515245 + 12345) % 2147483648\n"

@@ -14,7 +14,7 @@ def version_text() -> str:
 def code_path() -> str:
     """`code path avx2 (avx2, fma, f16c) on AMD EPYC (znver3)`"""
     from hybrid.infer.bench.machine import cpu_name
-    from hybrid.infer.kernels.isa import host, used_features
+    from hybrid.infer.kernels.emit.isa import host, used_features
 
     used = f" ({', '.join(used_features())})" if used_features() else ""
     return f"code path {host().name}{used} on {cpu_name()}"

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from hybrid.quant.ggml.errors import UsageError
 
 from . import console
-from .models import KVType
+from .chains.models import KVType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hybrid.infer.kl_statistics import Estimate, KLDivergenceResult, KLDivergenceSoFar
+    from hybrid.infer.evaluate.kl_statistics import Estimate, KLDivergenceResult, KLDivergenceSoFar
 
 
 def write_base(
@@ -28,15 +28,16 @@ def write_base(
     threads: int,
 ) -> None:
     """Evaluates the text and keeps the log-probabilities of all tokens in `base`."""
-    from hybrid.cli import models, texts
+    from . import texts
+    from .chains import models
 
     text = texts.read_text(file)
     n_seq = max(1, n_batch // n_ctx)
     with models.load(
         model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
     ) as loaded:
-        from hybrid.infer.kl_divergence import write_base as library
-        from hybrid.infer.perplexity import tokens_of
+        from hybrid.infer.evaluate.kl_divergence import write_base as library
+        from hybrid.infer.evaluate.perplexity import tokens_of
 
         tokens = tokens_of(loaded, text)
         if len(tokens) < 2 * n_ctx:
@@ -69,8 +70,9 @@ def compare(
     as_json: bool,
 ) -> None:
     """Compares the model with what `base` holds, on the text that it was made from."""
-    from hybrid.cli import models
-    from hybrid.infer.kl_divergence import BaseFile, kl_divergence
+    from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence
+
+    from .chains import models
 
     kept = BaseFile(base)
     n_seq = max(1, n_batch // kept.n_ctx)

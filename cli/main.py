@@ -11,8 +11,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import typer
-from hybrid.quant.ggml.kernels import compiling
 from typer.core import TyperCommand, TyperGroup
+
+from hybrid.quant.ggml.kernels import compiling
 
 from .interrupts import interrupt_behind
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hybrid.infer.answers.conversation import SAVED_CHECKPOINTS, Conversation
+from hybrid.infer.answers.turns import Turn
 from hybrid.quant.ggml.errors import UsageError
 
-from . import models
-from .conversation import SAVED_CHECKPOINTS, Conversation
-from .turns import Turn
+from .chains import models
 
 if TYPE_CHECKING:
     from hybrid.infer import Model

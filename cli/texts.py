@@ -2,12 +2,8 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError, shown
-
-if TYPE_CHECKING:
-    from hybrid.infer.tokenizer import Tokenizer
 
 STDIN = Path("-")
 
@@ -38,14 +34,3 @@ def checked(text: str, name: str) -> str:
     except UnicodeEncodeError:
         raise UsageError(f"{name} is not UTF-8. Convert it, for example with iconv.") from None
     return text
-
-
-def continued(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """The ids of `text` as the continuation of another: without BOS, and without sentencepiece's space before it."""
-    ids = tokenizer.encode(text, add_special=False)
-    if tokenizer.kind == "gpt2" or not text:
-        return ids
-    # A line feed is a token of its own there: what follows it in the ids of both is `text` without the space.
-    feed = tokenizer.encode("\n", add_special=False)
-    both = tokenizer.encode("\n" + text, add_special=False)
-    return both[len(feed) :] if both[: len(feed)] == feed else ids

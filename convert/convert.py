@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import FileType
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.types import FileType, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter

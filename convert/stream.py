@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 from hybrid.quant.ggml.types import GGMLType, row_nbytes

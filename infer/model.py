@@ -22,14 +22,17 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..quant.ggml.adapter import Adapter, Given, open_all
-from ..quant.ggml.errors import StateError, TokenizerError, UsageError
-from ..quant.ggml.reader import GGUFFile
-from ..quant.ggml.split import open_gguf
-from ..quant.ggml.types import FileType
-from .engine import Engine, OpTime, Progress
-from .hparams import wrong
-from .kernels.kv import KV_TYPES
+from hybrid.quant.ggml.adapter import Adapter, Given, open_all
+from hybrid.quant.ggml.errors import StateError, TokenizerError, UsageError
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.split import open_gguf
+from hybrid.quant.ggml.types import FileType
+
+from .engine.engine import Engine, OpTime, Progress
+from .engine.pass_costs import PassCosts
+from .engine.ubatch import Segment
+from .kernels.attention.kv import KV_TYPES
+from .loading.hparams import wrong
 from .memory import PromptCache
 from .memory.attention import Layout
 from .memory.cache_file import load_cache
@@ -37,14 +40,12 @@ from .memory.parking import ParkedType
 from .memory.positions import first_moved
 from .memory.splits import SPLITS
 from .memory.state_file import StateFile, read_state
+from .program.threads import Interrupted, Stop, default_threads
 from .sequence import Result, Sequence, TokenProgress, Work
-from .speculate import PassCosts
-from .threads import Interrupted, Stop, default_threads
-from .ubatch import Segment
 
 if TYPE_CHECKING:
-    from .chat_template import ChatTemplate
-    from .tokenizer import Tokenizer
+    from .text.chat_template import ChatTemplate
+    from .text.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_UBATCH = 512
@@ -159,7 +160,14 @@ class Model:
         )
         cache = PromptCache(engine.memory, checkpoint_budget, checkpoint_type) if checkpoint_budget else None
         model = cls(gguf, engine, precision, cache, adapters)
-        helper = ["-m", "hybrid.infer.precompile", str(gguf.path), str(n_ubatch), str(engine.n_threads), precision]
+        helper = [
+            "-m",
+            "hybrid.infer.engine.precompile",
+            str(gguf.path),
+            str(n_ubatch),
+            str(engine.n_threads),
+            precision,
+        ]
         helper.append(kv_type)
         engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None, helper)
         model.load_seconds = time.perf_counter() - start - engine.compile_seconds
@@ -187,7 +195,7 @@ class Model:
     @cached_property
     def tokenizer(self) -> "Tokenizer":
         """The file's own. TokenizerError: it does not fit the embedding."""
-        from .tokenizer import load_tokenizer
+        from .text.tokenizer import load_tokenizer
 
         made = load_tokenizer(self.gguf)
         if made.n_vocab != self.n_vocab:
@@ -200,7 +208,7 @@ class Model:
     @cached_property
     def chat_template(self) -> "ChatTemplate | None":
         """None where the file has none."""
-        from .chat_template import ChatTemplate
+        from .text.chat_template import ChatTemplate
 
         return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.errors import StateError, UsageError
+
 from .memory.cache import LADDER
 from .memory.cache_file import describe_cache
 from .memory.hybrid import MOST_PIECES

@@ -15,7 +15,6 @@ import numpy as np
 
 from .ggml.errors import FormatError, UsageError, shown
 from .ggml.formats import FORMATS
-from .ggml.refit import refit
 from .ggml.split import SplitWriter
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
 from .imatrix import Entry, Imatrix
@@ -23,6 +22,7 @@ from .layout import prepared
 from .plan import PlannedTensor, check_finite, file_type
 from .policy import Options
 from .pool import cpus, in_order
+from .refit import refit
 from .source import GGUFSource, Piece, Source
 
 # Values per task, about: a task is whole rows, holds its output and works in pieces that stay in the L2 cache.

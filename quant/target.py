@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .ggml.mixes import fitting
-from .ggml.refit import refit
 from .ggml.types import FileType, GGMLType, row_nbytes
 from .imatrix import Imatrix
 from .plan import PlannedTensor, check_finite
 from .policy import Reason
 from .pool import cpus, in_order
+from .refit import refit
 from .source import Piece, Source
 
 CANDIDATES = tuple(GGMLType[name] for name in ("Q2_K", "Q3_K", "IQ4_XS", "Q4_K", "Q5_K", "Q6_K", "Q8_0"))

@@ -8,9 +8,10 @@ import re
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
-from hybrid.infer.kernels.emit import I64, VOID, Emitter, Piece
-from hybrid.infer.kernels.isa import ISA
 from llvmlite import ir
+
+from hybrid.infer.kernels.emit.emitter import I64, VOID, Emitter, Piece
+from hybrid.infer.kernels.emit.isa import ISA
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import config_fields
+from random_checkpoints import CONFIGS, ENCODERS
+
 from hybrid.convert.architectures import ARCHITECTURES
 from hybrid.convert.checkpoint import Config
 from hybrid.convert.config_fields import (
@@ -18,7 +20,6 @@ from hybrid.convert.config_fields import (
     refuse_what_none_can,
     without_effect,
 )
-from random_checkpoints import CONFIGS, ENCODERS
 
 _ATTENTION = {"num_attention_heads": 3, "num_key_value_heads": 1}
 _SSM = {"mamba_n_heads": 4, "mamba_d_head": 12, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 3}

@@ -101,6 +101,7 @@ def known_fields() -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     import transformers
+
     from hybrid.convert.architectures import ARCHITECTURES
 
     common = _defaults(transformers.PreTrainedConfig)

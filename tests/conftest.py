@@ -50,7 +50,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """One line: which code paths were executed, and which were not because nobody asked or the processor cannot."""
-    from hybrid.infer.kernels.isa import host
+    from hybrid.infer.kernels.emit.isa import host
 
     passed = terminalreporter.stats.get("passed", [])
     noted = {path for report in passed for what, path in report.user_properties if what == "code path"}
@@ -109,7 +109,7 @@ def _poison(array: np.ndarray) -> None:
 def _unwritten_is_nan() -> Iterator[None]:
     """A kernel that reads what nobody wrote shows it in its result: in what `np.empty` hands out, in the keys, values
     and states of models, and in what a program's run finds in its arena, also of its last run."""
-    from hybrid.infer import engine
+    from hybrid.infer.engine import engine
     from hybrid.infer.memory import attention, mapped, recurrent
 
     patch = pytest.MonkeyPatch()

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import gguf_bytes as b
 import numpy as np
-from hybrid.quant.ggml.types import GGMLType
 from tiny_models import FAMILIES, N_EMBD, N_VOCAB, TOKENS, Tensor, Tiny
+
+from hybrid.quant.ggml.types import GGMLType
 
 Change = Callable[[Tiny], object]
 NAN, INF = float("nan"), float("inf")

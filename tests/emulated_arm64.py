@@ -1,6 +1,6 @@
 """All kernels as aarch64 code in an emulator: tests of kernels, and whole models, on a machine of another kind.
 
-    python -m pytest -p emulated_arm64 tests/unit/infer/test_kernels_matmul.py
+    python -m pytest -p emulated_arm64 tests/unit/infer/kernels/products/test_matmul.py
 
 As a pytest plugin (or after `install()`) the code path of the process is NEON, numba stops before it makes machine
 code, LLVM compiles what numba has made for aarch64, and `unicorn` executes it, one thread after the other. The emulated
@@ -198,7 +198,7 @@ def _target() -> Any:
 
 def object_code(kernel: Any) -> tuple[bytes, str]:
     """A kernel compiled for aarch64: an object file and the name of its function."""
-    from hybrid.infer.kernels.compiler import optimized
+    from hybrid.infer.kernels.build.compiler import optimized
 
     compiled, symbol = optimized(kernel)
     target = _target()
@@ -236,7 +236,7 @@ def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:
 
 
 class Pool:
-    """As hybrid.infer.threads.Pool, whose executor needs threads that run at the same time."""
+    """As hybrid.infer.program.threads.Pool, whose executor needs threads that run at the same time."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -254,12 +254,14 @@ class Pool:
 def install() -> None:
     """From here on kernels are aarch64's. Before anything of hybrid.infer.kernels is imported."""
     import numba
-    from hybrid.infer.kernels import isa
+
+    from hybrid.infer.kernels.emit import isa
 
     isa.host = lambda: isa.NEON  # type: ignore[assignment]
-    from hybrid.infer import engine
-    from hybrid.infer.kernels import jit
     from reference import run_kernel
+
+    from hybrid.infer.engine import engine
+    from hybrid.infer.kernels.build import jit
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

@@ -10,14 +10,15 @@ import subprocess
 import sys
 
 import forced_isa
-from hybrid.infer.kernels.isa import host
+
+from hybrid.infer.kernels.emit.isa import host
 
 # what does not compute with the kernels of this process, or forces paths itself
 INDEPENDENT = {
-    "test_block_formats.py", "test_code_paths.py", "test_gguf_roundtrip.py", "test_kernels_arm64.py",
-    "test_kernels_assembly.py", "test_peer.py", "test_peer_converter.py", "test_peer_quantizer.py",
-    "test_tokenizers.py",
+    "test_block_formats.py", "test_code_paths.py", "test_gguf_roundtrip.py", "test_peer.py", "test_peer_converter.py",
+    "test_peer_quantizer.py", "test_tokenizers.py",
 }  # fmt: skip
+KERNELS = ("attention", "products", "recurrent", "rows", "weights")
 
 
 def files() -> list[str]:
@@ -25,7 +26,8 @@ def files() -> list[str]:
     root = forced_isa.ROOT
     found = [root / shelf for shelf in ("tests/golden", "tests/property")]
     tests = [path for folder in found for path in folder.glob("test_*.py")]
-    tests += (root / "tests" / "unit" / "infer").glob("test_kernels_*.py")
+    for room in KERNELS:
+        tests += (root / "tests" / "unit" / "infer" / "kernels" / room).glob("test_*.py")
     return sorted(str(path.relative_to(root)) for path in tests if path.name not in INDEPENDENT)
 
 

@@ -1,7 +1,7 @@
 """Run Python under another instruction set: every x86 path on one machine, each with compiled kernels of its own.
 
     done = python("avx2", "-c", "...")                      a script
-    done = python("plain", "-m", "pytest", "tests/unit/infer/test_kernels_matmul.py", "-k", "q4_0")
+    done = python("plain", "-m", "pytest", "tests/unit/infer/kernels/products/test_matmul.py", "-k", "q4_0")
 
 Paths that this machine cannot execute can still be compiled: `assembly` returns what LLVM makes of a kernel.
 """
@@ -75,7 +75,9 @@ def passes(isa: str, *selection: str) -> None:
 def assembly(isa: str, kernel: str) -> str:
     """Assembly of `module:NAME` (a kernel, or an expression that gives one) compiled for the path; nothing is run."""
     module, _, name = kernel.partition(":")
-    script = f"import {module} as m; from hybrid.infer.kernels.compiler import assembly; print(assembly(m.{name}))"
+    script = (
+        f"import {module} as m; from hybrid.infer.kernels.build.compiler import assembly; print(assembly(m.{name}))"
+    )
     done = _python(isa, "-c", script)
     assert done.returncode == 0, done.stderr
     return done.stdout

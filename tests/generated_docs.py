@@ -53,7 +53,7 @@ def formats() -> str:
 
 def shapes() -> str:
     """What `hybrid bench --shape` accepts."""
-    from hybrid.cli.config_shapes import ALL_SHAPES
+    from hybrid.cli.chains.config_shapes import ALL_SHAPES
 
     return ", ".join(f"`{name}`" for name in ALL_SHAPES) + "\n"
 

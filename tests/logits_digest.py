@@ -33,6 +33,6 @@ if __name__ == "__main__":
 
         emulated_arm64.install()
         del arguments[0]
-    from hybrid.infer.kernels.isa import host
+    from hybrid.infer.kernels.emit.isa import host
 
     print(host().name, *digests(*arguments))

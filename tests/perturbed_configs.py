@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import config_fields
+
 from hybrid.convert.config_fields import condition, without_effect
 from hybrid.convert.plan import Prepared, prepare
 from hybrid.convert.stream import pieces

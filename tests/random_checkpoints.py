@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hybrid.convert.architectures import Family
-from hybrid.convert.checkpoint import Config
-from hybrid.convert.plan import family_of
 from random_experts import EXPERT_CONFIGS
 from random_ssm import SSM_CONFIGS
 from random_windows import STRETCHED, WINDOWS
 from safetensors.numpy import save_file
+
+from hybrid.convert.architectures import Family
+from hybrid.convert.checkpoint import Config
+from hybrid.convert.plan import family_of
 
 N_VOCAB = 2023  # that of the tokenizer of tests/data/checkpoints/mamba-bf16
 

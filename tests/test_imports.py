@@ -20,34 +20,26 @@ ALLOWED = {
     "cli": ("cli", "convert", "infer", "quant"),
 }
 
-# Inside infer a module may import its own layer and those above it in this list; what is not listed is a leaf that
-# imports nothing of infer but other leaves.
-INFER_LAYERS = (
-    ("kernels",),
-    ("memory",),
-    ("operands", "products", "program"),
-    ("threads",),
-    ("weights", "hparams"),
+# The rooms of infer, from the ground up: a module may import its own room and those of the rows above it.
+INFER_ROOMS = (
+    ("text", "kernels"),  # tokens and templates; machine code and who writes it
+    ("memory",),  # what a model remembers: keys and values, states, checkpoints, their files
+    ("program",),  # ops over one arena, the threads that run them
+    ("loading",),  # hyper-parameters and weights of an open file
     ("layers",),
-    ("architectures",),
-    ("network",),
-    ("engine", "ubatch", "encoder"),
-    ("precompile",),
-    ("model", "sequence"),
-    (
-        "context_shift",
-        "generate",
-        "perplexity",
-        "imatrix",
-        "kl_divergence",
-        "sensitivity",
-        "batching",
-        "shared",
-        "llama_session",
-        "hellaswag",
-        "embed",
-    ),
+    ("architectures",),  # a family: which layers, with which tensors
+    ("engine",),  # a model's network, programs and passes
+    ("model", "sequence"),  # the library's surface
+    ("answers", "evaluate"),  # texts continued; texts measured
     ("bench",),
+)
+KERNEL_ROOMS = (
+    ("emit",),  # LLVM's representation, written by small functions
+    ("build",),  # machine code from it, kept on disk
+    ("weights",),  # how each weight type is unpacked
+    ("recurrent", "rows"),
+    ("attention", "products"),
+    ("execute",),
 )
 
 NEVER = {"torch": "weights are read without it", "transformers": "references are made with it, outside this repository"}
@@ -91,9 +83,12 @@ def ours(path: Path) -> Iterator[tuple[int, str]]:
             yield line, name.removeprefix("hybrid.")
 
 
-def infer_layer(module: str) -> int | None:
-    part = module.split(".")[1] if module.count(".") else ""
-    return next((i for i, names in enumerate(INFER_LAYERS) if part in names), None)
+def room_of(module: str, above: str, rooms: tuple[tuple[str, ...], ...]) -> int | None:
+    """Row of the room that a module of the package `above` is in."""
+    if not module.startswith(above + "."):
+        return None
+    part = module.removeprefix(above + ".").split(".")[0]
+    return next((i for i, names in enumerate(rooms) if part in names), None)
 
 
 def within(name: str, prefixes: tuple[str, ...]) -> bool:
@@ -120,20 +115,22 @@ def test_stages_import_what_the_table_allows() -> None:
     refuse(violations())
 
 
-def test_infer_is_layered() -> None:
+@pytest.mark.parametrize(("package", "rooms"), [("infer", INFER_ROOMS), ("infer.kernels", KERNEL_ROOMS)])
+def test_rooms_import_what_is_below_them(package: str, rooms: tuple[tuple[str, ...], ...]) -> None:
     def violations() -> Iterator[str]:
-        for path in sources("infer"):
+        for path in sources(package.replace(".", "/")):
             module = module_of(path)
-            if module == "infer":
-                continue  # the library surface names everything
-            mine = infer_layer(module)
+            if module == package:
+                continue  # the surface names everything
+            mine = room_of(module, package, rooms)
+            if mine is None:
+                yield f"{path.relative_to(ROOT)} is in no room of {package}: give it one in the table"
+                continue
             for line, name in ours(path):
-                other = infer_layer(name) if within(name, ("infer",)) else None
-                where = f"{path.relative_to(ROOT)}:{line} imports hybrid.{name}"
-                if other is not None and mine is None:
-                    yield f"{where}: {module} is a leaf of infer and may only import leaves"
-                elif other is not None and mine is not None and other > mine:
-                    yield f"{where}: {INFER_LAYERS[other][0]} comes after {INFER_LAYERS[mine][0]}"
+                other = room_of(name, package, rooms)
+                if other is not None and other > mine:
+                    where = f"{path.relative_to(ROOT)}:{line} imports hybrid.{name}"
+                    yield f"{where}: {', '.join(rooms[other])} comes after {', '.join(rooms[mine])}"
 
     refuse(violations())
 

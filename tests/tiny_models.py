@@ -8,6 +8,7 @@ from typing import Any
 
 import gguf_bytes as b
 import numpy as np
+
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.types import GGMLType
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from hybrid.infer.bench.benchmark import BenchOptions, BenchReport
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..models import LORA_HELP, KVType, parse_lora
+from ..chains.models import LORA_HELP, KVType, parse_lora
 
 DEFAULTS = BenchOptions()
 
@@ -91,7 +92,7 @@ def bench(
     from hybrid.infer.bench.params import parse_ints, parse_pair
 
     if list_shapes:
-        from hybrid.cli.config_shapes import ALL_SHAPES
+        from ..chains.config_shapes import ALL_SHAPES
 
         rows = [(s.name, s.arch, console.count(s.n_params)) for s in ALL_SHAPES.values()]
         console.out(console.table(("shape", "architecture", "weights"), rows, "llr"))
@@ -138,7 +139,7 @@ def kv_type(name: str) -> str:
 
 def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
     """What to measure, in the order given; the bundled model when nothing is."""
-    from hybrid.cli.models import resolve
+    from ..chains.models import resolve
 
     paths = [resolve(model) for model in models]
     paths += [shaped(shape, kind) for shape in shapes for kind in file_type.split(",")]
@@ -147,9 +148,10 @@ def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
 
 def shaped(name: str, kind: str) -> Path:
     """A random-weight file of this size and type, written into the cache directory when it is not there."""
-    from hybrid.cli.config_shapes import find
-    from hybrid.cli.models import cache_dir
     from hybrid.infer.bench.shapes import find_type, write_shape
+
+    from ..chains.config_shapes import find
+    from ..chains.models import cache_dir
 
     target = find_type(kind)
     shape = find(name)
@@ -178,11 +180,12 @@ def measure(paths: list[Path], options: BenchOptions, lora: Sequence[tuple[Path,
 
 def show_profile(path: Path, options: BenchOptions, exact: bool, lora: Sequence[tuple[Path, float]] = ()) -> None:
     """One table of operations per test."""
-    from hybrid.cli.about import version_text
     from hybrid.infer import Model
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.machine import measure_machine
     from hybrid.infer.bench.profile import profile as library
+
+    from ..about import version_text
 
     tests = options.tests()
     if any(test.n_parallel > 1 for test in tests):

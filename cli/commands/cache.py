@@ -4,14 +4,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .. import console
 
 if TYPE_CHECKING:
-    from hybrid.infer.kernels.cache_folders import CacheFolder
+    from hybrid.infer.kernels.build.cache_folders import CacheFolder
 
-    from ..cached_models import CachedModel
+    from ..chains.cached_models import CachedModel
 
 
 class Action(StrEnum):
@@ -48,9 +49,9 @@ def cache(
     safe: what is missing is made again. What nobody used for 60 days is removed when another one is made: folders of
     kernels, and conversions of folders that changed or are gone.
     """
-    from hybrid.infer.kernels import cache_folders as library
+    from hybrid.infer.kernels.build import cache_folders as library
 
-    from .. import cached_models
+    from ..chains import cached_models
 
     if action != Action.CLEAR and (old or everything):
         raise UsageError(f"--{'old' if old else 'all'} belongs to `hybrid cache clear`.")

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid.cli.conversation import Conversation
+from hybrid.infer.answers.conversation import Conversation
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
-from .. import console, models, saved_chats
+from .. import console, saved_chats
+from ..chains import models
 from .run import shifted
 
 if TYPE_CHECKING:
     from hybrid.infer import Model, Stop
-    from hybrid.infer.sampling import SamplingParams
+    from hybrid.infer.answers.sampling import SamplingParams
 
 HELP = {
     "/exit": "leave (Ctrl-D does too)",

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console

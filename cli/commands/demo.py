@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .. import console, models
+from .. import console
+from ..chains import models
 
 PROMPT = "A file that comes from somewhere else should"
 N_CTX = 256
@@ -25,10 +26,11 @@ def demo(
 
     Every step prints the command that does the same on your own model. Takes well under a minute.
     """
-    from hybrid.cli.commands import perplexity, quantize, run
     from hybrid.convert import convert as convert_library
-    from hybrid.infer.sampling import SamplingParams
+    from hybrid.infer.answers.sampling import SamplingParams
     from hybrid.quant.quantize import quantize as quantize_library
+
+    from . import perplexity, quantize, run
 
     folder = output or models.cache_dir() / "demo"
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.replacing import failures_named, replace_file
 
-from .. import console, models, texts
-from ..models import KV_TYPE_HELP, KVType
+from .. import console, texts
+from ..chains import models
+from ..chains.models import KV_TYPE_HELP, KVType
 
 if TYPE_CHECKING:
     import numpy as np
-    from hybrid.infer.embed import Embedder
+
+    from hybrid.infer.evaluate.embed import Embedder
 
 
 class PoolingName(StrEnum):
@@ -79,7 +82,7 @@ def embed(
         raise UsageError(f"{shown(output)} is a folder. Name a file.")
     lines = lines_of(texts.read_text(file))
     path = models.resolve(model)
-    from hybrid.infer.embed import Embedder, Pooling
+    from hybrid.infer.evaluate.embed import Embedder, Pooling
 
     start = time.perf_counter()
     with (

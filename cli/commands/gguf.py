@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from hybrid.quant.ggml.errors import FormatError, UsageError
 
 from .. import console
@@ -206,7 +207,7 @@ def merge_lora(
     """
     from hybrid.quant import merge_lora as library
 
-    from ..models import parse_lora
+    from ..chains.models import parse_lora
 
     with console.Progress("merging", "bytes") as progress:
         report = library.merge_lora(

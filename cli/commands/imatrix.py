@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
@@ -85,8 +86,11 @@ def _collected(
 ) -> "Imatrix":
     """`added` and what the text gives; written on the way, without `added`, to go on from."""
     import numpy as np
-    from hybrid.cli import models, texts
+
     from hybrid.quant.imatrix import Entry, Imatrix
+
+    from .. import texts
+    from ..chains import models
 
     text = texts.read_text(file)
     before = Imatrix()
@@ -105,7 +109,7 @@ def _collected(
             models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded,
             console.Progress("measuring", "chunks") as progress,
         ):
-            from hybrid.infer.imatrix import collect
+            from hybrid.infer.evaluate.imatrix import collect
 
             before.check({name: t.shape for name, t in loaded.gguf.tensors.items()})
             for state in collect(loaded, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):

@@ -9,8 +9,8 @@ import typer
 from .. import console
 
 if TYPE_CHECKING:
-    from hybrid.cli.inspection import Inspection
     from hybrid.quant.ggml.reader import GGUFFile
+    from hybrid.quant.inspection import Inspection
 
 WIDTH = 90
 
@@ -28,8 +28,8 @@ def inspect(
     Metadata, the layer pattern (A attention, M state-space, E experts), tensor types, bits per weight, and the memory
     that one sequence takes: recurrent state, and keys and values at a given context. Weights are not read.
     """
-    from hybrid.cli.inspection import inspect as library
     from hybrid.quant.ggml.split import open_gguf
+    from hybrid.quant.inspection import inspect as library
 
     with open_gguf(file) as gguf:
         facts = library(gguf, n_ctx)

@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from hybrid.quant.ggml.errors import shown
 
 from .. import console, divergence
-from ..models import KV_TYPE_HELP, LORA_HELP, KVType
+from ..chains.models import KV_TYPE_HELP, LORA_HELP, KVType
 
 if TYPE_CHECKING:
-    from hybrid.infer.hellaswag import HellaSwagResult
-    from hybrid.infer.perplexity import PerplexityResult
+    from hybrid.infer.evaluate.hellaswag import HellaSwagResult
+    from hybrid.infer.evaluate.perplexity import PerplexityResult
 
 N_CTX = 512
 N_BATCH = 2048
@@ -141,14 +142,15 @@ def measure(
     as_json: bool = False,
 ) -> None:
     """Loads, measures and prints, for `hybrid perplexity` and for the demo."""
-    from hybrid.cli import models, texts
+    from .. import texts
+    from ..chains import models
 
     text = texts.read_text(file)
     n_seq = max(1, n_batch // n_ctx)
     with models.load(
         model, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
     ) as loaded:
-        from hybrid.infer.perplexity import perplexity as library
+        from hybrid.infer.evaluate.perplexity import perplexity as library
 
         result = library(
             loaded,
@@ -177,8 +179,10 @@ def score_tasks(
     as_json: bool,
 ) -> None:
     """Scores HellaSwag tasks and prints llama-perplexity's table."""
-    from hybrid.cli import models, texts
-    from hybrid.infer.hellaswag import N_ENDINGS, N_PARALLEL, hellaswag, read_tasks, some_of
+    from hybrid.infer.evaluate.hellaswag import N_ENDINGS, N_PARALLEL, hellaswag, read_tasks, some_of
+
+    from .. import texts
+    from ..chains import models
 
     tasks = read_tasks(texts.read_text(file), shown(file))
     tasks = tasks if n_tasks is None else some_of(tasks, n_tasks)

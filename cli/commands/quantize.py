@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import Options, SsmType, type_named
 
-from .. import console, models
+from .. import console
 from ..byte_sizes import UNITS, parse_size
+from ..chains import models
 from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
@@ -140,11 +142,11 @@ def quantize(
     }
     divergence = None
     if effort is None:
-        from ..target import EFFORT
+        from ..chains.target import EFFORT
 
         effort = EFFORT if target is None else 0
     if max_kld is not None:
-        from .. import max_kld as by_divergence
+        from ..chains import max_kld as by_divergence
 
         if file is None:
             raise UsageError("--max-kld measures on a text. Give one with -f.")
@@ -160,7 +162,7 @@ def quantize(
         )
         target, options, divergence = found.file_type.name, found.options, found.kld
     elif target is None:
-        from ..target import Target, choose
+        from ..chains.target import Target, choose
 
         chosen, options = choose(
             source,
@@ -245,7 +247,7 @@ def _source(path: Path) -> "Path | Source":
     """A GGUF file, or what a folder's conversion would be."""
     if not (path / "config.json").is_file():
         return models.resolve(path) if path.is_dir() else path
-    from ..checkpoint_source import CheckpointSource
+    from ..chains.checkpoint_source import CheckpointSource
 
     return CheckpointSource(path)
 

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from hybrid.infer.context_shift import ALL, DEFAULT_KEEP
-from hybrid.infer.sampling import SamplingParams
-from hybrid.quant.ggml.errors import UsageError
+
+from hybrid.infer.answers.context_shift import ALL, DEFAULT_KEEP
+from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
 from ..byte_sizes import UNITS, parse_size
-from ..models import KV_TYPE_HELP, LORA_HELP, KVType
+from ..chains.models import KV_TYPE_HELP, LORA_HELP, KVType
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer import Sequence as TokenSequence
-    from hybrid.infer.generate import GenerationResult
-    from hybrid.infer.sampling import Sampler
-
-    from ..prompt_files import Batch
+    from hybrid.infer.answers.generate import GenerationResult
+    from hybrid.infer.answers.prompt_files import Batch
+    from hybrid.infer.answers.sampling import Sampler
 
 COMPLETION_TOKENS = 256
 SAMPLING = "Sampling (a model's own defaults come before those shown)"
@@ -184,7 +184,10 @@ def run(
     continuation goes to stdout and everything else to stderr. With -f FILE.jsonl: all prompts of the file, several at
     a time.
     """
-    from hybrid.cli import models, prompt_files, texts
+    from hybrid.infer.answers import prompt_files
+
+    from .. import texts
+    from ..chains import models
 
     if prompt is not None and file is not None:
         raise UsageError("-p and -f are both given. Use one of them.")
@@ -254,11 +257,13 @@ def run(
 
 def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
     """All answers to a file of prompts, to `output` or stdout."""
-    from .. import prompt_files
+    from hybrid.infer.answers import prompt_files
+
+    from .. import texts
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
-    prompts = prompt_files.read_prompts(file, batch.model)
+    prompts = prompt_files.read_prompts(texts.read_text(file), shown(file), batch.model)
     start = time.perf_counter()
     try:
         with console.Progress("answers", "answers") as progress:
@@ -290,11 +295,10 @@ def complete(
     keep: int | None = None,
 ) -> None:
     """One continuation of `prompt`, streamed to stdout. keep: of the prompt when the context is full, None: it ends."""
-    from hybrid.infer.context_shift import kept_tokens
-    from hybrid.infer.generate import generate
-    from hybrid.infer.sampling import Sampler
-
-    from .. import texts
+    from hybrid.infer.answers.context_shift import kept_tokens
+    from hybrid.infer.answers.generate import generate
+    from hybrid.infer.answers.sampling import Sampler
+    from hybrid.infer.text.encode import continuation_ids
 
     if state is not None and not state.parent.is_dir():
         raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
@@ -302,7 +306,7 @@ def complete(
     if state is not None and state.exists():
         seq = restored(model, state, sampler, keep)
         console.note(f"restored {len(seq.tokens)} tokens from {state}")
-        ids = texts.continued(model.tokenizer, prompt)
+        ids = continuation_ids(model.tokenizer, prompt)
     else:
         seq = model.sequence()
         ids = model.tokenizer.encode(prompt)
@@ -333,7 +337,7 @@ def complete(
 
 def restored(model: "Model", state: Path, sampler: "Sampler", keep: int | None = None) -> "TokenSequence":
     """The saved sequence with the token that was drawn last, ready to go on; `sampler` is put where it was."""
-    from hybrid.infer.context_shift import kept_tokens, make_room
+    from hybrid.infer.answers.context_shift import kept_tokens, make_room
 
     seq = model.restore(state)
     if keep is not None and seq.room < len(seq.pending):

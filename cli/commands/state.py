@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
 from hybrid.quant.ggml.errors import StateError, UsageError
 
-from .. import console, models, saved_chats
-from ..models import KV_TYPE_HELP, KVType
+from .. import console, saved_chats
+from ..chains import models
+from ..chains.models import KV_TYPE_HELP, KVType
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -141,7 +143,7 @@ def exchange_file(
     action: Action, source: Path, model: Path, output: Path, kv_type: KVType | None, sequence: bool, transposed: bool
 ) -> None:
     """llama.cpp's file as a state, or a state as llama.cpp's file."""
-    from hybrid.infer.llama_session import context_for
+    from hybrid.infer.memory.llama_session import context_for
 
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
@@ -157,7 +159,7 @@ def exchange_file(
 
 def import_file(model: "Model", session: Path, output: Path) -> None:
     """llama.cpp's file as a state."""
-    from hybrid.infer.llama_session import import_session
+    from hybrid.infer.answers.llama_states import import_session
 
     seq = import_session(model, session)
     size = seq.save(output)
@@ -168,7 +170,7 @@ def import_file(model: "Model", session: Path, output: Path) -> None:
 
 def export_file(model: "Model", state: Path, output: Path, sequence: bool, transposed: bool) -> None:
     """A state as llama.cpp's file."""
-    from hybrid.infer.llama_session import export_session
+    from hybrid.infer.answers.llama_states import export_session
 
     seq = model.restore(state)
     size = export_session(seq, output, whole=not sequence, transposed=transposed)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import UnsupportedError
 
 from ..checkpoint import Config

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config

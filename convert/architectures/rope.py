@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 
 from ..checkpoint import Config

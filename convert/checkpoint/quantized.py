@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import UnsupportedError, shown
 
 from .config import Config

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 
 from .config import Config

@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 
 

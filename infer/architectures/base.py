@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..hparams import Hparams, key
 from ..layers import Layer, Mamba1, Mamba2
-from ..weights import Weights
+from ..loading.hparams import Hparams, key
+from ..loading.weights import Weights
 
 # A part of a block and the tensor of the norm in front of it: x += layer(norm(x)); without a name, x += layer(x).
 Part = tuple[str, Layer]

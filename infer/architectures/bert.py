@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import Hparams, key
-from ..kernels.gelu import gelu
+from ..kernels.rows.gelu import gelu
 from ..layers import EncoderAttention, FeedForward
-from ..weights import Weights
+from ..loading.hparams import Hparams, key
+from ..loading.weights import Weights
 from .base import EncoderFamily, Part
 
 

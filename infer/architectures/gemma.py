@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..hparams import Scales, key
-from ..kernels.rope import NEOX
+from ..kernels.attention.rope import NEOX
 from ..layers import Attention, GatedFeedForward, PostNorm, Rope
-from ..weights import Weights
+from ..loading.hparams import Scales, key
+from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
 from .rope import RopeHparams
 

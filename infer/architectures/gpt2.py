@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..hparams import Hparams, key
-from ..kernels.gelu import gelu_tanh
-from ..kernels.rope import NEOX
+from ..kernels.attention.rope import NEOX
+from ..kernels.rows.gelu import gelu_tanh
 from ..layers import Attention, FeedForward, Sum
-from ..weights import Weights
+from ..loading.hparams import Hparams, key
+from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
 from .rope import RopeHparams
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import Scales, key
-from ..kernels.rope import NORM
+from ..kernels.attention.rope import NORM
 from ..layers import Attention, GatedFeedForward, Layer, MixtureOfExperts, Sum
-from ..weights import Weights
+from ..loading.hparams import Scales, key
+from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
 from .rope import RopeHparams
 

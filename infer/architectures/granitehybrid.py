@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..weights import Weights
+from ..loading.weights import Weights
 from .base import Family, Mamba2Hparams, Part
 from .granite import GraniteHparams, attention, feed_forward
 

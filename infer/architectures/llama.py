@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from ..hparams import key
-from ..kernels.rope import NORM
+from ..kernels.attention.rope import NORM
 from ..layers import Attention, GatedFeedForward, Layer, Rope
-from ..weights import Weights
+from ..loading.hparams import key
+from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
 from .rope import RopeHparams
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import key
-from ..weights import Weights
+from ..loading.hparams import key
+from ..loading.weights import Weights
 from .base import Family, Mamba1Hparams, Part
 
 

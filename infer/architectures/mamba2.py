@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..weights import Weights
+from ..loading.weights import Weights
 from .base import Family, Mamba2Hparams, Part
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import key
 from ..layers import Attention, FeedForward, MixtureOfExperts, Sum
-from ..weights import Weights
+from ..loading.hparams import key
+from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Mamba2Hparams, Part
 
 

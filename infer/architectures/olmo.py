@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..hparams import key
-from ..kernels.rope import NEOX
+from ..kernels.attention.rope import NEOX
 from ..layers import Layer, MixtureOfExperts, PostNorm, Rope
-from ..weights import Weights
+from ..loading.hparams import key
+from ..loading.weights import Weights
 from .base import Part
 from .llama import Llama, LlamaHparams
 

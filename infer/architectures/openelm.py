@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import key
-from ..kernels.rope import NEOX
+from ..kernels.attention.rope import NEOX
 from ..layers import Attention, GatedFeedForward
-from ..weights import Weights
+from ..loading.hparams import key
+from ..loading.weights import Weights
 from .base import Family, Part
 from .rope import RopeHparams
 

@@ -1,6 +1,6 @@
 """Phi-3: Llama with queries, keys and values in one matrix, gate and up in another. arXiv:2404.14219"""
 
-from ..kernels.rope import NEOX
+from ..kernels.attention.rope import NEOX
 from .llama import Llama
 
 

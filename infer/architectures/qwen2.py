@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..hparams import key
-from ..kernels.rope import NEOX
+from ..kernels.attention.rope import NEOX
 from ..layers import Layer, MixtureOfExperts
-from ..weights import Weights
+from ..loading.hparams import key
+from ..loading.weights import Weights
 from .llama import Llama, LlamaHparams
 
 

@@ -6,10 +6,10 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import Scales, key
-from ..kernels.rope import NEOX
+from ..kernels.attention.rope import NEOX
 from ..layers import Attention, GatedFeedForward, RgLru, Rope
-from ..weights import Weights
+from ..loading.hparams import Scales, key
+from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
 
 

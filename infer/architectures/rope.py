@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...quant.ggml.errors import FormatError, UnsupportedError, shown
-from ..hparams import Hparams, key
+from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
+
 from ..layers import Rope
-from ..weights import Weights
+from ..loading.hparams import Hparams, key
+from ..loading.weights import Weights
 
 MAX_TURNED = 1 << 16  # values of a head; what is made for them comes before the layer checks them
 KINDS = ("none", "linear", "yarn", "longrope")

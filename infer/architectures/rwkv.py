@@ -6,11 +6,11 @@ And what was distilled from Qwen2 into them, with its feed-forward parts and nor
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import Hparams, key
 from ..layers import ChannelMix, GatedFeedForward
 from ..layers import Rwkv6 as TimeMix6
 from ..layers import Rwkv7 as TimeMix7
-from ..weights import Weights
+from ..loading.hparams import Hparams, key
+from ..loading.weights import Weights
 from .base import Family, Part
 
 

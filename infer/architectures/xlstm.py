@@ -6,9 +6,9 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import Hparams, key
 from ..layers import GatedFeedForward, Mlstm
-from ..weights import Weights
+from ..loading.hparams import Hparams, key
+from ..loading.weights import Weights
 from .base import Family, Part
 
 

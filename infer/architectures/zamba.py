@@ -6,10 +6,10 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..hparams import key
-from ..kernels.rope import NEOX
+from ..kernels.attention.rope import NEOX
 from ..layers import Attention, GatedFeedForward, Layer, Rope, SharedTransformer
-from ..weights import Weights
+from ..loading.hparams import key
+from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Mamba1Hparams, Part
 
 

@@ -7,7 +7,7 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..weights import Weights
+from ..loading.weights import Weights
 from .base import Family, Mamba2Hparams, Part
 from .zamba import SharedHparams
 

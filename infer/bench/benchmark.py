@@ -24,11 +24,12 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import UsageError
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
-    from hybrid.infer.model import Sequence as TokenSequence
+    from .. import Model
+    from ..model import Sequence as TokenSequence
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,7 @@ class _Bench:
 
     def _time_together(self, seqs: "Sequence[TokenSequence]", prompt: list[int], n_gen: int) -> float:
         """The same with several sequences: a prompt of all of them, then one token of each at a time."""
-        from hybrid.infer.model import Work
+        from ..model import Work
 
         steps = [self._tokens(len(seqs)) for _ in range(n_gen)]
         start = time.perf_counter()

@@ -17,8 +17,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
-from hybrid.infer.kernels.isa import ISA, host
-from hybrid.infer.threads import default_threads
+
+from ..kernels.emit.isa import ISA, host
+from ..program.threads import default_threads
 
 # larger than the last-level cache of anything but a few servers
 _BUFFER = 512 << 20
@@ -39,8 +40,8 @@ class Machine:
     read_gb_s: float
     f32_gflop_s: float
     dot_gop_s: dict[str, float]
-    """8-bit products by the way they are done (kernels/gemm.py, Scheme), and pairs of BF16; empty where no instruction
-    does them."""
+    """8-bit products by the way they are done (Scheme in kernels/products/gemm_schemes.py), and pairs of BF16; empty
+    where no instruction does them."""
 
     @property
     def int8_gop_s(self) -> float | None:

@@ -10,8 +10,8 @@ from math import prod
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
 
-from ..kernels.gemm import scheme
-from ..kernels.isa import host
+from ..kernels.emit.isa import host
+from ..kernels.products.gemm import scheme
 from ..kernels.weights import INT_BLOCKS
 from .machine import Machine
 

@@ -14,8 +14,8 @@ from .machine import Machine
 from .needs import peak_of
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
-    from hybrid.infer.model import OpTime
+    from .. import Model
+    from ..model import OpTime
 
 _LAYER = re.compile(r"^blk\.\d+\.")
 
@@ -52,7 +52,7 @@ class Profile:
 
 def profile(model: "Model", test: BenchTest, machine: Machine, *, seed: int = 0) -> Profile:
     """Run `test` once to warm up, then once with every operation timed."""
-    from hybrid.infer.model import Work
+    from ..model import Work
 
     rng = np.random.default_rng(seed)
 

@@ -5,6 +5,7 @@ from enum import Enum, auto
 from math import prod, sqrt
 
 import numpy as np
+
 from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.types import TRAITS, GGMLType, row_nbytes
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.mixes import MIXES, Model, fitting, mixed_types

@@ -18,8 +18,8 @@ yields before it takes the next share: to be put to sleep with nothing in its ha
 import ctypes
 import sys
 
-from .emit import I32, I64, arg, atomic_add, atomic_load, call_kernel, const, emit, ldi, pause, sched_yield, sti
-from .jit import Kernel, device, kernel
+from .build.jit import Kernel, device, kernel
+from .emit.emitter import I32, I64, arg, atomic_add, atomic_load, call_kernel, const, emit, ldi, pause, sched_yield, sti
 
 RECORD = 24  # int64 per op: address and up to 23 fields
 

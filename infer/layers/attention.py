@@ -6,15 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels import elementwise
-from ..kernels.attention import ATTENTION, attention_merge, attention_scratch_bytes, chunk_record_bytes, chunk_records
-from ..kernels.clamp import clamp
-from ..kernels.gated_norm import gated_norm
-from ..kernels.kv import F32_KV, KV_STORE, PAGE, KVType, pages_of, store_scratch_bytes
-from ..kernels.rope import NEOX, NORM, rope, rope_table, rope_turns
+from ..kernels.attention.attention import (
+    ATTENTION,
+    attention_merge,
+    attention_scratch_bytes,
+    chunk_record_bytes,
+    chunk_records,
+)
+from ..kernels.attention.kv import F32_KV, KV_STORE, PAGE, KVType, pages_of, store_scratch_bytes
+from ..kernels.attention.rope import NEOX, NORM, rope, rope_table, rope_turns
+from ..kernels.rows import elementwise
+from ..kernels.rows.clamp import clamp
+from ..kernels.rows.gated_norm import gated_norm
+from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, Rotation
-from ..program import Builder, Counter, Ref, Rows
-from ..weights import Weights
+from ..program.builder import Builder, Counter, Ref, Rows
 from .base import Adapter, add_bias, optional_bias
 
 
@@ -50,7 +56,8 @@ class Rope:
 
 @dataclass(frozen=True)
 class Pages:
-    """Addresses of a layer's keys and values, the bytes of a page in each, and the table of pages (kernels/kv.py)."""
+    """Addresses of a layer's keys and values, the bytes of a page in each, and the table of pages: see
+    kernels/attention/kv.py."""
 
     k: int | Ref
     v: int | Ref

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..kernels import elementwise
+from ..kernels.rows import elementwise
+from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, RecurrentSpec
-from ..program import Builder, Rows
-from ..weights import Weights
+from ..program.builder import Builder, Rows
 
 MemorySpec = AttentionSpec | RecurrentSpec
 

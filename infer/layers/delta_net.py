@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...quant.ggml.errors import FormatError
-from ..kernels import elementwise
-from ..kernels.conv import conv1d_silu
-from ..kernels.delta import decay_rates, delta_prepare, delta_scan
-from ..kernels.gated_norm import gated_norm
+from hybrid.quant.ggml.errors import FormatError
+
+from ..kernels.recurrent.conv import conv1d_silu
+from ..kernels.recurrent.delta import decay_rates, delta_prepare, delta_scan
+from ..kernels.rows import elementwise
+from ..kernels.rows.gated_norm import gated_norm
+from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program import Builder, Counter, Rows
-from ..weights import Weights
+from ..program.builder import Builder, Counter, Rows
 from .mamba2 import A_LOWEST
 
 L2_EPS = 1e-6  # of the lengths that queries and keys are divided by, whatever the epsilon of the model's norms

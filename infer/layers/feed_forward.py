@@ -4,11 +4,11 @@ experts."""
 from dataclasses import dataclass
 from typing import Literal
 
-from ..kernels import elementwise, moe
-from ..kernels.jit import Kernel
+from ..kernels.build.jit import Kernel
+from ..kernels.rows import elementwise, moe
+from ..loading.weights import Weights
 from ..memory import HybridMemory
-from ..program import FEW_COLUMNS, Builder, Columns, Counter, Ref, Rows, round_up
-from ..weights import Weights
+from ..program.builder import FEW_COLUMNS, Builder, Columns, Counter, Ref, Rows, round_up
 from .base import Adapter, MemorySpec, add_bias, optional_bias
 
 Activation = Literal["silu", "gelu", "gelu_erf"]  # gelu: by its tanh formula

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...quant.ggml.errors import FormatError
-from ..kernels import elementwise
-from ..kernels.conv import conv1d_silu
-from ..kernels.mamba1 import mamba1_scan, scan_decay
-from ..kernels.recurrent import pad_channels
+from hybrid.quant.ggml.errors import FormatError
+
+from ..kernels.recurrent.conv import conv1d_silu
+from ..kernels.recurrent.mamba1 import mamba1_scan, scan_decay
+from ..kernels.recurrent.states import pad_channels
+from ..kernels.rows import elementwise
+from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program import Builder, Counter, Rows, Weight
-from ..weights import Weights
+from ..program.builder import Builder, Counter, Rows, Weight
 from .base import add_bias, optional_bias
 
 A_LOWEST = -1e30  # times log2(e) and a step it must still be a number

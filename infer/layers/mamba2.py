@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...quant.ggml.errors import FormatError
-from ..kernels.conv import conv1d_silu
-from ..kernels.gated_norm import gated_norm
-from ..kernels.mamba2 import decay_rate, mamba2_scan, mamba2_steps
+from hybrid.quant.ggml.errors import FormatError
+
+from ..kernels.recurrent.conv import conv1d_silu
+from ..kernels.recurrent.mamba2 import decay_rate, mamba2_scan, mamba2_steps
+from ..kernels.rows.gated_norm import gated_norm
+from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program import Builder, Counter, Rows
-from ..weights import Weights
+from ..program.builder import Builder, Counter, Rows
 from .base import add_bias, optional_bias
 
 A_LOWEST = -1e30  # times log2(e) and a step it must still be a number

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels import elementwise
-from ..kernels.mamba2 import mamba2_scan
-from ..kernels.mlstm import mlstm_gates, mlstm_inputs, mlstm_output
+from ..kernels.recurrent.mamba2 import mamba2_scan
+from ..kernels.recurrent.mlstm import mlstm_gates, mlstm_inputs, mlstm_output
+from ..kernels.rows import elementwise
+from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program import Builder, Counter, Rows
-from ..weights import Weights
+from ..program.builder import Builder, Counter, Rows
 
 
 @dataclass

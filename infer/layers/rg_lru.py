@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels import elementwise
-from ..kernels.conv import conv1d
-from ..kernels.rglru import lru_rate, rg_lru
+from ..kernels.recurrent.conv import conv1d
+from ..kernels.recurrent.rglru import lru_rate, rg_lru
+from ..kernels.rows import elementwise
+from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program import Builder, Counter, Rows
-from ..weights import Weights
+from ..program.builder import Builder, Counter, Rows
 from .base import add_bias, optional_bias
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels import elementwise, rwkv
-from ..kernels.jit import Kernel
-from ..kernels.wkv import gla_scan, wkv6_scan, wkv7_scan
+from ..kernels.build.jit import Kernel
+from ..kernels.recurrent import rwkv
+from ..kernels.recurrent.wkv import gla_scan, wkv6_scan, wkv7_scan
+from ..kernels.rows import elementwise
+from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program import Builder, Counter, Rows, round_up
-from ..weights import Weights
+from ..program.builder import Builder, Counter, Rows, round_up
 from .base import MemorySpec, add_bias, optional_bias
 
 FIRST_VALUE = "rwkv7 first value"

@@ -3,10 +3,10 @@ Zamba2 (arXiv:2411.15242)."""
 
 from dataclasses import dataclass
 
-from ..kernels import elementwise
+from ..kernels.rows import elementwise
+from ..loading.weights import Weights
 from ..memory import HybridMemory
-from ..program import Builder, Rows
-from ..weights import Weights
+from ..program.builder import Builder, Rows
 from .attention import Attention
 from .base import Layer, MemorySpec
 from .feed_forward import GatedFeedForward

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels.conv import conv1d_gated
+from ..kernels.recurrent.conv import conv1d_gated
+from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program import Builder, Counter, Rows
-from ..weights import Weights
+from ..program.builder import Builder, Counter, Rows
 from .base import add_bias, optional_bias
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels.kv import K_LANES, PAGE, KVType, padded_head, pages_of
+from ..kernels.attention.kv import K_LANES, PAGE, KVType, padded_head, pages_of
 from .mapped import mapped_zeros
 from .pool import Pool
 from .rotation import Rotation, decoded, encoded
@@ -34,7 +34,7 @@ class AttentionSpec:
 
 
 class AttentionMemory:
-    """K and V u8 [page][n_kv][PAGE / 16][bytes of 16 positions] per layer: see kernels/kv.py for what the bytes are.
+    """K and V u8 [page][n_kv][PAGE / 16][bytes of 16 positions] per layer; the bytes: kernels/attention/kv.py.
 
     A page holds PAGE tokens of all layers, in the order of the sequence: what is said of positions here counts tokens,
     whatever positions RoPE gave them. `table` says which pages a sequence has. A page with

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ...quant.ggml.errors import StateError
-from ..kernels.kv import PAGE, pages_of
+from hybrid.quant.ggml.errors import StateError
+
+from ..kernels.attention.kv import PAGE, pages_of
 from .cache import PromptCache
 from .prefix_tree import Checkpoint, Node
 from .state_file import StateFile

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...quant.ggml.errors import StateError, UsageError
-from ..kernels.kv import PAGE, KVType, pages_of
+from hybrid.quant.ggml.errors import StateError, UsageError
+
+from ..kernels.attention.kv import PAGE, KVType, pages_of
 from .attention import AttentionMemory, AttentionSpec, Layout
 from .moves import Moves
 from .positions import Positions

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import UsageError
+
 from .positions import Places, Positions
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ...quant.ggml.errors import StateError
+from hybrid.quant.ggml.errors import StateError
 
 
 class Pool:

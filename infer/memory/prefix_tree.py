@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels.kv import PAGE, pages_of
+from ..kernels.attention.kv import PAGE, pages_of
 from .parking import Parked
 from .pool import Pool
 

@@ -1,8 +1,8 @@
 """States of the recurrent layers, in rows that sequences and checkpoints share.
 
 A row holds the state after some tokens, of the same size whatever their number. A program reads one row and writes
-another or the same one (kernels/recurrent.py), so a checkpoint is a row that nobody writes any more: it costs nothing
-to take and nothing to go back to.
+another or the same one (kernels/recurrent/states.py), so a checkpoint is a row that nobody writes any more: it costs
+nothing to take and nothing to go back to.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels.recurrent import arrange_heads, restore_heads, state_shape
+from ..kernels.recurrent.states import arrange_heads, restore_heads, state_shape
 from .mapped import mapped_zeros
 from .pool import Pool
 
@@ -18,7 +18,7 @@ from .pool import Pool
 @dataclass(frozen=True)
 class RecurrentSpec:
     """What one layer keeps, f32: the last d_conv - 1 inputs of a convolution over n_channel channels, and the state of
-    a scan, n_head x n_lane x depth (see kernels/recurrent.py). A layer without a scan has no heads."""
+    a scan, n_head x n_lane x depth (see kernels/recurrent/states.py). A layer without a scan has no heads."""
 
     layer: int
     n_channel: int

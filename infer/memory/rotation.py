@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels.kv import GROUP
+from ..kernels.attention.kv import GROUP
 
 LARGEST_F16 = np.float32(65504)
 _CODES = 127.0  # the largest code of q8_0
@@ -49,7 +49,7 @@ def decoded(values: npt.NDArray, scales: npt.NDArray[np.float16] | None) -> npt.
 
 
 def encoded(x: npt.NDArray[np.float64], dtype: np.dtype) -> tuple[npt.NDArray, npt.NDArray[np.float16] | None]:
-    """Inverse of `decoded`, rounded as kernels/kv.py says: values of `dtype`, and for i8 their scales."""
+    """Inverse of `decoded`, rounded as kernels/attention/kv.py says: values of `dtype`, and for i8 their scales."""
     y = x.astype(np.float32)
     if dtype == np.float16:
         return np.where(np.isfinite(y), np.clip(y, -LARGEST_F16, LARGEST_F16), y).astype(np.float16), None

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import StateError
 from hybrid.quant.ggml.replacing import replace_file
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from hybrid.quant.ggml.errors import StateError
 
 VERSION = 2  # the latest

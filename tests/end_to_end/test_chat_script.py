@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 from chat_script import QUESTIONS, Script, common, table
-from hybrid.cli.conversation import Conversation
+
 from hybrid.convert import convert
 from hybrid.infer import Model
-from hybrid.infer.sampling import SamplingParams
+from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.sampling import SamplingParams
 
 HEADER = 12  # tokens of a template between two messages: where a message differs, the text before it is known so far
 BUDGET = 64 << 20

@@ -7,8 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
 from hybrid.cli.main import COMMANDS, load, run
-from hybrid.infer.kernels.isa import host
+from hybrid.infer.kernels.emit.isa import host
 
 
 def hybrid(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
+
 from hybrid.cli.commands.run import shifted
-from hybrid.cli.conversation import Conversation
 from hybrid.infer import Model
-from hybrid.infer.sampling import SamplingParams
+from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.sampling import SamplingParams
 
 PROMPT = "A file that comes from somewhere else should"
 pytestmark = pytest.mark.usefixtures("own_cache")

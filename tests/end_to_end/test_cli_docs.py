@@ -5,6 +5,7 @@ from pathlib import Path
 
 import generated_docs
 import pytest
+
 from hybrid.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import random_checkpoints
 from end_to_end.outcomes import Cli
+
 from hybrid.convert import convert
 from hybrid.infer import Model
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from end_to_end.outcomes import Cli
+
 from hybrid.cli.commands.gguf import SUBCOMMANDS
 from hybrid.cli.main import run
 

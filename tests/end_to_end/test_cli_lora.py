@@ -8,7 +8,8 @@ import numpy as np
 import peft_adapters
 import pytest
 from end_to_end.outcomes import Cli
-from hybrid.cli.models import parse_lora
+
+from hybrid.cli.chains.models import parse_lora
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
-from hybrid.cli.inspection import inspect
-from hybrid.quant.ggml.reader import GGUFFile
 from test_speculation import Free
+
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.inspection import inspect
 
 PROMPT = "A file that comes from somewhere else should"
 
@@ -283,9 +284,9 @@ def test_options_of_files_of_prompts(cli: Cli, files: dict[str, Path], prompts: 
 def test_chat_on_the_model(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two turns, saved and loaded: the second turn processes only itself, and the chat goes on where it was."""
     from hybrid.cli.commands.chat import Chat, chat
-    from hybrid.cli.conversation import Conversation
     from hybrid.infer import Model
-    from hybrid.infer.sampling import SamplingParams
+    from hybrid.infer.answers.conversation import Conversation
+    from hybrid.infer.answers.sampling import SamplingParams
 
     with Model.load(files["q8_0"], n_ctx=512) as model:
         conversation = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=6)

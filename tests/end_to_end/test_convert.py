@@ -14,8 +14,9 @@ import gguf
 import numpy as np
 import pytest
 from golden.models import EMBEDDING_SCALE, NOISE, SHARED_NAMES
+
 from hybrid.convert import ARCHITECTURES, convert, plan, verify
-from hybrid.infer.tokenizer import load_tokenizer
+from hybrid.infer.text.tokenizer import load_tokenizer
 from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.reader import GGUFFile
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hybrid.cli.main import run
 from tiny_models import FAMILIES
+
+from hybrid.cli.main import run
 
 pytestmark = pytest.mark.slow  # seconds that the inner loop can do without
 

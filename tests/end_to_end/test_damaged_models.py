@@ -11,10 +11,11 @@ import gguf_bytes as b
 import numpy as np
 import pytest
 from damaged_models import CASES
+from tiny_models import FAMILIES, Tiny
+
 from hybrid.cli.main import run
 from hybrid.infer import Model
 from hybrid.quant.ggml.errors import HybridError
-from tiny_models import FAMILIES, Tiny
 
 pytestmark = pytest.mark.slow  # ten seconds that the inner loop can do without
 

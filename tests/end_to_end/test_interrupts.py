@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import peft_adapters
 import pytest
+
 from hybrid.cli.main import run
 from hybrid.convert.checkpoint import Checkpoint
 from hybrid.quant.imatrix import Imatrix

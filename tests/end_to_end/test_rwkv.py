@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import random_checkpoints
-from hybrid.cli.main import run
-from hybrid.infer import Model
 from random_checkpoints import CONFIGS
 from reference.tokenizer_files import world_file, world_vocabulary
+
+from hybrid.cli.main import run
+from hybrid.infer import Model
 
 pytestmark = pytest.mark.slow
 PROMPT = "The sea, the sun and the \u65e5\u672c\n\nUser: hi"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from golden.models import BUNDLED, IN_REPOSITORY, SHARED_NAMES, Golden
+
 from hybrid.convert import convert
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import random_checkpoints
+
 from hybrid.convert import convert
-from hybrid.infer.embed import Embedder, Pooling
+from hybrid.infer.evaluate.embed import Embedder, Pooling
 from hybrid.quant.quantize import quantize
 
 PEER = os.environ.get("PEER", "")

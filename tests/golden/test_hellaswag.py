@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.cli.main import run
 from hybrid.infer import Model
-from hybrid.infer.hellaswag import LINES, Task, _scores, common_prefix, hellaswag, read_tasks, some_of
+from hybrid.infer.evaluate.hellaswag import LINES, Task, _scores, common_prefix, hellaswag, read_tasks, some_of
 from hybrid.quant.ggml.errors import UsageError
 
 PEER = os.environ.get("PEER", "")
@@ -82,7 +83,7 @@ def test_scores_are_those_of_each_text_alone(name: str, converted: Callable[...,
 
 
 def test_the_interval_is_wilsons(converted: Callable[..., Path]) -> None:
-    from hybrid.infer.hellaswag import _result
+    from hybrid.infer.evaluate.hellaswag import _result
 
     result = _result(8, 10, 0, 0)
     assert (result.low, result.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from golden.models import BUNDLED, IN_REPOSITORY, Golden
+
 from hybrid.infer import Model
-from hybrid.infer.perplexity import perplexity
+from hybrid.infer.evaluate.perplexity import perplexity
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter

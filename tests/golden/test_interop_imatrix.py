@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.cli.main import run
 from hybrid.quant.imatrix import Imatrix
 from hybrid.quant.source import GGUFSource

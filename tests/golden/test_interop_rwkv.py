@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import random_checkpoints
-from hybrid.convert import convert
-from hybrid.quant.ggml.reader import GGUFFile
 from random_checkpoints import CONFIGS
 from reference.tokenizer_files import world_file, world_vocabulary
 from safetensors.numpy import load_file, save_file
+
+from hybrid.convert import convert
+from hybrid.quant.ggml.reader import GGUFFile
 
 GOLDEN = json.loads(Path(__file__).with_name("interop").joinpath("rwkv.json").read_text())
 

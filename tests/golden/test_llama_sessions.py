@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hybrid.cli import texts
+
 from hybrid.cli.commands.run import restored
 from hybrid.infer import Model
-from hybrid.infer.generate import generate
-from hybrid.infer.llama_session import GGSQ, context_for, export_session, import_session, tokens_in
-from hybrid.infer.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.generate import generate
+from hybrid.infer.answers.llama_states import export_session, import_session
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.memory.llama_session import GGSQ, context_for, tokens_in
+from hybrid.infer.text.encode import continuation_ids
 from hybrid.quant.ggml.errors import HybridError, StateError, UsageError
 
 SESSIONS = Path(__file__).with_name("sessions")
@@ -37,7 +39,7 @@ def session_of(model: Model) -> Path:
 def goes_on(model: Model, state: Path, more: str, n: int) -> str:
     sampler = Sampler(SamplingParams(temp=0), model.n_vocab)
     seq = restored(model, state, sampler)
-    ids = texts.continued(model.tokenizer, more) if more else []
+    ids = continuation_ids(model.tokenizer, more) if more else []
     run = generate(seq, ids, sampler, max_tokens=n)
     text = "".join(piece.text for piece in run)
     seq.close()

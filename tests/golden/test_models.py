@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden.models import EMBEDDING_SCALE, IN_REPOSITORY, NOISE, PROMPTS, Golden
+
 from hybrid.infer import Model
-from hybrid.infer.ubatch import Segment
+from hybrid.infer.engine.ubatch import Segment
 from hybrid.quant.ggml.types import FileType
 from hybrid.quant.quantize import quantize
 

@@ -14,14 +14,15 @@ import peft_adapters
 import pytest
 import random_checkpoints
 from golden.models import NOISE
-from hybrid.cli.main import run
-from hybrid.convert import convert, convert_lora
-from hybrid.infer import Model
-from hybrid.infer.perplexity import perplexity
-from hybrid.quant.hashes import hashes as of
 from random_checkpoints import CONFIGS
 from random_ssm import SSM_CONFIGS
 from reference.tokenizer_files import world_file, world_vocabulary
+
+from hybrid.cli.main import run
+from hybrid.convert import convert, convert_lora
+from hybrid.infer import Model
+from hybrid.infer.evaluate.perplexity import perplexity
+from hybrid.quant.hashes import hashes as of
 
 PEER = os.environ.get("PEER", "")
 # What its loader refuses: other widths than twice the model's; layers without experts beside some with them, biases of

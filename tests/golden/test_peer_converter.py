@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from safetensors.numpy import load_file, save_file
+
 from hybrid.convert import convert
 from hybrid.quant.ggml.reader import GGUFFile
-from safetensors.numpy import load_file, save_file
 
 SOURCE, PYTHON = os.environ.get("PEER_SOURCE", ""), os.environ.get("PEER_PYTHON", "python3")
 pytestmark = [

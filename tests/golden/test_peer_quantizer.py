@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.infer import Model
-from hybrid.infer.imatrix import collect
+from hybrid.infer.evaluate.imatrix import collect
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType

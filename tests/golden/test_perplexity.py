@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.convert import convert
 from hybrid.infer import Model
-from hybrid.infer.perplexity import Window, perplexity, score_windows
+from hybrid.infer.evaluate.perplexity import Window, perplexity, score_windows
 
 
 @pytest.fixture(scope="module")

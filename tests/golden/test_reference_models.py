@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import random_checkpoints
 from golden.models import NOISE, Golden
+from random_checkpoints import CONFIGS
+from reference.families import Reference
+
 from hybrid.convert import convert
 from hybrid.convert.checkpoint import Checkpoint, StoredTensor
 from hybrid.infer import Model
-from random_checkpoints import CONFIGS
-from reference.families import Reference
 
 # The reference of the reference: what transformers makes of real checkpoints of these families.
 CHECKED = (

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from random_checkpoints import CONFIGS
+from reference.families import Reference
+from safetensors.numpy import save_file
+from torch_archive import archive, state, storage, tensor
+
 from hybrid.convert import convert, verify
 from hybrid.convert.checkpoint.tensor import StoredTensor
 from hybrid.convert.plan import prepare
 from hybrid.infer import Model
 from hybrid.quant.ggml.errors import CheckpointError
 from hybrid.quant.ggml.reader import GGUFFile
-from random_checkpoints import CONFIGS
-from reference.families import Reference
-from safetensors.numpy import save_file
-from torch_archive import archive, state, storage, tensor
 
 Tensors = dict[str, np.ndarray]
 NAMES = ("zamba", "zamba2", "zamba2-2.7b", "zamba2-biased")

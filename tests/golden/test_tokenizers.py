@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import random_checkpoints
+from reference.tokenizer_files import FakeGGUF, bpe, gemma_json, sentencepiece, wordpiece
+
 from hybrid.convert import convert
-from hybrid.infer.chat_template import ChatTemplate
-from hybrid.infer.tokenizer import Tokenizer, load_tokenizer
+from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.errors import TemplateError
 from hybrid.quant.ggml.reader import GGUFFile
-from reference.tokenizer_files import FakeGGUF, bpe, gemma_json, sentencepiece, wordpiece
 
 BUNDLED = {
     "jamba": "checkpoints/jamba-dense/tokenizer.model",
@@ -133,7 +134,7 @@ def test_other_kinds(kind: str, shared_dir: Path) -> None:
 
 def test_the_goldens_have_what_tells_kinds_apart(data_dir: Path) -> None:
     """Runs of newlines that are one token, bytes of what has none. (Llama 3's merges reach all of its tokens here: what
-    ignoring them means is tested in unit/infer/test_tokenizer.py.)"""
+    ignoring them means is tested in unit/infer/text/tokenizer/test_tokenizer.py.)"""
 
     def items(kind: str) -> list[dict[str, Any]]:
         return json.loads((data_dir / "tokenizers" / f"golden_{kind}.json").read_text())["items"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import random_checkpoints
+
 from hybrid.convert import convert
 from hybrid.infer.bench.shapes import Shape, write_shape
 from hybrid.quant.ggml.types import FileType

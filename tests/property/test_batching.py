@@ -5,16 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_conformance import FAMILIES, MODELS, SHAPES, tokens
+from test_speculation import Plain
+
 from hybrid.infer import Model
-from hybrid.infer.batching import SLICE, Batcher, Job, answer_all
-from hybrid.infer.drawing import Drawing
-from hybrid.infer.generate import generate
-from hybrid.infer.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.batching import SLICE, Batcher, Job, answer_all
+from hybrid.infer.answers.drawing import Drawing
+from hybrid.infer.answers.generate import generate
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.sequence import Work
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
-from test_conformance import FAMILIES, MODELS, SHAPES, tokens
-from test_speculation import Plain
 
 BUDGET = 16 << 20
 

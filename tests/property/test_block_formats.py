@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hybrid.quant.ggml import formats
-from hybrid.quant.ggml.formats.random_blocks import random_blocks
-from hybrid.quant.ggml.types import TRAITS, GGMLType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.formats.random_blocks import random_blocks
+from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 QUICK = settings(max_examples=200)
 FEWER = settings(QUICK, max_examples=25)

@@ -9,10 +9,11 @@ from pathlib import Path
 import emulated_arm64
 import forced_isa
 import pytest
-from hybrid.infer.bench.shapes import Shape
-from hybrid.infer.kernels.isa import host
-from hybrid.quant.ggml.types import FileType
 from logits_digest import digests
+
+from hybrid.infer.bench.shapes import Shape
+from hybrid.infer.kernels.emit.isa import host
+from hybrid.quant.ggml.types import FileType
 
 JAMBA = Shape(
     "paths-jamba", "jamba", 2, 256, 320, 512, 1e-6, n_ff=256, n_head=4, n_head_kv=2, head_dim=64, attn_offset=1,
@@ -49,7 +50,7 @@ def test_x86(path: str, cases: list[str], expected: list[str]) -> None:
 
 @pytest.mark.slow
 def test_arm64(cases: list[str], expected: list[str]) -> None:
-    """One model only: everything is compiled anew, and the rest is in test_kernels_arm64.py."""
+    """One model only: everything is compiled anew, and the rest is in unit/infer/kernels/test_arm64.py."""
     if reason := emulated_arm64.missing():
         pytest.skip(reason)
     command = [sys.executable, "tests/logits_digest.py", "--emulate-arm64", cases[0]]

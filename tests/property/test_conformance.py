@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from random_checkpoints import CONFIGS
+
 from hybrid.infer import Interrupted, Model, Work
 from hybrid.infer.bench.shapes import Shape
 from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.types import FileType
-from random_checkpoints import CONFIGS
 
 SHAPES = {
     "jamba": Shape(

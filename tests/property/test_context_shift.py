@@ -6,19 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hybrid.infer import Model, Work
-from hybrid.infer.batching import Batcher, Job
-from hybrid.infer.context_shift import kept_tokens, leaving, shortened
-from hybrid.infer.drawing import Drawing
-from hybrid.infer.generate import generate
-from hybrid.infer.memory.state_file import read_state, write_state
-from hybrid.infer.memory.state_header import StateHeader
-from hybrid.infer.sampling import Sampler, SamplingParams
-from hybrid.infer.shared import eval_shared
-from hybrid.quant.ggml.errors import StateError, UsageError
-from hybrid.quant.ggml.types import FileType
 from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 from test_speculation import Plain
+
+from hybrid.infer import Model, Work
+from hybrid.infer.answers.batching import Batcher, Job
+from hybrid.infer.answers.context_shift import kept_tokens, leaving, shortened
+from hybrid.infer.answers.drawing import Drawing
+from hybrid.infer.answers.generate import generate
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.evaluate.shared import eval_shared
+from hybrid.infer.memory.state_file import read_state, write_state
+from hybrid.infer.memory.state_header import StateHeader
+from hybrid.quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.types import FileType
 
 LEARNED = {"gpt2"}
 

@@ -5,11 +5,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import TRAITS, VALUE_CODE, ArrayOf, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 NUMBERS = {
     kind: st.booleans()

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.infer import Model
 from hybrid.infer.bench.shapes import Shape
-from hybrid.infer.engine import Collection
-from hybrid.infer.imatrix import Sums, collect
-from hybrid.infer.ubatch import Segment
+from hybrid.infer.engine.engine import Collection
+from hybrid.infer.engine.ubatch import Segment
+from hybrid.infer.evaluate.imatrix import Sums, collect
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hybrid.cli.inspection import inspect
+from random_checkpoints import CONFIGS
+from test_conformance import SHAPES
+
 from hybrid.infer import Model
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
-from random_checkpoints import CONFIGS
-from test_conformance import SHAPES
+from hybrid.quant.inspection import inspect
 
 MODELS = {**SHAPES, **{name: name for name in CONFIGS}}
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.infer import Model
 from hybrid.infer.bench.shapes import Shape
-from hybrid.infer.kernels.kv import KV_TYPES
+from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.quant.ggml.errors import StateError, UsageError
 from hybrid.quant.ggml.types import FileType
 

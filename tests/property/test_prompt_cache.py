@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
+
 from hybrid.infer import Model, Work
 from hybrid.infer.memory.cache import LADDER
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
-from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
 BUDGET = 64 << 20
 

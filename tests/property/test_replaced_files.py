@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.cli.commands import embed
-from hybrid.infer.kernels import cache_folders, object_cache
-from hybrid.infer.kl_divergence import BaseWriter
+from hybrid.infer.evaluate.kl_divergence import BaseWriter
+from hybrid.infer.kernels.build import cache_folders, object_cache
 from hybrid.infer.memory.state_file import StateHeader, write_state
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.replacing import replace_file

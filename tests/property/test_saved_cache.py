@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hybrid.infer import Model
-from hybrid.infer.generate import generate
-from hybrid.infer.memory.state_file import read_state
-from hybrid.infer.sampling import Sampler, SamplingParams
-from hybrid.quant.ggml.errors import StateError
-from hybrid.quant.ggml.types import FileType
 from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 from test_speculation import Plain
+
+from hybrid.infer import Model
+from hybrid.infer.answers.generate import generate
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.memory.state_file import read_state
+from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.types import FileType
 
 BUDGET = 64 << 20
 

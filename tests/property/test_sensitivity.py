@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.infer import Model
 from hybrid.infer.bench.shapes import Shape
-from hybrid.infer.kl_divergence import chunk_windows, write_base
-from hybrid.infer.perplexity import tokens_of
-from hybrid.infer.sensitivity import Probe, divergences
+from hybrid.infer.evaluate.kl_divergence import chunk_windows, write_base
+from hybrid.infer.evaluate.perplexity import tokens_of
+from hybrid.infer.evaluate.sensitivity import Probe, divergences
 from hybrid.quant.ggml.errors import FormatError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType

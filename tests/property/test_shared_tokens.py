@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
+
 from hybrid.infer import Model, Work
-from hybrid.infer.engine import Engine
-from hybrid.infer.shared import Entry, eval_entries, eval_shared, score_endings
+from hybrid.infer.engine.engine import Engine
+from hybrid.infer.evaluate.shared import Entry, eval_entries, eval_shared, score_endings
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
-from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
 
 @pytest.fixture

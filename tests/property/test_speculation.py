@@ -5,14 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
+
 from hybrid.infer import Model
-from hybrid.infer.generate import generate
+from hybrid.infer.answers.generate import generate
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.speculate import MOST, NGramSpeculator
+from hybrid.infer.engine.pass_costs import AT_MOST, AT_START, MARGIN, UNKNOWN, PassCosts
 from hybrid.infer.memory.hybrid import MOST_PIECES
-from hybrid.infer.sampling import Sampler, SamplingParams
-from hybrid.infer.speculate import AT_MOST, AT_START, MARGIN, MOST, UNKNOWN, NGramSpeculator, PassCosts
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
-from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
 
 @pytest.mark.parametrize("budget", [0, 8 << 20])

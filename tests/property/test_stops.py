@@ -12,14 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hybrid.infer import Interrupted, Model, Sequence, Stop, Work
-from hybrid.infer import engine as engines
-from hybrid.infer.generate import generate
-from hybrid.infer.kernels.execute import TICKS_PER_US
-from hybrid.infer.program import Program
-from hybrid.infer.sampling import Sampler, SamplingParams
-from hybrid.quant.ggml.types import FileType
 from test_conformance import MODELS, same, tokens
+
+from hybrid.infer import Interrupted, Model, Sequence, Stop, Work
+from hybrid.infer.answers.generate import generate
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.engine import engine as engines
+from hybrid.infer.kernels.execute import TICKS_PER_US
+from hybrid.infer.program.builder import Program
+from hybrid.quant.ggml.types import FileType
 
 N_CTX = 64
 BEFORE, ADDED, AFTER = 11, 20, 3  # tokens

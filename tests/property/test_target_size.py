@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hybrid.cli.target import Measured, measured, of_bits_per_weight, of_file_size, tensor_bytes
+
+from hybrid.cli.chains.target import Measured, measured, of_bits_per_weight, of_file_size, tensor_bytes
 from hybrid.convert import convert
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile

@@ -31,7 +31,7 @@ def record(*fields: Any) -> Record:
 
 
 def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:
-    """All threads of one op; `kernel` is a hybrid.infer.kernels.jit.Kernel."""
+    """All threads of one op; `kernel` is a hybrid.infer.kernels.build.jit.Kernel."""
     call = _CALL(kernel.address)
     address = fields.ctypes.data
     if n_threads == 1:

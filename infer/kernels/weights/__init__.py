@@ -4,7 +4,8 @@ These are the only places of the core that know the block layouts (documented in
 an entry in INT_BLOCKS if its weights are small integers with scales, else one in FLOAT_BLOCKS.
 """
 
-from ....quant.ggml.types import TRAITS, GGMLType
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
 from .base import FloatBlock, Groups, IntBlock, eight_groups, floats_of, one_block
 from .grids import GRIDS
 from .k_quants import SUPER

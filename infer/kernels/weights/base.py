@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ..emit import F32, I8, I16, I32, Emitter, Value, Vec, const
+from ..emit.emitter import F32, I8, I16, I32, Emitter, Value, Vec, const
 
 V16I8, V32I8 = Vec(I8, 16), Vec(I8, 32)
 V8F, V16F, V16I16 = Vec(F32, 8), Vec(F32, 16), Vec(I16, 16)

@@ -7,9 +7,10 @@ from functools import cache
 
 import numpy as np
 
-from ....quant.ggml.formats.grids import grid, sign_bytes
-from ....quant.ggml.types import TRAITS, GGMLType
-from ..emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
+from hybrid.quant.ggml.formats.grids import grid, sign_bytes
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
 from .base import V16I16, V32I8, Groups, IntBlock, lanes_of, negate_where
 
 V2I8 = Vec(I8, 2)

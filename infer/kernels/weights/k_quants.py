@@ -1,7 +1,8 @@
 """Types with super-blocks of 256 weights whose codes are plain bits, K-quants first (layouts: quant/ggml/formats)."""
 
-from ....quant.ggml.types import TRAITS, GGMLType
-from ..emit import I8, I16, I32, I64, Emitter, Value, Vec, const
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+from ..emit.emitter import I8, I16, I32, I64, Emitter, Value, Vec, const
 from .base import V16I8, V16I16, V32I8, Groups, IntBlock, nibble_codes
 from .small import IQ4_VALUES
 

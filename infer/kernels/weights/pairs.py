@@ -6,9 +6,10 @@ those of codebooks are bound by their look-ups, and only become slower.
 
 from collections.abc import Callable, Sequence
 
-from ....quant.ggml.types import TRAITS, GGMLType
-from ..emit import I1, I8, I16, I32, I64, Emitter, Value, Vec, const
-from ..isa import has
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+from ..emit.emitter import I1, I8, I16, I32, I64, Emitter, Value, Vec, const
+from ..emit.isa import has
 from .base import Groups, IntBlock
 from .small import E2M1_VALUES, IQ4_VALUES
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from ....quant.ggml.types import TRAITS, GGMLType
-from ..emit import F32, I16, Emitter, Value, Vec
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+from ..emit.emitter import F32, I16, Emitter, Value, Vec
 from .base import V16F, FloatBlock
 
 # From an address: <16 x f32>, and one f32.

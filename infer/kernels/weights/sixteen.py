@@ -5,9 +5,10 @@ The numbers are those of the rules in k_quants.py; only the instructions differ.
 
 from collections.abc import Callable
 
-from ....quant.ggml.types import TRAITS, GGMLType
-from ..emit import I8, I16, I32, Emitter, Value, Vec, const
-from ..isa import ISA, has
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+from ..emit.emitter import I8, I16, I32, Emitter, Value, Vec, const
+from ..emit.isa import ISA, has
 from .base import Groups, IntBlock, eight_groups
 from .pairs import PAIRS, numbers_of_pairs, numbers_of_sixteen
 from .wide_grids import WIDE_GRIDS

@@ -1,8 +1,9 @@
 """Types with blocks of 32, 64 or 128 weights (layouts: quant/ggml/formats)."""
 
-from ....quant.ggml.formats.fp4 import HALF_E4M3
-from ....quant.ggml.types import TRAITS, GGMLType
-from ..emit import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
+from hybrid.quant.ggml.formats.fp4 import HALF_E4M3
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
 from .base import V32I8, FloatBlock, Groups, IntBlock, bit_select, nibble_codes, nibbles
 
 # 16 values of the codes of IQ4_NL and IQ4_XS, and of twice the numbers of 4 bits of MXFP4 (E2M1)

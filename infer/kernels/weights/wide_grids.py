@@ -10,9 +10,10 @@ from functools import cache
 
 import numpy as np
 
-from ....quant.ggml.formats.grids import grid
-from ....quant.ggml.types import TRAITS, GGMLType
-from ..emit import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const
+from hybrid.quant.ggml.formats.grids import grid
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const
 from .base import Groups
 
 V16I8, V32I8, V64I8 = Vec(I8, 16), Vec(I8, 32), Vec(I8, 64)

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ....quant.ggml.types import TRAITS, GGMLType
-from ..emit import I8, I16, I64, Emitter, Value, Vec, const
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+from ..emit.emitter import I8, I16, I64, Emitter, Value, Vec, const
 
 V8I16, V8I64, V64I8 = Vec(I16, 8), Vec(I64, 8), Vec(I8, 64)
 

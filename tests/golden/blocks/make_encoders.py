@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
 from hybrid.quant.ggml.types import GGMLType, row_nbytes
 
 KINDS = (

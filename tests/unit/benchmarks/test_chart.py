@@ -6,6 +6,7 @@ from typing import Any
 import chart
 import pytest
 import results
+
 from hybrid.quant.ggml.errors import UsageError
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import commits
 import pytest
+
 from hybrid.quant.ggml.errors import UsageError
 
 PROFILE = """\

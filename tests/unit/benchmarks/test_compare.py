@@ -10,6 +10,7 @@ import compare
 import pytest
 import quiet
 import results
+
 from hybrid.infer.bench.machine import Machine
 from hybrid.infer.bench.shapes import Shape, write_shape
 from hybrid.quant.ggml.errors import UsageError

@@ -6,6 +6,7 @@ from pathlib import Path
 import disk
 import numpy as np
 import pytest
+
 from hybrid.infer.bench.shapes import Shape
 from hybrid.quant.ggml.errors import UsageError
 

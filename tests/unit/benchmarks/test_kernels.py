@@ -6,6 +6,7 @@ import kernels_matmul
 import kernels_recurrent as module
 import numpy as np
 import pytest
+
 from hybrid.infer.bench.machine import Machine
 
 

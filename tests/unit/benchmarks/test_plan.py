@@ -1,8 +1,9 @@
 """Which tests the sets have, and what --only leaves of them."""
 
+from plan import FULL, SETS, Plan, groups, may_be_wanted, wanted
+
 from hybrid.infer.bench.benchmark import BenchTest
 from hybrid.infer.bench.shapes import SHAPES, find_type
-from plan import FULL, SETS, Plan, groups, may_be_wanted, wanted
 
 
 def names(plan: Plan, kind: str) -> list[list[str]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import programs
 import pytest
+
 from hybrid.infer.bench.benchmark import BenchTest
 from hybrid.quant.ggml.errors import UsageError
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import quality
+
 from hybrid.quant.policy import TARGETS as FILE_TYPES
 
 

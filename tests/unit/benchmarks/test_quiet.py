@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import quiet
+
 from hybrid.infer.bench.machine import Machine
 
 MACHINE = Machine("EPYC", "avx2", 2, 30.0, 190.0, {"ub": 380.0, "s16": 200.0})

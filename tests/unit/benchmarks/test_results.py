@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import results
+
 from hybrid.quant.ggml.errors import UsageError
 
 

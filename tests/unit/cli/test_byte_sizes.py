@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 import typer
+
 from hybrid.cli import main
 from hybrid.cli.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError

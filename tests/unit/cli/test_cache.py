@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hybrid.cli import cached_models, models
+
+from hybrid.cli.chains import cached_models, models
 from hybrid.cli.main import run
-from hybrid.infer.kernels import cache_folders
+from hybrid.infer.kernels.build import cache_folders
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_chat import FakeModel, Template, talk
+
 from hybrid.cli.commands.chat import Chat, joined, unfinished
 from hybrid.cli.saved_chats import Keeper
 from hybrid.quant.ggml.errors import StateError

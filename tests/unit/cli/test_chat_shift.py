@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from fake_chat import N_VOCAB, FakeModel, Template, said, talk
-from hybrid.cli.commands.chat import Chat
-from hybrid.cli.conversation import Conversation
-from hybrid.quant.ggml.errors import StateError, UsageError
 from test_conversation import GOOD
+
+from hybrid.cli.commands.chat import Chat
+from hybrid.infer.answers.conversation import Conversation
+from hybrid.quant.ggml.errors import StateError, UsageError
 
 
 def grown(keep: int = 0, system: str = "", n_ctx: int = 60) -> tuple[FakeModel, Conversation]:

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from hybrid.cli.commands.demo import program
 
 

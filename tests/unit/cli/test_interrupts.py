@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from hybrid.cli import main
 from hybrid.cli.interrupts import interrupt_behind
 

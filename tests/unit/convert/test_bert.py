@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from random_checkpoints import ENCODERS
+from safetensors.numpy import load_file, save_file
+
 from hybrid.convert import convert
 from hybrid.convert.tokenizers.wordpiece import read_vocab_txt
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, TokenizerError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
-from random_checkpoints import ENCODERS
-from safetensors.numpy import load_file, save_file
 
 
 @pytest.fixture

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import random_checkpoints
 from config_examples import examples
+from perturbed_configs import Conversion, digest, faults, perturbed
+
 from hybrid.convert.architectures import ARCHITECTURES, FAMILIES
 from hybrid.convert.architectures.bert import POSITIONS
 from hybrid.convert.config_fields import REFUSED, WITHOUT_EFFECT
 from hybrid.convert.plan import prepare
 from hybrid.quant.ggml.errors import HybridError, UnsupportedError
-from perturbed_configs import Conversion, digest, faults, perturbed
 
 EXAMPLES = examples()
 BUNDLED = ("falcon-mamba", "jamba-dense", "llama-unigram-bin", "mamba-bf16")

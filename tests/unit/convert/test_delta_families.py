@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import random_checkpoints
+from random_checkpoints import CONFIGS
+from safetensors.numpy import load_file, save_file
+
 from hybrid.convert import convert, plan, verify
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
-from random_checkpoints import CONFIGS
-from safetensors.numpy import load_file, save_file
 
 
 @pytest.fixture

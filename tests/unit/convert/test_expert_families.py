@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from random_checkpoints import CONFIGS
+
 from hybrid.convert.checkpoint import Config
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
-from random_checkpoints import CONFIGS
 
 
 def family(name: str, change: dict[str, Any]) -> Any:

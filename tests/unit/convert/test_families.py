@@ -10,6 +10,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+
 from hybrid.convert import convert, plan, verify
 from hybrid.quant.ggml.errors import CheckpointError, TokenizerError, UnsupportedError
 

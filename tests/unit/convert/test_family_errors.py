@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 import random_checkpoints
-from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 from random_checkpoints import CONFIGS
+
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 
 C, U = CheckpointError, UnsupportedError
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from hybrid.convert import plan
 from hybrid.convert.general import parse_name
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UsageError

@@ -8,12 +8,13 @@ import numpy as np
 import peft_adapters
 import pytest
 import random_checkpoints
+from random_checkpoints import CONFIGS
+from safetensors.numpy import load_file, save_file
+
 from hybrid.convert import convert_lora
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
-from random_checkpoints import CONFIGS
-from safetensors.numpy import load_file, save_file
 
 Q, DOWN = (f"model.layers.1.{name}.weight" for name in ("self_attn.q_proj", "mlp.down_proj"))
 

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import random_checkpoints
-from hybrid.convert import convert
-from hybrid.quant.ggml.reader import GGUFFile
 from random_checkpoints import CONFIGS
 from reference.olmo_hybrid import joined
 from safetensors.numpy import save_file
+
+from hybrid.convert import convert
+from hybrid.quant.ggml.reader import GGUFFile
 
 N_KEY, N_VALUE = 3 * 24, 6 * 20  # rows of queries and of keys, and of values
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from random_checkpoints import CONFIGS
+from safetensors.numpy import load_file, save_file
+
 from hybrid.convert import convert
 from hybrid.convert.architectures.openelm import _divisible
 from hybrid.infer import Model
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
-from random_checkpoints import CONFIGS
-from safetensors.numpy import load_file, save_file
 
 
 @pytest.fixture

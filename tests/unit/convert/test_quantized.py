@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from random_checkpoints import CONFIGS
+from reference import quantized_checkpoints as twin
+
 from hybrid.convert import convert, plan, stream, verify
 from hybrid.convert.architectures.family import row
 from hybrid.convert.checkpoint import Checkpoint
@@ -17,8 +20,6 @@ from hybrid.convert.plan import _work
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
-from random_checkpoints import CONFIGS
-from reference import quantized_checkpoints as twin
 
 Parts = dict[str, tuple[str, np.ndarray]]  # end of the name -> type in safetensors, values
 FINITE = np.array([c for c in range(256) if c & 127 != 127], np.uint8)

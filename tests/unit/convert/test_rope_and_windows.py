@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from random_checkpoints import CONFIGS
+from random_windows import LONGROPE
+
 from hybrid.convert import convert, plan
 from hybrid.convert.architectures import Family
 from hybrid.convert.verify import verify
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
-from random_checkpoints import CONFIGS
-from random_windows import LONGROPE
 
 WINDOW = "hybrid.attention.sliding_window"
 FULL, LOCAL = "full_attention", "sliding_attention"

@@ -7,18 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from random_checkpoints import CONFIGS
+from reference.tokenizer_files import FakeGGUF, world_file, world_vocabulary
+from safetensors.numpy import save_file
+
 from hybrid.convert import convert
 from hybrid.convert.architectures import ARCHITECTURES
 from hybrid.convert.checkpoint import Config
 from hybrid.convert.tokenizers import TokenType, Vocabulary, read_vocabulary
-from hybrid.infer.chat_template import ChatTemplate
-from hybrid.infer.tokenizer import load_tokenizer
+from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.infer.text.tokenizer import load_tokenizer
 from hybrid.quant.ggml.errors import HybridError, TokenizerError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
-from random_checkpoints import CONFIGS
-from reference.tokenizer_files import FakeGGUF, world_file, world_vocabulary
-from safetensors.numpy import save_file
 
 NAME = "rwkv_vocab_v20230424.txt"
 WORLD = world_vocabulary()

@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 import pytest
+
 from hybrid.convert.checkpoint import Dtype
 from hybrid.convert.checkpoint.safetensors import read_safetensors
 from hybrid.convert.checkpoint.tensor import DataFile

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from random_checkpoints import CONFIGS
+
 from hybrid.convert import convert
 from hybrid.convert.architectures.family import Row
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.quantize import quantize
-from random_checkpoints import CONFIGS
 
 
 def rows(name: str, **change: Any) -> dict[str, Row]:

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+
 from hybrid.convert import convert, plan, stream, verify
 from hybrid.convert.transforms import interleave_rope
 from hybrid.quant.ggml.errors import CheckpointError, FormatError, HybridError, UnsupportedError, UsageError

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.convert.checkpoint import Config
 from hybrid.convert.tokenizers import TokenType, read_vocabulary
 from hybrid.convert.tokenizers.pre import Structure, canonical, find_name

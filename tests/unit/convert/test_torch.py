@@ -9,12 +9,13 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
+from torch_archive import archive, name, number, state, storage, tensor, text
+
 from hybrid.convert.checkpoint import Dtype
 from hybrid.convert.checkpoint.tensor import DataFile
 from hybrid.convert.checkpoint.torch_pickle import Machine
 from hybrid.convert.checkpoint.torch_zip import read_torch
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError
-from torch_archive import archive, name, number, state, storage, tensor, text
 
 
 @pytest.fixture

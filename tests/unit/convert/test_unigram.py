@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import random_checkpoints
-from hybrid.convert import convert
-from hybrid.infer.tokenizer import load_tokenizer
-from hybrid.quant.ggml.errors import HybridError
-from hybrid.quant.ggml.reader import GGUFFile
 from random_checkpoints import ENCODERS
 from reference.tokenizer_files import sentencepiece
 from tokenizers import Tokenizer
+
+from hybrid.convert import convert
+from hybrid.infer.text.tokenizer import load_tokenizer
+from hybrid.quant.ggml.errors import HybridError
+from hybrid.quant.ggml.reader import GGUFFile
 
 
 def xlm_roberta(model: Path) -> dict[str, Any]:

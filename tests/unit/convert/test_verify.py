@@ -9,12 +9,13 @@ import gguf_bytes as b
 import numpy as np
 import pytest
 import random_checkpoints
+from safetensors.numpy import load_file, save_file
+
 from hybrid.convert import convert, verify
 from hybrid.convert.plan import prepare
 from hybrid.quant.ggml.errors import CheckpointError, FormatError, HybridError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
-from safetensors.numpy import load_file, save_file
 
 FAMILIES = ["nemotron-h", "recurrentgemma", "zamba2"]  # keys that are numbers, lists of them, strings, flags
 

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reference.xxh64 import xxh64
+
 from hybrid.quant import hashes as h
 from hybrid.quant import rewrite
 from hybrid.quant.ggml.errors import FormatError, UsageError
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.xxh64 import Xxh64
-from reference.xxh64 import xxh64
 
 KINDS = tuple(h.Kind)
 

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.mixes import Model
 from hybrid.quant.ggml.reader import TensorInfo

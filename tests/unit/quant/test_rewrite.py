@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.quant import rewrite
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile

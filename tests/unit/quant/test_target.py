@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.quant import target
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from hybrid.quant.ggml.adapter import Adapter, open_all
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.types import GGMLType, ValueType

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.formats import FORMATS
 from hybrid.quant.ggml.kernels import columns, minimum, symmetric

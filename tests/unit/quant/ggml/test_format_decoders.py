@@ -6,6 +6,7 @@ import gguf
 import numpy as np
 import pytest
 from gguf import quants
+
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError
 from hybrid.quant.ggml.formats.grids import grid, sign_bytes, sign_factors

@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 import pytest
 from gguf import quants
+
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import TRAITS, GGMLType

@@ -7,6 +7,7 @@ from pathlib import Path
 import gguf_bytes as b
 import numpy as np
 import pytest
+
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.metadata import StringArray
 from hybrid.quant.ggml.reader import GGUFFile

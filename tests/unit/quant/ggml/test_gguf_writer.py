@@ -17,6 +17,7 @@ from typing import Any
 import gguf_bytes as b
 import numpy as np
 import pytest
+
 from hybrid.quant.ggml import writer
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.kernels import coding

@@ -1,6 +1,7 @@
 """llama-quantize's mixes on the tensor names of hybrids and transformers, as its own rules give them."""
 
 import pytest
+
 from hybrid.quant.ggml.mixes import MIXES, RECIPES, Model, Part, fitting, mixed_types, part_of
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from numba import njit
+
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.kernels import coding, halves, recode
 from hybrid.quant.ggml.kernels.errors import error_sums
 from hybrid.quant.ggml.kernels.lanes import load32, store, to_u16, widened
 from hybrid.quant.ggml.types import GGMLType
-from numba import njit
 
 SOURCES = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 TARGETS = sorted(recode.TARGETS)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hybrid.infer.memory.state_file import StateHeader, read_state, write_state
 from hybrid.quant.ggml import replacing
 from hybrid.quant.ggml.errors import StateError

@@ -1,6 +1,7 @@
 """Numbers and sizes against the tables that the gguf package publishes."""
 
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
+
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, OTHER_TYPE_NAMES, TRAITS, FileType, GGMLType
 
 NEWER = {"Q2_0"}  # in llama.cpp, not in the package

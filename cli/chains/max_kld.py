@@ -1,0 +1,134 @@
+"""`hybrid quantize --max-kld`: the smallest file whose predictions stay within a KL divergence of the original's."""
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
+from hybrid.infer.evaluate.kl_statistics import Estimate
+from hybrid.infer.evaluate.perplexity import tokens_of
+from hybrid.quant import quantize as library
+from hybrid.quant import target
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.types import FileType, GGMLType
+from hybrid.quant.imatrix import Imatrix
+from hybrid.quant.policy import Options
+
+from .. import console, texts
+from . import models
+from .target import EFFORT, N_CTX, Measured, measured
+
+CHUNKS = 24  # of N_CTX tokens that a file is measured on
+ROUNDS = 7
+CLOSE = 0.95  # of what is allowed: no further search
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Types for all matrices, and the mean KL divergence of a file of them in nats per token."""
+
+    file_type: FileType
+    options: Options
+    kld: Estimate
+    nbytes: int
+
+
+def choose(
+    source: Path,
+    text: Path,
+    most: float,
+    options: Options,
+    imatrix: Imatrix | None,
+    *,
+    allow_requantize: bool = False,
+    effort: int = EFFORT,
+    threads: int = 0,
+) -> Choice:
+    """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
+
+    What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
+    as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. UsageError: not even the largest
+    types stay within `most`.
+    """
+    path = models.resolve(source)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
+        known = measured(
+            path, text, options, imatrix, allow_requantize=allow_requantize, effort=effort, threads=threads
+        )
+        base = _base(path, text, folder / "base.kld", threads)
+
+        def trial(types: Mapping[str, GGMLType]) -> Choice:
+            """A file of these types, written over the one before and measured on `base`."""
+            chosen = replace(options, by_name=types)
+            kind = target.file_type_of(types, known.found)
+            file = folder / "trial.gguf"
+            report = library.quantize(
+                path,
+                file,
+                kind,
+                n_threads=threads,
+                options=chosen,
+                imatrix=imatrix,
+                allow_requantize=allow_requantize,
+                effort=effort,
+            )
+            with models.load(file, n_ctx=N_CTX, n_seq_max=4, n_threads=threads) as model:
+                kld = kl_divergence(model, base).kld
+            console.note(
+                f"{report.bits_per_weight:.3f} bits per weight: KL divergence {kld.value:.5f} ± {kld.error:.5f}, "
+                f"{'within' if kld.value <= most else 'over'} {most:g}"
+            )
+            return Choice(kind, chosen, kld, report.nbytes)
+
+        return _search(known, most, trial)
+
+
+def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType]], Choice]) -> Choice:
+    best: Choice | None = None
+    tried: list[Mapping[str, GGMLType]] = []
+    aim, good, bad = most, 0.0, math.inf  # sums of what single matrices do: to try, known to be within, to be over
+    for _ in range(ROUNDS):
+        types = target.within(known.found, known.sensitivity, aim)
+        if types in tried:
+            break
+        tried.append(types)
+        made = trial(types)
+        sum_of_types = target.divergence(known.found, known.sensitivity, types)
+        if made.kld.value <= most:
+            best = made if best is None or made.nbytes < best.nbytes else best
+            good = max(good, sum_of_types)
+            if made.kld.value >= CLOSE * most:
+                break
+        else:
+            bad = min(bad, sum_of_types)
+        aim = sum_of_types * (1 + CLOSE) / 2 * most / max(made.kld.value, 1e-12)
+        if not good < aim < bad:
+            aim = math.sqrt(good * bad) if good and math.isfinite(bad) else bad / 2 if math.isfinite(bad) else 2 * good
+    if best is None:
+        best = trial(target.within(known.found, known.sensitivity, 0.0))
+        if best.kld.value > most:
+            raise UsageError(
+                f"--max-kld {most:g}: the largest types there are to choose from give {best.kld.value:.5f}. "
+                "Allow more, or take F16 or BF16."
+            )
+    return best
+
+
+def _base(path: Path, text: Path, file: Path, threads: int) -> BaseFile:
+    """What the original predicts."""
+    prose = texts.read_text(text)
+    with models.load(path, n_ctx=N_CTX, n_seq_max=4, n_threads=threads) as model:
+        tokens = tokens_of(model, prose)
+        if len(tokens) < 2 * N_CTX:
+            raise UsageError(
+                f"{shown(text)} has {len(tokens)} tokens, --max-kld needs at least {2 * N_CTX}. Give a longer text."
+            )
+        with console.Progress("measuring the original", "chunks") as progress:
+            write_base(
+                model, file, tokens, N_CTX, chunks=CHUNKS, progress=lambda i, n, _: progress(shown(path.name), i, n)
+            )
+    return BaseFile(file)

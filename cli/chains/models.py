@@ -1,0 +1,180 @@
+"""What MODEL may be on the command line: a GGUF file, a Hugging Face folder, or nothing for the bundled model.
+
+A folder is converted once; the file is kept in the user's cache directory under a name made of the folder's path and
+the names, sizes and times of its files, so that a changed folder is converted again and the old file removed.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.split import is_later_part
+from hybrid.quant.ggml.user_folders import cache_folder, state_folder
+
+from .. import console
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+
+# What a conversion reads. Anything else in the folder (other weights, pictures) does not make it another model.
+INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
+
+
+def bundled_checkpoint() -> Path:
+    """The trained 11 M parameter Jamba that comes with the package, as a Hugging Face folder."""
+    return Path(str(files("hybrid.cli"))) / "bundled" / "jamba-11m"
+
+
+def bundled_prose() -> Path:
+    """A few pages about attention, state and memory: what `hybrid demo` measures perplexity on."""
+    return Path(str(files("hybrid.cli"))) / "bundled" / "prose.txt"
+
+
+def cache_dir() -> Path:
+    """Converted models and compiled kernels, which can be made again."""
+    return cache_folder()
+
+
+def state_dir() -> Path:
+    """History and kept chats, which cannot."""
+    return state_folder()
+
+
+def resolve(model: Path | None) -> Path:
+    """The GGUF file to load for `model`; converts a folder on first use and says so. UsageError when there is none."""
+    if model is None:
+        model = bundled_checkpoint()
+    if model.is_dir():
+        return converted(model)
+    if not model.exists():
+        raise UsageError(
+            f"{model}: no such file or folder. MODEL is a .gguf file or a Hugging Face folder with config.json."
+        )
+    return model
+
+
+def converted(folder: Path) -> Path:
+    """The cached conversion of `folder`, made now when there is none."""
+    if not (folder / "config.json").is_file():
+        ggufs = sorted(path for path in folder.glob("*.gguf") if not is_later_part(path))
+        if len(ggufs) == 1:
+            return ggufs[0]
+        found = f"{len(ggufs)} .gguf files; name one of them" if ggufs else "no config.json and no .gguf file"
+        raise UsageError(f"{folder} holds {found}. MODEL is a .gguf file or a Hugging Face folder with config.json.")
+    target = cache_path(folder)
+    from . import cached_models
+
+    if target.exists():
+        cached_models.note_use(target, folder)
+        return target
+
+    from hybrid.convert import convert
+
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise UsageError(
+            f"{target.parent}: cannot keep the converted model there ({err.strerror}). "
+            f"Use: hybrid convert {folder} -o model.gguf"
+        ) from err
+    console.note(f"converting {folder} once, into {target}")
+    with console.Progress("converting", "bytes") as progress:
+        convert(folder, target, progress=lambda p: progress.step(p.done, p.total))
+    for stale in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.gguf"):
+        if stale != target:
+            for path in (stale, cached_models.about(stale)):
+                with suppress(OSError):
+                    path.unlink()
+    cached_models.note_use(target, folder)
+    cached_models.tidy()
+    return target
+
+
+def cache_path(folder: Path) -> Path:
+    """<cache>/converted/<name>-<hash of the path>-<hash of names, sizes, times and our version>.gguf"""
+    folder = folder.resolve()
+    content = hashlib.sha256(version("hybrid-lm").encode())
+    for path in sorted(folder.iterdir()):
+        if path.suffix in INPUTS and path.is_file():
+            stat = path.stat()
+            content.update(f"\0{path.name}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
+    where = hashlib.sha256(str(folder).encode()).hexdigest()[:8]
+    return cache_dir() / "converted" / f"{folder.name}-{where}-{content.hexdigest()[:12]}.gguf"
+
+
+class KVType(StrEnum):
+    """What --kv-type accepts."""
+
+    F32 = "f32"
+    F16 = "f16"
+    Q8_0 = "q8_0"
+
+
+LORA_HELP = "LoRA adapter (GGUF) to apply while running, and how strongly: 1 unless given. May be repeated."
+
+
+def parse_lora(text: str) -> tuple[Path, float]:
+    """FILE or FILE:SCALE."""
+    path, found, scale = text.rpartition(":")
+    if not found or Path(text).exists():
+        return Path(text), 1.0
+    try:
+        return Path(path), float(scale)
+    except ValueError:
+        return Path(text), 1.0
+
+
+KV_TYPE_HELP = "How keys and values are kept: f32, f16 or q8_0. Default: f16; with --exact f32."
+
+
+def load(
+    model: Path | None,
+    *,
+    n_ctx: int = 0,
+    n_seq_max: int = 1,
+    n_threads: int = 0,
+    exact: bool = False,
+    kv_type: KVType | None = None,
+    checkpoint_budget: int = 0,
+    checkpoint_type: KVType = KVType.F32,
+    lora: Sequence[str] | None = None,
+) -> "Model":
+    """Resolves and loads MODEL; says on stderr when kernels are compiled."""
+    path = resolve(model)
+    from hybrid.infer import Model
+
+    with compiling() as progress:
+        return Model.load(
+            path,
+            n_ctx=n_ctx,
+            n_seq_max=n_seq_max,
+            n_threads=n_threads,
+            precision="exact" if exact else "fast",
+            kv_type=kv_type.value if kv_type else None,
+            checkpoint_budget=checkpoint_budget,
+            checkpoint_type=checkpoint_type.value,
+            lora=[parse_lora(text) for text in lora or ()],
+            progress=progress,
+        )
+
+
+@contextmanager
+def compiling() -> Iterator[Callable[[str, int, int], None]]:
+    """Progress for whatever loads a model: says that kernels are compiled, which happens once per processor."""
+    said = False
+    with console.Progress("compiling", "kernels") as progress:
+
+        def step(stage: str, done: int, total: int) -> None:
+            nonlocal said
+            if not said:
+                console.note(f"compiling {total} kernels for this processor (only the first time)")
+                said = True
+            progress(stage, done, total)
+
+        yield step

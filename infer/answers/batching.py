@@ -1,0 +1,256 @@
+"""Continuous batching: answers to many prompts at a time, which join and leave at any step.
+
+A step is one pass through the model: the next token of every answer that is being drawn, and with the room that is
+left a slice of the prompts that are being read, first come first served. What comes out for a prompt depends on
+nothing else in the step, to the bit.
+
+Prompts that begin alike are processed once: a prompt waits while another one that shares more of it than is known is
+being read, and prompts get checkpoints where those behind them in the queue part from them.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import UsageError
+
+from ..memory.cache import LADDER
+from ..model import Model, Work
+from ..sequence import Sequence as TokenSequence
+from ..sequence import common_beginning
+from .context_shift import MARGIN, make_room
+from .drawing import Drawing, GenerationResult
+
+SLICE = 128  # tokens of prompts in a step beside answers, at most: a long prompt must not hold them up
+WORTH_SHARING = 16  # tokens in common that are worth waiting for, or a checkpoint
+LOOK_AHEAD = 64  # prompts of the queue that are compared with a new one
+MOST_MARKS = 4  # checkpoints that a prompt gets for those behind it
+
+
+@dataclass(eq=False)
+class Job:
+    """One prompt and its answer. `result` can be read at any time; `done` is True when it is complete.
+
+    keep: tokens at the beginning that stay when the context is full and half of the others leave it (see
+    context_shift.kept_tokens); None: a full context ends the answer.
+    """
+
+    ids: list[int]
+    drawing: Drawing
+    key: object = None  # the caller's own
+    keep: int | None = None
+    done: bool = False
+    n_known: int = 0  # tokens of the prompt that did not have to be processed
+    _seq: TokenSequence | None = field(default=None, repr=False)
+    _marks: list[int] = field(default_factory=list, repr=False)  # positions of checkpoints to come
+    _cancelled: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._tokens = np.asarray(self.ids, np.int64)
+
+    @property
+    def result(self) -> GenerationResult:
+        return self.drawing.result
+
+    def cancel(self) -> None:
+        """The answer ends at the next step, as "interrupt"."""
+        self._cancelled = True
+
+
+class Batcher:
+    """Answers up to n_parallel jobs at a time; any number can wait."""
+
+    def __init__(self, model: Model, n_parallel: int) -> None:
+        if not 1 <= n_parallel <= min(model.memory.n_seq_max, model.engine.n_ubatch):
+            most = min(model.memory.n_seq_max, model.engine.n_ubatch)
+            raise UsageError(f"{n_parallel} answers at a time: this model was loaded for 1 to {most}.")
+        self.model, self.n_parallel = model, n_parallel
+        self._waiting: deque[Job] = deque()
+        self._running: list[Job] = []
+        self.n_steps = 0
+        self._changed = False  # whether a job that had to wait may go on
+
+    def submit(self, job: Job) -> None:
+        """The job joins as soon as there is room. UsageError when its prompt is empty or does not fit the context."""
+        if not job.ids:
+            raise UsageError("the prompt is empty. Give some text to start from.")
+        if len(job.ids) > self.model.n_ctx:
+            raise UsageError(
+                f"the prompt has {len(job.ids)} tokens, the context {self.model.n_ctx}. Use a larger context (-c)."
+            )
+        job.drawing.begin(job.ids)
+        self._waiting.append(job)
+        self._changed = True
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    @property
+    def n_waiting(self) -> int:
+        return len(self._waiting)
+
+    def run(self) -> Iterator[Job]:
+        """Steps until nothing is left to do; yields jobs as they are done. Jobs may be submitted in between."""
+        while self.busy:
+            yield from self.step()
+
+    def step(self) -> list[Job]:
+        """One pass; returns the jobs that are done with it. After an Interrupted only `close` is left."""
+        ended = [job for job in (*self._running, *self._waiting) if job._cancelled]
+        for job in ended:
+            self._end(job)
+        if self._changed:
+            self._admit()
+            ended += self._end_those_over()
+        works, owners = self._plan()
+        if works:
+            results = self.model.eval(works)
+            self.n_steps += 1
+            for job, work, result in zip(owners, works, results, strict=True):
+                self._after(job, work, None if result.logits is None else result.logits[-1])
+        return ended + self._end_those_over()
+
+    def _end_those_over(self) -> list[Job]:
+        over = []
+        for job in list(self._running):
+            reason = job.drawing.ended
+            if reason is None and job.result.pending and job._seq is not None:
+                self._make_room(job, job._seq)
+                reason = "context" if not job._seq.room else None
+            if reason is not None:
+                job.result.reason = reason
+                self._end(job)
+                over.append(job)
+        return over
+
+    def _make_room(self, job: Job, seq: TokenSequence) -> None:
+        """For another token of an answer, where older ones may leave the context: at the same places as `generate`."""
+        if job.keep is not None and seq.room <= MARGIN:
+            job.result.discarded += make_room(seq, 1 + MARGIN, job.keep)
+
+    def close(self) -> None:
+        """Give up all jobs."""
+        for job in (*self._running, *self._waiting):
+            self._end(job)
+
+    # --- joining ---
+    def _admit(self) -> None:
+        """Waiting jobs get sequences, in order, but for those that another one is about to do work for."""
+        held: list[Job] = []
+        self._changed = False
+        while self._waiting and len(self._running) < self.n_parallel and len(held) < LOOK_AHEAD:
+            job = self._waiting.popleft()
+            if self._is_being_read(job):
+                held.append(job)
+                continue
+            seq = job._seq = self.model.sequence()
+            job.n_known = seq.resume(job.ids)
+            others = (*held, *islice(self._waiting, LOOK_AHEAD))
+            parts = Counter(common_beginning(job._tokens, other._tokens) for other in others)
+            least = max(job.n_known + 1, WORTH_SHARING)
+            job._marks = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
+            self._running.append(job)
+            if job.n_known == len(job.ids):
+                assert seq.logits is not None
+                self._draw(job, seq.logits)
+        self._waiting.extendleft(reversed(held))
+
+    def _is_being_read(self, job: Job) -> bool:
+        """Whether a running job reads tokens that this one could share, if it waits."""
+        if self.model.cache is None:
+            return False
+        found = self.model.cache.find(job.ids)
+        known = found.position if found else 0
+        for other in self._running:
+            past = other._seq.n_past if other._seq is not None else 0
+            # a shift may have left fewer tokens than the prompt had
+            if other.result.ids or past >= len(other.ids):
+                continue
+            n = common_beginning(job._tokens, other._tokens)
+            # where it will leave a checkpoint yet that this job can go on from
+            points = [m for m in other._marks if m > past] + [n // LADDER * LADDER]
+            if n == len(other.ids) or not self.model.memory.is_recurrent:
+                points.append(n)
+            ahead = max((p for p in points if past < p <= n), default=0)
+            # a few tokens are worth a step, not many
+            if ahead - known >= (WORTH_SHARING if ahead - past > SLICE else 1):
+                return True
+        return False
+
+    # --- a pass ---
+    def _plan(self) -> tuple[list[Work], list[Job]]:
+        works: list[Work] = []
+        owners: list[Job] = []
+        room = self.model.engine.n_ubatch
+        for job in self._running:
+            if job.result.pending and job._seq is not None:  # an answer: its last token goes through the model
+                works.append(Work(job._seq, list(job.result.pending)))
+                owners.append(job)
+                room -= 1
+        if works:
+            room = min(room, SLICE)
+        for job in self._running:
+            seq = job._seq
+            if seq is None or job.result.ids or room <= 0 or seq.n_past >= len(job.ids):
+                continue
+            past = seq.n_past
+            stops = [len(job.ids), past + room]
+            if self.model.cache is not None:
+                stops += [(past // LADDER + 1) * LADDER, *(m for m in job._marks if m > past)]
+            end = min(stops)
+            works.append(Work(seq, job.ids[past:end], "last" if end == len(job.ids) else "none"))
+            owners.append(job)
+            room -= end - past
+        return works, owners
+
+    def _after(self, job: Job, work: Work, logits: np.ndarray | None) -> None:
+        seq, result = job._seq, job.result
+        assert seq is not None
+        if result.pending:
+            result.pending = []
+            result.gen_tokens += 1
+            result.passes += 1
+            assert logits is not None
+            self._draw(job, logits)
+            return
+        result.prompt_tokens += len(work.ids)
+        self._changed = True
+        if logits is not None:
+            seq.logits = logits
+            seq.checkpoint()
+            self._draw(job, logits)
+        elif seq.n_past in job._marks or seq.n_past % LADDER == 0:
+            seq.checkpoint(boundary=seq.n_past in job._marks)
+
+    def _draw(self, job: Job, logits: np.ndarray) -> None:
+        if job.drawing.ended is None:
+            job.drawing.draw(logits)
+
+    def _end(self, job: Job) -> None:
+        job.drawing.finish()
+        job.done = self._changed = True
+        if job in self._running:
+            self._running.remove(job)
+        elif job in self._waiting:
+            self._waiting.remove(job)
+        if job._seq is not None:
+            # nobody comes back to the end of an answer here
+            job._seq.close(remember=False)
+            job._seq = None
+
+
+def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:
+    """The answers to all jobs, in their order."""
+    batcher = Batcher(model, n_parallel)
+    try:
+        for job in jobs:
+            batcher.submit(job)
+        for _ in batcher.run():
+            pass
+    finally:
+        batcher.close()
+    return [job.result for job in jobs]

@@ -1,0 +1,287 @@
+"""A chat that never processes a prompt twice, whatever is taken back, edited or begun anew.
+
+Every turn knows the tokens of the conversation up to it, the answers' as the model drew them. For the next answer the
+whole conversation is rendered by the model's template. If that continues what an earlier turn stands for, its tokens
+and the rest are the prompt (a template that rewrites history, say without the thoughts of the last answer, costs only
+the tail); otherwise the rendering is encoded as a whole. The sequence then resumes at the longest beginning of the
+prompt that is known from this or any other branch.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid.quant.ggml.errors import StateError, TemplateError, UsageError
+
+from ..text.encode import continuation_ids, rendered_ids
+from .turns import Turn, Turns
+
+if TYPE_CHECKING:
+    from .. import Model
+    from ..text.chat_template import ChatTemplate
+    from .generate import GenerationResult
+    from .sampling import SamplingParams
+
+Message = dict[str, str]
+Progress = Callable[[int, int], None]
+SAVED_CHECKPOINTS = 256 << 20  # bytes of checkpoints and other branches in a saved chat, at most
+MOST_BOUNDARIES = 32  # messages that get a checkpoint when a whole conversation is encoded: the first, and the last
+
+
+@dataclass
+class Stats:
+    """What the conversation cost so far, in tokens and seconds."""
+
+    n_prompt: int = 0
+    n_reused: int = 0
+    n_generated: int = 0
+    prompt_seconds: float = 0.0
+    gen_seconds: float = 0.0
+
+
+@dataclass
+class Conversation:
+    """A tree of turns, and the sequence that holds one of its branches.
+
+    template  None: plain completion, messages are simply joined
+    system    what the model is told before the first message
+    speculate guess tokens from the text so far: the same answers in fewer passes
+    keep      tokens of the system message that stay when the context is full (see context_shift.kept_tokens) and older
+              ones leave it; None: the conversation ends there
+
+    Behind a shift the sequence holds less than the conversation. `held` is then the turn it stands for, but for the
+    tokens `unseen` at its end; another branch that has outgrown the context is processed again as far as it fits.
+    """
+
+    model: "Model"
+    params: "SamplingParams"
+    template: "ChatTemplate | None" = None
+    max_tokens: int = -1
+    stop: list[str] = field(default_factory=list)
+    system: str = ""
+    speculate: bool = False
+    keep: int | None = None
+    held: Turn | None = None
+    unseen: list[int] = field(default_factory=list)
+    turns: Turns = field(default_factory=Turns)
+    stats: Stats = field(default_factory=Stats)
+    result: "GenerationResult | None" = None
+
+    def __post_init__(self) -> None:
+        from .sampling import Sampler
+
+        self.seq = self.model.sequence()
+        self.sampler = Sampler(self.params, self.model.n_vocab)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The current branch, as templates want it."""
+        return self._messages(self.turns.head)
+
+    def _messages(self, head: Turn | None) -> list[Message]:
+        made = [{"role": "system", "content": self.system}] if self.system else []
+        for turn in head.path() if head else []:
+            made += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
+        return made
+
+    # --- text and tokens ---
+    def render(self, messages: list[Message], add_generation_prompt: bool = True) -> str:
+        """Messages as the text that the next answer continues."""
+        if self.template is None:
+            return "".join(m["content"] for m in messages)
+        return self.template.render(messages, add_generation_prompt=add_generation_prompt)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a whole rendering; a BOS that the template writes itself is not added again."""
+        tok = self.model.tokenizer
+        return tok.encode(text) if self.template is None else rendered_ids(tok, text)
+
+    def addition(self, turn: Turn, text: str) -> list[int] | None:
+        """The ids that `text` adds to a turn; None when it is not a continuation of that.
+
+        White space around the answer may differ: templates trim it or add some, and what the model wrote stands.
+        """
+        if not turn.asked:
+            return None
+        answer = turn.said.strip()
+        at = text.find(answer, len(turn.asked.rstrip() if answer else turn.asked))
+        if at < 0 or text[:at].strip() != turn.asked.strip():
+            return None
+        added = text[at + len(answer) :]
+        tok = self.model.tokenizer
+        if self.template is None:
+            return continuation_ids(tok, added.removeprefix(turn.said[len(turn.said.rstrip()) :]))
+        ids = tok.encode(added.lstrip(), add_special=False, parse_special=True)
+        # nothing merges across a control token; without one, only the whole text can be encoded rightly
+        return ids if ids and tok.is_control(ids[0]) else None
+
+    def prompt(self, head: Turn | None, text: str) -> tuple[Turn | None, list[int]]:
+        """The turn that `text` continues, if there is one among those up to `head`, and the ids after its own."""
+        for turn in reversed(head.path() if head else []):
+            ids = self.addition(turn, text)
+            if ids is not None:
+                return turn, ids
+        return None, self.encode(text)
+
+    def boundaries(self, messages: list[Message], ids: list[int]) -> list[int]:
+        """Where in `ids`, the encoded conversation, its messages end: people come back there."""
+        if self.template is None:
+            return []
+        found = set()
+        for n in sorted({0, 1, *range(max(0, len(messages) - MOST_BOUNDARIES), len(messages))}):
+            try:
+                part = self.encode(self.render(messages[:n], add_generation_prompt=False))
+            except TemplateError:
+                continue  # not every template takes every beginning of a conversation
+            same = (i for i, (a, b) in enumerate(zip(part, ids, strict=False)) if a != b)
+            found.add(next(same, min(len(part), len(ids))))
+        return sorted(found - {0})
+
+    # --- talking ---
+    def answer(self, text: str, progress: Progress | None = None) -> Iterator[str]:
+        """Adds the user's `text` and yields the answer as it is generated; nothing stays when none could be."""
+        yield from self._generate(self.turns.head, text, progress)
+
+    def regenerate(self, progress: Progress | None = None) -> Iterator[str]:
+        """Yields another answer to the last question."""
+        last = self.turns.head
+        if last is None:
+            raise UsageError("there is no answer yet. Write something first.")
+        yield from self._generate(last.parent, last.user, progress)
+
+    def edit(self, n: int, text: str, progress: Progress | None = None) -> Iterator[str]:
+        """Asks `text` instead of the n-th question and yields the answer; what followed stays a branch of the tree."""
+        yield from self._generate(self.turns.nth(n).parent, text, progress)
+
+    def undo(self) -> Turn:
+        """Takes the last turn back and returns it."""
+        last = self.turns.head
+        if last is None:
+            raise UsageError("there is nothing to take back.")
+        self.turns.head = last.parent
+        return last
+
+    def _generate(self, parent: Turn | None, question: str, progress: Progress | None) -> Iterator[str]:
+        """Answers `question` after `parent`."""
+        from .generate import generate
+
+        messages = [*self._messages(parent), {"role": "user", "content": question}]
+        text = self.render(messages)
+        base, added = self.prompt(parent, text)
+        whole = [*base.ids, *added] if base else added
+        kept = self._kept(messages, whole)
+        prompt = self._resumed(base, added, whole, kept)
+        reused = len(self.seq.tokens)
+        shorter = reused + len(prompt) < len(whole)
+        self.held = None
+        run = generate(
+            self.seq,
+            prompt,
+            self.sampler,
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            progress=progress,
+            boundaries=[] if base or shorter else self.boundaries(messages, whole),
+            speculate=self.speculate,
+            keep=kept,
+        )
+        try:
+            for piece in run:
+                yield piece.text
+        finally:
+            result = run.result
+            if not prompt or result.prompt_tokens:  # otherwise the prompt was interrupted: no answer
+                self._note(parent, question, result, reused)
+                turn = self.turns.head
+                assert turn is not None
+                turn.base, turn.added = base, [*added, *result.ids]
+                # a stop text is among the tokens but not part of the answer
+                turn.asked, turn.said = (text if result.stop is None else ""), result.text
+                if shorter or result.discarded:
+                    self.held, self.unseen = turn, list(result.pending)
+
+    def _kept(self, messages: list[Message], ids: list[int]) -> int | None:
+        """How many tokens at the beginning of `ids`, the encoded conversation, never leave the context."""
+        if self.keep is None:
+            return None
+        from ..sequence import common_beginning
+        from .context_shift import kept_tokens
+
+        told = self.encode(self.render(messages[: bool(self.system)], add_generation_prompt=False))
+        return kept_tokens(self.model, ids[: common_beginning(told, ids)], self.keep)
+
+    def _resumed(self, base: Turn | None, added: list[int], whole: list[int], kept: int | None) -> list[int]:
+        """Let the sequence hold as much of `whole` as is known; returns what is left to be processed.
+
+        base, added  the turn that `whole` begins with, if there is one, and what follows it
+        """
+        if base is not None and base is self.held:
+            return [*self.unseen, *added]
+        n_ctx = self.model.n_ctx
+        if len(whole) >= n_ctx:
+            from .context_shift import shortened
+
+            left = shortened(whole, kept, n_ctx) if kept is not None else []
+            if len(left) < (kept or 0) + (len(added) if base else 1):
+                advice = "" if self.keep is not None else ", or let its oldest part go (--context-shift)"
+                raise UsageError(
+                    f"the conversation has {len(whole)} tokens, the context {n_ctx}. "
+                    f"Use /clear, or start with a larger -c{advice}."
+                )
+            whole = left
+        return whole[self.seq.resume(whole) :]
+
+    def _note(self, parent: Turn | None, question: str, result: "GenerationResult", reused: int) -> None:
+        # sentencepiece writes a space before the first word, and so do templates
+        answer = result.text if self.template is None else result.text.lstrip()
+        self.turns.add(parent, question, answer)
+        self.result = result
+        self.stats.n_reused += reused
+        self.stats.n_prompt += result.prompt_tokens
+        self.stats.n_generated += len(result.ids)
+        self.stats.prompt_seconds += result.prompt_seconds
+        self.stats.gen_seconds += result.gen_seconds
+
+    # --- keeping ---
+    def clear(self) -> None:
+        """Forgets everything."""
+        self.turns, self.held = Turns(), None
+        self.seq.clear()
+
+    def save(self, path: Path, checkpoints: int = SAVED_CHECKPOINTS) -> int:
+        """Writes the conversation with the state of the model: going on from it processes nothing again."""
+        chat = {**self.turns.to_json(), "system": self.system}
+        if self.held is not None:
+            chat |= {"held": self.held.number, "unseen": self.unseen}
+        return self.seq.save(path, {"chat": chat, "sampler": self.sampler.state()}, checkpoints=checkpoints)
+
+    def load(self, path: Path) -> None:
+        """Replaces the conversation by a saved one. StateError when it is another model's, or not a chat."""
+        self.seq = self.model.restore(path, self.seq)
+        extra = self.seq.extra
+        chat = extra.get("chat")
+        if not isinstance(chat, dict):
+            self.clear()
+            raise StateError(f"{path} holds a completion, not a chat. Continue it: hybrid run -p TEXT --state {path}")
+        try:
+            self.turns = Turns.from_json(chat, self.model.n_vocab)
+            self.system = str(chat["system"])
+            self.held, self.unseen = self._read_held(chat)
+            if "sampler" in extra:
+                self.sampler.set_state(extra["sampler"])
+        except (KeyError, TypeError, ValueError, IndexError):
+            self.clear()
+            raise StateError(f"{path} is damaged: its chat has no turns. Start a new one.") from None
+        except StateError:
+            self.clear()
+            raise
+
+    def _read_held(self, chat: dict[str, Any]) -> tuple[Turn | None, list[int]]:
+        """`held` and `unseen` of a saved chat; ValueError when they are none."""
+        number, unseen = chat.get("held", 0), chat.get("unseen", [])
+        if type(number) is not int or not 0 <= number <= len(self.turns.all):
+            raise ValueError("held")
+        if not isinstance(unseen, list) or not all(type(t) is int and 0 <= t < self.model.n_vocab for t in unseen):
+            raise ValueError("unseen")
+        return (self.turns.all[number - 1] if number else None), unseen

@@ -1,0 +1,148 @@
+"""What becomes of logits: a token, its text, and whether the answer ends with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import UsageError
+
+from ..text.tokenizer import StreamDecoder, Tokenizer
+from .sampling import Sampler
+
+Reason = Literal["eos", "stop", "length", "context", "interrupt"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One drawn token and the text that became complete with it, often ""; id None: text released at the end."""
+
+    text: str
+    id: int | None
+
+
+@dataclass
+class GenerationResult:
+    """What was generated, why it ended, and how long it took (seconds)."""
+
+    reason: Reason = "interrupt"  # what it would be if nothing came after this
+    text: str = ""
+    ids: list[int] = field(default_factory=list)  # drawn tokens, without the one that ended the answer
+    eog: int | None = None  # the token that ended it (reason "eos"); it is not in the sequence
+    pending: list[int] = field(default_factory=list)  # drawn and yielded, but not yet in the sequence: at most one
+    stop: str | None = None  # the stop string found (reason "stop"); not part of `text`
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    gen_tokens: int = 0  # tokens drawn after the first one
+    passes: int = 0  # through the model after the prompt: fewer than gen_tokens where guesses came true
+    guessed: int = 0  # tokens that were verified on suspicion
+    accepted: int = 0  # those of them that came true
+    gen_seconds: float = 0.0
+    discarded: int = 0  # tokens that left the attention layers when the context was full
+    ttft: float | None = None  # from the call of the first `next` to the first drawn token
+
+    @property
+    def prompt_rate(self) -> float:
+        """Prompt tokens per second; 0 where nothing was measured."""
+        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds > 0 else 0.0
+
+    @property
+    def gen_rate(self) -> float:
+        """Generated tokens per second; 0 where nothing was measured."""
+        return self.gen_tokens / self.gen_seconds if self.gen_seconds > 0 else 0.0
+
+
+class Drawing:
+    """One answer as it is drawn: `draw` from the logits after all tokens so far, until `ended` says why it is over.
+
+    max_tokens  -1: no limit
+    stop        strings that end the text; they are found across tokens and are not part of it
+    ignore_eos  tokens that end an answer are never drawn
+    """
+
+    def __init__(
+        self, sampler: Sampler, tokenizer: Tokenizer, max_tokens: int, stop: Sequence[str], ignore_eos: bool = False
+    ) -> None:
+        if any(not text for text in stop):
+            raise UsageError('a stop string is "", expected at least one character')
+        if max_tokens < -1:
+            raise UsageError(f"max_tokens = {max_tokens}, expected 0 or more, or -1 for as many as fit")
+        self.result = GenerationResult()
+        self.sampler, self.max_tokens = sampler, max_tokens
+        self._tokenizer, self._ignore_eos = tokenizer, ignore_eos
+        self._text = StopText(tokenizer.stream(skip_special=True), stop)
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """The tokens before the answer that were not there for an earlier one."""
+        self.sampler.ban(self._tokenizer.eog if self._ignore_eos else ())
+        self.sampler.accept_all(prompt)
+
+    @property
+    def left(self) -> int | None:
+        """Tokens that may still be drawn; None: as many as fit."""
+        return None if self.max_tokens < 0 else self.max_tokens - len(self.result.ids)
+
+    def draw(self, logits: np.ndarray) -> Piece | None:
+        """The next token; None when the model ends the answer. It is pending until somebody says it was processed."""
+        result, token = self.result, self.sampler.sample(logits)
+        if self._tokenizer.is_eog(token):
+            result.eog = token
+            return None
+        self.sampler.accept(token)
+        result.ids.append(token)
+        result.pending = [token]
+        text = self._text.push(token)
+        result.text += text
+        result.stop = self._text.found
+        return Piece(text, token)
+
+    @property
+    def ended(self) -> Reason | None:
+        """Why nothing more is to be drawn; None: it goes on."""
+        if self.result.eog is not None:
+            return "eos"
+        if self.result.stop is not None:
+            return "stop"
+        return "length" if self.left == 0 else None
+
+    def finish(self) -> Piece | None:
+        """The text held back for a stop string that did not come."""
+        rest = self._text.finish()
+        self.result.text += rest
+        return Piece(rest, None) if rest else None
+
+
+class StopText:
+    """Text from tokens, with what might be the beginning of a stop string held back."""
+
+    def __init__(self, stream: StreamDecoder, stop: Sequence[str]) -> None:
+        self._stream = stream
+        self._stop = list(stop)
+        self._held = ""
+        self.found: str | None = None
+
+    def push(self, token: int) -> str:
+        """The text that is certain not to be part of a stop string. `found` is set when there is one."""
+        return self._release(self._stream.push(token), final=False)
+
+    def finish(self) -> str:
+        """What was held back, at the end of the text."""
+        return "" if self.found is not None else self._release(self._stream.flush(), final=True)
+
+    def _release(self, new: str, final: bool) -> str:
+        text = self._held + new
+        hits = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if hits:
+            at, self.found = min(hits, key=lambda hit: (hit[0], -len(hit[1])))
+            self._held = ""
+            return text[:at]
+        keep = 0 if final else max((_overlap(text, stop) for stop in self._stop), default=0)
+        cut = len(text) - keep
+        self._held = text[cut:]
+        return text[:cut]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that is a beginning of `stop`."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,0 +1,94 @@
+"""Texts carried to llama.cpp and back: sequences from and to its session files, whose layout memory/llama_session.py
+describes."""
+
+import os
+from pathlib import Path
+
+from hybrid.quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.replacing import replace_file
+
+from ..memory.llama_session import DTYPES, encode_session, read_session
+from ..memory.positions import first_moved
+from ..model import Model
+from ..sequence import Sequence
+
+# Whose layers keep the same things in the same order on both sides; each was carried there and back.
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "mamba", "mamba2", "jamba", "falcon-h1", "nemotron_h")
+
+
+def import_session(model: Model, path: str | os.PathLike[str]) -> Sequence:
+    """A sequence as llama.cpp saved it. `Sequence.pending` are tokens at the end that were drawn and not computed.
+
+    Without recurrent layers the last token always is one of them, so that it can be gone on with at once; otherwise
+    some text must follow, since the file has no logits.
+
+    StateError when the file is damaged, of another model as far as it can be told, or longer than the context.
+    """
+    path = Path(path)
+    _check_architecture(model, path.name)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StateError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    session = read_session(data, path.name, model.arch, model.n_layer, model.memory)
+    tokens, n = [int(t) for t in session.tokens], session.n_past
+    if tokens and not all(0 <= t < model.n_vocab for t in tokens):
+        raise StateError(f"{path.name} holds tokens that are not of this model's vocabulary of {model.n_vocab}.")
+    seq = model.sequence()
+    model.memory.load(seq.slot, n, session.arrays)
+    # what lies behind a gap was computed beside tokens that are gone
+    computed = first_moved(session.positions)
+    model.memory.mark(seq.slot, session.positions, 0 if model.memory.is_recurrent and computed < n else computed)
+    if n == len(tokens) and not model.memory.is_recurrent:
+        n = model.memory.truncate(seq.slot, n - 1)
+    seq.tokens = tokens[:n]
+    seq.extra = {"pending": tokens[n:]} if tokens[n:] else {}
+    return seq
+
+
+def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool = True, transposed: bool = False) -> int:
+    """Write a sequence for llama.cpp and return the size in bytes.
+
+    whole       'ggsn': the text ends with one token that the memory has not seen, which llama-completion computes
+                first: the first pending one, or without recurrent layers the last of the text
+                otherwise 'ggsq': what the memory has seen, no pending tokens
+    transposed  values position by position last: what llama.cpp expects without flash attention
+
+    StateError when it cannot be written, UsageError when llama.cpp has no such state.
+    """
+    model, path = seq.model, Path(path)
+    _check_architecture(model, "the state")
+    if model.kv_type not in DTYPES and model.memory.attention.specs:
+        raise UsageError(f"llama.cpp rotates keys and values of {model.kv_type}: only f32 and f16 can be exported.")
+    n = len(seq.tokens)
+    tokens = [*seq.tokens, *seq.pending[:1]] if whole else seq.tokens
+    positions = model.memory.positions[seq.slot]
+    if whole and not positions.plain:
+        raise UsageError(
+            "llama-completion takes no positions with gaps, and these have some. Export one sequence: --sequence"
+        )
+    if whole and len(tokens) == n:
+        if model.memory.is_recurrent:
+            raise UsageError(
+                "llama-completion needs a token that is drawn and not computed, and this state has none. "
+                "Generate one: hybrid run MODEL --state FILE -n 1"
+            )
+        n -= 1
+    if n < 1:
+        raise UsageError("the state holds no tokens that were computed: there is nothing to export.")
+    arrays = dict(model.memory.export(seq.slot))
+    parts = encode_session(
+        tokens, positions.of(0, n), arrays, model.arch, model.n_layer, model.memory, whole=whole, transposed=transposed
+    )
+    data = b"".join(parts)
+    try:
+        replace_file(path, [data])
+    except OSError as error:
+        raise StateError(f"{path}: cannot be written: {error.strerror or error}.") from error
+    return len(data)
+
+
+def _check_architecture(model: Model, what: str) -> None:
+    if model.arch not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise UsageError(f"{what}: states of '{model.arch}' are not exchanged with llama.cpp, only those of {known}.")

@@ -1,0 +1,247 @@
+"""Answers to a file of prompts: one JSON object per line in, one per answer out, in the same order.
+
+    in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is handed through
+    out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}
+
+Answers are appended as they become complete. `key` names the model, the settings, the prompt and the sample: with it a
+run that was interrupted goes on after the last line it wrote, and refuses a file that belongs to something else.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from hybrid.quant.ggml.errors import TemplateError, UsageError, shown
+
+from ..text.encode import rendered_ids
+
+if TYPE_CHECKING:
+    from .. import Model
+    from .batching import Job
+    from .sampling import SamplingParams
+
+SUFFIX = ".jsonl"
+WAITING = 64  # jobs that are prepared ahead of the answers
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One line of the file."""
+
+    index: int
+    text: str
+    id: Any
+    templated: bool  # rendered by the chat template, control tokens written out
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What was done, in answers and tokens."""
+
+    n_answers: int
+    n_before: int  # answers that the file had already
+    prompt_tokens: int  # all prompts together
+    processed_tokens: int  # those of them that were not known
+    tokens: int
+    discarded: int  # tokens that left a full context
+
+
+def read_prompts(text: str, name: str, model: "Model") -> list[Prompt]:
+    """The prompts of a file's text, in order. UsageError names the first line that holds no prompt."""
+    made: list[Prompt] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{name}, line {number}"
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            raise UsageError(f"{where} is not JSON. Each line is an object with a prompt or messages.") from None
+        if isinstance(value, str):
+            value = {"prompt": value}
+        if not isinstance(value, dict) or ("prompt" in value) == ("messages" in value):
+            raise UsageError(f'{where}: expected {{"prompt": TEXT}} or {{"messages": [...]}}.')
+        messages = value.get("messages")
+        prompt = value.get("prompt") if messages is None else _rendered(messages, model, where)
+        if not isinstance(prompt, str) or not prompt:
+            raise UsageError(f"{where}: its prompt is not a text.")
+        made.append(Prompt(len(made), prompt, value.get("id"), messages is not None))
+    if not made:
+        raise UsageError(f"{name} has no prompts.")
+    return made
+
+
+def _rendered(messages: Any, model: "Model", where: str) -> str:
+    if model.chat_template is None:
+        raise UsageError(f"{where}: this model has no chat template for messages. Give prompts.")
+    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
+        raise UsageError(f"{where}: its messages are not a list of objects with role and content.")
+    try:
+        return model.chat_template.render(messages)
+    except TemplateError as err:
+        raise UsageError(f"{where}: {err}") from None
+
+
+def encode(prompt: Prompt, model: "Model") -> list[int]:
+    """Tokens of a prompt."""
+    return rendered_ids(model.tokenizer, prompt.text) if prompt.templated else model.tokenizer.encode(prompt.text)
+
+
+class Lines:
+    """Appends lines, each at once and whole, to a file or a stream."""
+
+    def __init__(self, target: Path | TextIO) -> None:
+        self._path = target if isinstance(target, Path) else None
+        self._file = target.open("ab", buffering=0) if isinstance(target, Path) else None
+        self._stream = None if isinstance(target, Path) else target
+
+    def write(self, line: str) -> None:
+        """Adds the line and its end. OSError names the file, which is left without the part that was written."""
+        if self._stream is not None:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        if self._file is None:
+            return
+        data, size = (line + "\n").encode(), self._file.tell()
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as err:
+            # without the part that was written
+            self._file.truncate(size)
+            raise OSError(err.errno, err.strerror, str(self._path)) from err
+
+    def close(self) -> None:
+        """Closes the file; a stream stays open."""
+        if self._file is not None:
+            self._file.close()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How to answer: n_samples answers to each prompt, n_parallel at a time.
+
+    keep: of a prompt when the context is full and older tokens leave it; None: a full context ends an answer.
+    """
+
+    model: "Model"
+    params: "SamplingParams"
+    max_tokens: int
+    stop: Sequence[str] = ()
+    n_parallel: int = 8
+    n_samples: int = 1
+    keep: int | None = None
+
+    def run(
+        self, prompts: list[Prompt], target: Path | TextIO, progress: Callable[[int, int], None] | None = None
+    ) -> BatchResult:
+        """Write the answers to `target`; a file that has some is gone on with.
+
+        OSError names the file when no more can be written; it then holds the answers so far.
+        """
+        from .batching import Batcher
+
+        total = len(prompts) * self.n_samples
+        before = 0
+        if isinstance(target, Path):
+            before = self._resume(prompts, target)
+        out = Lines(target)
+        batcher = Batcher(self.model, min(self.n_parallel, max(1, total - before)))
+        done: dict[int, Job] = {}
+        written = before
+        sums = [0, 0, 0, 0]
+        jobs = self._jobs(prompts, before)
+        try:
+            more = True
+            while more or batcher.busy:
+                while more and batcher.n_waiting < WAITING:
+                    job = next(jobs, None)
+                    more = job is not None
+                    if job is not None:
+                        batcher.submit(job)
+                for job in batcher.step():
+                    assert isinstance(job.key, int)
+                    done[job.key] = job
+                while written in done:
+                    job = done.pop(written)
+                    out.write(self._line(prompts[written // self.n_samples], written % self.n_samples, job))
+                    written += 1
+                    sums[0] += len(job.ids)
+                    sums[1] += job.result.prompt_tokens
+                    sums[2] += len(job.result.ids)
+                    sums[3] += job.result.discarded
+                    if progress:
+                        progress(written, total)
+        finally:
+            batcher.close()
+            out.close()
+        return BatchResult(total - before, before, *sums)
+
+    def _jobs(self, prompts: list[Prompt], first: int) -> "Iterator[Job]":
+        from .batching import Job
+        from .context_shift import kept_tokens
+        from .drawing import Drawing
+        from .sampling import Sampler
+
+        seed = self.params.seed or 0
+        for prompt in prompts:
+            if (prompt.index + 1) * self.n_samples <= first:
+                continue
+            ids = encode(prompt, self.model)
+            if len(ids) > self.model.n_ctx:
+                raise UsageError(
+                    f"prompt {prompt.index + 1} has {len(ids)} tokens, the context {self.model.n_ctx}. "
+                    "Use a larger context (-c) or a shorter prompt."
+                )
+            kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
+            for sample in range(self.n_samples):
+                number = prompt.index * self.n_samples + sample
+                if number >= first:
+                    sampler = Sampler(replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab)
+                    yield Job(ids, Drawing(sampler, self.model.tokenizer, self.max_tokens, self.stop), number, kept)
+
+    def _key(self, prompt: Prompt, sample: int) -> str:
+        model = self.model
+        what = [model.fingerprint, model.kv_type, model.precision, self.params, self.max_tokens, [*self.stop]]
+        what += [] if self.keep is None else [self.keep]
+        text = f"{what!r} {prompt.index} {prompt.templated} {sample} {self.n_samples}\n{prompt.text}"
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+    def _line(self, prompt: Prompt, sample: int, job: "Job") -> str:
+        result = job.result
+        values = {
+            "index": prompt.index,
+            "id": prompt.id,
+            "sample": sample,
+            "text": result.text,
+            "reason": result.reason,
+            "prompt_tokens": len(job.ids),
+            "tokens": len(result.ids),
+            "key": self._key(prompt, sample),
+        }
+        return json.dumps(values, ensure_ascii=False)
+
+    def _resume(self, prompts: list[Prompt], path: Path) -> int:
+        """Answers that the file holds already; what follows the last whole line is cut off."""
+        if not path.exists():
+            return 0
+        raw = path.read_bytes()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        lines = whole.splitlines()
+        other = f"{shown(path)} holds answers to other prompts or settings. Remove it, or name another file with -o."
+        if len(lines) > len(prompts) * self.n_samples or (raw and not lines):
+            raise UsageError(other)
+        for number, line in enumerate(lines):
+            try:
+                key = json.loads(line)["key"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise UsageError(other) from None
+            if key != self._key(prompts[number // self.n_samples], number % self.n_samples):
+                raise UsageError(other)
+        if len(whole) < len(raw):
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+        return len(lines)

@@ -1,0 +1,189 @@
+"""Encoders: texts go through the layers as a whole, several in a pass, and nothing is kept between passes.
+
+There is no cache of keys and values: those of one layer are intermediate results like all others, in the arena of the
+program, where the next layer's take their place. A text's rows are the same bits whatever runs beside it.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.split import open_gguf
+
+from ..architectures import ENCODERS
+from ..kernels import execute
+from ..kernels.attention.kv import F32_KV, pages_of
+from ..kernels.build.jit import compile_kernels
+from ..kernels.emit.isa import host
+from ..kernels.products import gemm
+from ..kernels.rows import elementwise
+from ..layers import Layer
+from ..loading.weights import Weights
+from ..memory import HybridMemory
+from ..program.builder import GEMV_COLUMNS, Batch, Builder, Program, Rows, aligned_empty, round_up
+from ..program.threads import Pool, default_threads
+
+PASS_TOKENS = 512  # of a pass, unless one text is longer
+PASS_TEXTS = 32  # of a pass
+Norm = tuple[int, int]  # addresses of weights and biases
+Progress = Callable[[str, int, int], None]
+
+
+class Encoder:
+    """A loaded encoder. Use `load`."""
+
+    def __init__(self, gguf: GGUFFile, n_threads: int, exact: bool) -> None:
+        self.gguf, self.n_threads, self.exact = gguf, n_threads, exact
+        arch = gguf.get("general.architecture")
+        if arch not in ENCODERS:
+            raise UnsupportedError(f"{gguf.path.name}: {arch!r} is no encoder; these are: {', '.join(ENCODERS)}.")
+        self.family = ENCODERS[arch]
+        self.hparams = self.family.hparams.read(gguf, arch)
+        self.n_embd, self.n_ctx = self.hparams.n_embd, self.hparams.n_ctx_train
+        self._load(Weights(gguf))
+        self._programs: dict[int, tuple[Program, Rows]] = {}
+        self._pool: Pool | None = None
+        # no layer keeps anything in it: it is the table that says which pages of a pass belong to which text
+        self.memory = HybridMemory([], PASS_TEXTS, self.n_ctx, F32_KV)
+        self._make_batch(PASS_TOKENS)
+        self.compile_seconds = 0.0
+
+    @classmethod
+    def load(
+        cls, path: Path | str, *, n_threads: int = 0, precision: str = "fast", progress: Progress | None = None
+    ) -> "Encoder":
+        """Open a GGUF file. n_threads, precision and progress as in `Model.load`.
+
+        Raises FormatError or UnsupportedError.
+        """
+        encoder = cls(open_gguf(path), n_threads or default_threads(), precision == "exact")
+        encoder._program(PASS_TOKENS, (lambda _n, done, total: progress("compile", done, total)) if progress else None)
+        return encoder
+
+    # --- loading ---
+    def _load(self, w: Weights) -> None:
+        h, self._weights = self.hparams, w
+        self.embedding = w.embedding("token_embd.weight", h.n_embd)
+        self.n_vocab = self.embedding.rows
+        self.positions = w.embedding("position_embd.weight", h.n_embd)
+        if self.positions.rows != h.n_ctx_train:
+            raise w.wrong("context_length", h.n_ctx_train, f"{self.positions.rows}, the rows of position_embd.weight")
+        self.first_type = 0
+        if "token_types.weight" in w:
+            # every text is what training called the first sentence of two
+            types = w.array("token_types.weight", *w.gguf.info("token_types.weight").shape[:1], h.n_embd)
+            self.first_type = w.keep(types[0])
+        self.embedding_norm = self._norm("token_embd_norm.weight")
+        self.parts: list[tuple[Layer, Norm]] = []
+        for i in range(h.n_layer):
+            for norm, layer in self.family.block(h, i, w, PASS_TEXTS):
+                layer.load(w)
+                self.parts.append((layer, self._norm(f"blk.{i}.{norm}")))
+        w.finish()
+
+    def _norm(self, weight: str) -> Norm:
+        bias = weight.removesuffix("weight") + "bias"
+        return self._weights.vector(weight, self.n_embd), self._weights.vector(bias, self.n_embd)
+
+    # --- programs ---
+    def _make_batch(self, n: int) -> None:
+        """The control block of passes of up to n tokens. Programs name its addresses, so they go."""
+        names = ("tokens", "pos", "last", "slot")
+        self._control = {name: aligned_empty(8 * n).view(np.int64) for name in names}
+        self._control |= {name: aligned_empty(64).view(np.int64) for name in ("ctl", "all_tokens")}
+        for array in self._control.values():
+            array[:] = 0
+        address = {name: int(array.ctypes.data) for name, array in self._control.items()}
+        unused = dict.fromkeys(("n_seg", "n_out", "seg", "out_index", "targets", "all_outputs"), 0)
+        self.batch = Batch(n_tok=address["ctl"], **address, **unused, rope_pos=address["pos"])
+        self.n_most = n
+        self._programs.clear()
+
+    def _add_norm(self, b: Builder, x: Rows, norm: Norm, residual: Rows | None = None) -> Rows:
+        """norm(x + residual)"""
+        return b.norm(x, norm[0], self.hparams.eps, residual, bias=norm[1])
+
+    def _build(self, capacity: int) -> tuple[Program, Rows]:
+        b, n_tok = Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch), self.batch.n_tok
+        x, places = b.rows(self.n_embd), b.rows(self.n_embd)
+        for table, index, out in (
+            (self.embedding, self.batch.tokens, x),
+            (self.positions, self.batch.pos, places),
+        ):
+            b.op(
+                elementwise.EMBED[table.kind], n_tok, index, table.address, table.stride, out, out.ld, out.n,
+                name="embed",
+            )  # fmt: skip
+        if self.first_type:
+            b.op(elementwise.add_rows, n_tok, x, x.ld, self.first_type, 0, x.n, 1.0, name="embed")
+        b.op(elementwise.add_rows, n_tok, x, x.ld, places, places.ld, x.n, 1.0, name="embed")
+        x = self._add_norm(b, x, self.embedding_norm)
+        for layer, norm in self.parts:
+            x = self._add_norm(b, x, norm, layer.build(b, x, self.memory))
+        b.op(execute.nothing, x)  # keeps it to the end
+        return b.build(), x
+
+    def _program(self, n: int, progress: Progress | None = None) -> tuple[Program, Rows]:
+        """One for n tokens: of the narrowest kind, or for a whole pass."""
+        narrow = gemm.tiles(host())[0].cols
+        size = next((size for size in (GEMV_COLUMNS, narrow, PASS_TOKENS) if n <= size), self.n_most)
+        if size not in self._programs:
+            program, x = self._build(size)
+            kernels = dict.fromkeys([execute.EXECUTE, *program.kernels])
+            start = time.perf_counter()
+            compile_kernels([k for k in kernels if not k.ready], progress)
+            self.compile_seconds += time.perf_counter() - start
+            program.link()
+            self._programs[size] = program, x
+        return self._programs[size]
+
+    @property
+    def working_bytes(self) -> int:
+        """Memory of the passes so far, beside the weights."""
+        return sum(program.arena.nbytes for program, _ in self._programs.values())
+
+    # --- running ---
+    def passes(self, lengths: Sequence[int]) -> Iterator[range]:
+        """Which texts go through the layers together: neighbours, as many as fit."""
+        first = total = 0
+        for i, n in enumerate(lengths):
+            if i > first and (total + n > PASS_TOKENS or i - first == PASS_TEXTS):
+                yield range(first, i)
+                first, total = i, 0
+            total += n
+        if first < len(lengths):
+            yield range(first, len(lengths))
+
+    def encode(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """The rows of each text's tokens behind the last layer, f32 [n, n_embd]; one pass, see `passes`.
+
+        No text may be empty or longer than n_ctx; tokens must be of the vocabulary.
+        """
+        total = sum(map(len, texts))
+        assert 0 < len(texts) <= PASS_TEXTS
+        assert all(0 < len(text) <= self.n_ctx for text in texts)
+        if total > self.n_most:
+            self._make_batch(round_up(total, PASS_TOKENS))
+        c, first, page = self._control, 0, 0
+        for i, text in enumerate(texts):
+            n = len(text)
+            part, pages = slice(first, first + n), pages_of(n)
+            c["tokens"][part], c["pos"][part], c["last"][part], c["slot"][part] = text, np.arange(n), n - 1, i
+            self.memory.attention.table[i, :pages] = np.arange(page, page + pages)
+            first, page = first + n, page + pages
+        c["ctl"][0] = total
+        c["all_tokens"][:4] = (1, 0, 0, total)
+        program, rows = self._program(total)
+        self._pool = self._pool or Pool(self.n_threads)
+        self._pool.run(program, patient=True)
+        made = program.view(rows, total).copy()
+        return np.split(made, np.cumsum([len(text) for text in texts])[:-1])
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None

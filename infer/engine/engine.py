@@ -1,0 +1,369 @@
+"""The engine: one model's weights and memory, its programs by shape of work, and the batches that run through them."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hybrid.quant.ggml.adapter import Adapter
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.reader import GGUFFile
+
+from ..kernels import execute
+from ..kernels.attention.kv import KVType
+from ..kernels.build.jit import Kernel, compile_kernels
+from ..kernels.emit.isa import host
+from ..kernels.products import gemm
+from ..kernels.products.inputs import InputSums
+from ..kernels.rows import elementwise
+from ..loading.hparams import Hparams
+from ..memory import Move, plan_memory
+from ..program.builder import FEW_COLUMNS, GEMV_COLUMNS, Builder, Op, Program, Rows, round_up
+from ..program.threads import Interrupted, Pool, Stop
+from .network import Network
+from .ubatch import Control, Segment
+
+LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outputs take several runs
+MAX_BYTES_UNPATIENT = 1 << 33  # weights below which a short program ends soon enough to answer Ctrl-C
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class OpTime:
+    """Time of all ops of one name in one run."""
+
+    name: str
+    kind: str
+    seconds: float
+    nbytes: int
+    flops: int
+    count: int
+
+
+_Programs = dict[tuple, tuple[Program, Rows | None]]
+
+
+@dataclass
+class Collection:
+    """Sums of the squares of what weights were multiplied by, and the programs that add to them."""
+
+    sums: InputSums = field(default_factory=InputSums)
+    programs: _Programs = field(default_factory=dict)
+
+
+class Engine:
+    """Everything but tokens as text: raw ubatches in, logits or likelihoods out."""
+
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        *,
+        n_ctx: int,
+        n_seq_max: int,
+        n_ubatch: int,
+        n_threads: int,
+        exact: bool,
+        kv_type: KVType,
+        spare: int = 0,
+        adapters: Sequence[Adapter] = (),
+    ) -> None:
+        self.gguf, self.exact, self.n_threads = gguf, exact, n_threads
+        self.n_ubatch = n_ubatch
+        self.network = net = Network(gguf, n_ubatch, adapters, n_ctx)
+        self.hparams: Hparams = net.hparams
+        self.n_vocab = net.n_vocab
+        if net.positions and n_ctx > net.positions.rows:
+            raise UsageError(
+                f"a context of {n_ctx}: {gguf.path.name} has {net.positions.rows} positions. Use no more (-c)."
+            )
+        self.memory = plan_memory(net.specs, n_seq_max, n_ctx, kv_type, spare)
+        self.memory.learned_positions = net.positions is not None
+        self.n_ctx = n_ctx
+        # steps of a few tokens are worth kernels of their own: batches, or once there was a speculation
+        self.expects_few = n_seq_max > 1
+        self.compile_seconds = 0.0
+        self.n_compiled = 0
+        self._programs: _Programs = {}
+        self.n_out_max = max(16, min(round_up(n_ubatch, 16), LOGITS_BYTES // (4 * self.n_vocab) // 16 * 16))
+        self._control = Control(n_ubatch)
+        self.batch = self._control.batch
+        self._nll = np.zeros(n_ubatch, np.float64)
+        self.stop: Stop | None = None  # what ends the runs of now
+        self._inputs: InputSums | None = None
+        self._one: tuple[Program, np.ndarray] | None = None  # what `step` needs
+        self.pool: Pool | None = None
+
+    # --- programs ---
+    def _builder(self, capacity: int) -> Builder:
+        b = Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch)
+        b.inputs = self._inputs
+        return b
+
+    @contextmanager
+    def collecting(self, collection: Collection) -> Iterator[None]:
+        """Within, runs add to the collection; its programs stay with it, so that none before or after is slower."""
+        before = self._inputs, self._programs, self._one
+        try:
+            self._inputs, self._programs, self._one = collection.sums, collection.programs, None
+            yield
+        finally:
+            self._inputs, self._programs, self._one = before
+
+    def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
+        """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block."""
+        n_tok = sum(len(s.tokens) for s in segments)
+        b = self._builder(self._size(n_tok, self.n_ubatch))
+        kept: list[Rows] = []
+        self.network.add_body(b, self.memory, kept)
+        b.op(execute.nothing, *kept)
+        program = b.build()
+        self._compile(program.kernels)
+        program.link()
+        moves = self._begin(segments, keep=True)
+        self._control.fill(segments, moves)
+        with self._whole(moves):
+            self._run(program, patient=True)
+        return [program.view(rows, n_tok).copy() for rows in kept]
+
+    def _add_likelihood(self, b: Builder, logits: Rows) -> None:
+        b.op(
+            elementwise.negative_log_likelihood, self.batch.n_out, logits, logits.ld, self.n_vocab, self.batch.targets,
+            int(self._nll.ctypes.data), name="likelihood",
+        )  # fmt: skip
+
+    def _size(self, n: int, largest: int) -> int:
+        """The capacity class of n columns."""
+        if n == 1 or (n <= GEMV_COLUMNS and not self.expects_few):
+            return min(GEMV_COLUMNS, largest)
+        # one sequence that is not speculated on meets few columns only at the end of a prompt: not worth their kernels
+        if self.expects_few:
+            narrow, _ = gemm.tiles(host())
+            for size in (FEW_COLUMNS, narrow.cols, 4 * narrow.cols):  # the last: experts have few columns still
+                if n <= size:
+                    return min(size, largest)
+        return largest
+
+    def _build(self, part: str, capacity: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
+        b, net = self._builder(capacity), self.network
+        logits: Rows | None = None
+        residual: Rows | None = None
+        if part in ("body", "step"):
+            residual = net.add_body(b, self.memory)
+        if part == "body":
+            if residual is not None:
+                net.add_residual(b, residual)
+        else:
+            logits = net.add_last_norm(b, residual) if part == "hidden" else net.add_head(b, residual)
+            if part == "likelihood":
+                self._add_likelihood(b, logits)
+            else:
+                # keeps the logits' memory to the end of the program
+                b.op(execute.nothing, logits)
+        if profiled:
+            b.keep_groups()
+        return b.build(), logits
+
+    def _key(self, part: str, n: int) -> tuple[str, int]:
+        return part, self._size(n, self.n_ubatch if part in ("body", "step") else self.n_out_max)
+
+    def program(self, part: str, n: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
+        """part: 'body', 'head', 'likelihood' (head and likelihood), 'hidden' (what the head would make logits of, which
+        it returns in their place), or 'step' (body and head in one).
+
+        `profiled`: one that tells what its ops did, see `Program.work_of`.
+        """
+        shape = self._key(part, n)
+        key = (*shape, profiled) if profiled else shape
+        if key not in self._programs:
+            made, logits = self._build(*shape, profiled=profiled)
+            self._compile(made.kernels)
+            made.link()
+            self._programs[key] = (made, logits)
+        return self._programs[key]
+
+    def _compile(self, kernels: Iterable[Kernel], progress: Progress | None = None, helper: Sequence[str] = ()) -> None:
+        kernels = [execute.EXECUTE, *kernels]
+        pending = [k for k in dict.fromkeys(kernels) if not k.ready]
+        self.compile_seconds += compile_kernels(pending, progress, helper)
+        self.n_compiled += sum(not k.from_cache for k in pending)
+
+    def _first_programs(self) -> dict[tuple[str, int], tuple[Program, Rows | None]]:
+        """What generation needs: steps of one token, and prompts."""
+        keys = [self._key(part, n) for part, n in (("step", 1), ("body", self.n_ubatch), ("head", 1))]
+        return {key: self._build(*key) for key in keys if key not in self._programs}
+
+    def first_kernels(self) -> list[Kernel]:
+        """The kernels that `prepare` makes ready."""
+        return [execute.EXECUTE, *(k for program, _ in self._first_programs().values() for k in program.kernels)]
+
+    def prepare(self, progress: Progress | None = None, helper: Sequence[str] = ()) -> None:
+        """Build and compile what generation needs; `helper`: see compile_kernels."""
+        made = self._first_programs()
+        self._compile((k for program, _ in made.values() for k in program.kernels), progress, helper)
+        for program, _ in made.values():
+            program.link()
+        self._programs.update(made)
+
+    # --- running ---
+    @contextmanager
+    def stopped_by(self, stop: Stop) -> Iterator[None]:
+        """See `Model.stopped_by`."""
+        before, self.stop = self.stop, stop
+        try:
+            yield
+        finally:
+            self.stop = before
+
+    def stoppable(self) -> AbstractContextManager[None]:
+        """Something for `Model.stop` to set, where the caller has given nothing."""
+        return self.stopped_by(Stop()) if self.stop is None else nullcontext()
+
+    def _run(self, program: Program, patient: bool, stamps: int = 0) -> None:
+        if self.pool is None:
+            self.pool = Pool(self.n_threads)
+        self.pool.run(program, patient=patient, stop=self.stop, stamps=stamps)
+
+    def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:
+        """One ubatch. Returns logits f32 [n_out, n_vocab], or with `likelihood` -log p of the targets f64 [n_out], or
+        with `hidden` the rows behind the last norm, f32 [n_out, n_embd], of which logits are made.
+
+        Raises Interrupted when stopped. The memory of every sequence is then as it was before: a ubatch is read whole,
+        or not at all. What is short and overwrites states in place is not stopped, but what follows it.
+        """
+        n_tok = sum(len(s.tokens) for s in segments)
+        assert 0 < n_tok <= self.n_ubatch
+        self.expects_few = self.expects_few or any(s.each for s in segments)
+        patient = self._is_long(n_tok)
+        moves = self._begin(segments, keep=patient)
+        rows, targets = self._control.fill(segments, moves)
+        wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
+        if n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head":
+            self._control.want(rows)
+            program, logits = self.program("step", n_tok)
+            with self._whole(moves):
+                self._run(program, patient=patient)
+            assert logits is not None
+            return program.view(logits, len(rows)).copy()
+        body, _ = self.program("body", n_tok)
+        results = []
+        with self._whole(moves):
+            self._run(body, patient=patient)
+            for i in range(0, len(rows), self.n_out_max):
+                part = rows[i : i + self.n_out_max]
+                self._control.want(part, targets[i : i + self.n_out_max])
+                head, logits = self.program(wanted, len(part))
+                self._run(head, patient=patient and len(part) > GEMV_COLUMNS)
+                assert logits is not None
+                results.append(self._nll[: len(part)].copy() if likelihood else head.view(logits, len(part)).copy())
+        return np.concatenate(results) if results else None
+
+    def _is_long(self, n_tok: int) -> bool:
+        """Whether a run of so many tokens takes so long that it must be possible to stop it."""
+        return n_tok > GEMV_COLUMNS or self.gguf.nbytes >= MAX_BYTES_UNPATIENT
+
+    def step(self, slot: int, token: int) -> np.ndarray:
+        """`run` of one token that wants its logits, f32 [n_vocab], without the arrangements for several.
+
+        Python's part of a token counts: small models spend less than a millisecond on the rest.
+        """
+        if self._is_long(1):
+            values = self.run([Segment(slot, (token,), (0,))])
+            assert values is not None
+            return values[0]
+        if self.stop is not None:
+            self.stop.check()
+        past = self.memory.n_past.item(slot)
+        if past >= self.memory.writable[slot]:
+            move = self.memory.begin(slot, 1)
+            row, before = move.rows[0], move.before
+        else:
+            move, row = None, self.memory.recurrent.row[slot]
+            before = row
+        if self._one is None:
+            program, logits = self.program("step", 1)
+            assert logits is not None
+            self._one = program, program.view(logits, 1)[0]
+        program, view = self._one
+        position = past + self.memory.positions[slot].offset
+        self._control.fill_one(slot, token, past, position, row, before)
+        self._run(program, patient=False)
+        if move is not None:
+            self.memory.finish(move)
+        return view.copy()
+
+    def _begin(self, segments: Sequence[Segment], keep: bool) -> list[Move]:
+        """Room for the segments. keep: the states before them stay, as what can be stopped needs it."""
+        if self.stop is not None:
+            self.stop.check()
+        moves: list[Move] = []
+        try:
+            for s in segments:
+                n = len(s.tokens)
+                moves.append(self.memory.begin(s.slot, n, keep=keep, pieces=n if s.each else 1))
+        except BaseException:
+            for move in moves:
+                self.memory.abandon(move)
+            raise
+        return moves
+
+    @contextmanager
+    def _whole(self, moves: Sequence[Move]) -> Iterator[None]:
+        """What runs within changes the memory; after a stop the sequences are as they were.
+
+        After any other exception the memory settles with the next run, by what the last one wrote.
+        """
+        try:
+            yield
+        except Interrupted:
+            for move in moves:
+                self.memory.abandon(move)
+            raise
+        for move in moves:
+            if len(move.rows) == 1:
+                self.memory.finish(move)
+
+    def settle(self, slot: int, n: int) -> None:
+        """After a segment that left a state at `each` token: the sequence keeps the first n of them, at least 1."""
+        self.memory.keep_pieces(slot, n)
+
+    def profile(self, segments: Sequence[Segment]) -> list[OpTime]:
+        """Run one ubatch with the time of every op, its bytes and its operations, summed by name."""
+        lengths = [(int(self.memory.n_past[s.slot]), len(s.tokens)) for s in segments]
+        n_tok = sum(n for _, n in lengths)
+        moves = self._begin(segments, keep=self._is_long(n_tok))
+        rows, _ = self._control.fill(segments, moves)
+        self._control.want(rows)
+        totals: dict[str, OpTime] = {}
+        with self._whole(moves):
+            for part in ["step"] if n_tok <= GEMV_COLUMNS else ["body", "head"]:
+                n = n_tok if part != "head" else len(rows)
+                program, _ = self.program(part, n, profiled=True)
+                for op, seconds in self._timed(program, self._is_long(n_tok)):
+                    nbytes, flops = program.work_of(op, n, lengths)
+                    old = totals.get(op.name, OpTime(op.name, op.kernel.name, 0.0, 0, 0, 0))
+                    totals[op.name] = OpTime(
+                        op.name,
+                        op.kernel.name,
+                        old.seconds + seconds,
+                        old.nbytes + nbytes,
+                        old.flops + flops,
+                        old.count + 1,
+                    )
+        return sorted(totals.values(), key=lambda t: -t.seconds)
+
+    def _timed(self, program: Program, patient: bool) -> list[tuple[Op, float]]:
+        """Run a program; every op with its seconds."""
+        stamps = np.zeros(len(program.ops) + 1, np.int64)
+        start = time.perf_counter()
+        self._run(program, patient=patient, stamps=int(stamps.ctypes.data))
+        elapsed = time.perf_counter() - start
+        ticks = max(1, int(stamps[-1] - stamps[0]))
+        return [(op, float(t) / ticks * elapsed) for op, t in zip(program.ops, np.diff(stamps), strict=True)]
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self.pool is not None:
+            self.pool.close()
+            self.pool = None

@@ -1,0 +1,170 @@
+"""A model's layers with their weights, and the ops they add to a program: from tokens to logits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hybrid.quant.ggml.adapter import Adapter
+from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.reader import GGUFFile
+
+from ..architectures import ENCODERS, FAMILIES, Family
+from ..kernels import execute
+from ..kernels.rows import elementwise
+from ..kernels.rows.layer_norm import layer_norm
+from ..layers import Layer
+from ..layers.base import optional_bias
+from ..loading.hparams import Hparams
+from ..loading.weights import Weights
+from ..memory import HybridMemory
+from ..memory.hybrid import Specs
+from ..program.builder import Builder, Columns, Rows, aligned_empty, round_up
+
+
+class _Norm(NamedTuple):
+    """Addresses; without a bias it is an RMS norm."""
+
+    weight: int
+    bias: int
+
+
+@dataclass
+class _Part:
+    block: int
+    norm: _Norm | None  # None: the layer gets the residual stream as it is
+    layer: Layer
+
+
+class Network:
+    """All layers of a file's architecture, loaded.
+
+    n_ctx   tokens that a sequence can hold
+    stream  f32 [n_ubatch, n_embd], the residual stream: it outlives the body's program, since the head reads it
+    """
+
+    def __init__(self, gguf: GGUFFile, n_ubatch: int, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
+        arch = gguf.get("general.architecture")
+        if arch in ENCODERS:
+            raise UnsupportedError(
+                f"{gguf.path.name} is an encoder ({arch}): it makes embeddings and no text. Use `hybrid embed`."
+            )
+        if arch not in FAMILIES:
+            known = ", ".join(sorted(FAMILIES))
+            raise UnsupportedError(f"{gguf.path.name}: architecture {arch!r} is not supported; these are: {known}.")
+        self.family: Family = FAMILIES[arch]
+        self.hparams: Hparams = self.family.hparams.read(gguf, arch)
+        self.weights = Weights(gguf, adapters, n_ctx)
+        self._load()
+        ld = round_up(self.hparams.n_embd, 16) * 4
+        self._stream = aligned_empty(ld * n_ubatch)
+        self.stream = Rows(int(self._stream.ctypes.data), self.hparams.n_embd, ld)
+
+    def _load(self) -> None:
+        h, w = self.hparams, self.weights
+        self.embedding = w.embedding("token_embd.weight", h.n_embd)
+        self.n_vocab = self.embedding.rows
+        self.embedding_norm = self._norm(self.family.embedding_norm) if self.family.embedding_norm else None
+        self.positions = w.embedding("position_embd.weight", h.n_embd) if self.family.learned_positions else None
+        self.parts: list[_Part] = []
+        for i in range(h.n_layer):
+            for norm, layer in self.family.block(h, i, w):
+                weights = self._norm(f"blk.{i}.{norm}") if norm else None
+                layer.load(w)
+                self.parts.append(_Part(i, weights, layer))
+        # logits are divided by a scale: here, where it costs nothing
+        self.output_norm = self._norm(self.family.output_norm, h.scales.logits)
+        tied = "output.weight" not in w
+        self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
+        self.output_bias = optional_bias(w, "output.weight", self.n_vocab)
+        w.finish()
+
+    def _norm(self, name: str, divisor: float = 1.0) -> _Norm:
+        """The weights of a norm, divided, and of a layer norm the bias."""
+        names = [name, name.removesuffix("weight") + "bias"] if self.family.layer_norms else [name]
+        parts = [self.weights.vector(part, self.hparams.n_embd, lambda x: x / np.float32(divisor)) for part in names]
+        return _Norm(parts[0], parts[1] if len(parts) > 1 else 0)
+
+    @property
+    def specs(self) -> Specs:
+        """What the layers keep of a sequence."""
+        return [spec for part in self.parts for spec in part.layer.memory()]
+
+    def add_body(self, b: Builder, memory: HybridMemory, trace: list[Rows] | None = None) -> Rows | None:
+        """Everything up to the last residual, which is returned, not yet added, if there is one left.
+
+        `trace` collects rows that keep the embedding and the residual stream after every block.
+        """
+        h, x = self.hparams, self.stream
+        b.op(
+            elementwise.EMBED[self.embedding.kind], b.batch.n_tok, b.batch.tokens, self.embedding.address,
+            self.embedding.stride, x, x.ld, h.n_embd, name="embed",
+        )  # fmt: skip
+        if self.positions:
+            own, table = b.rows(x.n), self.positions
+            b.op(
+                elementwise.EMBED[table.kind], b.batch.n_tok, b.batch.rope_pos, table.address, table.stride, own,
+                own.ld, own.n, name="embed",
+            )  # fmt: skip
+            b.op(elementwise.add_rows, b.batch.n_tok, x, x.ld, own, own.ld, x.n, 1.0, name="embed")
+        if h.scales.embedding != 1.0:
+            b.op(elementwise.scale_rows, b.batch.n_tok, x, x.ld, x.n, float(h.scales.embedding))
+        if self.embedding_norm:
+            weight, bias = self.embedding_norm
+            b.op(
+                layer_norm, b.batch.n_tok, x, x.ld, 0, 0, weight, x, x.ld, x.n, float(h.eps), 0, 1.0, bias,
+                name="token_embd_norm",
+            )  # fmt: skip
+        residual: Rows | None = None
+        for i, part in enumerate(self.parts):
+            if trace is not None and (i == 0 or part.block != self.parts[i - 1].block):
+                trace.append(self._add_tap(b, residual))
+                residual = None
+            if part.norm:
+                rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
+            else:
+                rows = self._add_tap(b, residual)
+            residual = part.layer.build(b, rows, memory)
+            ends = i + 1 == len(self.parts) or part.block != self.parts[i + 1].block
+            if h.halve_every and ends and (part.block + 1) % h.halve_every == 0:
+                self.add_residual(b, residual)
+                b.op(elementwise.scale_rows, b.batch.n_tok, x, x.ld, x.n, 0.5)
+                residual = None
+        if trace is not None:
+            trace.append(self._add_tap(b, residual))
+        n_past = int(memory.n_past.ctypes.data)
+        b.op(execute.advance, b.batch.n_seg, b.batch.seg, b.batch.pos, b.batch.slot, n_past)
+        return residual
+
+    def _add_tap(self, b: Builder, residual: Rows | None) -> Rows:
+        """Add the residual to the stream and keep a copy of it."""
+        x = self.stream
+        if residual is not None:
+            self.add_residual(b, residual)
+        kept = b.rows(x.n)
+        b.op(elementwise.copy_rows, b.batch.n_tok, x, x.ld, kept, kept.ld, x.n)
+        return kept
+
+    def add_residual(self, b: Builder, residual: Rows) -> None:
+        x, scale = self.stream, float(self.hparams.scales.residual)
+        b.op(elementwise.add_rows, b.batch.n_tok, x, x.ld, residual, residual.ld, x.n, scale)
+
+    def add_last_norm(self, b: Builder, residual: Rows | None) -> Rows:
+        """The final norm of the output tokens."""
+        h, norm = self.hparams, self.output_norm
+        return b.norm(
+            self.stream, norm.weight, h.eps, residual, scale=h.scales.residual, name="output_norm", bias=norm.bias,
+            outputs=True,
+        )  # fmt: skip
+
+    def add_head(self, b: Builder, residual: Rows | None) -> Rows:
+        """Final norm and logits of the output tokens."""
+        out = self.add_last_norm(b, residual)
+        logits = b.matmul(out, self.output, "output", Columns(b.batch.all_outputs, b.capacity))
+        if self.output_bias:
+            bias = (self.output_bias, 0, logits.n, 1.0)
+            b.op(elementwise.add_rows, b.batch.n_out, logits, logits.ld, *bias, name="bias")
+        if cap := self.hparams.logit_cap:
+            b.op(elementwise.cap_rows, b.batch.n_out, logits, logits.ld, logits.n, float(cap))
+        return logits

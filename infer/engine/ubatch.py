@@ -1,0 +1,84 @@
+"""The control block: what a ubatch consists of, where the ops of programs read it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..memory import Move
+from ..program.builder import Batch, aligned_empty
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Tokens that a sequence is given in one ubatch.
+
+    outputs  which of them want logits (indices into tokens)
+    each     a state is left after every token, so that the sequence can go back to any of them: see `Engine.settle`
+    """
+
+    slot: int
+    tokens: Sequence[int]
+    outputs: Sequence[int]
+    targets: Sequence[int] | None = None
+    each: bool = False
+
+
+class Control:
+    """i64 arrays for up to `n` tokens; `batch` has their addresses and says what they are for."""
+
+    def __init__(self, n: int) -> None:
+        sizes = {
+            "ctl": 8, "tokens": n, "pos": n, "rope_pos": n, "slot": n, "seg": 4 * n, "out_index": n, "targets": n,
+            "all_tokens": 4, "all_outputs": 4,
+        }  # fmt: skip
+        self._arrays = {name: aligned_empty(8 * size).view(np.int64) for name, size in sizes.items()}
+        for array in self._arrays.values():
+            array[:] = 0
+        address = {name: int(array.ctypes.data) for name, array in self._arrays.items()}
+        counts = {name: address["ctl"] + 8 * i for i, name in enumerate(("n_tok", "n_seg", "n_out"))}
+        self.batch = Batch(**counts, **address, last=address["pos"])
+        c = self._arrays
+        self._one = c["tokens"], c["pos"], c["rope_pos"], c["slot"], c["seg"], c["ctl"]
+        self._groups = c["all_tokens"], c["all_outputs"]
+
+    def fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> tuple[list[int], list[int]]:
+        """What goes in; returns the output rows and their targets."""
+        c = self._arrays
+        first, n_seg, out_rows, targets = 0, 0, [], []
+        for segment, move in zip(segments, moves, strict=True):
+            n = len(segment.tokens)
+            c["tokens"][first : first + n] = segment.tokens
+            c["pos"][first : first + n] = np.arange(move.past, move.past + n)
+            c["rope_pos"][first : first + n] = np.arange(move.position, move.position + n)
+            c["slot"][first : first + n] = segment.slot
+            before, step = move.before, n // len(move.rows)
+            for i, row in enumerate(move.rows):
+                c["seg"][4 * n_seg : 4 * n_seg + 4] = (first + i * step, step, row, before)
+                before, n_seg = row, n_seg + 1
+            out_rows += [first + o for o in segment.outputs]
+            targets += list(segment.targets) if segment.targets is not None else []
+            first += n
+        c["ctl"][:2] = (first, n_seg)
+        c["all_tokens"][:] = (1, 0, 0, first)
+        return out_rows, targets
+
+    def want(self, rows: Sequence[int], targets: Sequence[int] = ()) -> None:
+        """What is to come out of it."""
+        c = self._arrays
+        n = len(rows)
+        c["ctl"][2] = n
+        c["all_outputs"][:] = (1, 0, 0, n)
+        c["out_index"][:n] = rows
+        if targets:
+            c["targets"][:n] = targets
+
+    def fill_one(self, slot: int, token: int, past: int, position: int, row: int, before: int) -> None:
+        """`fill` and `want` of one token: its state goes from row `before` to `row`."""
+        tokens, pos, rope_pos, slots, seg, ctl = self._one
+        tokens[0], pos[0], rope_pos[0], slots[0] = token, past, position, slot
+        seg[0], seg[1], seg[2], seg[3] = 0, 1, row, before
+        ctl[0] = ctl[1] = ctl[2] = 1
+        for groups in self._groups:
+            groups[0], groups[1], groups[2], groups[3] = 1, 0, 0, 1
+        self._arrays["out_index"][0] = 0

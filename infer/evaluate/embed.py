@@ -1,0 +1,245 @@
+"""Embeddings: one vector of a text, out of an encoder or of a model that generates.
+
+with Embedder("bge-small.gguf") as embedder:
+    vectors = embedder.embed(["how to read a file", "opening files"])   # f32 [2, n_embd], of length 1
+    likeness = vectors @ vectors.T
+
+A vector depends on its text alone, to the bit: not on the texts beside it, nor on the number of threads.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, UsageError
+from hybrid.quant.ggml.split import open_gguf
+
+from ..architectures import ENCODERS
+from ..engine.encoder import Encoder
+from ..engine.engine import Progress
+from ..loading.hparams import wrong
+from ..memory.splits import split_simple
+from ..model import DEFAULT_CONTEXT, DEFAULT_UBATCH, KVTypeName, Model, Precision
+from ..sequence import Work
+from ..text.tokenizer import Tokenizer, load_tokenizer
+
+MOST_SEQUENCES = 32  # texts that a generating model reads together
+
+
+class Pooling(StrEnum):
+    """What the vector of a text is made of."""
+
+    CLS = "cls"  # its first token
+    MEAN = "mean"  # all of its tokens
+    LAST = "last"  # its last token
+
+
+# `pooling_type` of GGUF; 0 is none, 4 the score of a reranker.
+_POOLING = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
+
+
+class Embedder:
+    """Makes embeddings with the model at `path`.
+
+    pooling    None: the file's own; without one the mean for an encoder, the last token for a model that generates
+    n_ctx      tokens of a text, at most; 0: what the model was trained for (of one that generates, at most 4096)
+    n_threads, precision, kv_type, progress   as in `Model.load`
+
+    Raises FormatError, UnsupportedError or UsageError.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        pooling: Pooling | None = None,
+        n_ctx: int = 0,
+        n_threads: int = 0,
+        precision: Precision = "fast",
+        kv_type: KVTypeName | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.gguf = open_gguf(path)
+        self.path = Path(path)
+        arch = self.gguf.get("general.architecture", "")
+        self.encoder = (
+            Encoder.load(path, n_threads=n_threads, precision=precision, progress=progress)
+            if arch in ENCODERS
+            else None
+        )
+        self.pooling = pooling or self._stated(arch) or (Pooling.MEAN if self.encoder else Pooling.LAST)
+        trained = self.gguf.get(f"{arch}.context_length", DEFAULT_CONTEXT)
+        if not isinstance(trained, int) or isinstance(trained, bool) or trained < 1:
+            raise wrong(self.gguf, f"{arch}.context_length", trained, "an integer of at least 1")
+        if self.encoder and n_ctx > trained:
+            raise UsageError(f"a context of {n_ctx}: {self.path.name} has {trained} positions. Use no more (-c).")
+        self.n_ctx = n_ctx or (trained if self.encoder else min(trained, DEFAULT_CONTEXT))
+        self._model: Model | None = None
+        self._load_model = lambda n_ctx, n_seq: Model.load(
+            path, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=n_threads, precision=precision, kv_type=kv_type,
+            progress=progress,
+        )  # fmt: skip
+
+    def _stated(self, arch: str) -> Pooling | None:
+        number = self.gguf.get(f"{arch}.pooling_type", 0)
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise wrong(self.gguf, f"{arch}.pooling_type", number, "an integer")
+        if number and number not in _POOLING:
+            what = "that of a reranker, which makes no embeddings" if number == 4 else "unknown"
+            raise UnsupportedError(
+                f"{self.path.name}: {arch}.pooling_type = {number} is {what}. Choose one with --pooling."
+            )
+        return _POOLING.get(number)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        made = load_tokenizer(self.gguf)
+        if self.encoder and made.n_vocab != self.encoder.n_vocab:
+            raise TokenizerError(
+                f"{self.path.name}: the tokenizer has {made.n_vocab} tokens, token_embd.weight {self.encoder.n_vocab} "
+                "rows. Convert the model again."
+            )
+        return made
+
+    def tokens(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[int]]:
+        """The ids of every text, with what the model wants around it.
+
+        UsageError names the first text (counted from 1) that has none, or more than fit; truncate: these lose the
+        tokens before their last, if that is one that ends every text, otherwise the last ones.
+        """
+        ids = [self.tokenizer.encode(text) for text in texts]
+        for i, text in enumerate(ids):
+            if not text:
+                raise UsageError(f"text {i + 1} is empty, and this model puts nothing around a text. Leave it out.")
+            if len(text) > self.n_ctx:
+                if not truncate:
+                    raise UsageError(
+                        f"text {i + 1} has {len(text)} tokens, the context has {self.n_ctx}. Cut it up, or use "
+                        f"--truncate{'' if self.encoder else ' or a larger context (-c)'}."
+                    )
+                kept = 1 if self.tokenizer.add_eos and self.n_ctx > 1 else 0
+                ids[i] = text[: self.n_ctx - kept] + text[len(text) - kept :]
+        return ids
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        normalize: bool = True,
+        truncate: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> np.ndarray:
+        """Vectors of the texts, f32 [n, n_embd]; `normalize`: of length 1. `progress` gets tokens done and in all."""
+        return self.embed_ids(self.tokens(texts, truncate=truncate), normalize=normalize, progress=progress)
+
+    def embed_ids(
+        self,
+        ids: Sequence[Sequence[int]],
+        *,
+        normalize: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> np.ndarray:
+        """`embed` of token ids, as `tokens` gives them.
+
+        UsageError when one is not of the vocabulary, or a text is empty or longer than the context.
+        """
+        for i, text in enumerate(ids):
+            if not 0 < len(text) <= self.n_ctx:
+                raise UsageError(f"text {i + 1} has {len(text)} tokens, the context has {self.n_ctx}.")
+            if self.encoder and not 0 <= min(text) <= max(text) < self.encoder.n_vocab:
+                raise UsageError(f"text {i + 1} has a token that is not of the vocabulary of {self.encoder.n_vocab}.")
+        total, done, vectors = sum(map(len, ids)), 0, []
+        for n, vector in self._vectors(ids):
+            vectors.append(vector)
+            done += n
+            if progress:
+                progress(done, total)
+        if not vectors:
+            return np.zeros((0, self.n_embd), np.float32)
+        made = np.stack(vectors)
+        if normalize:
+            length = np.sqrt(np.square(made).sum(axis=1, keepdims=True))
+            made = np.divide(made, length, out=made, where=length > 0)
+        return made.astype(np.float32)
+
+    @property
+    def n_embd(self) -> int:
+        if self.encoder:
+            return self.encoder.n_embd
+        return int(self.gguf.get(f"{self.gguf.get('general.architecture')}.embedding_length"))
+
+    def _vectors(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[int, np.ndarray]]:
+        """Of each text the number of its tokens, and its vector in f64."""
+        if self.encoder is None:
+            yield from self._generating(ids)
+            return
+        for part in self.encoder.passes([len(text) for text in ids]):
+            for rows in self.encoder.encode([ids[i] for i in part]):
+                yield len(rows), self._pooled(rows)
+
+    def _pooled(self, rows: np.ndarray) -> np.ndarray:
+        if self.pooling is Pooling.MEAN:
+            return rows.sum(axis=0, dtype=np.float64) / len(rows)
+        return rows[0 if self.pooling is Pooling.CLS else -1].astype(np.float64)
+
+    def _generating(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[int, np.ndarray]]:
+        longest = max(map(len, ids), default=0)
+        if self._model is None or self._model.n_ctx < longest:
+            self._close_model()
+            # as many sequences as are needed to fill a ubatch with texts of this length
+            n_seq = max(1, min(MOST_SEQUENCES, len(ids), 4 * DEFAULT_UBATCH // longest))
+            self._model = self._load_model(longest, n_seq)
+            kinds = {self._model.hparams.variant(self.gguf.tensors, n) for n in (longest, self.n_ctx)}
+            if len(kinds) > 1:  # a text's embedding is that of the context asked for, whatever texts are beside it
+                self._close_model()
+                self._model = self._load_model(self.n_ctx, n_seq)
+        model = self._model
+        # what the last norm makes was divided by this, see Engine._load
+        scale = float(model.hparams.scales.logits)
+        size = model.memory.n_seq_max
+        output = {Pooling.MEAN: slice(None), Pooling.CLS: slice(0, 1), Pooling.LAST: slice(-1, None)}[self.pooling]
+        for first in range(0, len(ids), size):
+            part = ids[first : first + size]
+            works = [Work(model.sequence(), text, output) for text in part]
+            try:
+                for work, rows in zip(works, _hidden(model, works), strict=True):
+                    yield len(work.ids), self._pooled(rows) * scale
+            finally:
+                for work in works:
+                    work.seq.close()
+
+    def _close_model(self) -> None:
+        if self._model is not None:
+            self._model.close()
+            self._model = None
+
+    def close(self) -> None:
+        self._close_model()
+        if self.encoder:
+            self.encoder.close()
+        self.gguf.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _hidden(model: Model, works: Sequence[Work]) -> list[np.ndarray]:
+    """What the model makes logits of, f32 [n_out, n_embd], for the outputs of every work."""
+    model.check(list(works))
+    found: list[list[np.ndarray]] = [[] for _ in works]
+    for pieces in split_simple([len(work.ids) for work in works], model.engine.n_ubatch):
+        segments = [model._segment(works[i], begin, end) for i, begin, end in pieces]
+        rows = model.engine.run(segments, hidden=True)
+        ends = np.cumsum([len(segment.outputs) for segment in segments])
+        if rows is not None:
+            for (i, _, _), some in zip(pieces, np.split(rows, ends[:-1]), strict=True):
+                found[i].append(some)
+    return [np.concatenate(parts) for parts in found]

@@ -1,0 +1,358 @@
+"""Queries times keys and weights times values, for a tile of queries and a block of positions (see attention_tile.py).
+
+Few rows (up to DIRECT) convert keys and values in registers, as they come from memory; more rows unpack a block into
+scratch once, as f32, and go over it several rows at a time. Both read the same numbers and add them in the same order:
+a score is one chain of fma over d_head, an output one chain over the positions of a chunk, ascending.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..emit.emitter import F32, I16, I64, Emitter, Value, Vec, const, emit
+from .attention_tile import BLOCK, DIRECT, GROUPS, HEAD, MICRO, SLAB, Tile, at_most
+from .kv import F32_KV, GROUP, K_LANES, VECTOR, KVType, load16, rounded_up
+
+
+def _scale16(e: Emitter, scales: Value, offset: Value | int) -> Value:
+    """One f16 in 16 lanes of f32. Repeated before it is widened: a single one would wait for what its register held."""
+    eight = e.half(e.splat(e.load(I16, scales, offset), 8))
+    return e.cat(eight, eight)
+
+
+def _scale_place(e: Emitter, d: Value) -> Value:
+    """Bytes from a row's first scale to that of value d."""
+    return e.b.shl(e.b.ashr(d, const(I64, 5)), const(I64, 1))
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+def _scores(
+    e: Emitter, kind: KVType, rows: int, q: Value, line: Value, keys: Sequence[Value], p: Value, d_head: Value,
+    soon: Sequence[Value] = (),
+) -> None:  # fmt: skip
+    """Scores of `rows` queries with blocks of 16 positions.
+
+    q f32 [rows], `line` bytes apart; `keys` are the addresses of blocks of K; p f32 [rows][BLOCK]. `soon`: memory to
+    ask for meanwhile, as much at each address as a block of K has.
+    """
+    n = len(keys)
+
+    def body(e: Emitter, q: Value, line: Value, p: Value, d_head: Value, *more: Value) -> None:
+        _write_scores(e, kind, rows, q, line, more[:n], p, d_head, more[n:])
+
+    e.function(f"scores_{kind.name}_{rows}_{n}_{len(soon)}", body, q, line, p, d_head, *keys, *soon)
+
+
+def _write_scores(
+    e: Emitter, kind: KVType, rows: int, q: Value, line: Value, keys: Sequence[Value], p: Value, d_head: Value,
+    soon: Sequence[Value],
+) -> None:  # fmt: skip
+    b = e.b
+    queries = [b.add(q, b.mul(line, const(I64, r))) for r in range(rows)]
+    width = K_LANES * kind.item
+
+    def dim(d: Value, acc: list[Value], scales: list[Value]) -> list[Value]:
+        column, place = b.shl(d, const(I64, 2)), b.mul(d, const(I64, width))
+        acc, at = list(acc), 0
+        loaded = [load16(e, kind, key, place) for key in keys]
+        if scales:
+            loaded = [b.fmul(x, scale) for x, scale in zip(loaded, scales, strict=True)]
+        for query in queries:
+            value = e.splat(e.load(F32, query, column), K_LANES)
+            for key in loaded:
+                acc[at] = e.fma(value, key, acc[at])
+                at += 1
+        return acc
+
+    def span(start: Value | int, stop: Value, acc: list[Value], scales: list[Value]) -> list[Value]:
+        """Dimensions start .. stop - 1; those of a cache line, for which memory is asked once, in one iteration."""
+        step = 64 // width if soon else 1
+
+        def dims(d: Value, acc: list[Value]) -> list[Value]:
+            for address in soon:
+                e.prefetch(b.add(address, b.mul(d, const(I64, width))), 0)
+            for i in range(step):
+                acc = dim(b.add(d, const(I64, i)), acc, scales)
+            return acc
+
+        if step == 1:
+            return e.loop(stop, dims, acc, start=start)
+        whole = b.and_(stop, const(I64, -step))
+        acc = e.loop(whole, dims, acc, start=start, step=step)
+        return e.loop(stop, lambda d, acc: dim(d, acc, scales), acc, start=whole)
+
+    totals = [const(VECTOR, 0.0)] * (rows * len(keys))
+    if kind.scale:
+        scales_at = b.mul(rounded_up(e, d_head), const(I64, width))
+
+        def group(first: Value, acc: list[Value]) -> list[Value]:
+            place = b.add(scales_at, first)  # 32 bytes of scales for 32 dimensions
+            scales = [e.half(e.load(Vec(I16, K_LANES), key, place)) for key in keys]
+            return span(first, e.intr("smin", d_head, b.add(first, const(I64, GROUP))), acc, scales)
+
+        totals = e.loop(d_head, group, totals, step=GROUP)
+    else:
+        totals = span(0, d_head, totals, [])
+    for r in range(rows):
+        for i in range(len(keys)):
+            e.store(totals[r * len(keys) + i], p, 4 * BLOCK * r + 4 * K_LANES * i)
+
+
+def make_direct_scores(kind: KVType) -> Any:
+    @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def direct_scores(e, tile, n_row, k, v, row, d_head, seen):
+        """Scores of up to DIRECT rows with the positions 0 .. seen of a block; asks for its values meanwhile.
+
+        k and v are addresses of the block, `row` the bytes of a position in either.
+        """
+        b = e.b
+        at = Tile(e, tile, d_head)
+        size = b.shl(row, const(I64, 4))
+        last = b.ashr(seen, const(I64, 4))
+        first_row = at.weights(const(I64, 0))
+        with b.if_else(b.icmp_signed("==", n_row, const(I64, 1))) as (one, several):
+            with one:
+                # blocks after the last that the query sees repeat it; their scores are masked
+                keys = [b.add(k, b.mul(size, at_most(e, const(I64, i), last))) for i in range(GROUPS)]
+                values = [b.add(v, b.mul(size, const(I64, i))) for i in range(GROUPS)]
+                _scores(e, kind, 1, at.query, at.line, keys, first_row, d_head, values)
+            with several:
+
+                def group(g: Value, _: list[Value]) -> None:
+                    place = b.mul(g, size)
+                    p = b.add(first_row, b.shl(g, const(I64, 6)))
+                    _scores(e, kind, DIRECT, at.query, at.line, [b.add(k, place)], p, d_head, [b.add(v, place)])
+
+                e.loop(b.add(last, const(I64, 1)), group)
+
+    return direct_scores
+
+
+def _by_rows(e: Emitter, n_row: Value, micro: Value, take: Callable[[int, Value], None]) -> None:
+    """take(rows, r) for all rows, `micro` at a time: MICRO or DIRECT, of which the last may be rows without a query."""
+    for rows in (MICRO, DIRECT):
+        with e.b.if_then(e.b.icmp_signed("==", micro, const(I64, rows))):
+            e.loop(n_row, lambda r, _, rows=rows: take(rows, r), step=rows)  # type: ignore[misc]
+
+
+@emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+def unpacked_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
+    """Scores of all rows with the positions 0 .. seen of a block at b0; keys f32 [BLOCK / 16][d_pad][16]."""
+    b = e.b
+    at = Tile(e, tile, d_head)
+    size = b.shl(at.d_pad, const(I64, 6))
+
+    def group(g: Value, _: list[Value]) -> None:
+        key = b.add(keys, b.mul(g, size))
+
+        def take(rows: int, r: Value) -> None:
+            final = at_most(e, b.add(r, const(I64, rows - 1)), b.sub(n_row, const(I64, 1)))
+            with b.if_then(b.icmp_signed(">=", at.last(final, b0), b.shl(g, const(I64, 4)))):
+                q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
+                _scores(e, F32_KV, rows, q, at.line, [key], p, d_head)
+
+        _by_rows(e, n_row, micro, take)
+
+    e.loop(b.add(b.ashr(seen, const(I64, 4)), const(I64, 1)), group)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+def _add(
+    e: Emitter, kind: KVType, rows: int, vectors: int, p: Value, out: Value, record: Value, first: Value, stop: Value,
+    source: Value, scales: Value, step: Value, *soon: Value,
+) -> None:  # fmt: skip
+    """out [rows][16 * vectors] += weights [rows][j] * values [j] for j = first .. stop - 1, one fma each.
+
+    `source` and `scales` are of position 0, `step` is the bytes from one position to the next; rows of `out` are
+    `record` bytes apart. With several vectors the first value is the first of a group. `soon`: memory to ask for
+    meanwhile, per position as many bytes as values are read.
+    """
+
+    def body(
+        e: Emitter, p: Value, out: Value, record: Value, first: Value, stop: Value, source: Value, scales: Value,
+        step: Value, *soon: Value,
+    ) -> None:  # fmt: skip
+        b = e.b
+        cells = [(r, i) for r in range(rows) for i in range(vectors)]
+        targets = [b.add(out, b.mul(record, const(I64, r))) for r in range(rows)]
+
+        def position(j: Value, acc: list[Value]) -> list[Value]:
+            column, place = e.at(p, b.shl(j, const(I64, 2))), b.mul(j, step)
+            loaded = [load16(e, kind, b.add(source, place), 16 * kind.item * i) for i in range(vectors)]
+            if kind.scale:
+                times = [_scale16(e, b.add(scales, place), 2 * i) for i in range((vectors + 1) // 2)]
+                loaded = [b.fmul(x, times[i // 2]) for i, x in enumerate(loaded)]
+            weights = [e.splat(e.load(F32, column, 4 * BLOCK * r), 16) for r in range(rows)]
+            size = 16 * vectors * kind.item
+            for address in soon:
+                for line in range(0, size, 64):
+                    e.prefetch(b.add(address, b.mul(j, const(I64, size))), line)
+            return [e.fma(weights[r], loaded[i], s) for (r, i), s in zip(cells, acc, strict=True)]
+
+        starts = [e.load(VECTOR, targets[r], 64 * i) for r, i in cells]
+        for (r, i), total in zip(cells, e.loop(stop, position, starts, start=first), strict=True):
+            e.store(total, targets[r], 64 * i)
+
+    with e.b.if_then(e.b.icmp_signed("<", first, stop)):
+        name = f"values_{kind.name}_{rows}_{vectors}_{len(soon)}"
+        e.function(name, body, p, out, record, first, stop, source, scales, step, *soon)
+
+
+def _add_ragged(
+    at: Tile, kind: KVType, rows: int, where: tuple[Value, Value, Value, Value], offset: Value, *source: Value
+) -> None:
+    """`_add` of one vector at `offset` bytes of the outputs, for rows r .. r + rows - 1; `where`: r, n_row, b0, window.
+
+    The positions that all of these rows see are added for all together, before and after them what only some see, so
+    that an output always sums over ascending positions and nothing else. Rows without a query see what others do.
+    """
+
+    def body(e: Emitter, tile: Value, d_head: Value, *given: Value) -> None:
+        b = e.b
+        at = Tile(e, tile, d_head)
+        r, n_row, b0, window, offset, *source = given
+        final = b.sub(at_most(e, b.add(r, const(I64, rows)), n_row), const(I64, 1))
+
+        def out(r: Value) -> Value:
+            return b.add(at.chunk_record(r), offset)
+
+        def end(r: Value) -> Value:
+            return at_most(e, b.add(at.last(r, b0), const(I64, 1)), const(I64, BLOCK))
+
+        first, stop = at.first(final, b0, window), end(r)
+        common = b.icmp_signed("<", first, stop)
+        first, stop = b.select(common, first, const(I64, 0)), b.select(common, stop, const(I64, 0))
+
+        def singles(low: Callable[[Value], Value], high: Callable[[Value], Value]) -> None:
+            def single(u: Value, _: list[Value]) -> None:
+                _add(e, kind, 1, 1, at.weights(u), out(u), at.record, low(u), high(u), *source)
+
+            e.loop(b.add(final, const(I64, 1)), single, start=r)
+
+        def low(u: Value) -> Value:
+            return at.first(u, b0, window)
+
+        with b.if_then(b.icmp_signed("<", low(r), first)):
+            singles(low, lambda u: at_most(e, first, end(u)))
+        _add(e, kind, rows, 1, at.weights(r), out(r), at.record, first, stop, *source)
+        with b.if_then(b.icmp_signed(">", end(final), stop)):
+            singles(lambda u: e.intr("smax", low(u), stop), end)
+
+    at.e.function(f"add_{kind.name}_{rows}_{len(source)}", body, at.base, at.d_head, *where, offset, *source)
+
+
+def make_direct_values(kind: KVType) -> Any:
+    @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def direct_values(e, tile, n_row, k, v, row, d_head, b0, window):
+        """Up to DIRECT rows add weights times values of a block; asks for the next block of keys meanwhile.
+
+        k and v are addresses of the block, `row` the bytes of a position in either.
+        """
+        b = e.b
+        at = Tile(e, tile, d_head)
+        zero = const(I64, 0)
+        all_scales = b.add(v, b.mul(at.d_pad, const(I64, kind.item)))
+
+        next_keys = b.add(k, b.mul(row, const(I64, BLOCK)))
+
+        def source(d: Value) -> tuple[Value, Value, Value, Value]:
+            place = b.mul(d, const(I64, kind.item))
+            soon = b.add(next_keys, b.mul(place, const(I64, BLOCK)))
+            return b.add(v, place), b.add(all_scales, _scale_place(e, d)), row, soon
+
+        def offset(d: Value) -> Value:
+            return b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
+
+        with b.if_else(b.icmp_signed("==", n_row, const(I64, 1))) as (one, several):
+            with one:
+                first = at.first(zero, b0, window)
+                stop = at_most(e, b.add(at.last(zero, b0), const(I64, 1)), const(I64, BLOCK))
+
+                def single(vectors: int) -> Callable[[Value, list[Value]], None]:
+                    def body(d: Value, _: list[Value]) -> None:
+                        out = b.add(at.chunk_record(zero), offset(d))
+                        _add(e, kind, 1, vectors, at.weights(zero), out, at.record, first, stop, *source(d))
+
+                    return body
+
+                whole = b.and_(at.d_pad, const(I64, -64))
+                e.loop(whole, single(4), step=64)
+                e.loop(at.d_pad, single(1), start=whole, step=16)
+            with several:
+
+                def column(d: Value, _: list[Value]) -> None:
+                    _add_ragged(at, kind, DIRECT, (zero, n_row, b0, window), offset(d), *source(d))
+
+                e.loop(at.d_pad, column, step=16)
+
+    return direct_values
+
+
+@emit("i64,i64,i64,i64,i64,i64->void", apart=True)
+def unpacked_values(e, tile, n_row, micro, d_head, b0, window):
+    """All rows add weights times the unpacked values of a block."""
+    b = e.b
+    at = Tile(e, tile, d_head)
+
+    def column(d: Value, _: list[Value]) -> None:
+        slab = b.add(at.values, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
+        offset = b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
+
+        def take(rows: int, r: Value) -> None:
+            _add_ragged(at, F32_KV, rows, (r, n_row, b0, window), offset, slab, slab, const(I64, 64))
+
+        _by_rows(e, n_row, micro, take)
+
+    e.loop(at.d_pad, column, step=16)
+
+
+# --- unpacking --------------------------------------------------------------------------------------------------------
+def make_unpack(kind: KVType) -> Any:
+    @emit("i64,i64,i64,i64,i64,i64->i64", apart=True)
+    def unpack(e, tile, k, v, row, d_head, seen):
+        """Positions 0 .. seen of a block as f32, keys (unless they are f32) and values; returns where the keys are."""
+        b = e.b
+        at = Tile(e, tile, d_head)
+        size = b.shl(row, const(I64, 4))
+        width = K_LANES * kind.item
+
+        def keys(g: Value, _: list[Value]) -> None:
+            source = b.add(k, b.mul(g, size))
+            target = b.add(at.keys, b.mul(g, b.shl(at.d_pad, const(I64, 6))))
+
+            def span(scale: Value | None) -> Callable[[Value, list[Value]], None]:
+                def dim(d: Value, _: list[Value]) -> None:
+                    x = load16(e, kind, source, b.mul(d, const(I64, width)))
+                    e.store(x if scale is None else b.fmul(x, scale), target, b.shl(d, const(I64, 6)))
+
+                return dim
+
+            if not kind.scale:
+                e.loop(d_head, span(None))
+                return
+            scales = b.add(source, b.mul(at.d_pad, const(I64, width)))
+
+            def group(first: Value, _: list[Value]) -> None:
+                stop = e.intr("smin", d_head, b.add(first, const(I64, GROUP)))
+                e.loop(stop, span(e.half(e.load(Vec(I16, K_LANES), scales, first))), start=first)
+
+            e.loop(d_head, group, step=GROUP)
+
+        def values(j: Value, _: list[Value]) -> None:
+            source, target = b.add(v, b.mul(j, row)), b.add(at.values, b.shl(j, const(I64, 6)))
+            scales = b.add(source, b.mul(at.d_pad, const(I64, kind.item)))
+
+            def column(d: Value, _: list[Value]) -> None:
+                x = load16(e, kind, source, b.mul(d, const(I64, kind.item)))
+                if kind.scale:
+                    x = b.fmul(x, _scale16(e, scales, _scale_place(e, d)))
+                e.store(x, target, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
+
+            e.loop(at.d_pad, column, step=16)
+
+        if kind is not F32_KV:
+            e.loop(b.add(b.ashr(seen, const(I64, 4)), const(I64, 1)), keys)
+        e.loop(b.add(seen, const(I64, 1)), values)
+        # keys in f32 are as they should be; blocks lie behind one another
+        return at.keys if kind is not F32_KV else k
+
+    return unpack

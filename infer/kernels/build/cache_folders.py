@@ -1,0 +1,278 @@
+"""Where machine code is kept: which folder fits this machine and this version, who may write it, what else is there.
+
+A folder is named after what all code depends on: our version, numba and LLVM, the CPU and its features. The files in
+it are named after the kernel and the sources it was made from (sources.py): who edits one compiles what depends on it.
+The folder lies in the user's cache directory or, when that cannot be written, in a directory of the user's own under
+the system's temporary one. Files in it are executed: a folder that someone else owns or may write is not used.
+
+`about.json` in each folder says for people what it belongs to; its time is when the folder was last used.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from hybrid.quant.ggml.replacing import Replacement
+from hybrid.quant.ggml.user_folders import cache_folder, former_cache_folders
+from ..emit.isa import cpu_features, cpu_target, host
+
+ABOUT = "about.json"
+KEEP_DAYS = 60  # a folder that nobody used for so long is removed when another one is made
+KEEP_KERNEL_DAYS = 14  # a kernel that nobody used for so long, of sources that were edited
+_NAME = re.compile("[0-9a-f]{16}")
+Which = Literal["current", "old", "all"]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """What the code of a folder was made by and for."""
+
+    version: str
+    cpu: str
+    isa: str
+    features: tuple[str, ...]
+    target: str
+    numba: str
+    llvmlite: str
+
+    @property
+    def digest(self) -> str:
+        """Name of the folder."""
+        key = [self.version, self.target, self.numba, self.llvmlite, self.cpu, *self.features]
+        return hashlib.sha256(" ".join(key).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class CacheFolder:
+    """A folder of machine code. Times are UTC, RFC 3339; what an older version did not write down is empty."""
+
+    path: Path
+    in_use: bool
+    trouble: str | None
+    """Why it is not used although it may fit."""
+    n_kernels: int
+    nbytes: int
+    last_used: str
+    created: str = ""
+    version: str = ""
+    cpu: str = ""
+    isa: str = ""
+    features: tuple[str, ...] = ()
+    numba: str = ""
+    llvmlite: str = ""
+
+
+@cache
+def owner() -> Owner:
+    """This version on this CPU."""
+    try:
+        ours = version("hybrid-lm")
+    except PackageNotFoundError:
+        ours = "unknown"
+    return Owner(
+        ours,
+        cpu_target(),
+        host().name,
+        tuple(sorted(cpu_features())),
+        llvm.get_process_triple(),
+        version("numba"),
+        llvmlite.__version__,
+    )
+
+
+def roots() -> list[Path]:
+    """Directories of such folders, the preferred one first."""
+    # of the second one level, for it and the folders in it are what `trouble` looks at
+    found = [cache_folder() / "kernels", Path(tempfile.gettempdir()) / f"hybrid-lm-{os.geteuid()}"]
+    # without a home directory the first would be relative to wherever we are
+    return [root for root in found if root.is_absolute()]
+
+
+def former_roots() -> list[Path]:
+    """Where earlier versions kept theirs, for `hybrid cache` to show and remove."""
+    return [root / "kernels" for root in former_cache_folders() if root.is_absolute()]
+
+
+@cache
+def folder() -> Path | None:
+    """The folder in use, made if necessary; None when there is none that can be trusted and written.
+
+    One that can only be read is used when it has kernels.
+    """
+    name = owner().digest
+    for root in roots():
+        place = root / name
+        try:
+            fresh = _make(place)
+        except OSError:
+            continue
+        if trouble(place):
+            continue
+        if os.access(place, os.W_OK):
+            _note_use(place)
+            if fresh:
+                remove(_unused(root))
+            return place
+        if any(place.glob("*.bin")):
+            return place
+    return None
+
+
+def _make(place: Path) -> bool:
+    """Make the folder and those above it that are missing, for this user alone. True when it was not there."""
+    missing = [p for p in (place, *place.parents) if not p.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+    above = place.parent.lstat()
+    if above.st_uid == os.geteuid() and above.st_mode & 0o022:
+        place.parent.chmod(0o700)  # made by an older version under a generous umask
+    return place in missing
+
+
+def trouble(place: Path) -> str | None:
+    """Why machine code in this folder must not be executed."""
+    for path, what in ((place, "it"), (place.parent, "the folder above")):
+        try:
+            found = path.lstat()
+        except OSError as error:
+            return f"{what} cannot be read: {error.strerror}"
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{what} is no folder"
+        if found.st_uid != os.geteuid():
+            return f"{what} belongs to another user ({found.st_uid})"
+        if found.st_mode & 0o022:
+            return f"{what} can be written by others"
+    return None
+
+
+def _note_use(place: Path) -> None:
+    """Write `about.json` if it is missing; otherwise its time says when the folder was used, to the hour."""
+    path = place / ABOUT
+    try:
+        if path.exists():
+            if time.time() - path.stat().st_mtime > 3600:
+                os.utime(path)
+                _remove_stale(place)
+            return
+        about = asdict(owner()) | {"created": _utc(time.time())}
+        with Replacement(path, mode=0o600, durable=False) as file:
+            file.write(json.dumps(about, indent=1).encode())
+    except OSError:
+        pass  # only people read it
+
+
+def note_kernel_use(path: Path) -> None:
+    """The time of a kernel's file says when it was used, to the day."""
+    try:
+        if time.time() - path.stat().st_mtime > 86400:
+            os.utime(path)
+    except OSError:
+        pass  # read-only: nobody will remove it either
+
+
+def _remove_stale(place: Path) -> None:
+    """Remove the kernels that nobody used for long: sources that were edited leave some behind."""
+    oldest = time.time() - KEEP_KERNEL_DAYS * 86400
+    for path in place.glob("*.bin"):
+        try:
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+        except OSError:
+            continue
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _last_used(place: Path) -> float:
+    about = place / ABOUT
+    return (about if about.exists() else place).stat().st_mtime
+
+
+def _all(root: Path) -> list[Path]:
+    try:
+        return sorted(p for p in root.iterdir() if _NAME.fullmatch(p.name) and not p.is_symlink() and p.is_dir())
+    except OSError:
+        return []
+
+
+def _unused(root: Path) -> list[Path]:
+    oldest = time.time() - KEEP_DAYS * 86400
+    found = []
+    for place in _all(root):
+        try:
+            if place.name != owner().digest and _last_used(place) < oldest:
+                found.append(place)
+        except OSError:
+            continue  # another process was faster
+    return found
+
+
+def remove(places: list[Path]) -> None:
+    """Remove folders. Processes that loaded code from them go on; what cannot be removed stays."""
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def folders() -> list[CacheFolder]:
+    """All folders of all versions, the last used first."""
+    ours = [root / owner().digest for root in roots()]
+    used = next((place for place in ours if place.is_dir() and not trouble(place)), None)
+    found = []
+    for root in [*roots(), *former_roots()]:
+        for place in _all(root):
+            try:
+                found.append((_last_used(place), _describe(place, place == used)))
+            except OSError:
+                continue  # another process has removed it
+    return [item for _, item in sorted(found, key=lambda f: -f[0])]
+
+
+def _describe(place: Path, in_use: bool) -> CacheFolder:
+    try:
+        about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        about = {}
+    if not isinstance(about, dict):
+        about = {}
+    known = {k: str(about.get(k, "")) for k in ("created", "version", "cpu", "isa", "numba", "llvmlite")}
+    features = about.get("features", ())
+    sizes = {p: p.stat().st_size for p in place.iterdir()}
+    return CacheFolder(
+        place,
+        in_use,
+        trouble(place),
+        sum(p.suffix == ".bin" for p in sizes),
+        sum(sizes.values()),
+        _utc(_last_used(place)),
+        features=tuple(map(str, features)) if isinstance(features, list | tuple) else (),
+        **known,
+    )
+
+
+def clear(which: Which) -> list[CacheFolder]:
+    """Remove the folder in use, the others ("old"), or all; returns what was removed."""
+    wanted = [f for f in folders() if which == "all" or f.in_use == (which == "current")]
+    remove([f.path for f in wanted])
+    for root in former_roots():
+        with contextlib.suppress(OSError):  # not empty, or never there
+            root.rmdir()
+            root.parent.rmdir()
+    folder.cache_clear()
+    return [f for f in wanted if not f.path.exists()]

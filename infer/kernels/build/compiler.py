@@ -1,0 +1,268 @@
+"""From a kernel's Python function to machine code: numba's front end, and LLVM once.
+
+numba by itself serves functions of any kind. It runs passes for features that kernels do not use, finds the type of
+every call among all its libraries, optimizes every function on its own and again when they are linked, and makes code
+with wrappers for Python of all that a kernel calls. Here a kernel passes through what it needs: numba reads it, infers
+its types and writes LLVM's representation; what it calls is declared in a way that costs nothing to look up; all of it
+is optimized together, once, and compiled once. The time to compile a model's kernels is half of numba's own (see
+CONTRIBUTING.md).
+
+Nothing is vectorized that is not written with vectors: kernels are, where it pays.
+"""
+
+import operator
+import types as python_types
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import compiler, types
+from numba.core.codegen import CPUCodeLibrary
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
+from numba.core.datamodel import models, register_default
+from numba.core.registry import cpu_target
+from numba.core.sigutils import normalize_signature
+from numba.core.typed_passes import IRLegalization, NativeLowering, NopythonTypeInference, PreLowerStripPhis
+from numba.core.typing import signature as typed
+from numba.core.untyped_passes import FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
+
+from ..emit.emitter import I64, VOID, Emitter, Piece, Value
+from .jit import Device, Kernel
+from .object_cache import CompiledObject
+
+_PASSES = (
+    TranslateByteCode,
+    FixupArgs,
+    IRProcessing,
+    ReconstructSSA,
+    NopythonTypeInference,
+    PreLowerStripPhis,
+    IRLegalization,
+    NativeLowering,
+)
+_IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.ifloordiv, operator.imod, operator.itruediv)
+_COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+_OPERATORS = {
+    *_IN_PLACE, *_COMPARISONS,
+    operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.truediv,
+}  # fmt: skip
+_KINDS = {"i64": types.int64, "f32": types.float32, "f64": types.float64, "i32": types.int32, "void": types.void}
+# what a call is: the types of its arguments -> its type and a function (context, builder, type, arguments) -> value
+_Call = tuple[Any, Callable[[Any, Any, Any, Sequence[Value]], Value]]
+
+
+class _Callee(types.Callable, types.Opaque):
+    """Type of a global that kernels call."""
+
+    def __init__(self, what: Any, call: Callable[..., _Call]) -> None:
+        self._what, self._call = what, call  # `what` is kept, so that its id stays its own
+        self._calls: dict[tuple, Any] = {}
+        super().__init__(f"{type(what).__name__} {what.__name__} {id(what)}")
+
+    def get_call_type(self, context: Any, args: Sequence[Any], kws: Any) -> Any:
+        key = tuple(types.unliteral(a) for a in args)
+        if key not in self._calls:
+            call_type, write = self._call(*key)
+            cpu_target.target_context.insert_func_defn([(write, self, call_type.args)])
+            self._calls[key] = call_type
+        return self._calls[key]
+
+    def get_call_signatures(self) -> tuple[list[Any], bool]:
+        return list(self._calls.values()), True
+
+    def get_impl_key(self, sig: Any) -> Any:
+        return self
+
+
+register_default(_Callee)(models.OpaqueModel)
+
+
+# --- what kernels call ------------------------------------------------------------------------------------------------
+def _piece(piece: Piece) -> Callable[..., _Call]:
+    arguments, result = piece.sig.split("->")
+    call_type = typed(_KINDS[result], *(_KINDS[k] for k in arguments.split(",") if k))
+
+    def write(context: Any, builder: Any, _type: Any, args: Sequence[Value]) -> Value:
+        e = Emitter(builder, piece.isa)
+        if piece.apart:
+            value = e.function(piece.__name__, piece.body, *args, result={"void": VOID, "i64": I64}[result])
+        else:
+            value = piece.body(e, *args)
+        return context.get_dummy_value() if result == "void" else value
+
+    return lambda *_: (call_type, write)
+
+
+def _device(device: Device) -> Callable[..., _Call]:
+    def call(*args: Any) -> _Call:
+        made, library = _lowered(device.function, args, None)
+
+        def write(context: Any, builder: Any, call_type: Any, values: Sequence[Value]) -> Value:
+            context.add_linking_libs([library])
+            return context.call_internal(builder, made, call_type, values)
+
+        return typed(made.restype, *args), write
+
+    return call
+
+
+def _extreme(builtin: "_Builtin") -> Callable[..., _Call]:
+    """Python's min or max of several i64 or several f32: the first is kept unless another is less, or greater."""
+
+    def call(*args: Any) -> _Call:
+        kind = args[0]
+        assert kind in (types.int64, types.float32), f"min or max of {kind}"
+        assert set(args) == {kind}, f"min or max of {args}"
+
+        def write(_context: Any, builder: Any, _type: Any, values: Sequence[Value]) -> Value:
+            compare = builder.icmp_signed if kind is types.int64 else builder.fcmp_ordered
+            best = values[0]
+            for value in values[1:]:
+                best = builder.select(compare(builtin.sign, value, best), value, best)
+            return best
+
+        return typed(kind, *args), write
+
+    return call
+
+
+class _Builtin:
+    def __init__(self, name: str, sign: str) -> None:
+        self.__name__, self.sign = name, sign
+
+
+_BUILTINS = {"min": _Builtin("min", "<"), "max": _Builtin("max", ">")}
+
+
+class _Global:
+    """Stands for a callee among a function's globals; numba asks it for its type."""
+
+    def __init__(self, what: Any, call: Callable[..., _Call]) -> None:
+        self._numba_type_ = _Callee(what, call)
+
+
+@cache
+def _global(what: Any) -> _Global:
+    make = _piece if isinstance(what, Piece) else _device if isinstance(what, Device) else _extreme
+    return _Global(what, make(what))
+
+
+def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with what it calls replaced by what numba understands."""
+    scope = dict(function.__globals__)
+    for name in function.__code__.co_names:
+        what = scope.get(name, _BUILTINS.get(name))
+        if isinstance(what, Piece | Device | _Builtin):
+            scope[name] = _global(what)
+    made = python_types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
+    made.__qualname__, made.__module__ = function.__qualname__, function.__module__
+    return made
+
+
+# --- the front end ----------------------------------------------------------------------------------------------------
+class _Library(CPUCodeLibrary):
+    """LLVM modules of a kernel and of what it calls, linked and not optimized."""
+
+    def add_llvm_module(self, ll_module: Any) -> None:
+        self._final_module.link_in(ll_module)
+
+    def finalize(self) -> None:
+        for library in dict.fromkeys(self._linking_libraries):
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalized = True
+
+
+class _Typing(type(cpu_target.typing_context)):  # type: ignore[misc]
+    """numba's knowledge of types, with the types of operators on numbers kept: finding one takes 0.3 ms."""
+
+    def __init__(self) -> None:
+        self.__dict__ = cpu_target.typing_context.__dict__
+        self._operators: dict[tuple, Any] = {}
+
+    def resolve_function_type(self, func: Any, args: Sequence[Any], kws: Any) -> Any:
+        plain = tuple(types.unliteral(a) for a in args)
+        key = getattr(func, "typing_key", None), plain
+        if key[0] not in _OPERATORS or kws or not all(isinstance(a, types.Number) for a in plain):
+            return super().resolve_function_type(func, args, kws)
+        if key not in self._operators:
+            self._operators[key] = super().resolve_function_type(func, plain, kws)
+        return self._operators[key]
+
+
+class _Compiler(compiler.CompilerBase):
+    def define_pipelines(self) -> list[PassManager]:
+        passes = PassManager("kernel")
+        for each in _PASSES:
+            passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
+
+
+_TYPING = _Typing()
+
+
+def _lowered(function: Callable[..., Any], args: Sequence[Any], result: Any) -> tuple[Any, _Library]:
+    """What numba knows of the function, and its code; `result` None: to be inferred."""
+    target = cpu_target.target_context
+    flags: Any = compiler.Flags()
+    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = flags.enable_ssa = True
+    flags.enable_pyobject = flags.nrt = False
+    flags.error_model = "numpy"
+    library = _Library(target.codegen(), function.__qualname__)
+    made = compiler.compile_extra(_TYPING, target, _bound(function), tuple(args), result, flags, {}, library, _Compiler)
+    return made.fndesc, library
+
+
+def _add_entry(symbol: str, made: Any, library: _Library) -> None:
+    """A C function that calls the kernel; numba's has an address for the result and tells of exceptions: there are
+    none."""
+    target = cpu_target.target_context
+    module = target.create_module("entry")
+    results = [] if made.restype == types.void else [target.get_value_type(made.restype)]
+    values = [target.get_value_type(t) for t in made.argtypes]
+    kernel = ir.Function(module, target.call_conv.get_function_type(made.restype, made.argtypes), made.llvm_func_name)
+    entry = ir.Function(module, ir.FunctionType(results[0] if results else VOID, values), symbol)
+    builder = ir.IRBuilder(entry.append_basic_block("entry"))
+    _, value = target.call_conv.call_function(builder, kernel, made.restype, made.argtypes, entry.args)
+    builder.ret(value) if results else builder.ret_void()
+    library.add_ir_module(module)
+
+
+# --- LLVM -------------------------------------------------------------------------------------------------------------
+def machine() -> Any:
+    """LLVM's description of the processor that numba compiles for."""
+    return cpu_target.target_context.codegen()._tm
+
+
+@global_compiler_lock
+def optimized(kernel: Kernel) -> tuple[Any, str]:
+    """The LLVM module of a kernel after all passes, and the name of its function, the only one that others see."""
+    args, result = normalize_signature(kernel.signature)
+    made, library = _lowered(kernel.function, args, result)
+    symbol = f"hybrid_{kernel.name}"
+    _add_entry(symbol, made, library)
+    library.finalize()
+    module = library._final_module
+    for item in (*module.functions, *module.global_variables):
+        if not item.is_declaration and item.name != symbol:
+            item.linkage = "internal"
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine(), options)
+    builder.getModulePassManager().run(module, builder)
+    return module, symbol
+
+
+def compile_kernel(kernel: Kernel) -> CompiledObject:
+    """Machine code of a kernel. It refers to nothing but functions of the C library."""
+    module, symbol = optimized(kernel)
+    foreign = [f.name for f in module.functions if f.is_declaration and f.name.startswith(("numba_", "NRT_", "Py"))]
+    assert not foreign, f"{kernel.name} needs Python: {foreign}"
+    return CompiledObject(symbol, machine().emit_object(module))
+
+
+def assembly(kernel: Kernel) -> str:
+    return str(machine().emit_assembly(optimized(kernel)[0]))

@@ -1,0 +1,83 @@
+"""Which sources a kernel's machine code was made from: its module, and what that imports within `kernels`.
+
+Read before any other module of the package is imported: so machine code of an old emitter cannot be kept under the
+digest of one that is edited while a process runs.
+"""
+
+import hashlib
+import re
+import secrets
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = __name__.rsplit(".", 2)[0]
+_TOP = _PACKAGE.partition(".")[0]
+_ROOT = Path(__file__).parents[_PACKAGE.count(".") + 1]
+# also where an import stands in a function; names are listed in parentheses or up to the end of the line
+_IMPORT = re.compile(rb"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+
+
+def _path(module: str) -> Path | None:
+    """The file of a module of ours; None when the name is not of one."""
+    top, _, rest = module.partition(".")
+    if top != _TOP:
+        return None
+    place = _ROOT / rest.replace(".", "/")
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
+
+
+def _imports(source: bytes, package: str) -> Iterator[str]:
+    """Names of modules that the source of a module in `package` may import."""
+    for dots, name, names in _IMPORT.findall(source):
+        if not dots and not name.startswith(_TOP.encode()):
+            continue
+        above = package.split(".")[: package.count(".") + 2 - len(dots)] if dots else []
+        base = ".".join([*above, *([name.decode()] if name else [])])
+        yield base
+        yield from (f"{base}.{word.decode()}" for word in re.findall(rb"\w+", names))
+
+
+def _read() -> dict[str, tuple[bytes, tuple[str, ...]]]:
+    """Of every module of the package and those of ours that they import: the hash, and what it imports itself."""
+    here = Path(__file__).parents[1]
+    found: dict[str, tuple[bytes, tuple[str, ...]]] = {}
+    outside: set[str] = set()
+    for path in here.rglob("*.py"):
+        parts = path.relative_to(here).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        module = ".".join([_PACKAGE, *(parts[:-1] if is_package else parts)])
+        source = path.read_bytes()
+        imports = tuple(dict.fromkeys(_imports(source, module if is_package else module.rpartition(".")[0])))
+        found[module] = hashlib.sha256(source).digest(), imports
+        outside.update(name for name in imports if not name.startswith(_PACKAGE))
+    for name in outside:
+        if (beside := _path(name)) is not None:
+            found[name] = hashlib.sha256(beside.read_bytes()).digest(), ()
+    return found
+
+
+_SOURCES = _read()
+
+
+@cache
+def digest(module: str) -> str:
+    """Of the sources that a kernel defined in this module depends on. Modules elsewhere (of tests) may be asked for."""
+    key = hashlib.sha256()
+    pending = [module]
+    if module not in _SOURCES:
+        file = getattr(sys.modules[module], "__file__", None)
+        # what is in no file (python -c) cannot be known again
+        source = Path(file).read_bytes() if file else secrets.token_bytes()
+        key.update(source)
+        pending = list(_imports(source, module.rpartition(".")[0]))
+    reached: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in _SOURCES and name not in reached:
+            reached.add(name)
+            pending += _SOURCES[name][1]
+    for name in sorted(reached):
+        key.update(_SOURCES[name][0])
+    return key.hexdigest()[:16]

@@ -1,0 +1,296 @@
+"""SIMD written once: a small emitter over llvmlite IR, and `emit`, which makes a function that writes IR callable from
+numba-compiled kernels.
+
+Vectors are LLVM vectors of any width; LLVM splits those that are wider than a register. No fast-math flag is ever set:
+what may be contracted (fma) or reassociated is written out, so that the bits of a result do not depend on the target.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from .core import F16, F32, I1, I8, I16, I32, I64, PTR, VOID, Value, Vec, const
+from .elementary import ElementaryFunctions
+from .isa import ISA
+
+__all__ = [
+    "F32", "I1", "I8", "I16", "I32", "I64", "VOID", "Emitter", "Piece", "Value", "Vec", "arg", "atomic_add",
+    "atomic_load", "call_kernel", "const", "emit", "ldf", "ldi", "pause", "sched_yield", "stf", "sti",
+]  # fmt: skip
+
+
+class _BFloat(ir.types.Type):
+    """LLVM's bfloat, which llvmlite has no name for."""
+
+    intrinsic_name = "bf16"
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
+
+
+class Emitter(ElementaryFunctions):
+    """Writes IR at the position of an IRBuilder: also number formats, dot products, tables and reductions."""
+
+    # --- F16 and BF16 ---
+    def half(self, bits: Value) -> Value:
+        """i16 (or a vector of them) holding binary16 -> f32."""
+        if self.isa.arch == "any" or (self.isa.x86 and self.isa.dot == "plain"):
+            return self._half_in_integers(bits)
+        if isinstance(bits.type, Vec):
+            n = bits.type.count
+            return self.b.fpext(self.b.bitcast(bits, Vec(F16, n)), Vec(F32, n))
+        return self.b.fpext(self.b.bitcast(bits, F16), F32)
+
+    def _half_in_integers(self, bits: Value) -> Value:
+        """`half` without F16C, for which LLVM would call a function that not every system has."""
+        b, n = self.b, bits.type.count if isinstance(bits.type, Vec) else 0
+        ints, floats = (Vec(I32, n), Vec(F32, n)) if n else (I32, F32)
+        wide = b.zext(bits, ints)
+        size = b.and_(wide, const(ints, 0x7FFF))
+        shifted = b.shl(size, const(ints, 13))
+        # the exponent grows by 112; a number below 2^-14 becomes normal on the way
+        finite = b.bitcast(b.fmul(b.bitcast(shifted, floats), const(floats, 2.0**112)), ints)
+        special = b.icmp_unsigned(">=", size, const(ints, 0x7C00))
+        size = b.select(special, b.or_(shifted, const(ints, 0x7F800000)), finite)
+        return b.bitcast(b.or_(size, b.shl(b.and_(wide, const(ints, 0x8000)), const(ints, 16))), floats)
+
+    def bfloat(self, bits: Value) -> Value:
+        """Vector of i16 holding bfloat16 -> f32."""
+        n = bits.type.count
+        wide = self.b.shl(self.b.zext(bits, Vec(I32, n)), const(Vec(I32, n), 16))
+        return self.b.bitcast(wide, Vec(F32, n))
+
+    def dot_pairs(self, acc: Value, a: Value, c: Value) -> Value:
+        """<16 x f32> += two products of BF16, of the high halves of a lane's dwords first, then of the low ones.
+
+        Without the instruction as two fma, which is what its description says. It also takes subnormal numbers for
+        zero, so that processors may differ in what is below 2^-126.
+        """
+        if self.isa.bf16 and self.isa.x86:
+            pairs = Vec(_BFloat(), 32)
+            a, c = self.b.bitcast(a, pairs), self.b.bitcast(c, pairs)
+            return self.call("llvm.x86.avx512bf16.dpbf16ps.512", acc.type, acc, a, c)
+        ty = Vec(I32, acc.type.count)
+        a, c = self.b.bitcast(a, ty), self.b.bitcast(c, ty)
+        high = [self.b.bitcast(self.b.and_(v, const(ty, -65536)), acc.type) for v in (a, c)]
+        low = [self.b.bitcast(self.b.shl(v, const(ty, 16)), acc.type) for v in (a, c)]
+        return self.fma(low[0], low[1], self.fma(high[0], high[1], acc))
+
+    def to_bf16(self, x: Value) -> Value:
+        """f32 lanes -> i16 with BF16, rounded to nearest even; NaN stays NaN."""
+        ty = Vec(I32, x.type.count)
+        bits = self.b.bitcast(x, ty)
+        odd = self.b.and_(self.b.lshr(bits, const(ty, 16)), const(ty, 1))
+        rounded = self.b.lshr(self.b.add(bits, self.b.add(odd, const(ty, 0x7FFF))), const(ty, 16))
+        quiet = self.b.or_(self.b.lshr(bits, const(ty, 16)), const(ty, 64))
+        return self.b.trunc(self.b.select(self.b.fcmp_unordered("uno", x, x), quiet, rounded), Vec(I16, ty.count))
+
+    # --- NEON ---
+    def sdot(self, acc: Value, a: Value, c: Value) -> Value:
+        """<4 x i32> += sums of four products of <16 x i8>, signed."""
+        if self.isa.dot == "neon":
+            return self.call("llvm.aarch64.neon.sdot.v4i32.v16i8", acc.type, acc, a, c)
+        wide = Vec(I32, 16)
+        products = self.b.mul(self.b.sext(a, wide), self.b.sext(c, wide))
+        for k in range(4):
+            acc = self.b.add(acc, self.shuffle(products, list(range(k, 16, 4))))
+        return acc
+
+    def add_neighbours(self, a: Value, c: Value) -> Value:
+        """Two vectors of integers -> sums of neighbours of a, then those of c."""
+        n = a.type.count
+        if self.isa.dot == "neon" and n * a.type.element.width == 128:
+            return self.call(f"llvm.aarch64.neon.addp.{self._suffix(a.type)}", a.type, a, c)
+        even, odd = (self.shuffle(a, list(range(h, 2 * n, 2)), c) for h in (0, 1))
+        return self.b.add(even, odd)
+
+    # --- tables ---
+    def table(self, name: str, content: bytes) -> Value:
+        """Address of constant bytes, one copy per module; `name` says what they are."""
+        name = f"hybrid.{name}"
+        made = self.module.globals.get(name)
+        if made is None:
+            ty = ir.ArrayType(I8, len(content))
+            made = ir.GlobalVariable(self.module, ty, name)
+            made.linkage, made.global_constant, made.unnamed_addr, made.align = "internal", True, True, 64
+            made.initializer = ir.Constant(ty, bytearray(content))
+        return self.b.inttoptr(self.b.ptrtoint(made, I64), PTR)
+
+    def lookup16(self, values: Sequence[int], index: Value) -> Value:
+        """values[i] for every i (0..15) of a vector of 16, 32 or (for 16 lanes of 32 bits) 64 i8."""
+        ty = index.type
+        assert len(values) == 16 and ty.count in (16, 32, 64)
+        if self.isa.x86 and self.isa.dot != "plain":
+            name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[ty.count]
+            return self.call(f"llvm.x86.{name}", ty, const(ty, list(values) * (ty.count // 16)), index)
+        if self.isa.arch == "arm64":
+            half = Vec(I8, 16)
+            table = const(half, list(values))
+            parts = [self.part(index, k, 16) for k in range(0, ty.count, 16)]
+            made = [self.call("llvm.aarch64.neon.tbl1.v16i8", half, table, p) for p in parts]
+            return made[0] if ty.count == 16 else self.cat(made[0], made[1])
+        # a tree of selections by the bits of the index: no instruction of a target needed
+        candidates = [const(ty, v) for v in values]
+        for bit in range(4):
+            chosen = self.b.icmp_unsigned("!=", self.b.and_(index, const(ty, 1 << bit)), const(ty, 0))
+            candidates = [self.b.select(chosen, candidates[i + 1], candidates[i]) for i in range(0, len(candidates), 2)]
+        return candidates[0]
+
+    # --- reductions in a documented order ---
+    def halving_sum(self, v: Value) -> Value:
+        """Sum of the lanes: upper half onto lower half until one is left."""
+        n, is_int = v.type.count, isinstance(v.type.element, ir.IntType)
+        while n > 1:
+            n //= 2
+            lo, hi = self.part(v, 0, n), self.part(v, n, n)
+            v = self.b.add(lo, hi) if is_int else self.b.fadd(lo, hi)
+        return self.lane(v, 0)
+
+    def halving_max(self, v: Value) -> Value:
+        n = v.type.count
+        while n > 1:
+            n //= 2
+            v = self.intr("maxnum", self.part(v, 0, n), self.part(v, n, n))
+        return self.lane(v, 0)
+
+    def reduce8(self, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> tuple[Value, Value]:
+        """8 vectors of 8 32-bit lanes -> two: of each vector its first four lanes combined, and its last four."""
+
+        def merge(a: Value, c: Value, low: list[int], high: list[int]) -> Value:
+            return combine(self.shuffle(a, low, c), self.shuffle(a, high, c))
+
+        # interleaving, not even and odd lanes: from those LLVM makes horizontal additions, which are slow everywhere
+        singles = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+        pairs = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
+        one = [merge(rows[i], rows[i + 1], *singles) for i in range(0, 8, 2)]
+        two = [merge(one[0], one[1], *pairs), merge(one[2], one[3], *pairs)]
+        lower = self.shuffle(two[0], [0, 1, 2, 3, 8, 9, 10, 11], two[1])
+        upper = self.shuffle(two[0], [4, 5, 6, 7, 12, 13, 14, 15], two[1])
+        return lower, upper
+
+    def chain_total(self, chains: Sequence[Value]) -> Value:
+        """Total of the 16 chains of a row (see matmul.py), the same additions whoever calls it.
+
+        q_i = (((0 + c_i) + c_(i+4)) + c_(i+8)) + c_(i+12);  total = (((0 + q_0) + q_1) + q_2) + q_3
+        `chains`: 16 values of one type.
+        """
+        zero = const(chains[0].type, 0.0)
+        total = zero
+        for i in range(4):
+            q = zero
+            for k in range(4):
+                q = self.b.fadd(q, chains[i + 4 * k])
+            total = self.b.fadd(total, q)
+        return total
+
+    def chain_total_lanes(self, v: Value) -> Value:
+        """`chain_total` of the 16 lanes of one vector, as a scalar."""
+        four = const(Vec(F32, 4), 0.0)
+        for k in range(4):
+            four = self.b.fadd(four, self.part(v, 4 * k, 4))
+        total = const(F32, 0.0)
+        for i in range(4):
+            total = self.b.fadd(total, self.lane(four, i))
+        return total
+
+    # --- 8x8 transposition ---
+    def transpose8(self, rows: Sequence[Value]) -> list[Value]:
+        """8 vectors of 8 32-bit lanes -> 8 vectors, lane i of vector j = lane j of vector i."""
+
+        def zip_(a: Value, b: Value, mask: list[int]) -> Value:
+            return self.shuffle(a, mask, b)
+
+        lo, hi = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+        t = [zip_(rows[i], rows[i + 1], m) for i in range(0, 8, 2) for m in (lo, hi)]
+        lo2, hi2 = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
+        u = []
+        for g in (0, 4):
+            for k in (0, 1):
+                u += [zip_(t[g + k], t[g + k + 2], lo2), zip_(t[g + k], t[g + k + 2], hi2)]
+        lo3, hi3 = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
+        return [zip_(u[k], u[k + 4], lo3) for k in range(4)] + [zip_(u[k], u[k + 4], hi3) for k in range(4)]
+
+
+class Piece:
+    """A function that writes IR, callable from kernels."""
+
+    def __init__(self, body: Callable[..., Value], sig: str, isa: ISA | None, apart: bool) -> None:
+        self.body, self.sig, self.isa, self.apart, self.__name__ = body, sig, isa, apart, body.__name__
+
+    def __call__(self, *args: Any) -> Any:
+        raise TypeError(f"{self.__name__} writes machine code; it can only be called in a kernel")
+
+
+def emit(sig: str, isa: ISA | None = None, *, apart: bool = False) -> Callable[[Callable[..., Value]], Any]:
+    """@emit('i64,f32->void') on `def piece(e: Emitter, address, x)`: makes it callable from kernels.
+
+    apart: as a function of its own (see `Emitter.function`) instead of inline.
+    """
+    return lambda body: Piece(body, sig, isa, apart)
+
+
+# --- pieces that every kernel uses ---
+def _typed(e: Emitter, address: Value) -> Value:
+    return e.b.inttoptr(address, I64.as_pointer())
+
+
+@emit("i64,i64->i64")
+def atomic_add(e, address, value):
+    return e.b.atomic_rmw("add", _typed(e, address), value, "acq_rel")
+
+
+@emit("i64->i64")
+def atomic_load(e, address):
+    return e.b.load_atomic(_typed(e, address), "acquire", 8)
+
+
+@emit("->void")
+def pause(e):
+    if e.isa.x86:
+        e.call("llvm.x86.sse2.pause", VOID)
+    else:
+        e.call("llvm.aarch64.hint", VOID, const(I32, 1))
+
+
+@emit("->void")
+def sched_yield(e):
+    e.call("sched_yield", I32)
+
+
+@emit("i64,i64,i64,i64->void")
+def call_kernel(e, function, args, tid, nth):
+    kind = ir.FunctionType(VOID, [I64, I64, I64])
+    e.b.call(e.b.inttoptr(function, kind.as_pointer()), [args, tid, nth])
+
+
+@emit("i64->i64")
+def ldi(e, address):
+    return e.load(I64, address)
+
+
+@emit("i64,i64->i64")
+def arg(e, args, i):
+    """Field `i` of an op record."""
+    return e.load(I64, args, e.b.shl(i, const(I64, 3)))
+
+
+@emit("i64,i64->void")
+def sti(e, address, value):
+    e.store(value, address)
+
+
+@emit("i64->f32")
+def ldf(e, address):
+    return e.load(F32, address)
+
+
+@emit("i64,f32->void")
+def stf(e, address, value):
+    e.store(value, address)

@@ -1,0 +1,239 @@
+"""Products with many columns (prompts, batches): tokens in the SIMD lanes.
+
+A thread takes a chunk of weight rows, unpacks them once into its scratch (gemm_unpack.py: integer codes and scales, or
+f32), and runs over all tiles of columns with a register tile of R rows x C vectors of columns (gemm_tiles.py). A weight
+is broadcast; nothing but the activations is transposed, once per input (pack.py). The order of accumulation is that of
+gemv.py.
+"""
+
+from hybrid.quant.ggml.types import GGMLType
+
+from ..build.jit import Kernel, device, kernel, variant
+from ..emit.emitter import F32, I64, Vec, arg, atomic_add, const, emit, ldf, ldi, stf
+from ..emit.isa import ISA, host
+from .gemm_schemes import Tile, float_tile_of, scheme, tiles
+from .gemm_tiles import make_float_tile, make_int_tile
+from .gemm_unpack import make_float_unpack, make_int_unpack
+from .pack import LINES
+
+__all__ = ["ROWS", "Tile", "gemm", "make_gemm", "make_pairs_gemm", "scheme", "scratch_bytes", "tiles"]
+
+V8F = Vec(F32, 8)
+SKEW = 8  # bytes after whole cache lines from row to row: rows read in turn shall not meet in one bank of the cache
+TILES = 2  # of columns that share what a chain reads of the rows while it is in the first-level cache
+FLOAT_SPLIT = 128  # elements of a chain of floats that are multiplied at a time: 8 KB of the columns of a tile
+AHEAD = 384 << 10  # bytes of the weights of the next chunk that are prefetched; fits beside this one (see products.py)
+ROWS = 24  # a chunk of rows is a multiple of this: of every tile's rows, and of the 8 of the output transposition
+
+
+@emit("i64,i64,i64,i64->void")
+def _store8(e, source, line, y, ldy):
+    """8 rows x 8 columns of the tile's output, transposed to 8 rows of y."""
+    b = e.b
+    vectors = [e.load(V8F, source, b.mul(line, const(I64, r))) for r in range(8)]
+    for j, v in enumerate(e.transpose8(vectors)):
+        e.store(v, y, b.mul(ldy, const(I64, j)))
+
+
+@device
+def _store_tile(out, cols, y, ldy, n_rows, n_cols):
+    """out f32 [row][cols] -> y[column][row], only what exists."""
+    line = 4 * cols
+    for c in range(0, n_cols, 8):
+        for r in range(0, n_rows, 8):
+            if r + 8 <= n_rows and c + 8 <= n_cols:
+                _store8(out + r * line + 4 * c, line, y + c * ldy + 4 * r, ldy)
+            else:
+                for j in range(c, min(c + 8, n_cols)):
+                    for i in range(r, min(r + 8, n_rows)):
+                        stf(y + j * ldy + 4 * i, ldf(out + i * line + 4 * j))
+
+
+@emit("i64,i64->void")
+def _clear(e, out, n):
+    """n floats, a multiple of 8, become zero."""
+    e.loop(e.b.shl(n, const(I64, 2)), lambda o, _: e.store(const(V8F, 0.0), out, o, 32), step=32)
+
+
+@emit("i64,i64,i64->void")
+def _write_soon(e, y, ldy, n_cols):
+    """Ask for the cache line at y of every column, to be written soon.
+
+    Columns of y lie far apart: the processor does not see it coming, and a store waits until its line is there.
+    """
+    if e.isa.lanes == 16:
+        e.loop(n_cols, lambda c, _: e.prefetch(e.at(y, e.b.mul(c, ldy)), 0, write=True))
+
+
+@emit("i64,i64->void")
+def _read_soon(e, address, n_lines):
+    """Ask for cache lines, which go to the second-level cache."""
+    e.loop(n_lines, lambda k, _: e.prefetch(e.at(address, e.b.shl(k, const(I64, 6))), 0, 2))
+
+
+def tile_piece(rows, stride, x, length, start, before, q, out):  # replaced in every variant
+    raise NotImplementedError
+
+
+def unpack_piece(source, out, chain_stride, n):
+    raise NotImplementedError
+
+
+COLS = TILE_ROWS = UNIT = RECORD = UNIT_BYTES = SPLIT = 1
+READ_AHEAD = 0
+
+
+@device
+def row_stride(n_units, record):
+    """Bytes from row to row of a chain: its units one after the other, and some room."""
+    return ((n_units + 15) // 16 * record + 63) // 64 * 64 + SKEW
+
+
+@device
+def _chunk(w, groups, expert_stride, stride, rows, n_chunks, i):
+    """Where the rows of chunk i begin."""
+    return w + ldi(groups + 8 + i // n_chunks * 24) * expert_stride + i % n_chunks * rows * stride
+
+
+@kernel
+def gemm(a, tid, nth):
+    """Op record: gemv.py. Scratch: units, unpacked [16 chains][rows][]; f32 out, q, chain [TILES][rows][cols]; zeros.
+
+    The columns of some tiles meet all rows of the chunk chain by chain: what a chain reads lies together and stays in
+    the first-level cache meanwhile, the chunk in the second. Chains are added up as `Emitter.chain_total` says: a tile
+    adds its chain to those before it, which are zeros for the first of a quarter, and leaves the sum in q, or after the
+    last adds it to `out`. Floats are multiplied SPLIT elements of a chain at a time, whose sums wait in `chain`. Tiles
+    wait for no memory, unpacking for nothing else: so the weights that this thread will probably unpack next are asked
+    for meanwhile, and come to the second-level cache.
+    """
+    w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
+    N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
+    scratch, rows = arg(a, 11) + tid * arg(a, 12), arg(a, 13)
+    n_units = K // UNIT
+    per_chain, longer = n_units // 16, n_units % 16
+    line = row_stride(n_units, RECORD)
+    out = (scratch + 16 * rows * line + 63) // 64 * 64
+    plane = rows * COLS
+    q, chain, zeros = out + 4 * TILES * plane, out + 8 * TILES * plane, out + 12 * TILES * plane
+    _clear(zeros, TILE_ROWS * COLS)
+    n_chains = min(16, n_units)
+    n_chunks = (N + rows - 1) // rows
+    total = ldi(groups) * n_chunks
+    while True:
+        i = atomic_add(counter, 1)
+        if i >= total:
+            break
+        group = groups + 8 + i // n_chunks * 24
+        r0 = i % n_chunks * rows
+        n_rows = min(rows, N - r0)
+        first, n_cols = ldi(group + 8), ldi(group + 16)
+        source = _chunk(w, groups, expert_stride, stride, rows, n_chunks, i)
+        for r in range(n_rows):
+            unpack_piece(source + r * stride, scratch + r * line, rows * line, n_units)
+        soon = soon_end = lines = 0
+        if READ_AHEAD and i + nth < total:
+            soon = _chunk(w, groups, expert_stride, stride, rows, n_chunks, i + nth)
+            soon_end = soon + min(rows * stride, READ_AHEAD)
+            calls = (n_rows + TILE_ROWS - 1) // TILE_ROWS * ((n_cols + COLS - 1) // COLS) * n_chains
+            lines = (soon_end - soon) // 64 // max(1, calls) + 1
+        for c in range(0, n_cols, COLS * TILES):
+            n_tiles = min(TILES, (n_cols - c + COLS - 1) // COLS)
+            columns = x + (first + c) // COLS * x_stride
+            _clear(out, n_tiles * plane)
+            for quarter in range(4):
+                for k in range(quarter, n_chains, 4):
+                    begin, length = k * per_chain + min(k, longer), per_chain + (1 if k < longer else 0)
+                    first_of_four, last_of_four = k == quarter, k + 4 >= n_chains
+                    written = quarter == 3 and last_of_four
+                    for u in range(0, length, SPLIT):
+                        n = min(SPLIT, length - u)
+                        ends = u + n == length
+                        for t in range(n_tiles):
+                            part = columns + t * x_stride + (begin + u) * UNIT_BYTES
+                            column = c + t * COLS
+                            for r in range(0, n_rows, TILE_ROWS):
+                                unpacked = scratch + (k * rows + r) * line + u * RECORD
+                                at = 4 * (t * plane + r * COLS)
+                                start = chain + at if u else zeros
+                                before = (zeros if first_of_four else q + at) if ends else 0
+                                target = q + at if ends else chain + at
+                                last = out + at if last_of_four else 0
+                                tile_piece(unpacked, line, part, n, start, before, target, last)
+                                if soon < soon_end:
+                                    _read_soon(soon, lines)
+                                    soon += 64 * lines
+                                if written and ends:
+                                    place = y + (first + column) * ldy + (r0 + r) * 4
+                                    _write_soon(place, ldy, min(COLS, n_cols - column))
+            for t in range(n_tiles):
+                at = c + t * COLS
+                columns_left = min(COLS, n_cols - at)
+                _store_tile(out + 4 * t * plane, COLS, y + (first + at) * ldy + r0 * 4, ldy, n_rows, columns_left)
+
+
+def scratch_bytes(kind: GGMLType, tile: Tile, K: int, rows: int, *, integer: bool, isa: ISA) -> int:
+    """Scratch that one thread needs (a multiple of 64)."""
+    unit, record = (32, scheme(kind, isa).record) if integer else (1, 4)
+    size = (
+        16 * rows * row_stride.function(K // unit, record)
+        + 64
+        + (3 * TILES * rows + float_tile_of(tile).rows) * tile.cols * 4
+    )
+    return (size + 4096 + 63) // 64 * 64
+
+
+def _read_ahead(isa: ISA) -> int:
+    return AHEAD if isa.lanes == 16 else 0
+
+
+def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = None) -> Kernel:
+    """The kernel for one weight type and one register tile."""
+    isa = isa or host()
+    name = f"gemm_{'int' if integer else 'float'}_{kind.name.lower()}_{tile.cols}{'' if isa is host() else isa.name}"
+    if not integer:
+        tile = float_tile_of(tile)
+        return variant(
+            gemm,
+            name,
+            tile_piece=make_float_tile(tile, isa),
+            unpack_piece=make_float_unpack(kind),
+            COLS=tile.cols,
+            TILE_ROWS=tile.rows,
+            UNIT=1,
+            UNIT_BYTES=4 * tile.cols,
+            RECORD=4,
+            SPLIT=FLOAT_SPLIT,
+            READ_AHEAD=_read_ahead(isa),
+        )
+    how = scheme(kind, isa)
+    return variant(
+        gemm,
+        name,
+        tile_piece=make_int_tile(kind, how, tile, isa),
+        unpack_piece=make_int_unpack(kind, how, isa),
+        COLS=tile.cols,
+        TILE_ROWS=tile.rows,
+        UNIT=32,
+        UNIT_BYTES=(how.steps + LINES) * 4 * tile.cols,
+        RECORD=how.record,
+        SPLIT=1 << 40,
+        READ_AHEAD=_read_ahead(isa),
+    )
+
+
+def make_pairs_gemm(tile: Tile, isa: ISA) -> Kernel:
+    """BF16 weights times pairs of BF16; K of the op record counts pairs, which are moved about as if they were f32."""
+    tile = float_tile_of(tile)
+    return variant(
+        gemm,
+        f"gemm_pairs_{tile.cols}_{isa.name}",
+        tile_piece=make_float_tile(tile, isa, pairs=True),
+        unpack_piece=make_float_unpack(GGMLType.F32),
+        COLS=tile.cols,
+        TILE_ROWS=tile.rows,
+        UNIT=1,
+        UNIT_BYTES=4 * tile.cols,
+        RECORD=4,
+        SPLIT=FLOAT_SPLIT,
+        READ_AHEAD=_read_ahead(isa),
+    )

@@ -1,0 +1,184 @@
+"""Products with few columns (decoding): one weight row at a time, straight from the mapped file.
+
+Order of accumulation (the same in gemm.py, so that prompt and decode agree to the bit). A row forms 16 chains: of its
+blocks of 32 for integer products, of its single elements for float products; chain c takes units c, c + 16, c + 32...
+and adds them one after the other, starting from +0. The 16 chains are added as `Emitter.chain_total` says.
+
+    integer  chain += float(sum of 32 integer products) * (scale * d_x), one fma; the integer sum is exact and contains
+             the factors of 16 weights that some types have (`sub`). What minima take off has chains of its own,
+             chain += -min * (float(sum of the 32 or 16 x) * d_x), which are added to the others at the end
+    float    chain += w * x, one fma
+    pairs    (BF16 weights where the processor has vdpbf16ps) a unit is two elements, whose products are added to the
+             chain, see `Emitter.dot_pairs`; x is rounded to BF16
+
+Op record of a product y = W x for every column of every group (see `groups` below):
+     0 w         address of the first row of expert 0
+     1 stride    bytes from row to row
+     2 x         packed columns (pack.py)
+     3 x_stride  bytes from column to column (GEMV) or from tile to tile (GEMM)
+     4 y         f32 output, row of column 0
+     5 ldy       bytes from column to column of y
+     6 N         rows of W
+     7 K         length of a row, a multiple of 32 (integer) or 16 (float)
+     8 counter   i64, zero before the run: hands out chunks of rows
+     9 groups    i64 [0] number of groups, then per group: expert, first column, number of columns
+    10 expert_stride  bytes from expert to expert
+    11 scratch, 12 scratch bytes per thread, 13 rows per chunk       (GEMM)
+"""
+
+from hybrid.quant.ggml.types import GGMLType
+
+from ..build.jit import Kernel, device, kernel, variant
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
+from ..emit.isa import ISA
+from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, PAIRS, FloatBlock, has_sixteen
+from .row_products import PREFETCH, RowProducts
+from .wide_products import WideProducts
+
+V8F, V16F = Vec(F32, 8), Vec(F32, 16)
+MOST_BYTES, LEAST_BYTES = 192 << 10, 16 << 10  # of weights that a thread takes at a time
+_GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
+
+
+def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
+    """rows r0..r1 of one column. x record: s8 q[K], f32 d[K/32], i16 sums of q [K/16]."""
+
+    def int_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
+        b = e.b
+        wide = has_sixteen(kind, e.isa)
+        rows = WideProducts(e, kind, K) if wide and kind in PAIRS else RowProducts(e, INT_BLOCKS[kind], K)
+        sixteens = WideProducts(e, kind, K) if wide else None
+        n = rows.n_chains
+        turns = b.lshr(rows.n_groups, const(I64, 3))
+
+        def row(r, _):
+            p = e.at(w, b.mul(r, stride))
+
+            def eight(i, chains):
+                first = b.shl(i, const(I64, 3))
+                g = rows.unpack(p, first)
+                isum = rows.isums(g, x, first)
+                return [*chains[n:], *rows.add(g, isum, rows.bias, x, first, chains[:n])]
+
+            if sixteens is not None:
+                total = sixteens.row(p, x, turns, eight)
+            else:
+                chains = e.loop(turns, eight, [const(V8F, 0.0)] * (2 * n))
+                total = rows.finish(p, x, turns, chains[:n], chains[n:])
+            e.store(total, y, b.shl(r, const(I64, 2)))
+
+        e.loop(r1, row, start=r0)
+
+    return emit(_GEMV_SIGNATURE, isa)(int_gemv)
+
+
+def float_row(
+    e: Emitter, block: FloatBlock, kind: GGMLType, row: Value, columns: list[Value], K: Value, pairs: bool
+) -> list[Value]:
+    """A row times columns of f32 x[K], K a multiple of 16 (of the block for block types): the totals of the chains.
+
+    pairs (kind F32): the elements of rows and columns are pairs of BF16, see `Emitter.dot_pairs`.
+    """
+    b, multiply = e.b, _multiply_pairs if pairs else _multiply
+    shift = const(I64, block.weights.bit_length() - 1)
+    n_blocks = b.lshr(K, shift)
+
+    def whole(i, chains):
+        q = e.at(row, b.mul(i, const(I64, block.nbytes)))
+        o = b.shl(b.shl(i, shift), const(I64, 2))
+        for line in range(0, block.nbytes, 64):
+            e.prefetch(q, PREFETCH + line, e.isa.near)
+        for k, weights in enumerate(block.load(e, q)):
+            chains = [
+                multiply(e, weights, e.load(V16F, e.at(x, o), 64 * k), chain)
+                for x, chain in zip(columns, chains, strict=True)
+            ]
+        return chains
+
+    chains = e.loop(n_blocks, whole, [const(V16F, 0.0)] * len(columns))
+    if kind in LOAD16:
+
+        def half(_i, chains):
+            weights = LOAD16[kind](e, e.at(row, b.mul(n_blocks, const(I64, block.nbytes))))
+            o = b.shl(n_blocks, const(I64, 7))
+            return [multiply(e, weights, e.load(V16F, e.at(x, o)), c) for x, c in zip(columns, chains, strict=True)]
+
+        has_half = b.and_(b.lshr(K, const(I64, 4)), const(I64, 1))
+        chains = e.loop(has_half, half, chains)
+    return [e.chain_total_lanes(chain) for chain in chains]
+
+
+def make_float_gemv(kind: GGMLType, isa: ISA | None = None, *, pairs: bool = False):
+    """rows r0..r1 of one column; see float_row."""
+    block = FLOAT_BLOCKS[kind]
+
+    def float_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
+        b = e.b
+
+        def row(r, _):
+            (total,) = float_row(e, block, kind, e.at(w, b.mul(r, stride)), [e.ptr(x)], K, pairs)
+            e.store(total, y, b.shl(r, const(I64, 2)))
+
+        e.loop(r1, row, start=r0)
+
+    return emit(_GEMV_SIGNATURE, isa)(float_gemv)
+
+
+def _multiply(e: Emitter, w: Value, x: Value, acc: Value) -> Value:
+    return e.fma(w, x, acc)
+
+
+def _multiply_pairs(e: Emitter, w: Value, x: Value, acc: Value) -> Value:
+    return e.dot_pairs(acc, w, x)
+
+
+def piece(w, stride, x, y, r0, r1, K):  # replaced in every variant
+    raise NotImplementedError
+
+
+@device
+def next_rows(counter, groups, N, stride, nth):
+    """The next chunk of rows of a group of columns that nobody has taken: the group's record (0: none left), r0, r1."""
+    # long runs of memory are read fastest, but nobody shall wait long for the last chunk
+    share = ldi(groups) * N * stride // (8 * nth)
+    chunk = max(4, min(max(share, LEAST_BYTES), MOST_BYTES) // stride)
+    n_chunks = (N + chunk - 1) // chunk
+    i = atomic_add(counter, 1)
+    if i >= ldi(groups) * n_chunks:
+        return 0, 0, 0
+    r0 = i % n_chunks * chunk
+    return groups + 8 + i // n_chunks * 24, r0, min(N, r0 + chunk)
+
+
+@kernel
+def gemv(a, tid, nth):
+    """Chunks of rows; within a chunk the columns one after the other, so that the rows come from the cache."""
+    w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
+    N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
+    while True:
+        group, r0, r1 = next_rows(counter, groups, N, stride, nth)
+        if group == 0:
+            break
+        rows = w + ldi(group) * expert_stride
+        first = ldi(group + 8)
+        for c in range(first, first + ldi(group + 16)):
+            piece(rows, stride, x + c * x_stride, y + c * ldy, r0, r1, K)
+
+
+INT_GEMV: dict[GGMLType, Kernel] = {
+    kind: variant(gemv, f"gemv_int_{kind.name.lower()}", piece=make_int_gemv(kind)) for kind in INT_BLOCKS
+}
+FLOAT_GEMV: dict[GGMLType, Kernel] = {
+    kind: variant(gemv, f"gemv_float_{kind.name.lower()}", piece=make_float_gemv(kind)) for kind in FLOAT_BLOCKS
+}
+
+
+def pairs_gemv(isa: ISA) -> Kernel:
+    """BF16 weights times pairs of BF16; K of the op record counts pairs."""
+    if isa not in _PAIRS_GEMV:
+        piece = make_float_gemv(GGMLType.F32, isa, pairs=True)
+        _PAIRS_GEMV[isa] = variant(gemv, f"gemv_pairs_{isa.name}", piece=piece)
+    return _PAIRS_GEMV[isa]
+
+
+_PAIRS_GEMV: dict[ISA, Kernel] = {}

@@ -1,0 +1,276 @@
+"""Products with a few columns (batches, speculation): rows straight from the mapped file, read once for all.
+
+The op record and the order of accumulation are those of gemv.py; so are the columns but for the order of their s8
+(pack.py). Weights are unpacked into registers and meet the columns one after the other. Nothing is computed for columns
+that are not there, so 2 sequences, or an expert's 3 tokens, cost what they need. With more columns a register tile
+(gemm.py), in which a broadcast weight meets 16 columns at once, is faster.
+"""
+
+from collections.abc import Callable
+
+from hybrid.quant.ggml.types import GGMLType
+
+from ..build.jit import Kernel, kernel, variant
+from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from ..emit.isa import ISA
+from ..weights import FLOAT_BLOCKS, INT_BLOCKS, PAIRS, Groups, IntBlock
+from .gemv import float_row, next_rows
+from .row_products import RowProducts, pair_sums
+from .wide_columns import MOST, ROWS, TURNS, Sixteens
+
+V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
+FLOATS = 4  # columns that a row of floats meets at a time: their chains are in registers
+_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
+
+
+class LaneSums:
+    """Exact integer sums of eight groups of 32 at once: lane g of vector k is dword k of group g, of codes and of x.
+
+    The codes are brought into this order once for all columns, whose sums then need no additions across lanes.
+    """
+
+    def __init__(self, e: Emitter, block: IntBlock) -> None:
+        self.e, self.block = e, block
+        self.x86_dot = e.isa.dot == "avx2"
+        # x86 multiplies u8 with s8: signed codes become unsigned, or move their sign to x
+        self.added = 0
+        if block.signed:
+            self.added = 128 if e.isa.dot.startswith("vnni") else 16 if self.x86_dot and block.largest <= 16 else 0
+        self.bias = self.added + (block.bias or 0)
+        # dwords whose products are added before they meet the factors of half a group; vpmaddubsw makes sums of two in
+        # 16 bits, of which so many fit
+        self.run = 4
+        if self.x86_dot:
+            largest = block.largest + self.bias
+            fitting = next(n for n in (8, 4, 2, 1) if n * 2 * 127 * largest < 1 << 15)
+            self.run = min(fitting, 4) if block.subs else fitting
+
+    def weights(self, g: Groups) -> list[Value]:
+        """8 x <32 x i8>, dword by dword."""
+        b = self.e.b
+        codes = [b.add(c, const(V32I8, self.added)) for c in g.codes] if self.added else g.codes
+        return [b.bitcast(v, V32I8) for v in self.e.transpose8([b.bitcast(c, V8I) for c in codes])]
+
+    def isums(self, weights: list[Value], subs: Value | None, x: Value, first: Value) -> Value:
+        """<8 x i32>, up to `bias` times the sub-weighted sums of x."""
+        e, b = self.e, self.e.b
+        xq = e.at(x, b.shl(first, const(I64, 5)))
+        columns = [e.load(V32I8, xq, 32 * k) for k in range(8)]
+        total = None
+        for k in range(0, 8, self.run):
+            part = list(zip(weights[k : k + self.run], columns[k : k + self.run], strict=True))
+            sums = self._x86(part, subs, k // 4) if self.x86_dot else self._dots(part, subs, k // 4)
+            total = sums if total is None else b.add(total, sums)
+        return total
+
+    def _x86(self, part: list[tuple[Value, Value]], subs: Value | None, half: int) -> Value:
+        e, b = self.e, self.e.b
+        total = None
+        for w, x in part:
+            if self.block.signed and not self.added:
+                x = e.call("llvm.x86.avx2.psign.b", V32I8, x, w)
+                w = e.call("llvm.abs.v32i8", V32I8, w, const(I1, 0))
+            pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, w, x)
+            total = pairs if total is None else b.add(total, pairs)
+        factors = const(V16I16, 1) if subs is None else e.shuffle(subs, [i // 2 * 2 + half for i in range(16)])
+        return pair_sums(e, total, factors)
+
+    def _dots(self, part: list[tuple[Value, Value]], subs: Value | None, half: int) -> Value:
+        e, b = self.e, self.e.b
+        total = const(V8I, 0)
+        for w, x in part:
+            total = self._dot(total, w, x)
+        if subs is None:
+            return total
+        return b.mul(total, b.sext(e.shuffle(subs, list(range(half, 16, 2))), V8I))
+
+    def _dot(self, total: Value, w: Value, x: Value) -> Value:
+        e, b = self.e, self.e.b
+        if e.isa.dot == "vnni":
+            return e.call("llvm.x86.avx512.vpdpbusd.256", V8I, total, w, x)
+        if e.isa.dot.startswith("neon"):
+            return e.cat(*(e.sdot(e.part(total, k, 4), e.part(w, 4 * k, 16), e.part(x, 4 * k, 16)) for k in (0, 4)))
+        wide = Vec(I32, 32)
+        signed = self.block.signed and not self.added
+        products = b.mul(b.sext(w, wide) if signed else b.zext(w, wide), b.sext(x, wide))
+        for k in range(4):
+            total = b.add(total, e.shuffle(products, list(range(k, 32, 4))))
+        return total
+
+
+def is_wide(kind: GGMLType, isa: ISA) -> bool:
+    """Whether rows meet columns sixteen groups at a time (wide_columns.py)."""
+    return isa.lanes == 16 and kind in PAIRS
+
+
+def form(kind: GGMLType, isa: ISA) -> str:
+    """The form of integer columns that rows of this type meet: a key of pack.PACK_COLUMNS."""
+    return "wide" if is_wide(kind, isa) else "columns"
+
+
+class Eights:
+    """A row times n columns, eight groups at a time; the chains of a column are those of even and of odd turns."""
+
+    def __init__(self, e: Emitter, block: IntBlock, x: Value, x_stride: Value, K: Value, n: Value) -> None:
+        self.e, self.x, self.x_stride, self.n = e, x, x_stride, n
+        self.rows, self.sums = RowProducts(e, block, K), LaneSums(e, block)
+        self.turns = e.b.lshr(self.rows.n_groups, const(I64, 3))
+        self.n_chains = self.rows.n_chains
+        self.chains = e.stack(V8F, MOST * 2 * self.n_chains)
+
+    def _place(self, c: Value, parity: Value | int) -> Value:
+        b, half = self.e.b, 32 * self.n_chains
+        parity = const(I64, parity) if isinstance(parity, int) else parity
+        return self.e.at(self.chains, b.add(b.mul(c, const(I64, 2 * half)), b.mul(parity, const(I64, half))))
+
+    def load(self, c: Value, parity: Value) -> list[Value]:
+        return [self.e.load(V8F, self._place(c, parity), 32 * k, 32) for k in range(self.n_chains)]
+
+    def store(self, c: Value, parity: Value | int, values: list[Value]) -> None:
+        for k, v in enumerate(values):
+            self.e.store(v, self._place(c, parity), 32 * k, 32)
+
+    def clear(self) -> None:
+        e, nbytes = self.e, self.e.b.mul(self.n, const(I64, 64 * self.n_chains))
+        e.loop(nbytes, lambda o, _: e.store(const(V8F, 0.0), self.chains, o, 32), step=32)
+
+    def run(self, row: Value, begun: Value, take: Callable[[Value, Value], None]) -> None:
+        """From the turn `begun` on, with the chains so far; `take` is given each column and its product."""
+        e, b, rows = self.e, self.e.b, self.rows
+
+        def eight(i, _):
+            first = b.shl(i, const(I64, 3))
+            g = rows.unpack(row, first)
+            weights, parity = self.sums.weights(g), b.and_(i, const(I64, 1))
+
+            def column(c, _):
+                here = e.at(self.x, b.mul(c, self.x_stride))
+                isum = self.sums.isums(weights, g.subs, here, first)
+                self.store(c, parity, rows.add(g, isum, self.sums.bias, here, first, self.load(c, parity)))
+
+            e.loop(self.n, column)
+
+        e.loop(self.turns, eight, start=begun)
+        odd = b.and_(self.turns, const(I64, 1))
+
+        def finish(c, _):
+            following, others = self.load(c, odd), self.load(c, b.xor(odd, const(I64, 1)))
+            take(c, rows.finish(row, e.at(self.x, b.mul(c, self.x_stride)), self.turns, following, others))
+
+        e.loop(self.n, finish)
+
+
+def make_int_columns(kind: GGMLType, isa: ISA | None = None):
+    """rows r0..r1 of n columns, at most MOST; x records as for gemv."""
+
+    def int_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
+        b = e.b
+        eights = Eights(e, INT_BLOCKS[kind], x, x_stride, K, n)
+
+        def address(r: Value) -> Value:
+            return e.at(w, b.mul(r, stride))
+
+        def put(c: Value, r: Value, total: Value) -> None:
+            e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
+
+        def one(r, _):
+            eights.clear()
+            eights.run(address(r), const(I64, 0), lambda c, total: put(c, r, total))
+
+        if not is_wide(kind, e.isa):
+            e.loop(r1, one, start=r0)
+            return
+        sixteens = Sixteens(e, kind, stride, x, x_stride, K, n)
+        begun = b.shl(b.lshr(eights.turns, const(I64, 1)), const(I64, 1))
+        is_whole = b.icmp_signed("==", b.shl(begun, const(I64, 8)), K)
+
+        def some(first, _):
+            count = e.intr("smin", b.sub(r1, first), const(I64, ROWS * TURNS))
+            last = b.sub(count, const(I64, 1))
+            sixteens.run(count, lambda k: address(b.add(first, e.intr("smin", k, last))))
+
+            def rest(k, _):
+                def move(c, _):
+                    for parity, values in enumerate(sixteens.halves(c, k)):
+                        eights.store(c, parity, values)
+
+                r = b.add(first, k)
+                e.loop(n, move)
+                eights.run(address(r), begun, lambda c, total: put(c, r, total))
+
+            with b.if_else(is_whole) as (whole, more):
+                with whole:
+                    sixteens.totals(count, lambda c, k, total: put(c, b.add(first, k), total))
+                with more:
+                    e.loop(count, rest)
+
+        e.loop(r1, some, start=r0, step=ROWS * TURNS)
+
+    return emit(_SIGNATURE, isa)(int_columns)
+
+
+def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, pairs: bool = False):
+    """rows r0..r1 of n columns of f32 x[K], see gemv.make_float_gemv."""
+    block = FLOAT_BLOCKS[kind]
+
+    def float_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
+        b = e.b
+        last = b.sub(n, const(I64, 1))
+        fours = b.and_(b.add(n, const(I64, 1)), const(I64, -FLOATS))  # one or two that are left meet the row together
+
+        def row(r, _):
+            p = e.at(w, b.mul(r, stride))
+
+            def some(first: Value, count: int) -> None:
+                """`count` columns; past the last one it is repeated, and stored again."""
+                places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(count)]
+                columns = [e.at(x, b.mul(c, x_stride)) for c in places]
+                for c, total in zip(places, float_row(e, block, kind, p, columns, K, pairs), strict=True):
+                    e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
+
+            e.loop(fours, lambda first, _: some(first, FLOATS), step=FLOATS)
+            e.loop(n, lambda first, _: some(first, 2), start=fours, step=2)
+
+        e.loop(r1, row, start=r0)
+
+    return emit(_SIGNATURE, isa)(float_columns)
+
+
+def columns_piece(w, stride, x, x_stride, y, ldy, r0, r1, K, n):  # replaced in every variant
+    raise NotImplementedError
+
+
+@kernel
+def gemv_columns(a, tid, nth):
+    w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
+    N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
+    while True:
+        group, r0, r1 = next_rows(counter, groups, N, stride, nth)
+        if group == 0:
+            break
+        rows = w + ldi(group) * expert_stride
+        first, n = ldi(group + 8), ldi(group + 16)
+        for c in range(first, first + n, MOST):
+            count = min(MOST, first + n - c)
+            columns_piece(rows, stride, x + c * x_stride, x_stride, y + c * ldy, ldy, r0, r1, K, count)
+
+
+INT_COLUMNS: dict[GGMLType, Kernel] = {
+    kind: variant(gemv_columns, f"gemv_columns_int_{kind.name.lower()}", columns_piece=make_int_columns(kind))
+    for kind in INT_BLOCKS
+}
+FLOAT_COLUMNS: dict[GGMLType, Kernel] = {
+    kind: variant(gemv_columns, f"gemv_columns_float_{kind.name.lower()}", columns_piece=make_float_columns(kind))
+    for kind in FLOAT_BLOCKS
+}
+
+
+def pairs_columns(isa: ISA) -> Kernel:
+    """BF16 weights times pairs of BF16; K of the op record counts pairs."""
+    if isa not in _PAIRS:
+        piece = make_float_columns(GGMLType.F32, isa, pairs=True)
+        _PAIRS[isa] = variant(gemv_columns, f"gemv_columns_pairs_{isa.name}", columns_piece=piece)
+    return _PAIRS[isa]
+
+
+_PAIRS: dict[ISA, Kernel] = {}

@@ -1,0 +1,75 @@
+"""What weights are multiplied by: sums of the squares of each column, for importance matrices."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..build.jit import kernel
+from ..emit.emitter import F32, Vec, arg, emit, ldf, ldi, stf
+from ..rows.elementwise import _over as over_values
+
+V16F = Vec(F32, 16)
+
+
+@emit("i64,i64,i64->void")
+def _add_squares(e, x, sums, n):
+    """sums += x * x, with one rounding, for n values."""
+
+    def add(ty):
+        def one(offset):
+            value = e.load(ty, x, offset)
+            e.store(e.fma(value, value, e.load(ty, sums, offset)), sums, offset)
+
+        return one
+
+    over_values(e, n, add(V16F), add(F32))
+
+
+@kernel
+def square_sums(a, tid, nth):
+    """Adds the squares of the inputs of a product to sums, column by column, row after row in their order.
+
+    0 groups (see gemv.py), 1 x, 2 ldx, 3 i64 row of x for each of the product's columns or 0, 4 length,
+    5 sums f32 [expert, length], 6 counts f32 [expert]: how many rows were added
+    """
+    groups, x, ldx, index, n = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4)
+    lines = (n + 15) // 16
+    first, last = lines * tid // nth * 16, min(lines * (tid + 1) // nth * 16, n)
+    for g in range(ldi(groups)):
+        expert, begin, count = ldi(groups + 8 + 24 * g), ldi(groups + 16 + 24 * g), ldi(groups + 24 + 24 * g)
+        sums = arg(a, 5) + 4 * (expert * n + first)
+        if first < last:
+            for column in range(begin, begin + count):
+                row = ldi(index + 8 * column) if index else column
+                _add_squares(x + row * ldx + 4 * first, sums, last - first)
+        if tid == 0:
+            counts = arg(a, 6) + 4 * expert
+            stf(counts, ldf(counts) + np.float32(count))
+
+
+@dataclass
+class InputSums:
+    """Where `square_sums` adds, by the name of the weight; f32 while a program runs, f64 once taken."""
+
+    _running: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    _taken: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+
+    def addresses(self, name: str, n_expert: int, n: int) -> tuple[int, int]:
+        """Of sums f32 [n_expert, n] and counts f32 [n_expert], the same whenever asked."""
+        if name not in self._running:
+            self._running[name] = np.zeros((n_expert, n), np.float32), np.zeros(n_expert, np.float32)
+        sums, counts = self._running[name]
+        assert sums.shape == (n_expert, n), name
+        return int(sums.ctypes.data), int(counts.ctypes.data)
+
+    def take(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """All sums f64 [expert, column] and counts f64 [expert] so far, of what has been used.
+
+        To be called every few thousand rows: sums in f32 lose small additions when they grow.
+        """
+        for name, (sums, counts) in self._running.items():
+            if counts.any():
+                old = self._taken.get(name, (0.0, 0.0))
+                self._taken[name] = old[0] + sums.astype(np.float64), old[1] + counts.astype(np.float64)
+                sums[:] = counts[:] = 0
+        return dict(self._taken)

@@ -1,0 +1,217 @@
+"""Integer products of a row of blocks with packed columns, eight groups of 32 weights at a time.
+
+Shared by gemv.py (one column) and gemv_columns.py (several); the order of accumulation is said in gemv.py.
+"""
+
+from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const
+from ..weights import Groups, IntBlock, eight_groups, one_block
+
+V4I, V8I, V8F = Vec(I32, 4), Vec(I32, 8), Vec(F32, 8)
+V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
+PREFETCH = 4096  # bytes ahead
+
+
+class GroupProducts:
+    """Exact integer products of groups of 32 codes with 32 s8 of x, as vectors of partial sums.
+
+    `partial` gives per group a <8 x i32> (NEON: <4 x i32>, still without sub) whose lanes add up to the sum over
+    (code - `bias`) * sub * x, up to `bias` times the sub-weighted sum of x, which the caller takes off for all groups
+    together. On AVX2, small codes without subs stay 16 sums of i16: even a sum of all of them fits.
+    """
+
+    def __init__(self, e: Emitter, block: IntBlock) -> None:
+        self.e, self.block = e, block
+        dot = e.isa.dot
+        self.vnni = dot.startswith("vnni") and not block.subs
+        # x86 multiplies u8 with s8: VNNI makes signed codes unsigned by adding 128, maddubs moves their sign to x
+        self.bias = 128 if self.vnni and block.signed else block.bias or 0
+        self.narrow = dot == "avx2" and not block.subs and not block.signed and block.largest + self.bias <= 16
+
+    def partial(self, codes: Value, x: Value, subs: Value | None, group: int) -> Value:
+        e, b, block = self.e, self.e.b, self.block
+        if self.vnni and block.signed:
+            codes = b.xor(codes, const(V32I8, -128))
+        if self.vnni and e.isa.dot == "vnni":
+            # LLVM knows AVX-VNNI's and AVX-512's instruction by one name
+            return e.call("llvm.x86.avx512.vpdpbusd.256", V8I, const(V8I, 0), codes, x)
+        if e.isa.dot in ("avx2", "vnni"):
+            if block.signed:
+                # |w| <= 128 and |x| <= 127: a pair of products is at most 32512, so vpmaddubsw does not saturate
+                x = e.call("llvm.x86.avx2.psign.b", V32I8, x, codes)
+                codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0))
+            pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
+            return pairs if self.narrow else widened(e, pairs, self._factors(subs, group))
+        if e.isa.dot.startswith("neon"):
+            return self._sdot(codes, x)
+        signed = block.signed and not self.vnni
+        wide = b.sext(codes, Vec(I32, 32)) if signed else b.zext(codes, Vec(I32, 32))
+        products = b.mul(wide, b.sext(x, Vec(I32, 32)))
+        if subs is not None:
+            products = b.mul(products, b.sext(e.shuffle(subs, self._pattern(group, 16)), Vec(I32, 32)))
+        total = e.part(products, 0, 8)
+        for k in (8, 16, 24):
+            total = b.add(total, e.part(products, k, 8))
+        return total
+
+    def _sdot(self, codes: Value, x: Value) -> Value:
+        """<4 x i32>; with subs the first two lanes belong to the first half of the group, see `sums`."""
+        e, total = self.e, const(V4I, 0)
+        first, second = ((e.part(codes, k, 16), e.part(x, k, 16)) for k in (0, 16))
+        if self.block.subs:
+            return e.add_neighbours(e.sdot(total, *first), e.sdot(total, *second))
+        return e.sdot(e.sdot(total, *first), *second)
+
+    @staticmethod
+    def _pattern(group: int, width: int) -> list[int]:
+        return [2 * group] * width + [2 * group + 1] * width
+
+    def _factors(self, subs: Value | None, group: int) -> Value:
+        """<16 x i16> that the pairs of products of a group are multiplied by."""
+        return const(V16I16, 1) if subs is None else self.e.shuffle(subs, self._pattern(group, 8))
+
+    def sums(self, partials: list[Value], subs: Value | None) -> Value:
+        """8 vectors of partial sums -> <8 x i32> with the sum of each."""
+        e = self.e
+        kind = partials[0].type
+        if kind == V4I:
+            parts = [e.add_neighbours(partials[i], partials[i + 1]) for i in range(0, 8, 2)]
+            if subs is not None:  # here are 16 sums in the order of the 16 factors: no lane has to be repeated
+                wide = e.b.sext(subs, Vec(I32, 16))
+                parts = [e.b.mul(v, e.part(wide, 4 * k, 4)) for k, v in enumerate(parts)]
+            return e.cat(e.add_neighbours(parts[0], parts[1]), e.add_neighbours(parts[2], parts[3]))
+        d = [e.b.bitcast(v, V8I) for v in partials]
+
+        def add(a: Value, c: Value) -> Value:
+            return e.b.bitcast(e.b.add(e.b.bitcast(a, kind), e.b.bitcast(c, kind)), V8I)
+
+        return widened(e, e.b.bitcast(add(*e.reduce8(d, add)), kind))
+
+    def sum_of_one(self, partial: Value) -> Value:
+        return self.e.halving_sum(widened(self.e, partial))
+
+
+def widened(e: Emitter, sums: Value, factors: Value | None = None) -> Value:
+    """i16 sums (times factors) -> i32 sums of neighbours; i32 sums as they are."""
+    if sums.type != V16I16:
+        return sums
+    return pair_sums(e, sums, const(V16I16, 1) if factors is None else factors)
+
+
+def pair_sums(e: Emitter, a: Value, c: Value) -> Value:
+    """<16 x i16> times <16 x i16>, neighbours added: <8 x i32>."""
+    if e.isa.x86 and e.isa.dot != "plain":
+        return e.call("llvm.x86.avx2.pmadd.wd", V8I, a, c)
+    wide = Vec(I32, 16)
+    products = e.b.mul(e.b.sext(a, wide), e.b.sext(c, wide))
+    return e.b.add(e.shuffle(products, list(range(0, 16, 2))), e.shuffle(products, list(range(1, 16, 2))))
+
+
+class RowProducts:
+    """Rows of K weights of a type times packed columns: s8 q[K], f32 d[K/32], i16 sums of q [K/16].
+
+    Chains come as <8 x f32>: the products of eight groups, and with minima also what these take off.
+    """
+
+    def __init__(self, e: Emitter, block: IntBlock, K: Value) -> None:
+        self.e, self.block, self.K = e, block, K
+        self.products = GroupProducts(e, block)
+        self.bias = self.products.bias  # what the codes in `isums` have too much
+        self.ahead: Value = const(I64, PREFETCH)  # bytes from what is unpacked to what is prefetched
+        self.n_groups = e.b.lshr(K, const(I64, 5))
+        self.n_chains = 1 + (block.n_min > 0)
+
+    def _at(self, row: Value, group: Value) -> Value:
+        """Address of the block that begins with this group."""
+        b, shift = self.e.b, self.block.groups.bit_length() - 1
+        return self.e.at(row, b.mul(b.lshr(group, const(I64, shift)), const(I64, self.block.nbytes)))
+
+    def scales_and_sums(self, x: Value) -> tuple[Value, Value]:
+        """Addresses of a column's d and of its sums of q."""
+        x_d = self.e.at(x, self.K)
+        return x_d, self.e.at(x_d, self.e.b.shl(self.n_groups, const(I64, 2)))
+
+    def unpack(self, row: Value, first: Value) -> Groups:
+        """Eight groups of a row."""
+        q = self._at(row, first)
+        for line in range(0, 8 // self.block.groups * self.block.nbytes, 64):
+            self.e.prefetch(self.e.at(q, self.ahead), line, self.e.isa.near)
+        return eight_groups(self.e, self.block, q)
+
+    def isums(self, g: Groups, x: Value, first: Value) -> Value:
+        """<8 x i32>: the integer sums of eight groups, beginning with group `first` of the column; biases included."""
+        e, xq = self.e, self.e.at(x, self.e.b.shl(first, const(I64, 5)))
+        partials = [self.products.partial(c, e.load(V32I8, xq, 32 * k), g.subs, k) for k, c in enumerate(g.codes)]
+        return self.products.sums(partials, g.subs)
+
+    def add(self, g: Groups, isum: Value, bias: int, x: Value, first: Value, chains: list[Value]) -> list[Value]:
+        """Eight groups added to their chains. `bias`: what the codes in the integer sums have too much."""
+        e, b = self.e, self.e.b
+        x_d, x_sum = self.scales_and_sums(x)
+        o = b.shl(first, const(I64, 2))
+        x_sums = e.load(V16I16, x_sum, o) if bias or self.block.n_min else None
+        if bias:
+            taken = pair_sums(e, x_sums, const(V16I16, 1) if g.subs is None else g.subs)
+            isum = b.sub(isum, b.mul(taken, const(V8I, bias)))
+        dx = e.load(V8F, x_d, o)
+        chains = list(chains)
+        chains[0] = e.fma(e.to_f32(isum), b.fmul(g.scale, dx), chains[0])
+        for m, part in zip(g.mins, _sums_of(e, x_sums, self.block.n_min), strict=True):
+            chains[1] = e.fma(b.fneg(m), b.fmul(e.to_f32(part), dx), chains[1])
+        return chains
+
+    def add_rest(self, row: Value, x: Value, begin: Value, chains: list[Value]) -> list[Value]:
+        """The row's last groups, less than eight, from `begin`; lanes without a group add +0."""
+        e, b, block = self.e, self.e.b, self.block
+        assert block.weights < 256, "rows are whole blocks"
+        x_d, x_sum = self.scales_and_sums(x)
+        ints, scales, minima, moments = e.stack(V8I), e.stack(V8F), e.stack(V8F), e.stack(V8F)
+        e.store(const(V8I, 0), ints)
+        for slot in (scales, minima, moments):
+            e.store(const(V8F, 0.0), slot)
+
+        def one(k, _):
+            codes, d, mins = one_block(e, block, self._at(row, b.add(begin, k)))
+            for j, c in enumerate(codes):
+                group(b.add(k, const(I64, j)), c, d, mins)
+
+        def group(k: Value, codes: Value, d: Value, mins: list[Value]) -> None:
+            i = b.add(begin, k)
+            o, lane = b.shl(i, const(I64, 2)), b.shl(k, const(I64, 2))
+            partial = self.products.partial(codes, e.load(V32I8, x, b.shl(i, const(I64, 5))), None, 0)
+            isum = self.products.sum_of_one(partial)
+            first, second = (b.sext(e.load(I16, x_sum, b.add(o, const(I64, half))), I32) for half in (0, 2))
+            total = b.add(first, second)
+            if self.products.bias:
+                isum = b.sub(isum, b.mul(total, const(I32, self.products.bias)))
+            dx = e.load(F32, x_d, o)
+            e.store(isum, ints, lane)
+            e.store(b.fmul(d, dx), scales, lane)
+            for m in mins:
+                e.store(b.fneg(m), minima, lane)
+                e.store(b.fmul(e.to_f32(total), dx), moments, lane)
+
+        e.loop(b.sub(self.n_groups, begin), one, step=block.groups)
+        added = [e.fma(e.to_f32(e.load(V8I, ints)), e.load(V8F, scales), chains[0])]
+        if block.n_min:
+            added.append(e.fma(e.load(V8F, minima), e.load(V8F, moments), chains[1]))
+        return added
+
+    def finish(self, row: Value, x: Value, turns: Value, following: list[Value], others: list[Value]) -> Value:
+        """The row's product, after `turns` times eight groups. `following`: the chains whose turn it is."""
+        e, b = self.e, self.e.b
+        if self.block.weights < 256:
+            begin = b.shl(turns, const(I64, 3))
+            left = b.zext(b.icmp_signed(">", self.n_groups, begin), I64)
+            following = e.loop(left, lambda _i, c: self.add_rest(row, x, begin, c), following)
+        a, c = (v[0] if len(v) == 1 else b.fadd(v[0], v[1]) for v in (following, others))
+        odd = b.trunc(turns, I1)
+        return e.chain_total_lanes(e.cat(b.select(odd, c, a), b.select(odd, a, c)))
+
+
+def _sums_of(e: Emitter, x_sums: Value, n_min: int) -> list[Value]:
+    """Sums of q that belong to the minima of 8 groups: of the whole groups, or of their two halves."""
+    if n_min == 0:
+        return []
+    if n_min == 1:
+        return [pair_sums(e, x_sums, const(V16I16, 1))]
+    return [e.b.sext(e.shuffle(x_sums, list(range(h, 16, 2))), V8I) for h in (0, 1)]

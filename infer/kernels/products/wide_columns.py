@@ -1,0 +1,223 @@
+"""Products with a few columns in registers of 512 bits: sixteen groups of 32 weights of two rows meet a column at once.
+
+Lane l of vector k is dword k of group `PLACES[l]`, of codes and of x (pack.py sorts the columns so). So a column needs
+no addition across lanes, and the 16 chains of a row are one register. A column is loaded once for both rows: with one,
+loads would be what binds. The sums, and the order in which they are added, are those of row_products.py; what a row has
+beyond whole sixteens is done as in gemv_columns.py.
+"""
+
+from collections.abc import Callable
+
+from hybrid.quant.ggml.types import GGMLType
+
+from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
+from ..weights import Groups
+from .pack import EIGHT_PLACES
+from .wide_products import WideProducts
+
+V16I, V16F, V64I8, V32I16 = Vec(I32, 16), Vec(F32, 16), Vec(I8, 64), Vec(I16, 32)
+ROWS = 2  # that meet a column together
+TURNS = 2  # times ROWS rows that meet the same part of the columns while it is in the first-level cache
+MOST = 8  # columns that rows meet at a time
+PART = 48  # sixteens of groups of all columns in that part: 30 KB
+AHEAD = 8192  # bytes of rows, about, from what is unpacked to what is prefetched
+PLACES = [*EIGHT_PLACES, *(8 + g for g in EIGHT_PLACES)]  # groups in the order of the lanes
+_NATURAL = [PLACES.index(g) for g in range(16)]
+
+
+class SixteenGroups:
+    """Sixteen groups of a row, unpacked for any number of columns."""
+
+    def __init__(self, rows: WideProducts, row: Value, first: Value) -> None:
+        e, self.rows = rows.e, rows
+        self.e, b = e, e.b
+        two = [rows.unpack(row, b.add(first, const(I64, k))) for k in (0, 8)]
+        self.weights = _by_dword(e, [codes for g in two for codes in g.codes])
+        self.scale = self._sorted([g.scale for g in two])
+        self.mins = [b.fneg(self._sorted(list(pair))) for pair in zip(*(g.mins for g in two), strict=True)]
+        self.factors, self.bias_factors = self._subs(two)
+
+    def _sorted(self, two: list[Value]) -> Value:
+        return self.e.shuffle(two[0], PLACES, two[1])
+
+    def _subs(self, two: list[Groups]) -> tuple[list[Value], Value]:
+        """The factors of the first and of the second half of each group, i32, and what sums of x take off per half."""
+        e, b, bias = self.e, self.e.b, self.rows.bias
+        if two[0].subs is None:
+            return [], const(V32I16, -bias)
+        halves = [e.shuffle(two[0].subs, [2 * g + h for g in PLACES], two[1].subs) for h in (0, 1)]
+        both = e.shuffle(two[0].subs, [2 * g + h for g in PLACES for h in (0, 1)], two[1].subs)
+        return [b.sext(v, V16I) for v in halves], b.mul(both, const(V32I16, -bias))
+
+
+class SixteenOfColumn:
+    """What rows read of a column, for sixteen groups of 32."""
+
+    def __init__(self, rows: WideProducts, x: Value, first: Value) -> None:
+        e, self.rows = rows.e, rows
+        self.e, b = e, e.b
+        self._codes = e.at(x, b.shl(first, const(I64, 5)))
+        x_d, x_sum = rows.scales_and_sums(x)
+        o = b.shl(first, const(I64, 2))
+        self._sums, self.d = e.load(V32I16, x_sum, o), e.load(V16F, x_d, o)
+        self.moments = [b.fmul(e.to_f32(part), self.d) for part in rows.sums_of_x(self._sums, rows.block.n_min)]
+        self._bias: Value | None = None
+
+    def times(self, rows: list[SixteenGroups], chains: list[list[Value]]) -> list[list[Value]]:
+        """Products with the groups of some rows added to their chains: of products, and of what minima take off."""
+        e, b, added = self.e, self.e.b, []
+        for g, isum, of_row in zip(rows, self._isums(rows), chains, strict=True):
+            now = list(of_row)
+            now[0] = e.fma(e.to_f32(isum), b.fmul(g.scale, self.d), now[0])
+            for m, moment in zip(g.mins, self.moments, strict=True):
+                now[1] = e.fma(m, moment, now[1])
+            added.append(now)
+        return added
+
+    def _isums(self, rows: list[SixteenGroups]) -> list[Value]:
+        """<16 x i32> per row: the integer sums with their factors."""
+        b, isums = self.e.b, [self._bias_of(g) for g in rows]
+        if not rows[0].factors:
+            return self._dots(rows, 0, 8, isums)
+        for h in (0, 1):
+            halves = self._dots(rows, 4 * h, 4, [const(V16I, 0)] * len(rows))
+            isums = [b.add(i, b.mul(v, g.factors[h])) for i, v, g in zip(isums, halves, rows, strict=True)]
+        return isums
+
+    def _dots(self, rows: list[SixteenGroups], first: int, n: int, totals: list[Value]) -> list[Value]:
+        """Dword by dword for all rows, so that few of them are in registers at a time."""
+        for k in range(first, first + n):
+            x = self.e.load(V64I8, self._codes, 64 * k)
+            totals = [self.rows.dot(g.weights[k], x, total) for g, total in zip(rows, totals, strict=True)]
+        return totals
+
+    def _bias_of(self, groups: SixteenGroups) -> Value:
+        """<16 x i32>: less what the codes of the groups have too much, the same for all rows without factors."""
+        if not self.rows.bias:
+            return const(V16I, 0)
+        if groups.factors:
+            return self.rows.added_pairs(self._sums, groups.bias_factors)
+        self._bias = self._bias or self.rows.added_pairs(self._sums, groups.bias_factors)
+        return self._bias
+
+
+def _by_dword(e: Emitter, pairs: list[Value]) -> list[Value]:
+    """8 x <64 x i8>, two groups in each -> 8 x <64 x i8>: vector k has dword k of every group, in the order PLACES."""
+    v = [e.b.bitcast(codes, V16I) for codes in pairs]
+
+    def zipped(a: Value, c: Value, places: tuple[int, ...]) -> Value:
+        """The same places of every 128 bits of a and c (from 16 on)."""
+        return e.shuffle(a, [4 * quad + i for quad in range(4) for i in places], c)
+
+    quads = []  # of groups 0 to 7 and 8 to 15: per 128 bits dword k (or 4 + k) of four groups
+    for f in (0, 4):
+        low = [zipped(v[f + j], v[f + j + 1], (0, 16, 1, 17)) for j in (0, 2)]
+        high = [zipped(v[f + j], v[f + j + 1], (2, 18, 3, 19)) for j in (0, 2)]
+        quads.append([zipped(a, c, places) for a, c in (low, high) for places in ((0, 1, 16, 17), (2, 3, 18, 19))])
+    made = []
+    for half in (0, 1):
+        order = [16 * side + 4 * (quad + half) + i for side in (0, 1) for quad in (0, 2) for i in range(4)]
+        made += [e.shuffle(a, order, c) for a, c in zip(*quads, strict=True)]
+    return [e.b.bitcast(w, V64I8) for w in made]
+
+
+class Sixteens:
+    """The whole sixteens of some rows times n columns: 16 chains of products, and with minima of what they take off.
+
+    Rows are ROWS * TURNS at most, `stride` bytes apart. They meet the columns part by part.
+    """
+
+    def __init__(
+        self, e: Emitter, kind: GGMLType, stride: Value, x: Value, x_stride: Value, K: Value, n: Value
+    ) -> None:
+        self.e, self.rows, self.x, self.x_stride, self.n = e, WideProducts(e, kind, K), x, x_stride, n
+        # the same part of a later row, which others of these rows do not prefetch
+        b = e.b
+        later = b.mul(b.add(b.udiv(const(I64, AHEAD // ROWS), stride), const(I64, 1)), const(I64, ROWS))
+        self.rows.ahead = b.mul(stride, later)
+        self.n_chains = self.rows.n_chains
+        self.chains = e.stack(V16F, MOST * ROWS * TURNS * self.n_chains)
+
+    def _place(self, c: Value, r: Value) -> Value:
+        b, size = self.e.b, 64 * self.n_chains
+        return self.e.at(self.chains, b.mul(b.add(b.mul(c, const(I64, ROWS * TURNS)), r), const(I64, size)))
+
+    def _load(self, c: Value, r: Value) -> list[Value]:
+        """The chains of a column and row, <16 x f32> in the order PLACES."""
+        return [self.e.load(V16F, self._place(c, r), 64 * k, 64) for k in range(self.n_chains)]
+
+    def run(self, count: Value, address: Callable[[Value], Value]) -> None:
+        """All sixteens of `count` rows; past the last one it is repeated. `address` is given a row, from 0 on."""
+        e, b, rows, n = self.e, self.e.b, self.rows, self.n
+        zeros = b.mul(n, const(I64, 64 * ROWS * TURNS * self.n_chains))
+        e.loop(zeros, lambda o, _: e.store(const(V16F, 0.0), self.chains, o, 64), step=64)
+        sixteens, size = b.lshr(rows.n_groups, const(I64, 4)), b.udiv(const(I64, PART), n)
+        parts = b.udiv(b.add(sixteens, b.sub(size, const(I64, 1))), size)
+
+        def part(k, _):
+            begin = b.mul(k, size)
+            end = e.intr("smin", b.add(begin, size), sixteens)
+
+            def together(r, _):
+                places = [b.add(r, const(I64, k)) for k in range(ROWS)]
+                pointers = [address(place) for place in places]
+                e.loop(end, lambda i, _: self._sixteen(b.shl(i, const(I64, 4)), pointers, places), start=begin)
+
+            e.loop(count, together, step=ROWS)
+
+        e.loop(parts, part)
+
+    def _sixteen(self, first: Value, pointers: list[Value], places: list[Value]) -> None:
+        e, b = self.e, self.e.b
+        groups = [SixteenGroups(self.rows, p, first) for p in pointers]
+
+        def column(c, _):
+            x = SixteenOfColumn(self.rows, e.at(self.x, b.mul(c, self.x_stride)), first)
+            for r, values in zip(places, x.times(groups, [self._load(c, r) for r in places]), strict=True):
+                for k, v in enumerate(values):
+                    e.store(v, self._place(c, r), 64 * k, 64)
+
+        e.loop(self.n, column)
+
+    def halves(self, c: Value, r: Value) -> list[list[Value]]:
+        """The chains of the first and of the second eight groups of sixteen, <8 x f32>."""
+        return [[self.e.shuffle(v, _NATURAL[h : h + 8]) for v in self._load(c, r)] for h in (0, 8)]
+
+    def totals(self, count: Value, take: Callable[[Value, Value, Value], None]) -> None:
+        """The chains added up as `Emitter.chain_total` says; `take` is given column, row and total."""
+        e, b = self.e, self.e.b
+        last_row, last = (b.sub(v, const(I64, 1)) for v in (count, self.n))
+
+        def two_rows(r, _):
+            rows = [r, e.intr("smin", b.add(r, const(I64, 1)), last_row)]
+
+            def two_columns(c, _):
+                both = [(column, row) for column in (c, e.intr("smin", b.add(c, const(I64, 1)), last)) for row in rows]
+                chains = [self._load(*place) for place in both]
+                natural = [e.shuffle(v[0] if len(v) == 1 else b.fadd(*v), _NATURAL) for v in chains]
+                for place, total in zip(both, _four_totals(e, natural), strict=True):
+                    take(*place, total)
+
+            e.loop(self.n, two_columns, step=2)
+
+        e.loop(count, two_rows, step=2)
+
+
+def _four_totals(e: Emitter, chains: list[Value]) -> list[Value]:
+    """`Emitter.chain_total` of four vectors, side by side: in each quarter of a register one of them."""
+    b = e.b
+
+    def quarters(a: Value, c: Value, first: int, step: int) -> Value:
+        """Two quarters of a, then the same of c."""
+        places = [16 * side + 4 * q + i for side in (0, 1) for q in (first, first + step) for i in range(4)]
+        return e.shuffle(a, places, c)
+
+    pairs = [[quarters(chains[k], chains[k + 1], q, 1) for k in (0, 2)] for q in (0, 2)]
+    four = const(V16F, 0.0)
+    for q in range(4):
+        a, c = pairs[q // 2]
+        four = b.fadd(four, quarters(a, c, q % 2, 2))
+    total = const(V16F, 0.0)
+    for i in range(4):
+        total = b.fadd(total, e.shuffle(four, [4 * q + i for q in range(4) for _ in range(4)]))
+    return [e.lane(total, 4 * q) for q in range(4)]

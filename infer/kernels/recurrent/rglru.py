@@ -1,0 +1,105 @@
+"""Real-gated linear recurrent unit. De et al. 2024, arXiv:2402.19427. Batch control and states: recurrent.py."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..build.jit import kernel
+from ..emit.elementary import LOG2E
+from ..emit.emitter import F32, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from .states import GROUP, F32Array, Fields, enter_state, next_part, optional, sigmoid, strip_of
+
+TILE = 16  # tokens of a tile
+POWER = 8.0  # c of the paper
+FIELDS = "ctl seg x ldx r ldr r_bias i ldi i_bias rate state stride y ldy n_channel ctr"
+
+
+def lru_rate(recurrent_param: npt.ArrayLike) -> F32Array:
+    """Lambda of the checkpoint [channel] -> rate of `rg_lru`: -8 * softplus(Lambda) * log2(e)."""
+    return (-POWER * LOG2E * np.logaddexp(0.0, np.asarray(recurrent_param, np.float64))).astype(np.float32)
+
+
+def _one_minus_exp2(e: Emitter, t: Value) -> Value:
+    """1 - 2^t for t <= 0, exact to the last bits near t = 0 too: what 1 - exp2(t) is not. NaN stays NaN.
+
+    With r = rint(t) and p = 2^(t - r) - 1: (1 - 2^r) - 2^r p; the coefficients are those of Emitter.exp2.
+    """
+    b, ty = e.b, t.type
+    ints = Vec(I32, ty.count)
+    t = e.at_least(t, -126.0)
+    r = e.intr("rint", t)
+    f = b.fsub(t, r)
+    p = const(ty, 1.535336188e-4)
+    for k in (1.339887440e-3, 9.618437357e-3, 5.550332471e-2, 2.402264791e-1, 6.931472028e-1):
+        p = e.fma(p, f, const(ty, k))
+    p = b.fmul(p, f)
+    whole = b.add(b.shl(b.fptosi(r, ints), const(ints, 23)), const(ints, 0x3F800000))
+    power = b.bitcast(whole, ty)
+    return e.fma(b.fneg(power), p, b.fsub(const(ty, 1.0), power))
+
+
+def _channels(width: int) -> Any:
+    """m tokens from row u for `width` channels from c; the very first of a sequence when fresh != 0."""
+
+    def channels(e: Emitter, a: Value, u: Value, c: Value, state: Value, fresh: Value, m: Value) -> None:
+        b, f, ty, column = e.b, Fields(e, a, FIELDS), Vec(F32, width), e.b.shl(c, const(I64, 2))
+        x, r, i, y = (f.rows(name, u, c) for name in ("x", "r", "i", "y"))
+        r_bias, i_bias = optional(e, ty, f.r_bias, column), optional(e, ty, f.i_bias, column)
+        rate = e.load(ty, f.rate, column)
+        begins = b.icmp_signed("!=", fresh, const(I64, 0))
+
+        def token(t: Value, h: list[Value]) -> list[Value]:
+            log_a = b.fmul(rate, sigmoid(e, b.fadd(r.load(ty, t), r_bias)))
+            gain = e.intr("sqrt", _one_minus_exp2(e, b.fadd(log_a, log_a)))
+            first = b.and_(begins, b.icmp_signed("==", t, const(I64, 0)))
+            gain = b.select(first, const(ty, 1.0), gain)
+            gated = b.fmul(x.load(ty, t), sigmoid(e, b.fadd(i.load(ty, t), i_bias)))
+            new = e.fma(e.exp2(log_a), h[0], b.fmul(gain, gated))
+            y.store(new, t)
+            return [new]
+
+        (last,) = e.loop(m, token, [e.load(ty, state)])
+        e.store(last, state)
+
+    return emit("i64,i64,i64,i64,i64,i64->void")(channels)
+
+
+channels_wide, channels_one = _channels(GROUP), _channels(1)
+
+
+@kernel
+def rg_lru(a, tid, nth):
+    """Recurrence of RG-LRU with its gates; their products with the weights come before.
+
+        a = exp(-8 softplus(Lambda) sigmoid(r + r_bias))
+        h = a h + sqrt(1 - a^2) (sigmoid(i + i_bias) x);  at the first token of a sequence the root is 1
+        y = h
+
+     0 ctl, 1 seg             batch control
+     2 x, 3 ldx               f32 [tok][C] after convolution
+     4 r, 5 ldr, 6 r_bias     f32 [tok][C]; bias f32 [C], or 0: none
+     7 i, 8 ldi, 9 i_bias     the same
+    10 rate                   f32 [C], see `lru_rate`
+    11 state, 12 stride       f32 [row][C / 16][1][16], read and written; stride of rows in bytes
+    13 y, 14 ldy              f32 [tok][C]; may be x, r or i
+    15 C, 16 ctr
+
+    Reference: tests/reference/recurrent.py. Error: 6e-7 of max(1, |h|).
+    """
+    n_seg, n_channel, ctr = ldi(arg(a, 0) + 8), arg(a, 15), arg(a, 16)
+    strip = strip_of(n_channel, n_seg, nth, 512)
+    c0 = c1 = s = 0
+    while True:
+        c0, c1, s = next_part(ctr, n_channel, strip, arg(a, 1), n_seg, c0, c1, s)
+        if c0 == n_channel:
+            break
+        first, n, fresh = ldi(s), ldi(s + 8), 1 if ldi(s + 24) < 0 else 0
+        state = arg(a, 11) + ldi(s + 16) * arg(a, 12)
+        enter_state(s, arg(a, 11), arg(a, 12), 4 * c0, (c1 - c0 + GROUP - 1) // GROUP * GROUP)
+        for t in range(0, n, TILE):
+            u, m, begins = first + t, min(TILE, n - t), fresh if t == 0 else 0
+            for c in range(c0, c1 - GROUP + 1, GROUP):
+                channels_wide(a, u, c, state + 4 * c, begins, m)
+            for c in range(c1 // GROUP * GROUP, c1):
+                channels_one(a, u, c, state + 4 * c, begins, m)

@@ -1,0 +1,351 @@
+"""What stands around RWKV's scans (wkv.py): token shift, gates, norm of the heads. Peng et al. 2024, arXiv:2404.05892
+(RWKV-6); Peng et al. 2025, arXiv:2503.14456 (RWKV-7). Batch control, items and states: see recurrent.py.
+
+Sums over a head's channels are made in 16 lanes, halved at the end. References: tests/reference/rwkv.py. Errors: 1e-6
+of max(1, |value|).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..build.jit import Kernel, kernel, variant
+from ..emit.elementary import LOG2E
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from ..rows.layer_norm import centre
+from .states import (
+    GROUP,
+    Fields,
+    copy_floats,
+    each_group,
+    enter_state,
+    load_lanes,
+    next_part,
+    sigmoid,
+    store_lanes,
+    strip_of,
+)
+
+TILE = 16  # tokens of a tile
+CHUNK = 512  # values of a row that a thread handles at a time
+SHIFT = "ctl seg x ldx mu n_mix state stride y ldy part n_channel ctr difference lddifference"
+WKV7 = "count r k v w a kk mix first ld dots lddots w0 a0 v0 k_k k_a r_k n_head d"
+OUTPUT = "count y ldy gate ldgate weight bias v ldv dots lddots n_head d eps"
+ROW = Vec(F32, GROUP)
+SLOWEST = -math.exp(-0.5) * LOG2E  # log2 of the smallest decay of RWKV-7
+NORM_LOWEST = 1e-12  # RWKV-7 divides by no smaller norm
+
+
+# --- token shift ------------------------------------------------------------------------------------------------------
+def _shift(width: int, with_difference: bool) -> Any:
+    """m tokens from row u for `width` channels from c; the row before them lies at `past`."""
+
+    def shift(e: Emitter, a: Value, u: Value, past: Value, c: Value, m: Value) -> None:
+        b, f, ty, column = e.b, Fields(e, a, SHIFT), Vec(F32, width), e.b.shl(c, const(I64, 2))
+        x, y = f.rows("x", u, c), f.rows("y", u, c)
+        difference = f.rows("difference", u, c) if with_difference else None
+        mu, step, n_mix, part = e.at(f.mu, column), b.shl(f.n_channel, const(I64, 2)), f.n_mix, f.part
+
+        def token(t: Value, before: list[Value]) -> list[Value]:
+            now = x.load(ty, t)
+            d, out = b.fsub(before[0], now), y.at(t)
+
+            def one(j: Value, _: list[Value]) -> None:
+                e.store(e.fma(d, e.load(ty, mu, b.mul(j, step)), now), out, b.mul(j, part))
+
+            e.loop(n_mix, one)
+            if difference:
+                difference.store(d, t)
+            return [now]
+
+        e.loop(m, token, [e.load(ty, past)])
+
+    return emit("i64,i64,i64,i64,i64->void")(shift)
+
+
+def shift_wide(a, u, past, c, m):  # replaced in every variant
+    raise NotImplementedError
+
+
+shift_one = shift_wide
+
+
+def _token_shift(a, tid, nth):
+    """y[j] = x + (x before - x) * mu[j] for each of n_mix rows of weights; x before the first token is 0.
+
+     0 ctl, 1 seg          batch control
+     2 x, 3 ldx            f32 [tok][C]
+     4 mu, 5 n_mix         f32 [n_mix][C]
+     6 state, 7 stride     f32 [row][C], the last x; read and written; stride of rows in bytes
+     8 y, 9 ldy, 10 part   f32 [tok][n_mix][C], not x; `part` bytes from one mix of a token to the next
+    11 C, 12 ctr
+    13 difference, 14 ld   f32 [tok][C], x before - x; only of `token_shift_difference`
+    """
+    n_seg, x, ldx, n_channel, ctr = ldi(arg(a, 0) + 8), arg(a, 2), arg(a, 3), arg(a, 11), arg(a, 12)
+    strip = strip_of(n_channel, n_seg, nth, CHUNK)
+    c0 = c1 = s = 0
+    while True:
+        c0, c1, s = next_part(ctr, n_channel, strip, arg(a, 1), n_seg, c0, c1, s)
+        if c0 == n_channel:
+            break
+        first, n, state = ldi(s), ldi(s + 8), arg(a, 6) + ldi(s + 16) * arg(a, 7)
+        enter_state(s, arg(a, 6), arg(a, 7), 4 * c0, c1 - c0)
+        for t in range(0, n, TILE):
+            u, m, c = first + t, min(TILE, n - t), c0
+            past = state if t == 0 else x + (u - 1) * ldx
+            while c + GROUP <= c1:
+                shift_wide(a, u, past + 4 * c, c, m)
+                c += GROUP
+            while c < c1:
+                shift_one(a, u, past + 4 * c, c, m)
+                c += 1
+        if n > 0:
+            copy_floats(x + (first + n - 1) * ldx + 4 * c0, state + 4 * c0, c1 - c0)
+
+
+def _make_shift(name: str, with_difference: bool) -> Kernel:
+    wide, one = (_shift(width, with_difference) for width in (GROUP, 1))
+    return variant(_token_shift, name, shift_wide=wide, shift_one=one)
+
+
+token_shift = _make_shift("token_shift", False)
+token_shift_difference = _make_shift("token_shift_difference", True)
+
+
+# --- functions of rows ------------------------------------------------------------------------------------------------
+@emit("i64,i64,i64->void")
+def _tanh_part(e, x, _, n):
+    def some(o: Value, left: Value, _: list[Value]) -> None:
+        (v,) = load_lanes(e, e.at(x, o), left, 1)
+        store_lanes(e, [e.tanh(v)], e.at(x, o), left)
+
+    each_group(e, n, some)
+
+
+@emit("i64,i64,i64->void")
+def _sigmoid_part(e, x, _, n):
+    def some(o: Value, left: Value, _: list[Value]) -> None:
+        (v,) = load_lanes(e, e.at(x, o), left, 1)
+        store_lanes(e, [sigmoid(e, v)], e.at(x, o), left)
+
+    each_group(e, n, some)
+
+
+@emit("i64,i64,i64->void")
+def _decay_part(e, x, bias, n):
+    """exp(-exp(x + bias)); the inner exponential is at most 2^126."""
+    b = e.b
+
+    def some(o: Value, left: Value, _: list[Value]) -> None:
+        (v,), (w,) = load_lanes(e, e.at(x, o), left, 1), load_lanes(e, e.at(bias, o), left, 1)
+        rate = e.exp2(e.at_most(b.fmul(b.fadd(v, w), const(ROW, LOG2E)), 126.0))
+        store_lanes(e, [e.exp2(b.fmul(rate, const(ROW, -LOG2E)))], e.at(x, o), left)
+
+    each_group(e, n, some)
+
+
+@kernel
+def tanh_rows(a, tid, nth):
+    """x = tanh(x). 0 count, 1 x, 2 ldx, 3 length, 4 bias f32 [length], of `decay_rows` only."""
+    x, ldx, n, bias = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4)
+    per_row = (n + CHUNK - 1) // CHUNK
+    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+        o = i % per_row * CHUNK
+        _tanh_part(x + i // per_row * ldx + 4 * o, bias + 4 * o, min(CHUNK, n - o))
+
+
+sigmoid_rows = variant(tanh_rows, "sigmoid_rows", _tanh_part=_sigmoid_part)  # x = sigmoid(x)
+decay_rows = variant(tanh_rows, "decay_rows", _tanh_part=_decay_part)  # x = exp(-exp(x + bias)), RWKV-6
+
+
+@emit("i64,i64,i64,i64,i64->void")
+def _mix_row(e, x, difference, mu, y, n):
+    def some(o: Value, left: Value, _: list[Value]) -> None:
+        v, d, m, w = (load_lanes(e, e.at(row, o), left, 1)[0] for row in (x, difference, mu, y))
+        store_lanes(e, [e.fma(d, e.b.fadd(m, w), v)], e.at(y, o), left)
+
+    each_group(e, n, some)
+
+
+@kernel
+def mix_rows(a, tid, nth):
+    """y = x + difference * (mu + y): the shift of RWKV-6, whose weights depend on the token.
+
+    0 count, 1 x, 2 ldx, 3 difference, 4 lddifference, 5 mu f32 [length], 6 y, 7 ldy, 8 length
+    """
+    for t in range(tid, ldi(arg(a, 0)), nth):
+        _mix_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5), arg(a, 6) + t * arg(a, 7), arg(a, 8))
+
+
+@emit("i64,i64,i64,i64->void")
+def _keys_of_head(e, k, w, out, n):
+    def some(o: Value, left: Value, _: list[Value]) -> None:
+        v, decay = (load_lanes(e, e.at(row, o), left, 1)[0] for row in (k, w))
+        store_lanes(e, [e.fma(e.b.fneg(decay), v, v)], e.at(out, o), left)
+
+    each_group(e, n, some)
+
+
+@kernel
+def gla_keys(a, tid, nth):
+    """out = k (1 - w), keys of heads that share them written for each.
+
+    0 count, 1 k, 2 ldk f32 [tok][head / repeat][d], 3 w, 4 ldw, 5 out, 6 ldo f32 [tok][head][d], 7 n_head, 8 repeat,
+    9 d
+    """
+    n_head, repeat, d = arg(a, 7), arg(a, 8), arg(a, 9)
+    for i in range(tid, ldi(arg(a, 0)) * n_head, nth):
+        t, h = i // n_head, i % n_head
+        row = 4 * h * d
+        k = arg(a, 1) + t * arg(a, 2) + 4 * (h // repeat) * d
+        _keys_of_head(k, arg(a, 3) + t * arg(a, 4) + row, arg(a, 5) + t * arg(a, 6) + row, d)
+
+
+# --- what comes before the scan of RWKV-7 -----------------------------------------------------------------------------
+def _prepare_head(is_first: bool) -> Any:
+    """One head of a token, see `wkv7_prepare`; the first layer's values stay."""
+
+    def prepare(e: Emitter, a: Value, t: Value, h: Value) -> None:
+        b, f, zero, one = e.b, Fields(e, a, WKV7), const(ROW, 0.0), const(ROW, 1.0)
+        column = b.mul(h, f.d)
+        names = ("r", "k", "v", "w", "a", "kk", *(() if is_first else ("mix", "first")))
+        row = {name: f.rows(name, t, column, "ld").at(const(I64, 0)) for name in names}
+        per = {
+            name: e.at(getattr(f, name), b.shl(column, const(I64, 2)))
+            for name in ("w0", "a0", "k_k", "k_a", "r_k", *(() if is_first else ("v0",)))
+        }
+
+        def lanes(pointer: Value, o: Value, left: Value) -> Value:
+            return load_lanes(e, e.at(pointer, o), left, 1)[0]
+
+        def square(o: Value, left: Value, sums: list[Value]) -> list[Value]:
+            v = b.fmul(lanes(row["k"], o, left), lanes(per["k_k"], o, left))
+            return [e.fma(v, v, sums[0])]
+
+        (squares,) = each_group(e, f.d, square, [zero])
+        norm = e.intr("sqrt", e.halving_sum(squares))
+        low = const(F32, NORM_LOWEST)
+        norm = b.select(b.fcmp_ordered("<", norm, low), low, norm)
+        factor = e.splat(b.fdiv(const(F32, 1.0), norm), GROUP)
+
+        def some(o: Value, left: Value, sums: list[Value]) -> list[Value]:
+            r, k, w, gate = (lanes(row[name], o, left) for name in ("r", "k", "w", "a"))
+            w0, a0, k_k, k_a, r_k = (lanes(per[name], o, left) for name in ("w0", "a0", "k_k", "k_a", "r_k"))
+            decay = e.exp2(b.fmul(sigmoid(e, b.fadd(w, w0)), const(ROW, SLOWEST)))
+            gate = sigmoid(e, b.fadd(gate, a0))
+            removed = b.fmul(b.fmul(k, k_k), factor)
+            back = b.fmul(removed, gate)
+            key = e.fma(b.fmul(k, k_a), b.fsub(gate, one), k)
+            made = {"w": decay, "k": key, "kk": removed, "a": back, "r": b.fmul(r, decay)}
+            if not is_first:
+                v, first = lanes(row["v"], o, left), lanes(row["first"], o, left)
+                share = sigmoid(e, b.fadd(lanes(row["mix"], o, left), lanes(per["v0"], o, left)))
+                made["v"] = e.fma(b.fsub(first, v), share, v)
+            for name, value in made.items():
+                store_lanes(e, [value], e.at(row[name], o), left)
+            rk = b.fmul(r, key)
+            return [b.fadd(sums[0], rk), e.fma(r, back, sums[1]), e.fma(rk, r_k, sums[2])]
+
+        dots = f.rows("dots", t, b.mul(h, const(I64, 3))).at(const(I64, 0))
+        for j, total in enumerate(each_group(e, f.d, some, [zero] * 3)):
+            e.store(e.halving_sum(total), dots, 4 * j)
+
+    return emit("i64,i64,i64->void")(prepare)
+
+
+_prepare_mixed = _prepare_head(False)
+
+
+@kernel
+def wkv7_prepare(a, tid, nth):
+    """What the scan and the norm of RWKV-7 need, in place. Per channel, with the sums over a head's:
+
+        kk = k k_k / max(|k k_k|, 1e-12),  gate = sigmoid(a + a0),  a = kk gate,  k = k (1 + (gate - 1) k_a)
+        w = exp(-exp(-1/2) sigmoid(w + w0)),  v = v + (first - v) sigmoid(mix + v0),  r = r w
+        dots = (sum r k, sum r a, sum r k r_k), with r as it was
+
+     0 count                                     of tokens
+     1 r, 2 k, 3 v, 4 w, 5 a, 6 kk, 7 mix, 8 first, 9 ld   f32 [tok][head][d]; kk is only written
+    10 dots, 11 lddots                           f32 [tok][head][3], written
+    12 w0, 13 a0, 14 v0, 15 k_k, 16 k_a, 17 r_k  f32 [head][d]
+    18 n_head, 19 d
+
+    `wkv7_prepare_first`, of the first layer, has no mix, first and v0, and leaves v alone.
+    """
+    n_head = arg(a, 18)
+    for i in range(tid, ldi(arg(a, 0)) * n_head, nth):
+        _prepare_mixed(a, i // n_head, i % n_head)
+
+
+wkv7_prepare_first = variant(wkv7_prepare, "wkv7_prepare_first", _prepare_mixed=_prepare_head(True))
+
+
+# --- what comes after the scan ----------------------------------------------------------------------------------------
+Activation = Callable[[Emitter, Value], Value]
+
+
+def _finish_head(act: Activation | None, *, with_bonus: bool, normed: bool = True) -> Any:
+    """One head of a token, see `wkv6_output`; without an activation there is no gate."""
+
+    def finish(e: Emitter, a: Value, t: Value, h: Value) -> None:
+        b, f, zero = e.b, Fields(e, a, OUTPUT), const(I64, 0)
+        column = b.mul(h, f.d)
+        y = f.rows("y", t, column).at(zero)
+        if act:
+            gate = f.rows("gate", t, column).at(zero)
+        if normed:
+            weight, bias = (e.at(pointer, b.shl(column, const(I64, 2))) for pointer in (f.weight, f.bias))
+            factor = centre(e, y, y, f.d, f.f32("eps"))
+        if with_bonus:
+            v = f.rows("v", t, column).at(zero)
+            dots = f.rows("dots", t, b.mul(h, const(I64, 3))).at(zero)
+            bonus = e.splat(e.load(F32, dots, 8), GROUP)
+
+        def some(o: Value, left: Value, _: list[Value]) -> None:
+            def lanes(pointer: Value) -> Value:
+                return load_lanes(e, e.at(pointer, o), left, 1)[0]
+
+            x = lanes(y)
+            if normed:
+                x = e.fma(b.fmul(x, factor), lanes(weight), lanes(bias))
+            if with_bonus:
+                x = e.fma(bonus, lanes(v), x)
+            if act:
+                x = b.fmul(x, act(e, lanes(gate)))
+            store_lanes(e, [x], e.at(y, o), left)
+
+        each_group(e, f.d, some)
+
+    return emit("i64,i64,i64->void")(finish)
+
+
+_finish = _finish_head(lambda e, g: e.sigmoid_times(g), with_bonus=False)
+
+
+@kernel
+def wkv6_output(a, tid, nth):
+    """Layer norm of every head, bonus and gate, in place: y = (norm(y) * weight + bias) * silu(gate).
+
+     0 count                  of tokens
+     1 y, 2 ldy               f32 [tok][head][d]
+     3 gate, 4 ldgate         the same
+     5 weight, 6 bias         f32 [head][d]
+     7 v, 8 ldv, 9 dots, 10 lddots   WKV7_OUTPUT only, as `wkv7_prepare` left them
+    11 n_head, 12 d, 13 eps
+
+    WKV7_OUTPUT[has a gate, is normed]: y = (norm(y) * weight + bias + dots[2] * v) * gate, without what there is not.
+    """
+    n_head = arg(a, 11)
+    for i in range(tid, ldi(arg(a, 0)) * n_head, nth):
+        _finish(a, i // n_head, i % n_head)
+
+
+WKV7_OUTPUT: dict[tuple[bool, bool], Kernel] = {
+    (gated, normed): variant(
+        wkv6_output,
+        "wkv7_output" + "_no_gate" * (not gated) + "_no_norm" * (not normed),
+        _finish=_finish_head((lambda e, g: g) if gated else None, with_bonus=True, normed=normed),
+    )
+    for gated in (True, False)
+    for normed in (True, False)
+}

@@ -1,0 +1,255 @@
+"""What the recurrent kernels share: batch control, states, and rows as the emitter sees them.
+
+Batch control:
+
+    ctl   i64 [3]         number of tokens, of segments, of outputs
+    seg   i64 [n_seg][4]  first token, number of tokens, row of the state after them, row of the state before them
+                          (the tokens of one sequence, in order; row before -1: the sequence begins, its state is zero)
+    ctr   i64             counter of work items, zero before each run
+
+The two rows may be the same one. Otherwise the row before stays as it is, which costs a copy: that is how states are
+kept, shared and gone back to. A segment whose row before is the row after of the one before it continues that one (one
+sequence, a state kept after every piece); whoever computes a segment computes those that continue it.
+
+Rows are f32 [tok][ld bytes]. An item is a strip of channels, or a block of heads, of one segment. A channel sees the
+same operations in the same order whatever the width of a vector, the strip, or the split of its tokens into calls.
+
+A state is f32 [head][lane / 16][depth][16]: 16 lanes side by side, the last group of a head padded. Lanes are what a
+kernel computes independently of one another, depth is what it sums over:
+
+    Mamba-1      1 head, lanes = channels, depth = d_state
+    Mamba-2      lanes = d_head, depth = d_state
+    delta rule   lanes = d_v, depth = d_k
+    RG-LRU       1 head, lanes = channels, depth = 1
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..build.jit import device
+from ..emit.elementary import LOG2E
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, atomic_add, const, emit, ldi, stf
+
+GROUP = 16  # lanes side by side in a state
+MIN_STRIP = 64  # channels of the smallest strip worth an item
+ZERO = np.float32(0.0)
+
+F32Array = npt.NDArray[np.float32]
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
+def n_groups(n_lane: int) -> int:
+    """Groups of 16 lanes, the last one padded."""
+    return -(-n_lane // GROUP)
+
+
+def state_shape(n_head: int, n_lane: int, depth: int) -> tuple[int, int, int, int]:
+    """One sequence's state: [head][lane / 16][depth][16]."""
+    return n_head, n_groups(n_lane), depth, GROUP
+
+
+def conv_state_bytes(n_channel: int, d_conv: int) -> int:
+    """One sequence's state of a convolution: f32 [d_conv - 1][channel], oldest input first."""
+    return 4 * n_channel * (d_conv - 1)
+
+
+def arrange_heads(a: npt.ArrayLike) -> F32Array:
+    """f32 [head, lane, depth] -> [head, lane / 16, depth, 16]; missing lanes are zero."""
+    source = np.asarray(a, dtype=np.float32)
+    n_head, n_lane, depth = source.shape
+    padded = np.zeros((n_head, n_groups(n_lane) * GROUP, depth), np.float32)
+    padded[:, :n_lane] = source
+    return np.ascontiguousarray(padded.reshape(n_head, -1, GROUP, depth).transpose(0, 1, 3, 2))
+
+
+def restore_heads(arranged: npt.ArrayLike, n_lane: int) -> F32Array:
+    """Inverse of `arrange_heads`: [head, lane / 16, depth, 16] -> [head, lane, depth]."""
+    source = np.asarray(arranged, dtype=np.float32)
+    n_head, _, depth, _ = source.shape
+    return np.ascontiguousarray(source.transpose(0, 1, 3, 2).reshape(n_head, -1, depth)[:, :n_lane])
+
+
+def pad_channels(a: npt.ArrayLike) -> F32Array:
+    """f32 [channel] -> [channel / 16 * 16], zeros appended."""
+    source = np.asarray(a, dtype=np.float32)
+    padded = np.zeros(n_groups(source.shape[0]) * GROUP, np.float32)
+    padded[: source.shape[0]] = source
+    return padded
+
+
+# --- items ------------------------------------------------------------------------------------------------------------
+@device
+def strip_of(n_channel, n_item, nth, most):
+    """Channels of a strip, a multiple of 16: about four items a thread, between MIN_STRIP and `most`."""
+    share = n_channel * n_item // (4 * nth)
+    return (min(max(share, MIN_STRIP), most) + GROUP - 1) // GROUP * GROUP
+
+
+@device
+def block_of(n_head, n_seg, nth):
+    """Heads of an item: about eight items a thread. Tokens pass in tiles, all heads of the block tile by tile: if a
+    long segment is walked once per head, every row lies on a page that is no longer in the TLB."""
+    return max(1, min(n_head, n_head * n_seg // (8 * nth)))
+
+
+@device
+def zero_fill(address, n):
+    """n floats at `address` become zero."""
+    for i in range(n):
+        stf(address + 4 * i, ZERO)
+
+
+@device
+def continues(seg, s):
+    """Whether the segment at `s` continues the one before it (see above); `seg` is the first."""
+    return s > seg and ldi(s + 24) >= 0 and ldi(s + 24) == ldi(s - 16)
+
+
+@device
+def next_part(ctr, n, size, seg, n_seg, i0, i1, s):
+    """(i0, i1, s): channels or heads i0 .. i1 - 1 of `n` and the segment at s, the next that the caller has to compute.
+
+    That is the segment after s if it continues it, else the next item of `size` channels or heads that nobody has
+    taken. Begin with s = 0; i0 = n when nothing is left.
+    """
+    following = s + 32
+    if s != 0 and following < seg + 32 * n_seg and continues(seg, following):
+        return i0, i1, following
+    n_item = (n + size - 1) // size * n_seg
+    while True:
+        i = atomic_add(ctr, 1)
+        if i >= n_item:
+            return n, n, seg
+        place = seg + 32 * (i % n_seg)
+        if not continues(seg, place):
+            first = i // n_seg * size
+            return first, min(n, first + size), place
+
+
+@emit("i64,i64,i64->void")
+def copy_floats(e, source, target, n):
+    def body(width: int) -> Callable[[Value, list[Value]], None]:
+        return lambda i, _: e.store(e.load(Vec(F32, width), source, i), target, i)
+
+    size = e.b.shl(n, const(I64, 2))
+    wide = e.b.and_(size, const(I64, -4 * GROUP))
+    e.loop(wide, body(GROUP), step=4 * GROUP)
+    e.loop(size, body(1), start=wide, step=4)
+
+
+@device
+def enter_state(s, base, stride, offset, n):
+    """Brings n floats at `offset` of the state before segment `s` into the row after it; states lie at `base`."""
+    after, before = ldi(s + 16), ldi(s + 24)
+    if before < 0:
+        zero_fill(base + after * stride + offset, n)
+    elif before != after:
+        copy_floats(base + before * stride + offset, base + after * stride + offset, n)
+
+
+# --- rows and fields in the emitter -----------------------------------------------------------------------------------
+class RowsAt:
+    """One column (or a vector of columns) of rows: element t lies t * stride bytes after `start`."""
+
+    def __init__(self, e: Emitter, start: Value, stride: Value) -> None:
+        self.e, self.start, self.stride = e, start, stride
+
+    def at(self, t: Value) -> Value:
+        return self.e.at(self.start, self.e.b.mul(t, self.stride))
+
+    def load(self, ty: Any, t: Value) -> Value:
+        return self.e.load(ty, self.at(t))
+
+    def store(self, value: Value, t: Value) -> None:
+        self.e.store(value, self.at(t))
+
+
+class Fields:
+    """The fields of an op record by name, loaded where they are asked for."""
+
+    def __init__(self, e: Emitter, record: Value, names: str) -> None:
+        self._e, self._record, self._names = e, record, names.split()
+
+    def __getattr__(self, name: str) -> Value:
+        return self._e.load(I64, self._record, 8 * self._names.index(name))
+
+    def f32(self, name: str) -> Value:
+        return self._e.load(F32, self._record, 8 * self._names.index(name))
+
+    def rows(self, name: str, token: Value, column: Value, stride: str = "") -> RowsAt:
+        """Rows of the field `name`, from `token` and `column` on; their stride is the field `ld` + name."""
+        b, ld = self._e.b, getattr(self, stride or "ld" + name)
+        offset = b.add(b.mul(token, ld), b.shl(column, const(I64, 2)))
+        return RowsAt(self._e, self._e.at(getattr(self, name), offset), ld)
+
+
+def optional(e: Emitter, ty: Any, address: Value, offset: Value) -> Value:
+    """What lies `offset` bytes after `address`; zeros where the address is 0."""
+    nothing = e.stack(ty)
+    e.store(const(ty, 0.0), nothing)
+    none = e.b.icmp_signed("==", address, const(I64, 0))
+    return e.load(ty, e.b.select(none, nothing, e.at(address, offset)))
+
+
+def sigmoid(e: Emitter, x: Value, numerator: Value | None = None) -> Value:
+    """1 / (1 + exp(-x)), or numerator / (1 + exp(-x)). NaN stays NaN."""
+    b, ty = e.b, x.type
+    power = e.exp2(e.at_most(b.fmul(x, const(ty, -LOG2E)), 126.0))
+    return b.fdiv(const(ty, 1.0) if numerator is None else numerator, b.fadd(const(ty, 1.0), power))
+
+
+def load_lanes(e: Emitter, pointer: Value, n: Value, groups: int) -> list[Value]:
+    """`groups` vectors of 16 floats, of which the first n exist; the others are zero."""
+    b, ty = e.b, Vec(F32, GROUP)
+    missing = b.icmp_signed("<", n, const(I64, GROUP * groups))
+    slot = e.stack(ty, groups)
+    with b.if_else(missing) as (partly, wholly):
+        with partly:
+            for g in range(groups):
+                e.store(const(ty, 0.0), slot, 4 * GROUP * g)
+            e.loop(b.shl(n, const(I64, 2)), lambda o, _: e.store(e.load(F32, pointer, o), slot, o), step=4)
+            some = [e.load(ty, slot, 4 * GROUP * g) for g in range(groups)]
+            after_some = b.block
+        with wholly:
+            full = [e.load(ty, pointer, 4 * GROUP * g) for g in range(groups)]
+            after_full = b.block
+    merged = []
+    for one, other in zip(some, full, strict=True):
+        phi = b.phi(ty)
+        phi.add_incoming(one, after_some)
+        phi.add_incoming(other, after_full)
+        merged.append(phi)
+    return merged
+
+
+def store_lanes(e: Emitter, values: Sequence[Value], pointer: Value, n: Value) -> None:
+    """The first n floats of vectors of 16."""
+    b, ty = e.b, Vec(F32, GROUP)
+    missing = b.icmp_signed("<", n, const(I64, GROUP * len(values)))
+    slot = e.stack(ty, len(values))
+    with b.if_else(missing) as (partly, wholly):
+        with partly:
+            for g, value in enumerate(values):
+                e.store(value, slot, 4 * GROUP * g)
+            e.loop(b.shl(n, const(I64, 2)), lambda o, _: e.store(e.load(F32, slot, o), pointer, o), step=4)
+        with wholly:
+            for g, value in enumerate(values):
+                e.store(value, pointer, 4 * GROUP * g)
+
+
+def each_group(
+    e: Emitter,
+    n: Value,
+    body: Callable[[Value, Value, list[Value]], Sequence[Value] | None],
+    carried: Sequence[Value] = (),
+) -> list[Value]:
+    """carried = body(offset in bytes, values left, carried) for every 16 of n values; all 16 exist but in the last."""
+    b = e.b
+    size, whole = b.shl(n, const(I64, 2)), b.and_(b.shl(n, const(I64, 2)), const(I64, -4 * GROUP))
+    values = e.loop(whole, lambda o, c: body(o, const(I64, GROUP), c), carried, step=4 * GROUP)
+    return e.loop(
+        size, lambda o, c: body(o, b.lshr(b.sub(size, o), const(I64, 2)), c), values, start=whole, step=4 * GROUP
+    )  # fmt: skip

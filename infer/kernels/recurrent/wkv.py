@@ -1,0 +1,161 @@
+"""The recurrences of RWKV. Peng et al. 2024, arXiv:2404.05892 (RWKV-6); Peng et al. 2025, arXiv:2503.14456 (RWKV-7).
+Batch control, items and states: see recurrent.py and head_scan.py; lanes are a head's values, depth its keys.
+
+    RWKV-6    y = S^T r + (r . (u k)) v;    S = diag(w) S + k v^T
+    GLA       S = diag(w) S + k v^T;    y = scale S^T r      (gated linear attention, arXiv:2312.06635)
+    RWKV-7    S = diag(w) S + k v^T - (kk a) (S^T kk)^T;    y = S^T r
+
+Tokens pass one after the other. In RWKV-7 what a token changes is known only after a whole pass over the state, so it
+is done in the next token's pass, and y = S^T (r w) + (r . k) v - (r . (kk a)) S^T kk with the state before it needs no
+pass of its own: per token the state is read once and written once.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit
+from .head_scan import head_scan
+from .states import GROUP, Fields, RowsAt, each_group, load_lanes, store_lanes
+
+WKV6 = "ctl seg r k v w ld ldv u state stride y ldy n_head d ctr repeat"
+WKV7 = "ctl seg r k v w a kk ld dots lddots state stride y ldy n_head d ctr"
+ROW = Vec(F32, GROUP)
+
+
+def _broadcast(e: Emitter, row: Value, i: Value) -> Value:
+    return e.splat(e.load(F32, row, e.b.shl(i, const(I64, 2))), GROUP)
+
+
+class _Lanes:
+    """Up to 16 lanes of a head, and n tokens from row `first`."""
+
+    def __init__(self, e: Emitter, f: Fields, first: Value, head: Value, lane: Value, state: Value) -> None:
+        self.e, self.f, self.first, self.state = e, f, first, state
+        self.keys = e.b.mul(head, f.d)
+        self.values, self.left = e.b.add(self.keys, lane), e.b.sub(f.d, lane)
+        self.even = e.b.and_(f.d, const(I64, -2))
+
+    def place(self, i: Value) -> Value:
+        return self.e.at(self.state, self.e.b.shl(i, const(I64, 6)))
+
+    def rows(self, name: str) -> RowsAt:
+        return self.f.rows(name, self.first, self.keys, "ld")
+
+
+def _make_lanes6(after: bool) -> Any:
+    """`after`: y is made of the state after the token, without a bonus (GLA)."""
+
+    def lanes(e: Emitter, a: Value, first: Value, n: Value, head: Value, lane: Value, state: Value) -> None:
+        b, f = e.b, Fields(e, a, WKV6)
+        it = _Lanes(e, f, first, head, lane, state)
+        r, k, w = (it.rows(name) for name in "rkw")
+        v = f.rows("v", first, b.add(b.mul(b.sdiv(head, f.repeat), f.d), lane))
+        y = f.rows("y", first, it.values)
+        u = e.at(f.u, b.shl(it.keys, const(I64, 2))) if not after else None
+        scale = e.splat(f.f32("u"), GROUP) if after else None
+
+        def token(t: Value, _: list[Value]) -> None:
+            rrow, krow, wrow = r.at(t), k.at(t), w.at(t)
+            (value,) = load_lanes(e, v.at(t), it.left, 1)
+
+            def product(o: Value, some: Value, sums: list[Value]) -> list[Value]:
+                rv, kv, uv = (load_lanes(e, e.at(row, o), some, 1)[0] for row in (rrow, krow, u))
+                return [e.fma(rv, b.fmul(uv, kv), sums[0])]
+
+            def step(i: Value, seen: Value) -> Value:
+                s = e.load(ROW, it.place(i))
+                new = e.fma(_broadcast(e, wrow, i), s, b.fmul(_broadcast(e, krow, i), value))
+                e.store(new, it.place(i))
+                return e.fma(_broadcast(e, rrow, i), new if after else s, seen)
+
+            def pair(i: Value, sums: list[Value]) -> list[Value]:
+                return [step(i, sums[0]), step(b.add(i, const(I64, 1)), sums[1])]
+
+            bonus = None
+            if not after:
+                (products,) = each_group(e, f.d, product, [const(ROW, 0.0)])
+                bonus = e.splat(e.halving_sum(products), GROUP)
+            seen, odd = e.loop(it.even, pair, [const(ROW, 0.0)] * 2, step=2)
+            (seen,) = e.loop(f.d, lambda i, c: [step(i, c[0])], [seen], start=it.even)
+            seen = b.fadd(seen, odd)
+            out = b.fmul(scale, seen) if after else e.fma(bonus, value, seen)
+            store_lanes(e, [out], y.at(t), it.left)
+
+        e.loop(n, token)
+
+    return emit("i64,i64,i64,i64,i64,i64->void")(lanes)
+
+
+@emit("i64,i64,i64,i64,i64,i64->void")
+def _lanes7(e, a, first, n, head, lane, state):
+    b, f = e.b, Fields(e, a, WKV7)
+    it = _Lanes(e, f, first, head, lane, state)
+    r, k, w, back, removed = (it.rows(name) for name in ("r", "k", "w", "a", "kk"))
+    v, y = f.rows("v", first, it.values, "ld"), f.rows("y", first, it.values)
+    dots = f.rows("dots", first, b.mul(head, const(I64, 3)))
+
+    def change(t: Value, i: Value, s: Value, value: Value, lost: Value) -> Value:
+        """S of key i after token t; `lost` is -S^T kk of the state before it."""
+        s = b.fmul(_broadcast(e, w.at(t), i), s)
+        s = e.fma(_broadcast(e, k.at(t), i), value, s)
+        return e.fma(_broadcast(e, back.at(t), i), lost, s)
+
+    def token(t: Value, before: Sequence[Value]) -> list[Value]:
+        """The values of token t and what it loses; `before`: those of the token before, if its change is not made."""
+        rrow, lrow = r.at(t), removed.at(t)
+
+        def step(i: Value, known: Value, seen: Value) -> tuple[Value, Value]:
+            s = e.load(ROW, it.place(i))
+            if before:
+                s = change(b.sub(t, const(I64, 1)), i, s, *before)
+                e.store(s, it.place(i))
+            return e.fma(_broadcast(e, lrow, i), s, known), e.fma(_broadcast(e, rrow, i), s, seen)
+
+        def pair(i: Value, sums: list[Value]) -> list[Value]:
+            return [*step(i, *sums[:2]), *step(b.add(i, const(I64, 1)), *sums[2:])]
+
+        sums = e.loop(it.even, pair, [const(ROW, 0.0)] * 4, step=2)
+        known, seen = e.loop(f.d, lambda i, c: step(i, *c), sums[:2], start=it.even)
+        lost, seen = b.fneg(b.fadd(known, sums[2])), b.fadd(seen, sums[3])
+        (value,) = load_lanes(e, v.at(t), it.left, 1)
+        rk, ra = (e.splat(e.load(F32, dots.at(t), 4 * j), GROUP) for j in range(2))
+        store_lanes(e, [e.fma(ra, lost, e.fma(rk, value, seen))], y.at(t), it.left)
+        return [value, lost]
+
+    carried = e.loop(n, token, token(const(I64, 0), ()), start=1)
+    last = b.sub(n, const(I64, 1))
+    e.loop(f.d, lambda i, _: e.store(change(last, i, e.load(ROW, it.place(i)), *carried), it.place(i)))
+
+
+wkv6_scan = head_scan("wkv6_scan", WKV6, _make_lanes6(False))
+"""Scan of RWKV-6 (see above).
+
+ 0 ctl, 1 seg                 batch control
+ 2 r, 3 k, 5 w, 6 ld          f32 [tok][head][d]; w: factors of the state
+ 4 v, 7 ldv                   f32 [tok][head / repeat][d]
+ 8 u                          f32 [head][d]; of `gla_scan` the scale, an f32
+ 9 state, 10 stride           f32 [row][head][d / 16][d][16], read and written; stride of rows in bytes
+11 y, 12 ldy                  f32 [tok][head][d], none of the others
+13 n_head, 14 d, 15 ctr
+16 repeat                     neighbouring heads that share values
+
+Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums; r . (u k) in 16 lanes,
+halved at the end.
+Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
+"""
+
+gla_scan = head_scan("gla_scan", WKV6, _make_lanes6(True))
+
+wkv7_scan = head_scan("wkv7_scan", WKV7, _lanes7)
+"""Scan of RWKV-7 (see above) over what `wkv7_prepare` left.
+
+ 0 ctl, 1 seg                               batch control
+ 2 r, 3 k, 4 v, 5 w, 6 a, 7 kk, 8 ld        f32 [tok][head][d]; r is r w, a is kk a
+ 9 dots, 10 lddots                          f32 [tok][head][3]: r . k and r . (kk a) come first
+11 state, 12 stride                         f32 [row][head][d / 16][d][16], read and written
+13 y, 14 ldy                                f32 [tok][head][d], none of the others
+15 n_head, 16 d, 17 ctr
+
+Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums.
+Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
+"""

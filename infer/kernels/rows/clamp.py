@@ -1,0 +1,36 @@
+"""Values kept within a limit on either side of zero."""
+
+from ..build.jit import kernel
+from ..emit.emitter import F32, Vec, arg, const, emit, ldf, ldi
+from .elementwise import CHUNK
+from .elementwise import _over as over_values
+
+LIMIT = 8 * 4  # bytes to field 4 of a record
+
+
+@emit("i64,i64,f32->void")
+def _clamp_row(e, x, n, limit):
+    """x = min(max(x, -limit), limit); NaN stays NaN."""
+    b = e.b
+
+    def some(ty, top):
+        low = b.fsub(const(ty, 0.0), top)
+
+        def one(o):
+            v = e.load(ty, x, o)
+            v = b.select(b.fcmp_ordered("<", v, low), low, v)
+            e.store(b.select(b.fcmp_ordered(">", v, top), top, v), x, o)
+
+        return one
+
+    over_values(e, n, some(Vec(F32, 16), e.splat(limit, 16)), some(F32, limit))
+
+
+@kernel
+def clamp(a, tid, nth):
+    """x within -limit .. limit. 0 count, 1 x, 2 ldx, 3 length, 4 limit f32."""
+    x, ldx, n, limit = arg(a, 1), arg(a, 2), arg(a, 3), ldf(a + LIMIT)
+    per_row = (n + CHUNK - 1) // CHUNK
+    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+        o = i % per_row * CHUNK
+        _clamp_row(x + i // per_row * ldx + 4 * o, min(CHUNK, n - o), limit)

@@ -1,0 +1,58 @@
+"""Layer norm with a bias. Ba et al. 2016, arXiv:1607.06450"""
+
+from ..build.jit import kernel
+from ..emit.emitter import F32, Emitter, Value, Vec, arg, const, emit, ldf, ldi
+from ..recurrent.states import GROUP, each_group, load_lanes, store_lanes
+from .elementwise import add_row
+
+V16F = Vec(F32, GROUP)
+
+
+def centre(e: Emitter, x: Value, out: Value, n: Value, eps: Value) -> Value:
+    """out = x - mean(x), n values; returns 1 / sqrt(mean(out^2) + eps) in 16 lanes. Sums in 16 lanes, halved at the
+    end; missing lanes are zero. out may be x."""
+    b = e.b
+
+    def add(o: Value, left: Value, sums: list[Value]) -> list[Value]:
+        (v,) = load_lanes(e, e.at(x, o), left, 1)
+        return [b.fadd(sums[0], v)]
+
+    (sums,) = each_group(e, n, add, [const(V16F, 0.0)])
+    size = b.sitofp(n, F32)
+    mean = e.splat(b.fdiv(e.halving_sum(sums), size), GROUP)
+
+    def square(o: Value, left: Value, sums: list[Value]) -> list[Value]:
+        (v,) = load_lanes(e, e.at(x, o), left, 1)
+        store_lanes(e, [b.fsub(v, mean)], e.at(out, o), left)
+        (v,) = load_lanes(e, e.at(out, o), left, 1)  # again, with zeros where there is nothing
+        return [e.fma(v, v, sums[0])]
+
+    (squares,) = each_group(e, n, square, [const(V16F, 0.0)])
+    variance = b.fdiv(e.halving_sum(squares), size)
+    return e.splat(b.fdiv(const(F32, 1.0), e.intr("sqrt", b.fadd(variance, eps))), GROUP)
+
+
+@emit("i64,i64,i64,i64,i64,f32->void")
+def _layer_norm_row(e, x, weight, bias, out, n, eps):
+    factor = centre(e, e.ptr(x), e.ptr(out), n, eps)
+
+    def scale(o: Value, left: Value, _: list[Value]) -> None:
+        v, w, c = (load_lanes(e, e.at(address, o), left, 1)[0] for address in (out, weight, bias))
+        store_lanes(e, [e.fma(e.b.fmul(v, factor), w, c)], e.at(out, o), left)
+
+    each_group(e, n, scale)
+
+
+@kernel
+def layer_norm(a, tid, nth):
+    """x += scale * residual (kept), then out = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias.
+
+    The fields of `rms_norm`, then 12 bias. out may be x where no rows are picked out.
+    Reference: tests/unit/infer/kernels/rows/test_layer_norm.py. Error: 5e-7 of max(1, |out|).
+    """
+    x, ldx, residual, ldr, n, index = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 8), arg(a, 10)
+    for t in range(tid, ldi(arg(a, 0)), nth):
+        row = ldi(index + 8 * t) if index else t
+        if residual:
+            add_row(x + row * ldx, residual + row * ldr, n, ldf(a + 88))
+        _layer_norm_row(x + row * ldx, arg(a, 5), arg(a, 12), arg(a, 6) + t * arg(a, 7), n, ldf(a + 72))

@@ -1,0 +1,128 @@
+"""Hyper-parameters: a dataclass field per GGUF key, read and checked in one place."""
+
+import dataclasses
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import FormatError, shown
+from hybrid.quant.ggml.metadata import full_key
+from hybrid.quant.ggml.reader import GGUFFile
+
+_REQUIRED = object()
+_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+_LARGEST = {int: 2**31 - 1, float: float(np.finfo(np.float32).max)}
+H = TypeVar("H", bound="Hparams")
+
+
+def key(
+    name: str, default: Any = _REQUIRED, *, per_layer: bool = False, pattern: bool = False, minimum: float = 0
+) -> Any:
+    """Field that is read from `<architecture>.<name>`, or from `<name>` if that begins with `hybrid.`; a scalar stands
+    for all layers when `per_layer`. A `pattern` is true or false for every layer, or a number n: true but for the last
+    of every n layers (0: for all).
+
+    Numbers are at least `minimum`, integers below 2^31, floats finite in f32. What several keys or the tensors have to
+    agree on is checked by the layers, which know what their kernels take.
+    """
+    meta = {"key": name, "per_layer": per_layer, "pattern": pattern, "minimum": minimum, "default": default}
+    return dataclasses.field(metadata=meta)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What some families multiply the embedding and what every part adds by, and divide the logits by."""
+
+    embedding: float = 1.0
+    residual: float = 1.0
+    logits: float = 1.0
+
+
+@dataclass(frozen=True)
+class Hparams:
+    """What every family has."""
+
+    n_layer: int = key("block_count", minimum=1)
+    n_embd: int = key("embedding_length", minimum=1)
+    n_ctx_train: int = key("context_length", minimum=1)
+    eps: float = key("attention.layer_norm_rms_epsilon")  # of the norms
+
+    @property
+    def scales(self) -> Scales:
+        return Scales()
+
+    @property
+    def logit_cap(self) -> float:
+        """Logits become cap * tanh(logit / cap); 0: they stay."""
+        return 0.0
+
+    def variant(self, tensors: Container[str], n_ctx: int) -> str:
+        """What a context of n_ctx tokens changes in the results of a model with these tensors; mostly nothing."""
+        return ""
+
+    @property
+    def halve_every(self) -> int:
+        """The residual stream is halved after every so many layers; 0: never."""
+        return 0
+
+    @classmethod
+    def read(cls: type[H], gguf: GGUFFile, arch: str) -> H:
+        """Raises FormatError naming the key when one is missing or not what it should be."""
+        values: dict[str, Any] = {}
+        if not gguf.tensors:
+            raise FormatError(f"{gguf.path.name} holds no tensors, only metadata. Give a file with a model.")
+        for field in dataclasses.fields(cls):
+            name = full_key(arch, field.metadata["key"])
+            default = field.metadata["default"]
+            raw = gguf.get(name) if default is _REQUIRED else gguf.get(name, default)
+            if field.metadata["pattern"]:
+                values[field.name] = _pattern(gguf, name, raw, values["n_layer"])
+            elif field.metadata["per_layer"]:
+                values[field.name] = _per_layer(gguf, name, raw, values["n_layer"], field.metadata["minimum"])
+            else:
+                kind = _KINDS[getattr(field.type, "__name__", str(field.type))]
+                values[field.name] = _scalar(gguf, name, raw, kind, field.metadata["minimum"])
+            # before anything is made for every layer
+            if field.name == "n_layer" and values["n_layer"] > len(gguf.tensors):
+                raise wrong(gguf, name, raw, f"no more layers than its {len(gguf.tensors)} tensors can make")
+        return cls(**values)
+
+
+def wrong(gguf: GGUFFile, name: str, value: Any, expected: str) -> FormatError:
+    """The error for a value that is there but cannot be right."""
+    return FormatError(f"{gguf.path.name}: {name} = {shown(repr(value), 60)}, expected {expected}.")
+
+
+def _scalar(gguf: GGUFFile, name: str, raw: Any, kind: type, minimum: float) -> Any:
+    if kind in (bool, str):
+        if not isinstance(raw, kind):
+            raise wrong(gguf, name, raw, "true or false" if kind is bool else "a string")
+        return raw
+    fits = isinstance(raw, int | float if kind is float else int) and not isinstance(raw, bool)
+    if not fits or not minimum <= raw <= _LARGEST[kind]:
+        raise wrong(gguf, name, raw, f"{'an integer' if kind is int else 'a finite number'} of at least {minimum:g}")
+    return kind(raw)
+
+
+def _per_layer(gguf: GGUFFile, name: str, raw: Any, n_layer: int, minimum: float) -> tuple[int, ...]:
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return (_scalar(gguf, name, raw, int, minimum),) * n_layer
+    if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "iu":
+        raise wrong(gguf, name, raw, "an integer, or one for every layer")
+    values = raw.tolist()
+    if len(values) != n_layer:
+        raise FormatError(f"{gguf.path.name}: {name} has {len(values)} values for {n_layer} layers.")
+    return tuple(_scalar(gguf, name, v, int, minimum) for v in values)
+
+
+def _pattern(gguf: GGUFFile, name: str, raw: Any, n_layer: int) -> tuple[bool, ...]:
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        period = _scalar(gguf, name, raw, int, 0)
+        return tuple(period == 0 or i % period < period - 1 for i in range(n_layer))
+    if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "biu" or not ((raw == 0) | (raw == 1)).all():
+        raise wrong(gguf, name, raw, "a number of layers, or true or false for every layer")
+    if len(raw) != n_layer:
+        raise FormatError(f"{gguf.path.name}: {name} has {len(raw)} values for {n_layer} layers.")
+    return tuple(raw.astype(bool).tolist())

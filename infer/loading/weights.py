@@ -1,0 +1,138 @@
+"""The tensors of an open GGUF file as the layers ask for them: checked, in place, none left over."""
+
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+
+from hybrid.quant.ggml.adapter import Adapter
+from hybrid.quant.ggml.errors import FormatError, shown
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+from ..program.builder import Weight, aligned_empty, round_up
+from .hparams import wrong
+
+# Written by converters for other engines' sake, or derived from the metadata; not needed here.
+OPTIONAL = ("rope_freqs.weight",)
+
+
+class Weights:
+    """Hands out matrices (mapped, not copied) and vectors (f32 copies); keeps what they point to alive."""
+
+    def __init__(self, gguf: GGUFFile, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
+        self.gguf, self.adapters = gguf, adapters
+        self.n_ctx = n_ctx  # tokens that a sequence can hold: some models have weights for long contexts
+        self.used: set[str] = set()
+        self.matrices: list[Weight] = []
+        self.kept: list[np.ndarray] = []
+        self.shared: dict[Hashable, int] = {}  # addresses of what several layers use
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.gguf.tensors
+
+    def _check(self, name: str, shape: tuple[int, ...]) -> None:
+        found = self.gguf.info(name).shape
+        if found != shape:
+            raise FormatError(
+                f"{self.gguf.path.name}: {name} has shape {list(found)}, the model's keys make it {list(shape)}. "
+                "Convert the model again."
+            )
+        self.used.add(name)
+
+    def wrong(self, key: str, value: object, expected: str) -> FormatError:
+        """The error for a hyper-parameter that a layer cannot work with; `key` without the architecture."""
+        return wrong(self.gguf, f"{self.gguf.get('general.architecture')}.{key}", value, expected)
+
+    def matrix(self, name: str, rows: int, n: int) -> Weight:
+        """`rows` rows of `n` weights, as stored. One row may be a vector in the file: GGUF does not tell them apart."""
+        self._check(name, (n,) if rows == 1 and len(self.gguf.info(name).shape) == 1 else (rows, n))
+        return self._weight(name, rows, n, 1)
+
+    def experts(self, name: str, n_expert: int, rows: int, n: int) -> Weight:
+        """A stack of `n_expert` matrices."""
+        self._check(name, (n_expert, rows, n))
+        return self._weight(name, rows, n, n_expert)
+
+    def embedding(self, name: str, n: int) -> Weight:
+        """A matrix whose number of rows (the vocabulary) the file decides."""
+        shape = self.gguf.info(name).shape
+        if len(shape) != 2 or shape[1] != n:
+            raise FormatError(f"{self.gguf.path.name}: {name} has shape {list(shape)}, expected [vocabulary, {n}].")
+        self.used.add(name)
+        return self._weight(name, shape[0], n, 1)
+
+    def _weight(self, name: str, rows: int, n: int, n_expert: int) -> Weight:
+        kind = self.gguf.info(name).type
+        raw = np.atleast_2d(self.gguf.raw(name))
+        multiple = 32 if TRAITS[kind].block > 1 else 16
+        padded = round_up(n, multiple)
+        if padded != n:
+            # the products read whole groups of 16: rows of such odd lengths are small, a padded copy is cheap
+            size = TRAITS[kind].nbytes
+            copy = aligned_empty(raw.size // (n * size) * padded * size).reshape(-1, padded * size)
+            copy[:, n * size :] = 0
+            copy[:, : n * size] = raw.reshape(-1, n * size)
+            raw = copy
+        lora = tuple(self._thin(name, adapter, rows, n, n_expert) for adapter in self.adapters if name in adapter)
+        made = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora)
+        self.matrices.append(made)
+        return made
+
+    def _thin(self, name: str, adapter: Adapter, rows: int, n: int, n_expert: int) -> tuple[Weight, Weight]:
+        """The two matrices, f32, that an adapter has for a matrix of the model."""
+        made = []
+        for values in adapter.pair(name, n_expert, rows, n):
+            padded = round_up(values.shape[-1], 16)
+            copy = aligned_empty(values.size // values.shape[-1] * padded * 4).view(np.float32).reshape(-1, padded)
+            copy[:, values.shape[-1] :] = 0
+            copy[:, : values.shape[-1]] = values.reshape(-1, values.shape[-1])
+            kind, height = GGMLType.F32, values.shape[1]
+            made.append(Weight(name, kind, height, padded, copy.ctypes.data, copy.strides[0], n_expert, copy))
+        return made[0], made[1]
+
+    def array(self, name: str, *shape: int) -> np.ndarray:
+        """The values as f32; NaN or infinity are refused, since one would silently spoil every result."""
+        self._check(name, shape)
+        values = np.ascontiguousarray(self.gguf.f32(name), np.float32)
+        if not np.isfinite(values).all():
+            raise FormatError(f"{self.gguf.path.name}: {name} contains NaN or infinity. Convert the model again.")
+        return values
+
+    def vector(self, name: str, n: int, prepare: Callable[[np.ndarray], np.ndarray] | None = None) -> int:
+        """Address of `n` f32 values."""
+        values = self.array(name, n)
+        return self.keep(prepare(values) if prepare else values)
+
+    def ignore(self, *names: str) -> None:
+        """Tensors that the file may have and the model does not use."""
+        self.used.update(names)
+
+    def keep(self, values: np.ndarray) -> int:
+        """Address of a contiguous copy on a 64-byte boundary that lives as long as this object."""
+        copy = aligned_empty(values.nbytes).view(values.dtype).reshape(values.shape)
+        copy[...] = values
+        self.kept.append(copy)
+        return int(copy.ctypes.data)
+
+    def finish(self) -> None:
+        """Every tensor of the file must have been asked for."""
+        left = [t for t in self.gguf.tensors if t not in self.used and t not in OPTIONAL]
+        if left:
+            names = ", ".join(map(shown, left[:3])) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+            raise FormatError(
+                f"{self.gguf.path.name}: {names}: this architecture has no such tensor. "
+                "The result would be wrong without it; convert the model again."
+            )
+
+        known = {matrix.name for matrix in self.matrices if matrix.lora}
+        for adapter in self.adapters:
+            without = [name for name in adapter.names if name not in known]
+            if without:
+                more = f" and {len(without) - 3} more" if len(without) > 3 else ""
+                raise FormatError(
+                    f"{shown(adapter.path.name)} adapts {', '.join(map(shown, without[:3]))}{more}, no matrices of "
+                    "this model. It was made for another one."
+                )
+
+    def kinds(self) -> set[GGMLType]:
+        return {w.kind for w in self.matrices}

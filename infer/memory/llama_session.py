@@ -1,0 +1,302 @@
+"""The layout of the session files of llama-completion --prompt-cache and llama_state_seq_save_file.
+
+    ggsn, version 10 (a whole context)        ggsq, version 3 (one sequence)
+      u32 magic, version                        u32 magic, version
+      u32 n; i32 tokens [n]                     u32 n; i32 tokens [n]
+      string architecture (u32 length, bytes)
+      keys and values, if any layer has them; then recurrent states, if any layer has them
+
+    keys and values                           recurrent states
+      u32 streams, 1                            u32 cells: sequences, 1
+      u32 cells: positions                      per cell i32 position, u32 m, i32 sequence ids [m]
+      per cell i32 position, u32 m,             u32 0, u32 layers of the model
+        i32 sequence ids [m]                    per recurrent layer i32 type, u64 bytes, row
+      u32 transposed, u32 layers with them        [channel][d_conv - 1], oldest input first
+      per layer i32 type, u64 bytes of a cell,  per recurrent layer i32 type, u64 bytes, row
+        keys [cell][n_kv * d_head]                [head * lane][depth]
+      per layer the same of values, or if transposed
+        i32 type, u32 bytes of a value, u32 n_kv * d_head,
+        values [n_kv * d_head][cell]
+
+A whole context lists the ids of a recurrent cell, a single sequence does not. llama-completion saves its text with one
+token that the memory has not seen and computes that first when it goes on; elsewhere all tokens are in memory. Nothing
+says which model wrote the file but its architecture and these sizes, and there is no checksum. Logits are not in it.
+Positions may have gaps, where tokens were removed from the middle of a sequence.
+Keys are kept as they are here: after RoPE, in the order of the rows of attn_k.weight, so both directions copy bits.
+Layout: llama.cpp 0c1e57098 (llama-context.cpp, llama-kv-cache.cpp, llama-memory-recurrent.cpp).
+
+A file from outside is hostile until checked: every number is compared with what the model needs and the file has.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.types import GGMLType
+
+if TYPE_CHECKING:
+    from . import HybridMemory
+
+GGSN, GGSQ = 0x6767736E, 0x67677371
+VERSIONS = {GGSN: 10, GGSQ: 3}
+SERVER_VERSION = 1
+_KV_TYPES = {GGMLType.F32: "f32", GGMLType.F16: "f16"}
+DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2")}
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class LlamaSession:
+    """tokens: i32 [n], of which the memory has seen the first `n_past`; arrays: as `HybridMemory.layout(n_past)`;
+    positions: i64 [n_past], with gaps where some were removed."""
+
+    tokens: np.ndarray
+    n_past: int
+    arrays: Arrays
+    positions: np.ndarray
+
+
+def tokens_in(path: str | os.PathLike[str]) -> int:
+    """How many tokens a session file claims to hold, as far as that is possible; 0 for any other file."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(12)
+            n = struct.unpack("<3I", head)[2] if len(head) == 12 else 0
+            return n if 4 * n <= os.fstat(file.fileno()).st_size else 0
+    except OSError:
+        return 0  # reading it will say why
+
+
+def context_for(path: str | os.PathLike[str]) -> int:
+    """How large a context a session file claims to need, as far as that can be told without its model."""
+    n = tokens_in(path)
+    try:
+        r = _Reader(Path(path).read_bytes() if n else b"", Path(path).name)
+        magic, _ = r.u32("magic"), r.u32("version")
+        r.array(np.dtype("<i4"), (r.u32("number of tokens"),), "tokens")
+        if magic == GGSN:
+            r.bytes(r.u32("length of the architecture"), "architecture")
+        r.expect(r.u32("number of streams"), 1, "streams")
+        return max(n, int(r.positions(r.u32("number of positions"), True).max(initial=-1)) + 1)
+    except (OSError, StateError):
+        return n  # without positions (recurrent layers alone), or reading it will say why
+
+
+# --- reading ---
+def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "HybridMemory") -> LlamaSession:
+    """The contents of a file, checked against an architecture of `n_layer` layers and its memory."""
+    r = _Reader(data, name)
+    magic, version = r.u32("magic"), r.u32("version")
+    if magic not in VERSIONS:
+        raise StateError(f"{name} is not a session file of llama.cpp (magic {magic:#010x}).")
+    if version != VERSIONS[magic]:
+        raise StateError(f"{name}: session format {version}, this version reads {VERSIONS[magic]}.")
+    tokens = r.array(np.dtype("<i4"), (r.u32("number of tokens"),), "tokens")
+    if magic == GGSQ and len(tokens) and tokens[0] == -1:
+        tokens = _unpacked(r, tokens)
+    if magic == GGSN:
+        found = r.bytes(r.u32("length of the architecture"), "architecture").decode("utf-8", "replace")
+        if found != arch:
+            raise StateError(f"{name} was saved by a '{found[:40]}' model, this one is '{arch}'.")
+    arrays: Arrays = {}
+    positions = _read_kv(r, memory, arrays) if memory.attention.specs else None
+    if memory.recurrent.specs:
+        last = _read_recurrent(r, memory, n_layer, magic == GGSN, arrays)
+        if positions is None:
+            # a text has no more tokens than the file: what is longer is refused below
+            positions = np.arange(min(last, len(tokens)) + 1)
+        elif not len(positions) or positions[-1] != last:
+            at = f"position {positions[-1]}" if len(positions) else "nothing"
+            raise r.wrong(f"attention goes to {at}, recurrent layers to position {last}")
+    if r.left:
+        raise r.wrong(f"{r.left} bytes are left after its memory")
+    assert positions is not None
+    n = len(positions)
+    if not 0 < n <= len(tokens):
+        raise r.wrong(f"its memory has {n} positions, its text {len(tokens)} tokens")
+    if len(tokens) > memory.n_ctx:
+        raise StateError(
+            f"{name} holds {len(tokens)} tokens, the context is {memory.n_ctx}. Use a larger context (-c)."
+        )
+    if positions[-1] >= memory.n_ctx:
+        raise StateError(
+            f"{name} goes to position {positions[-1]}, the context is {memory.n_ctx}. Use a larger context (-c)."
+        )
+    for key, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise r.wrong(f"'{key}' holds values that are not finite")
+    return LlamaSession(tokens, n, arrays, positions)
+
+
+def _unpacked(r: "_Reader", packed: np.ndarray) -> np.ndarray:
+    """llama-server's slots have in place of their tokens: -1, a version, n, tokens [n], the number of images."""
+    if len(packed) < 4 or packed[1] != SERVER_VERSION:
+        raise r.wrong(f"its tokens are packed by llama-server in a form other than {SERVER_VERSION}")
+    n = int(packed[2])
+    if not 0 <= n <= len(packed) - 4:
+        raise r.wrong(f"it claims {n} tokens, {len(packed) - 4} are there")
+    if packed[3 + n] or len(packed) != n + 4:
+        raise StateError(f"{r.name} holds images or sounds: only text can be imported.")
+    return packed[3 : 3 + n]
+
+
+class _Reader:
+    """Takes numbers and arrays off the front of a file."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self._data, self.name, self._at = data, name, 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def wrong(self, what: str) -> StateError:
+        return StateError(f"{self.name} does not fit this model, or is damaged: {what}.")
+
+    def bytes(self, n: int, what: str) -> bytes:
+        if n > self.left:
+            raise StateError(f"{self.name} is cut off: {what} takes {n} bytes, {self.left} are left.")
+        self._at += n
+        return self._data[self._at - n : self._at]
+
+    def _number(self, code: str, what: str) -> int:
+        return int(struct.unpack(code, self.bytes(struct.calcsize(code), what))[0])
+
+    def u32(self, what: str) -> int:
+        return self._number("<I", what)
+
+    def i32(self, what: str) -> int:
+        return self._number("<i", what)
+
+    def u64(self, what: str) -> int:
+        return self._number("<Q", what)
+
+    def expect(self, found: int, wanted: int, what: str) -> None:
+        if found != wanted:
+            raise self.wrong(f"{what} is {found}, expected {wanted}")
+
+    def array(self, dtype: np.dtype, shape: tuple[int, ...], what: str) -> np.ndarray:
+        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        return np.frombuffer(self.bytes(nbytes, what), dtype).reshape(shape)
+
+    def kind(self, what: str) -> GGMLType:
+        number = self.i32(f"type of {what}")
+        try:
+            return GGMLType(number)
+        except ValueError:
+            raise self.wrong(f"type of {what} is {number}, which is none of ggml's") from None
+
+    def positions(self, n: int, with_ids: bool) -> np.ndarray:
+        """i32 [n], all of one sequence."""
+        ids = [("id", "<i4")] if with_ids else []
+        cells = self.array(np.dtype([("position", "<i4"), ("n_ids", "<u4"), *ids]), (n,), "positions")
+        if not (cells["n_ids"] == int(with_ids)).all() or (with_ids and len(np.unique(cells["id"])) > 1):
+            raise StateError(f"{self.name} holds several sequences. Save the one that is wanted alone.")
+        return cells["position"]
+
+
+def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
+    """Adds keys and values to `arrays`; returns the positions, i64 [n], in order."""
+    kind = memory.attention.kind.name
+    r.expect(r.u32("number of streams"), 1, "the number of streams of its keys and values")
+    n = r.u32("number of positions")
+    if not n:
+        return np.zeros(0, np.int64)
+    order = r.positions(n, True)
+    places = np.argsort(order, kind="stable")
+    if order[places[0]] < 0 or (np.diff(order[places].astype(np.int64)) < 1).any():
+        raise r.wrong("positions are negative, or are there twice")
+    transposed = r.u32("order of values")
+    if transposed > 1:
+        raise r.wrong(f"the order of its values is {transposed}, expected 0 or 1")
+    r.expect(r.u32("number of attention layers"), len(memory.attention.specs), "the number of attention layers")
+    for name in ("k", "v"):
+        for s in memory.attention.specs:
+            what, width = f"blk.{s.layer}.{name}", s.n_kv * s.d_head
+            found = r.kind(what)
+            if _KV_TYPES.get(found) != kind:
+                raise StateError(f"{r.name} keeps {what} in {found.name}. {_advice(found, kind)}")
+            dtype = DTYPES[kind]
+            if name == "v" and transposed:
+                r.expect(r.u32(f"size of a value of {what}"), dtype.itemsize, f"the size of a value of {what}")
+                r.expect(r.u32(f"width of {what}"), width, f"the width of {what}")
+                rows = r.array(dtype, (width, n), what).T
+            else:
+                r.expect(r.u64(f"row size of {what}"), width * dtype.itemsize, f"the size of a row of {what}")
+                rows = r.array(dtype, (n, width), what)
+            arrays[what] = rows[places].reshape(n, s.n_kv, s.d_head)
+    return order[places].astype(np.int64)
+
+
+def _advice(found: GGMLType, kind: str) -> str:
+    if found in _KV_TYPES:
+        return f"Use --kv-type {_KV_TYPES[found]}; this model was loaded for {kind}."
+    return "Only F16 and F32 can be exchanged: save it with -ctk f16 -ctv f16."
+
+
+def _read_recurrent(r: _Reader, memory: "HybridMemory", n_layer: int, with_ids: bool, arrays: Arrays) -> int:
+    cells = r.u32("number of states")
+    if cells != 1:
+        raise r.wrong(f"it holds the states of {cells} sequences, expected 1")
+    last = int(r.positions(1, with_ids)[0])
+    r.expect(r.u32("order of states"), 0, "the order of its states")
+    r.expect(r.u32("number of layers"), n_layer, "the number of layers")
+    for part in ("conv", "ssm"):
+        for s in memory.recurrent.specs:
+            what = f"blk.{s.layer}.{part}"
+            found = r.kind(what)
+            if found != GGMLType.F32:
+                raise r.wrong(f"{what} is {found.name}, expected F32")
+            shape = s.shapes[what]
+            r.expect(r.u64(f"row size of {what}"), 4 * shape[0] * shape[1], f"the size of {what}")
+            stored = r.array(np.dtype("<f4"), shape[::-1] if part == "conv" else shape, what)
+            arrays[what] = stored.T if part == "conv" else stored
+    return last
+
+
+# --- writing ---
+def encode_session(
+    tokens: list[int],
+    positions: np.ndarray,
+    arrays: Arrays,
+    arch: str,
+    n_layer: int,
+    memory: "HybridMemory",
+    *,
+    whole: bool,
+    transposed: bool,
+) -> Iterator[bytes]:
+    """The parts of a file of these tokens, with the memory of those that have positions (i64 [n]); see `export_session`
+    for whole and transposed."""
+    n = len(positions)
+    magic, of_arch = GGSN if whole else GGSQ, arch.encode()
+    yield struct.pack("<3I", magic, VERSIONS[magic], len(tokens)) + np.asarray(tokens, "<i4").tobytes()
+    if whole:
+        yield struct.pack("<I", len(of_arch)) + of_arch
+    if specs := memory.attention.specs:
+        kind = GGMLType[memory.attention.kind.name.upper()]
+        yield struct.pack("<2I", 1, n)
+        yield b"".join(struct.pack("<iIi", position, 1, 0) for position in positions)
+        yield struct.pack("<2I", transposed, len(specs))
+        for name in ("k", "v"):
+            for s in specs:
+                rows = arrays[f"blk.{s.layer}.{name}"][:n].reshape(n, -1)
+                if name == "v" and transposed:
+                    yield struct.pack("<i2I", kind, rows.itemsize, rows.shape[1]) + rows.T.tobytes()
+                else:
+                    yield struct.pack("<iQ", kind, rows.itemsize * rows.shape[1]) + rows.tobytes()
+    if memory.recurrent.specs:
+        yield struct.pack("<IiI", 1, positions[-1], whole) + struct.pack("<i", 0) * whole
+        yield struct.pack("<2I", 0, n_layer)
+        for part in ("conv", "ssm"):
+            for spec in memory.recurrent.specs:
+                state = arrays[f"blk.{spec.layer}.{part}"]
+                yield struct.pack("<iQ", GGMLType.F32, state.nbytes)
+                yield (state.T if part == "conv" else state).astype("<f4").tobytes()

@@ -1,0 +1,131 @@
+"""What the ops of a program are said to work on: rows in an arena, weights where they lie, the batch, columns."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hybrid.quant.ggml.types import GGMLType
+
+from ..kernels.build.jit import Kernel
+
+ALIGN = 64
+
+
+def round_up(n: int, multiple: int) -> int:
+    return (n + multiple - 1) // multiple * multiple
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory in the arena, alive from the first to the last op that names it."""
+
+    nbytes: int
+    first: int = -1
+    last: int = -1
+    offset: int = -1
+
+
+@dataclass(frozen=True)
+class Rows:
+    """f32 rows: `n` values, `ld` bytes apart, `offset` bytes into a buffer or at a fixed address."""
+
+    base: "Buffer | int"
+    n: int
+    ld: int
+    offset: int = 0
+
+    def columns(self, first: int, n: int) -> "Rows":
+        """A part of every row."""
+        assert first + n <= self.ld // 4
+        return Rows(self.base, n, self.ld, self.offset + 4 * first)
+
+    @property
+    def ref(self) -> "Ref":
+        return Ref(self.base, self.offset)
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An address in an op record: `offset` bytes into a buffer or after a fixed address."""
+
+    base: "Buffer | int"
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A matrix (or a stack of them, one per expert) as it lies in memory: `rows` rows of `n` values of type `kind`."""
+
+    name: str
+    kind: GGMLType
+    rows: int
+    n: int
+    address: int
+    stride: int
+    n_expert: int = 1
+    keep: object = field(default=None, compare=False, repr=False)  # owner of the memory
+    lora: tuple[tuple["Weight", "Weight"], ...] = ()  # pairs (A, B): B A is added to the matrix
+
+    @property
+    def expert_stride(self) -> int:
+        return self.rows * self.stride
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.stride
+
+    def one(self, i: int) -> "Weight":
+        """Matrix i of a stack."""
+        lora = tuple((a.one(i), b.one(i)) for a, b in self.lora)
+        return replace(self, address=self.address + i * self.expert_stride, n_expert=1, lora=lora)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Addresses of the control block that the engine fills before each run."""
+
+    n_tok: int
+    n_seg: int
+    n_out: int
+    ctl: int  # the three counts together
+    tokens: int
+    pos: int
+    slot: int
+    seg: int
+    out_index: int
+    targets: int
+    all_tokens: int  # groups record of all tokens (see kernels/products/gemv.py)
+    all_outputs: int
+    last: int = 0  # i64 per token: the index (pos) of the last one that it sees
+    rope_pos: int = 0  # i64 per token: the position it has for RoPE and learned positions, mostly its index
+
+
+# bytes and operations of an op in a run, given tokens before it and tokens in it of every segment
+Work = Callable[[Sequence[tuple[int, int]]], tuple[int, int]]
+
+
+@dataclass
+class Op:
+    """A record, and what the op is said to do: bytes, and operations per column; per group of columns and column of
+    these where there are `groups` (an expert's weights are read when it has columns); or `work`, which goes first."""
+
+    name: str
+    kernel: Kernel
+    fields: list["int | Ref | Counter"]
+    nbytes: int = 0
+    flops: int = 0
+    groups: "Ref | None" = None
+    work: Work | None = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a product: which groups of them, where a column's source row is, and how many at most."""
+
+    groups: "int | Ref"
+    capacity: int  # columns, gaps included
+    index: "int | Ref" = 0
+    few: bool = False  # whether every group is expected to have few of them
+
+
+class Counter:
+    """Stands for the address of a zeroed i64 of its own."""

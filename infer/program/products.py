@@ -1,0 +1,159 @@
+"""Products of weights and activations in a program: which kernel makes them, and how it wants the columns laid out.
+
+ONE    gemv.py           a column at a time: generation
+FEW    gemv_columns.py   a few columns, each at its own cost: batches, speculation, experts with some tokens
+MANY   gemm.py           register tiles: prompts
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from hybrid.quant.ggml.types import GGMLType
+
+from ..kernels.build.jit import Kernel
+from ..kernels.emit.isa import ISA
+from ..kernels.products import gemm, gemv, gemv_columns, pack
+from ..kernels.weights import INT_BLOCKS
+from .operands import ALIGN, Buffer, Columns, Counter, Ref, Rows, Weight, round_up
+
+if TYPE_CHECKING:
+    from .builder import Builder
+
+GEMV_COLUMNS = 3  # up to this many columns are multiplied one at a time
+FEW_COLUMNS = 8  # up to this many, rows go straight to all columns; with more they are unpacked for register tiles
+# Bytes of unpacked weight rows that a thread works on, by the lanes of a vector: they fit the second-level cache, of
+# which processors with AVX-512 have 1 MB or more.
+SCRATCH_TARGET = {8: 192 << 10, 16: 640 << 10}
+
+
+class Way(Enum):
+    """How columns are multiplied: see the head of this file."""
+
+    ONE = "one"
+    FEW = "few"
+    MANY = "many"
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Columns as a product reads them: where they begin, and bytes from one (or from one tile) to the next."""
+
+    buffer: Buffer
+    stride: int
+
+
+class Products:
+    """Adds the ops of products to a program; packs rows once for all products that want the same form of them."""
+
+    def __init__(self, builder: "Builder") -> None:
+        self.builder, self.isa = builder, builder.isa
+        narrow, wide = gemm.tiles(self.isa)
+        self.tile = narrow if builder.capacity <= narrow.cols else wide
+        self._packed: dict[tuple, Packed] = {}
+
+    def way(self, few: bool) -> Way:
+        """How columns are multiplied; `few`: each of their groups is expected to be small."""
+        if self.builder.capacity <= GEMV_COLUMNS:
+            return Way.ONE
+        return Way.FEW if few or self.builder.capacity <= FEW_COLUMNS else Way.MANY
+
+    def width(self, few: bool) -> int:
+        """Groups of columns begin at multiples of this."""
+        return self.tile.cols if self.way(few) is Way.MANY else 1
+
+    def product(self, x: Rows, w: Weight, name: str, columns: Columns) -> Rows:
+        """y = W x for every column."""
+        b, way = self.builder, self.way(columns.few)
+        assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
+        integer = not b.exact and w.kind in INT_BLOCKS
+        # BF16 weights in pairs
+        pairs = self.isa.bf16 and not b.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
+        K = w.n // 2 if pairs else w.n
+        if pairs:
+            x_at, stride = self._pack_pairs(x, w, columns)
+        else:
+            x_at, stride = self._pack(x, w, integer, columns)
+        y = b.rows(w.rows, columns.capacity)
+        groups = columns.groups if isinstance(columns.groups, Ref) else None
+        said = {"nbytes": w.nbytes, "flops": 2 * w.rows * w.n, "groups": groups}
+        head = (w.address, w.stride, x_at, stride, y, y.ld, w.rows, K, Counter(), columns.groups, w.expert_stride)
+        if way is Way.MANY:
+            rows = self._chunk_rows(w, gemm.scheme(w.kind, self.isa).code_bytes if integer else 2 if pairs else 4)
+            nbytes = gemm.scratch_bytes(w.kind, self.tile, K, rows, integer=integer, isa=self.isa)
+            kernel = gemm_kernel(w.kind, self.tile, integer, self.isa, pairs)
+            b.op(kernel, *head, Ref(b.scratch), b.need_scratch(nbytes), rows, name=name, **said)
+        else:
+            b.op(row_kernel(way, w.kind, integer, self.isa, pairs), *head, name=name, **said)
+        return y
+
+    def _chunk_rows(self, w: Weight, item: int) -> int:
+        """Rows that a thread unpacks at a time, `item` bytes per weight: what fits, but enough chunks for all."""
+        lanes = self.isa.lanes
+        # rows too long to fit: with AVX-512 the columns are read again too often for few of them
+        fitting = SCRATCH_TARGET[lanes] // (w.n * item) // gemm.ROWS or (4 if lanes == 16 else 1)
+        sharing = max(1, w.rows // (4 * self.builder.n_threads) // gemm.ROWS)
+        return gemm.ROWS * min(fitting, sharing, 4)
+
+    # --- columns ---
+    def _pack(self, x: Rows, w: Weight, integer: bool, columns: Columns) -> tuple[Ref, int]:
+        way, width = self.way(columns.few), self.width(columns.few)
+        # rows that already are as the product wants them
+        if not integer and way is not Way.MANY and x.n == w.n and not columns.index:
+            return x.ref, x.ld
+        if integer and way is Way.MANY:
+            how = gemm.scheme(w.kind, self.isa)
+            form, kernel = how.packing, pack.PACK_TILES[how.packing]
+            nbytes = w.n // 32 * (how.steps + pack.LINES) * 4 * width
+        elif integer:
+            form = "column" if way is Way.ONE else gemv_columns.form(w.kind, self.isa)
+            kernel, nbytes = pack.PACK_COLUMNS[form], w.n // 32 * 40
+        else:
+            form, nbytes = "float", w.n * 4 * width
+            kernel = pack.pack_float_tiles if way is Way.MANY else pack.pack_float_columns
+        return self._once((x, form, columns), kernel, x, x.n, w.n, nbytes, columns, columns.index, width)
+
+    def _pack_pairs(self, x: Rows, w: Weight, columns: Columns) -> tuple[Ref, int]:
+        """Columns of BF16, and for tiles these again, moved about like columns of half as many f32."""
+        key, K = (x, "pairs", columns), w.n // 2
+        packed, stride = self._once(key, pack.pack_pairs_columns, x, x.n, w.n, K * 4, columns, columns.index, 1)
+        if self.way(columns.few) is not Way.MANY:
+            return packed, stride
+        assert not isinstance(packed.base, int)
+        source, width = Rows(packed.base, K, stride), self.tile.cols
+        return self._once((*key, width), pack.pack_float_tiles, source, K, K, K * 4 * width, columns, 0, width)
+
+    def _once(
+        self, key: tuple, kernel: Kernel, x: Rows, n: int, K: int, nbytes: int, columns: Columns,
+        index: int | Ref, width: int,
+    ) -> tuple[Ref, int]:  # fmt: skip
+        """x packed by `kernel`, which has been done already if the key is known. nbytes: of a column, or of a tile."""
+        if key not in self._packed:
+            stride = round_up(nbytes, ALIGN)
+            buffer = self.builder.buffer(stride * ((columns.capacity + width - 1) // width))
+            self.builder.op(
+                kernel, x, x.ld, Ref(buffer), stride, n, K, columns.groups, index, Counter(), width, name="pack"
+            )
+            self._packed[key] = Packed(buffer, stride)
+        return Ref(self._packed[key].buffer), self._packed[key].stride
+
+
+def row_kernel(way: Way, kind: GGMLType, integer: bool, isa: ISA, pairs: bool) -> Kernel:
+    """The kernel for one column at a time, or for few."""
+    if pairs:
+        return gemv.pairs_gemv(isa) if way is Way.ONE else gemv_columns.pairs_columns(isa)
+    if way is Way.ONE:
+        return (gemv.INT_GEMV if integer else gemv.FLOAT_GEMV)[kind]
+    return (gemv_columns.INT_COLUMNS if integer else gemv_columns.FLOAT_COLUMNS)[kind]
+
+
+_GEMMS: dict[tuple, Kernel] = {}
+
+
+def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA, pairs: bool = False) -> Kernel:
+    """The kernel of a weight type and tile, made once per process; `pairs`: of BF16 weights with vdpbf16ps."""
+    key = (kind, tile, integer, isa, pairs)
+    if key not in _GEMMS:
+        made = gemm.make_pairs_gemm(tile, isa) if pairs else gemm.make_gemm(kind, tile, integer=integer, isa=isa)
+        _GEMMS[key] = made
+    return _GEMMS[key]

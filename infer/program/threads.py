@@ -1,0 +1,206 @@
+"""Worker threads that execute programs together, and how many of them there should be."""
+
+import ctypes
+import math
+import os
+import threading
+import time
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ..kernels.execute import CLOSED, EXIT, GENERATION, N_SHARES, STOP, STOPPER, SYNC_BYTES, TICKS_PER_US, executor
+from .builder import Program, aligned_empty
+
+EXHAUSTED = 1 << 40  # of a counter: more than any op has items, small enough to be multiplied by their sizes
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped (Ctrl-C, a `Stop` or `Model.stop`); the sequences are as they were before it."""
+
+
+# --- how many ---
+def default_threads() -> int:
+    """Physical cores that this process may use, but not more than its share of the machine's time allows."""
+    quota = cpu_quota()
+    return physical_cores() if quota is None else max(1, min(physical_cores(), math.ceil(quota)))
+
+
+def physical_cores() -> int:
+    """Cores that this process may use; hyper-threads of one core count once where the system tells."""
+    try:
+        allowed = os.sched_getaffinity(0)
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+    siblings = set()
+    for cpu in allowed:
+        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        try:
+            siblings.add(topology.read_text())
+        except OSError:
+            return len(allowed)
+    return len(siblings) or 1
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Cores' worth of time that the control groups of this process allow (Linux, versions 1 and 2); None: no limit."""
+    limits = []
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            mount = root / "sys/fs/cgroup"
+        elif "cpu" in controllers.split(","):
+            mount = root / "sys/fs/cgroup/cpu"
+        else:
+            continue
+        # a limit of any group around ours holds; in a container the path may lead nowhere and the mount is our group
+        place = Path(path.lstrip("/"))
+        for group in (place, *place.parents):
+            limits.append(_group_quota(mount / group))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _group_quota(folder: Path) -> float | None:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota, period = ((folder / f"cpu.cfs_{what}_us").read_text() for what in ("quota", "period"))
+        return float(quota) / float(period) if quota != "max" and float(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
+# --- workers ---
+@cache
+def _ticks_per_us() -> int:
+    """Rate of the counter that the executor measures time with."""
+    execute = executor()
+    begin, ticks = time.perf_counter(), execute(0, 0, 0, 0, 0)
+    time.sleep(0.001)
+    ticks = execute(0, 0, 0, 0, 0) - ticks
+    return max(1, round(ticks / (time.perf_counter() - begin) / 1e6))
+
+
+class Stop:
+    """Ends the work that it was given to, and no other: for threads that serve several, and signal handlers.
+
+    `set` may come from anywhere at any time: before the work begins, which then does not begin; or after its end, when
+    it changes nothing. It stays set: every piece of work has a Stop of its own.
+    """
+
+    def __init__(self) -> None:
+        self._word = ctypes.c_int64(0)  # the executor reads it after every op
+        self._pool: Pool | None = None  # where the work is
+
+    @property
+    def is_set(self) -> bool:
+        return self._word.value != 0
+
+    @property
+    def address(self) -> int:
+        """Of an i64 that is not 0 once this is set."""
+        return ctypes.addressof(self._word)
+
+    def set(self) -> None:
+        """End the work, within milliseconds if it runs."""
+        self._word.value = 1
+        if self._pool is not None:
+            self._pool.hurry(self)
+
+    def check(self) -> None:
+        """Interrupted once this is set."""
+        if self.is_set:
+            raise Interrupted
+
+
+class Pool:
+    """The caller of `run` and n - 1 workers. Between runs the workers sleep; see kernels/execute.py."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._execute = executor()
+        self._sync = aligned_empty(SYNC_BYTES)
+        self._sync[:] = 0
+        self._address = int(self._sync.ctypes.data)
+        # Of the run that goes on, or was the last. Held where these change: `hurry` comes from other threads, and from
+        # signal handlers of the thread that holds it.
+        self._lock = threading.RLock()
+        self._counters: np.ndarray | None = None
+        self._stop: Stop | None = None
+        self._state, self._interrupt, self._stopper, self._exit = map(self._word, (0, STOP, STOPPER, EXIT))
+        self._state.value = CLOSED
+        self._word(N_SHARES).value = n
+        self._word(TICKS_PER_US).value = _ticks_per_us()
+        self._threads = [
+            threading.Thread(target=self._execute, args=(self._address, 0, 0, 0, 0), name=f"hybrid-{i}", daemon=True)
+            for i in range(1, n)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _word(self, at: int) -> ctypes.c_int64:
+        return ctypes.c_int64.from_address(self._address + at)
+
+    def hurry(self, stop: Stop | None) -> None:
+        """Let the run that `stop` ends finish the op that it is in; nothing when another one runs.
+
+        What shares its work through a counter (attention at a depth of 64 k tokens takes seconds) finds nothing left to
+        take. What the run has written is worth nothing.
+        """
+        with self._lock:
+            if self._stop is stop and self._counters is not None:
+                self._counters[:] = EXHAUSTED
+
+    def run(self, program: Program, *, patient: bool, stop: Stop | None = None, stamps: int = 0) -> None:
+        """Execute `program`. patient: it may take long, so `stop` or an exception of a signal handler ends it early.
+
+        Raises Interrupted when it was ended early: some ops have then not run, or not in full. Otherwise an exception
+        of a signal handler leaves it when the whole program has run, or nothing of it.
+        """
+        assert self._exit.value == 0
+        stop = stop if patient else None
+        with self._lock:
+            program.counters[:] = 0
+            self._counters, self._stop = program.counters, stop
+        self._interrupt.value = 0
+        self._stopper.value = stop.address if stop is not None else 0
+        if stop is not None:
+            stop._pool = self  # before the look at it: whoever sets it from now on finds the counters
+            stop.check()
+        records, n_ops = int(program.records.ctypes.data), len(program.ops)
+        before = self._state.value >> GENERATION
+        signal: BaseException | None = None
+        # A signal handler may raise between any two instructions here; what was begun has to end all the same, since
+        # the threads work in the program's memory. Calling the executor again does no harm: it knows what has begun.
+        while True:
+            try:
+                while not self._ended(before):
+                    self._execute(self._address, before, records, n_ops, stamps)
+                break
+            except BaseException as error:
+                signal = error
+                if patient:
+                    self._interrupt.value = 1
+                    self.hurry(stop)
+        if self._interrupt.value or (stop is not None and stop.is_set):
+            raise Interrupted from signal
+        if signal is not None:
+            raise signal  # the whole program has run
+
+    def _ended(self, before: int) -> bool:
+        """Whether the run that began at generation `before` is over."""
+        state = self._state.value
+        return state & CLOSED != 0 and state >> GENERATION != before
+
+    def close(self) -> None:
+        """End the workers."""
+        self._exit.value = 1
+        self._execute(self._address, 0, 0, 0, 0)  # tells those who sleep
+        for thread in self._threads:
+            thread.join()

@@ -1,0 +1,51 @@
+"""From text and messages to token ids: which of the special tokens a text may hold, and when BOS stands before it.
+
+The one place that knows: completions, conversations, files of prompts and measurements all come here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .chat_template import ChatTemplate
+    from .tokenizer import Tokenizer
+
+
+def sequence_start(tokenizer: "Tokenizer") -> int | None:
+    """The token that begins every text of this model; None when there is none."""
+    return tokenizer.bos if tokenizer.add_bos else None
+
+
+def document_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
+    """A text to be measured: BOS in front if the model adds one, nothing behind, special tokens as plain text."""
+    bos = sequence_start(tokenizer)
+    ids = tokenizer.encode(text, add_special=False)
+    return ids if bos is None else [bos, *ids]
+
+
+def rendered_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
+    """What a chat template rendered: special tokens count, and a BOS that it wrote itself is not added again."""
+    written = tokenizer.bos is not None and text.startswith(tokenizer.piece(tokenizer.bos).decode("utf-8", "replace"))
+    return tokenizer.encode(text, add_special=not written, parse_special=True)
+
+
+def message_ids(
+    tokenizer: "Tokenizer",
+    template: "ChatTemplate",
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    add_generation_prompt: bool = True,
+) -> list[int]:
+    """A conversation as the model reads it. TemplateError when the template does not take these messages."""
+    return rendered_ids(tokenizer, template.render(messages, add_generation_prompt=add_generation_prompt))
+
+
+def continuation_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
+    """The ids of `text` as the continuation of another: without BOS, and without sentencepiece's space before it."""
+    ids = tokenizer.encode(text, add_special=False)
+    if tokenizer.kind == "gpt2" or not text:
+        return ids
+    # A line feed is a token of its own there: what follows it in the ids of both is `text` without the space.
+    feed = tokenizer.encode("\n", add_special=False)
+    both = tokenizer.encode("\n" + text, add_special=False)
+    return both[len(feed) :] if both[: len(feed)] == feed else ids

@@ -1,0 +1,162 @@
+"""Kinds `gpt2` and `gemma4`: BPE by merges through the `tokenizers` library, split beforehand as `tokenizer.ggml.pre`
+says (gemma4: as the pre-tokenizer of that name)."""
+
+import re
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hybrid.quant.ggml import pretokenizers
+from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
+
+from .base import Place, Tokenizer
+from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
+
+# llama.cpp splits these two by code of its own; the table's regular expressions only stand for it.
+_BY_CODE = frozenset({"kimi-k2", "afmoe"})
+
+_NEWLINES = re.compile(r"(\n+)")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's spelling of bytes: printable Latin-1 stands for itself, the other 68 bytes for U+0100 onwards."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = (byte for byte in range(256) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(hidden)}
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+class BPETokenizer(Tokenizer):
+    """Byte-level BPE (GPT-2 and everything after), or BPE over characters with byte fallback (Gemma 4)."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        name = vocabulary.pre
+        if name in _BY_CODE:
+            raise UnsupportedError(
+                f"{vocabulary.source}: pre-tokenizer {shown(name)} is not supported: its splitting is more than "
+                "regular expressions can say."
+            )
+        rule = pretokenizers.by_name(name)
+        if rule is None:
+            raise TokenizerError(
+                f"{vocabulary.source}: tokenizer.ggml.pre = {shown(name)} is not a pre-tokenizer this version knows. "
+                "Convert the model again, with this version."
+            )
+        if vocabulary.merges is None:
+            raise TokenizerError(f"{vocabulary.source}: tokenizer.ggml.merges is missing. Convert the model again.")
+        self._rule = rule
+        super().__init__(vocabulary)
+        if rule.always_bos or vocabulary.add_bos is None:
+            self.add_bos = (rule.always_bos or rule.add_bos) and self.bos is not None
+        self._backend  # noqa: B018  what `tokenizers` refuses is refused here, not at the first text
+
+    def _encode_text(self, text: str, after: Place) -> list[int]:
+        if self.vocabulary.add_space_prefix and after != "text" and not text.startswith(" "):
+            text = " " + text
+        if not self._whole_newlines or "\n" not in text:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+            return ids
+        ids = []
+        for part in filter(None, _NEWLINES.split(text)):
+            token = self._whole_newlines.get(part)
+            ids += self._backend.encode(part, add_special_tokens=False).ids if token is None else [token]
+        return ids
+
+    @cached_property
+    def _whole_newlines(self) -> dict[str, int]:
+        """The runs of newlines that are a token which merges do not reach, where such runs are taken whole."""
+        if not self._rule.whole_newlines:
+            return {}
+        runs: dict[str, int] = {}
+        for token, text in enumerate(self.vocabulary.tokens):
+            if _NEWLINES.fullmatch(text):
+                runs.setdefault(text, token)
+        return {run: i for run, i in runs.items() if self._backend.encode(run, add_special_tokens=False).ids != [i]}
+
+    def _piece(self, token: int) -> bytes:
+        text = self.vocabulary.tokens[token]
+        kind = self.vocabulary.types[token]
+        if kind not in (TokenType.NORMAL, TokenType.BYTE) or token in self.eog:
+            return text.encode()
+        if not self._rule.byte_level:
+            byte = BYTE_TOKEN.fullmatch(text) if kind == TokenType.BYTE else None
+            if byte:
+                return bytes([int(byte[1], 16)])
+            return text.replace(SPACE, " ").encode()
+        try:
+            return bytes([_BYTE_OF[letter] for letter in text])
+        except KeyError:
+            return text.encode()  # an added token that the converter left NORMAL
+
+    @property
+    def _form(self) -> str | None:
+        """The Unicode normalization form that text is brought into first. None where the file does not say: llama.cpp
+        brings text into none before BPE, whatever the pre-tokenizer's name."""
+        stated = (self.vocabulary.normalizer or "none").upper()
+        if stated not in (*pretokenizers.FORMS, "NONE"):
+            raise UnsupportedError(
+                f"{self.vocabulary.source}: hybrid.tokenizer.normalizer = {shown(self.vocabulary.normalizer)} is not "
+                f"supported, expected {', '.join(pretokenizers.FORMS)} or none."
+            )
+        return None if stated == "NONE" else stated
+
+    @cached_property
+    def _spelling(self) -> dict[str, Any]:
+        """How characters without a token are spelt: in bytes, or as the unknown token. Byte-level vocabularies have
+        one for each byte."""
+        if self._rule.byte_level:
+            return {}
+        tokens, unk = set(self.vocabulary.tokens), self.vocabulary.unk
+        known = sum(f"<0x{byte:02X}>" in tokens for byte in range(256))
+        if known < 256 and unk is None:
+            raise TokenizerError(
+                f"{self.vocabulary.source}: {known} of 256 bytes have a token <0x00> to <0xFF> and there is no "
+                "tokenizer.ggml.unknown_token_id, so that text would be lost. Convert the model again."
+            )
+        spelling: dict[str, Any] = {"byte_fallback": True}
+        return spelling if unk is None else spelling | {"unk_token": self.vocabulary.tokens[unk], "fuse_unk": True}
+
+    @cached_property
+    def _backend(self) -> Any:
+        """tokenizers.Tokenizer for plain text; special tokens are found by us."""
+        from tokenizers import Regex, models, normalizers, pre_tokenizers  # 80 ms, not needed to look at a file
+        from tokenizers import Tokenizer as Backend
+
+        rule = self._rule
+        tokens = self.vocabulary.tokens
+        vocab = dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))  # of equal texts the first id
+        if rule.ignore_merges:  # a piece that is a token is taken whole; text must not spell a control token that way
+            for token in np.flatnonzero(~np.isin(self.vocabulary.types, (TokenType.NORMAL, TokenType.BYTE))).tolist():
+                if vocab.get(tokens[token]) == token:
+                    del vocab[tokens[token]]
+        merges = [(merge[:i], merge[i + 1 :]) for merge in self.vocabulary.merges or () for i in (merge.find(" ", 1),)]
+        options: dict[str, Any] = {"ignore_merges": rule.ignore_merges, **self._spelling}
+        try:
+            model = models.BPE(vocab, merges, **options)
+        except Exception:  # `tokenizers` raises plain Exception: a merge names a token that is not there
+            known = [(a, b) for a, b in merges if a in vocab and b in vocab and a + b in vocab]
+            try:
+                model = models.BPE(vocab, known, **options)
+            except Exception as error:
+                raise TokenizerError(f"{self.vocabulary.source}: the merges do not fit: {shown(error)}") from None
+        backend = Backend(model)
+        steps: list[Any] = [getattr(normalizers, self._form)()] if self._form else []
+        if rule.escape_whitespaces:
+            steps.append(normalizers.Replace(" ", SPACE))
+        if steps:
+            backend.normalizer = normalizers.Sequence(steps)
+        splits: list[Any] = []
+        for pattern in self.vocabulary.split or rule.split:
+            try:
+                splits.append(pre_tokenizers.Split(Regex(pattern), "isolated"))
+            except Exception as error:  # likewise
+                raise TokenizerError(
+                    f"{self.vocabulary.source}: hybrid.tokenizer.split has no valid expression: {shown(error)}"
+                ) from None
+        if rule.byte_level:
+            splits.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+        backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
+        return backend

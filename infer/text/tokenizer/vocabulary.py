@@ -1,0 +1,242 @@
+"""What a GGUF file says about its tokenizer: the keys `tokenizer.ggml.*`, checked once and given names."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import TokenizerError, shown
+
+
+class TokenType(IntEnum):
+    """`tokenizer.ggml.token_type`, which are sentencepiece's own numbers."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+class MetadataFile(Protocol):
+    """A GGUF file as far as a tokenizer is concerned."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What llama.cpp assumes where the file has no such key."""
+
+    bos: int | None = None
+    eos: int | None = None
+    unk: int | None = None
+    sep: int | None = None
+    add_bos: bool = False
+    add_eos: bool = False
+
+
+DEFAULTS = {
+    "llama": Defaults(bos=1, eos=2, unk=0, add_bos=True),
+    "t5": Defaults(eos=1, unk=2, add_eos=True),
+    "gpt2": Defaults(),
+    "gemma4": Defaults(),
+    "bert": Defaults(bos=101, unk=100, sep=102, add_bos=True),
+    "rwkv": Defaults(),
+}
+
+# Tokens that end a turn, by their text. llama.cpp's list, and Jamba's <|eom|>.
+_END_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom|>", "<|endoftext|>",
+                "<end_of_utterance>", "<EOT>", "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<turn|>")  # fmt: skip
+_END_OF_GENERATION = frozenset((*_END_OF_TURN, "<|eom_id|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "</s>",
+                                "<eos>", "[EOS]", "<|end_of_text|>", "<|tool_response>", "[e~["))  # fmt: skip
+
+SPACE = "\u2581"  # how sentencepiece spells a space
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_PADDING = re.compile(r"\[PAD\d+\]")
+_NO_TOKEN = 0xFFFFFFFF  # how some writers say "none": -1 as u32
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens in the file's own spelling (sentencepiece's U+2581, GPT-2's byte alphabet, RWKV's escapes), index = id."""
+
+    source: str  # file name, for messages
+    model: str  # llama, t5, gpt2, gemma4, bert, rwkv
+    pre: str  # name of the pre-tokenizer (gpt2, gemma4)
+    tokens: list[str] = field(repr=False)
+    types: np.ndarray = field(repr=False)  # int32 [n_vocab], TokenType
+    scores: np.ndarray | None = field(repr=False)  # f32 [n_vocab]
+    merges: list[str] | None = field(repr=False)
+    charsmap: bytes = field(repr=False)  # sentencepiece's compiled normalization rules; empty = none
+    normalizer: str | None  # our own key: "NFC", "none"; None = the file does not say
+    split: list[str] | None = field(repr=False)  # our own key: the expressions, where no name stands for them
+    bos: int | None
+    eos: int | None
+    eot: int | None
+    unk: int | None
+    pad: int | None
+    sep: int | None
+    add_bos: bool | None
+    add_eos: bool | None
+    add_space_prefix: bool
+    remove_extra_whitespaces: bool
+    lowercase: bool
+    strip_accents: bool
+    eog: frozenset[int]
+
+    def of_type(self, *types: TokenType) -> list[int]:
+        return np.flatnonzero(np.isin(self.types, types)).tolist()
+
+    def is_padding(self, token: int) -> bool:
+        """A row that only rounds the embedding up: `[PAD123]`, never text."""
+        return self.types[token] == TokenType.UNUSED and _PADDING.fullmatch(self.tokens[token]) is not None
+
+
+class _Keys:
+    """Typed access to `tokenizer.*`; every refusal names the file and the key."""
+
+    def __init__(self, file: MetadataFile) -> None:
+        self.metadata = file.metadata
+        self.source = Path(file.path).name
+
+    def wrong(self, key: str, what: str) -> TokenizerError:
+        return TokenizerError(f"{self.source}: {key} {what}. Convert the model again.")
+
+    def text(self, key: str) -> str | None:
+        value = self.metadata.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(key, f"is {type(value).__name__}, expected a string")
+        return value
+
+    def flag(self, key: str) -> bool | None:
+        value = self.metadata.get(key)
+        if value is not None and not isinstance(value, bool | np.bool_):
+            raise self.wrong(key, f"is {shown(str(value))}, expected true or false")
+        return None if value is None else bool(value)
+
+    def token(self, key: str, n_vocab: int, default: int | None) -> int | None:
+        value = self.metadata.get(key)
+        if value is None:
+            return default if default is not None and default < n_vocab else None
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise self.wrong(key, f"is {shown(str(value))}, expected a token id")
+        if value in (-1, _NO_TOKEN):
+            return None
+        if not 0 <= value < n_vocab:
+            raise self.wrong(key, f"is {value}, but the vocabulary has {n_vocab} tokens")
+        return int(value)
+
+    def strings(self, key: str) -> list[str] | None:
+        value = self.metadata.get(key)
+        if value is None:
+            return None
+        items = value.tolist() if hasattr(value, "tolist") else value
+        if not isinstance(items, list) or set(map(type, items)) - {str}:
+            raise self.wrong(key, "is not an array of strings")
+        return items
+
+    def numbers(self, key: str, dtype: type[np.generic], n: int | None) -> np.ndarray | None:
+        value = self.metadata.get(key)
+        if value is None:
+            return None
+        try:
+            array = np.asarray(value)
+            if array.dtype.kind not in "iuf" or array.ndim != 1:
+                raise ValueError
+            if n is not None and len(array) != n:
+                raise self.wrong(key, f"has {len(array)} entries for {n} tokens")
+            return array.astype(dtype)
+        except (ValueError, TypeError):
+            raise self.wrong(key, "is not an array of numbers") from None
+
+
+def read_vocabulary(file: MetadataFile) -> Vocabulary:
+    """All of `tokenizer.ggml.*`. TokenizerError where keys are missing, contradict one another or have a wrong type."""
+    keys = _Keys(file)
+    prefix = "tokenizer.ggml."
+    model = keys.text(prefix + "model")
+    if model is None:
+        raise TokenizerError(
+            f"{keys.source} has no tokenizer (no {prefix}model). Convert the model again, with --tokenizer if need be."
+        )
+    tokens = keys.strings(prefix + "tokens")
+    if not tokens:
+        raise keys.wrong(prefix + "tokens", "is missing or empty")
+    n = len(tokens)
+    types = keys.numbers(prefix + "token_type", np.int32, n)
+    if types is None:
+        types = np.full(n, TokenType.NORMAL, np.int32)
+    scores = keys.numbers(prefix + "scores", np.float32, n)
+    if scores is not None and not np.isfinite(scores).all():
+        raise keys.wrong(prefix + "scores", "holds NaN or infinity")
+    charsmap = keys.numbers(prefix + "precompiled_charsmap", np.uint8, None)
+    default = DEFAULTS.get(model, Defaults())
+    # BERT's files may only say which token stands for a text as a whole, which begins it
+    first = keys.token(prefix + "cls_token_id", n, default.bos) if model == "bert" else default.bos
+    bos = keys.token(prefix + "bos_token_id", n, first)
+    eos = keys.token(prefix + "eos_token_id", n, default.eos)
+    eot = keys.token(prefix + "eot_token_id", n, None)
+    eom = keys.token(prefix + "eom_token_id", n, None)
+    eog = _end_of_generation(tokens, types)
+    eot = eot if eot is not None else next((eog[text] for text in _END_OF_TURN if text in eog), None)
+    add_bos = keys.flag(prefix + "add_bos_token")
+    add_eos = keys.flag(prefix + "add_eos_token")
+    add_space_prefix = keys.flag(prefix + "add_space_prefix")
+    lowercase = keys.flag(prefix + "normalizer.lowercase") is not False
+    strip_accents = keys.flag(prefix + "normalizer.strip_accents")
+    # what the pre-tokenizer's row says, see bpe.py
+    undecided = model in ("gpt2", "gemma4")
+    return Vocabulary(
+        source=keys.source,
+        model=model,
+        pre="gemma4" if model == "gemma4" else keys.text(prefix + "pre") or "default",
+        tokens=tokens,
+        types=types,
+        scores=scores,
+        merges=keys.strings(prefix + "merges"),
+        charsmap=b"" if charsmap is None else charsmap.tobytes(),
+        normalizer=keys.text("hybrid.tokenizer.normalizer"),
+        split=keys.strings("hybrid.tokenizer.split"),
+        bos=bos,
+        eos=eos,
+        eot=eot,
+        unk=keys.token(prefix + "unknown_token_id", n, default.unk),
+        pad=keys.token(prefix + "padding_token_id", n, None),
+        sep=keys.token(prefix + "seperator_token_id", n, default.sep),
+        add_bos=default.add_bos if add_bos is None and not undecided else add_bos,
+        add_eos=default.add_eos if add_eos is None else add_eos,
+        add_space_prefix=model in ("llama", "t5") if add_space_prefix is None else add_space_prefix,
+        remove_extra_whitespaces=keys.flag(prefix + "remove_extra_whitespaces") is True,
+        lowercase=lowercase,
+        strip_accents=lowercase if strip_accents is None else strip_accents,
+        eog=frozenset(token for token in (eos, eot, eom, *eog.values()) if token is not None),
+    )
+
+
+def _end_of_generation(tokens: list[str], types: np.ndarray) -> dict[str, int]:
+    """text -> id of the tokens that end an answer.
+
+    A converter may have left `<|im_end|>` or `<turn|>` NORMAL; nobody writes that by accident. `</s>` is also HTML, so
+    a NORMAL one is text.
+    """
+    marked = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
+    found: dict[str, int] = {}
+    for text in _END_OF_GENERATION.intersection(tokens):
+        token = tokens.index(text)
+        if types[token] in marked or text.startswith("<|") or text.endswith("|>"):
+            found[text] = token
+    calls = "<|call|>" in found or "<|calls|>" in found
+    if calls and ("<|return|>" in found or "<|flush|>" in found):
+        found.pop("<|end|>", None)  # gpt-oss, Solar Open: <|end|> closes a channel, the answer goes on
+    if "<|tool_response>" in found:
+        found.pop("</s>", None)  # Gemma 4: HTML, whatever its type
+    return found

@@ -1,0 +1,188 @@
+"""What a GGUF file says about its model, from metadata and tensor shapes alone: nothing else is read or loaded."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .ggml.reader import GGUFFile, TensorInfo
+from .ggml.types import FileType
+
+# Bytes of one element in memory: states are kept in f32, keys and values in f16 (the default of --kv-type).
+STATE_ITEM = 4
+KV_ITEM = 2
+
+_BLOCK = re.compile(r"blk\.([0-9]{1,9})\.(.+)")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: what mixes positions, and whether its feed-forward part has experts."""
+
+    attention: bool
+    recurrent: bool
+    time_mix: bool
+    convolution: bool
+    experts: bool
+    state_nbytes: int
+    kv_nbytes_per_token: int
+
+    @property
+    def letters(self) -> str:
+        """A attention, M state-space, delta rule or mLSTM, R time mixing of RWKV, C short convolution, E experts; `-`
+        for a layer with none."""
+        marks = {
+            "A": self.attention, "M": self.recurrent, "R": self.time_mix, "C": self.convolution, "E": self.experts
+        }  # fmt: skip
+        return "".join(letter for letter, there in marks.items() if there) or "-"
+
+
+@dataclass(frozen=True)
+class TypeUse:
+    """How many tensors and weights have one type."""
+
+    type: str
+    n_tensors: int
+    n_weights: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The facts `hybrid inspect` shows. Sizes in bytes."""
+
+    path: Path
+    nbytes: int
+    version: int
+    architecture: str
+    name: str
+    file_type: str
+    n_weights: int
+    bits_per_weight: float
+    n_vocab: int
+    n_ctx_train: int
+    n_embd: int
+    n_expert: int
+    n_expert_used: int
+    pattern: tuple[str, ...]
+    types: tuple[TypeUse, ...]
+    is_encoder: bool
+    n_ctx: int
+    state_nbytes_per_seq: int
+    kv_nbytes_per_token: int
+    kv_nbytes_per_seq: int
+
+
+def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
+    """Reads the facts; what a file lacks shows as 0 or as an empty string. KV is reckoned for `n_ctx` positions."""
+    arch = str(gguf.get("general.architecture", ""))
+    layers = layers_of(gguf, arch)
+    weights = sum(math.prod(t.shape) for t in gguf.tensors.values())
+    stored = sum(t.nbytes for t in gguf.tensors.values())
+    is_encoder = gguf.get(f"{arch}.attention.causal", True) is False
+    kv = 0 if is_encoder else sum(layer.kv_nbytes_per_token for layer in layers)
+    tokens = gguf.get("tokenizer.ggml.tokens", ())
+    return Inspection(
+        path=gguf.path,
+        nbytes=gguf.nbytes,
+        version=gguf.version,
+        architecture=arch,
+        name=str(gguf.get("general.name", "")),
+        file_type=file_type(gguf),
+        n_weights=weights,
+        bits_per_weight=8 * stored / weights if weights else 0.0,
+        n_vocab=len(tokens) if isinstance(tokens, Sequence) and not isinstance(tokens, str) else 0,
+        n_ctx_train=_int(gguf, f"{arch}.context_length"),
+        n_embd=_int(gguf, f"{arch}.embedding_length"),
+        n_expert=_int(gguf, f"{arch}.expert_count"),
+        n_expert_used=_int(gguf, f"{arch}.expert_used_count"),
+        pattern=tuple(layer.letters for layer in layers),
+        types=types_of(gguf),
+        is_encoder=is_encoder,
+        n_ctx=n_ctx,
+        state_nbytes_per_seq=sum(layer.state_nbytes for layer in layers),
+        kv_nbytes_per_token=kv,
+        kv_nbytes_per_seq=kv * n_ctx,
+    )
+
+
+def layers_of(gguf: GGUFFile, arch: str) -> list[Layer]:
+    """The layers by what their tensors are called; `block_count` gives their number when there are no tensors."""
+    blocks: dict[int, dict[str, TensorInfo]] = {}
+    for name, tensor in gguf.tensors.items():
+        if match := _BLOCK.match(name):
+            blocks.setdefault(int(match[1]), {})[match[2]] = tensor
+    state = _int(gguf, f"{arch}.ssm.inner_size") * _int(gguf, f"{arch}.ssm.state_size")
+    state = state or _int(gguf, f"{arch}.lru.width")
+    if key_size := _int(gguf, f"{arch}.mlstm.key_length"):  # with what is divided by, and the largest exponent
+        state = _int(gguf, f"{arch}.mlstm.head_count") * ((_int(gguf, f"{arch}.mlstm.value_length") + 1) * key_size + 1)
+    if head := _int(gguf, f"{arch}.wkv.head_size"):  # a state of head x head for each head, and the last inputs
+        state = _int(gguf, f"{arch}.embedding_length") * (head + (_int(gguf, f"{arch}.token_shift_count") or 2))
+    n_layer = max([_int(gguf, f"{arch}.block_count"), *(i + 1 for i in blocks)])
+    kv = _kv_values(gguf, arch)
+    return [_layer(blocks.get(i, {}), state, kv[i % len(kv)]) for i in range(min(n_layer, 4096))]
+
+
+def _kv_values(gguf: GGUFFile, arch: str) -> list[int]:
+    """Keys and values that a token leaves in each layer, or in all that have attention if there is one number."""
+    n_head = _int(gguf, f"{arch}.attention.head_count")
+    heads = gguf.get(f"{arch}.attention.head_count_kv", n_head)
+    usual = _int(gguf, f"{arch}.embedding_length") // max(1, n_head)
+    widths = [_int(gguf, f"{arch}.attention.{part}_length") or usual for part in ("key", "value")]
+    per_layer = heads.tolist() if hasattr(heads, "tolist") else [heads if isinstance(heads, int) else 0]
+    return [n * sum(widths) for n in per_layer] or [0]
+
+
+def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> Layer:
+    short = tensors.get("shortconv.conv.weight")
+    conv = tensors.get("ssm_conv1d.weight", short)
+    key, value = tensors.get("attn_k.weight"), tensors.get("attn_v.weight")
+    # conv1d is [channels, taps]; the state keeps the inputs of all taps but the newest
+    window = conv.shape[0] * (conv.shape[-1] - 1) if conv is not None else 0
+    time_mix, mlstm = "time_mix_output.weight" in tensors, "mlstm_out.weight" in tensors
+    recurrent = mlstm or any(name.startswith("ssm_") for name in tensors)
+    # the delta rule has attn_qkv too; a block that layers share stands at the first of them, which shared_out tells
+    attention = key is not None or "shared_out.weight" in tensors or ("attn_qkv.weight" in tensors and not recurrent)
+    stated = key.shape[0] + value.shape[0] if key is not None and value is not None else kv
+    return Layer(
+        attention=attention,
+        recurrent=recurrent,
+        time_mix=time_mix,
+        convolution=short is not None,
+        experts=any("_exps" in name or name.startswith("ffn_gate_inp") for name in tensors),
+        state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM
+        if conv is not None or time_mix or mlstm
+        else 0,
+        kv_nbytes_per_token=stated * KV_ITEM if attention else 0,
+    )
+
+
+def types_of(gguf: GGUFFile) -> tuple[TypeUse, ...]:
+    """Tensor types, the one that takes most bytes first."""
+    number: Counter[str] = Counter()
+    weights: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for t in gguf.tensors.values():
+        number[t.type.name] += 1
+        weights[t.type.name] += math.prod(t.shape)
+        nbytes[t.type.name] += t.nbytes
+    return tuple(TypeUse(name, number[name], weights[name], total) for name, total in nbytes.most_common())
+
+
+def file_type(gguf: GGUFFile) -> str:
+    """The name of `general.file_type`; its number when it is one that is not known here."""
+    value = gguf.get("general.file_type", None)
+    try:
+        return FileType(value if isinstance(value, int) else -1).name
+    except ValueError:
+        return "" if value is None else str(value)
+
+
+def _int(gguf: GGUFFile, key: str) -> int:
+    """A scalar count; of a per-layer array its largest; 0 when absent or of another kind."""
+    value = gguf.get(key, 0)
+    if hasattr(value, "tolist"):
+        value = max(value.tolist(), default=0)
+    return value if isinstance(value, int) else 0

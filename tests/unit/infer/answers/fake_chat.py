@@ -1,0 +1,162 @@
+"""A model without numbers, for chats: its tokens are characters (and five control tokens), so that every prefill can be
+read, and it says what a script tells it to."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.sampling import SamplingParams
+
+CONTROL = {"<s>": 0, "</s>": 1, "<user>": 2, "<bot>": 3, "<sys>": 4}
+NAMES = {i: name for name, i in CONTROL.items()}
+N_VOCAB = 300
+
+
+class FakeTokenizer:
+    """One token per character; control tokens are taken out of the text when asked to."""
+
+    bos, eos, eot = 0, 1, None
+    kind = "gpt2"
+    eog = frozenset({1})
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        ids = [0] if add_special else []
+        while text:
+            name = next((n for n in CONTROL if parse_special and text.startswith(n)), None)
+            ids.append(CONTROL[name] if name else ord(text[0]))
+            text = text[len(name or " ") :]
+        return ids
+
+    def piece(self, token: int) -> bytes:
+        return NAMES.get(token, chr(token)).encode()
+
+    def is_control(self, token: int) -> bool:
+        return token in NAMES
+
+    def is_eog(self, token: int) -> bool:
+        return token == 1
+
+    def stream(self, skip_special: bool = False, at_start: bool = False) -> Any:
+        return SimpleNamespace(push=lambda t: "" if t in NAMES else chr(t), flush=lambda: "")
+
+
+class FakeSequence:
+    """Says the script, character by character, then </s>. Goes back to where a prompt or an answer ended."""
+
+    def __init__(self, model: "FakeModel") -> None:
+        self.model, self.tokens, self.prefills = model, [], []  # type: tuple[FakeModel, list[int], list[str]]
+        self.said: list[int] = []
+        self.points: set[tuple[int, ...]] = set()
+        self.boundaries: list[int] = []
+        self.shifted = False
+        self.extra: dict[str, Any] = {}
+
+    n_past = property(lambda self: len(self.tokens))
+    room = property(lambda self: self.model.n_ctx - len(self.tokens))
+    logits = property(lambda self: self._next())
+    pending = property(lambda self: self.extra.get("pending", []))
+
+    def prefill(self, ids: Sequence[int], progress: Any = None, boundaries: Sequence[int] = ()) -> np.ndarray:
+        if self.model.stop is not None:
+            self.model.stop.check()
+        if self.model.interrupt_prefill:
+            self.tokens += list(ids)[:2]
+            raise KeyboardInterrupt
+        self._remember()
+        self.tokens += list(ids)
+        self._remember()
+        self.boundaries = list(boundaries)
+        self.prefills.append("".join(NAMES.get(i, chr(i)) for i in ids))
+        self.said = [*map(ord, self.model.script.pop(0)), 1]
+        return self._next()
+
+    def decode(self, token: int) -> np.ndarray:
+        self.tokens.append(token)
+        return self._next()
+
+    def _next(self) -> np.ndarray:
+        logits = np.zeros(N_VOCAB, np.float32)
+        logits[self.said.pop(0) if self.said else 1] = 9.0
+        return logits
+
+    def resume(self, ids: Sequence[int]) -> int:
+        self._remember()
+        self.shifted = False
+        self.tokens = list(max((p for p in self.points if list(p) == ids[: len(p)] and len(p) < len(ids)), key=len))
+        return len(self.tokens)
+
+    def shift(self, keep: int, n: int) -> None:
+        self.model.shifts.append((keep, n))
+        del self.tokens[keep : keep + n]
+        self.shifted = True
+
+    def _remember(self) -> None:
+        if not self.shifted:
+            self.points.add(tuple(self.tokens))
+
+    def clear(self) -> None:
+        self.tokens, self.shifted = [], False
+
+    def save(self, path: Path, extra: dict[str, Any], checkpoints: int = 0) -> int:
+        self.model.n_saved += 1
+        self.model.files[path] = (list(self.tokens), json.loads(json.dumps(extra)))
+        return 7
+
+
+class FakeModel:
+    def __init__(self, *script: str, n_ctx: int = 400) -> None:
+        self.script, self.n_ctx, self.n_vocab = list(script), n_ctx, N_VOCAB
+        self.tokenizer, self.files, self.interrupt_prefill = FakeTokenizer(), {}, False  # type: ignore[var-annotated]
+        self.seq = FakeSequence(self)
+        self.stop: Any = None
+        self.stops: list[Any] = []  # one for every answer
+        self.n_saved = 0
+        self.path, self.arch = Path("fake.gguf"), "fake"
+        self.memory = SimpleNamespace(learned_positions=False, is_recurrent=False)
+        self.shifts: list[tuple[int, int]] = []
+
+    def sequence(self) -> FakeSequence:
+        return self.seq
+
+    def restore(self, path: Path, seq: FakeSequence) -> FakeSequence:
+        seq.tokens, seq.extra = list(self.files[path][0]), self.files[path][1]
+        return seq
+
+    @contextmanager
+    def stopped_by(self, stop: Any) -> Iterator[None]:
+        self.stop = stop
+        self.stops.append(stop)
+        yield
+        self.stop = None
+
+
+class Template:
+    """<s><user>question</s><bot>answer</s>..., with what `around` puts beside the answer."""
+
+    def __init__(self, before: str = "", trim: bool = False) -> None:
+        self.before, self.trim = before, trim
+
+    def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        text = "<s>"
+        for m in messages:
+            if m["role"] == "system":
+                text += f"<sys>{m['content']}</s>"
+            elif m["role"] == "user":
+                text += f"<user>{m['content']}</s>"
+            else:
+                text += f"<bot>{self.before}{m['content'].strip() if self.trim else m['content']}</s>"
+        return text + "<bot>" * add_generation_prompt
+
+
+def talk(model: FakeModel, template: Template | None, **more: Any) -> Conversation:
+    return Conversation(model, SamplingParams(temp=0), template, **more)  # type: ignore[arg-type]
+
+
+def said(pieces: Iterator[str]) -> str:
+    return "".join(pieces)

@@ -1,0 +1,234 @@
+"""Encoders of random weights against the same model in float64, and what a pass promises."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import random_checkpoints
+from random_checkpoints import ENCODERS
+from reference.encoders import bert
+from safetensors.numpy import load_file, save_file
+
+from hybrid.convert import convert
+from hybrid.infer import Model
+from hybrid.infer.engine.encoder import PASS_TEXTS, PASS_TOKENS, Encoder
+from hybrid.infer.evaluate.embed import Embedder, Pooling
+from hybrid.quant.ggml.errors import FormatError, TokenizerError, UnsupportedError, UsageError
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.writer import GGUFWriter
+from hybrid.quant.quantize import quantize
+
+Made = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def made(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """made(name, type='f32', **changes to the config) -> GGUF file."""
+    folder = tmp_path_factory.mktemp("encoders")
+
+    def make(name: str, kind: str = "f32", **changes: object) -> Path:
+        path = folder / f"{name}-{kind}-{'-'.join(map(str, changes.values()))}.gguf"
+        if not path.exists():
+            source = random_checkpoints.write({**ENCODERS[name], **changes}, folder / path.stem)
+            if name == "roberta":
+                _put_before_positions(source / "model.safetensors", 2)
+            convert(source, path, outtype="f32", tokenizer=data_dir / "tokenizers" / "wordpiece")
+            if kind != "f32":
+                whole = path.rename(path.with_suffix(".f32"))
+                quantize(whole, path, kind)
+        return path
+
+    return make
+
+
+def _put_before_positions(path: Path, n: int) -> None:
+    """RoBERTa's first positions are of no token."""
+    tensors, name = load_file(path), "embeddings.position_embeddings.weight"
+    unused = np.full((n, tensors[name].shape[1]), 1e6, np.float32)
+    save_file({**tensors, name: np.concatenate([unused, tensors[name]])}, path)
+
+
+def some_texts(*lengths: int, seed: int = 1) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 2000, n).tolist() for n in lengths]
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.tobytes() == b.tobytes() and bool(np.isfinite(a).all())
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+def test_rows_of_random_models(name: str, precision: str, made: Made) -> None:
+    config = {"max_position_embeddings": 512, **ENCODERS[name]}
+    tensors = random_checkpoints.tensors(config)
+    encoder = Encoder.load(made(name), precision=precision)
+    texts = some_texts(1, 2, 5, 40, 129)
+    for text, rows in zip(texts, encoder.encode(texts), strict=True):
+        expected = bert(config, tensors, text)
+        error = np.abs(rows - expected).max()
+        print(f"{name} {len(text)}: {error:.1e}")
+        assert error < 2e-5
+    encoder.close()
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
+def test_a_text_depends_on_nothing_beside_it(kind: str, made: Made) -> None:
+    path = made("bert-even", kind)
+    texts = some_texts(3, 1, 64, 65, 17, 130, 8, 2, 40)
+    encoder = Encoder.load(path, n_threads=2)
+    alone = [encoder.encode([text])[0] for text in texts]
+    for order in (range(9), range(8, -1, -1), (4, 0, 8)):
+        together = encoder.encode([texts[i] for i in order])
+        assert all(same(rows, alone[i]) for rows, i in zip(together, order, strict=True))
+    encoder.close()
+    for n_threads in (1, 3):
+        encoder = Encoder.load(path, n_threads=n_threads)
+        assert all(same(a, b) for a, b in zip(encoder.encode(texts), alone, strict=True))
+        assert same(encoder.encode(texts[1:2])[0], alone[1])
+        encoder.close()
+
+
+@pytest.mark.parametrize(("kind", "least"), [("f16", 0.999999), ("q8_0", 0.999)])
+def test_vectors_of_quantized_models(kind: str, least: float, made: Made) -> None:
+    ids = some_texts(30, 7, 100)
+    with Embedder(made("bert-even")) as original, Embedder(made("bert-even", kind)) as smaller:
+        likeness = (original.embed_ids(ids) * smaller.embed_ids(ids)).sum(1)
+    print(kind, likeness)
+    assert (likeness > least).all()
+
+
+def test_no_keys_and_values_are_kept(made: Made) -> None:
+    """A cache would have memory for every layer, and for every position of the context."""
+    sizes = {}
+    for n_layer, n_ctx in ((2, 600), (8, 600), (2, 200)):
+        path = made("bert-even", num_hidden_layers=n_layer, max_position_embeddings=n_ctx)
+        encoder = Encoder.load(path, n_threads=1)
+        encoder.encode(some_texts(100, 100))
+        assert encoder.memory.attention.k == encoder.memory.attention.v == {}
+        assert encoder.memory.bytes_kv_per_token == 0
+        assert all(not layer.memory() for layer, _ in encoder.parts)
+        sizes[n_layer, n_ctx] = encoder.working_bytes
+        encoder.close()
+    print(sizes)
+    assert len(set(sizes.values())) == 1
+
+
+def test_a_text_may_be_longer_than_a_pass_of_several(made: Made) -> None:
+    config = {**ENCODERS["bert-even"]}
+    assert config["max_position_embeddings"] > PASS_TOKENS
+    encoder = Encoder.load(made("bert-even"))
+    texts = some_texts(600, 9)
+    before = encoder.encode(texts[1:])[0]
+    rows = encoder.encode(texts[:1])[0]
+    assert np.abs(rows - bert(config, random_checkpoints.tensors(config), texts[0])).max() < 2e-5
+    assert same(encoder.encode(texts[1:])[0], before)
+    encoder.close()
+
+
+def test_passes_take_neighbours_in_order(made: Made) -> None:
+    encoder = Encoder.load(made("bert"))
+    lengths = [160, 160, 160, 160, *[1] * 70, 512, 3]
+    passes = list(encoder.passes(lengths))
+    assert [i for part in passes for i in part] == list(range(len(lengths)))
+    assert all(len(part) <= PASS_TEXTS for part in passes)
+    assert all(sum(lengths[i] for i in part) <= PASS_TOKENS for part in passes)
+    assert passes[0] == range(3)
+    assert list(encoder.passes([])) == []
+    encoder.close()
+
+
+def test_pooling_and_length(made: Made) -> None:
+    ids = some_texts(12, 5)
+    encoder = Encoder.load(made("bert"))
+    rows = encoder.encode(ids)
+    encoder.close()
+    wanted = {
+        Pooling.CLS: [r[0] for r in rows],
+        Pooling.LAST: [r[-1] for r in rows],
+        Pooling.MEAN: [r.astype(np.float64).mean(0) for r in rows],
+        None: [r.astype(np.float64).mean(0) for r in rows],
+    }
+    for pooling, expected in wanted.items():
+        with Embedder(made("bert"), pooling=pooling) as embedder:
+            np.testing.assert_allclose(embedder.embed_ids(ids, normalize=False), expected, rtol=1e-6)
+            unit = embedder.embed_ids(ids)
+            np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, rtol=1e-6)
+            np.testing.assert_allclose(unit, expected / np.linalg.norm(expected, axis=1)[:, None], rtol=1e-5)
+            assert embedder.embed([]).shape == (0, 60)
+
+
+def test_texts_that_do_not_fit(made: Made) -> None:
+    with Embedder(made("bert")) as embedder:
+        long = "word " * 400
+        with pytest.raises(
+            UsageError, match=r"^text 2 has \d+ tokens, the context has 160\. Cut it up, or use --trunc"
+        ):
+            embedder.embed(["short", long])
+        ids = embedder.tokens(["short", long], truncate=True)
+        whole = embedder.tokenizer.encode(long)
+        assert ids[1] == [*whole[:159], whole[-1]]
+        assert embedder.embed(["short", long], truncate=True).shape == (2, 60)
+    with Embedder(made("bert"), n_ctx=20) as embedder:
+        assert len(embedder.tokens([long], truncate=True)[0]) == 20
+    with pytest.raises(UsageError, match=r"a context of 161: .* has 160 positions"):
+        Embedder(made("bert"), n_ctx=161)
+
+
+def test_ids_that_cannot_be(made: Made) -> None:
+    with Embedder(made("bert")) as embedder:
+        for ids, message in (
+            ([[1], []], "text 2 has 0 tokens"),
+            ([[1] * 161], "text 1 has 161 tokens"),
+            ([[1, 2000]], "not of the vocabulary of 2000"),
+            ([[-1]], "not of the vocabulary"),
+        ):
+            with pytest.raises(UsageError, match=message):
+                embedder.embed_ids(ids)
+
+
+def changed(path: Path, target: Path, n_rows: int = 0, **keys: object) -> Path:
+    """A copy with other values of bert.* keys, and with fewer rows of the embedding."""
+    with GGUFFile.open(path) as file:
+        pairs = {k: (v, file.value_types[k]) for k, v in file.metadata.items() if k != "general.architecture"}
+        for key, value in keys.items():
+            pairs[f"bert.{key}"] = (value, pairs.get(f"bert.{key}", (0, None))[1])
+        with GGUFWriter(target, "bert") as writer:
+            for key, (value, kind) in pairs.items():
+                writer.add(key, value.tolist() if hasattr(value, "tolist") else value, kind)
+            raw = {
+                name: file.raw(name)[: n_rows or None if name == "token_embd.weight" else None] for name in file.tensors
+            }
+            for name, info in file.tensors.items():
+                writer.declare(
+                    name, (len(raw[name]), *info.shape[1:]) if len(info.shape) > 1 else info.shape, info.type
+                )
+            for name, values in raw.items():
+                writer.write(name, [values])
+    return target
+
+
+def test_what_is_wrong_with_a_file_is_said(made: Made, tmp_path: Path) -> None:
+    path = made("bert")
+    with pytest.raises(
+        UnsupportedError, match=r"is an encoder \(bert\): it makes embeddings and no text. Use `hybrid embed`"
+    ):
+        Model.load(path)
+    with pytest.raises(FormatError, match=r"bert\.context_length = 159, expected 160, the rows of position_embd"):
+        Encoder.load(changed(path, tmp_path / "a.gguf", context_length=159))
+    with pytest.raises(
+        FormatError, match=r"bert\.attention\.head_count = 7, expected a divisor of embedding_length = 60"
+    ):
+        Encoder.load(changed(path, tmp_path / "b.gguf", **{"attention.head_count": 7}))
+    with pytest.raises(UnsupportedError, match="pooling_type = 4 is that of a reranker"):
+        Embedder(changed(path, tmp_path / "c.gguf", pooling_type=4))
+    with pytest.raises(FormatError, match="pooling_type = 'cls', expected an integer"):
+        Embedder(changed(path, tmp_path / "e.gguf", pooling_type="cls"))
+    with (
+        Embedder(changed(path, tmp_path / "f.gguf", n_rows=1999)) as embedder,
+        pytest.raises(TokenizerError, match=r"the tokenizer has 2000 tokens, token_embd.weight 1999 rows"),
+    ):
+        embedder.embed(["a"])
+    with Embedder(changed(path, tmp_path / "d.gguf", pooling_type=3)) as embedder:
+        assert embedder.pooling is Pooling.LAST

@@ -1,0 +1,388 @@
+"""Storing keys and values, and attention over them, against float64 twins that see what the cache holds; bits that
+depend on the sequence only."""
+
+from itertools import pairwise
+
+import forced_isa
+import numpy as np
+import pytest
+from reference import attention as twin
+from reference.run_kernel import guarded, record, run, same_bits, worst
+
+from hybrid.infer.kernels.attention import attention as kernels
+from hybrid.infer.kernels.attention import kv
+from hybrid.infer.memory.attention import AttentionMemory, AttentionSpec
+
+N_SLOT = 3
+KINDS = list(kv.KV_TYPES)
+
+
+class Layer:
+    """The cache of one attention layer; `step` stores a batch's keys and values and attends."""
+
+    def __init__(
+        self, n_head: int, n_kv: int, d_head: int, n_ctx: int, window: int = 0, *, kind: str = "f32", cap: float = 0.0
+    ) -> None:
+        self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
+        self.n_ctx = n_ctx
+        self.scale = d_head**-0.5
+        self.memory = AttentionMemory([AttentionSpec(0, n_kv, d_head)], N_SLOT, self.n_ctx, kv.KV_TYPES[kind])
+        self.k, self.v = self.memory.k[0], self.memory.v[0]
+        row = n_kv * kv.KV_TYPES[kind].row_bytes(d_head)
+        assert self.k.nbytes == self.v.nbytes == N_SLOT * kv.pages_of(n_ctx) * kv.PAGE * row
+        self.k[...], self.v[...] = 255, 255  # NaN in f32 and f16
+        # pages in no order at all
+        self.table = self.memory.table
+        self.table[...] = np.random.default_rng(9).permutation(self.table.size).reshape(self.table.shape)
+        self.shared = False
+
+    def inputs(self, n: int, seed: int = 0) -> list[np.ndarray]:
+        rng = np.random.default_rng(seed)
+        q = rng.standard_normal((n, self.n_head, self.d_head), np.float32) * 3
+        k, v = (rng.standard_normal((n, self.n_kv, self.d_head), np.float32) for _ in range(2))
+        return [q, k, v]
+
+    def store(self, k: np.ndarray, v: np.ndarray, *rows: tuple[int, int, int], n_threads: int = 1) -> None:
+        """rows: (n tokens, slot, first position) of each sequence."""
+        n = k.shape[0]
+        ctl, pos, slot = self._control(rows)
+        inputs = []
+        for i, a in enumerate((k, v)):
+            whole, view = guarded((n, a[0].size), i)
+            view[...] = a.reshape(n, -1)
+            inputs.append(whole)
+        scratch, size, guard = self._scratch(kv.store_scratch_bytes(self.d_head), n_threads)
+        run(
+            kv.KV_STORE[self.kind],
+            record(ctl, pos, slot, inputs[0], inputs[0].strides[0], inputs[1], inputs[1].strides[0], self.k, self.v,
+                   self.table, self.table.strides[0], self.n_kv, self.d_head, self.k.strides[0], scratch, size),
+            n_threads,
+        )  # fmt: skip
+        assert (guard == 3.5).all(), "wrote beyond the scratch"
+
+    def attend(self, q: np.ndarray, *rows: tuple[int, int, int], n_threads: int = 1, share: bool = True) -> np.ndarray:
+        """share: whether positions may be shared out among threads."""
+        n = q.shape[0]
+        ctl, pos, slot = self._control(rows)
+        asked, view = guarded((n, self.n_head * self.d_head), 4)
+        view[...] = q.reshape(n, -1)
+        whole, out = guarded((n, self.n_head * self.d_head), 6)
+        scratch, size, guard = self._scratch(kernels.attention_scratch_bytes(self.d_head), n_threads)
+        room = kernels.chunk_records(n, self.n_head, self.n_ctx, self.window) if share else 0
+        records = np.full(room * kernels.chunk_record_bytes(self.d_head) // 4 + 64, np.nan, np.float32)
+        records[-64:] = 3.5
+        counter = np.zeros(1, np.int64)
+        fields = record(
+            ctl, pos, slot, asked, asked.strides[0], self.k, self.v, self.table, self.table.strides[0],
+            whole, whole.strides[0], self.n_head, self.n_kv, self.d_head, np.float32(self.scale), self.k.strides[0],
+            scratch, size, counter, self.window, np.float32(self.cap), records, room,
+        )  # fmt: skip
+        run(kernels.ATTENTION[self.kind], fields, n_threads)
+        self.shared = bool((records[:-64] == records[:-64]).any())
+        run(kernels.attention_merge, fields, n_threads)
+        assert (guard == 3.5).all(), "wrote beyond the scratch"
+        assert (records[-64:] == 3.5).all(), "wrote beyond the records"
+        assert (whole[:, out.shape[1] :] == 7.25).all(), "wrote beyond the rows"
+        return out.reshape(n, self.n_head, self.d_head).copy()
+
+    def step(self, inputs: list[np.ndarray], *rows: tuple[int, int, int], n_threads: int = 1) -> np.ndarray:
+        self.store(inputs[1], inputs[2], *rows, n_threads=n_threads)
+        return self.attend(inputs[0], *rows, n_threads=n_threads)
+
+    def held(self, slot: int, n: int) -> list[np.ndarray]:
+        """Keys and values as f32 [n, n_kv, d_head]."""
+        arrays = dict(self.memory.export(self.table[slot, : kv.pages_of(n)].tolist(), n))
+        made = []
+        for name in ("blk.0.k", "blk.0.v"):
+            x = arrays[name].astype(np.float32)
+            if name + ".scale" in arrays:
+                x *= np.repeat(arrays[name + ".scale"].astype(np.float32), 32, -1)[..., : self.d_head]
+            made.append(x)
+        return made
+
+    @staticmethod
+    def _control(rows: tuple[tuple[int, int, int], ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        pos = np.concatenate([np.arange(p, p + m) for m, _, p in rows]).astype(np.int64)
+        slot = np.concatenate([np.full(m, s) for m, s, _ in rows]).astype(np.int64)
+        return np.array([len(pos), len(rows), 0], np.int64), pos, slot
+
+    @staticmethod
+    def _scratch(nbytes: int, n_threads: int) -> tuple[np.ndarray, int, np.ndarray]:
+        memory = np.full(n_threads * nbytes // 4 + 64, np.nan, np.float32)
+        memory[-64:] = 3.5
+        return memory, nbytes, memory[-64:]
+
+
+SHAPES = [
+    (1, 1, 16), (3, 3, 5), (6, 2, 16), (5, 1, 80), (20, 1, 32), (7, 1, 33), (70, 1, 8), (8, 2, 128), (2, 2, 1),
+    (4, 1, 3), (4, 2, 96), (8, 1, 112), (100, 1, 17), (4, 2, 256), (2, 1, 160),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n_head", "n_kv", "d_head"), SHAPES)
+def test_attention_matches_float64(n_head: int, n_kv: int, d_head: int, kind: str) -> None:
+    layer = Layer(n_head, n_kv, d_head, 211, kind=kind)
+    inputs = layer.inputs(163)
+    parts = [layer.step([a[s:e] for a in inputs], (e - s, 1, s)) for s, e in ((0, 61), (61, 62), (62, 163))]
+    q, k, v = inputs
+    k, v = twin.kept(k, kind), twin.kept(v, kind)
+    for got, want in zip(layer.held(1, 163), (k, v), strict=True):
+        assert same_bits(got, want), "stored otherwise"
+    error = worst(np.concatenate(parts), twin.attention(q, k, v, np.arange(163), layer.scale))
+    print(f"attention {kind} {n_head}/{n_kv} x {d_head}: error {error:.1e}")
+    assert error < 8e-6
+    others = layer.table[[0, 2]].ravel()
+    assert (layer.v[others] == 255).all() and (layer.k[others] == 255).all(), "touched another slot"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_deep_memory(kind: str) -> None:
+    """Several chunks, shared out among threads or not."""
+    n = 1700
+    layer = Layer(6, 2, 24, n, kind=kind)
+    inputs = layer.inputs(n)
+    q, k, v = inputs
+    layer.store(k, v, (n, 1, 0))
+    y = layer.attend(q, (n, 1, 0))
+    k, v = twin.kept(k, kind), twin.kept(v, kind)
+    some = [0, 511, 512, 513, 1023, 1024, 1500, 1699]
+    error = worst(y[some], twin.attention(q[some], k, v, np.array(some), layer.scale))
+    print(f"attention {kind} at depth {n}: error {error:.1e}")
+    assert error < 3e-6
+    for t, count in ((1699, 1), (1024, 1), (511, 1), (1030, 3), (510, 4)):
+        for n_threads in (1, 2, 3, 9):
+            part = layer.attend(q[t : t + count], (count, 1, t), n_threads=n_threads)
+            assert same_bits(part, y[t : t + count]), (t, count, n_threads)
+            assert layer.shared == (n_threads > 1 and 2 * count < 4 * n_threads and t + count > 512)
+        assert same_bits(layer.attend(q[t : t + count], (count, 1, t), n_threads=9, share=False), y[t : t + count])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("window", [1, 5, 64, 100])
+def test_window(window: int, kind: str) -> None:
+    layer = Layer(6, 2, 21, 211, window, kind=kind)
+    inputs = layer.inputs(163)
+    y = np.concatenate([layer.step([a[s:e] for a in inputs], (e - s, 1, s)) for s, e in ((0, 70), (70, 163))])
+    q, k, v = inputs
+    want = twin.attention(q, twin.kept(k, kind), twin.kept(v, kind), np.arange(163), layer.scale, window)
+    error = worst(y, want)
+    print(f"window {window} {kind}: error {error:.1e}")
+    assert error < 3e-6
+    single = Layer(6, 2, 21, 211, window, kind=kind)
+    one = [single.step([a[t : t + 1] for a in inputs], (1, 0, t), n_threads=1 + t % 3) for t in range(163)]
+    assert same_bits(np.concatenate(one), y)
+
+
+@pytest.mark.parametrize("window", [40, 512, 700])
+def test_window_over_chunks(window: int) -> None:
+    n = 1400
+    layer = Layer(4, 1, 16, n, window)
+    q, k, v = layer.inputs(n)
+    layer.store(k, v, (n, 1, 0))
+    y = layer.attend(q, (n, 1, 0))
+    some = [0, 511, 512, 540, 551, 552, 1023, 1024, 1063, 1064, 1399]
+    assert worst(y[some], twin.attention(q[some], k, v, np.array(some), layer.scale, window)) < 3e-6
+    for t in some:
+        for n_threads in (1, 2, 5):
+            assert same_bits(layer.attend(q[t : t + 1], (1, 1, t), n_threads=n_threads), y[t : t + 1]), (t, n_threads)
+    assert same_bits(layer.attend(q[1020:1027], (7, 1, 1020), n_threads=8), y[1020:1027])
+
+
+@pytest.mark.parametrize("cap", [50.0, 3.0, 0.25])
+@pytest.mark.parametrize("kind", KINDS)
+def test_soft_cap(cap: float, kind: str) -> None:
+    layer = Layer(5, 1, 19, 90, kind=kind, cap=cap)
+    inputs = layer.inputs(80)
+    q, k, v = inputs
+    y = layer.step(inputs, (80, 0, 0))
+    want = twin.attention(q, twin.kept(k, kind), twin.kept(v, kind), np.arange(80), layer.scale, 0, cap)
+    error = worst(y, want)
+    print(f"soft cap {cap} {kind}: error {error:.1e}")
+    assert error < 3e-6
+    assert worst(y, twin.attention(q, k, v, np.arange(80), layer.scale)) > 1e-4, "the cap changed nothing"
+    again = Layer(5, 1, 19, 90, kind=kind, cap=cap)
+    one = [again.step([a[t : t + 1] for a in inputs], (1, 0, t)) for t in range(80)]
+    assert same_bits(np.concatenate(one), y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n_head", "n_kv", "d_head"), [(3, 3, 21), (20, 1, 16), (8, 2, 80), (5, 1, 7)])
+def test_same_bits_for_any_split_and_threads(n_head: int, n_kv: int, d_head: int, kind: str) -> None:
+    n = 150
+    whole = Layer(n_head, n_kv, d_head, n, kind=kind)
+    inputs = whole.inputs(n)
+    y = whole.step(inputs, (n, 0, 0))
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        edges = [0, *np.sort(rng.choice(np.arange(1, n), 7, replace=False)).tolist(), n]
+        if seed == 0:
+            edges = list(range(n + 1))
+        split = Layer(n_head, n_kv, d_head, n, kind=kind)
+        parts = [
+            split.step([a[s:e] for a in inputs], (e - s, 2, s), n_threads=1 + seed % 3) for s, e in pairwise(edges)
+        ]
+        assert same_bits(np.concatenate(parts), y), edges
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sequences_do_not_see_each_other(kind: str) -> None:
+    lengths, slots = [33, 1, 70], [2, 0, 1]
+    together = Layer(6, 2, 16, 128, kind=kind)
+    inputs = together.inputs(sum(lengths))
+    y = together.step(inputs, *[(n, s, 0) for n, s in zip(lengths, slots, strict=True)], n_threads=2)
+    more = together.inputs(3, seed=9)
+    z = together.step(more, *[(1, s, n) for n, s in zip(lengths, slots, strict=True)], n_threads=3)
+    first = 0
+    for i, n in enumerate(lengths):
+        alone = Layer(6, 2, 16, 128, kind=kind)
+        assert same_bits(alone.step([a[first : first + n] for a in inputs], (n, 1, 0)), y[first : first + n])
+        assert same_bits(alone.step([a[i : i + 1] for a in more], (1, 1, n)), z[i : i + 1])
+        first += n
+
+
+def test_sequences_of_different_depth() -> None:
+    """Shared out together: one has three chunks, one has one, one crosses a chunk's end within the batch."""
+    layer = Layer(4, 1, 16, 1300)
+    inputs = layer.inputs(1300)
+    for s in range(3):
+        layer.store(*[a * np.float32(s + 1) for a in inputs[1:]], (1300, s, 0))
+    q = inputs[0][:5]
+    rows = [(1, 0, 1200), (2, 1, 30), (2, 2, 511)]
+    alone = [layer.attend(q[i:j], row) for (i, j), row in zip(((0, 1), (1, 3), (3, 5)), rows, strict=True)]
+    for n_threads in (2, 5, 40):
+        assert same_bits(layer.attend(q, *rows, n_threads=n_threads), np.concatenate(alone)), n_threads
+        assert layer.shared
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_future_cannot_leak(kind: str) -> None:
+    """Inf and NaN in later tokens of the same call, and in the memory behind them, change nothing before them."""
+    clean, dirty = Layer(2, 1, 16, 96, kind=kind), Layer(2, 1, 16, 96, kind=kind)
+    inputs = clean.inputs(80)
+    y = clean.step(inputs, (80, 0, 0))
+    for a in inputs[1:]:
+        a[50] = np.inf
+        a[51:] = np.nan
+    z = dirty.step(inputs, (80, 0, 0))
+    assert same_bits(z[:50], y[:50])
+    assert np.isnan(z[51:]).all(), "a NaN in keys and values must stay visible"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_and_equal_scores(kind: str) -> None:
+    """Scores of +-1000 neither overflow nor lose the average of equal keys."""
+    layer = Layer(1, 1, 16, 70, kind=kind)
+    q, k, v = layer.inputs(70)
+    q[...] = 100.0
+    k[...] = 2.5
+    y = layer.step([q, k, v], (70, 0, 0))
+    v = twin.kept(v, kind)
+    want = np.cumsum(v[:, 0].astype(np.float64), 0) / np.arange(1, 71)[:, None]
+    assert worst(y[:, 0], want) < 1e-6
+    k[3] = 250.0
+    y = layer.step([q, k, v], (70, 0, 0))
+    assert worst(y[3:, 0], np.repeat(v[3].astype(np.float64), 67, 0)) < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_the_type_cannot_hold(kind: str) -> None:
+    """Beyond 65504 f16 saturates; zeros, tiny and huge groups have a scale; what is not finite stays so."""
+    layer = Layer(1, 1, 70, 32, kind=kind)
+    k = np.zeros((32, 1, 70), np.float32)
+    k[1] = 1e6
+    k[2, :, ::2] = -65519.0
+    k[3] = 1e-9
+    k[4, :, 5] = 3e-5
+    k[5, :, :40] = 1e30
+    k[6, :, 69] = np.inf
+    k[7, :, 0] = np.nan
+    k[8] = np.linspace(-1, 1, 70) * 0.003
+    for n_threads in (1, 2, 3):
+        layer.k[...], layer.v[...] = 255, 255
+        layer.store(k, -k, (32, 1, 0), n_threads=n_threads)
+        for got, want in zip(layer.held(1, 32), (k, -k), strict=True):
+            want = twin.kept(want, kind)
+            # which NaN it is, and the sign of a code of 0, are nobody's business
+            assert np.array_equal(got, want, equal_nan=True)
+            assert np.isfinite(got[[0, 1, 2, 3, 4, 5, 8]]).all()
+            assert not np.isfinite(got[6, :, 69]).any() and not np.isfinite(got[7, :, 0]).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_export_and_load(kind: str) -> None:
+    n = 45
+    layer, other = Layer(2, 2, 37, 64, kind=kind), Layer(2, 2, 37, 64, kind=kind)
+    inputs = layer.inputs(n + 1)
+    layer.store(inputs[1][:n], inputs[2][:n], (n, 1, 0))
+    pages = [int(layer.table[1, 0])]
+    arrays = dict(layer.memory.export(pages, n))
+    assert {name: (a.dtype, a.shape) for name, a in arrays.items()} == layer.memory.layout(n)
+    other.memory.load([int(other.table[2, 0])], n, arrays)
+    last = [a[n:] for a in inputs]
+    want = layer.step(last, (1, 1, n))
+    assert same_bits(other.step(last, (1, 2, n)), want)
+    assert (other.k[other.table[:2, 0]] == 255).all()
+    part = dict(layer.memory.export(pages, n, 5))
+    assert all(same_bits(part[name], a[5:]) for name, a in arrays.items()), "from a position on"
+    filled = Layer(2, 2, 37, 64, kind=kind)
+    filled.memory.fill(1, n, np.random.default_rng(0))
+    assert np.isfinite(filled.step(last, (1, 1, n))).all()
+    assert (filled.k == 255).all(axis=(1, 2, 3)).sum() == 2
+
+
+def test_pages_are_shared_until_they_are_written() -> None:
+    layer = Layer(2, 1, 16, 200)
+    memory = layer.memory
+    assert memory.extend(0, 0, 100) == 128
+    inputs = layer.inputs(101)
+    layer.store(inputs[1][:100], inputs[2][:100], (100, 0, 0))
+    memory.adopt(1, memory.pages(0))
+    assert memory.pages(1) == memory.pages(0)
+    assert memory.pool.used == 2
+    before = layer.held(0, 100)
+    memory.extend(1, 70, 30)
+    assert memory.pages(1)[0] == memory.pages(0)[0] and memory.pages(1)[1] != memory.pages(0)[1]
+    assert all(same_bits(a, b) for a, b in zip(layer.held(1, 100), before, strict=True)), "copied before it is written"
+    last = layer.inputs(1, 7)
+    layer.store(last[1], last[2], (1, 1, 70))
+    assert all(same_bits(a, b) for a, b in zip(layer.held(0, 100), before, strict=True)), "the other's page was written"
+    memory.cut(1, 64)
+    memory.cut(0, 0)
+    assert memory.pages(1) == [memory.table[1, 0]] and memory.pool.used == 1
+
+
+def test_bytes() -> None:
+    """A row of V holds as many bytes as its values and scales need; heads are padded to 16 values."""
+    assert [kind.row_bytes(128) for kind in kv.KV_TYPES.values()] == [512, 256, 136]
+    assert [kind.row_bytes(80) for kind in kv.KV_TYPES.values()] == [320, 160, 86]
+    assert [kind.row_bytes(5) for kind in kv.KV_TYPES.values()] == [64, 32, 18]
+    memory = AttentionMemory([AttentionSpec(0, 2, 80), AttentionSpec(3, 1, 128)], 1, 64, kv.KV_TYPES["q8_0"])
+    assert memory.bytes_per_token == 2 * (2 * 86 + 136) == (memory.k[0].nbytes + memory.k[3].nbytes) * 2 // 64
+    assert memory.bytes_per_page == 64 * memory.bytes_per_token
+
+
+def test_every_rounding_of_f16() -> None:
+    """Numbers around every f16 and every middle between two, as numpy rounds them."""
+    halves = np.arange(0, 0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    middles = (halves[:-1] + halves[1:]) / 2
+    x = np.concatenate([halves, middles, np.nextafter(middles, np.float32(0)), np.nextafter(middles, np.float32(1e9))])
+    x = np.concatenate([x, -x, [65503.99, 65504, 65519.996, 65520, 3e38, 1e-45, 2.9e-8, 3e-8]]).astype(np.float32)
+    x = np.resize(x, (-(-x.size // 1600), 1, 1600))
+    layer = Layer(1, 1, 1600, len(x), kind="f16")
+    layer.store(x, x, (len(x), 0, 0))
+    for got in layer.held(0, len(x)):
+        assert same_bits(got, np.clip(x, -65504, 65504).astype(np.float16).astype(np.float32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", ["plain", "avx2-vnni", "avx512-vnni"])
+def test_other_instruction_sets(isa: str) -> None:
+    forced_isa.passes(isa, __file__, "-k", "soft_cap or deep or hold or every")
+
+
+@pytest.mark.slow
+def test_wide_registers_are_used() -> None:
+    """On AVX-512 a block of 16 positions is one register, multiplied by a number from memory in one instruction."""
+    text = forced_isa.assembly("avx512-vnni", "hybrid.infer.kernels.attention.attention:ATTENTION['f16']")
+    assert max(part.count("{1to16}") for part in text.split(".LBB")) >= 12

@@ -1,0 +1,97 @@
+"""What the kernels' own way through numba has to know: callees, their types, min and max, numbers' operators."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hybrid.infer.kernels import execute
+from hybrid.infer.kernels.build import compiler
+from hybrid.infer.kernels.build.jit import Kernel, device
+from hybrid.infer.kernels.emit.emitter import F32, I64, arg, const, emit, ldf, ldi, stf, sti
+from llvmlite.binding import Linkage
+from reference.run_kernel import record, run
+
+
+@emit("i64->i64", apart=True)
+def plus_one(e: Any, x: Any) -> Any:
+    return e.b.add(x, const(I64, 1))
+
+
+@emit("f32->f32")
+def halved(e: Any, x: Any) -> Any:
+    return e.b.fmul(x, const(F32, 0.5))
+
+
+@device
+def extremes(x, y):
+    return min(x, y), max(x, y, 3)
+
+
+@device
+def either(x, y):
+    low, high = extremes(x, y)
+    return plus_one(low) if low > 0 else high
+
+
+def integers(a, tid, nth):
+    x, y = ldi(arg(a, 0)), ldi(arg(a, 0) + 8)
+    out = arg(a, 1)
+    low, high = extremes(x, y)
+    for i, value in enumerate((low, high, either(x, y), x // y, x % y)):
+        sti(out + 8 * i, value)
+
+
+def floats(a, tid, nth):
+    x, y = ldf(arg(a, 0)), ldf(arg(a, 0) + 4)
+    out = arg(a, 1)
+    total = x
+    for _ in range(3):
+        total += halved(y)
+    stf(out, min(x, y))
+    stf(out + 4, max(x, y))
+    stf(out + 8, total)
+    stf(out + 12, x / y)
+
+
+@pytest.mark.parametrize(("x", "y"), [(7, 5), (-7, 5), (7, -5), (-3, -4), (2, 9)])
+def test_integers(x: int, y: int) -> None:
+    out = np.zeros(5, np.int64)
+    run(Kernel(integers), record(np.array([x, y], np.int64), out))
+    low = min(x, y)
+    assert out.tolist() == [low, max(x, y, 3), low + 1 if low > 0 else max(x, y, 3), x // y, x % y]
+
+
+@pytest.mark.parametrize(("x", "y"), [(1.5, -2.25), (np.nan, 1.0), (1.0, np.nan), (1.0, 0.0)])
+def test_floats_as_python_has_them(x: float, y: float) -> None:
+    """min and max keep the first where a comparison with NaN fails; a division by zero is no exception."""
+    out = np.full(4, 9, np.float32)
+    run(Kernel(floats), record(np.array([x, y], np.float32), out))
+    with np.errstate(all="ignore"):
+        want = [min(x, y), max(x, y), x + 1.5 * y, np.float32(x) / np.float32(y)]
+    np.testing.assert_array_equal(out, np.array(want, np.float32))
+
+
+def mixed(a, tid, nth):
+    sti(arg(a, 0), min(ldi(arg(a, 0)), ldf(arg(a, 0))))
+
+
+def test_min_of_an_integer_and_a_float_is_refused() -> None:
+    with pytest.raises(AssertionError, match="min or max"):
+        compiler.optimized(Kernel(mixed))
+
+
+def allocating(a, tid, nth):
+    sti(arg(a, 0), len([a, tid]))
+
+
+def test_a_kernel_that_needs_python_is_refused() -> None:
+    with pytest.raises(Exception, match=r"needs Python|list"):
+        compiler.compile_kernel(Kernel(allocating))
+
+
+def test_machine_code_refers_to_the_system_only() -> None:
+    module, symbol = compiler.optimized(execute.EXECUTE)
+    declared = {f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")}
+    assert declared <= {"sched_yield", "syscall", "usleep"}
+    seen = [f.name for f in module.functions if not f.is_declaration and f.linkage is Linkage.external]
+    assert seen == [symbol]

@@ -1,0 +1,115 @@
+"""Machine code on disk: linked again without a compiler, whole or not at all."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hybrid.infer.kernels import execute
+from hybrid.infer.kernels.build import jit, object_cache
+from hybrid.infer.kernels.emit.emitter import arg, ldi, sti
+from reference.run_kernel import record, run
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(object_cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr(jit, "folder", lambda: tmp_path)
+    return tmp_path
+
+
+def triple(a, tid, nth):
+    if tid == 0:
+        sti(arg(a, 0), 3 * ldi(arg(a, 0)))
+
+
+def works(item: jit.Kernel) -> bool:
+    import numpy as np
+
+    cell = np.array([7], np.int64)
+    run(item, record(cell))
+    return bool(cell[0] == 21)
+
+
+def test_compiled_once_then_linked(cache: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    first = jit.Kernel(triple)
+    jit.compile_kernels([first, first], lambda *what: seen.append(what))
+    assert seen == [("triple", 0, 1), ("", 1, 1)]
+    assert not first.from_cache
+    assert works(first)
+    assert [p.name for p in cache.iterdir()] == [f"{first.file}.bin"]
+    second = jit.Kernel(triple)
+    jit.compile_kernels([second], lambda *_: pytest.fail("compiled again"))
+    assert second.from_cache
+    assert works(second)
+
+
+@pytest.mark.parametrize("damage", [b"", b"hybrid-kernel 2\n", None], ids=["empty", "cut off", "changed"])
+def test_a_damaged_file_is_compiled_again(cache: Path, damage: bytes | None) -> None:
+    jit.Kernel(triple).compile()
+    path = cache / f"{jit.Kernel(triple).file}.bin"
+    raw = bytearray(path.read_bytes())
+    raw[-100] ^= 1
+    path.write_bytes(raw if damage is None else damage)
+    again = jit.Kernel(triple)
+    assert works(again)
+    assert not again.from_cache
+    third = jit.Kernel(triple)
+    assert works(third)
+    assert third.from_cache
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_cache, "folder", lambda: None)
+    monkeypatch.setattr(jit, "folder", lambda: None)
+    item = jit.Kernel(triple)
+    assert works(item)
+    assert not item.from_cache
+
+
+def test_a_variant_uses_its_own_pieces() -> None:
+    made = jit.variant(triple, "zero", ldi=arg)
+    assert made.name == "zero"
+    assert made.function.__globals__["ldi"] is arg
+    assert triple.__globals__["ldi"] is ldi
+
+
+def test_pieces_are_not_called_from_python() -> None:
+    with pytest.raises(TypeError, match="only be called in a kernel"):
+        ldi(0)
+
+
+def test_a_warm_start_does_not_import_numba() -> None:
+    """numba's import takes longer than all the rest of a warm start."""
+    _ = execute.EXECUTE.address  # in the cache from now on
+    code = (
+        "import sys; from hybrid.infer.kernels.execute import EXECUTE; from hybrid.infer.model import Model;"
+        "EXECUTE.address; assert EXECUTE.from_cache; assert 'numba' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_numba_works_after_kernels_were_linked() -> None:
+    """Symbols belong to the whole process: what stands for Python's there must be Python's."""
+    _ = execute.EXECUTE.address  # in the cache from now on
+    code = (
+        "from hybrid.infer.kernels.execute import EXECUTE; EXECUTE.address; assert EXECUTE.from_cache;"
+        "import numba; f = numba.njit(lambda a: a + len((1, 2))); assert f(3) == 5"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_helper_shares_the_work(cache: Path) -> None:
+    """The helper's results are used; here it is a script that puts a kernel of ours into the cache."""
+    jit.Kernel(triple).compile()
+    path = cache / f"{jit.Kernel(triple).file}.bin"
+    ready = path.read_bytes()
+    path.unlink()
+    kernels = [jit.variant(triple, f"copy_{i}", arg=arg) for i in range(6)]
+    files = [k.file for k in kernels[1:]]
+    script = f"from pathlib import Path; [Path({str(cache)!r}, n + '.bin').write_bytes({ready!r}) for n in {files}]"
+    jit.compile_kernels(kernels, None, ["-c", script])
+    assert all(works(k) for k in kernels)

@@ -1,0 +1,44 @@
+"""Elementary functions of the emitter against float64, over their whole range."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from reference.run_kernel import record, run
+
+from hybrid.infer.kernels.build.jit import Kernel
+from hybrid.infer.kernels.emit.emitter import F32, I64, Vec, arg, const, emit
+
+
+@emit("i64,i64,i64->void")
+def apply_tanh(e, x, y, n):
+    def body(i, _):
+        place = e.b.shl(i, const(I64, 2))
+        e.store(e.tanh(e.load(Vec(F32, 16), x, place)), y, place)
+
+    e.loop(n, body, step=16)
+
+
+def tanh_of_the_emitter(a: int, tid: int, nth: int) -> None:
+    apply_tanh(arg(a, 0), arg(a, 1), arg(a, 2))
+
+
+def applied(function: Callable[..., Any], x: np.ndarray) -> np.ndarray:
+    kernel = Kernel(function)
+    x = np.resize(x, -(-x.size // 16) * 16)
+    y = np.full_like(x, np.nan)
+    run(kernel, record(x, y, x.size))
+    return y
+
+
+def test_tanh() -> None:
+    size = np.concatenate([np.logspace(-30, 2, 200_000), np.linspace(0.4, 0.7, 50_000), [0.0, 0.55, 10, 88, 3e38]])
+    x = np.concatenate([size, -size]).astype(np.float32)
+    want = np.tanh(x.astype(np.float64))
+    got = applied(tanh_of_the_emitter, x)[: x.size]
+    ulps = np.abs(got - want) / np.spacing(np.abs(want).astype(np.float32))
+    print(f"tanh: error {ulps.max():.2f} ulp")
+    assert ulps.max() < 1.8
+    assert (np.signbit(got) == np.signbit(x)).all()
+    special = applied(tanh_of_the_emitter, np.array([np.inf, -np.inf, np.nan, -0.0], np.float32))[:4]
+    assert special[0] == 1 and special[1] == -1 and np.isnan(special[2]) and np.signbit(special[3])

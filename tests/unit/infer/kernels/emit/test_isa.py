@@ -1,0 +1,118 @@
+"""Which code path a processor gets, and that every path can be forced in a process of its own."""
+
+import subprocess
+import sys
+
+import forced_isa
+import pytest
+
+from hybrid.infer.kernels.emit import isa
+
+HOST = """
+import numpy as np
+from hybrid.infer.kernels.emit import isa
+from hybrid.infer.kernels.rows import elementwise
+from hybrid.infer.kernels.build.cache_folders import owner
+from reference.run_kernel import record, run
+x = np.arange(40, dtype=np.float32).reshape(2, 20)
+out = np.full_like(x, np.nan)
+run(elementwise.copy_rows, record(np.array([2]), x, 80, out, 80, 20))
+assert (out == x).all()
+print(isa.host().name, owner().digest, *isa.used_features())
+"""
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        ("", isa.PLAIN_X86),
+        ("sse4.2 avx avx2", isa.PLAIN_X86),
+        ("avx2 fma f16c", isa.AVX2),
+        ("avx2 fma f16c avx512f avx512bw avx512vl", isa.AVX2),
+        ("avx2 fma f16c avxvnni", isa.AVX_VNNI),
+        ("avx2 fma f16c avx512f avx512bw avx512vl avx512vnni", isa.AVX512_VNNI),
+        ("avx2 fma f16c avxvnni avx512f avx512bw avx512vl avx512vnni", isa.AVX512_VNNI),
+        ("avx2 fma f16c avx512f avx512bw avx512vl avx512vnni avx512bf16", isa.AVX512_BF16),
+        ("avx2 fma f16c avx512f avx512bw avx512vl avx512bf16", isa.AVX2),
+    ],
+)
+def test_the_path_follows_the_features(features: str, expected: isa.ISA, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isa, "cpu_features", lambda: frozenset(features.split()))
+    monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
+    isa.host.cache_clear()
+    try:
+        assert isa.host() == expected
+        assert set(isa.used_features()) <= set(features.split())
+    finally:
+        isa.host.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu", "features", "expected"),
+    [
+        # what LLVM says of a Linux machine: never dotprod, but the CPU; macOS: no feature at all
+        ("aarch64-unknown-linux-gnu", "neoverse-n1", "neon fp-armv8 crc lse", isa.NEON),
+        ("aarch64-unknown-linux-gnu", "cortex-a72", "neon fp-armv8 crc", isa.PLAIN_ARM),
+        ("aarch64-unknown-linux-gnu", "generic", "neon", isa.PLAIN_ARM),
+        ("aarch64-unknown-linux-gnu", "generic", "neon dotprod", isa.NEON),
+        ("arm64-apple-darwin24.0.0", "apple-m1", "", isa.NEON),
+    ],
+)
+def test_the_path_of_an_arm64(
+    triple: str, cpu: str, features: str, expected: isa.ISA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isa.llvm.initialize_all_targets()
+    isa.llvm.initialize_all_asmprinters()
+    monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: triple)
+    monkeypatch.setattr(isa, "cpu_target", lambda: cpu)
+    monkeypatch.setattr(isa, "cpu_features", lambda: frozenset(features.split()))
+    isa.host.cache_clear()
+    try:
+        assert isa.host() == expected
+        assert isa.used_features() == (("neon", "dotprod") if expected is isa.NEON else ())
+    finally:
+        isa.host.cache_clear()
+
+
+def test_forced_features_are_the_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64")
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx2,-fma,+f16c")
+    assert isa.cpu_features() == {"avx2", "f16c"}
+    assert isa.cpu_target() == "x86-64"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", list(forced_isa.FEATURES))
+def test_a_path_is_forced_with_kernels_of_its_own(path: str) -> None:
+    forced_isa.require(path)
+    done = forced_isa.python(path, "-c", HOST)
+    assert done.returncode == 0, done.stderr
+    name, digest, *used = done.stdout.split()
+    assert name == path
+    assert used == list(dict(isa.PATHS)[next(i for i, _ in isa.PATHS if i.name == path)])
+    from hybrid.infer.kernels.build.cache_folders import owner
+
+    assert digest != owner().digest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_run_says_which_paths_it_executed(workers: int) -> None:
+    native = isa.host().name
+    cannot = [p for p in forced_isa.FEATURES if not forced_isa.executable(p) and p != native]
+    other = next((p for p in forced_isa.FEATURES if p not in (*cannot, native)), None)
+    for selection, also in (("forced_features", None), (f"of_its_own and {other}]", other)):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(workers), __file__, "-k"]
+        done = subprocess.run([*command, selection], cwd=forced_isa.ROOT, capture_output=True, text=True, timeout=200)
+        (line,) = [text for text in done.stdout.splitlines() if text.startswith("code paths: ")]
+        said = line.removeprefix("code paths: ").split("; ")
+        assert said[0] == f"{native} (native)" + (f", {also}" if also else ""), line
+        assert not cannot or said[-1] == f"not executable here: {', '.join(cannot)}", line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "instruction"), [("plain", "mulps"), ("avx2", "vmulps"), ("avx512-vnni", "zmm")], ids=lambda v: v
+)
+def test_a_path_that_cannot_run_here_is_compiled(path: str, instruction: str) -> None:
+    assert instruction in forced_isa.assembly(path, "hybrid.infer.kernels.rows.elementwise:rms_norm")

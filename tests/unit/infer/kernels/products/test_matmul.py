@@ -1,0 +1,236 @@
+"""Products against float64, and bit for bit against one another: few columns and many, any thread count, any target."""
+
+import numpy as np
+import pytest
+from reference.run_kernel import record, run
+
+from hybrid.infer.kernels.build.jit import variant
+from hybrid.infer.kernels.emit import isa
+from hybrid.infer.kernels.products import gemm, gemv, gemv_columns, pack, wide_columns
+from hybrid.infer.kernels.rows import elementwise
+from hybrid.infer.kernels.weights import FLOAT_BLOCKS, INT_BLOCKS
+from hybrid.infer.program.builder import aligned_empty, round_up
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.formats.random_blocks import random_blocks
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+PLAIN = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
+BLOCKS = (GGMLType.Q8_0, GGMLType.Q4_0)
+# one type per way of computing in the inner loop: the types of the quick run
+FIRST = (*PLAIN, *BLOCKS, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K, GGMLType.Q2_K)
+NARROW, WIDE = gemm.tiles(isa.host())
+_KERNELS: dict = {}
+
+
+def gemm_kernel(kind, tile, integer, target):
+    key = (kind, tile, integer, target)
+    if key not in _KERNELS:
+        _KERNELS[key] = gemm.make_gemm(kind, tile, integer=integer, isa=target)
+    return _KERNELS[key]
+
+
+class Product:
+    """W x for one weight matrix per expert and columns split into groups."""
+
+    def __init__(self, kind: GGMLType, rows: int, n: int, columns: int, n_expert: int = 1) -> None:
+        rng = np.random.default_rng([kind, rows, n, columns])
+        self.kind, self.rows, self.n = kind, rows, n
+        self.K = round_up(n, 16)
+        self.x = rng.standard_normal((columns, n)).astype(np.float32)
+        encoded = random_blocks(kind, (n_expert, rows, n), rng)
+        self.decoded = formats.decode(kind, encoded).astype(np.float64)
+        size = encoded.shape[-1] // n if kind in PLAIN else 0
+        width = self.K * size if kind in PLAIN else encoded.shape[-1]
+        self.raw = np.zeros((n_expert, rows, width), np.uint8)
+        self.raw[..., : encoded.shape[-1]] = encoded
+
+    def _run(self, kernel, packer, stride, width, integer, n_threads, groups, index, target, chunk=gemm.ROWS):
+        n_slots = max(first + count for _, first, count in groups)
+        table = np.array([len(groups), *(v for g in groups for v in g)], np.int64)
+        counter = np.zeros(1, np.int64)
+        packed = aligned_empty(stride * round_up(n_slots, width) // width)
+        packed[:] = 255
+        y = np.full((n_slots + 1, self.rows), np.nan, np.float32)
+        rows = np.asarray(index, np.int64) if index is not None else 0
+        fields = record(self.x, self.x.strides[0], packed, stride, self.n, self.K, table, rows, counter, width)
+        run(packer, fields, n_threads)
+        counter[:] = 0
+        tail = []
+        if width > 1:
+            tile = NARROW if width == NARROW.cols else WIDE if target is isa.host() else TILE_OF[target]
+            per_thread = gemm.scratch_bytes(self.kind, tile, self.K, chunk, integer=integer, isa=target)
+            scratch = aligned_empty(per_thread * n_threads)
+            scratch[:] = 255
+            tail = [scratch, per_thread, chunk]
+        fields = record(
+            self.raw, self.raw.strides[1], packed, stride, y, y.strides[0], self.rows, self.K, counter, table,
+            self.raw.strides[0], *tail,
+        )  # fmt: skip
+        run(kernel, fields, n_threads)
+        assert np.isnan(y[n_slots]).all(), "wrote beyond the columns"
+        return y[:n_slots]
+
+    def few(self, integer: bool, n_threads: int = 1, groups=None, index=None, kernel=None) -> np.ndarray:
+        groups = groups or [(0, 0, len(self.x))]
+        stride = round_up(self.n // 32 * 40, 64) if integer else self.K * 4
+        packer = pack.PACK_COLUMNS["column"] if integer else pack.pack_float_columns
+        kernel = kernel or (gemv.INT_GEMV if integer else gemv.FLOAT_GEMV)[self.kind]
+        return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
+
+    def several(
+        self, integer: bool, n_threads: int = 1, groups=None, index=None, kernel=None, target=None
+    ) -> np.ndarray:
+        """All columns of a group in one pass over the rows."""
+        groups = groups or [(0, 0, len(self.x))]
+        stride = round_up(self.n // 32 * 40, 64) if integer else self.K * 4
+        form = gemv_columns.form(self.kind, target or isa.host())
+        packer = pack.PACK_COLUMNS[form] if integer else pack.pack_float_columns
+        kernel = kernel or (gemv_columns.INT_COLUMNS if integer else gemv_columns.FLOAT_COLUMNS)[self.kind]
+        return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
+
+    def many(self, integer, tile, n_threads=1, groups=None, index=None, target=None, chunk=gemm.ROWS) -> np.ndarray:
+        target = target or isa.host()
+        groups = groups or [(0, 0, len(self.x))]
+        if integer:
+            how = gemm.scheme(self.kind, target)
+            stride = self.n // 32 * (how.steps + pack.LINES) * 4 * tile.cols
+            packer = pack.PACK_TILES[how.packing]
+        else:
+            stride, packer = self.K * 4 * tile.cols, pack.pack_float_tiles
+        kernel = gemm_kernel(self.kind, tile, integer, target)
+        return self._run(kernel, packer, stride, tile.cols, integer, n_threads, groups, index, target, chunk)
+
+
+TILE_OF = {
+    isa.PLAIN_WIDE: gemm.tiles(isa.AVX512_VNNI)[1],
+    isa.PLAIN_X86: gemm.Tile(6, 2, 8),
+    isa.PLAIN_NEON: gemm.Tile(4, 2, 8),
+}
+RAGGED = [(23, 20, 9), (50, 48, 10), (3, 1, 2), (9, 135, 4)]
+
+
+def bits(a: np.ndarray) -> np.ndarray:
+    return a.view(np.uint32)
+
+
+def shapes(kind: GGMLType) -> list[tuple[int, int, int]]:
+    """(rows, length, columns): rows of many turns of 16 chains, of less than one, and with a part of one."""
+    block = TRAITS[kind].block
+    if block <= 32:
+        return [(70, 2560, 13), (37, 160, 5), (24, 544, 17), (25, 96, 3), (8, 32, 1)]
+    if block < 256:
+        return [(37, 384, 5), (24, 640, 17), (25, 128, 3)]
+    return [(70, 2560, 13), (25, 768, 5), (9, 256, 3)]
+
+
+def cases():
+    for kind in FLOAT_BLOCKS:
+        marks = () if kind in FIRST else pytest.mark.slow
+        for shape in shapes(kind) + (RAGGED if kind in PLAIN else []):
+            for integer in (True, False) if kind in INT_BLOCKS else (False,):
+                yield pytest.param(kind, integer, *shape, marks=marks, id=f"{kind.name}-{integer}-{shape}")
+
+
+@pytest.mark.parametrize(("kind", "integer", "rows", "n", "columns"), list(cases()))
+def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int) -> None:
+    product = Product(kind, rows, n, columns)
+    expected = product.x.astype(np.float64) @ product.decoded[0].T
+    few = product.few(integer)
+    error = np.linalg.norm(few - expected) / np.linalg.norm(expected)
+    print(f"{kind.name} {rows}x{n}x{columns}: relative error {error:.1e}")
+    # 8-bit activations: a step of max / 127 is uniform noise of step / sqrt(12), about 0.6 % of a normal value
+    # where minima take off most of a sum the noise is larger beside what is left
+    assert error < ((2e-2 if INT_BLOCKS[kind].n_min else 1e-2) if integer else 5e-7)
+    for tile in (NARROW, WIDE):
+        np.testing.assert_array_equal(bits(product.many(integer, tile)), bits(few))
+    np.testing.assert_array_equal(bits(product.several(integer)), bits(few))
+    for n_threads in (2, 3):
+        np.testing.assert_array_equal(bits(product.few(integer, n_threads)), bits(few))
+        np.testing.assert_array_equal(bits(product.several(integer, n_threads)), bits(few))
+        np.testing.assert_array_equal(bits(product.many(integer, WIDE, n_threads, chunk=48)), bits(few))
+
+
+@pytest.mark.parametrize("length", [13 * 512, 13 * 512 + 256])
+@pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q4_K])
+def test_long_columns_are_met_part_by_part(kind: GGMLType, length: int) -> None:
+    product = Product(kind, 7, length, 11)
+    assert length // 512 > wide_columns.PART // wide_columns.MOST, "more than one part"
+    np.testing.assert_array_equal(bits(product.several(True, 2)), bits(product.few(True)))
+
+
+@pytest.mark.parametrize("target", [isa.PLAIN_WIDE, isa.PLAIN_X86, isa.PLAIN_NEON], ids=["wide", "plain", "neon"])
+@pytest.mark.parametrize(
+    "kind", [k if k in BLOCKS else pytest.param(k, marks=pytest.mark.slow) for k in INT_BLOCKS], ids=lambda k: k.name
+)
+def test_other_targets_print_the_same_bits(kind: GGMLType, target: isa.ISA) -> None:
+    """The tiles and codes of AVX-512 and NEON (without their instructions), and the path without any of a target."""
+    product = Product(kind, 31, 544 if TRAITS[kind].block == 32 else 768, 35)
+    few = product.few(True)
+    np.testing.assert_array_equal(bits(product.many(True, TILE_OF[target], target=target)), bits(few))
+    piece = gemv.make_int_gemv(kind, target)
+    other = variant(gemv.gemv, f"gemv_{target.name}_{kind.name.lower()}", piece=piece)
+    np.testing.assert_array_equal(bits(product.few(True, kernel=other)), bits(few))
+    piece = gemv_columns.make_int_columns(kind, target)
+    other = variant(gemv_columns.gemv_columns, f"columns_{target.name}_{kind.name.lower()}", columns_piece=piece)
+    np.testing.assert_array_equal(bits(product.several(True, kernel=other, target=target)), bits(few))
+
+
+@pytest.mark.parametrize(("kind", "integer"), [(GGMLType.Q8_0, True), (GGMLType.Q4_0, True), (GGMLType.BF16, False)])
+def test_groups_of_columns_meet_their_expert(kind: GGMLType, integer: bool) -> None:
+    product = Product(kind, 33, 96, 11, n_expert=4)
+    rng = np.random.default_rng(5)
+    index = rng.integers(0, 11, 3 * WIDE.cols)
+    groups = [(3, 0, 5), (0, WIDE.cols, 1), (1, 2 * WIDE.cols, WIDE.cols)]
+    many = product.many(integer, WIDE, 2, groups, index)
+    few, several = product.few(integer, 2, groups, index), product.several(integer, 2, groups, index)
+    for expert, first, count in groups:
+        slots = slice(first, first + count)
+        expected = product.x[index[slots]].astype(np.float64) @ product.decoded[expert].T
+        np.testing.assert_array_equal(bits(many[slots]), bits(few[slots]))
+        np.testing.assert_array_equal(bits(several[slots]), bits(few[slots]))
+        assert np.linalg.norm(few[slots] - expected) < (1e-2 if integer else 1e-6) * np.linalg.norm(expected)
+
+
+def test_extreme_codes_do_not_saturate() -> None:
+    """Weights of -128 and activations of +-127 everywhere: the largest pairs of products there can be."""
+    product = Product(GGMLType.Q8_0, 6, 64, 4)
+    blocks = product.raw.reshape(6, 2, 34)
+    blocks[:, :, :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    blocks[:, :, 2:] = 128
+    product.x[:] = [[1.0], [-1.0], [0.5], [0.0]]
+    expected = np.repeat(product.x[:, :1] * -128.0 * 64, 6, axis=1)
+    np.testing.assert_allclose(product.few(True), expected, rtol=1e-6)
+    np.testing.assert_array_equal(product.many(True, WIDE), product.few(True))
+    np.testing.assert_array_equal(product.several(True), product.few(True))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_broken_activations_stay_visible(value: float) -> None:
+    product = Product(GGMLType.F32, 5, 32, 2)
+    product.x[1, 7] = value
+    y = product.few(False)
+    assert np.isfinite(y[0]).all()
+    assert not np.isfinite(y[1]).any()
+
+
+@pytest.mark.parametrize("kind", [k if k in FIRST else pytest.param(k, marks=pytest.mark.slow) for k in FLOAT_BLOCKS])
+def test_rows_of_floats_are_what_the_decoder_gives(kind: GGMLType) -> None:
+    """The unpack rule of the kernels against quant.ggml.formats, bit for bit: a row times the unit vectors."""
+    n = max(TRAITS[kind].block, 32) * 3
+    raw = random_blocks(kind, (7, n), np.random.default_rng(kind))
+    out = np.full((7, n + 5), np.nan, np.float32)
+    tokens = np.arange(7)[::-1].astype(np.int64)
+    count = np.array([7], np.int64)
+    run(elementwise.EMBED[kind], record(count, tokens, raw, raw.strides[0], out, out.strides[0], n), 2)
+    np.testing.assert_array_equal(bits(out[:, :n].copy()), bits(formats.decode(kind, raw)[::-1].copy()))
+    assert np.isnan(out[:, n:]).all()
+
+
+def test_a_broken_activation_is_seen_in_integer_products() -> None:
+    """Few columns and many quantize alike: NaN and infinity give NaN or infinity, not a wrong number."""
+    for value in (np.nan, np.inf):
+        product = Product(GGMLType.Q8_0, 5, 320, 2)
+        product.x[1, 70] = value
+        for y in (product.few(True), product.several(True), product.many(True, WIDE)):
+            assert np.isfinite(y[0]).all()
+            assert not np.isfinite(y[1]).any()

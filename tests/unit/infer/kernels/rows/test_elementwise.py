@@ -1,0 +1,191 @@
+"""Row-wise kernels against float64 at odd lengths."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from reference.families import gelu
+from reference.run_kernel import guarded, record, run, same_bits, worst
+from reference.zamba import gelu_erf
+
+from hybrid.infer.kernels.build.jit import Kernel
+from hybrid.infer.kernels.rows import elementwise
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.types import GGMLType
+
+LENGTHS = [1, 7, 16, 33, 250, 1031]
+
+
+def rows(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    _, view = guarded(shape)
+    view[...] = np.random.default_rng(seed).standard_normal(shape)
+    return view
+
+
+def count(n: int) -> np.ndarray:
+    return np.array([n], np.int64)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 0.6])
+def test_rms_norm_adds_the_residual_and_normalizes(n: int, weighted: bool, scale: float) -> None:
+    x, r, out = rows((5, n), 1), rows((5, n), 2), rows((5, n), 3)
+    w = np.random.default_rng(4).standard_normal(n).astype(np.float32) if weighted else 0
+    before, total = x + r, x.astype(np.float64) + np.float32(scale) * r.astype(np.float64)
+    expected = total / np.sqrt((total**2).mean(1, keepdims=True) + 1e-5) * (w if weighted else 1.0)
+    fields = record(count(5), x, x.strides[0], r, r.strides[0], w, out, out.strides[0], n, np.float32(1e-5), 0, scale)
+    run(elementwise.rms_norm, fields, 2)
+    assert worst(x, total) < 1e-6
+    assert scale != 1.0 or same_bits(x.copy(), before)
+    assert worst(out, expected) < 2e-6
+
+
+def test_rms_norm_of_chosen_rows() -> None:
+    x, out = rows((6, 20), 1), rows((2, 20), 2)
+    index = np.array([4, 1], np.int64)
+    before = x.copy()
+    fields = record(count(2), x, x.strides[0], 0, 0, 0, out, out.strides[0], 20, np.float32(0), index)
+    run(elementwise.rms_norm, fields)
+    chosen = before[[4, 1]].astype(np.float64)
+    assert worst(out, chosen / np.sqrt((chosen**2).mean(1, keepdims=True))) < 2e-6
+    np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_scaled_rows(n: int) -> None:
+    x, r = rows((5, n), 1), rows((5, n), 2)
+    total = x.astype(np.float64) + np.float32(0.22) * r.astype(np.float64)
+    run(elementwise.add_rows, record(count(5), x, x.strides[0], r, r.strides[0], n, 0.22), 2)
+    assert worst(x, total) < 1e-6
+    product = x * np.float32(12.0)
+    run(elementwise.scale_rows, record(count(5), x, x.strides[0], n, 12.0), 3)
+    assert same_bits(x.copy(), product)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_rows_of_groups(n: int, n_threads: int) -> None:
+    """Columns 1 to 3 and 6 of 8; what lies between groups belongs to none."""
+    x, r = rows((8, n), 1), rows((8, n), 2)
+    expected = x.copy()
+    for column in (1, 2, 3, 6):
+        expected[column] += r[column]
+    groups = np.array([2, 4, 1, 3, 0, 6, 1], np.int64)
+    run(elementwise.add_groups, record(groups, x, x.strides[0], r, r.strides[0], n, 1.0), n_threads)
+    assert same_bits(x.copy(), expected)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_swiglu(n: int) -> None:
+    gate, up = rows((4, n), 1), rows((4, n), 2)
+    gate *= 20
+    g = gate.astype(np.float64)
+    expected = g / (1 + np.exp(-g)) * up
+    fields = record(count(4), gate, gate.strides[0], up, up.strides[0], gate, gate.strides[0], n)
+    run(elementwise.swiglu, fields, 3)
+    assert worst(gate, expected) < 1e-6
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize(("kernel", "gelu"), [(elementwise.geglu, gelu), (elementwise.geglu_erf, gelu_erf)])
+def test_geglu(n: int, kernel: Kernel, gelu: Callable[[np.ndarray], np.ndarray]) -> None:
+    gate, up = rows((4, n), 1), rows((4, n), 2)
+    gate *= 8
+    expected = gelu(gate.astype(np.float64)) * up
+    run(kernel, record(count(4), gate, gate.strides[0], up, up.strides[0], gate, gate.strides[0], n), 3)
+    assert worst(gate, expected) < 1e-6
+
+
+def test_gelu_where_it_is_small() -> None:
+    gate, up = np.linspace(-12, 12, 4801, dtype=np.float32)[None], np.ones((1, 4801), np.float32)
+    gate[0, 0], expected = np.nan, gelu_erf(gate.astype(np.float64))
+    run(elementwise.geglu_erf, record(count(1), gate, 0, up, 0, gate, 0, gate.size))
+    assert np.isnan(gate[0, 0])
+    got, expected = gate[0, 1:], expected[0, 1:]
+    relative = np.abs(got - expected) / np.maximum(np.abs(expected), 1e-30)
+    near = np.abs(np.linspace(-12, 12, 4801)[1:]) < 4
+    print(f"relative error {relative[near].max():.1e} up to 4, {np.abs(got - expected).max():.1e} beyond")
+    assert relative[near].max() < 1.5e-6
+    assert np.abs(got - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize("n", [*LENGTHS, 1030])
+def test_cap_rows(n: int) -> None:
+    x = rows((3, n), 1)
+    x *= 60
+    x[1, -1] = np.nan
+    expected = 30 * np.tanh(x.astype(np.float64) / 30)
+    run(elementwise.cap_rows, record(count(3), x, x.strides[0], n, np.float32(30)), 2)
+    np.testing.assert_allclose(x, expected, atol=4e-6)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_relu_squared(n: int) -> None:
+    x = rows((4, n), 1)
+    x[1, -1] = np.nan
+    expected = np.where(x < 0, np.float32(0), x * x)
+    run(elementwise.relu_squared, record(count(4), x, x.strides[0], n), 3)
+    np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("only", [False, True])
+def test_gate_rows(n: int, only: bool) -> None:
+    x, gate = rows((5, n), 1), rows((5, n), 2)
+    gate *= 20
+    g = gate.astype(np.float64)
+    expected = x / (1 + np.exp(-(g[:, :1] if only else g)))
+    run(elementwise.gate_rows, record(count(5), x, x.strides[0], gate, gate.strides[0], n, only), 3)
+    assert worst(x, expected) < 1e-6
+
+
+def test_take_parts() -> None:
+    """The second of every three groups of 5."""
+    x, out = rows((4, 7 * 15), 1), rows((4, 35), 2)
+    expected = x.reshape(4, 7, 3, 5)[:, :, 1].reshape(4, 35)
+    fields = record(count(4), x[:, 5:], x.strides[0], out, out.strides[0], 7, 5, 60)
+    run(elementwise.take_parts, fields, 3)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_swiglu_at_the_ends_of_the_scale() -> None:
+    gate = np.array([[np.inf, -np.inf, 1e30, -1e30, 0.0, -0.0, np.nan, 88.0]], np.float32)
+    up = np.ones_like(gate)
+    run(elementwise.swiglu, record(count(1), gate, 32, up, 32, gate, 32, 8))
+    np.testing.assert_array_equal(gate[0, [0, 2, 4, 7]], np.array([np.inf, 1e30, 0.0, 88.0], np.float32))
+    assert np.isnan(gate[0, 6])
+    assert abs(gate[0, 3]) < 1e-7
+
+
+@pytest.mark.parametrize("kind", [GGMLType.F32, GGMLType.F16, GGMLType.BF16])
+def test_embedding_decodes_rows(kind: GGMLType) -> None:
+    """Of any length; the other types are in products/test_matmul."""
+    n = 77
+    table = np.random.default_rng(1).standard_normal((9, n)).astype(np.float32)
+    raw = formats.encode(kind, table)
+    tokens = np.array([8, 0, 3, 3], np.int64)
+    out = rows((4, n), 2)
+    fields = record(count(4), tokens, raw, raw.strides[0], out, out.strides[0], n)
+    run(elementwise.EMBED[kind], fields, 2)
+    np.testing.assert_array_equal(out, formats.decode(kind, raw)[tokens])
+
+
+@pytest.mark.parametrize("n", [3, 320, 9001])
+def test_negative_log_likelihood(n: int) -> None:
+    logits = rows((6, n), 1)
+    logits *= 9
+    targets = np.random.default_rng(2).integers(0, n, 6)
+    out = np.full(6, np.nan)
+    run(elementwise.negative_log_likelihood, record(count(6), logits, logits.strides[0], n, targets, out), 2)
+    wide = logits.astype(np.float64)
+    expected = np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1)) + wide.max(1) - wide[np.arange(6), targets]
+    assert np.abs(out - expected).max() < 2e-6
+
+
+def test_a_broken_logit_is_not_a_likelihood() -> None:
+    logits = np.zeros((1, 40), np.float32)
+    logits[0, 5] = np.nan
+    out = np.zeros(1)
+    run(elementwise.negative_log_likelihood, record(count(1), logits, 160, 40, np.array([5]), out))
+    assert np.isnan(out[0])

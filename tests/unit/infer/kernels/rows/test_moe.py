@@ -1,0 +1,151 @@
+"""Routing and combining of experts against a plain loop."""
+
+import numpy as np
+import pytest
+from reference.experts import choose
+from reference.run_kernel import record, run
+
+from hybrid.infer.kernels.rows import moe
+
+N_TOK, N_EMBD = 23, 19
+
+
+def route(
+    logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, sigmoid: bool = False,
+    bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1, n_group_used: int = 1,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    n_tok, n_expert = logits.shape
+    pairs = n_tok * n_used
+    n_slots = (pairs + width - 1) // width * width + n_expert * width
+    made = {
+        "groups": np.full(1 + 3 * n_expert, -1, np.int64),
+        "source": np.full(n_slots, -1, np.int64),
+        "total": np.zeros(1, np.int64),
+        "slots": np.full((n_tok, n_used), -1, np.int64),
+        "weights": np.full((n_tok, n_used), np.nan, np.float32),
+    }
+    fields = record(
+        np.array([n_tok]), logits, logits.strides[0], n_expert, n_used, width, *made.values(),
+        np.empty(3 * n_expert, np.float32), np.empty(2 * n_expert, np.int64), renormalize, sigmoid,
+        0 if bias is None else bias, np.float32(scale), n_group, n_group_used,
+    )  # fmt: skip
+    run(moe.moe_route, fields, 2)
+    return made
+
+
+def chosen(made: dict[str, np.ndarray]) -> list[list[int]]:
+    """The experts of every token, as their slots have them."""
+    groups = made["groups"][1 : 1 + 3 * made["groups"][0]].reshape(-1, 3)
+    expert_of = {slot: int(expert) for expert, first, n in groups for slot in range(first, first + n)}
+    return [[expert_of[slot] for slot in slots] for slots in made["slots"]]
+
+
+@pytest.mark.parametrize("width", [1, 8, 16])
+@pytest.mark.parametrize(("n_expert", "n_used"), [(1, 1), (3, 2), (16, 2), (5, 5)])
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_route(width: int, n_expert: int, n_used: int, renormalize: bool) -> None:
+    logits = np.random.default_rng(n_expert).standard_normal((N_TOK, n_expert)).astype(np.float32)
+    made = route(logits, n_used, width, renormalize)
+    p = np.exp(logits.astype(np.float64))
+    p /= p.sum(1, keepdims=True)
+    expert_of = {}
+    for g in range(made["groups"][0]):
+        expert, first, n = made["groups"][1 + 3 * g : 4 + 3 * g]
+        assert first % width == 0
+        assert n > 0
+        for slot in range(first, first + n):
+            assert slot not in expert_of
+            expert_of[slot] = expert
+    assert len(expert_of) == N_TOK * n_used
+    assert made["total"][0] >= max(expert_of) + 1
+    for t in range(N_TOK):
+        best = sorted(np.argsort(-p[t], kind="stable")[:n_used])
+        assert [expert_of[s] for s in made["slots"][t]] == best
+        assert all(made["source"][s] == t for s in made["slots"][t])
+        expected = p[t, best] / (p[t, best].sum() if renormalize else 1.0)
+        np.testing.assert_allclose(made["weights"][t], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_route_by_sigmoid_and_bias(renormalize: bool) -> None:
+    """The bias decides who is chosen, not with what weight. Large logits do not overflow."""
+    rng = np.random.default_rng(5)
+    logits = (40 * rng.standard_normal((N_TOK, 7))).astype(np.float32)
+    logits[0] = (200, -200, 0, 1, -1, 90, -90)
+    bias = rng.standard_normal(7).astype(np.float32)
+    made = route(logits, 3, 8, renormalize, sigmoid=True, bias=bias, scale=2.5)
+    p = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
+    groups = made["groups"][1 : 1 + 3 * made["groups"][0]].reshape(-1, 3)
+    expert_of = {slot: expert for expert, first, n in groups for slot in range(first, first + n)}
+    for t in range(N_TOK):
+        best = sorted(np.argsort(-(p[t] + bias), kind="stable")[:3])
+        assert [expert_of[s] for s in made["slots"][t]] == best
+        expected = 2.5 * p[t, best] / (p[t, best].sum() if renormalize else 1.0)
+        np.testing.assert_allclose(made["weights"][t], expected, rtol=2e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize("sigmoid", [False, True])
+@pytest.mark.parametrize(
+    ("n_expert", "n_used", "n_group", "n_group_used"), [(8, 3, 2, 1), (15, 4, 5, 2), (12, 3, 3, 3), (14, 2, 7, 1)]
+)
+def test_route_within_groups(n_expert: int, n_used: int, n_group: int, n_group_used: int, sigmoid: bool) -> None:
+    """Groups are chosen by the sum of their two best scores with the bias, experts only among theirs."""
+    rng = np.random.default_rng(n_expert)
+    logits = (2 * rng.standard_normal((N_TOK, n_expert))).astype(np.float32)
+    bias = (rng.standard_normal(n_expert) / 3).astype(np.float32)
+    groups = {"n_group": n_group, "n_group_used": n_group_used}
+    made = route(logits, n_used, 8, True, sigmoid=sigmoid, bias=bias if sigmoid else None, **groups)
+    p = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))) if sigmoid else np.exp(logits.astype(np.float64))
+    p /= 1.0 if sigmoid else p.sum(1, keepdims=True)
+    biased = p + bias if sigmoid else p
+    expected = [choose(row, n_used, n_group, n_group_used) for row in biased]
+    assert chosen(made) == expected
+    limited = expected != [choose(row, n_used) for row in biased]
+    assert limited == (n_group_used < n_group)
+    weights = np.stack([row[best] / row[best].sum() for row, best in zip(p, expected, strict=True)])
+    np.testing.assert_allclose(made["weights"], weights, rtol=2e-6)
+
+
+def test_equal_groups_go_to_the_lower_index() -> None:
+    """A group counts by its two best, however many others it has."""
+    made = route(np.zeros((1, 9), np.float32), 3, 1, sigmoid=True, n_group=3, n_group_used=2)
+    assert chosen(made) == [[0, 1, 2]]
+    logits = np.array([[1, 1, 1, 9, -9, -9, 2, 2, -9]], np.float32)
+    assert chosen(route(logits, 2, 1, sigmoid=True, n_group=3, n_group_used=1)) == [[6, 7]]
+
+
+def test_broken_logits_spoil_only_their_token_with_groups() -> None:
+    logits = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
+    logits[1] = np.nan
+    made = route(logits, 2, 8, True, sigmoid=True, n_group=3, n_group_used=1)
+    assert np.isfinite(made["weights"][[0, 2]]).all()
+    assert np.isnan(made["weights"][1]).all()
+
+
+def test_ties_go_to_the_lower_index() -> None:
+    made = route(np.zeros((2, 4), np.float32), 2, 1)
+    assert sorted(made["groups"][1 : 1 + 3 * made["groups"][0] : 3]) == [0, 1]
+    np.testing.assert_array_equal(made["weights"], np.full((2, 2), 0.25, np.float32))
+
+
+def test_broken_logits_spoil_only_their_token() -> None:
+    logits = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    logits[1, 2] = np.nan
+    made = route(logits, 2, 8)
+    assert np.isfinite(made["weights"][[0, 2]]).all()
+    assert np.isnan(made["weights"][1]).all()
+    assert made["groups"][0] >= 1
+
+
+def test_combine() -> None:
+    rng = np.random.default_rng(3)
+    made = route(rng.standard_normal((N_TOK, 5)).astype(np.float32), 3, 8)
+    y = rng.standard_normal((int(made["total"][0]), N_EMBD)).astype(np.float32)
+    out = np.full((N_TOK, N_EMBD), np.nan, np.float32)
+    fields = record(
+        np.array([N_TOK]), y, y.strides[0], made["slots"], made["weights"], 3, out, out.strides[0], N_EMBD,
+        np.zeros(1, np.int64),
+    )  # fmt: skip
+    run(moe.moe_combine, fields, 3)
+    expected = (made["weights"][:, :, None].astype(np.float64) * y[made["slots"]]).sum(1)
+    np.testing.assert_allclose(out, expected, atol=2e-6)

@@ -1,0 +1,252 @@
+"""The prompt cache: what it finds, what it shares, what it gives up first. A state is a number that tells its text."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from hybrid.infer.kernels.attention.kv import KV_TYPES, PAGE
+from hybrid.infer.memory import AttentionSpec, HybridMemory, PromptCache, RecurrentSpec
+from hybrid.infer.memory.prefix_tree import PrefixTree
+from hybrid.quant.ggml.errors import StateError, UsageError
+
+KV, STATE = AttentionSpec(0, 1, 16), RecurrentSpec(1, 5, 4)
+BUDGET = 1 << 20
+
+
+def setup(recurrent: bool = True, budget: int = BUDGET, spare: int = 64) -> tuple[HybridMemory, PromptCache]:
+    specs = [KV, STATE] if recurrent else [KV]
+    memory = HybridMemory(specs, 3, 4 * PAGE, KV_TYPES["f32"], spare, spare)
+    return memory, PromptCache(memory, budget)
+
+
+def text(*parts: tuple[int, int]) -> list[int]:
+    """(token, times) one after another."""
+    return [token for token, n in parts for _ in range(n)]
+
+
+def mark(ids: Sequence[int]) -> float:
+    return float(sum((i + 1) * t for i, t in enumerate(ids)) % 9973)
+
+
+def run(memory: HybridMemory, seq: int, held: list[int], more: list[int]) -> list[int]:
+    """What a program does: writes keys of the new positions and a state that tells the whole text."""
+    move = memory.begin(seq, len(more), keep=True)
+    ids = held + more
+    past = int(memory.n_past[seq])
+    assert past == len(held)
+    for i in range(past, len(ids)):
+        memory.attention.k[0][memory.attention.table[seq, i // PAGE], 0, i % PAGE // 16, i % 16] = ids[i]
+    if memory.is_recurrent:
+        memory.recurrent.conv[1][move.rows[-1]] = mark(ids)
+    memory.n_past[seq] = len(ids)
+    memory.finish(move)
+    return ids
+
+
+def check(memory: HybridMemory, seq: int, ids: list[int]) -> None:
+    """The sequence holds exactly this text."""
+    assert memory.n_past[seq] == len(ids)
+    pages = memory.attention.table[seq]
+    for i, token in enumerate(ids):
+        assert memory.attention.k[0][pages[i // PAGE], 0, i % PAGE // 16, i % 16] == token, i
+    if ids and memory.is_recurrent:
+        assert memory.recurrent.conv[1][memory.recurrent.row[seq], 0, 0] == mark(ids)
+
+
+LOGITS = np.ones(3, np.float32)
+
+
+def test_the_longest_known_beginning_is_found() -> None:
+    memory, cache = setup()
+    ids = run(memory, 0, [], text((1, 70)))
+    cache.keep(0, ids, boundary=True)
+    a = run(memory, 0, ids, text((2, 50)))
+    cache.keep(0, a, boundary=True, logits=LOGITS)
+    # another end, on another sequence, that begins with the first checkpoint
+    found = cache.find(ids + text((3, 9)))
+    assert found is not None and found.position == 70
+    cache.restore(1, found)
+    check(memory, 1, ids)
+    b = run(memory, 1, ids, text((3, 60)))
+    cache.keep(1, b, boundary=True)
+    check(memory, 0, a)
+    check(memory, 1, b)
+    assert cache.n_tokens == 70 + 50 + 60 and cache.n_checkpoints == 3
+    for wanted, position in (
+        (a, 120), (a[:119], 70), (b, 70), ([*b, 5], 130), (ids, None), (text((1, 69)), None), (text((4, 9)), None),
+        (text((1, 80)), 70),
+    ):  # fmt: skip
+        found = cache.find(wanted)
+        assert (found and found.position) == position, (len(wanted), position)
+    assert cache.find(a).checkpoint.logits is not None  # type: ignore[union-attr]
+    # divergence cleared nothing: everything can still be restored
+    for wanted in (a, b):
+        cache.restore(2, cache.find([*wanted, 9]))  # type: ignore[arg-type]
+        check(memory, 2, wanted)
+
+
+def test_without_recurrent_layers_any_position_will_do() -> None:
+    memory, cache = setup(recurrent=False)
+    a = run(memory, 0, [], text((1, 100), (2, 40)))
+    cache.keep(0, a, boundary=True, logits=LOGITS)
+    for wanted, position in ((a, 140), (a[:99], 98), (text((1, 100), (3, 5)), 100), ([5], None)):
+        found = cache.find(wanted)
+        assert (found and found.position) == position
+        if found:
+            cache.restore(1, found)
+            check(memory, 1, wanted[: found.position])
+    check(memory, 1, run(memory, 1, text((1, 100)), text((7, 3))))
+    check(memory, 0, a)
+
+
+def test_a_state_is_not_copied_until_it_is_written() -> None:
+    memory, cache = setup()
+    ids = run(memory, 0, [], text((1, 10)))
+    used = memory.recurrent.pool.used
+    cache.keep(0, ids, boundary=True)
+    memory.seq_cp(0, 1)
+    assert memory.recurrent.pool.used == used and memory.attention.pool.used == 1
+    assert memory.writable[0] == 0
+    assert cache.nbytes == 0, "what the sequences hold themselves does not count"
+    run(memory, 0, ids, [2])
+    check(memory, 1, ids)
+    memory.release(0)
+    memory.release(1)
+    assert cache.nbytes == memory.bytes_state_per_seq + memory.attention.bytes_per_page
+    cache.clear()
+    assert memory.recurrent.pool.used == memory.attention.pool.used == cache.nbytes == 0
+
+
+def test_rungs_of_the_ladder_go_before_boundaries() -> None:
+    memory, cache = setup(budget=0)
+    cache.budget = BUDGET
+    ids: list[int] = []
+    for i in range(6):
+        ids = run(memory, 0, ids, text((i + 1, 30)))
+        cache.keep(0, ids, boundary=i in (1, 4))
+    memory.release(0)
+    left = []
+    while cache.n_checkpoints:
+        cache.budget = cache.nbytes - 1
+        other = run(memory, 1, [], [99])
+        point = cache.keep(1, other, boundary=False)
+        memory.release(1)
+        points = {p for node in cache.tree for p in node.checkpoints} - {point.position}
+        left.append(points)
+        if not points:
+            break
+    assert left[0] < {30, 60, 90, 120, 150, 180} and {60, 150} <= left[3]
+    assert cache.n_tokens <= 1, "texts without a checkpoint go with it"
+
+
+def test_the_text_not_used_for_longest_goes_first() -> None:
+    memory, cache = setup(recurrent=False)
+    for i in (1, 2, 3):
+        cache.keep(0, run(memory, 0, [], text((i, 64))), boundary=True)
+        memory.release(0)
+    cache.restore(1, cache.find(text((1, 65))))  # type: ignore[arg-type]
+    memory.release(1)
+    cache.budget = 2 * memory.attention.bytes_per_page
+    cache.keep(0, run(memory, 0, [], text((4, 64))), boundary=True)
+    assert [cache.find(text((i, 65))) is not None for i in (1, 2, 3, 4)] == [True, False, True, True]
+
+
+def test_sequences_take_what_the_cache_holds_when_the_memory_is_full() -> None:
+    memory, cache = setup(spare=0)
+    ids: list[int] = []
+    for i in range(40):
+        ids = run(memory, 0, ids, text((i, 5)))
+        cache.keep(0, ids, boundary=True)
+    for seq in (1, 2):
+        check(memory, seq, run(memory, seq, [], text((9, 4 * PAGE))))
+    check(memory, 0, ids)
+
+
+def test_a_budget_of_almost_nothing_keeps_nothing_and_breaks_nothing() -> None:
+    memory, cache = setup(budget=1)
+    ids = run(memory, 0, [], text((1, 100)))
+    cache.keep(0, ids, boundary=True, logits=LOGITS)
+    memory.release(0)
+    other = run(memory, 0, [], text((2, 10)))
+    cache.keep(0, other, boundary=True)
+    assert cache.find(ids) is None
+    check(memory, 0, other)
+
+
+def test_an_interrupted_run_is_settled_by_what_it_wrote() -> None:
+    memory, _ = setup()
+    ids = run(memory, 0, [], text((1, 10)))
+    move = memory.begin(0, 5, keep=True)
+    memory.begin(0, 5, keep=True)  # the first one never ran
+    check(memory, 0, ids)
+    move = memory.begin(0, 5, keep=True)
+    memory.recurrent.conv[1][move.rows[-1]] = 5.0
+    memory.n_past[0] = 15  # it ran, but nobody said so
+    memory.begin(0, 1, keep=True)
+    assert memory.recurrent.row[0] == move.rows[-1]
+    memory.abandon(memory._moves[0])
+    assert memory.n_past[0] == 15 and memory.recurrent.pool.used == 1
+    memory.release(0)
+    assert memory.recurrent.pool.used == memory.attention.pool.used == 0
+
+
+def test_going_back_to_a_state_after_a_piece() -> None:
+    memory, _ = setup()
+    ids = run(memory, 0, [], text((1, 10)))
+    move = memory.begin(0, 4, pieces=4)
+    for i, row in enumerate(move.rows):
+        memory.recurrent.conv[1][row] = mark(ids + text((2, i + 1)))
+    memory.attention.k[0][memory.attention.table[0, 0], 0, 0, 10:14] = 2
+    memory.n_past[0] = 14
+    memory.finish(move, 1)
+    check(memory, 0, ids + text((2, 2)))
+    assert memory.recurrent.pool.used == 1
+
+
+def test_random_texts_are_found_as_a_list_would_find_them() -> None:
+    rng = np.random.default_rng(4)
+    memory, cache = setup()
+    tree, known = cache.tree, []
+    for _ in range(120):
+        base = known[rng.integers(len(known))] if known and rng.random() < 0.8 else []
+        ids = base[: rng.integers(len(base) + 1)] + rng.integers(0, 3, rng.integers(1, 40)).tolist()
+        ids = ids[: 4 * PAGE]
+        found = cache.find(ids)
+        best = max((len(k) for k in known if len(k) < len(ids) and ids[: len(k)] == k), default=0)
+        assert (found.position if found else 0) == best
+        memory.release(0)
+        if found:
+            cache.restore(0, found)
+        run(memory, 0, ids[:best], ids[best:])
+        check(memory, 0, ids)
+        cache.keep(0, ids, boundary=True)
+        known = [[*k] for k in known if cache.find([*k, 7]) and cache.find([*k, 7]).position == len(k)]  # type: ignore
+        if ids not in known:
+            known.append(ids)
+        node, n = tree.match(np.asarray(ids, np.int32))
+        assert n == len(ids) == node.end
+    assert len(known) > 20
+    memory.release(0)
+    cache.clear()
+    assert memory.attention.pool.used == memory.recurrent.pool.used == 0
+
+
+def test_wrong_sequences_are_named() -> None:
+    memory, _ = setup()
+    for call in (lambda: memory.seq_rm(3, 0), lambda: memory.seq_cp(0, -1), lambda: memory.seq_keep(9)):
+        with pytest.raises(UsageError, match=r"there is no sequence .*: this memory has sequences 0 to 2"):
+            call()
+    with pytest.raises(UsageError, match=r"sequence 1: 0 \+ 300 tokens do not fit the context of 256"):
+        memory.begin(1, 300)
+    ids = run(memory, 0, [], text((1, 10)))
+    with pytest.raises(StateError, match="sequence 0: cannot remove tokens 2 to 5 of 10: the recurrent state"):
+        memory.seq_rm(0, 2, 5)
+    check(memory, 0, ids)
+    assert memory.seq_rm(0, 4) == 0, "a recurrent state cannot be cut"
+
+
+def test_an_empty_tree_knows_nothing() -> None:
+    memory, cache = setup()
+    assert cache.find([1, 2]) is None
+    assert PrefixTree(memory.attention.pool).match(np.array([1], np.int32))[1] == 0

@@ -1,0 +1,63 @@
+"""Mapped zeros: zeros, aligned, and resident only where somebody wrote."""
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybrid.infer.memory.mapped import mapped_zeros
+
+STATM = Path("/proc/self/statm")
+
+
+def resident() -> int:
+    return int(STATM.read_text().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (1,), (0, 4), (4097,)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_zeros_that_can_be_written(shape: tuple[int, ...], dtype: type[np.generic]) -> None:
+    array = mapped_zeros(shape, dtype)
+    assert array.shape == shape and array.dtype == dtype and not array.any()
+    assert not array.size or array.ctypes.data % mmap.PAGESIZE == 0
+    array[...] = 3
+    assert (array == 3).all()
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="no /proc")
+def test_resident_where_it_is_written_and_given_back() -> None:
+    """Also where malloc has memory of that size to hand out again, which np.zeros would clear."""
+    for _ in range(3):
+        np.ones(20 << 20, np.uint8)
+    before = resident()
+    arrays = [mapped_zeros((20 << 20,), np.uint8) for _ in range(4)]
+    assert resident() - before < 4 << 20
+    arrays[0][:] = 1
+    assert 19 << 20 < resident() - before < 26 << 20
+    view = arrays.pop(0)[::2]
+    assert view.all()
+    del view
+    assert resident() - before < 4 << 20
+
+
+def test_more_than_there_is() -> None:
+    with pytest.raises(MemoryError, match="GiB cannot be mapped"):
+        mapped_zeros((1 << 50,), np.uint8)
+    with pytest.raises(MemoryError):
+        mapped_zeros((1 << 70,), np.uint8)
+
+
+def test_a_process_with_more_than_there_is_can_fork() -> None:
+    """Regions that are larger than the memory only together."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        arrays = [mapped_zeros((memory // 2,), np.uint8) for _ in range(4)]
+    except MemoryError:
+        pytest.skip("the system promises no more than it has")
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(arrays) == 4

@@ -1,0 +1,296 @@
+"""Positions that move: keys turned as if computed there, tokens and positions as a list would have them, and what is
+refused."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from reference import attention as reference
+
+from hybrid.infer.kernels.attention.kv import KV_TYPES, PAGE
+from hybrid.infer.kernels.attention.rope import rope_turns
+from hybrid.infer.memory import AttentionSpec, HybridMemory, RecurrentSpec, Rotation
+from hybrid.infer.memory.attention import AttentionMemory
+from hybrid.infer.memory.positions import Positions, first_moved
+from hybrid.quant.ggml.errors import StateError, UsageError
+
+STATE = RecurrentSpec(1, 5, 4)
+
+
+@pytest.mark.parametrize("kind", list(KV_TYPES))
+@pytest.mark.parametrize("neox", [False, True])
+@pytest.mark.parametrize(("d_head", "n_rot"), [(80, 80), (48, 20), (16, 2)])
+def test_keys_are_turned_as_if_computed_at_their_new_position(kind: str, neox: bool, d_head: int, n_rot: int) -> None:
+    rng = np.random.default_rng(5)
+    n, n_kv, base, scale = 3 * PAGE - 7, 3, 500.0, 0.5
+    factors = rng.uniform(1, 4, n_rot // 2)
+    rotation = Rotation(rope_turns(n_rot, base, scale, factors), neox)
+    memory = AttentionMemory([AttentionSpec(2, n_kv, d_head, rotation)], 2, 4 * PAGE, KV_TYPES[kind])
+    x = rng.standard_normal((n, n_kv, d_head)) * 3
+
+    def at(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
+        return reference.rope(keys, places, n_rot, base, scale, factors, neox)
+
+    old = np.arange(n)
+    stored(memory, at(x, old), kind)
+    before = read(memory, n, kind)
+    start, deltas = 30, np.where(np.arange(n - 30) % 5 == 0, 0, -rng.integers(1, 30, n - 30))
+    memory.turn(0, start, deltas)
+    after = read(memory, n, kind)
+    assert np.array_equal(after[:start], before[:start])
+    # exactly what is there, turned in float64 and kept again
+    whole = np.concatenate([np.zeros(start, np.int64), deltas])
+    wanted = reference.kept(at(before.astype(np.float64), whole).astype(np.float32), kind)
+    assert np.array_equal(after[whole != 0], wanted[whole != 0])
+    assert np.array_equal(after[whole == 0], before[whole == 0]), "what stays where it is does not change"
+    # and close to keys that were never anywhere else
+    error = np.abs(after - at(x, old + whole)).max()
+    print(f"{kind}: {error:.2e}")
+    assert error < {"f32": 2e-6, "f16": 0.012, "q8_0": 0.14}[kind]
+
+
+def stored(memory: AttentionMemory, keys: np.ndarray, kind: str) -> None:
+    """As sequence 0, with values that are the keys of another time."""
+    n = len(keys)
+    memory.extend(0, 0, n)
+    kept = {}
+    for name, (dtype, shape) in memory.layout(n).items():
+        x = keys if ".k" in name else keys[::-1]
+        if kind != "q8_0":
+            kept[name] = x.astype(dtype)
+            continue
+        groups = -(-shape_of(memory)[1] // 32)
+        padded = np.zeros((*x.shape[:2], groups * 32))
+        padded[..., : x.shape[2]] = x
+        scales = (np.abs(padded.reshape(*x.shape[:2], groups, 32)).max(axis=-1) / 127).astype(np.float16)
+        codes = np.rint(x / np.repeat(scales.astype(np.float64), 32, axis=-1)[..., : x.shape[2]])
+        kept[name] = (scales if name.endswith("scale") else np.clip(codes, -127, 127)).astype(dtype).reshape(shape)
+    memory.load(memory.pages(0), n, kept)
+
+
+def shape_of(memory: AttentionMemory) -> tuple[int, int]:
+    return memory.specs[0].n_kv, memory.specs[0].d_head
+
+
+def read(memory: AttentionMemory, n: int, kind: str, part: str = "k") -> np.ndarray:
+    """f32 [n, head, d_head] as kernels read it."""
+    arrays = dict(memory.export(memory.pages(0), n))
+    x = arrays[f"blk.2.{part}"].astype(np.float32)
+    if kind == "q8_0":
+        scales = arrays[f"blk.2.{part}.scale"].astype(np.float32)
+        x = x * np.repeat(scales, 32, axis=-1)[..., : x.shape[2]]
+    return x
+
+
+@pytest.mark.parametrize("kind", list(KV_TYPES))
+def test_keys_that_are_no_numbers_stay_none(kind: str) -> None:
+    rotation = Rotation(rope_turns(4, 100.0), False)
+    memory = AttentionMemory([AttentionSpec(2, 1, 40, rotation)], 1, PAGE, KV_TYPES[kind])
+    x = np.ones((3, 1, 40))
+    stored(memory, x, kind)
+    views = memory._views(memory.specs[0])
+    if kind == "q8_0":
+        views["blk.2.k.scale"][memory.table[0, 0], 0, 1] = np.nan
+    else:
+        views["blk.2.k"][memory.table[0, 0], 0, 1, 0, 0] = np.inf
+        views["blk.2.k"][memory.table[0, 0], 0, 2, 0, :4] = 65504
+    memory.turn(0, 0, np.array([5, 5, 5]))
+    after = read(memory, 3, kind)
+    assert np.isfinite(after[0]).all() and not np.isfinite(after[1, 0, :4]).all()
+    assert np.isfinite(after[2]).all(), "f16 has no infinity where there was none"
+
+
+def test_positions_are_those_of_a_list() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        n = int(rng.integers(1, 30))
+        listed = np.sort(rng.integers(0, 40, int(rng.integers(0, n + 1)))) if rng.random() < 0.8 else np.arange(n)
+        made = Positions(listed)
+        end = int(listed[-1]) + 1 if len(listed) else 0
+        wanted = [*map(int, listed), *range(end, end + n - len(listed))]
+        assert made.of(0, n).tolist() == wanted and made.plain == (wanted == [*range(n)])
+        assert made.of(n // 2, n - n // 2).tolist() == wanted[n // 2 :]
+        assert made.at(n) == wanted[-1] + 1 and [made.at(i) for i in range(n)] == wanted
+        p0, p1 = (int(p) for p in rng.integers(-2, 45, 2))
+        first, last = made.indices(p0, p1, n)
+        assert [*range(first, last)] == [i for i, p in enumerate(wanted) if p >= p0 and (p1 < 0 or p < p1)]
+        assert first_moved(np.array(wanted)) == next((i for i, p in enumerate(wanted) if p != i), n)
+        cut = int(rng.integers(0, n + 1))
+        made.cut(cut)
+        assert made.of(0, cut).tolist() == wanted[:cut] and made.at(cut) == (wanted[cut - 1] + 1 if cut else 0)
+
+
+def memory_of(*specs: AttentionSpec | RecurrentSpec, n_seq: int = 3) -> HybridMemory:
+    return HybridMemory([*specs], n_seq, 4 * PAGE, KV_TYPES["f32"])
+
+
+def append(memory: HybridMemory, seq: int, labels: list[int]) -> None:
+    """A run that leaves each token's label as its value."""
+    for label in labels:
+        move = memory.begin(seq, 1)
+        past = move.past
+        page = memory.attention.table[seq, past // PAGE]
+        memory.attention._views(memory.attention.specs[0])["blk.0.v"][page, past % PAGE // 16, past % 16] = label
+        memory.n_past[seq] = past + 1
+        memory.finish(move)
+
+
+def held(memory: HybridMemory, seq: int) -> list[int]:
+    n = int(memory.n_past[seq])
+    return dict(memory.attention.export(memory.attention.pages(seq), n))["blk.0.v"][:, 0, 0].astype(int).tolist()
+
+
+def test_random_moves_are_those_of_a_list() -> None:
+    """Three sequences that share pages; each is a list of (label, position)."""
+    rng = np.random.default_rng(8)
+    memory = memory_of(AttentionSpec(0, 1, 16))
+    texts: list[list[tuple[int, int]]] = [[], [], []]
+    counts: dict[str, int] = {}
+    for label in range(900):
+        seq = int(rng.integers(3))
+        text = texts[seq]
+        do = str(rng.choice(["append", "rm", "add", "div", "cp", "shift"], p=[0.5, 0.14, 0.12, 0.08, 0.08, 0.08]))
+        p0, p1 = sorted(int(p) for p in rng.integers(0, max(1, text[-1][1] + 3 if text else 1), 2))
+        p1 = -1 if rng.random() < 0.3 else p1
+        inside = [p0 <= p and (p1 < 0 or p < p1) for _, p in text]
+        goes_on: int | None = None
+        if do == "append" or not text:
+            do = "append"
+            new = [label * 100 + i for i in range(int(rng.integers(1, 50)))][: memory.room(seq)]
+            append(memory, seq, new)
+            first = text[-1][1] + 1 if text else 0
+            text += [(x, first + i) for i, x in enumerate(new)]
+        elif do == "rm":
+            goes_on = memory.seq_rm(seq, p0, p1)
+            text = [item for item, gone in zip(text, inside, strict=True) if not gone]
+        elif do in ("add", "div"):
+            by = int(rng.integers(-30, 30)) if do == "add" else int(rng.integers(1, 4))
+            new_text = [
+                (x, (p + by if do == "add" else p // by) if moved else p)
+                for (x, p), moved in zip(text, inside, strict=True)
+            ]
+            negative = [p < 0 for _, p in new_text]
+            places = [p for _, p in new_text]
+            fine = places == sorted(places) and places[-1] < memory.n_ctx and not (any(negative) and not inside[0])
+            if not fine:
+                with pytest.raises(UsageError, match="cannot be"):
+                    memory.seq_add(seq, p0, p1, by) if do == "add" else memory.seq_div(seq, p0, p1, by)
+                do = "refused"
+            else:
+                goes_on = memory.seq_add(seq, p0, p1, by) if do == "add" else memory.seq_div(seq, p0, p1, by)
+                text = [item for item, gone in zip(new_text, negative, strict=True) if not gone]
+        elif do == "cp":
+            target = (seq + 1) % 3
+            goes_on = memory.seq_cp(seq, target, p1)
+            texts[target] = text = [item for item in text if p1 < 0 or item[1] < p1]
+            seq = target
+        elif len(text) > 3:
+            keep = int(rng.integers(0, len(text) - 2))
+            n = int(rng.integers(1, len(text) - keep))
+            goes_on = memory.shift(seq, keep, n)
+            by = text[keep + n][1] - text[keep][1]
+            text = text[:keep] + [(x, p - by) for x, p in text[keep + n :]]
+        counts[do] = counts.get(do, 0) + 1
+        texts[seq] = text
+        for s, wanted in enumerate(texts):
+            assert held(memory, s) == [x for x, _ in wanted], (label, do)
+            assert memory.positions[s].of(0, len(wanted)).tolist() == [p for _, p in wanted], (label, do)
+        end = text[-1][1] + 1 if text else 0
+        assert goes_on in (None, end) and memory.next_position(seq) == end
+    print(counts)
+    assert min(counts.values()) > 10 and len(counts) == 7
+    for seq in range(3):
+        memory.release(seq)
+        assert memory.positions[seq].plain and not memory.is_moved(seq)
+    assert memory.attention.pool.used == 0, "nothing leaks"
+
+
+def test_what_is_computed_is_known() -> None:
+    memory = memory_of(AttentionSpec(0, 1, 16))
+    append(memory, 0, [*range(40)])
+    assert memory.computed(0) == 40 and not memory.is_moved(0)
+    memory.shift(0, 10, 5)
+    append(memory, 0, [50, 51])
+    assert memory.computed(0) == 10 and memory.is_moved(0)
+    memory.seq_cp(0, 1)
+    assert memory.computed(1) == 10 and memory.is_moved(1)
+    memory.seq_rm(0, 4, 6)
+    assert memory.computed(0) == 4
+    assert memory.truncate(1, 12) == 12 and memory.is_moved(1)
+    assert memory.truncate(1, 10) == 10 and not memory.is_moved(1), "what is left was never touched"
+    memory.seq_add(0, 0, -1, 3)
+    assert memory.computed(0) == 0 and memory.next_position(0) == 40
+    hybrid = memory_of(AttentionSpec(0, 1, 16), STATE)
+    append(hybrid, 0, [*range(40)])
+    row = hybrid.recurrent.row[0]
+    assert hybrid.shift(0, 10, 5) == 35
+    assert hybrid.computed(0) == 0, "the state has seen what left"
+    assert hybrid.recurrent.row[0] == row, "and goes on"
+    assert hybrid.truncate(0, 10) == 0
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_what_cannot_be_done_changes_nothing(recurrent: bool) -> None:
+    memory = memory_of(AttentionSpec(0, 1, 16, None, 8), *([STATE] if recurrent else []))
+    append(memory, 0, [*range(40)])
+    before = held(memory, 0)
+    refusals: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: memory.shift(0, 10, 30), UsageError, "30 tokens after the first 10 cannot leave a sequence of 40"),
+        (lambda: memory.shift(0, -1, 3), UsageError, "cannot leave"),
+        (lambda: memory.seq_add(0, 3, 6, 5), UsageError, r"positions 3 to 5 cannot be shifted by 5: .*beyond others"),
+        (lambda: memory.seq_add(0, 3, -1, 300), UsageError, "beyond the context of 256"),
+        (lambda: memory.seq_add(0, 3, -1, -5), UsageError, "cannot be shifted by -5, below 0"),
+        (lambda: memory.seq_div(0, 20, -1, 2), UsageError, "cannot be divided by 2: tokens would lie beyond others"),
+        (lambda: memory.seq_div(0, 20, -1, 0), UsageError, "cannot be divided by 0"),
+        (lambda: memory.seq_add(7, 0, -1, 1), UsageError, "there is no sequence 7"),
+    ]
+    if recurrent:
+        refusals.append((lambda: memory.seq_rm(0, 3, 6), StateError, "the recurrent state has seen them"))
+        refusals.append((lambda: memory.seq_add(0, 0, -1, -5), UsageError, "below 0"))
+    for call, kind, says in refusals:
+        with pytest.raises(kind, match=says):
+            call()
+        assert held(memory, 0) == before and memory.positions[0].plain and not memory.is_moved(0)
+    memory.learned_positions = True
+    for call in (lambda: memory.shift(0, 10, 5), lambda: memory.seq_add(0, 0, -1, 1)):
+        with pytest.raises(UsageError, match="its model has learned positions"):
+            call()
+    assert held(memory, 0) == before and memory.n_past[0] == 40
+
+
+def test_a_window_needs_positions_without_gaps() -> None:
+    memory = memory_of(AttentionSpec(0, 1, 16, None, 8))
+    append(memory, 0, [*range(20)])
+    assert memory.seq_rm(0, 5, 9) == 20
+    with pytest.raises(UsageError, match="gaps between its positions, and its model sees through a window"):
+        memory.begin(0, 1)
+    assert memory.seq_add(0, 9, -1, -4) == 16
+    append(memory, 0, [20])
+    assert held(memory, 0) == [*range(5), *range(9, 21)]
+
+
+def test_gaps_count_against_the_context() -> None:
+    memory = memory_of(AttentionSpec(0, 1, 16))
+    append(memory, 0, [*range(20)])
+    assert memory.seq_add(0, 10, -1, 200) == 220 and memory.room(0) == 36
+    append(memory, 0, [*range(36)])
+    with pytest.raises(UsageError, match=r"56 \+ 1 tokens, from position 256 on, do not fit the context of 256"):
+        memory.begin(0, 1)
+    assert memory.seq_div(0, 0, -1, 4) == 64 and memory.room(0) == 192, "more tokens than positions"
+    append(memory, 0, [*range(192)])
+    assert memory.n_past[0] == 248 and memory.room(0) == 0
+
+
+def test_an_interrupted_move_leaves_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for specs, left in (((AttentionSpec(0, 1, 16),), 10), ((AttentionSpec(0, 1, 16), STATE), 0)):
+        memory = memory_of(*specs)
+        append(memory, 0, [*range(40)])
+        monkeypatch.setattr(memory.attention, "remove", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            memory.shift(0, 10, 5)
+        assert memory.n_past[0] == left and held(memory, 0) == [*range(left)]
+        append(memory, 0, [7])
+        assert held(memory, 0) == [*range(left), 7]

@@ -1,0 +1,254 @@
+"""Threads that run programs: every share once, nobody missed, nothing lost to a signal; how many there should be."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pool_programs import NO_BATCH, program, slow_program
+
+from hybrid.infer.kernels import execute
+from hybrid.infer.kernels.build.jit import kernel
+from hybrid.infer.kernels.emit.emitter import arg, atomic_add
+from hybrid.infer.kernels.execute import CLOSED, GENERATION, N_SHARES, SYNC_BYTES, TICKS_PER_US, executor
+from hybrid.infer.program import threads
+from hybrid.infer.program.builder import Builder, aligned_empty
+from hybrid.infer.program.threads import Pool, cpu_quota, default_threads, physical_cores
+
+
+@pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_every_op_sees_what_the_one_before_wrote(n_threads: int, patient: bool) -> None:
+    cells = np.zeros(101, np.int64)
+    made = program(cells, 20, n_threads)
+    pool = Pool(n_threads)
+    for _ in range(5):
+        cells[:] = 0
+        pool.run(made, patient=patient)
+        assert (cells == 2 * (2**20 - 1)).all()
+    pool.close()
+
+
+def test_idle_threads_use_no_time() -> None:
+    cells = np.zeros(10, np.int64)
+    pool = Pool(2)
+    pool.run(program(cells, 5, 2), patient=True)
+    begin = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - begin < 0.1
+    pool.close()
+
+
+def test_cores_are_counted() -> None:
+    assert physical_cores() >= 1
+
+
+@kernel
+def enter(a, tid, nth):
+    """Counts the calls of each share: 0 cells."""
+    atomic_add(arg(a, 0) + 8 * tid, 1)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 7])
+def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
+    cells = np.zeros(n_threads, np.int64)
+    b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
+    for _ in range(500):
+        b.op(enter, cells.ctypes.data)
+    made = b.build()
+    made.link()
+    pool = Pool(n_threads)
+    for _ in range(20):
+        pool.run(made, patient=False)
+    pool.close()
+    assert (cells == 10_000).all(), cells
+
+
+def test_shares_that_take_longer_than_the_spin_are_waited_for() -> None:
+    made = slow_program(3, 20)
+    pool = Pool(3)
+    pool.run(made, patient=True)
+    pool.close()
+    assert (made.arena[: 3 * 64].view(np.int64).reshape(3, 8)[:, 1] == 20).all()
+
+
+def test_a_run_ends_without_threads_that_never_come() -> None:
+    """Five shares and nobody but the caller; then a worker that comes late, which finds nothing of the past."""
+    cells = np.zeros(101, np.int64)
+    made = program(cells, 20, 5)
+    sync = aligned_empty(SYNC_BYTES).view(np.int64)
+    sync[:] = 0
+    sync[0], sync[N_SHARES // 8], sync[TICKS_PER_US // 8] = CLOSED, 5, 1000
+    address, run = int(sync.ctypes.data), executor()
+    late: threading.Thread | None = None
+    for round_ in range(1, 4):
+        cells[:] = 0
+        made.counters[:] = 0
+        before = int(sync[0]) >> GENERATION
+        while int(sync[0]) >> GENERATION != before + 1 + len(made.ops):
+            run(address, before, made.records.ctypes.data, len(made.ops), 0)
+        assert (cells == 2 * (2**20 - 1)).all()
+        if round_ == 2:
+            late = threading.Thread(target=run, args=(address, 0, 0, 0, 0))
+            late.start()
+    sync[execute.EXIT // 8] = 1
+    run(address, 0, 0, 0, 0)
+    assert late is not None
+    late.join(5)
+    assert not late.is_alive()
+
+
+def test_the_caller_hears_of_signals_while_a_run_goes_on() -> None:
+    """The executor gives the caller back to Python every now and then, and goes on where it was."""
+    made = slow_program(1, 1000)
+    pool = Pool(1)
+    pool._word(TICKS_PER_US).value = 1  # its clock runs so fast that the run is long on any machine
+    calls = 0
+    inner = pool._execute
+
+    def counted(*args: int) -> int:
+        nonlocal calls
+        calls += 1
+        return int(inner(*args))
+
+    pool._execute = counted  # type: ignore[assignment]
+    pool.run(made, patient=True)
+    assert made.arena[8:16].view(np.int64)[0] == 1000
+    assert calls > 1
+    pool._execute = inner
+    pool.close()
+
+
+def test_threads_left_alone_do_not_keep_the_process_alive() -> None:
+    code = (
+        "from hybrid.infer.program.threads import Pool\nfrom hybrid.infer.program.builder import *\n"
+        "import numpy as np\n"
+        "from hybrid.infer.kernels import execute\n"
+        "b = Builder(1, 2, exact=False, batch=Batch(*[0] * 12)); b.op(execute.nothing); p = b.build(); p.link()\n"
+        "pool = Pool(2); pool.run(p, patient=False); print('done')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "done\n", done.stderr
+    assert done.returncode == 0
+
+
+# --- how many ---
+def group(root: Path, path: str, **files: str) -> None:
+    folder = root / path
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_the_quota_of_a_control_group_is_found(tmp_path: Path) -> None:
+    group(tmp_path, "proc/self", cgroup="0::/a/b\n")
+    assert cpu_quota(tmp_path) is None
+    group(tmp_path, "sys/fs/cgroup/a/b", cpu__max="max 100000\n")
+    assert cpu_quota(tmp_path) is None
+    group(tmp_path, "sys/fs/cgroup/a", cpu__max="150000 100000\n")
+    assert cpu_quota(tmp_path) == 1.5
+    group(tmp_path, "sys/fs/cgroup/a/b", cpu__max="50000 100000\n")
+    assert cpu_quota(tmp_path) == 0.5
+    group(tmp_path, "sys/fs/cgroup/a/b", cpu__max="nonsense\n")
+    assert cpu_quota(tmp_path) == 1.5
+
+
+def test_the_quota_of_a_container_is_at_the_mount(tmp_path: Path) -> None:
+    group(tmp_path, "proc/self", cgroup="0::/../elsewhere\n")
+    group(tmp_path, "sys/fs/cgroup", cpu__max="200000 100000\n")
+    assert cpu_quota(tmp_path) == 2.0
+
+
+def test_the_quota_of_version_1(tmp_path: Path) -> None:
+    group(tmp_path, "proc/self", cgroup="3:cpuset:/\n2:cpu,cpuacct:/docker/x\n1:name=systemd:/\n")
+    group(tmp_path, "sys/fs/cgroup/cpu", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
+    assert cpu_quota(tmp_path) is None
+    group(tmp_path, "sys/fs/cgroup/cpu/docker/x", cpu__cfs_quota_us="250000\n", cpu__cfs_period_us="100000\n")
+    assert cpu_quota(tmp_path) == 2.5
+
+
+@pytest.mark.parametrize(("quota", "cores", "expected"), [(None, 4, 4), (1.5, 4, 2), (0.3, 4, 1), (8.0, 2, 2)])
+def test_threads_fit_cores_and_quota(
+    quota: float | None, cores: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(threads, "physical_cores", lambda: cores)
+    assert default_threads() == expected
+
+
+# --- other systems and other machines ---
+PORTABLE = """
+import sys
+sys.platform = "other"  # what the executor's pieces ask when they are compiled
+import numpy as np
+from hybrid.infer.kernels import execute
+from hybrid.infer.kernels.build.compiler import assembly
+from hybrid.infer.kernels.emit.emitter import arg, atomic_add
+from hybrid.infer.kernels.build.jit import kernel
+from hybrid.infer.program.builder import Batch, Builder
+from hybrid.infer.program.threads import Pool
+
+@kernel
+def enter(a, tid, nth):
+    atomic_add(arg(a, 0) + 8 * tid, 1)
+
+execute.EXECUTE.compile()
+assert "syscall" not in assembly(execute.EXECUTE)
+cells = np.zeros(3, np.int64)
+b = Builder(1, 3, exact=False, batch=Batch(*[0] * 12))
+for _ in range(300):
+    b.op(enter, cells.ctypes.data)
+made = b.build()
+made.link()
+pool = Pool(3)
+for _ in range(30):
+    pool.run(made, patient=False)
+pool.close()
+print(*cells)
+"""
+
+
+@pytest.mark.slow
+def test_threads_work_without_futexes(tmp_path: Path) -> None:
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", PORTABLE], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["9000"] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
+def test_a_core_that_is_taken_away_in_the_middle() -> None:
+    """All threads end up on one core while they run, and go back: the same results, and the runs end."""
+    allowed = os.sched_getaffinity(0)
+    cells = np.zeros(200, np.int64)
+    made = program(cells, 400, 3)
+    pool = Pool(3)
+    ended = threading.Event()
+
+    def confine() -> None:
+        while not ended.is_set():
+            for cpus in ({min(allowed)}, allowed):
+                for task in Path("/proc/self/task").iterdir():
+                    with contextlib.suppress(OSError):
+                        os.sched_setaffinity(int(task.name), cpus)
+                time.sleep(0.003)
+
+    mover = threading.Thread(target=confine)
+    mover.start()
+    try:
+        small = program(cells, 30, 3)
+        for _ in range(20):
+            pool.run(made, patient=False)
+            cells[:] = 0
+            pool.run(small, patient=True)
+            assert (cells == 2 * (2**30 - 1)).all()
+    finally:
+        ended.set()
+        mover.join()
+        pool.close()
+        os.sched_setaffinity(0, allowed)

@@ -1,0 +1,57 @@
+"""That tests see what nobody wrote: arenas, memories and padding hold NaN until a kernel has written them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybrid.infer import Model
+from hybrid.infer.bench.shapes import Shape, write_shape
+from hybrid.infer.kernels.rows import elementwise
+from hybrid.infer.program.builder import Builder
+from hybrid.quant.ggml.types import FileType
+
+SHAPE = Shape(
+    "small-jamba", "jamba", 3, 64, 300, 2048, 1e-6, n_ff=96, n_head=4, n_head_kv=1, head_dim=16, attn_offset=1,
+    attn_period=2, d_state=8, d_conv=4, dt_rank=4,
+)  # fmt: skip
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    return Model.load(write_shape(SHAPE, tmp_path / "m.gguf", FileType.F32), n_ctx=64, n_threads=1)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.uint8, np.int64])
+def test_new_arrays(kind: type[np.generic]) -> None:
+    array = np.empty((3, 8), kind)
+    assert np.isnan(array).all() if np.issubdtype(kind, np.floating) else np.isnan(array.view(np.float16)).all()
+
+
+def test_a_kernel_that_reads_what_nobody_wrote(model: Model) -> None:
+    """In the arena's first run, and in what an earlier run of the same program has left in it."""
+    engine = model.engine
+    b: Builder = engine._builder(1)
+    kept, unwritten = b.rows(16), b.rows(16)
+    b.op(elementwise.copy_rows, b.batch.n_tok, unwritten, unwritten.ld, kept, kept.ld, 16)
+    b.op(elementwise.copy_rows, b.batch.n_tok, kept, kept.ld, unwritten, unwritten.ld, 16)
+    program = b.build()
+    engine._compile(program.kernels)
+    program.link()
+    engine._control._arrays["ctl"][0] = 1  # token
+    for _ in range(2):
+        engine._run(program, False)
+        assert np.isnan(program.view(kept, 1)).all()
+        program.arena[:] = 0
+    model.close()
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
+def test_memories(kv_type: str, tmp_path: Path) -> None:
+    path = write_shape(SHAPE, tmp_path / "m.gguf", FileType.F32)
+    with Model.load(path, n_ctx=64, n_threads=1, kv_type=kv_type) as model:  # type: ignore[arg-type]
+        memory = model.memory
+        assert all(np.isnan(array).all() for array in memory.recurrent.arrays())
+        for name, view in memory.attention._views(memory.attention.specs[0]).items():
+            assert (np.isnan(view) if view.dtype.kind == "f" else view == -1).all(), name
+        assert np.isfinite(model.sequence().prefill([1, 2, 3])).all()
