@@ -29,6 +29,7 @@ import llvmlite.binding as llvm
 
 from hybrid.quant.ggml.replacing import Replacement
 from hybrid.quant.ggml.user_folders import cache_folder, former_cache_folders
+
 from ..emit.isa import cpu_features, cpu_target, host
 
 ABOUT = "about.json"

@@ -13,6 +13,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from hybrid.quant.ggml.replacing import Replacement
+
 from .cache_folders import folder, note_kernel_use
 
 _MAGIC = b"hybrid-kernel 2\n"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from hybrid.infer.kernels import execute
 from hybrid.infer.kernels.build import cache_folders
 from hybrid.infer.kernels.build.cache_folders import (

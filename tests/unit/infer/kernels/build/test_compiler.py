@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite.binding import Linkage
+from reference.run_kernel import record, run
+
 from hybrid.infer.kernels import execute
 from hybrid.infer.kernels.build import compiler
 from hybrid.infer.kernels.build.jit import Kernel, device
 from hybrid.infer.kernels.emit.emitter import F32, I64, arg, const, emit, ldf, ldi, stf, sti
-from llvmlite.binding import Linkage
-from reference.run_kernel import record, run
 
 
 @emit("i64->i64", apart=True)

@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from reference.run_kernel import record, run
+
 from hybrid.infer.kernels import execute
 from hybrid.infer.kernels.build import jit, object_cache
 from hybrid.infer.kernels.emit.emitter import arg, ldi, sti
-from reference.run_kernel import record, run
 
 
 @pytest.fixture

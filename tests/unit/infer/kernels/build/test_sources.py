@@ -4,8 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hybrid.infer.kernels
 import pytest
+
+import hybrid.infer.kernels
 from hybrid.infer.kernels.attention.attention import attention
 from hybrid.infer.kernels.build import sources
 from hybrid.infer.kernels.products.gemm import gemm
