@@ -249,6 +249,19 @@ def summary(rows: Iterable[Row], model: str = "jamba-3b") -> str:
     return f"{machine_text(mine)}.{noisy}\n\n{markdown_table(header, table)}"
 
 
+def prompt_claim(rows: Iterable[Row], model: str = "jamba-3b") -> str:
+    """For the README's first lines: prompts beside llama.cpp's on every machine, but for noisy rows."""
+    wanted = {"kind": "speed", "model": model, "test": "pp512", "precision": "fast"}
+    mine = [row for row in rows if wanted.items() <= row.items() and ratio(row) and not row.get("noisy")]
+    lines = []
+    for (cpu, isa, threads), there in by_machine(mine).items():
+        ratios = sorted(times for times in map(ratio, there) if times)
+        range_ = f"{ratios[0]:.1f}" if len(ratios) == 1 else f"{ratios[0]:.1f} to {ratios[-1]:.1f}"
+        kinds = ", ".join(dict.fromkeys(row["type"] for row in there))
+        lines.append(f"  {range_} times llama.cpp's speed on {cpu}, {isa}, {threads} threads ({kinds})")
+    return ";\n".join(lines) + ".\n"
+
+
 def machine_text(rows: Sequence[Row]) -> str:
     """'AMD EPYC (znver3), avx2, 2 threads, 2026-11-21, llama.cpp 0c1e570'"""
     first = rows[0]

@@ -8,54 +8,124 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 from unittest import mock
+
+if TYPE_CHECKING:
+    from hybrid.convert.architectures import Family
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
 sys.path.append(str(ROOT / "tests"))
-FILES = ("README.md", "cli/COMMANDS.md", "benchmarks/RESULTS.md", "benchmarks/QUALITY.md", "docs/config-fields.md")
-_PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+FILES = (
+    "README.md",
+    "docs/models.md",
+    "docs/quantize.md",
+    "docs/chat.md",
+    "docs/measure.md",
+    "docs/commands.md",
+    "docs/config-fields.md",
+    "benchmarks/RESULTS.md",
+    "benchmarks/QUALITY.md",
+)
+_ARXIV = re.compile(r"arXiv:(\d{4}\.\d{5})")
+_PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?( *<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class FamilyFile:
+    """What the docstrings of a file in convert/architectures say of its family: `NAME: what it is. Where from.`"""
+
+    name: str
+    about: str
+    papers: tuple[str, ...]  # numbers of arXiv, the oldest first
+    classes: "tuple[type[Family], ...]"
+
+    @classmethod
+    def read(cls, module: str, classes: "Sequence[type[Family]]") -> Self:
+        """A class may have a paper of its own; ValueError for a file that does not begin with its family's name."""
+        text = " ".join((sys.modules[module].__doc__ or "").split("\n\n")[0].split())
+        said = re.fullmatch(r"([^:]+): (.+?)\.?(?:(?<=\.) .*)?", text)
+        if said is None:
+            raise ValueError(f"{module}: the docstring begins with {text!r}, not with `NAME: what it is.`")
+        papers = _ARXIV.findall(f"{sys.modules[module].__doc__} {' '.join(c.__doc__ or '' for c in classes)}")
+        return cls(said[1], said[2], tuple(sorted(set(papers))), tuple(classes))
+
+
+def family_files() -> list[FamilyFile]:
+    """The families that can be converted, by name."""
+    from hybrid.convert.architectures import FAMILIES
+
+    modules: dict[str, list[type[Family]]] = {}
+    for family in FAMILIES:
+        modules.setdefault(family.__module__, []).append(family)
+    return sorted((FamilyFile.read(*item) for item in modules.items()), key=lambda file: file.name.lower())
 
 
 def families() -> str:
-    """Which checkpoints can be converted, and which of them run."""
-    from hybrid.convert.architectures import FAMILIES
-    from hybrid.infer.architectures import ENCODERS
-    from hybrid.infer.architectures import FAMILIES as RUNNING
-
-    lines = ["| family | Hugging Face architectures | paper | convert | run |", "|---|---|---|---|---|"]
-    for family in FAMILIES:
-        module = __import__(family.__module__, fromlist=["_"]).__doc__ or ""
-        about = f"{family.__doc__} {module.splitlines()[0]}"  # a class may have a paper of its own
-        paper = re.search(r"arXiv:[\d.]*\d", about)
-        names = ", ".join(f"`{name}`" for name in family.architectures)
-        runs = "yes" if family.arch in RUNNING else "`embed`" if family.arch in ENCODERS else "no"
-        lines.append(f"| {family.arch} | {names} | {paper[0] if paper else ''} | yes | {runs} |")
+    """Which checkpoints can be converted, in which files they end, and where their models are described."""
+    lines = ["| family | its layers | in config.json | in GGUF | paper |", "|---|---|---|---|---|"]
+    for file in family_files():
+        about = file.about
+        if not any(family.generates for family in file.classes):
+            about += "; for `hybrid embed`"
+        if not any(family.in_llama_cpp for family in file.classes):
+            about += "; not in llama.cpp"
+        names = dict.fromkeys(f"`{name}`" for family in file.classes for name in family.architectures)
+        archs = dict.fromkeys(f"`{family.arch}`" for family in file.classes)
+        papers = (f"[{number}](https://arxiv.org/abs/{number})" for number in file.papers)
+        lines.append(f"| {file.name} | {about} | {', '.join(names)} | {', '.join(archs)} | {', '.join(papers)} |")
     return "\n".join(lines) + "\n"
+
+
+def family_names() -> str:
+    """All families in a sentence, encoders apart."""
+    files = family_files()
+    names = {kind: [f.name for f in files if f.classes[0].generates is kind] for kind in (True, False)}
+    text = f"{'; '.join(names[True])}. For embeddings only: {'; '.join(names[False])}."
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def formats() -> str:
-    """Weight types by size, and which of them are also written."""
+    """Weight types by size, and which of them are only read."""
     from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS
     from hybrid.quant.policy import TARGETS
 
-    lines = ["| type | bits per weight | block | bytes per block | `quantize` |", "|---|---|---|---|---|"]
-    written = {FILE_TYPE_WEIGHT[target] for target in TARGETS}
+    lines = ["| type | bits per weight | weights in a block | bytes of a block |", "|---|---|---|---|"]
     for kind in sorted(TRAITS, key=lambda kind: (-TRAITS[kind].nbytes / TRAITS[kind].block, kind.name)):
         t = TRAITS[kind]
         bits = f"{8 * t.nbytes / t.block:.4f}".rstrip("0").rstrip(".")
-        lines.append(f"| {kind.name} | {bits} | {t.block} | {t.nbytes} | {'yes' if kind in written else ''} |")
-    return "\n".join(lines) + "\n"
+        lines.append(f"| {kind.name} | {bits} | {t.block} | {t.nbytes} |")
+    written = {FILE_TYPE_WEIGHT[target] for target in TARGETS}
+    only_read = ", ".join(kind.name for kind in TRAITS if kind not in written)
+    return "\n".join(lines) + f"\n\n`hybrid quantize` writes all of them except {only_read}, which is only read.\n"
+
+
+def file_types() -> str:
+    """What `hybrid quantize IN OUT TYPE` takes."""
+    from hybrid.quant.policy import TARGETS
+
+    return textwrap.fill(", ".join(f"`{kind.name}`" for kind in TARGETS), 120) + "\n"
+
+
+def chat_commands() -> str:
+    """What the chat knows beside text."""
+    from hybrid.cli.commands.chat import HELP
+
+    lines = (f"| `{name}` | {what} |" for name, what in HELP.items())
+    return "\n".join(["| in the chat | what it does |", "|---|---|", *lines]) + "\n"
 
 
 def shapes() -> str:
     """What `hybrid bench --shape` accepts."""
     from hybrid.cli.chains.config_shapes import ALL_SHAPES
 
-    return ", ".join(f"`{name}`" for name in ALL_SHAPES) + "\n"
+    return textwrap.fill(", ".join(f"`{name}`" for name in ALL_SHAPES), 120, break_on_hyphens=False) + "\n"
 
 
 def help_text(*args: str) -> str:
@@ -80,6 +150,13 @@ def speed() -> str:
     import results as measured
 
     return measured.summary(measured.load())
+
+
+def prompts() -> str:
+    """The README's claim about the speed of prompts."""
+    import results as measured
+
+    return measured.prompt_claim(measured.load())
 
 
 def quality(part: str) -> str:
@@ -115,7 +192,11 @@ def commands() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "families": families,
+    "family_names": family_names,
     "formats": formats,
+    "file_types": file_types,
+    "chat_commands": chat_commands,
+    "prompts": prompts,
     "shapes": shapes,
     "results": results,
     "speed": speed,

@@ -1,4 +1,4 @@
-"""Qwen3.5, its text part: gated delta rule, gated attention on every fourth layer; dense or with experts. Of Qwen."""
+"""Qwen3.5 (text): gated delta rule, gated attention on every fourth layer; dense or with experts. Of Qwen."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Qwen2 distilled into RWKV: QRWKV6 and ARWKV. arXiv:2501.15570
+"""QRWKV6 and ARWKV: Qwen2 distilled into RWKV-6 and RWKV-7. arXiv:2501.15570
 
 Time mixing of RWKV-6, as gated linear attention, or of RWKV-7, before Qwen2's feed-forward parts. Names are those of
 recursal/QRWKV6-* and RWKV-Red-Team/ARWKV-*.

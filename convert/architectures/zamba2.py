@@ -1,5 +1,5 @@
-"""Zamba2 (arXiv:2411.15242): Mamba-2, and transformer blocks that some layers share in front of it, with adapters of
-each layer's own.
+"""Zamba2: Mamba-2, and transformer blocks that some layers share in front of it, with adapters of each layer's own.
+arXiv:2411.15242
 
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
 """

@@ -1,38 +1,189 @@
 """What the documentation says about the code is what the code says."""
 
+import itertools
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import generated_docs
 import pytest
-
+from hybrid.cli.commands.gguf import SUBCOMMANDS
 from hybrid.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
+ALL_PAGES = [
+    str(path.relative_to(ROOT))
+    for folder in (ROOT, ROOT / "docs", ROOT / "benchmarks")
+    for path in sorted(folder.glob("*.md"))
+]
+# what the changelog says is true of the commit it was said in, not of this one; of it only links are followed
+PAGES = [page for page in ALL_PAGES if page != "CHANGELOG.md"]
+# files of checkpoints, of users and of other programs, and what there must not be
+NOT_OURS = {"config.json", "tokenizer.json", "prompts.jsonl", "answers.jsonl", "text.txt", "utils.py"}
+_FILE = re.compile(r"[\w./-]*\w\.(?:py|md|toml|json|jsonl|svg|txt|npz)")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def prose(text: str) -> str:
+    """`text` without its blocks of code."""
+    return _FENCE.sub("", text)
 
 
 @pytest.mark.parametrize("name", generated_docs.FILES)
 def test_generated_parts_are_current(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    assert "<!-- generated:" in text
-    assert generated_docs.renewed(text) == text, f"{name} is behind the code: make docs"
+    assert generated_docs.renewed(read(name)) == read(name), f"{name} is behind the code: make docs"
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
-def test_files_that_are_linked_exist(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#:]+)\)", text):
-        assert (ROOT / target).exists(), f"{name} links to {target}"
+def test_every_page_with_a_generated_part_is_renewed() -> None:
+    assert {page for page in ALL_PAGES if "<!-- generated:" in read(page)} == set(generated_docs.FILES)
 
 
-def test_options_that_the_readme_uses_exist() -> None:
-    """Every `hybrid COMMAND --option` in the README is one that the command knows."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    seen = 0
-    commands = "|".join(name for name in COMMANDS if name != "gguf")
-    for command, rest in re.findall(rf"hybrid ({commands})\b([^`\n|#&]*)", text):
-        known = set(re.findall(r"(?<![\w-])--?[\w-]+", generated_docs.help_text(command)))
-        for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", rest):
-            seen += 1
-            assert option in known, f"README: hybrid {command} has no {option}"
-    assert seen > 25
+def test_generated_parts_may_be_indented() -> None:
+    text = "- a claim:\n  <!-- generated: shapes -->\n  <!-- end -->\n"
+    renewed = generated_docs.renewed(text)
+    assert renewed == text.replace("  <!-- end", generated_docs.shapes() + "  <!-- end")
+    assert generated_docs.renewed(renewed) == renewed
+
+
+def headings(text: str) -> set[str]:
+    """What a link may have behind #, as GitHub makes it."""
+    lines = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """To a file or folder of the repository, and to a heading of it."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(read(page))):
+        if target.startswith(("https:", "http:")):
+            continue
+        name, _, heading = target.partition("#")
+        place = ((ROOT / page).parent / name if name else ROOT / page).resolve()
+        assert place.exists() and place.is_relative_to(ROOT), f"{page} links to {target}"
+        assert not heading or heading in headings(place.read_text(encoding="utf-8")), f"{page}: no heading for {target}"
+
+
+def paths_named(text: str) -> Iterator[str]:
+    """What stands in backticks and is a path of this repository: it begins with one of its folders, or is a file of a
+    kind that it has."""
+    folders = "|".join(re.escape(path.name) for path in ROOT.iterdir() if path.is_dir() and path.name[:1] != ".")
+    for word in re.findall(r"`([\w./-]+)`", prose(text)):
+        if re.match(rf"(?:{folders})/", word) or (_FILE.fullmatch(word) and word not in NOT_OURS):
+            yield word
+
+
+def is_there(word: str, folder: Path) -> bool:
+    """NAME stands for any name: `convert/architectures/NAME.py`."""
+    if word.endswith("__pycache__"):
+        word = word.rpartition("/")[0]
+    pattern = word.rstrip("/").replace("NAME", "*")
+    return any(True for base in (ROOT, folder) for _ in base.glob(pattern))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_that_are_named_exist(page: str) -> None:
+    wrong = [word for word in paths_named(read(page)) if not is_there(word, (ROOT / page).parent)]
+    assert wrong == [], f"{page} names files that are not there, or not by their whole path"
+
+
+def test_paths_are_told_from_other_words() -> None:
+    text = (
+        "`infer/model.py`, `model.py`, `quant/ggml/formats/NAME.py`, `q8_0`, `a.save`, `infer/`, `config.json`, `a/b`"
+    )
+    assert list(paths_named(text)) == ["infer/model.py", "model.py", "quant/ggml/formats/NAME.py", "infer/"]
+    assert is_there("quant/ggml/formats/NAME.py", ROOT) and is_there("tests/golden/", ROOT)
+    assert not is_there("quant/ggml/formats/NAME.txt", ROOT) and not is_there("quant/nothing.py", ROOT)
+
+
+def snippets(text: str) -> Iterator[str]:
+    """Code of a page: the lines of its blocks, and what stands in backticks."""
+    text = re.sub(r"<!-- generated: (?:commands|usage) -->.*?<!-- end -->", "", text, flags=re.DOTALL)
+    for block in _FENCE.finditer(text):
+        yield from block[2].replace("\\\n", " ").splitlines()
+    yield from (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose(text)))
+
+
+def commands_named(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Every `hybrid COMMAND ARGUMENTS` of a page, up to where the shell ends it."""
+    for line in snippets(text):
+        for rest in re.findall(rf"\bhybrid ((?:{'|'.join(COMMANDS)})\b.*?)(?=$|\bhybrid )", line):
+            lexer = shlex.shlex(rest, posix=True, punctuation_chars="|&>;")
+            lexer.whitespace_split = True
+            try:
+                words = list(itertools.takewhile(lambda word: word not in {"|", "&&", ">", ";"}, lexer))
+            except ValueError:  # an apostrophe of a text
+                words = rest.split()
+            n = 2 if words[0] == "gguf" and len(words) > 1 and words[1] in SUBCOMMANDS else 1
+            yield tuple(words[:n]), words[n:]
+
+
+def options_of(arguments: list[str]) -> list[str]:
+    return [word.partition("=")[0] for word in arguments if re.match(r"--?[a-zA-Z]", word)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_that_are_named_exist(page: str) -> None:
+    """Every `hybrid COMMAND --option` on the page is one that the command knows."""
+    for command, arguments in commands_named(read(page)):
+        known = set(re.findall(r"(?<![\w-])--?[\w-]+", generated_docs.help_text(*command)))
+        for option in options_of(arguments):
+            assert option in known, f"{page}: hybrid {' '.join(command)} has no {option}"
+
+
+def test_options_are_found() -> None:
+    """The test above has something to look at, subcommands and quoted arguments included."""
+    named = {(command, o) for page in PAGES for command, rest in commands_named(read(page)) for o in options_of(rest)}
+    assert len(named) > 60
+    block = "hybrid run -n 3 --a=b 'c | --d' # --e\nhybrid cache|x -y && hybrid state -z\n"
+    text = f"`hybrid gguf hash\nf --check x`\n```sh\n{block}```\n"
+    assert [(" ".join(command), options_of(rest)) for command, rest in commands_named(text)] == [
+        ("run", ["-n", "--a"]), ("cache", []), ("state", ["-z"]), ("gguf hash", ["--check"]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_targets_of_make_exist(page: str) -> None:
+    known = re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE)
+    for line in snippets(read(page)):
+        if line.startswith("make "):
+            for word in shlex.split(line, comments=True)[1:]:
+                assert "=" in word or word in known, f"{page}: the Makefile has no {word}"
+
+
+def test_the_readme_is_short() -> None:
+    assert len(read("README.md").splitlines()) < 150
+
+
+def test_every_page_is_in_the_index() -> None:
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", read("docs/README.md")))
+    assert linked == {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+
+def test_claims_of_the_readme_are_figures_of_the_tables() -> None:
+    """Those that are not generated: the chat of twelve turns, and the speed of the quantizer."""
+    text = " ".join(read("README.md").split())
+    cells = next(line for line in read("benchmarks/MEMORY.md").splitlines() if line.startswith("| **sum**")).split("|")
+    prompt, least, processed, _, peer = (int(cell) for cell in cells[2:-1])
+    assert f"{processed} of {prompt} prompt tokens are processed, {least} of which are new" in text
+    assert f"llama-server processes {peer} (" in text
+    rows = [line.split("|") for line in read("benchmarks/QUANTIZE_SPEED.md").splitlines() if line.startswith("| ")]
+    rates = [float(row[4].strip(" *")) for row in rows if row[1].strip() != "type"]
+    assert f"at {min(rates):.1f} to {max(rates):.1f} times its speed" in text
+
+
+def test_every_family_has_a_name() -> None:
+    """A file in convert/architectures begins with the name of its family; a table and a sentence are made of it."""
+    from hybrid.convert.architectures import FAMILIES
+
+    files = generated_docs.family_files()
+    assert {family for file in files for family in file.classes} == set(FAMILIES)
+    assert [file.name.lower() for file in files] == sorted(file.name.lower() for file in files)
+    jamba = next(file for file in files if file.name == "Jamba")
+    assert jamba.papers == ("2403.19887",) and jamba.about.startswith("attention every few layers")
+    mistral = next(file for file in files if "Mistral" in file.name)
+    assert mistral.papers == ("2302.13971", "2310.06825"), "a class may have a paper of its own"

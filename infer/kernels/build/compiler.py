@@ -5,7 +5,7 @@ every call among all its libraries, optimizes every function on its own and agai
 with wrappers for Python of all that a kernel calls. Here a kernel passes through what it needs: numba reads it, infers
 its types and writes LLVM's representation; what it calls is declared in a way that costs nothing to look up; all of it
 is optimized together, once, and compiled once. The time to compile a model's kernels is half of numba's own (see
-CONTRIBUTING.md).
+docs/decisions.md).
 
 Nothing is vectorized that is not written with vectors: kernels are, where it pays.
 """

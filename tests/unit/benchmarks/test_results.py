@@ -120,6 +120,20 @@ def test_summary() -> None:
     assert "not measured yet" in results.summary([row(model="other")])
 
 
+def test_claim_about_prompts() -> None:
+    quiet = [row(peer=[10.0]), row(type="Q4_0", peer=[20.0]), row(cpu="Newer", peer=[8.0])]
+    others = [
+        row(type="Q6_K", peer=[1.0], noisy="x"),
+        row(type="Q5_K"),
+        row("tg32", peer=[1.0]),
+        row(model="m", peer=[1.0]),
+    ]
+    assert results.prompt_claim([*quiet, *others]).splitlines() == [
+        "  1.6 to 3.1 times llama.cpp's speed on EPYC, avx2, 2 threads (Q8_0, Q4_0);",
+        "  3.9 times llama.cpp's speed on Newer, avx2, 2 threads (Q8_0).",
+    ]
+
+
 def test_the_kept_results_are_sound() -> None:
     """Everything that was measured has its figures, and stands where a new row would."""
     rows = results.load()

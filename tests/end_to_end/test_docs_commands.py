@@ -1,0 +1,131 @@
+"""What docs/ says to type works: the blocks of a page, one after the other, in one folder."""
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import peft_adapters
+import pytest
+from hybrid.convert.checkpoint import Checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+_BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# kernels stay where they are, or every page would compile its own; what is converted or kept goes to the page's folder
+HYBRID = """#!{python}
+import sys
+from pathlib import Path
+from hybrid.cli import models
+models.cache_dir = lambda: Path({folder!r}) / "cache"
+models.state_dir = lambda: Path({folder!r}) / "state"
+from hybrid.cli.__main__ import main
+sys.argv[0] = "hybrid"
+main()
+"""
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """(language, code) in order."""
+    return _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, bundled: Path, prose: Path, files: dict[str, Path]) -> Path:
+    """What a reader of docs/ has: model.gguf, text.txt, path/to/checkpoint, path/to/adapter, and the command."""
+    work = tmp_path / "work"
+    (work / "path" / "to").mkdir(parents=True)
+    shutil.copy(files["bf16"], work / "model.gguf")
+    (work / "text.txt").write_text(prose.read_text(encoding="utf-8")[:5000], encoding="utf-8")  # 1400 tokens
+    shutil.copytree(bundled, work / "path" / "to" / "checkpoint")
+    rng, thin = np.random.default_rng(6), {}
+    for name, tensor in Checkpoint(bundled).tensors.items():
+        if name.endswith(("in_proj.weight", "o_proj.weight")):
+            rows, n = tensor.shape
+            thin[name] = tuple(rng.standard_normal(shape).astype(np.float32) / 16 for shape in ((2, n), (rows, 2)))
+    peft_adapters.write(work / "path" / "to" / "adapter", thin, 2)
+    command = tmp_path / "bin" / "hybrid"
+    command.parent.mkdir()
+    command.write_text(HYBRID.format(python=sys.executable, folder=str(tmp_path)))
+    command.chmod(0o755)
+    return work
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}", "TERM": "dumb"}
+
+
+def run(code: str, language: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program = ["bash", "-e", "-o", "pipefail", "-c"] if language == "sh" else [sys.executable, "-c"]
+    return subprocess.run(
+        [*program, code], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+
+def chat(line: str, folder: Path) -> tuple[int, str]:
+    """Runs a command in a terminal, says something and leaves: (exit code, what the terminal showed)."""
+    terminal, other_end = pty.openpty()
+    ends = {"stdin": other_end, "stdout": other_end, "stderr": other_end}
+    process = subprocess.Popen(
+        ["bash", "-c", line], cwd=folder, env=environment(folder), start_new_session=True, **ends
+    )
+    os.close(other_end)
+    said, shown = [b"/stats\r", b"Hello\r", b"/exit\r"], b""
+    deadline = time.monotonic() + 200
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            if select.select([terminal], [], [], 0.5)[0]:
+                try:
+                    shown += os.read(terminal, 65536)
+                except OSError:  # Linux: nobody is at the other end any more
+                    break
+            elif said and re.search(rb"> (?:\x1b\S*)?$", shown):  # the prompt, and half a second of silence
+                os.write(terminal, said.pop(0))
+        return process.wait(timeout=10), shown.decode(errors="replace")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page != "chat.md"])
+def test_page(page: str, folder: Path) -> None:
+    for language, code in blocks(page):
+        done = run(code, language, folder)
+        assert done.returncode == 0, f"docs/{page}:\n{code}\n{done.stdout[-500:]}\n{done.stderr[-1000:]}"
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_chats(folder: Path) -> None:
+    lines = [line for _, code in blocks("chat.md") for line in code.splitlines()]
+    assert any("--continue" in line for line in lines) and any("--context-shift" in line for line in lines)
+    for line in lines:
+        # an answer of 8 tokens is enough
+        code, shown = chat(re.sub(r"hybrid run \S+", r"\g<0> -n 8", line), folder)
+        assert code == 0 and "error" not in shown, f"docs/chat.md: {line}\n{shown}"
+        assert "hybrid run" not in line or ("Hello" in shown and "kept in" in shown), f"docs/chat.md: {line}\n{shown}"
+
+
+def test_pages_have_commands() -> None:
+    using = ("chat", "gguf", "lora", "measure", "models", "quantize", "scripts", "states")
+    assert {f"{name}.md" for name in using} <= {page for page in PAGES if any(kind == "sh" for kind, _ in blocks(page))}
+
+
+@pytest.mark.slow
+def test_a_command_that_fails_is_seen(folder: Path) -> None:
+    for code in (
+        "hybrid run none.gguf -p x\ntrue",
+        "hybrid inspect none.gguf | cat",
+        "hybrid inspect --no-such-option",
+    ):
+        assert run(code, "sh", folder).returncode != 0
+    assert run("import none", "python", folder).returncode != 0
