@@ -1,5 +1,6 @@
 """What the documentation says about the code is what the code says."""
 
+import importlib
 import itertools
 import re
 import shlex
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import generated_docs
 import pytest
+
 from hybrid.cli.commands.gguf import SUBCOMMANDS
 from hybrid.cli.main import COMMANDS
 
@@ -98,6 +100,34 @@ def test_paths_are_told_from_other_words() -> None:
     assert list(paths_named(text)) == ["infer/model.py", "model.py", "quant/ggml/formats/NAME.py", "infer/"]
     assert is_there("quant/ggml/formats/NAME.py", ROOT) and is_there("tests/golden/", ROOT)
     assert not is_there("quant/ggml/formats/NAME.txt", ROOT) and not is_there("quant/nothing.py", ROOT)
+
+
+def found(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    package, _, last = name.rpartition(".")
+    try:
+        return hasattr(importlib.import_module(package), last) or bool(importlib.import_module(name))
+    except ModuleNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_of_the_library_exist(page: str) -> None:
+    """Others that begin so are keys of GGUF files."""
+    for name in re.findall(r"`(hybrid\.(?:cli|convert|infer|quant)[\w.]*)`", read(page)):
+        assert found(name), f"{page}: there is no {name}"
+
+
+def test_names_are_looked_up() -> None:
+    assert found("hybrid.infer.Model") and found("hybrid.quant.ggml") and found("hybrid.infer")
+    assert not found("hybrid.infer.Nothing") and not found("hybrid.nothing.at.all")
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    for stage in ("cli", "convert", "infer", "quant"):
+        for path in (ROOT / stage).rglob("*.py"):
+            for page in re.findall(r"(?<!ggml )(?:docs/[\w-]+|\b[A-Z]{4,})\.md", path.read_text(encoding="utf-8")):
+                assert (ROOT / page).exists(), f"{path.relative_to(ROOT)} names {page}"
 
 
 def snippets(text: str) -> Iterator[str]:

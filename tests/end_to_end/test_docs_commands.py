@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import peft_adapters
 import pytest
+
 from hybrid.convert.checkpoint import Checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 HYBRID = """#!{python}
 import sys
 from pathlib import Path
-from hybrid.cli import models
+from hybrid.cli.chains import models
 models.cache_dir = lambda: Path({folder!r}) / "cache"
 models.state_dir = lambda: Path({folder!r}) / "state"
 from hybrid.cli.__main__ import main
