@@ -59,7 +59,8 @@ def folder(tmp_path: Path, bundled: Path, prose: Path, files: dict[str, Path]) -
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PATH": f"{folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}", "TERM": "dumb"}
+    path = f"{folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "TERM": "dumb", "XDG_STATE_HOME": str(folder.parent / "state")}
 
 
 def run(code: str, language: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -114,6 +115,11 @@ def test_chats(folder: Path) -> None:
         code, shown = chat(re.sub(r"hybrid run \S+", r"\g<0> -n 8", line), folder)
         assert code == 0 and "error" not in shown, f"docs/chat.md: {line}\n{shown}"
         assert "hybrid run" not in line or ("Hello" in shown and "kept in" in shown), f"docs/chat.md: {line}\n{shown}"
+
+
+def test_no_page_clears_the_kernels_of_this_machine() -> None:
+    """They are the one thing that the pages' commands share with whoever runs the tests: `console` for such a block."""
+    assert not any("cache clear" in code for page in PAGES for _, code in blocks(page))
 
 
 def test_pages_have_commands() -> None:
