@@ -28,7 +28,7 @@ from hybrid.infer import Model
 from hybrid.infer.evaluate.imatrix import collect
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
 from hybrid.infer.evaluate.kl_statistics import KLDivergenceResult
-from hybrid.infer.evaluate.perplexity import tokens_of
+from hybrid.infer.text.encode import document_ids
 from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
 from hybrid.quant.imatrix import Entry, Imatrix
@@ -119,7 +119,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file, base = Path(folder, "q.gguf"), Path(folder, "base.kld")
         with load(args.model) as model:
-            write_base(model, base, tokens_of(model, args.text.read_text()), N_CTX, chunks=args.chunks)
+            write_base(model, base, document_ids(model.tokenizer, args.text.read_text()), N_CTX, chunks=args.chunks)
         for way in ways(args.recipes):
             if way.name in rows:
                 continue

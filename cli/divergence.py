@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid.quant.ggml.errors import UsageError
-
 from . import console
 from .chains.models import KVType
 
@@ -37,14 +35,9 @@ def write_base(
         model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
     ) as loaded:
         from hybrid.infer.evaluate.kl_divergence import write_base as library
-        from hybrid.infer.evaluate.perplexity import tokens_of
+        from hybrid.infer.text.encode import document_ids
 
-        tokens = tokens_of(loaded, text)
-        if len(tokens) < 2 * n_ctx:
-            raise UsageError(
-                f"the text has {len(tokens)} tokens, a context of {n_ctx} needs at least {2 * n_ctx}. "
-                "Give a longer text."
-            )
+        tokens = document_ids(loaded.tokenizer, text)
         last = 0.0
 
         def running(chunk: int, total: int, ppl: float) -> None:

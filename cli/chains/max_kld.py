@@ -9,7 +9,8 @@ from pathlib import Path
 
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
 from hybrid.infer.evaluate.kl_statistics import Estimate
-from hybrid.infer.evaluate.perplexity import tokens_of
+from hybrid.infer.evaluate.windows import check_length
+from hybrid.infer.text.encode import document_ids
 from hybrid.quant import quantize as library
 from hybrid.quant import target
 from hybrid.quant.ggml.errors import UsageError, shown
@@ -122,11 +123,8 @@ def _base(path: Path, text: Path, file: Path, threads: int) -> BaseFile:
     """What the original predicts."""
     prose = texts.read_text(text)
     with models.load(path, n_ctx=N_CTX, n_seq_max=4, n_threads=threads) as model:
-        tokens = tokens_of(model, prose)
-        if len(tokens) < 2 * N_CTX:
-            raise UsageError(
-                f"{shown(text)} has {len(tokens)} tokens, --max-kld needs at least {2 * N_CTX}. Give a longer text."
-            )
+        tokens = document_ids(model.tokenizer, prose)
+        check_length(len(tokens), N_CTX, 2 * N_CTX)
         with console.Progress("measuring the original", "chunks") as progress:
             write_base(
                 model, file, tokens, N_CTX, chunks=CHUNKS, progress=lambda i, n, _: progress(shown(path.name), i, n)

@@ -14,10 +14,11 @@ from random import Random
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError, UsageError
+from hybrid.quant.ggml.errors import UsageError
 
 from ..model import Model, Work
-from .shared import eval_shared, log_likelihood
+from .shared import eval_shared
+from .windows import check_finite, log_likelihood
 
 N_ENDINGS = 4
 LINES = 2 + N_ENDINGS
@@ -52,7 +53,7 @@ def read_tasks(text: str, name: str) -> list[Task]:
     lines = text.removesuffix("\n").split("\n")
     if not text.strip() or len(lines) % LINES:
         raise UsageError(f"{name} has {len(lines)} lines, expected {LINES} for every task: context, number, 4 endings.")
-    made = []
+    tasks = []
     for at in range(0, len(lines), LINES):
         context, number, *endings = lines[at : at + LINES]
         if number.strip() not in tuple(map(str, range(N_ENDINGS))):
@@ -60,8 +61,8 @@ def read_tasks(text: str, name: str) -> list[Task]:
         for i, line in enumerate((context, number, *endings)):
             if not line.strip():
                 raise UsageError(f"{name}, line {at + i + 1} is empty, expected {'an ending' if i else 'a context'}.")
-        made.append(Task(context, int(number), tuple(endings)))
-    return made
+        tasks.append(Task(context, int(number), tuple(endings)))
+    return tasks
 
 
 def some_of(tasks: Sequence[Task], n: int) -> list[Task]:
@@ -85,8 +86,7 @@ def hellaswag(
         texts = [[_encoded(model, task, ending) for ending in task.endings] for task in group]
         for task, four, scores in zip(group, texts, _scores(model, texts), strict=True):
             done += 1
-            if not np.isfinite(scores).all():
-                raise FormatError(f"{model.path.name}: its logits in task {done} are not finite. Convert it again.")
+            check_finite(model, scores, f"its logits in task {done}")
             correct += int(scores.argmax()) == task.gold
             n_tokens += sum(map(len, four))
             shared = common_prefix(four)

@@ -7,15 +7,16 @@ sequence of its own. As there, weights outside of the layers (embedding, output)
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError, UsageError
+from hybrid.quant.ggml.errors import UsageError
 
 from ..engine.engine import Collection
-from ..sequence import Work, measured
+from ..sequence import Sequence, Work
+from ..text.encode import document_ids
+from .windows import Window, check_finite, check_length, chunked, in_groups
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -24,8 +25,9 @@ Sums = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Progress:
-    """`sums`: by weight, f64 [expert, column] and counts f64 [expert], of all chunks before number `done`."""
+class CollectedSums:
+    """`sums`: by weight, squares summed up f64 [expert, column] and counts f64 [expert]; of all chunks before number
+    `done` of `total` that this run evaluated."""
 
     done: int
     total: int
@@ -34,39 +36,29 @@ class Progress:
 
 def collect(
     model: "Model", text: str, *, n_ctx: int = 512, chunks: int | None = None, first: int = 0
-) -> Iterator[Progress]:
+) -> Iterator[CollectedSums]:
     """Evaluates chunks first, first + 1, ... as many together as the model has sequences, and yields after each group.
 
     chunks: how many of the text, with those before `first`; None: all. UsageError when there are too few, FormatError
     when an input is not a number.
     """
-    tokens: list[int] = model.tokenizer.encode(text, add_special=False)
-    bos: int | None = model.tokenizer.bos if model.tokenizer.add_bos else None
-    if bos is not None:
-        tokens = [bos, *tokens]
+    tokens = document_ids(model.tokenizer, text)
+    check_length(len(tokens), n_ctx, n_ctx, len(tokens))
     total = len(tokens) // n_ctx
-    if not total:
-        raise UsageError(
-            f"the text has {len(tokens)} tokens, less than a chunk of {n_ctx}. Give more, or less with -c."
-        )
     total = min(total, chunks or total)
     if first >= total:
         raise UsageError(f"{first} of {total} chunks are done already. Give more text, or another output.")
     collection = Collection()
-    remaining = iter(range(first, total))
-    while group := list(islice(remaining, model.memory.n_seq_max)):
-        # only here, not while the caller has the results of a group
-        with measured(model, len(group)) as seqs, model.engine.collecting(collection):
-            works = []
-            for seq, i in zip(seqs, group, strict=True):
-                ids = tokens[i * n_ctx : (i + 1) * n_ctx]
-                works.append(Work(seq, ids if bos is None else [bos, *ids[1:]], output="none"))
-            model.eval(works)
-        taken = collection.sums.take()
-        for name, (squares, _) in taken.items():
-            if not np.isfinite(squares).all():
-                raise FormatError(
-                    f"{model.path.name}: what {name} is multiplied by is not finite in chunk {group[-1] + 1}. "
-                    "Convert or copy it again."
-                )
-        yield Progress(group[-1] + 1, total, {n: s for n, s in taken.items() if n.startswith("blk.")})
+
+    def inputs(seq: Sequence, window: Window) -> Work:
+        return Work(seq, window.ids, output="none")
+
+    done = first
+    windows = chunked(model.tokenizer, tokens, n_ctx, first, total)
+    # nothing is collected of what the caller does with the model between groups
+    for group in in_groups(model, windows, inputs, during=lambda: model.engine.collecting(collection)):
+        done += len(group)
+        sums = collection.sums.take()
+        for name, (squares, _) in sums.items():
+            check_finite(model, squares, f"the inputs of {name} up to chunk {done}")
+        yield CollectedSums(done, total, {name: of for name, of in sums.items() if name.startswith("blk.")})

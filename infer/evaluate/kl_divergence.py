@@ -8,11 +8,9 @@ The file is llama-perplexity's (`--kl-divergence-base`), readable both ways; so 
 log p is cut off 16 below the largest. Chunks and scored positions are those of `perplexity`.
 """
 
-import math
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
@@ -23,7 +21,7 @@ from hybrid.quant.ggml.errors import FormatError, UsageError, shown
 from hybrid.quant.ggml.replacing import Replacement, failures_named
 
 from .kl_statistics import KLDivergenceResult, KLDivergenceSoFar, Running, ScoredTokens, summary
-from .perplexity import Window
+from .windows import check_length, chunked, exp_or_inf, log_softmax, log_sum_exp, score_logits
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -103,9 +101,8 @@ class BaseFile:
 def encode(logits: np.ndarray) -> np.ndarray:
     """logits f32 [n, n_vocab] -> u16 [n, 4 + n_vocab rounded up to even] of ln p. As llama-perplexity, in f32."""
     n_vocab = logits.shape[1]
-    most = logits.max(axis=1, keepdims=True)
+    most, log_sum = log_sum_exp(logits)
     least = np.maximum(logits.min(axis=1, keepdims=True), most - RANGE)
-    log_sum = _log_sum(logits, most)
     scale = (most - least) / np.float32(65535)
     out = np.zeros((len(logits), 4 + n_vocab + n_vocab % 2), "<u2")
     out[:, :4] = np.concatenate([scale, least - most - log_sum], axis=1).astype("<f4").view("<u2")
@@ -122,46 +119,6 @@ def decode(rows: np.ndarray, n_vocab: int) -> np.ndarray:
     return rows[:, 4 : 4 + n_vocab] * scale[:, None] + least[:, None]
 
 
-def _log_sum(logits: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """ln of the sum of exp(logits - most), f32 [n, 1]."""
-    return np.log(np.exp(logits - most).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
-
-
-def score_logits(model: "Model", windows: Iterable[Window], n_parallel: int) -> Iterator[np.ndarray]:
-    """The logits of each window's scored positions, f32 [scores, n_vocab], in order."""
-    from ..sequence import Work, measured
-
-    remaining = iter(windows)
-    while group := list(islice(remaining, n_parallel)):
-        with measured(model, len(group)) as seqs:
-            works = []
-            for seq, window in zip(seqs, group, strict=True):
-                ids = window.ids[:-1]
-                works.append(Work(seq, ids, output=slice(window.first, len(ids))))
-            results = model.eval(works)
-        for result in results:
-            assert result.logits is not None
-            yield result.logits
-
-
-def check_finite(model: "Model", logits: np.ndarray, chunk: int) -> None:
-    """FormatError when there are logits of chunk number `chunk`, from 0, that are no numbers."""
-    if not np.isfinite(logits).all():
-        raise FormatError(
-            f"{model.path.name}: its logits in chunk {chunk + 1} are not finite. Convert or copy it again."
-        )
-
-
-def chunk_windows(model: "Model", tokens: Sequence[int], n_ctx: int) -> Iterator[Window]:
-    """The chunks of a base file's tokens, BOS in front where the model adds one."""
-    bos = model.tokenizer.bos if model.tokenizer.add_bos else None
-    for start in range(0, len(tokens), n_ctx):
-        ids = [int(t) for t in tokens[start : start + n_ctx]]
-        if bos is not None:
-            ids[0] = bos
-        yield Window(ids, n_ctx // 2)
-
-
 def write_base(
     model: "Model",
     path: Path | str,
@@ -173,30 +130,28 @@ def write_base(
 ) -> int:
     """Writes the base file of `model` on these tokens (with BOS where it belongs), returns the number of chunks.
 
-    progress(chunk from 1, chunks in all, perplexity so far). FormatError when the model's logits are no numbers.
+    progress(chunk from 1, chunks in all, perplexity so far). UsageError when the text has less than two chunks,
+    FormatError when the model's logits are no numbers.
     """
+    check_length(len(tokens), n_ctx, 2 * n_ctx, len(tokens) // 2)
     n_chunks = min(len(tokens) // n_ctx, chunks or len(tokens))
     tokens = tokens[: n_chunks * n_ctx]
     nll, scored = 0.0, 0
-    windows = list(chunk_windows(model, tokens, n_ctx))
+    windows = list(chunked(model.tokenizer, tokens, n_ctx))
     with BaseWriter(path, tokens, n_ctx, model.n_vocab) as writer:
-        logits_of = score_logits(model, windows, min(model.memory.n_seq_max, n_chunks))
-        for i, (window, logits) in enumerate(zip(windows, logits_of, strict=True)):
-            check_finite(model, logits, i)
+        for i, (window, logits) in enumerate(zip(windows, score_logits(model, windows), strict=True)):
             writer.add(logits)
-            targets = np.array(window.ids[window.first + 1 :])
-            most = logits.max(axis=1, keepdims=True)
-            ln_p = (logits - most - _log_sum(logits, most))[np.arange(len(targets)), targets]
-            nll, scored = nll - float(ln_p.sum(dtype=np.float64)), scored + len(targets)
+            ln_p = log_softmax(logits)[np.arange(len(window.targets)), window.targets]
+            nll, scored = nll - float(ln_p.sum(dtype=np.float64)), scored + len(window.targets)
             if progress:
-                progress(i + 1, n_chunks, math.exp(min(nll / scored, 700)))
+                progress(i + 1, n_chunks, exp_or_inf(nll / scored))
     return n_chunks
 
 
 def compare(logits: np.ndarray, base: np.ndarray, targets: np.ndarray) -> ScoredTokens:
     """logits, base (ln p) f32 [n, n_vocab], targets [n]."""
-    most = logits.max(axis=1, keepdims=True)
-    ln_p = logits - (most + _log_sum(logits, most))
+    most, log_sum = log_sum_exp(logits)
+    ln_p = logits - (most + log_sum)
     rows = np.arange(len(targets))
     p_base = np.exp(base)
     p_base[base <= -RANGE] = 0
@@ -226,12 +181,11 @@ def kl_divergence(
         raise FormatError(f"{shown(base.path)} holds tokens that are not of the vocabulary. Make it again.")
     began = time.perf_counter()
     n_chunks = min(base.n_chunks, chunks or base.n_chunks)
-    windows = list(chunk_windows(model, base.tokens[: n_chunks * base.n_ctx].tolist(), base.n_ctx))
+    windows = list(chunked(model.tokenizer, base.tokens.tolist(), base.n_ctx, end=n_chunks))
     parts: list[ScoredTokens] = []
     running = Running()
-    for i, logits in enumerate(score_logits(model, windows, min(model.memory.n_seq_max, n_chunks))):
-        check_finite(model, logits, i)
-        parts.append(compare(logits, base.chunk(i), np.array(windows[i].ids[windows[i].first + 1 :])))
+    for i, logits in enumerate(score_logits(model, windows)):
+        parts.append(compare(logits, base.chunk(i), np.array(windows[i].targets)))
         running.add(parts[-1])
         if progress:
             progress(i + 1, n_chunks, running.so_far())

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .windows import exp_or_inf
+
 PERCENTILES = (99.9, 99, 95, 90, 75, 50, 25, 10, 5, 1, 0.1)
 
 
@@ -146,13 +148,9 @@ def _difference(a: Estimate, b: Estimate, covariance: float) -> Estimate:
 
 
 def _exponential(e: Estimate) -> Estimate:
-    return Estimate(_exp(e.value), _exp(e.value) * e.error)
+    return Estimate(exp_or_inf(e.value), exp_or_inf(e.value) * e.error)
 
 
 def _percentiles(x: np.ndarray) -> dict[float, float]:
     wanted = (100, *PERCENTILES, 0)
     return dict(zip(wanted, np.percentile(x, wanted).tolist(), strict=True))
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf

@@ -15,25 +15,18 @@ case in which both sides do the same.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import numpy as np
+from hybrid.quant.ggml.errors import UsageError
 
-from hybrid.quant.ggml.errors import FormatError, UsageError
+from ..text.encode import document_ids
+from .windows import LEAST_CONTEXT, check_length, chunked, exp_or_inf, score_windows, strided
 
 if TYPE_CHECKING:
     from ..model import Model
-
-
-@dataclass(frozen=True)
-class Window:
-    """Tokens evaluated from an empty memory; position j predicts token j + 1 for j = first .. len(ids) - 2."""
-
-    ids: Sequence[int]
-    first: int
 
 
 @dataclass(frozen=True)
@@ -80,10 +73,10 @@ def perplexity(
     progress(chunk from 1, chunks in all, estimate so far). UsageError when the text is too short, FormatError when the
     model's logits are no numbers.
     """
-    tokens = tokens_of(model, text) if isinstance(text, str) else list(text)
+    tokens = document_ids(model.tokenizer, text) if isinstance(text, str) else list(text)
     window = n_ctx + stride // 2
     _check(model, n_ctx, stride, chunks, len(tokens))
-    windows = _strided(tokens, window, stride) if stride else _chunks(tokens, n_ctx, _bos(model))
+    windows = strided(tokens, window, stride) if stride else chunked(model.tokenizer, tokens, n_ctx)
     n_chunks = -(-(len(tokens) - window) // stride) if stride else len(tokens) // n_ctx
     if chunks is not None and chunks > 0:
         n_chunks = min(chunks, n_chunks)
@@ -94,90 +87,30 @@ def perplexity(
     total, total2, n_scored = 0.0, 0.0, 0
     running: list[float] = []
     start = time.perf_counter()
-    scores = score_windows(model, (w for w, _ in zip(windows, range(n_chunks), strict=False)), n_parallel)
-    for nll in scores:
+    for nll in score_windows(model, islice(windows, n_chunks), n_parallel):
         total += float(nll.sum())
         total2 += float((nll * nll).sum())
         n_scored += nll.size
-        if not math.isfinite(total):
-            chunk = len(running) + 1
-            raise FormatError(
-                f"{model.path.name}: its logits in chunk {chunk} are not finite. Convert or copy it again."
-            )
-        running.append(_exp(total / n_scored))
+        running.append(exp_or_inf(total / n_scored))
         if progress is not None:
             progress(len(running), n_chunks, running[-1])
     mean = total / n_scored
     variance = total2 / n_scored - mean * mean
-    stderr = math.sqrt(variance / (n_scored - 1)) * _exp(mean) if variance > 0 and n_scored > 1 else 0.0
+    stderr = math.sqrt(variance / (n_scored - 1)) * exp_or_inf(mean) if variance > 0 and n_scored > 1 else 0.0
     return PerplexityResult(
-        _exp(mean), stderr, mean, len(tokens), n_scored, n_chunks, n_ctx, stride, n_parallel,
+        exp_or_inf(mean), stderr, mean, len(tokens), n_scored, n_chunks, n_ctx, stride, n_parallel,
         time.perf_counter() - start, tuple(running),
     )  # fmt: skip
 
 
-def score_windows(model: "Model", windows: Iterable[Window], n_parallel: int = 1) -> Iterator[np.ndarray]:
-    """The negative log-likelihoods of each window's scored tokens, f64 [scores], in order; `n_parallel` at a time."""
-    from ..sequence import Work, measured
-
-    remaining = iter(windows)
-    while group := list(islice(remaining, n_parallel)):
-        with measured(model, len(group)) as seqs:
-            works = []
-            for seq, window in zip(seqs, group, strict=True):
-                # the last token is only predicted, never evaluated
-                ids, targets = window.ids[:-1], window.ids[window.first + 1 :]
-                works.append(Work(seq, ids, output=slice(window.first, len(ids)), targets=targets))
-            results = model.eval(works)
-        for result in results:
-            assert result.nll is not None
-            yield result.nll
-
-
-def tokens_of(model: "Model", text: str) -> list[int]:
-    """The text's tokens, with BOS in front if the model adds one."""
-    tokens: list[int] = model.tokenizer.encode(text, add_special=False)
-    bos = _bos(model)
-    return tokens if bos is None else [bos, *tokens]
-
-
-def _bos(model: "Model") -> int | None:
-    """The token that starts a sequence, if this model adds one."""
-    bos: int | None = model.tokenizer.bos
-    return bos if model.tokenizer.add_bos else None
-
-
-def _chunks(tokens: list[int], n_ctx: int, bos: int | None) -> Iterator[Window]:
-    for start in range(0, len(tokens) - n_ctx + 1, n_ctx):
-        ids = tokens[start : start + n_ctx]
-        if bos is not None:
-            ids[0] = bos
-        yield Window(ids, n_ctx // 2)
-
-
-def _strided(tokens: list[int], window: int, stride: int) -> Iterator[Window]:
-    for start in range(0, len(tokens) - window, stride):
-        yield Window(tokens[start : start + window], window - stride - 1)
-
-
 def _check(model: "Model", n_ctx: int, stride: int, chunks: int | None, n_tokens: int) -> None:
     window = n_ctx + stride // 2
-    if n_ctx < 4:
-        raise UsageError(f"-c {n_ctx}: perplexity needs a context of at least 4 tokens.")
+    if n_ctx < LEAST_CONTEXT:
+        raise UsageError(f"-c {n_ctx}: perplexity needs a context of at least {LEAST_CONTEXT} tokens.")
     if stride < 0 or stride >= window:
         raise UsageError(f"--stride {stride}: expected 0 or a number below {2 * n_ctx}.")
     if chunks == 0:
         raise UsageError("--chunks 0: at least 1 chunk is needed. Leave it out to use the whole text.")
     if window - 1 > model.n_ctx:
         raise UsageError(f"-c {n_ctx}: a chunk has {window} tokens, the model was loaded for {model.n_ctx}.")
-    if n_tokens < 2 * window:
-        shorter = f" or a context of at most {n_tokens // 2} (-c)" if n_tokens >= 8 and not stride else ""
-        raise UsageError(
-            f"the text has {n_tokens} tokens, a context of {n_ctx} needs at least {2 * window}. "
-            f"Give a longer text{shorter}."
-        )
-
-
-def _exp(x: float) -> float:
-    """exp, infinite instead of an exception: random weights can be that wrong."""
-    return math.exp(x) if x < 700 else math.inf
+    check_length(n_tokens, n_ctx, 2 * window, 0 if stride else n_tokens // 2)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import UsageError
-
-from .kl_divergence import check_finite, chunk_windows, compare, score_logits
-from .perplexity import tokens_of
+from ..text.encode import document_ids
+from .kl_divergence import compare
+from .windows import check_length, chunked, log_softmax, score_logits
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -32,29 +31,18 @@ def divergences(
 
     UsageError when the text is too short, FormatError when the model's logits are no numbers.
     """
-    tokens = tokens_of(model, text)[: n_ctx * chunks]
-    if len(tokens) < n_ctx:
-        raise UsageError(f"the text has {len(tokens)} tokens, less than a chunk of {n_ctx}. Give more.")
-    tokens = tokens[: len(tokens) // n_ctx * n_ctx]
-    windows = list(chunk_windows(model, tokens, n_ctx))
-    targets = [np.array(w.ids[w.first + 1 :]) for w in windows]
-    n_parallel = min(model.memory.n_seq_max, len(windows))
+    tokens = document_ids(model.tokenizer, text)
+    check_length(len(tokens), n_ctx, n_ctx)
+    windows = list(chunked(model.tokenizer, tokens, n_ctx, end=chunks))
+    targets = [np.array(window.targets) for window in windows]
     with ThreadPoolExecutor(model.n_threads, thread_name_prefix="compare") as pool:
-        base = []
-        for i, logits in enumerate(score_logits(model, windows, n_parallel)):
-            check_finite(model, logits, i)
-            base.append(_ln_softmax(logits))
+        # in f64: what is measured are small differences from these
+        base = [log_softmax(x.astype(np.float64)).astype(np.float32) for x in score_logits(model, windows)]
         for probe in probes:
             probe.apply()
             try:
-                rows = pool.map(compare, score_logits(model, windows, n_parallel), base, targets)
+                rows = pool.map(compare, score_logits(model, windows), base, targets)
                 values = np.concatenate([part.kld for part in rows])
             finally:
                 probe.restore()
             yield probe.name, float(values.mean())
-
-
-def _ln_softmax(logits: np.ndarray) -> np.ndarray:
-    wide = logits.astype(np.float64)
-    wide -= wide.max(axis=1, keepdims=True)
-    return (wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))).astype(np.float32)

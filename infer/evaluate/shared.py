@@ -15,6 +15,7 @@ from hybrid.quant.ggml.errors import UsageError
 from ..model import Model, Work
 from ..sequence import Result
 from ..sequence import Sequence as TokenSequence
+from .windows import log_likelihood
 
 
 @dataclass(frozen=True)
@@ -96,15 +97,6 @@ def score_endings(model: Model, context: Sequence[int], endings: Sequence[Sequen
             for seq in seqs:
                 seq.close(remember=False)
     return np.array(scores)
-
-
-def log_likelihood(logits: np.ndarray, ids: Sequence[int]) -> np.ndarray:
-    """log p of ids[i] by logits[i], f64 [n]."""
-    x = logits.astype(np.float64)
-    top = x.max(axis=1)
-    total = top + np.log(np.exp(x - top[:, None]).sum(axis=1))
-    found: np.ndarray = x[np.arange(len(ids)), list(ids)] - total
-    return found
 
 
 def _walk(model: Model, paths: list[_Path]) -> None:

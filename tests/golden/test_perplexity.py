@@ -9,7 +9,8 @@ import pytest
 
 from hybrid.convert import convert
 from hybrid.infer import Model
-from hybrid.infer.evaluate.perplexity import Window, perplexity, score_windows
+from hybrid.infer.evaluate.perplexity import perplexity
+from hybrid.infer.evaluate.windows import Window, score_windows
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,7 @@ def test_a_collection_ends_with_its_text(path: Path) -> None:
 
 def test_too_little_text(path: Path) -> None:
     with Model.load(path, n_ctx=32) as model:
-        with pytest.raises(UsageError, match=r"the text has \d+ tokens, less than a chunk of 32\."):
+        with pytest.raises(UsageError, match=r"the text has \d+ tokens, a context of 32 needs at least 32\."):
             next(collect(model, "a", n_ctx=32))
         with pytest.raises(UsageError, match=r"^5 of 5 chunks are done already\."):
             next(collect(model, TEXT, n_ctx=32, chunks=5, first=5))

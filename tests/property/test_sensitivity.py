@@ -8,9 +8,10 @@ import pytest
 
 from hybrid.infer import Model
 from hybrid.infer.bench.shapes import Shape
-from hybrid.infer.evaluate.kl_divergence import chunk_windows, write_base
-from hybrid.infer.evaluate.perplexity import tokens_of
+from hybrid.infer.evaluate.kl_divergence import write_base
 from hybrid.infer.evaluate.sensitivity import Probe, divergences
+from hybrid.infer.evaluate.windows import chunked
+from hybrid.infer.text.encode import document_ids
 from hybrid.quant.ggml.errors import FormatError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
@@ -76,7 +77,7 @@ def test_nothing_of_changed_weights_stays_behind(random_model: Callable[..., Pat
 
     probes = [Probe("half", lambda: put(0.5), lambda: put(1))]
     with Model.load(path, n_ctx=32, n_threads=1, checkpoint_budget=1 << 24) as model:
-        window = next(chunk_windows(model, tokens_of(model, TEXT)[:32], 32)).ids[:31]
+        window = next(chunked(model.tokenizer, document_ids(model.tokenizer, TEXT), 32)).ids[:31]
         seq = model.sequence()
         expected = seq.logits_of(window)[-1]
         seq.close(remember=False)
@@ -87,12 +88,15 @@ def test_nothing_of_changed_weights_stays_behind(random_model: Callable[..., Pat
         np.testing.assert_array_equal(seq.prefill(window), expected)
 
 
-def test_too_little_text(random_model: Callable[..., Path]) -> None:
-    with (
-        Model.load(random_model(SHAPE, FileType.F32), n_ctx=64) as model,
-        pytest.raises(UsageError, match=r"the text has \d+ tokens, less than a chunk of 64\. Give more\."),
-    ):
-        next(divergences(model, "a", [], n_ctx=64))
+def test_too_little_text(random_model: Callable[..., Path], tmp_path: Path) -> None:
+    says = r"^the text has \d+ tokens, a context of {0} needs at least {1}\. Give a longer text{2}\.$"
+    with Model.load(random_model(SHAPE, FileType.F32), n_ctx=128) as model:
+        with pytest.raises(UsageError, match=says.format(64, 64, "")):
+            next(divergences(model, "a", [], n_ctx=64))
+        tokens = document_ids(model.tokenizer, TEXT)[:127]
+        with pytest.raises(UsageError, match=says.format(64, 128, r" or a context of at most \d+ \(-c\)")):
+            write_base(model, tmp_path / "base.kld", tokens, 64)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_whose_predictions_are_no_numbers(random_model: Callable[..., Path], tmp_path: Path) -> None:
@@ -107,5 +111,5 @@ def test_a_model_whose_predictions_are_no_numbers(random_model: Callable[..., Pa
         with pytest.raises(FormatError, match=says):
             next(divergences(model, TEXT, [], n_ctx=32))
         with pytest.raises(FormatError, match=says):
-            write_base(model, tmp_path / "base.kld", tokens_of(model, TEXT), 32)
+            write_base(model, tmp_path / "base.kld", document_ids(model.tokenizer, TEXT), 32)
     assert [p.name for p in tmp_path.iterdir()] == ["copy.gguf"]

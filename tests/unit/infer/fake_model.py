@@ -110,7 +110,9 @@ class FakeModel:
             for token in work.ids:
                 rows.append(work.seq._append([token]))
             if work.targets is None:
-                results.append(SimpleNamespace(nll=None, logits=np.array(rows[-1:])))
+                wanted = work.output if isinstance(work.output, slice) else slice(-1, None)
+                logits = np.array(rows)[wanted]
+                results.append(SimpleNamespace(nll=None, logits=logits * np.nan if self.broken else logits))
                 continue
             picked = np.array(rows)[work.output]
             assert len(picked) == len(work.targets) > 0

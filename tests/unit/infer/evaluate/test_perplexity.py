@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from fake_model import N_VOCAB, FakeModel, log_probs
 
-from hybrid.infer.evaluate.perplexity import PerplexityResult, Window, perplexity, score_windows
+from hybrid.infer.evaluate.perplexity import PerplexityResult, perplexity
+from hybrid.infer.evaluate.windows import Window, score_windows
 from hybrid.quant.ggml.errors import FormatError, UsageError
 
 TOKENS: list[int] = np.random.default_rng(3).integers(N_VOCAB, size=103).tolist()

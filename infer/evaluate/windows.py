@@ -1,0 +1,177 @@
+"""Texts as windows that a model evaluates from an empty memory, the pass over them, and what is read off its logits.
+
+Perplexity, KL divergence, importance matrices, sensitivities and multiple-choice tests share what is here: how a text
+is cut, how many windows go through the layers together, the log-softmax, and what is refused.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import FormatError, UsageError
+
+from ..text.encode import sequence_start
+
+if TYPE_CHECKING:
+    from ..model import Model
+    from ..sequence import Result, Work
+    from ..sequence import Sequence as TokenSequence
+    from ..text.tokenizer import Tokenizer
+
+LEAST_CONTEXT = 4  # tokens of a chunk: of fewer, none is scored
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens evaluated from an empty memory; position j predicts token j + 1 for j = first .. len(ids) - 2."""
+
+    ids: Sequence[int]
+    first: int
+
+    @property
+    def targets(self) -> Sequence[int]:
+        """The tokens that are predicted and scored."""
+        return self.ids[self.first + 1 :]
+
+    @property
+    def scored(self) -> slice:
+        """The positions that predict them. The last token is only predicted, never evaluated."""
+        return slice(self.first, len(self.ids) - 1)
+
+
+# --- a text in windows ---
+def chunked(
+    tokenizer: "Tokenizer", tokens: Sequence[int], n_ctx: int, begin: int = 0, end: int | None = None
+) -> Iterator[Window]:
+    """Chunks number begin .. end - 1 (None: all) of n_ctx tokens side by side, of which the second half is scored.
+
+    The first token of each is replaced by BOS where the model adds one, so that it begins as every text of this model
+    does. An incomplete last chunk is dropped. As llama-perplexity and llama-imatrix cut a text.
+    """
+    bos = sequence_start(tokenizer)
+    n = len(tokens) // n_ctx
+    for i in range(begin, n if end is None else min(end, n)):
+        ids = list(tokens[i * n_ctx : (i + 1) * n_ctx])
+        if bos is not None:
+            ids[0] = bos
+        yield Window(ids, n_ctx // 2)
+
+
+def strided(tokens: Sequence[int], length: int, stride: int) -> Iterator[Window]:
+    """Windows of `length` tokens that start every `stride` tokens; the last `stride` predictions of each are scored."""
+    for start in range(0, len(tokens) - length, stride):
+        yield Window(tokens[start : start + length], length - stride - 1)
+
+
+def check_length(n_tokens: int, n_ctx: int, least: int, largest_ctx: int = 0) -> None:
+    """UsageError when a text has less than the `least` tokens that contexts of n_ctx need.
+
+    largest_ctx: for which this text would be long enough; 0: the caller has no choice.
+    """
+    if n_tokens < least:
+        smaller = f" or a context of at most {largest_ctx} (-c)" if largest_ctx >= LEAST_CONTEXT else ""
+        raise UsageError(
+            f"the text has {n_tokens} tokens, a context of {n_ctx} needs at least {least}. Give a longer text{smaller}."
+        )
+
+
+# --- the pass over them ---
+def in_groups(
+    model: "Model",
+    windows: Iterable[Window],
+    work: "Callable[[TokenSequence, Window], Work]",
+    n_parallel: int | None = None,
+    during: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> "Iterator[list[Result]]":
+    """Evaluates windows, `n_parallel` together (None: as many as the model has sequences), each as a sequence of its
+    own; yields the results of each group, in order.
+
+    work: what is asked of a window. during(): surrounds the evaluation of each group, but not what the caller does
+    with its results. Between groups no sequence is in use, and nothing of them is kept.
+    """
+    from ..sequence import measured
+
+    remaining = iter(windows)
+    while group := list(islice(remaining, n_parallel or model.memory.n_seq_max)):
+        with measured(model, len(group)) as seqs, during():
+            results = model.eval([work(seq, window) for seq, window in zip(seqs, group, strict=True)])
+        yield results
+
+
+def score_windows(model: "Model", windows: Iterable[Window], n_parallel: int | None = None) -> Iterator[np.ndarray]:
+    """The negative log-likelihoods of each window's scored tokens, f64 [scores], in order; `n_parallel` at a time.
+
+    FormatError when they are no numbers.
+    """
+    from ..sequence import Work
+
+    def scored(seq: "TokenSequence", window: Window) -> Work:
+        return Work(seq, window.ids[:-1], output=window.scored, targets=window.targets)
+
+    for i, result in enumerate(_each(in_groups(model, windows, scored, n_parallel))):
+        assert result.nll is not None
+        check_finite(model, result.nll, f"its logits in chunk {i + 1}")
+        yield result.nll
+
+
+def score_logits(model: "Model", windows: Iterable[Window], n_parallel: int | None = None) -> Iterator[np.ndarray]:
+    """The logits of each window's scored positions, f32 [scores, n_vocab], in order. FormatError as `score_windows`."""
+    from ..sequence import Work
+
+    def predicted(seq: "TokenSequence", window: Window) -> Work:
+        return Work(seq, window.ids[:-1], output=window.scored)
+
+    for i, result in enumerate(_each(in_groups(model, windows, predicted, n_parallel))):
+        assert result.logits is not None
+        check_finite(model, result.logits, f"its logits in chunk {i + 1}")
+        yield result.logits
+
+
+def _each(groups: "Iterable[list[Result]]") -> "Iterator[Result]":
+    for results in groups:
+        yield from results
+
+
+def check_finite(model: "Model", values: np.ndarray, what: str) -> None:
+    """FormatError that names `what` (plural) of the model when values are NaN or infinite."""
+    if not np.isfinite(values).all():
+        raise FormatError(f"{model.path.name}: {what} are not finite. Convert or copy it again.")
+
+
+# --- probabilities ---
+def log_sum_exp(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """ln sum exp(x) of every row of x, f32 or f64 [n, n_vocab], in two parts [n, 1] of the type of x: the largest
+    value, and ln sum exp(x - largest), whose sum is taken in f64.
+
+    In parts, because what is built from them rounds differently by the order in which they are subtracted, and two
+    orders have to stay as they are: (x - largest) - rest in the files of `kl_divergence`, which are llama-perplexity's
+    to the byte, and x - (largest + rest) in scores that have been published.
+    """
+    largest = x.max(axis=1, keepdims=True)
+    return largest, np.log(np.exp(x - largest).sum(axis=1, keepdims=True, dtype=np.float64)).astype(x.dtype)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """ln p of every token, [n, n_vocab] of the type of the logits: f32 for figures that llama-perplexity computes in
+    f32, f64 for all others."""
+    largest, rest = log_sum_exp(logits)
+    ln_p: np.ndarray = logits - largest - rest
+    return ln_p
+
+
+def log_likelihood(logits: np.ndarray, ids: Sequence[int]) -> np.ndarray:
+    """ln p of ids[i] by logits[i], f64 [n], computed in f64."""
+    wide = logits.astype(np.float64)
+    largest, rest = log_sum_exp(wide)
+    ln_p: np.ndarray = wide[np.arange(len(ids)), list(ids)] - (largest + rest)[:, 0]
+    return ln_p
+
+
+def exp_or_inf(x: float) -> float:
+    """exp, infinite instead of an exception: random weights can be that wrong."""
+    return math.exp(x) if x < 700 else math.inf
