@@ -18,6 +18,7 @@ from quiet import Watch
 
 from hybrid.infer import Model
 from hybrid.infer.bench.machine import cpu_name
+from hybrid.quant.ggml.byte_sizes import size_text
 
 N_PROMPT, N_AFTER, N_FILE, ROUNDS = 96, 32, 4096, 9
 Row = list[str]
@@ -52,7 +53,7 @@ def checkpoints(path: Path, kind: str) -> Row:
         off = f"{np.abs(got - want).max():.2g} of {want.std():.2g}" if kind != "f32" else "0"
         assert kind != "f32" or got.tobytes() == want.tobytes()
     times = [f"{median(v):.3f}" for v in (taken, back)]
-    return [kind, f"{size / 2**20:.2f} MiB", *times, f"{median(first):.2f}", f"{median(plain):.2f}", off]
+    return [kind, size_text(size, 2), *times, f"{median(first):.2f}", f"{median(plain):.2f}", off]
 
 
 def state_file(path: Path, folder: Path) -> Row:
@@ -63,7 +64,7 @@ def state_file(path: Path, folder: Path) -> Row:
         saved = [timed(lambda: seq.save(folder / "s")) for _ in range(3)]
         loaded = [timed(lambda: model.restore(folder / "s", seq)) for _ in range(3)]
     size = (folder / "s").stat().st_size
-    return [f"{N_FILE} tokens", f"{size / 2**20:.1f} MiB", f"{median(saved):.0f}", f"{median(loaded):.0f}"]
+    return [f"{N_FILE} tokens", size_text(size), f"{median(saved):.0f}", f"{median(loaded):.0f}"]
 
 
 def main() -> None:

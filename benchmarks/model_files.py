@@ -8,6 +8,7 @@ from pathlib import Path
 from hybrid.cli.chains.config_shapes import find
 from hybrid.cli.chains.models import cache_dir
 from hybrid.infer.bench.shapes import find_type, tensor_types
+from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, row_nbytes
 
@@ -23,11 +24,11 @@ def why_not(name: str, kind: str, path: Path) -> str:
     nbytes = sum(row_nbytes(of, t.shape[-1]) * prod(t.shape[:-1]) for t, of in tensors)
     memory = sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES")
     if nbytes > 0.85 * memory:
-        return f"{nbytes / 1e9:.1f} GB do not stay in {memory / 1e9:.1f} GB of memory"
+        return f"{size_text(nbytes)} do not stay in {size_text(memory)} of memory"
     path.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(path.parent).free
     if not path.exists() and nbytes + (1 << 30) > free:
-        return f"{nbytes / 1e9:.1f} GB do not fit the {free / 1e9:.1f} GB free on the disk"
+        return f"{size_text(nbytes)} do not fit the {size_text(free)} free on the disk"
     return ""
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from hybrid.quant.ggml.byte_sizes import size_text
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
@@ -99,13 +101,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], right: str =
     return "\n".join(lines)
 
 
-def size(n: float) -> str:
+def size(nbytes: float) -> str:
     """Bytes for people: `21.8 MiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(n) < 1024:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return f"{n:.1f} TiB"
+    return size_text(nbytes)
 
 
 def count(n: float) -> str:

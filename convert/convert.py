@@ -1,6 +1,5 @@
 """Hugging Face checkpoint in, GGUF file out."""
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hybrid.quant.ggml.byte_sizes import size_text
+from hybrid.quant.ggml.cpus import cpus
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import FileType
 
@@ -41,11 +42,11 @@ class ConvertReport:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        size, rate = self.nbytes / 1e6, self.nbytes / 1e6 / max(self.seconds, 1e-9)
+        rate = size_text(self.nbytes / max(self.seconds, 1e-9))
         files = f" in {self.n_files} files" if self.n_files > 1 else ""
         lines = [
             f"{self.output}: {self.architecture}, {self.file_type.name}, {self.n_tensors} tensors, "
-            f"{self.n_params / 1e6:,.2f} M weights, {size:,.1f} MB{files} in {self.seconds:.1f} s ({rate:,.0f} MB/s)"
+            f"{self.n_params / 1e6:,.2f} M weights, {size_text(self.nbytes)}{files} in {self.seconds:.1f} s ({rate}/s)"
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -140,8 +141,3 @@ def _refuse_sources(output: Path, prepared: Prepared, tokenizer: Path | None) ->
     for source in [*sources, *([tokenizer] if tokenizer else [])]:
         if output.samefile(source):
             raise UsageError(f"{shown(output)} is read by this conversion. Give another output path.")
-
-
-def cpus() -> int:
-    """Those this process may use, where the system tells (macOS does not)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, UsageError, shown
-from hybrid.quant.ggml.types import FileType, GGMLType, ValueType
+from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
 
 from .architectures import Family, Row
@@ -26,7 +27,7 @@ from .checkpoint.safetensors import read_safetensors
 from .checkpoint.tensor import DataFile
 from .checkpoint.torch_zip import read_torch
 from .outtype import outtype as type_named
-from .plan import QUANTIZATION_VERSION, family_of
+from .plan import family_of
 from .stream import encode
 from .transforms import Transform
 
@@ -70,7 +71,7 @@ class LoraReport:
         ranks = " and ".join(map(str, self.ranks))
         lines = [
             f"{self.output}: LoRA for {self.architecture}, {self.n_matrices} matrices, rank {ranks}, alpha "
-            f"{self.alpha:g}, {self.nbytes / 1e6:,.1f} MB in {self.seconds:.1f} s"
+            f"{self.alpha:g}, {size_text(self.nbytes)} in {self.seconds:.1f} s"
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 

@@ -10,7 +10,7 @@ from typing import Any
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.split import SplitWriter
-from hybrid.quant.ggml.types import FileType, GGMLType, ValueType, row_nbytes
+from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, GGMLType, ValueType, row_nbytes
 
 from .architectures import ARCHITECTURES, Family, Row
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
@@ -23,7 +23,6 @@ from .pooling import read_pooling
 from .tokenizers import read_vocabulary
 from .tokenizers.vocabulary import Pair
 
-QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 # Buffers that old checkpoints hold and that are computed from the config.
 _DROPPED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq", ".attn.masked_bias", ".attn.bias")
 

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.cpus import cpus
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import GGMLType
 
-from .convert import Progress, cpus
+from .convert import Progress
 from .outtype import OUTTYPES
 from .plan import PlannedTensor, Work, prepare
 from .stream import Piece, pieces

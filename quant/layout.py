@@ -7,13 +7,11 @@ from typing import Any
 
 from .ggml.errors import UsageError, shown
 from .ggml.split import SplitWriter
-from .ggml.types import FileType, ValueType
+from .ggml.types import QUANTIZATION_VERSION, FileType, ValueType
 from .imatrix import Imatrix
 from .plan import PlannedTensor, file_type, plan_source
 from .policy import Options
 from .source import DROPPED, GGUFSource, Source
-
-QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 
 
 def file_nbytes(

@@ -1,7 +1,6 @@
 """Work shared out among threads, its results in order: so that nothing that is made of them depends on the threads."""
 
 import itertools
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,11 +8,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-def cpus() -> int:
-    """Those this process may use, where the system tells (macOS does not)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_order(pool: ThreadPoolExecutor, function: Callable[[T], R], tasks: Iterable[T], window: int) -> Iterator[R]:

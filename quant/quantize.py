@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .ggml.cpus import MAX_THREADS, cpus
 from .ggml.errors import FormatError, UsageError, shown
 from .ggml.formats import FORMATS
 from .ggml.split import SplitWriter
@@ -21,7 +22,7 @@ from .imatrix import Entry, Imatrix
 from .layout import prepared
 from .plan import PlannedTensor, check_finite, file_type
 from .policy import Options
-from .pool import cpus, in_order
+from .pool import in_order
 from .refit import refit
 from .source import GGUFSource, Piece, Source
 
@@ -29,7 +30,6 @@ from .source import GGUFSource, Piece, Source
 TASK = 1 << 20
 PIECE = 1 << 17
 _OF_THREAD = threading.local()
-MAX_THREADS = 512
 
 
 @dataclass(frozen=True)

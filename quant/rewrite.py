@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .ggml.byte_sizes import size_text
 from .ggml.errors import HybridError, UsageError, shown
 from .ggml.reader import GGUFFile
 from .ggml.split import PREFIX, SplitWriter, open_gguf
@@ -68,7 +69,7 @@ def split(
             writer.declare(t.name, t.shape, t.type)
         if writer.n_parts < 2:
             raise UsageError(
-                f"{shown(file.path)} has {len(file.tensors)} tensors in {file.nbytes / 1e6:,.1f} MB and fits into one "
+                f"{shown(file.path)} has {len(file.tensors)} tensors in {size_text(file.nbytes)} and fits into one "
                 "part. Use it as it is, or allow less in a part."
             )
         report = SplitReport(file.path, [PartReport(*part) for part in writer.made_of()])

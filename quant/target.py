@@ -19,12 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .ggml.cpus import cpus
 from .ggml.mixes import fitting
 from .ggml.types import FileType, GGMLType, row_nbytes
 from .imatrix import Imatrix
 from .plan import PlannedTensor, check_finite
 from .policy import Reason
-from .pool import cpus, in_order
+from .pool import in_order
 from .refit import refit
 from .source import Piece, Source
 

@@ -15,13 +15,13 @@ import numpy as np
 from hybrid.quant import plan as planning
 from hybrid.quant import rewrite, target
 from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.cpus import cpus
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.imatrix import Imatrix
 from hybrid.quant.policy import Options
-from hybrid.quant.pool import cpus
 from hybrid.quant.refit import refit
 from hybrid.quant.source import GGUFSource
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import FormatError, UsageError
 
 from .. import console
-from ..byte_sizes import UNITS, parse_size
 
 SPLIT_HELP = f"At most so much of tensors in a file ({UNITS}); more: OUT-00001-of-00003.gguf, ..."
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import Options, SsmType, type_named
 
 from .. import console
-from ..byte_sizes import UNITS, parse_size
 from ..chains import models
 from .gguf import SPLIT_HELP, max_bytes
 

@@ -11,10 +11,10 @@ import typer
 
 from hybrid.infer.answers.context_shift import ALL, DEFAULT_KEEP
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
-from ..byte_sizes import UNITS, parse_size
 from ..chains.models import KV_TYPE_HELP, LORA_HELP, KVType
 
 if TYPE_CHECKING:

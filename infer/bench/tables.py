@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from hybrid.quant.ggml.byte_sizes import size_text
+
 from ..model import DEFAULT_KV_TYPE
 from .benchmark import BenchReport, SpeedRow, StartRow
 from .profile import Profile
@@ -163,11 +165,8 @@ def as_csv(report: BenchReport) -> str:
 
 
 def size(nbytes: float) -> str:
-    """'3.14 GiB', or MiB or KiB below one."""
-    for unit, name in [(1 << 30, "GiB"), (1 << 20, "MiB")]:
-        if nbytes >= unit:
-            return f"{nbytes / unit:.2f} {name}"
-    return f"{nbytes / 1024:.2f} KiB"
+    """'3.14 GiB': two digits, as llama-bench has it."""
+    return size_text(nbytes, 2)
 
 
 def count(n: int) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import StateError, UsageError
 
 from ..kernels.attention.kv import PAGE, KVType, pages_of
@@ -48,8 +49,8 @@ def plan_memory(specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, spare: i
     have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if need > have:
         raise UsageError(
-            f"{n_seq_max} sequence{'s' * (n_seq_max > 1)} of {n_ctx} tokens need {need / 2**30:.1f} GiB, this machine "
-            f"has {have / 2**30:.1f}. Use a smaller context (-c){' or batch (-b)' * (n_seq_max > 1)}."
+            f"{n_seq_max} sequence{'s' * (n_seq_max > 1)} of {n_ctx} tokens need {size_text(need)}, this machine "
+            f"has {size_text(have)}. Use a smaller context (-c){' or batch (-b)' * (n_seq_max > 1)}."
         )
     spare = min(spare, have - need)
     page = PAGE * per_token

@@ -6,6 +6,8 @@ import mmap
 
 import numpy as np
 
+from hybrid.quant.ggml.byte_sizes import size_text
+
 _HUGE_FROM = 1 << 22  # bytes from which numpy, too, asks for large pages
 
 
@@ -21,7 +23,7 @@ def mapped_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
     try:
         region = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
-        raise MemoryError(f"{nbytes / 2**30:.1f} GiB cannot be mapped: {getattr(error, 'strerror', error)}") from error
+        raise MemoryError(f"{size_text(nbytes)} cannot be mapped: {getattr(error, 'strerror', error)}") from error
     if nbytes >= _HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
         # Not the first page: regions that lie side by side and are alike become one for the system, which refuses to
         # fork a process when one is larger than the memory.

@@ -5,6 +5,8 @@ from enum import IntEnum
 
 from .errors import FormatError
 
+QUANTIZATION_VERSION = 2  # of general.quantization_version; ggml.h, GGML_QNT_VERSION
+
 
 class GGMLType(IntEnum):
     """The types that weights are stored in, by the number that GGUF has (ggml.h, `enum ggml_type`)."""

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from .byte_sizes import size_text
 from .errors import FormatError, HybridError, shown
 from .reader import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, GGUFFile, TensorInfo
 from .replacing import Replacement, check_target, failures_named
@@ -211,7 +212,7 @@ class GGUFWriter:
             disk = shutil.disk_usage(self.path.parent)
         if disk.free < nbytes and disk.total:  # /proc and its like have no size: writing there says what is wrong
             raise HybridError(
-                f"{self._where} needs {nbytes / 1e6:,.0f} MB and its disk has {disk.free / 1e6:,.0f} MB free. "
+                f"{self._where} needs {size_text(nbytes)} and its disk has {size_text(disk.free)} free. "
                 "Make room or write elsewhere."
             )
 

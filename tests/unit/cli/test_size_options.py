@@ -1,4 +1,4 @@
-"""One grammar of sizes, and every option that takes a size uses it."""
+"""Every option that takes a size reads it by the one grammar."""
 
 import inspect
 from importlib import import_module
@@ -9,31 +9,7 @@ import pytest
 import typer
 
 from hybrid.cli import main
-from hybrid.cli.byte_sizes import UNITS, parse_size
-from hybrid.quant.ggml.errors import UsageError
-
-
-@pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [
-        ("0", 0), ("7", 7), ("7B", 7), ("2K", 2000), ("2kb", 2000), ("2KiB", 2048), ("2ki", 2048),
-        ("1.5M", 1_500_000), ("1.5 MB", 1_500_000), ("1.5MiB", 1_572_864), ("2G", 2 * 10**9), ("2GB", 2 * 10**9),
-        ("2g", 2 * 10**9), ("2Gi", 2 << 30), ("2GiB", 2 << 30), (" 2 gib ", 2 << 30), ("1T", 10**12), ("1TiB", 1 << 40),
-        (".5K", 500), ("4.35G", 4_350_000_000), ("9223372036854775807", (1 << 63) - 1),
-    ],
-)  # fmt: skip
-def test_grammar(text: str, nbytes: int) -> None:
-    assert parse_size(text, "--size") == nbytes
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "G", "big", "-1", "1e9", "nan", "inf", "1i", "1iB", "1P", "1 2", "1..2", ".", "0x10", "١G", "1GG", "1Gb/s",
-     "9223372036854775808", "9" * 5000],
-)  # fmt: skip
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--size .*: expected a size like 900M, 2G or 1\.5GiB"):
-        parse_size(text, "--size")
+from hybrid.quant.ggml.byte_sizes import UNITS
 
 
 def _options() -> list[tuple[str, str, Any]]:
