@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .model import Interrupted, Model, OpTime, Result, Sequence, Stop, Work
+    from .model import Interrupted, LoadOptions, Model, OpTime, Result, Sequence, Stop, Work
 
-__all__ = ["Interrupted", "Model", "OpTime", "Result", "Sequence", "Stop", "Work"]
+__all__ = ["Interrupted", "LoadOptions", "Model", "OpTime", "Result", "Sequence", "Stop", "Work"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,11 +18,11 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
 
-from hybrid.quant.ggml.adapter import Adapter, Given, open_all
+from hybrid.quant.ggml.adapter import Adapter, open_all
 from hybrid.quant.ggml.errors import StateError, TokenizerError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
@@ -32,11 +32,11 @@ from .engine.engine import Engine, OpTime, Progress
 from .engine.pass_costs import PassCosts
 from .engine.ubatch import Segment
 from .kernels.attention.kv import KV_TYPES
-from .loading.hparams import wrong
+from .loading.hparams import trained_context, wrong
+from .loading.options import LoadFields, LoadOptions, Precision, merged
 from .memory import PromptCache
 from .memory.attention import Layout
 from .memory.cache_file import load_cache
-from .memory.parking import ParkedType
 from .memory.positions import first_moved
 from .memory.splits import SPLITS
 from .memory.state_file import StateFile, read_state
@@ -47,13 +47,7 @@ if TYPE_CHECKING:
     from .text.chat_template import ChatTemplate
     from .text.tokenizer import Tokenizer
 
-DEFAULT_CONTEXT = 4096
-DEFAULT_UBATCH = 512
-MAX_CONTEXT, MAX_UBATCH, MAX_THREADS = 2**31 - 1, 1 << 16, 512  # beyond these, a slip
-Precision = Literal["fast", "exact"]
 Split = Literal["simple", "equal", "seq"]
-KVTypeName = Literal["f32", "f16", "q8_0"]
-DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
 
 
 class Model:
@@ -92,81 +86,50 @@ class Model:
     def load(
         cls,
         path: Path | str,
+        options: LoadOptions | None = None,
         *,
-        n_ctx: int = 0,
-        n_seq_max: int = 1,
-        n_ubatch: int = DEFAULT_UBATCH,
-        n_threads: int = 0,
-        precision: Precision = "fast",
-        kv_type: KVTypeName | None = None,
-        checkpoint_budget: int = 0,
-        checkpoint_type: ParkedType = "f32",
-        lora: Iterable[Given] = (),
         progress: Progress | None = None,
+        **fields: Unpack[LoadFields],
     ) -> "Model":
         """Open a GGUF file for inference.
 
-        n_ctx      tokens a sequence can hold; 0: what the model was trained for, at most 4096. Of a model with two
-                   sets of frequencies (LongRoPE) it decides which one counts
-        n_seq_max  sequences at a time
-        n_ubatch   tokens that go through the layers at a time
-        n_threads  0: one per physical core
-        precision  'fast' quantizes activations to 8 bits for integer weight types; 'exact' computes in f32
-        kv_type    how keys and values are kept: 'f32', 'f16' or 'q8_0'; None: f16, with 'exact' f32
-        checkpoint_budget  bytes for what earlier texts leave behind (memory/cache.py); 0: nothing is kept
-        checkpoint_type    how recurrent states are kept there: 'f32' exactly, 'f16' or 'q8_0' in fewer bytes
-        lora       files of LoRA adapters, each with the scale it is applied with
-        progress   called with ("compile", done, total) while kernels compile for the first time on a machine
+        options   how; `fields` are fields of LoadOptions by name, which count instead of those of `options`
+        progress  called with ("compile", done, total) while kernels compile for the first time on a machine
 
         Raises FormatError, UnsupportedError or UsageError.
         """
         start = time.perf_counter()
-        if n_ctx < 0 or n_seq_max < 1 or n_ubatch < 1 or n_threads < 0:
-            raise UsageError(
-                f"n_ctx = {n_ctx}, n_seq_max = {n_seq_max}, n_ubatch = {n_ubatch}, n_threads = {n_threads}: "
-                "the context and the threads must not be negative, the others at least 1."
-            )
-        if checkpoint_budget < 0:
-            raise UsageError(f"checkpoint_budget = {checkpoint_budget}: it is a number of bytes, 0 or more.")
-        if n_ctx > MAX_CONTEXT or n_ubatch > MAX_UBATCH or n_threads > MAX_THREADS:
-            raise UsageError(
-                f"n_ctx = {n_ctx}, n_ubatch = {n_ubatch}, n_threads = {n_threads}: a context has at most {MAX_CONTEXT} "
-                f"tokens, {MAX_UBATCH} are computed at once, by {MAX_THREADS} threads."
-            )
-        kv_type = kv_type or DEFAULT_KV_TYPE[precision]
-        if kv_type not in KV_TYPES:
-            raise UsageError(f"kv_type = {kv_type!r}: keys and values are kept in one of {', '.join(KV_TYPES)}.")
+        given = merged(options, fields)
+        kv_type = given.kv_type_used
         gguf = open_gguf(path)
         if gguf.get("general.type", "") == "adapter":
             raise UsageError(f"{gguf.path.name} is an adapter. Give the model it belongs to, and this with --lora.")
         arch = gguf.get("general.architecture")
         if not isinstance(arch, str):
             raise wrong(gguf, "general.architecture", arch, "a string")
-        trained = gguf.get(f"{arch}.context_length", DEFAULT_CONTEXT)
-        if not isinstance(trained, int) or isinstance(trained, bool) or trained < 1:
-            raise wrong(gguf, f"{arch}.context_length", trained, "an integer of at least 1")
-        n_ctx = n_ctx or min(trained, DEFAULT_CONTEXT)
-        adapters = open_all(list(lora), arch)
+        n_ctx = given.context_of(trained_context(gguf, arch))
+        adapters = open_all(given.lora, arch)
         engine = Engine(
             gguf,
             n_ctx=n_ctx,
-            n_seq_max=n_seq_max,
-            n_ubatch=n_ubatch,
-            n_threads=n_threads or default_threads(),
-            exact=precision == "exact",
+            n_seq_max=given.n_seq_max,
+            n_ubatch=given.n_ubatch,
+            n_threads=given.n_threads or default_threads(),
+            exact=given.exact,
             kv_type=KV_TYPES[kv_type],
-            spare=checkpoint_budget,
+            spare=given.checkpoint_budget,
             adapters=adapters,
         )
-        cache = PromptCache(engine.memory, checkpoint_budget, checkpoint_type) if checkpoint_budget else None
-        model = cls(gguf, engine, precision, cache, adapters)
+        budget = given.checkpoint_budget
+        cache = PromptCache(engine.memory, budget, given.checkpoint_type) if budget else None
+        model = cls(gguf, engine, given.precision, cache, adapters)
         helper = [
             "-m",
             "hybrid.infer.engine.precompile",
             str(gguf.path),
-            str(n_ubatch),
+            str(given.n_ubatch),
             str(engine.n_threads),
-            precision,
+            given.precision,
         ]
         helper.append(kv_type)
         engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None, helper)
@@ -421,4 +384,4 @@ class Model:
         self.close()
 
 
-__all__ = ["Interrupted", "Model", "OpTime", "Result", "Sequence", "Stop", "Work"]
+__all__ = ["Interrupted", "LoadOptions", "Model", "OpTime", "Result", "Sequence", "Stop", "Work"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid.quant.ggml.byte_sizes import size_text
 
-from ..model import DEFAULT_KV_TYPE
+from ..loading.options import DEFAULT_KV_TYPE
 from .benchmark import BenchReport, SpeedRow, StartRow
 from .profile import Profile
 

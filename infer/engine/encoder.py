@@ -7,6 +7,7 @@ program, where the next layer's take their place. A text's rows are the same bit
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.rows import elementwise
 from ..layers import Layer
+from ..loading.options import LoadFields, LoadOptions, merged
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import GEMV_COLUMNS, Batch, Builder, Program, Rows, aligned_empty, round_up
@@ -54,13 +56,22 @@ class Encoder:
 
     @classmethod
     def load(
-        cls, path: Path | str, *, n_threads: int = 0, precision: str = "fast", progress: Progress | None = None
+        cls,
+        path: Path | str,
+        options: LoadOptions | None = None,
+        *,
+        progress: Progress | None = None,
+        **fields: Unpack[LoadFields],
     ) -> "Encoder":
-        """Open a GGUF file. n_threads, precision and progress as in `Model.load`.
+        """Open a GGUF file. options, fields and progress as in `Model.load`; those about memory have no effect, because
+        an encoder keeps nothing.
 
-        Raises FormatError or UnsupportedError.
+        Raises FormatError, UnsupportedError or UsageError.
         """
-        encoder = cls(open_gguf(path), n_threads or default_threads(), precision == "exact")
+        given = merged(options, fields)
+        if given.lora:
+            raise UnsupportedError(f"{Path(path).name}: adapters are not applied to encoders. Leave them out.")
+        encoder = cls(open_gguf(path), given.n_threads or default_threads(), given.exact)
         encoder._program(PASS_TOKENS, (lambda _n, done, total: progress("compile", done, total)) if progress else None)
         return encoder
 

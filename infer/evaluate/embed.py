@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import numpy as np
 
@@ -22,9 +22,10 @@ from hybrid.quant.ggml.split import open_gguf
 from ..architectures import ENCODERS
 from ..engine.encoder import Encoder
 from ..engine.engine import Progress
-from ..loading.hparams import wrong
+from ..loading.hparams import trained_context, wrong
+from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
 from ..memory.splits import split_simple
-from ..model import DEFAULT_CONTEXT, DEFAULT_UBATCH, KVTypeName, Model, Precision
+from ..model import Model
 from ..sequence import Work
 from ..text.tokenizer import Tokenizer, load_tokenizer
 
@@ -46,9 +47,9 @@ _POOLING = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
 class Embedder:
     """Makes embeddings with the model at `path`.
 
+    options, fields, progress   as in `Model.load`. n_ctx: tokens of a text, at most; 0: what the model was trained for
+               (of one that generates, at most 4096). n_seq_max is chosen here
     pooling    None: the file's own; without one the mean for an encoder, the last token for a model that generates
-    n_ctx      tokens of a text, at most; 0: what the model was trained for (of one that generates, at most 4096)
-    n_threads, precision, kv_type, progress   as in `Model.load`
 
     Raises FormatError, UnsupportedError or UsageError.
     """
@@ -56,34 +57,24 @@ class Embedder:
     def __init__(
         self,
         path: Path | str,
+        options: LoadOptions | None = None,
         *,
         pooling: Pooling | None = None,
-        n_ctx: int = 0,
-        n_threads: int = 0,
-        precision: Precision = "fast",
-        kv_type: KVTypeName | None = None,
         progress: Progress | None = None,
+        **fields: Unpack[LoadFields],
     ) -> None:
+        given = merged(options, fields)
         self.gguf = open_gguf(path)
         self.path = Path(path)
         arch = self.gguf.get("general.architecture", "")
-        self.encoder = (
-            Encoder.load(path, n_threads=n_threads, precision=precision, progress=progress)
-            if arch in ENCODERS
-            else None
-        )
+        self.encoder = Encoder.load(path, given, progress=progress) if arch in ENCODERS else None
         self.pooling = pooling or self._stated(arch) or (Pooling.MEAN if self.encoder else Pooling.LAST)
-        trained = self.gguf.get(f"{arch}.context_length", DEFAULT_CONTEXT)
-        if not isinstance(trained, int) or isinstance(trained, bool) or trained < 1:
-            raise wrong(self.gguf, f"{arch}.context_length", trained, "an integer of at least 1")
-        if self.encoder and n_ctx > trained:
-            raise UsageError(f"a context of {n_ctx}: {self.path.name} has {trained} positions. Use no more (-c).")
-        self.n_ctx = n_ctx or (trained if self.encoder else min(trained, DEFAULT_CONTEXT))
+        trained = trained_context(self.gguf, arch)
+        if self.encoder and given.n_ctx > trained:
+            raise UsageError(f"a context of {given.n_ctx}: {self.path.name} has {trained} positions. Use no more (-c).")
+        self.n_ctx = given.n_ctx or (trained if self.encoder else given.context_of(trained))
         self._model: Model | None = None
-        self._load_model = lambda n_ctx, n_seq: Model.load(
-            path, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=n_threads, precision=precision, kv_type=kv_type,
-            progress=progress,
-        )  # fmt: skip
+        self._load_model = lambda n_ctx, n_seq: Model.load(path, given, n_ctx=n_ctx, n_seq_max=n_seq, progress=progress)
 
     def _stated(self, arch: str) -> Pooling | None:
         number = self.gguf.get(f"{arch}.pooling_type", 0)

@@ -287,7 +287,7 @@ def test_disk_full(models: Path, data_dir: Path, refused: Refused) -> None:
 
 def test_disk_said_to_be_full_beforehand(models: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000, total=1 << 30))
-    assert "MB free. Make room" in refused("quantize", "m.gguf", "x.gguf", "Q8_0", code=1)
+    assert "B free. Make room" in refused("quantize", "m.gguf", "x.gguf", "Q8_0", code=1)
 
 
 def test_a_process_ends_the_same_way(models: Path) -> None:

@@ -1,0 +1,165 @@
+"""How a model is loaded: every setting with its default and its check, for the library, the command line and servers.
+
+    LoadOptions(n_ctx=4096, kv_type="q8_0")
+    LoadOptions.from_json({"n_ctx": 4096, "checkpoint_budget": "1GiB", "lora": ["a.gguf", ["b.gguf", 0.5]]}, "m.json")
+
+Imports nothing that takes time: whoever only asks for a default waits for no compiler.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from numbers import Real
+from operator import index
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
+
+from hybrid.quant.ggml.byte_sizes import parse_size
+from hybrid.quant.ggml.cpus import MAX_THREADS
+from hybrid.quant.ggml.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from hybrid.quant.ggml.adapter import Given
+
+Precision = Literal["fast", "exact"]
+KVTypeName = Literal["f32", "f16", "q8_0"]
+DEFAULT_CONTEXT = 4096
+DEFAULT_UBATCH = 512
+DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
+MAX_CONTEXT, MAX_UBATCH = 2**31 - 1, 1 << 16  # beyond these, a slip
+
+
+class LoadFields(TypedDict, total=False):
+    """The fields of `LoadOptions` as keywords: type checkers see what `Model.load(path, n_ctx=4096)` may be given."""
+
+    n_ctx: int
+    n_seq_max: int
+    n_ubatch: int
+    n_threads: int
+    precision: Precision
+    kv_type: KVTypeName | None
+    checkpoint_budget: int
+    checkpoint_type: KVTypeName
+    lora: "Iterable[Given]"
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What `Model.load`, `Embedder` and `Encoder.load` take beside the file. UsageError names a field that is wrong.
+
+    `dataclasses.asdict` of it is JSON, which `from_json` reads.
+    """
+
+    n_ctx: int = 0
+    """Tokens a sequence can hold; 0: what the model was trained for, at most 4096. Of a model with two sets of
+    frequencies (LongRoPE) it decides which one counts."""
+    n_seq_max: int = 1
+    """Sequences at a time."""
+    n_ubatch: int = DEFAULT_UBATCH
+    """Tokens that go through the layers at a time."""
+    n_threads: int = 0
+    """0: one per physical core."""
+    precision: Precision = "fast"
+    """'fast' quantizes activations to 8 bits for integer weight types; 'exact' computes in f32."""
+    kv_type: KVTypeName | None = None
+    """How keys and values are kept; None: f16, with 'exact' f32."""
+    checkpoint_budget: int = 0
+    """Bytes for what earlier texts leave behind (memory/cache.py); 0: nothing is kept."""
+    checkpoint_type: KVTypeName = "f32"
+    """How recurrent states are kept there: 'f32' exactly, 'f16' or 'q8_0' in fewer bytes."""
+    lora: "tuple[Given, ...]" = ()
+    """Files of LoRA adapters, each with the scale it is applied with; one without is applied with 1."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_ctx", "n_seq_max", "n_ubatch", "n_threads", "checkpoint_budget"):
+            self._set(name, _integer(name, getattr(self, name)))
+        self._set("lora", _adapters(self.lora))
+        self._check_numbers()
+        self._check_choice("precision", Precision, "expected")
+        if self.kv_type is not None:
+            self._check_choice("kv_type", KVTypeName, "keys and values are kept in")
+        self._check_choice("checkpoint_type", KVTypeName, "recurrent states are kept in")
+
+    def _check_choice(self, name: str, choices: object, what: str) -> None:
+        value, known = getattr(self, name), get_args(choices)
+        if value not in known:
+            raise UsageError(f"{name} = {shown(repr(value))}: {what} one of {', '.join(known)}.")
+
+    def _check_numbers(self) -> None:
+        if self.n_ctx < 0 or self.n_seq_max < 1 or self.n_ubatch < 1 or self.n_threads < 0:
+            raise UsageError(
+                f"n_ctx = {self.n_ctx}, n_seq_max = {self.n_seq_max}, n_ubatch = {self.n_ubatch}, n_threads = "
+                f"{self.n_threads}: the context and the threads must not be negative, the others at least 1."
+            )
+        if self.checkpoint_budget < 0:
+            raise UsageError(f"checkpoint_budget = {self.checkpoint_budget}: it is a number of bytes, 0 or more.")
+        if self.n_ctx > MAX_CONTEXT or self.n_ubatch > MAX_UBATCH or self.n_threads > MAX_THREADS:
+            raise UsageError(
+                f"n_ctx = {self.n_ctx}, n_ubatch = {self.n_ubatch}, n_threads = {self.n_threads}: a context has at "
+                f"most {MAX_CONTEXT} tokens, {MAX_UBATCH} are computed at once, by {MAX_THREADS} threads."
+            )
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # frozen, but not before it is checked
+
+    @property
+    def exact(self) -> bool:
+        """Whether activations stay in f32."""
+        return self.precision == "exact"
+
+    @property
+    def kv_type_used(self) -> KVTypeName:
+        """`kv_type`, or its default for this precision."""
+        return self.kv_type or DEFAULT_KV_TYPE[self.precision]
+
+    def context_of(self, trained: int) -> int:
+        """Tokens a sequence can hold, of a model that was trained for `trained`."""
+        return self.n_ctx or min(trained, DEFAULT_CONTEXT)
+
+    @classmethod
+    def from_json(cls, values: object, where: str) -> Self:
+        """Options out of a parsed JSON object, for example of a server's config, which errors name as `where`.
+
+        checkpoint_budget may be a size such as "1GiB"; an adapter in `lora` is a file name or [file name, scale].
+        """
+        if not isinstance(values, Mapping):
+            raise UsageError(f"{where}: expected an object with fields such as n_ctx, found {shown(repr(values))}.")
+        names = [field.name for field in fields(cls)]
+        given: dict[str, Any] = dict(values)
+        if unknown := [name for name in given if name not in names]:
+            raise UsageError(f"{where}: unknown setting {shown(repr(unknown[0]))}. There are: {', '.join(names)}.")
+        if isinstance(budget := given.get("checkpoint_budget"), str):
+            given["checkpoint_budget"] = parse_size(budget, f"{where}: checkpoint_budget")
+        try:
+            return cls(**given)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+
+
+def merged(options: LoadOptions | None, changes: LoadFields) -> LoadOptions:
+    """`options`, or the defaults, with these fields instead of theirs."""
+    return replace(options or LoadOptions(), **changes)  # type: ignore[arg-type]  # any iterable of adapters will do
+
+
+def _integer(name: str, value: object) -> int:
+    try:
+        if not isinstance(value, bool):
+            return index(value)  # type: ignore[arg-type]  # numpy's too
+    except TypeError:
+        pass
+    raise UsageError(f"{name} = {shown(repr(value))}: expected an integer.")
+
+
+def _adapters(given: object) -> "tuple[Given, ...]":
+    """Every adapter as (file, scale)."""
+    if isinstance(given, str | os.PathLike) or not isinstance(given, Iterable):
+        raise UsageError(f"lora = {shown(repr(given))}: expected a list of files, each alone or with its scale.")
+    return tuple(_adapter(one) for one in given)
+
+
+def _adapter(one: object) -> "Given":
+    pair = (one, 1.0) if isinstance(one, str | os.PathLike) else one
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        file, scale = pair
+        if isinstance(file, str | os.PathLike) and isinstance(scale, Real) and not isinstance(scale, bool):
+            return os.fspath(file), float(scale)
+    raise UsageError(f"lora: {shown(repr(one))} is neither the file of an adapter nor a file and its scale.")

@@ -1,0 +1,129 @@
+"""How a model is loaded: fields, their checks, and what a config file may say."""
+
+import json
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from hybrid.convert import convert
+from hybrid.infer import LoadOptions, Model
+from hybrid.infer.engine.encoder import Encoder
+from hybrid.infer.evaluate.embed import Embedder
+from hybrid.infer.kernels.attention.kv import KV_TYPES
+from hybrid.infer.loading.options import DEFAULT_KV_TYPE, KVTypeName, LoadFields, Precision, merged
+from hybrid.infer.memory.parking import ParkedType
+from hybrid.quant.ggml.errors import UsageError
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    (
+        {"n_ctx": -1},
+        "n_ctx = -1, n_seq_max = 1, n_ubatch = 512, n_threads = 0: the context and the threads must not be",
+    ),
+    ({"n_seq_max": 0}, "n_seq_max = 0, .* the others at least 1"),
+    ({"n_ubatch": 0}, "n_ubatch = 0, "),
+    ({"n_threads": -2}, "n_threads = -2: "),
+    ({"n_ctx": 2**31}, "n_ctx = 2147483648, .* a context has at most 2147483647 tokens"),
+    ({"n_ubatch": 2**17}, "65536 are computed at once"),
+    ({"n_threads": 513}, "by 512 threads"),
+    ({"n_ctx": "4096"}, "n_ctx = '4096': expected an integer"),
+    ({"n_ctx": 1.5}, r"n_ctx = 1\.5: expected an integer"),
+    ({"n_threads": True}, "n_threads = True: expected an integer"),
+    ({"checkpoint_budget": -1}, "checkpoint_budget = -1: it is a number of bytes, 0 or more"),
+    ({"precision": "high"}, "precision = 'high': expected one of fast, exact"),
+    ({"kv_type": "f12"}, "kv_type = 'f12': keys and values are kept in one of f32, f16, q8_0"),
+    ({"kv_type": ["f16"]}, r"kv_type = \['f16'\]: keys"),
+    ({"checkpoint_type": "q4"}, "checkpoint_type = 'q4': recurrent states are kept in one of f32, f16, q8_0"),
+    ({"lora": "a.gguf"}, "lora = 'a.gguf': expected a list of files, each alone or with its scale"),
+    ({"lora": 3}, "lora = 3: expected a list"),
+    ({"lora": [3]}, "lora: 3 is neither the file of an adapter nor a file and its scale"),
+    ({"lora": [["a.gguf", "1"]]}, r"lora: \['a\.gguf', '1'\] is neither"),
+    ({"lora": [["a.gguf", True]]}, r"lora: \['a\.gguf', True\] is neither"),
+    ({"lora": [["a.gguf", 1, 2]]}, "is neither"),
+    ({"lora": [{"path": "a.gguf\n"}]}, r"lora: \{'path': 'a.gguf\\n'\} is neither"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), WRONG)
+def test_what_is_wrong_is_named(given: dict[str, Any], says: str) -> None:
+    """As a keyword of the library, and in a config, whose name comes first."""
+    with pytest.raises(UsageError, match=says) as caught:
+        LoadOptions(**given)
+    with pytest.raises(UsageError) as in_file:
+        LoadOptions.from_json(given, "m.json")
+    assert str(in_file.value) == f"m.json: {caught.value}" and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("load", [Model.load, Encoder.load, Embedder])
+def test_whatever_loads_checks_before_it_looks_for_the_file(load: Any, tmp_path: Path) -> None:
+    for options in ({"kv_type": "f12"}, {"precision": "high"}, {"n_threads": 513}):
+        with pytest.raises(UsageError, match=next(iter(options))):
+            load(tmp_path / "none.gguf", **options)
+    with pytest.raises(TypeError, match="n_contxt"):
+        load(tmp_path / "none.gguf", n_contxt=1)
+
+
+def test_config() -> None:
+    text = """{"n_ctx": 4096, "n_threads": 3, "precision": "exact", "checkpoint_budget": "1.5GiB", "kv_type": null,
+               "lora": ["a.gguf", ["b:c.gguf", 2]]}"""
+    found = LoadOptions.from_json(json.loads(text), "m.json")
+    assert found == LoadOptions(
+        n_ctx=4096, n_threads=3, precision="exact", checkpoint_budget=3 << 29, lora=(("a.gguf", 1.0), ("b:c.gguf", 2.0))
+    )
+    assert LoadOptions.from_json({}, "m.json") == LoadOptions()
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ([], r"^m\.json: expected an object with fields such as n_ctx, found \[\]\.$"),
+        ({"n_contxt": 1}, r"^m\.json: unknown setting 'n_contxt'\. There are: n_ctx, n_seq_max, .*, lora\.$"),
+        ({"checkpoint_budget": "1P"}, r"^m\.json: checkpoint_budget 1P: expected a size like 900M, 2G or 1\.5GiB"),
+        ({1: 2}, r"^m\.json: unknown setting 1\."),
+    ],
+)
+def test_what_a_config_may_not_say(values: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        LoadOptions.from_json(values, "m.json")
+
+
+def test_there_and_back() -> None:
+    adapters: Any = [(Path("x") / "a.gguf", np.float32(0.5)), "b.gguf"]
+    number: Any = np.int32(77)
+    options = LoadOptions(number, 2, 64, 1, "exact", "q8_0", 1 << 40, "f16", adapters)
+    assert all(getattr(options, f.name) != f.default for f in fields(options)), "every field is tried"
+    assert LoadOptions.from_json(json.loads(json.dumps(asdict(options))), "m.json") == options
+    assert hash(options) == hash(replace(options))
+
+
+def test_fields_count_instead_of_those_of_the_options() -> None:
+    base = LoadOptions(n_ctx=77, precision="exact")
+    assert merged(base, {"n_ctx": 5}) == LoadOptions(n_ctx=5, precision="exact")
+    assert merged(None, {"n_ctx": 5}) == LoadOptions(n_ctx=5)
+    assert base.n_ctx == 77
+
+
+def test_a_model_is_loaded_as_the_options_say(bundled: Path, tmp_path: Path) -> None:
+    path = convert(bundled, tmp_path / "m.gguf").output
+    options = LoadOptions(n_ctx=48, n_seq_max=3, n_threads=1, precision="exact", checkpoint_budget=1 << 20)
+    with Model.load(path, options, n_seq_max=2) as model:
+        assert (model.n_ctx, model.memory.n_seq_max, model.n_threads, model.precision) == (48, 2, 1, "exact")
+        assert model.kv_type == "f32" and model.cache is not None and model.cache.budget == 1 << 20
+    with Embedder(path, options) as embedder:
+        embedder.embed(["a text"])
+        assert embedder.n_ctx == 48 and embedder._model is not None and embedder._model.precision == "exact"
+
+
+def test_names_that_type_checkers_see_are_the_fields() -> None:
+    assert list(LoadFields.__annotations__) == [f.name for f in fields(LoadOptions)]
+    assert set(get_args(KVTypeName)) == set(KV_TYPES) == set(get_args(ParkedType))
+    assert set(DEFAULT_KV_TYPE) == set(get_args(Precision))
+
+
+def test_defaults_that_depend_on_others() -> None:
+    contexts = [LoadOptions(n_ctx=n).context_of(trained) for n, trained in [(0, 512), (0, 1 << 20), (9000, 512)]]
+    assert contexts == [512, 4096, 9000]
+    assert LoadOptions().kv_type_used == "f16" and LoadOptions(precision="exact").kv_type_used == "f32"
+    assert LoadOptions(precision="exact", kv_type="q8_0").kv_type_used == "q8_0"
