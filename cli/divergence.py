@@ -4,36 +4,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import console
-from .chains.models import KVType
+from .loading_options import chunks_together
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from hybrid.infer.evaluate.kl_statistics import Estimate, KLDivergenceResult, KLDivergenceSoFar
+    from hybrid.infer.loading.options import LoadOptions
 
 
 def write_base(
     model: Path | None,
     file: Path,
     base: Path,
+    loading: "LoadOptions",
     *,
     n_ctx: int,
     n_batch: int,
     chunks: int | None,
-    exact: bool,
-    kv_type: KVType | None,
-    lora: "Sequence[str] | None",
-    threads: int,
 ) -> None:
     """Evaluates the text and keeps the log-probabilities of all tokens in `base`."""
     from . import texts
     from .chains import models
 
     text = texts.read_text(file)
-    n_seq = max(1, n_batch // n_ctx)
-    with models.load(
-        model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
-    ) as loaded:
+    with models.load(model, loading, n_ctx=n_ctx, n_seq_max=chunks_together(n_ctx, n_batch)) as loaded:
         from hybrid.infer.evaluate.kl_divergence import write_base as library
         from hybrid.infer.text.encode import document_ids
 
@@ -53,13 +48,10 @@ def write_base(
 def compare(
     model: Path | None,
     base: Path,
+    loading: "LoadOptions",
     *,
     n_batch: int,
     chunks: int | None,
-    exact: bool,
-    kv_type: KVType | None,
-    lora: "Sequence[str] | None",
-    threads: int,
     as_json: bool,
 ) -> None:
     """Compares the model with what `base` holds, on the text that it was made from."""
@@ -68,10 +60,8 @@ def compare(
     from .chains import models
 
     kept = BaseFile(base)
-    n_seq = max(1, n_batch // kept.n_ctx)
-    with models.load(
-        model, n_ctx=kept.n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
-    ) as loaded:
+    n_seq = chunks_together(kept.n_ctx, n_batch)
+    with models.load(model, loading, n_ctx=kept.n_ctx, n_seq_max=n_seq) as loaded:
         if not as_json:
             console.out("chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence")
 

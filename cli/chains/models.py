@@ -5,13 +5,12 @@ the names, sizes and times of its files, so that a changed folder is converted a
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from enum import StrEnum
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.split import is_later_part
@@ -21,6 +20,7 @@ from .. import console
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
+    from hybrid.infer.loading.options import LoadFields, LoadOptions
 
 # What a conversion reads. Anything else in the folder (other weights, pictures) does not make it another model.
 INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
@@ -108,60 +108,13 @@ def cache_path(folder: Path) -> Path:
     return cache_dir() / "converted" / f"{folder.name}-{where}-{content.hexdigest()[:12]}.gguf"
 
 
-class KVType(StrEnum):
-    """What --kv-type accepts."""
-
-    F32 = "f32"
-    F16 = "f16"
-    Q8_0 = "q8_0"
-
-
-LORA_HELP = "LoRA adapter (GGUF) to apply while running, and how strongly: 1 unless given. May be repeated."
-
-
-def parse_lora(text: str) -> tuple[Path, float]:
-    """FILE or FILE:SCALE."""
-    path, found, scale = text.rpartition(":")
-    if not found or Path(text).exists():
-        return Path(text), 1.0
-    try:
-        return Path(path), float(scale)
-    except ValueError:
-        return Path(text), 1.0
-
-
-KV_TYPE_HELP = "How keys and values are kept: f32, f16 or q8_0. Default: f16; with --exact f32."
-
-
-def load(
-    model: Path | None,
-    *,
-    n_ctx: int = 0,
-    n_seq_max: int = 1,
-    n_threads: int = 0,
-    exact: bool = False,
-    kv_type: KVType | None = None,
-    checkpoint_budget: int = 0,
-    checkpoint_type: KVType = KVType.F32,
-    lora: Sequence[str] | None = None,
-) -> "Model":
-    """Resolves and loads MODEL; says on stderr when kernels are compiled."""
+def load(model: Path | None, options: "LoadOptions | None" = None, **fields: "Unpack[LoadFields]") -> "Model":
+    """Resolves and loads MODEL, as `Model.load` has the options; says on stderr when kernels are compiled."""
     path = resolve(model)
     from hybrid.infer import Model
 
     with compiling() as progress:
-        return Model.load(
-            path,
-            n_ctx=n_ctx,
-            n_seq_max=n_seq_max,
-            n_threads=n_threads,
-            precision="exact" if exact else "fast",
-            kv_type=kv_type.value if kv_type else None,
-            checkpoint_budget=checkpoint_budget,
-            checkpoint_type=checkpoint_type.value,
-            lora=[parse_lora(text) for text in lora or ()],
-            progress=progress,
-        )
+        return Model.load(path, options, progress=progress, **fields)
 
 
 @contextmanager

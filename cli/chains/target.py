@@ -188,7 +188,7 @@ def _sensitivities(
         copy = folder / path.name
         with open_gguf(path) as parts:
             rewrite.copy(parts, copy)
-        model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, n_threads=threads, exact=True))
+        model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, n_threads=threads, precision="exact"))
         progress = stack.enter_context(console.Progress("measuring sensitivity", "tensors"))
         made = {}
         measured = divergences(

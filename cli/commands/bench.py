@@ -1,6 +1,5 @@
 """`hybrid bench`: how fast a model is on this machine."""
 
-from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -9,10 +8,11 @@ from typing import Annotated
 import typer
 
 from hybrid.infer.bench.benchmark import BenchOptions, BenchReport
+from hybrid.infer.loading.options import KVTypeName, LoadOptions
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..chains.models import LORA_HELP, KVType, parse_lora
+from ..loading_options import Exact, KVType, Lora, load_options
 
 DEFAULTS = BenchOptions()
 
@@ -71,10 +71,10 @@ def bench(
         str | None,
         typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
     ] = None,
-    lora: Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)] = None,
+    lora: Lora = None,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", help="Runs of each test.")] = DEFAULTS.repetitions,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")] = Output.MD,
-    exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits.")] = False,
+    exact: Exact = False,
     no_warmup: Annotated[bool, typer.Option("--no-warmup", help="Time the first run too.")] = False,
     no_state: Annotated[bool, typer.Option("--no-state", help="Do not time saving and restoring a sequence.")] = False,
     no_start: Annotated[bool, typer.Option("--no-start", help="Only rates, not what a start costs.")] = False,
@@ -97,6 +97,7 @@ def bench(
         rows = [(s.name, s.arch, console.count(s.n_params)) for s in ALL_SHAPES.values()]
         console.out(console.table(("shape", "architecture", "weights"), rows, "llr"))
         return
+    loading = load_options(exact=exact, lora=lora)
     options = BenchOptions(
         prompts=parse_ints(prompts, "-p"),
         gens=parse_ints(gens, "-n"),
@@ -108,18 +109,17 @@ def bench(
         kv_types=[kv_type(name) for name in kv_types.split(",")] if kv_types else [],
         repetitions=repetitions,
         warmup=not no_warmup,
-        precision="exact" if exact else "fast",
+        precision=loading.precision,
         state=not (no_state or no_start),
         start=not no_start,
     )
     options.tests()  # says what is wrong before a large file is written
     paths = files(models or [], shape or [], file_type)
-    adapters = [parse_lora(text) for text in lora or ()]
     if profile:
         for path in paths:
-            show_profile(path, options, exact, adapters)
+            show_profile(path, options, loading)
         return
-    report = measure(paths, options, adapters)
+    report = measure(paths, options, loading)
     printer = {
         Output.MD: tables.markdown,
         Output.JSON: tables.as_json,
@@ -129,12 +129,13 @@ def bench(
     console.out(printer(report), end="")
 
 
-def kv_type(name: str) -> str:
+def kv_type(name: str) -> KVTypeName:
     """UsageError unless it is one."""
-    known = [kind.value for kind in KVType]
-    if name not in known:
-        raise UsageError(f"--kv-type {name}: keys and values are kept in {', '.join(known[:-1])} or {known[-1]}.")
-    return name
+    for kind in KVType:
+        if name == kind.value:
+            return kind.value
+    *known, last = (kind.value for kind in KVType)
+    raise UsageError(f"--kv-type {name}: keys and values are kept in {', '.join(known)} or {last}.")
 
 
 def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
@@ -164,7 +165,7 @@ def shaped(name: str, kind: str) -> Path:
     return path
 
 
-def measure(paths: list[Path], options: BenchOptions, lora: Sequence[tuple[Path, float]] = ()) -> BenchReport:
+def measure(paths: list[Path], options: BenchOptions, loading: LoadOptions) -> BenchReport:
     """All files in turn, as one report."""
     from hybrid.infer import Model
     from hybrid.infer.bench.benchmark import benchmark
@@ -172,13 +173,13 @@ def measure(paths: list[Path], options: BenchOptions, lora: Sequence[tuple[Path,
     reports = []
     for path in paths:
         with console.Progress(path.name, "runs") as progress:
-            reports.append(benchmark(partial(Model.load, path, lora=lora), options, progress=progress))
+            reports.append(benchmark(partial(Model.load, path, loading), options, progress=progress))
     return BenchReport(
         tuple(row for r in reports for row in r.rows), tuple(start for r in reports for start in r.starts)
     )
 
 
-def show_profile(path: Path, options: BenchOptions, exact: bool, lora: Sequence[tuple[Path, float]] = ()) -> None:
+def show_profile(path: Path, options: BenchOptions, loading: LoadOptions) -> None:
     """One table of operations per test."""
     from hybrid.infer import Model
     from hybrid.infer.bench import tables
@@ -195,12 +196,11 @@ def show_profile(path: Path, options: BenchOptions, exact: bool, lora: Sequence[
         raise UsageError("--profile takes one number of threads, one ubatch and one --kv-type. Give one of each.")
     with Model.load(
         path,
+        loading,
         n_ctx=n_ctx,
         n_ubatch=options.ubatches[0],
         n_threads=options.threads[0],
-        precision="exact" if exact else "fast",
-        kv_type=options.kv_types[0] if options.kv_types else None,  # type: ignore[arg-type]
-        lora=lora,
+        kv_type=options.kv_types[0] if options.kv_types else None,
     ) as model:
         machine = measure_machine(model.n_threads)
         console.out(version_text())

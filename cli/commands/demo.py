@@ -9,6 +9,7 @@ import typer
 
 from .. import console
 from ..chains import models
+from ..loading_options import Threads
 
 PROMPT = "A file that comes from somewhere else should"
 N_CTX = 256
@@ -20,7 +21,7 @@ def demo(
         Path | None,
         typer.Option("-o", "--output", metavar="DIR", help="Where the files go. Default: the cache directory."),
     ] = None,
-    threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
+    threads: Threads = 0,
 ) -> None:
     """Convert, quantize, measure and run the bundled model.
 
@@ -28,6 +29,7 @@ def demo(
     """
     from hybrid.convert import convert as convert_library
     from hybrid.infer.answers.sampling import SamplingParams
+    from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant.quantize import quantize as quantize_library
 
     from . import perplexity, quantize, run
@@ -59,7 +61,7 @@ def demo(
     for file in files:
         title = "3. How well does it predict a text? (lower is better)" if file is original else ""
         heading(title, f"hybrid perplexity {near(file)} -f {near(prose)} -c {N_CTX}")
-        perplexity.measure(file, prose, n_ctx=N_CTX, threads=threads)
+        perplexity.measure(file, prose, LoadOptions(n_threads=threads), n_ctx=N_CTX)
 
     chosen = files[1]
     heading("4. Text", f'hybrid run {near(chosen)} -p "{PROMPT}" -n 80 --seed 2')

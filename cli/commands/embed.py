@@ -14,7 +14,7 @@ from hybrid.quant.ggml.replacing import failures_named, replace_file
 
 from .. import console, texts
 from ..chains import models
-from ..chains.models import KV_TYPE_HELP, KVType
+from ..loading_options import Exact, KVTypeOption, Threads, context_option, load_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,12 +59,10 @@ def embed(
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut lines that are longer than the context, instead of refusing them.")
     ] = False,
-    n_ctx: Annotated[
-        int, typer.Option("-c", "--ctx", min=0, help="Tokens of a line, at most; 0: what the model was trained for.")
-    ] = 0,
-    exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits.")] = False,
-    kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
-    threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
+    n_ctx: Annotated[int, context_option("Tokens of a line, at most; 0: what the model was trained for.")] = 0,
+    exact: Exact = False,
+    kv_type: KVTypeOption = None,
+    threads: Threads = 0,
 ) -> None:
     """Make embeddings of texts, one vector per line.
 
@@ -89,11 +87,8 @@ def embed(
         models.compiling() as compiling,
         Embedder(
             path,
+            load_options(n_ctx=n_ctx, threads=threads, exact=exact, kv_type=kv_type),
             pooling=Pooling(pooling.value) if pooling else None,
-            n_ctx=n_ctx,
-            n_threads=threads,
-            precision="exact" if exact else "fast",
-            kv_type=kv_type.value if kv_type else None,
             progress=compiling,
         ) as embedder,
     ):

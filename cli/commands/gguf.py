@@ -207,7 +207,7 @@ def merge_lora(
     """
     from hybrid.quant import merge_lora as library
 
-    from ..chains.models import parse_lora
+    from ..loading_options import parse_lora
 
     with console.Progress("merging", "bytes") as progress:
         report = library.merge_lora(

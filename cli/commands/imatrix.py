@@ -1,5 +1,6 @@
 """`hybrid imatrix`: which weights matter, measured on a text."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,12 +9,11 @@ import typer
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
+from ..loading_options import BATCH, CHUNK, BatchTokens, ChunkTokens, Exact, Threads, chunks_together, load_options
 
 if TYPE_CHECKING:
+    from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant.imatrix import Imatrix
-
-N_CTX = 512
-N_BATCH = 2048
 
 
 def imatrix(
@@ -31,8 +31,8 @@ def imatrix(
     in_file: Annotated[
         list[Path] | None, typer.Option("--in-file", help="Importance matrix to add, GGUF or .dat; may be repeated.")
     ] = None,
-    n_ctx: Annotated[int, typer.Option("-c", "--ctx", min=8, help="Tokens per chunk.")] = N_CTX,
-    n_batch: Annotated[int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once.")] = N_BATCH,
+    n_ctx: ChunkTokens = CHUNK,
+    n_batch: BatchTokens = BATCH,
     chunks: Annotated[int | None, typer.Option(min=1, help="Stop after this many chunks. Default: all.")] = None,
     save_every: Annotated[int, typer.Option(min=1, help="Write the file after every so many chunks.")] = 32,
     resume: Annotated[
@@ -41,8 +41,8 @@ def imatrix(
     show_statistics: Annotated[
         bool, typer.Option("--show-statistics", help="Print what the matrix says about every tensor.")
     ] = False,
-    exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits.")] = False,
-    threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
+    exact: Exact = False,
+    threads: Threads = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print statistics as JSON.")] = False,
 ) -> None:
     """Measure which weights matter, for quantizing with --imatrix.
@@ -57,34 +57,35 @@ def imatrix(
         raise UsageError("nothing to do: give a text with -f, or files with --in-file.")
     if file is not None and output is None:
         raise UsageError("-o FILE is missing: where to write the importance matrix.")
-    made = Imatrix()
+    matrix = Imatrix()
     for path in in_file or ():
-        made.merge(Imatrix.read(path))
+        matrix.merge(Imatrix.read(path))
     if file is not None:
         assert output is not None
-        made = _collected(model, file, output, made, n_ctx, n_batch, chunks, save_every, resume, exact, threads)
+        loading = replace(
+            load_options(n_ctx=n_ctx, threads=threads, exact=exact), n_seq_max=chunks_together(n_ctx, n_batch)
+        )
+        collected = _collected(model, file, output, loading, chunks, save_every, resume)
+        collected.merge(matrix)
+        matrix = collected
     if output is not None:
-        made.write(output)
-        matrices = f"{len(made.entries)} matrices, {made.chunk_count} chunks of {made.chunk_size} tokens"
+        matrix.write(output)
+        matrices = f"{len(matrix.entries)} matrices, {matrix.chunk_count} chunks of {matrix.chunk_size} tokens"
         console.note(f"{output}: {matrices}")
     if show_statistics or as_json:
-        _show(made, as_json)
+        _show(matrix, as_json)
 
 
 def _collected(
     model: Path | None,
     file: Path,
     output: Path,
-    added: "Imatrix",
-    n_ctx: int,
-    n_batch: int,
+    loading: "LoadOptions",
     chunks: int | None,
     save_every: int,
     resume: bool,
-    exact: bool,
-    threads: int,
 ) -> "Imatrix":
-    """`added` and what the text gives; written on the way, without `added`, to go on from."""
+    """What the text gives in chunks of loading.n_ctx tokens; written on the way, to go on from."""
     import numpy as np
 
     from hybrid.quant.imatrix import Entry, Imatrix
@@ -92,7 +93,7 @@ def _collected(
     from .. import texts
     from ..chains import models
 
-    text = texts.read_text(file)
+    text, n_ctx = texts.read_text(file), loading.n_ctx
     before = Imatrix()
     if resume and output.exists():
         before = Imatrix.read(output)
@@ -102,18 +103,17 @@ def _collected(
                 f"{before.chunk_size} tokens: it cannot be gone on with. Leave out --resume, or give the same."
             )
         console.note(f"going on after chunk {before.chunk_count}")
-    n_seq = max(1, n_batch // n_ctx)
     whole, saved = before, before.chunk_count
     try:
         with (
-            models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded,
+            models.load(model, loading) as loaded,
             console.Progress("measuring", "chunks") as progress,
         ):
             from hybrid.infer.evaluate.imatrix import collect
 
             before.check({name: t.shape for name, t in loaded.gguf.tensors.items()})
             for state in collect(loaded, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):
-                found = Imatrix(
+                measured = Imatrix(
                     {n: Entry(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in state.sums.items()},
                     [str(file)],
                     state.done - before.chunk_count,
@@ -121,7 +121,7 @@ def _collected(
                 )
                 whole = Imatrix()
                 whole.merge(before)
-                whole.merge(found)
+                whole.merge(measured)
                 progress("measuring", state.done, state.total)
                 if state.done - saved >= save_every and state.done < state.total:
                     whole.write(output)
@@ -130,13 +130,12 @@ def _collected(
         if not saved or str(stop):
             raise
         raise KeyboardInterrupt(f"interrupted; --resume goes on after the chunks that are in {output}") from None
-    whole.merge(added)
     return whole
 
 
-def _show(made: "Imatrix", as_json: bool) -> None:
+def _show(matrix: "Imatrix", as_json: bool) -> None:
     """llama-imatrix's statistics, the matrices with the largest inputs first."""
-    rows = sorted(made.statistics(), key=lambda row: -row.total)
+    rows = sorted(matrix.statistics(), key=lambda row: -row.total)
     if as_json:
         console.out_json(rows)
         return

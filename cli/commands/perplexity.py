@@ -1,6 +1,5 @@
 """`hybrid perplexity`: how well a model predicts a text."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,14 +8,23 @@ import typer
 from hybrid.quant.ggml.errors import shown
 
 from .. import console, divergence
-from ..chains.models import KV_TYPE_HELP, LORA_HELP, KVType
+from ..loading_options import (
+    BATCH,
+    CHUNK,
+    BatchTokens,
+    ChunkTokens,
+    Exact,
+    KVTypeOption,
+    Lora,
+    Threads,
+    chunks_together,
+    load_options,
+)
 
 if TYPE_CHECKING:
     from hybrid.infer.evaluate.hellaswag import HellaSwagResult
     from hybrid.infer.evaluate.perplexity import PerplexityResult
-
-N_CTX = 512
-N_BATCH = 2048
+    from hybrid.infer.loading.options import LoadOptions
 
 
 def perplexity(
@@ -27,10 +35,8 @@ def perplexity(
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="Text to predict, UTF-8; - reads stdin.", show_default=False)
     ] = None,
-    n_ctx: Annotated[int, typer.Option("-c", "--ctx", min=8, help="Tokens per chunk.")] = N_CTX,
-    n_batch: Annotated[
-        int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once: b / c chunks run side by side.")
-    ] = N_BATCH,
+    n_ctx: ChunkTokens = CHUNK,
+    n_batch: BatchTokens = BATCH,
     chunks: Annotated[int | None, typer.Option(min=1, help="Stop after this many chunks. Default: all.")] = None,
     stride: Annotated[
         int, typer.Option(min=0, help="Overlapping windows that move on by this many tokens; 0: chunks side by side.")
@@ -50,18 +56,17 @@ def perplexity(
     hellaswag_tasks: Annotated[
         int | None, typer.Option("--hellaswag-tasks", min=1, help="Score so many of them. Default: all.")
     ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower, for stating a figure.")
-    ] = False,
-    kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
-    lora: Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)] = None,
-    threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
+    exact: Exact = False,
+    kv_type: KVTypeOption = None,
+    lora: Lora = None,
+    threads: Threads = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure how well a model predicts a text.
 
     llama-perplexity's protocol: the text is cut into chunks of -c tokens, the second half of each is scored, and the
-    figures can be compared with its own. Running estimates, then `Final estimate: PPL = x +/- y`.
+    figures can be compared with its own. Running estimates, then `Final estimate: PPL = x +/- y`. To state a figure,
+    measure it with --exact.
 
     HellaSwag: the answer to a task is the ending with the highest mean log-probability of its tokens (acc_norm), as
     llama-perplexity has it; what the four endings share is computed once.
@@ -69,20 +74,11 @@ def perplexity(
     KL divergence: run the original with -f and --kl-divergence-base FILE, then a quantized file with
     --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
     """
+    loading = load_options(threads=threads, exact=exact, kv_type=kv_type, lora=lora)
     if kl_divergence:
         if kl_divergence_base is None:
             raise typer.BadParameter("Missing option '--kl-divergence-base': the file to compare with")
-        divergence.compare(
-            model,
-            kl_divergence_base,
-            n_batch=n_batch,
-            chunks=chunks,
-            exact=exact,
-            kv_type=kv_type,
-            lora=lora,
-            threads=threads,
-            as_json=as_json,
-        )
+        divergence.compare(model, kl_divergence_base, loading, n_batch=n_batch, chunks=chunks, as_json=as_json)
         return
     if file is None:
         raise typer.BadParameter("Missing option '-f': the text to predict")
@@ -91,54 +87,25 @@ def perplexity(
     if hellaswag:
         if stride or chunks is not None or kl_divergence_base is not None:
             raise typer.BadParameter("--hellaswag scores tasks: leave out --stride, --chunks and --kl-divergence-base")
-        score_tasks(
-            model, file, hellaswag_tasks, n_ctx=n_ctx, exact=exact, kv_type=kv_type, lora=lora, threads=threads,
-            as_json=as_json,
-        )  # fmt: skip
+        score_tasks(model, file, loading, n_tasks=hellaswag_tasks, n_ctx=n_ctx, as_json=as_json)
         return
     if kl_divergence_base is not None:
         if stride or as_json:
             raise typer.BadParameter("--kl-divergence-base writes chunks side by side: leave out --stride and --json")
-        divergence.write_base(
-            model,
-            file,
-            kl_divergence_base,
-            n_ctx=n_ctx,
-            n_batch=n_batch,
-            chunks=chunks,
-            exact=exact,
-            kv_type=kv_type,
-            lora=lora,
-            threads=threads,
-        )
+        divergence.write_base(model, file, kl_divergence_base, loading, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks)
         return
-    measure(
-        model,
-        file,
-        n_ctx=n_ctx,
-        n_batch=n_batch,
-        chunks=chunks,
-        stride=stride,
-        exact=exact,
-        kv_type=kv_type,
-        lora=lora,
-        threads=threads,
-        as_json=as_json,
-    )
+    measure(model, file, loading, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, stride=stride, as_json=as_json)
 
 
 def measure(
     model: Path | None,
     file: Path,
+    loading: "LoadOptions",
     *,
-    n_ctx: int = N_CTX,
-    n_batch: int = N_BATCH,
+    n_ctx: int = CHUNK,
+    n_batch: int = BATCH,
     chunks: int | None = None,
     stride: int = 0,
-    exact: bool = False,
-    kv_type: KVType | None = None,
-    lora: Sequence[str] | None = None,
-    threads: int = 0,
     as_json: bool = False,
 ) -> None:
     """Loads, measures and prints, for `hybrid perplexity` and for the demo."""
@@ -146,10 +113,8 @@ def measure(
     from ..chains import models
 
     text = texts.read_text(file)
-    n_seq = max(1, n_batch // n_ctx)
-    with models.load(
-        model, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
-    ) as loaded:
+    n_seq = chunks_together(n_ctx, n_batch)
+    with models.load(model, loading, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq) as loaded:
         from hybrid.infer.evaluate.perplexity import perplexity as library
 
         result = library(
@@ -169,13 +134,10 @@ def measure(
 def score_tasks(
     model: Path | None,
     file: Path,
-    n_tasks: int | None,
+    loading: "LoadOptions",
     *,
+    n_tasks: int | None,
     n_ctx: int,
-    exact: bool,
-    kv_type: KVType | None,
-    lora: Sequence[str] | None,
-    threads: int,
     as_json: bool,
 ) -> None:
     """Scores HellaSwag tasks and prints llama-perplexity's table."""
@@ -187,9 +149,7 @@ def score_tasks(
     tasks = read_tasks(texts.read_text(file), shown(file))
     tasks = tasks if n_tasks is None else some_of(tasks, n_tasks)
     n_seq = N_ENDINGS * min(N_PARALLEL, len(tasks))
-    with models.load(
-        model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact, kv_type=kv_type, lora=lora
-    ) as loaded:
+    with models.load(model, loading, n_ctx=n_ctx, n_seq_max=n_seq) as loaded:
         if not as_json:
             console.out("task\tacc_norm\t95% confidence interval")
         result = hellaswag(loaded, tasks, None if as_json else task_scored)

@@ -14,6 +14,7 @@ from hybrid.quant.policy import Options, SsmType, type_named
 
 from .. import console
 from ..chains import models
+from ..loading_options import Threads
 from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def quantize(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the type and size every tensor would get; write nothing.")
     ] = False,
-    threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
+    threads: Threads = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Store the weights of a model in fewer bits.

@@ -11,11 +11,20 @@ import typer
 
 from hybrid.infer.answers.context_shift import ALL, DEFAULT_KEEP
 from hybrid.infer.answers.sampling import SamplingParams
-from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
-from ..chains.models import KV_TYPE_HELP, LORA_HELP, KVType
+from ..loading_options import (
+    CheckpointBudget,
+    CheckpointType,
+    Context,
+    Exact,
+    KVType,
+    KVTypeOption,
+    Lora,
+    Threads,
+    load_options,
+)
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -59,11 +68,8 @@ def run(
             help=f"Tokens to generate at most; -1: while the context lasts. Default: {COMPLETION_TOKENS}, in chat -1.",
         ),
     ] = None,
-    n_ctx: Annotated[
-        int,
-        typer.Option("-c", "--ctx", min=0, help="Context in tokens; 0: as trained, at most 4096."),
-    ] = 0,
-    threads: Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")] = 0,
+    n_ctx: Context = 0,
+    threads: Threads = 0,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -92,7 +98,7 @@ def run(
         int | None,
         typer.Option("--n-samples", min=1, help="Answers to each prompt. Default: 1.", rich_help_panel=BATCH),
     ] = None,
-    lora: Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)] = None,
+    lora: Lora = None,
     spec: Annotated[
         Spec,
         typer.Option(help="Guess tokens and verify them in one pass, same output: ngram guesses from the text so far."),
@@ -113,19 +119,10 @@ def run(
             f"{ALL}: all.  [default: {DEFAULT_KEEP}]",
         ),
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Do not round activations to 8 bits; slower.")] = False,
-    kv_type: Annotated[KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False)] = None,
-    checkpoint_budget: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE",
-            help=f"Memory for what earlier prompts left, so that none is processed twice; 0: none. {UNITS}.",
-        ),
-    ] = "1GiB",
-    checkpoint_type: Annotated[
-        KVType,
-        typer.Option(help="How states are kept there: f32 exactly; f16 or q8_0 in fewer bytes, with other rounding."),
-    ] = KVType.F32,
+    exact: Exact = False,
+    kv_type: KVTypeOption = None,
+    checkpoint_budget: CheckpointBudget = "1GiB",
+    checkpoint_type: CheckpointType = KVType.F32,
     system: Annotated[
         str, typer.Option(metavar="TEXT", help="In a chat: what the model is told first.", show_default=False)
     ] = "",
@@ -219,18 +216,16 @@ def run(
 
     if go_on and (text is not None or state is not None):
         raise UsageError(f"--continue goes on with a chat; {'--state' if state else 'a prompt'} does not go with it.")
-    budget = parse_size(checkpoint_budget, "--checkpoint-budget")
-    with models.load(
-        model,
+    options = load_options(
         n_ctx=n_ctx,
-        n_seq_max=(parallel or PARALLEL) if many else 1,
-        n_threads=threads,
+        threads=threads,
         exact=exact,
         kv_type=kv_type,
-        checkpoint_budget=budget,
-        checkpoint_type=checkpoint_type,
         lora=lora,
-    ) as loaded:
+        checkpoint_budget=checkpoint_budget,
+        checkpoint_type=checkpoint_type,
+    )
+    with models.load(model, options, n_seq_max=(parallel or PARALLEL) if many else 1) as loaded:
         params = SamplingParams.from_metadata(
             loaded.gguf.metadata,
             seed=seed,

@@ -12,7 +12,7 @@ from hybrid.quant.ggml.errors import StateError, UsageError
 
 from .. import console, saved_chats
 from ..chains import models
-from ..chains.models import KV_TYPE_HELP, KVType
+from ..loading_options import KVType, kv_type_option, load_options
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -70,9 +70,7 @@ def state(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write.", rich_help_panel=EXCHANGE)
     ] = None,
-    kv_type: Annotated[
-        KVType | None, typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False, rich_help_panel=EXCHANGE)
-    ] = None,
+    kv_type: Annotated[KVType | None, kv_type_option(EXCHANGE)] = None,
     sequence: Annotated[
         bool,
         typer.Option(
@@ -150,7 +148,7 @@ def exchange_file(
     if action == Action.EXPORT:
         source = saved_chats.named(str(source))
     n = context_for(source) if action == Action.IMPORT else read_info(source).n_tokens
-    with models.load(model, n_ctx=max(n, 1), kv_type=kv_type) as loaded:
+    with models.load(model, load_options(n_ctx=max(n, 1), kv_type=kv_type)) as loaded:
         if action == Action.IMPORT:
             import_file(loaded, source, output)
         else:

@@ -27,6 +27,8 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import UsageError
 
+from ..loading.options import DEFAULT_UBATCH, KVTypeName, LoadOptions, Precision
+
 if TYPE_CHECKING:
     from .. import Model
     from ..model import Sequence as TokenSequence
@@ -74,12 +76,12 @@ class BenchOptions:
     """Sequences that generate together; prompts and pairs are of one."""
     threads: Sequence[int] = (0,)
     """0: as many as there are cores."""
-    ubatches: Sequence[int] = (512,)
-    kv_types: Sequence[str] = ()
+    ubatches: Sequence[int] = (DEFAULT_UBATCH,)
+    kv_types: Sequence[KVTypeName] = ()
     """How keys and values are kept: f32, f16, q8_0. None given: the model's default."""
     repetitions: int = 5
     warmup: bool = True
-    precision: str = "fast"
+    precision: Precision = LoadOptions.precision
     state: bool = True
     """Also measure saving, restoring and copying a sequence."""
     start: bool = True
@@ -187,11 +189,12 @@ def benchmark(
 ) -> BenchReport:
     """Run all tests of `options` on the model that `load` gives.
 
-    `load(n_ctx=, n_seq_max=, n_ubatch=, n_threads=, precision=, kv_type=)` is Model.load with its path.
+    `load(n_ctx=, n_seq_max=, n_ubatch=, n_threads=, precision=, kv_type=)` is Model.load with its path, and with
+    LoadOptions for what else there is.
     `progress(what, done, total)` counts runs, warm-ups included; `on_row` gets each row as soon as it is there.
     """
     tests = options.tests()
-    kv_types: list[str | None] = [*options.kv_types] or [None]
+    kv_types: list[KVTypeName | None] = [*options.kv_types] or [None]
     settings = list(product(kv_types, options.ubatches, options.threads))
     steps = _Steps(progress, len(settings) * len(tests) * (options.repetitions + options.warmup))
     rows: list[SpeedRow] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid.quant.ggml.byte_sizes import size_text
 
-from ..loading.options import DEFAULT_KV_TYPE
+from ..loading.options import DEFAULT_KV_TYPE, DEFAULT_UBATCH, LoadOptions
 from .benchmark import BenchReport, SpeedRow, StartRow
 from .profile import Profile
 
@@ -40,9 +40,9 @@ def speed_markdown(rows: Sequence[SpeedRow]) -> str:
         ("params", lambda row: count(row.setting.n_params)),
         ("threads", lambda row: str(row.setting.n_threads)),
     ]
-    if any(row.setting.n_ubatch != 512 for row in rows):
+    if any(row.setting.n_ubatch != DEFAULT_UBATCH for row in rows):
         columns.append(("n_ubatch", lambda row: str(row.setting.n_ubatch)))
-    if any(row.setting.precision != "fast" for row in rows):
+    if any(row.setting.precision != LoadOptions.precision for row in rows):
         columns.append(("precision", lambda row: row.setting.precision))
     if any(row.setting.kv_type != DEFAULT_KV_TYPE.get(row.setting.precision) for row in rows):
         columns.append(("kv", lambda row: row.setting.kv_type))

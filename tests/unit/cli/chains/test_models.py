@@ -67,10 +67,3 @@ def test_the_bundled_files_are_there() -> None:
     assert (models.bundled_checkpoint() / "config.json").is_file()
     text = models.bundled_prose().read_text(encoding="utf-8")
     assert len(text) > 10_000
-
-
-def test_kv_types_are_those_of_the_library() -> None:
-    from hybrid.infer.kernels.attention.kv import KV_TYPES
-
-    assert [kind.value for kind in models.KVType] == list(KV_TYPES)
-    assert all(kind in models.KV_TYPE_HELP for kind in KV_TYPES)

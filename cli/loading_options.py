@@ -1,0 +1,103 @@
+"""The options that say how a model is loaded, the same in every command that has them, and what becomes of them.
+
+    def command(..., threads: Threads = 0, exact: Exact = False, kv_type: KVTypeOption = None) -> None:
+        with models.load(model, load_options(threads=threads, exact=exact, kv_type=kv_type)) as loaded: ...
+
+A default and its check belong to `LoadOptions`.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hybrid.infer.loading.options import DEFAULT_CONTEXT, LoadOptions
+from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
+
+
+class KVType(StrEnum):
+    """What --kv-type and --checkpoint-type accept."""
+
+    F32 = "f32"
+    F16 = "f16"
+    Q8_0 = "q8_0"
+
+
+# --- declarations ---
+EXACT_HELP = "Do not round activations to 8 bits; slower."
+KV_TYPE_HELP = "How keys and values are kept: f32, f16 or q8_0. Default: f16; with --exact f32."
+LORA_HELP = "LoRA adapter (GGUF) to apply while running, and how strongly: 1 unless given. May be repeated."
+LEAST_CHUNK, CHUNK, BATCH = 8, 512, 2048  # tokens
+
+
+def context_option(help: str, least: int = 0) -> Any:
+    """-c; `help` says what it is the size of."""
+    return typer.Option("-c", "--ctx", min=least, help=help)
+
+
+def kv_type_option(panel: str | None = None) -> Any:
+    """--kv-type, in a panel of the help."""
+    return typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False, rich_help_panel=panel)
+
+
+Context = Annotated[int, context_option(f"Context in tokens; 0: as trained, at most {DEFAULT_CONTEXT}.")]
+ChunkTokens = Annotated[int, context_option("Tokens per chunk.", LEAST_CHUNK)]
+BatchTokens = Annotated[
+    int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once: b / c chunks run side by side.")
+]
+Threads = Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")]
+Exact = Annotated[bool, typer.Option("--exact", help=EXACT_HELP)]
+KVTypeOption = Annotated[KVType | None, kv_type_option()]
+Lora = Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)]
+CheckpointBudget = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE",
+        help=f"Memory for what earlier prompts left, so that none is processed twice; 0: none. {UNITS}.",
+    ),
+]
+CheckpointType = Annotated[
+    KVType,
+    typer.Option(help="How states are kept there: f32 exactly; f16 or q8_0 in fewer bytes, with other rounding."),
+]
+
+
+# --- what becomes of them ---
+def load_options(
+    *,
+    n_ctx: int = LoadOptions.n_ctx,
+    threads: int = LoadOptions.n_threads,
+    exact: bool = False,
+    kv_type: KVType | None = None,
+    lora: Sequence[str] | None = None,
+    checkpoint_budget: str = "0",
+    checkpoint_type: KVType = KVType.F32,
+) -> LoadOptions:
+    """UsageError names what is wrong with one of them."""
+    return LoadOptions(
+        n_ctx=n_ctx,
+        n_threads=threads,
+        precision="exact" if exact else "fast",
+        kv_type=kv_type.value if kv_type else None,
+        lora=tuple(parse_lora(text) for text in lora or ()),
+        checkpoint_budget=parse_size(checkpoint_budget, "--checkpoint-budget"),
+        checkpoint_type=checkpoint_type.value,
+    )
+
+
+def chunks_together(n_ctx: int, n_batch: int) -> int:
+    """Chunks of n_ctx tokens (-c) that -b lets run side by side."""
+    return max(1, n_batch // n_ctx)
+
+
+def parse_lora(text: str) -> tuple[Path, float]:
+    """FILE or FILE:SCALE."""
+    path, colon, scale = text.rpartition(":")
+    if not colon or Path(text).exists():
+        return Path(text), 1.0
+    try:
+        return Path(path), float(scale)
+    except ValueError:
+        return Path(text), 1.0

@@ -1,0 +1,92 @@
+"""The options that load a model: declared once, the same in every command, and what becomes of them."""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import pytest
+
+from hybrid.cli import loading_options, main
+from hybrid.cli.loading_options import KV_TYPE_HELP, KVType, chunks_together, load_options
+from hybrid.infer.kernels.attention.kv import KV_TYPES
+from hybrid.infer.loading.options import LoadOptions
+from hybrid.quant.ggml.errors import UsageError
+
+FLAGS = {"-c", "-b", "-t", "--exact", "--kv-type", "--lora"}
+LISTS = {("bench", "-t"), ("bench", "-b"), ("bench", "--kv-type")}  # several values to measure with
+OTHER = {("inspect", "-c"), ("gguf", "-c"), ("convert", "--lora")}  # load nothing
+
+
+def _options() -> Iterator[tuple[str, Any]]:
+    """(command, typer's record) of every option."""
+    for name in main.COMMANDS:
+        module = import_module(f"hybrid.cli.commands.{name}")
+        for function in {name: getattr(module, name), **getattr(module, "SUBCOMMANDS", {})}.values():
+            for hint in inspect.get_annotations(function).values():
+                if get_origin(hint) is Annotated:
+                    yield name, get_args(hint)[1]
+
+
+def test_an_option_reads_alike_in_every_command() -> None:
+    """Same names, limits and help, but for what a context is the size of."""
+    seen: dict[str, set[tuple[Any, ...]]] = {flag: set() for flag in FLAGS}
+    for command, option in _options():
+        # typer keeps the first name where a default would be
+        names = (str(option.default), *(getattr(option, "param_decls", None) or ()))
+        for flag in FLAGS.intersection(names):
+            if (command, flag) not in LISTS | OTHER:
+                of_its_own = () if flag == "-c" else (option.min, option.help)
+                seen[flag].add((names, option.metavar, option.show_default, *of_its_own))
+    assert {flag: len(kinds) for flag, kinds in seen.items()} == dict.fromkeys(FLAGS, 1), seen
+
+
+def test_nothing_given_is_the_default_of_the_library() -> None:
+    assert load_options() == LoadOptions()
+
+
+def test_what_is_given() -> None:
+    found = load_options(
+        n_ctx=7, threads=2, exact=True, kv_type=KVType.Q8_0, lora=["a.gguf:0.5", "b.gguf"], checkpoint_budget="1K",
+        checkpoint_type=KVType.F16,
+    )  # fmt: skip
+    assert found == LoadOptions(
+        n_ctx=7, n_threads=2, precision="exact", kv_type="q8_0", lora=(("a.gguf", 0.5), ("b.gguf", 1.0)),
+        checkpoint_budget=1000, checkpoint_type="f16",
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=r"^--checkpoint-budget big: expected a size"):
+        load_options(checkpoint_budget="big")
+
+
+def test_every_option_has_its_field() -> None:
+    """A field without an option is one that commands set themselves."""
+    taken = set(inspect.signature(load_options).parameters)
+    named = {"threads": "n_threads", "exact": "precision"}
+    assert {f.name for f in fields(LoadOptions)} - {named.get(name, name) for name in taken} == {
+        "n_seq_max",
+        "n_ubatch",
+    }
+
+
+def test_kv_types_are_those_of_the_library() -> None:
+    assert [kind.value for kind in KVType] == list(KV_TYPES)
+    assert all(kind in KV_TYPE_HELP for kind in KV_TYPES)
+
+
+@pytest.mark.parametrize(("n_ctx", "n_batch", "n"), [(512, 2048, 4), (512, 2047, 3), (4096, 2048, 1), (8, 8, 1)])
+def test_chunks_side_by_side(n_ctx: int, n_batch: int, n: int) -> None:
+    assert chunks_together(n_ctx, n_batch) == n
+
+
+def test_only_here_are_they_declared() -> None:
+    folder = Path(loading_options.__file__).parent
+    found = [
+        path.name
+        for path in folder.rglob("*.py")
+        if path.name not in ("loading_options.py", "bench.py", "inspect.py")
+        for name in ('"--threads"', '"--ctx"', '"--exact"', '"--kv-type",', '"--lora", metavar="FILE[')
+        if name in path.read_text(encoding="utf-8")
+    ]
+    assert found == []
