@@ -239,7 +239,7 @@ def _plain(value: Any) -> Any:
 
 
 def _overwrite(path: Path, offset: int, data: bytes) -> None:
-    """At most eight bytes, in one write."""
+    """At most eight bytes, in one write: a number in a file of many gigabytes, which is not copied for it."""
     try:
         with path.open("r+b", buffering=0) as f:
             os.pwrite(f.fileno(), data, offset)

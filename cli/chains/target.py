@@ -213,7 +213,7 @@ def _probes(
 ) -> "Iterator[Probe]":
     from hybrid.infer.evaluate.sensitivity import Probe
 
-    memory = np.memmap(copy, np.uint8, mode="r+")
+    memory = np.memmap(copy, np.uint8, mode="r+")  # of a file that only this process reads, and removes at the end
     with GGUFFile.open(copy) as file, ThreadPoolExecutor(threads or cpus(), thread_name_prefix="probe") as pool:
         for t in tensors:
             info = file.tensors[t.name]

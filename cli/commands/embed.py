@@ -149,8 +149,8 @@ def write(data: bytes, output: Path | None) -> None:
             stream.write(data)
         sys.stdout.flush()
         return
-    if output.exists() and not output.is_file() and not output.is_dir():  # /dev/null, a pipe
-        output.write_bytes(data)
-        return
     with failures_named(output):
-        replace_file(output, [data])
+        if output.exists() and not output.is_file() and not output.is_dir():
+            output.write_bytes(data)  # /dev/null, a pipe: nothing that could be replaced
+        else:
+            replace_file(output, [data])

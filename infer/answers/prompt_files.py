@@ -91,7 +91,10 @@ def encode(prompt: Prompt, model: "Model") -> list[int]:
 
 
 class Lines:
-    """Appends lines, each at once and whole, to a file or a stream."""
+    """Appends lines, each at once and whole, to a file or a stream.
+
+    The file is not replaced: what it holds stays, whatever interrupts hours of work, and the next run goes on after it.
+    """
 
     def __init__(self, target: Path | TextIO) -> None:
         self._path = target if isinstance(target, Path) else None
@@ -241,7 +244,7 @@ class Batch:
                 raise UsageError(other) from None
             if key != self._key(prompts[number // self.n_samples], number % self.n_samples):
                 raise UsageError(other)
-        if len(whole) < len(raw):
+        if len(whole) < len(raw):  # by a process that was killed; all lines before it stay where they are
             with path.open("r+b") as file:
                 file.truncate(len(whole))
         return len(lines)

@@ -14,6 +14,8 @@ from end_to_end.outcomes import Cli
 
 from hybrid.convert import convert
 from hybrid.infer import Model
+from hybrid.infer.evaluate.embed import Embedder
+from hybrid.quant.ggml.errors import UnsupportedError
 
 TEXT = "How do I read a file?\nopen the file\r\n\nKeys and values"
 
@@ -55,6 +57,19 @@ def test_three_ways_to_write_vectors(encoder: Path, lines: Path, tmp_path: Path,
     assert made.dtype == np.float32
     assert (made == rows).all()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "out.npy"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+def test_a_device_that_takes_nothing(encoder: Path, lines: Path, cli: Cli) -> None:
+    code, _, err = cli("embed", encoder, "-f", lines, "-o", "/dev/full")
+    assert code == 1
+    assert "error: /dev/full cannot be written: No space left on device. Make room or write elsewhere." in err
+
+
+def test_an_encoder_takes_no_adapters(encoder: Path) -> None:
+    """Rather than vectors that are silently those of the plain model."""
+    with pytest.raises(UnsupportedError, match=r"^bert\.gguf: adapters are not applied to encoders\. Leave them out"):
+        Embedder(encoder, lora=[("a.gguf", 1.0)])
 
 
 def test_bytes_on_stdout(encoder: Path, lines: Path) -> None:
