@@ -75,7 +75,7 @@ def hellaswag(
 ) -> HellaSwagResult:
     """Scores tasks, as many at a time as the model has sequences for; progress(result so far, tasks in all).
 
-    UsageError when a text does not fit the context, FormatError when the model's logits are no numbers.
+    UsageError when a text does not fit the context, FormatError when the model's logits are not finite.
     """
     n_parallel = min(N_PARALLEL, model.memory.n_seq_max // N_ENDINGS)
     if not tasks or not n_parallel:

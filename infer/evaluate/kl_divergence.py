@@ -66,7 +66,7 @@ class BaseWriter:
 
 
 class BaseFile:
-    """A base file, mapped. FormatError when it is none, or cut off."""
+    """A base file, mapped. FormatError when the file is another kind or cut off, UsageError when it cannot be read."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -131,7 +131,7 @@ def write_base(
     """Writes the base file of `model` on these tokens (with BOS where it belongs), returns the number of chunks.
 
     progress(chunk from 1, chunks in all, perplexity so far). UsageError when the text has less than two chunks,
-    FormatError when the model's logits are no numbers.
+    FormatError when the model's logits are not finite.
     """
     check_length(len(tokens), n_ctx, 2 * n_ctx, len(tokens) // 2)
     n_chunks = min(len(tokens) // n_ctx, chunks or len(tokens))
@@ -170,7 +170,7 @@ def kl_divergence(
 ) -> KLDivergenceResult:
     """Evaluates the file's tokens with `model`; progress(chunk from 1, chunks in all, estimates so far).
 
-    UsageError when the vocabulary is another, FormatError when the model's logits are no numbers.
+    UsageError when the two vocabularies differ, FormatError when the model's logits are not finite.
     """
     if base.n_vocab != model.n_vocab:
         raise UsageError(

@@ -71,7 +71,7 @@ def perplexity(
 
     As many chunks are evaluated together as the model has sequences, at most n_batch // n_ctx if that is given.
     progress(chunk from 1, chunks in all, estimate so far). UsageError when the text is too short, FormatError when the
-    model's logits are no numbers.
+    model's logits are not finite.
     """
     tokens = document_ids(model.tokenizer, text) if isinstance(text, str) else list(text)
     window = n_ctx + stride // 2

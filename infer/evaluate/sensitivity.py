@@ -29,7 +29,7 @@ def divergences(
 ) -> Iterator[tuple[str, float]]:
     """(name, mean KL divergence in nats) for each probe, on the first chunks of a text; see `perplexity` for chunks.
 
-    UsageError when the text is too short, FormatError when the model's logits are no numbers.
+    UsageError when the text is too short, FormatError when the model's logits are not finite.
     """
     tokens = document_ids(model.tokenizer, text)
     check_length(len(tokens), n_ctx, n_ctx)
@@ -41,7 +41,7 @@ def divergences(
         for probe in probes:
             probe.apply()
             try:
-                rows = pool.map(compare, score_logits(model, windows), base, targets)
+                rows = pool.map(compare, score_logits(model, windows, changed=probe.name), base, targets)
                 values = np.concatenate([part.kld for part in rows])
             finally:
                 probe.restore()

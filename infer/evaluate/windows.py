@@ -106,7 +106,7 @@ def in_groups(
 def score_windows(model: "Model", windows: Iterable[Window], n_parallel: int | None = None) -> Iterator[np.ndarray]:
     """The negative log-likelihoods of each window's scored tokens, f64 [scores], in order; `n_parallel` at a time.
 
-    FormatError when they are no numbers.
+    FormatError when they are not finite.
     """
     from ..sequence import Work
 
@@ -119,16 +119,22 @@ def score_windows(model: "Model", windows: Iterable[Window], n_parallel: int | N
         yield result.nll
 
 
-def score_logits(model: "Model", windows: Iterable[Window], n_parallel: int | None = None) -> Iterator[np.ndarray]:
-    """The logits of each window's scored positions, f32 [scores, n_vocab], in order. FormatError as `score_windows`."""
+def score_logits(
+    model: "Model", windows: Iterable[Window], n_parallel: int | None = None, changed: str = ""
+) -> Iterator[np.ndarray]:
+    """The logits of each window's scored positions, f32 [scores, n_vocab], in order. FormatError as `score_windows`.
+
+    changed: a weight that is not the file's now, for the error.
+    """
     from ..sequence import Work
 
     def predicted(seq: "TokenSequence", window: Window) -> Work:
         return Work(seq, window.ids[:-1], output=window.scored)
 
+    where = f" with {changed} changed" if changed else ""
     for i, result in enumerate(_each(in_groups(model, windows, predicted, n_parallel))):
         assert result.logits is not None
-        check_finite(model, result.logits, f"its logits in chunk {i + 1}")
+        check_finite(model, result.logits, f"its logits in chunk {i + 1}{where}")
         yield result.logits
 
 

@@ -113,3 +113,21 @@ def test_a_model_whose_predictions_are_no_numbers(random_model: Callable[..., Pa
         with pytest.raises(FormatError, match=says):
             write_base(model, tmp_path / "base.kld", document_ids(model.tokenizer, TEXT), 32)
     assert [p.name for p in tmp_path.iterdir()] == ["copy.gguf"]
+
+
+def test_a_change_that_leaves_no_numbers(random_model: Callable[..., Path], tmp_path: Path) -> None:
+    """An error that names the weight, instead of a divergence of NaN; the weight is taken back."""
+    path = tmp_path / "copy.gguf"
+    path.write_bytes(random_model(SHAPE, FileType.F32).read_bytes())
+    before = path.read_bytes()
+    with GGUFFile.open(path) as file:
+        at = file.tensors["blk.0.ssm_in.weight"].offset
+    weight = np.memmap(path, np.float32, "r+", at, 1)
+    value = float(weight[0])
+    probe = Probe("blk.0.ssm_in.weight", lambda: weight.fill(np.nan), lambda: weight.fill(value))
+    with Model.load(path, n_ctx=32, n_seq_max=2) as model:
+        says = r"^copy\.gguf: its logits in chunk 1 with blk\.0\.ssm_in\.weight changed are not finite\."
+        with pytest.raises(FormatError, match=says):
+            next(divergences(model, TEXT, [probe], n_ctx=32))
+    weight.flush()
+    assert path.read_bytes() == before
