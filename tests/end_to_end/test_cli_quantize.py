@@ -222,7 +222,7 @@ def test_quantize_within_a_divergence(
     """What the file is said to diverge is what `perplexity` measures of it, and within the limit."""
     monkeypatch.setattr("hybrid.cli.chains.target.CHUNKS", 1)
     for module in ("target", "max_kld"):
-        monkeypatch.setattr(f"hybrid.cli.{module}.N_CTX", 64)
+        monkeypatch.setattr(f"hybrid.cli.chains.{module}.N_CTX", 64)
     monkeypatch.setattr("hybrid.cli.chains.max_kld.CHUNKS", 4)
     base, out = tmp_path / "base.kld", tmp_path / "out.gguf"
     text = cli("quantize", files["bf16"], out, "--max-kld", "0.03", "-f", prose, "--json")
