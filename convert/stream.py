@@ -15,7 +15,7 @@ import numpy as np
 
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
-from hybrid.quant.ggml.types import GGMLType, row_nbytes
+from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from .checkpoint import Dtype, StoredTensor
 from .plan import Work
@@ -109,7 +109,7 @@ def encode(kind: GGMLType, values: np.ndarray, row: int, name: str) -> np.ndarra
     elif kind is GGMLType.BF16:
         fits = _finite(raw.reshape(-1).view("<u2"), Dtype.BF16)
     elif kind is GGMLType.Q8_0:
-        scales = np.ascontiguousarray(raw.reshape(-1, row_nbytes(kind, 32))[:, :2])
+        scales = np.ascontiguousarray(raw.reshape(-1, TRAITS[kind].nbytes)[:, :2])
         fits = _finite(scales.reshape(-1).view("<f2"), Dtype.F16)
     else:
         fits = True

@@ -17,7 +17,7 @@ from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
-from hybrid.quant.ggml.types import GGMLType
+from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from .convert import Progress, cpus
 from .outtype import OUTTYPES
@@ -166,7 +166,8 @@ def _close(where: str, work: Work, raw: np.ndarray, expected: np.ndarray, source
         return True
     size = np.abs(want)
     if kind is GGMLType.Q8_0:
-        size = np.repeat(size.reshape(-1, 32).max(axis=1), 32)
+        block = TRAITS[kind].block
+        size = np.repeat(size.reshape(-1, block).max(axis=1), block)
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.abs(got - want) <= size * _RELATIVE[kind] + _ABSOLUTE[kind]
     if not near.all():
