@@ -1,7 +1,9 @@
 """From a Hugging Face checkpoint to one GGUF file, without torch and in constant memory."""
 
+from hybrid.quant.ggml.progress import Progress
+
 from .architectures import ARCHITECTURES
-from .convert import ConvertReport, Progress, convert, default_output, plan
+from .convert import ConvertReport, convert, default_output, plan
 from .lora import LoraReport, convert_lora
 from .plan import ConvertPlan, PlannedTensor
 from .verify import VerifyReport, verify

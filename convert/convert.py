@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.types import FileType
 
 from .plan import ConvertPlan, Prepared, prepare
 from .stream import in_order
-
-
-@dataclass(frozen=True)
-class Progress:
-    """`done` of `total` bytes of tensors are written; `name` is the tensor being written."""
-
-    done: int
-    total: int
-    name: str
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,7 @@ def convert(
     model_name: str | None = None,
     split_max_size: int = 0,
     n_threads: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
 ) -> ConvertReport:
     """Converts a checkpoint (its folder, config.json or weights file) to the GGUF file `dst`.
 
@@ -89,6 +81,7 @@ def convert(
     complete and not before. outtype: auto, f32, f16, bf16, q8_0. tokenizer: folder or GGUF file to take the vocabulary
     from instead. metadata: JSON file of general.* keys that replace those found. split_max_size: bytes of tensors in
     one file, beyond which there are several, NAME-00001-of-00003.gguf; 0: one. n_threads = 0: all there are.
+    progress(tensor, done, total) in bytes of tensors that are written.
     Raises CheckpointError, TokenizerError, UnsupportedError, UsageError, HybridError (writing failed).
     """
     began = time.perf_counter()
@@ -114,7 +107,7 @@ def convert(
                 yield part
                 done += part.nbytes
                 if progress:
-                    progress(Progress(done, total, name))
+                    progress(name, done, total)
 
         with closing(in_order(prepared.works, n_threads or cpus())) as stream:  # type: ignore[type-var]
             for work, parts in stream:

@@ -15,11 +15,12 @@ import numpy as np
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.metadata import full_key
+from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
-from .convert import Progress, cpus
+from .convert import cpus
 from .outtype import OUTTYPES
 from .plan import PlannedTensor, Work, prepare
 from .stream import Piece, pieces
@@ -53,9 +54,12 @@ def verify(
     gguf_path: Path | str,
     *,
     n_threads: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
 ) -> VerifyReport:
-    """Reads both again and compares the family's keys and every tensor. FormatError names the first difference."""
+    """Reads both again and compares the family's keys and every tensor. FormatError names the first difference.
+
+    n_threads = 0: all there are. progress(tensor, done, total) in bytes of tensors that are compared.
+    """
     began = time.perf_counter()
     with open_gguf(gguf_path) as file:
         where = shown(Path(gguf_path).name)
@@ -80,7 +84,7 @@ def verify(
             file.release(work.planned.name)
             done += work.planned.nbytes
             if progress:
-                progress(Progress(done, total, work.planned.name))
+                progress(work.planned.name, done, total)
         seconds = time.perf_counter() - began
         return VerifyReport(Path(src), Path(gguf_path), len(planned), n_exact, file.nbytes, seconds)
 

@@ -5,13 +5,14 @@ Only the tensors' bytes count, in the order of the file: metadata and the divisi
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from .ggml.errors import FormatError, UsageError, shown
+from .ggml.progress import Progress
 from .ggml.split import open_gguf
 from .rewrite import pieces_of
 
@@ -49,7 +50,7 @@ def hashes(
     *,
     tensors: bool = True,
     manifest: Mapping[tuple[str, str], str] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Hash]:
     """Every tensor's hashes, unless they are not wanted, then those of the model. One pass over the file."""
     expected = manifest or {}

@@ -1,6 +1,6 @@
 """LoRA adapters added to the weights of a model for good: W + scale * alpha / rank * B A, in the type that W has."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import numpy as np
 from .ggml import formats
 from .ggml.adapter import Adapter, Given, open_all
 from .ggml.errors import FormatError, UsageError, shown
+from .ggml.progress import Progress
 from .ggml.reader import GGUFFile, TensorInfo
 from .ggml.split import SplitWriter, open_gguf
 from .ggml.types import row_nbytes
@@ -33,7 +34,7 @@ def merge_lora(
     dst: Path | str,
     *,
     max_bytes: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> MergeReport:
     """Writes the model `src` with all adapters in its weights to `dst`; see `SplitWriter` for max_bytes.
 

@@ -4,7 +4,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ import numpy as np
 
 from .ggml.errors import FormatError, UsageError, shown
 from .ggml.formats import FORMATS
+from .ggml.progress import Progress
 from .ggml.split import SplitWriter
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
 from .imatrix import Entry, Imatrix
@@ -66,15 +67,6 @@ class QuantizeReport:
     @property
     def bits_per_weight(self) -> float:
         return 8 * sum(t.nbytes for t in self.rows) / sum(math.prod(t.shape) for t in self.rows)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """`done` of `total` bytes of the source's tensors are through; `name` is the tensor being written."""
-
-    done: int
-    total: int
-    name: str
 
 
 @dataclass
@@ -150,7 +142,7 @@ def quantize(
     effort: int = 0,
     keep_split: bool = False,
     split_max_size: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
 ) -> QuantizeReport:
     """Writes `src` to `dst` with its weight matrices as `target`; `policy` says which tensors and which exceptions.
 
@@ -159,8 +151,8 @@ def quantize(
     this process may use; the bytes do not depend on it. keep_split: as many files as the source has;
     split_max_size: as many as it takes to have no more bytes of tensors in one; `dst` is then the NAME of
     NAME-00001-of-00003.gguf. effort: 0 writes llama-quantize's bytes, more than 0 fits the scale of every block again
-    (`ggml.refit`). Files appear when all are complete and not before. Raises UsageError, FormatError, UnsupportedError,
-    HybridError (writing failed).
+    (`refit`). progress(tensor, done, total) in bytes of the source's tensors. Files appear when all are complete and
+    not before. Raises UsageError, FormatError, UnsupportedError, HybridError (writing failed).
     """
     began = time.perf_counter()
     dst, kind = Path(dst), file_type(target)
@@ -199,7 +191,7 @@ def _write_tensors(
     imatrix: Imatrix | None,
     effort: int,
     n_threads: int,
-    progress: Callable[[Progress], None] | None,
+    progress: Progress | None,
 ) -> list[TensorReport]:
     total = sum(source.tensors[t.name].nbytes for t in planned)
     passed = 0
@@ -233,7 +225,7 @@ def _write_tensors(
                 sums.merge(done.sums)
                 passed += done.task.piece.rows * _bytes_of(t.source, t.shape[-1])
                 if progress:
-                    progress(Progress(passed, total, t.name))
+                    progress(t.name, passed, total)
             writer.end(t.name)
             rows.append(sums.report(t))
     finally:

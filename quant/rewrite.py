@@ -4,7 +4,7 @@ import difflib
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .ggml.errors import HybridError, UsageError, shown
+from .ggml.progress import Progress
 from .ggml.reader import GGUFFile
 from .ggml.split import PREFIX, SplitWriter, open_gguf
 from .ggml.types import VALUE_CODE, ArrayOf, ValueType
@@ -19,7 +20,6 @@ from .ggml.writer import GGUFWriter
 
 PIECE = 16 << 20  # bytes that are copied at a time
 ALIGNMENT = "general.alignment"  # of the file; ours have the default
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ def split(
     """Takes a file apart into `dst`-00001-of-00003.gguf, ..., at the places where llama.cpp's gguf-split does.
 
     A part has at most `max_bytes` of tensors, or `max_tensors` of them (0: no limit); one larger tensor is a part of
-    its own. first_without_tensors: the first has metadata alone. A file already split is split anew. Raises UsageError
-    (nothing to split, a target is a source), FormatError, HybridError (writing failed).
+    its own. first_without_tensors: the first has metadata alone. progress(tensor, done, total) in bytes of tensors. A
+    file already split is split anew. Raises UsageError (nothing to split, a target is a source), FormatError,
+    HybridError (writing failed).
     """
     with open_gguf(src) as file:
         writer = SplitWriter(dst, None, max_bytes=max_bytes, max_tensors=max_tensors)

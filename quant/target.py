@@ -7,7 +7,7 @@ first order it is proportional to the noise, and adds up over matrices. The type
 found on the lower hulls of (bytes, divergence) of all matrices.
 
 A type that makes all weights a little larger or smaller does more harm than its noise says (IQ3_S by 2 %, so that with
-`effort` 0 the KL divergence of chosen types is up to a quarter higher); `ggml.refit` takes that away.
+`effort` 0 the KL divergence of chosen types is up to a quarter higher); `refit` takes that away.
 """
 
 import heapq
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .ggml.mixes import fitting
+from .ggml.progress import Progress
 from .ggml.types import FileType, GGMLType, row_nbytes
 from .imatrix import Imatrix
 from .plan import PlannedTensor, check_finite
@@ -80,7 +81,7 @@ def measure(
     source: Source,
     planned: Sequence[PlannedTensor],
     imatrix: Imatrix | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     n_threads: int = 0,
     effort: int = 0,
 ) -> dict[str, list[Candidate]]:

@@ -127,7 +127,7 @@ def _base(path: Path, text: Path, file: Path, threads: int) -> BaseFile:
             raise UsageError(
                 f"{shown(text)} has {len(tokens)} tokens, --max-kld needs at least {2 * N_CTX}. Give a longer text."
             )
-        with console.Progress("measuring the original", "chunks") as progress:
+        with console.ProgressBar("measuring the original", "chunks") as progress:
             write_base(
                 model, file, tokens, N_CTX, chunks=CHUNKS, progress=lambda i, n, _: progress(shown(path.name), i, n)
             )

@@ -84,8 +84,8 @@ def converted(folder: Path) -> Path:
             f"Use: hybrid convert {folder} -o model.gguf"
         ) from err
     console.note(f"converting {folder} once, into {target}")
-    with console.Progress("converting", "bytes") as progress:
-        convert(folder, target, progress=lambda p: progress.step(p.done, p.total))
+    with console.ProgressBar("converting", "bytes") as progress:
+        convert(folder, target, progress=progress)
     for stale in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.gguf"):
         if stale != target:
             for path in (stale, cached_models.about(stale)):
@@ -168,7 +168,7 @@ def load(
 def compiling() -> Iterator[Callable[[str, int, int], None]]:
     """Progress for whatever loads a model: says that kernels are compiled, which happens once per processor."""
     said = False
-    with console.Progress("compiling", "kernels") as progress:
+    with console.ProgressBar("compiling", "kernels") as progress:
 
         def step(stage: str, done: int, total: int) -> None:
             nonlocal said

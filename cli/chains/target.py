@@ -161,7 +161,7 @@ def measured(
             imatrix=imatrix,
             allow_requantize=allow_requantize,
         )
-        with console.Progress("measuring errors", "tensors") as progress:
+        with console.ProgressBar("measuring errors", "tensors") as progress:
             found = target.measure(opened, planned, imatrix, progress, threads, effort)
         sensitivity: Mapping[str, float] = dict.fromkeys(found, 1.0)
         if text is not None:
@@ -189,7 +189,7 @@ def _sensitivities(
         with open_gguf(path) as parts:
             rewrite.copy(parts, copy)
         model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, n_threads=threads, exact=True))
-        progress = stack.enter_context(console.Progress("measuring sensitivity", "tensors"))
+        progress = stack.enter_context(console.ProgressBar("measuring sensitivity", "tensors"))
         made = {}
         measured = divergences(
             model, prose, _probes(copy, tensors, imatrix, effort, threads), n_ctx=N_CTX, chunks=CHUNKS

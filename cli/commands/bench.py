@@ -159,7 +159,7 @@ def shaped(name: str, kind: str) -> Path:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         console.note(f"writing {path}, which stays there for the next time")
-        with console.Progress("writing", "bytes") as progress:
+        with console.ProgressBar("writing", "bytes") as progress:
             write_shape(shape, path, target, progress=progress.step)
     return path
 
@@ -171,7 +171,7 @@ def measure(paths: list[Path], options: BenchOptions, lora: Sequence[tuple[Path,
 
     reports = []
     for path in paths:
-        with console.Progress(path.name, "runs") as progress:
+        with console.ProgressBar(path.name, "runs") as progress:
             reports.append(benchmark(partial(Model.load, path, lora=lora), options, progress=progress))
     return BenchReport(
         tuple(row for r in reports for row in r.rows), tuple(start for r in reports for start in r.starts)

@@ -93,7 +93,7 @@ def convert(
         else:
             show_plan(plan, output or library.default_output(source, plan))
         return
-    with console.Progress("converting", "bytes") as progress:
+    with console.ProgressBar("converting", "bytes") as progress:
         report = library.convert(
             source,
             output,
@@ -103,14 +103,14 @@ def convert(
             metadata=metadata,
             model_name=model_name,
             split_max_size=max_bytes(split_max_size),
-            progress=lambda p: progress.step(p.done, p.total),
+            progress=progress,
         )
     if not as_json:
         console.out(str(report))
     result: dict[str, Any] = {"convert": report}
     if verify:
-        with console.Progress("verifying", "bytes") as progress:
-            result["verify"] = library.verify(source, report.output, progress=lambda p: progress.step(p.done, p.total))
+        with console.ProgressBar("verifying", "bytes") as progress:
+            result["verify"] = library.verify(source, report.output, progress=progress)
         if not as_json:
             console.out(str(result["verify"]))
     if as_json:

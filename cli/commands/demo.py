@@ -40,8 +40,8 @@ def demo(
     heading(
         "1. A Hugging Face checkpoint becomes one GGUF file", f"hybrid convert {near(checkpoint)} -o {near(original)}"
     )
-    with console.Progress("converting", "bytes") as progress:
-        report = convert_library(checkpoint, original, progress=lambda p: progress.step(p.done, p.total))
+    with console.ProgressBar("converting", "bytes") as progress:
+        report = convert_library(checkpoint, original, progress=progress)
     console.out(str(report))
 
     files = [original]
@@ -49,10 +49,8 @@ def demo(
         target = folder / f"jamba-11m-{name.lower()}.gguf"
         title = "2. Fewer bits per weight" if name == QUANTIZED[0] else ""
         heading(title, f"hybrid quantize {near(original)} {near(target)} {name}")
-        with console.Progress("quantizing", "bytes") as progress:
-            done = quantize_library(
-                original, target, name, n_threads=threads, progress=lambda p: progress.step(p.done, p.total)
-            )
+        with console.ProgressBar("quantizing", "bytes") as progress:
+            done = quantize_library(original, target, name, n_threads=threads, progress=progress)
         console.out(quantize.summary(done))
         files.append(target)
 

@@ -41,7 +41,7 @@ def split(
 
     if (max_size is None) == (max_tensors is None):
         raise UsageError("give one of --split-max-size and --split-max-tensors.")
-    with console.Progress("splitting", "bytes") as progress:
+    with console.ProgressBar("splitting", "bytes") as progress:
         report = rewrite.split(
             source,
             output,
@@ -68,7 +68,7 @@ def merge(
     """Put the parts of a model into one file."""
     from hybrid.quant import rewrite
 
-    with console.Progress("merging", "bytes") as progress:
+    with console.ProgressBar("merging", "bytes") as progress:
         report = rewrite.merge(source, output, progress=progress)
     if as_json:
         console.out_json(report)
@@ -104,7 +104,7 @@ def hash_(
         kinds = [kind for kind in Kind if manifest is None or any(kind == k for k, _ in manifest)]
         kinds = kinds if manifest else [Kind.XXH64]
     found = []
-    with console.Progress("hashing", "bytes") as progress:
+    with console.ProgressBar("hashing", "bytes") as progress:
         for made in library.hashes(file, kinds, tensors=not no_layer, manifest=manifest, progress=progress):
             found.append(made)
             if not as_json:
@@ -143,7 +143,7 @@ def set_(
 
     from .inspect import shortened
 
-    with console.Progress("writing", "bytes") as progress:
+    with console.ProgressBar("writing", "bytes") as progress:
         change = rewrite.set_value(file, key, value, dry_run=dry_run, progress=progress)
     if as_json:
         console.out_json(change)
@@ -209,7 +209,7 @@ def merge_lora(
 
     from ..chains.models import parse_lora
 
-    with console.Progress("merging", "bytes") as progress:
+    with console.ProgressBar("merging", "bytes") as progress:
         report = library.merge_lora(
             source,
             [parse_lora(text) for text in adapters],

@@ -107,7 +107,7 @@ def _collected(
     try:
         with (
             models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded,
-            console.Progress("measuring", "chunks") as progress,
+            console.ProgressBar("measuring", "chunks") as progress,
         ):
             from hybrid.infer.evaluate.imatrix import collect
 

@@ -184,7 +184,7 @@ def quantize(
             show(planned)
             console.out(f"\n{total(planned)}; nothing written")
         return
-    with console.Progress("quantizing", "bytes") as progress:
+    with console.ProgressBar("quantizing", "bytes") as progress:
         report = library.quantize(
             whole,
             output,
@@ -193,7 +193,7 @@ def quantize(
             options=options,
             effort=effort,
             **how,
-            progress=lambda p: progress(p.name, p.done, p.total),
+            progress=progress,
         )
     if as_json:
         rows = [{**console.plain(row), "bits_per_weight": row.bits_per_weight} for row in report.rows]

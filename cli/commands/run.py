@@ -266,7 +266,7 @@ def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
     prompts = prompt_files.read_prompts(texts.read_text(file), shown(file), batch.model)
     start = time.perf_counter()
     try:
-        with console.Progress("answers", "answers") as progress:
+        with console.ProgressBar("answers", "answers") as progress:
             result = batch.run(prompts, output or sys.stdout, progress.step)
     except KeyboardInterrupt:
         if output is None:
@@ -312,7 +312,7 @@ def complete(
         ids = model.tokenizer.encode(prompt)
     kept = None if keep is None else kept_tokens(model, [*seq.tokens, *ids], keep)
     last = ""
-    with console.Progress("prompt", "tokens") as progress:
+    with console.ProgressBar("prompt", "tokens") as progress:
         answer = generate(
             seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=progress.step, speculate=speculate, keep=kept
         )
