@@ -36,7 +36,7 @@ from quiet import Watch
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import TRAITS
-from hybrid.quant.imatrix import Entry, Imatrix
+from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.policy import TARGETS
 
 RECORDS = Path(__file__).with_name("quantize_speed.jsonl")
@@ -131,7 +131,7 @@ def random_importance(model: Path, path: Path) -> None:
     rng = np.random.default_rng(0)
     with GGUFFile.open(model) as file:
         entries = {
-            name: Entry(
+            name: InputSums(
                 rng.exponential(size=(math.prod(t.shape[:-2]), t.shape[-1])).astype(np.float32),
                 np.ones(math.prod(t.shape[:-2]), np.float32),
             )

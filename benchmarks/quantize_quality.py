@@ -31,7 +31,7 @@ from hybrid.infer.evaluate.kl_statistics import KLDivergenceResult
 from hybrid.infer.evaluate.perplexity import tokens_of
 from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
-from hybrid.quant.imatrix import Entry, Imatrix
+from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.policy import TARGETS as FILE_TYPES
 from hybrid.quant.policy import Options, SsmType
 from hybrid.quant.quantize import quantize
@@ -54,7 +54,7 @@ def importance_of(model: Path, text: str) -> Imatrix:
     """What `hybrid imatrix` measures on the first CALIBRATION_CHUNKS chunks of the text."""
     with load(model) as loaded:
         *_, last = collect(loaded, text, n_ctx=N_CTX, chunks=CALIBRATION_CHUNKS)
-    return Imatrix({name: Entry(s.astype("f4"), c.astype("f4")) for name, (s, c) in last.sums.items()})
+    return Imatrix({name: InputSums(s.astype("f4"), c.astype("f4")) for name, (s, c) in last.sums.items()})
 
 
 def perplexity_there(peer: Path, file: Path, text: Path, chunks: int) -> float:

@@ -109,9 +109,9 @@ def convert(
                 if progress:
                     progress(name, done, total)
 
-        with closing(in_order(prepared.works, n_threads or cpus())) as stream:  # type: ignore[type-var]
-            for work, parts in stream:
-                writer.write(work.planned.name, counted(parts, work.planned.name))
+        with closing(in_order(prepared.jobs, n_threads or cpus())) as stream:  # type: ignore[type-var]
+            for job, parts in stream:
+                writer.write(job.planned.name, counted(parts, job.planned.name))
     return ConvertReport(
         source=Path(src),
         output=writer.paths[0],
@@ -129,7 +129,7 @@ def convert(
 def _refuse_sources(output: Path, prepared: Prepared, tokenizer: Path | None) -> None:
     if not output.exists():
         return
-    sources = {tensor.file.path for work in prepared.works for tensor in work.stored}
+    sources = {tensor.file.path for job in prepared.jobs for tensor in job.stored}
     for source in [*sources, *([tokenizer] if tokenizer else [])]:
         if output.samefile(source):
             raise UsageError(f"{shown(output)} is read by this conversion. Give another output path.")

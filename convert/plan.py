@@ -55,7 +55,7 @@ class ConvertPlan:
 
 
 @dataclass(frozen=True)
-class Work:
+class TensorJob:
     """A planned tensor with what it is made from."""
 
     planned: PlannedTensor
@@ -71,11 +71,11 @@ class Prepared:
     config: Config
     family: Family
     pairs: list[Pair]
-    works: list[Work]
+    jobs: list[TensorJob]
 
     def writer(self, path: Path, max_bytes: int = 0) -> SplitWriter:
         """A writer that knows all metadata and tensors, on `path`, in files of at most `max_bytes`; 0: in one."""
-        return _writer(path, self.family.arch, self.pairs, [work.planned for work in self.works], max_bytes)
+        return _writer(path, self.family.arch, self.pairs, [job.planned for job in self.jobs], max_bytes)
 
 
 def family_of(config: Config) -> tuple[type[Family], str]:
@@ -128,8 +128,8 @@ def prepare(
         notes.append(f"{_some(dropped)} left out: no part of the language model itself")
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
     kind = wanted if wanted is not None else _automatic(chosen)
-    works = [_work(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
-    planned = [work.planned for work in works]
+    jobs = [_job(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
+    planned = [job.planned for job in jobs]
     pooling = read_pooling(checkpoint)
     vocabulary = None
     if with_vocabulary:
@@ -158,7 +158,7 @@ def prepare(
         metadata={"general.architecture": family.arch} | {key: value for key, value, _ in pairs},
         tensors=planned,
     )
-    return Prepared(plan, config, family, pairs, works)
+    return Prepared(plan, config, family, pairs, jobs)
 
 
 def _writer(
@@ -321,10 +321,10 @@ def _automatic(chosen: list[tuple[Row, tuple[StoredTensor, ...]]]) -> FileType:
     return FileType.F16
 
 
-def _work(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> Work:
+def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJob:
     tensor_type = weight_type(row.target, row.shape, kind)
     if math.prod(row.shape) == 0:
         raise UsageError(f"{row.target} would be empty.")
     nbytes = math.prod(row.shape[:-1]) * row_nbytes(tensor_type, row.shape[-1])
     planned = PlannedTensor(row.target, row.shape, tensor_type, tuple(t.name for t in tensors), nbytes)
-    return Work(planned, row, tensors)
+    return TensorJob(planned, row, tensors)

@@ -22,8 +22,8 @@ from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from .convert import cpus
 from .outtype import OUTTYPES
-from .plan import PlannedTensor, Work, prepare
-from .stream import Piece, pieces
+from .plan import PlannedTensor, TensorJob, prepare
+from .stream import SourceSlice, slices
 
 # The most that rounding may change a value x: x times `relative` plus `absolute` (for what is subnormal). For Q8_0 x
 # is the largest of its block: half a step of 1/127, and the scale's own rounding to f16.
@@ -76,15 +76,15 @@ def verify(
             full = full_key(arch, key)
             if not _equal(file.get(full), value):
                 raise FormatError(f"{where}: {full} = {shown(file.get(full))}, expected {shown(value)} by the config.")
-        planned = {work.planned.name: work.planned for work in prepared.works}
+        planned = {job.planned.name: job.planned for job in prepared.jobs}
         _compare_lists(where, file, planned)
         total, done, n_exact = sum(t.nbytes for t in planned.values()), 0, 0
-        for work, exact in _compare_all(where, file, prepared.works, n_threads or cpus()):
+        for job, exact in _compare_all(where, file, prepared.jobs, n_threads or cpus()):
             n_exact += exact
-            file.release(work.planned.name)
-            done += work.planned.nbytes
+            file.release(job.planned.name)
+            done += job.planned.nbytes
             if progress:
-                progress(work.planned.name, done, total)
+                progress(job.planned.name, done, total)
         seconds = time.perf_counter() - began
         return VerifyReport(Path(src), Path(gguf_path), len(planned), n_exact, file.nbytes, seconds)
 
@@ -118,52 +118,52 @@ def _compare_lists(where: str, file: GGUFFile, planned: dict[str, PlannedTensor]
         raise FormatError(f"{where} has a tensor {shown(extra)} that the checkpoint does not make.")
 
 
-def _compare_all(where: str, file: GGUFFile, works: list[Work], n_threads: int) -> Iterator[tuple[Work, bool]]:
-    """Each work, compared, with whether the file holds exactly its source's values."""
+def _compare_all(where: str, file: GGUFFile, jobs: list[TensorJob], n_threads: int) -> Iterator[tuple[TensorJob, bool]]:
+    """Each job, compared, with whether the file holds exactly its source's values."""
     pending: deque[Future[bool]] = deque()
 
     def tasks() -> Iterator[Callable[[], bool]]:
-        for work in works:
-            raw = file.raw(work.planned.name).reshape(-1)
-            if work.row.constant is not None:
-                yield partial(_close, where, work, raw, work.row.constant.reshape(1, -1), "the config")
+        for job in jobs:
+            raw = file.raw(job.planned.name).reshape(-1)
+            if job.row.constant is not None:
+                yield partial(_close, where, job, raw, job.row.constant.reshape(1, -1), "the config")
             done = 0
-            for piece in pieces(work):
-                yield partial(_compare, where, piece, raw[done : done + _nbytes(piece)])
-                done += _nbytes(piece)
-            assert work.row.constant is not None or done == len(raw), work.planned.name
+            for part in slices(job):
+                yield partial(_compare, where, part, raw[done : done + _nbytes(part)])
+                done += _nbytes(part)
+            assert job.row.constant is not None or done == len(raw), job.planned.name
 
     waiting = tasks()
     with ThreadPoolExecutor(n_threads, thread_name_prefix="verify") as pool:
         try:
-            for work in works:
+            for job in jobs:
                 exact = True
-                for _ in range(1 if work.row.constant is not None else sum(1 for _ in pieces(work))):
+                for _ in range(1 if job.row.constant is not None else sum(1 for _ in slices(job))):
                     pending.extend(map(pool.submit, islice(waiting, n_threads + 2 - len(pending))))
                     exact &= pending.popleft().result()
-                yield work, exact
+                yield job, exact
         finally:
             for future in pending:
                 future.cancel()
 
 
-def _compare(where: str, piece: Piece, raw: np.ndarray) -> bool:
-    """Compares one piece; True when the file holds exactly its values."""
-    if not piece.copied:
-        return _close(where, piece.work, raw, piece.values(), piece.tensor.name)
-    if not np.array_equal(raw, piece.moved().reshape(-1).view(np.uint8)):
-        raise _different(where, piece.work, piece.tensor.name)
+def _compare(where: str, part: SourceSlice, raw: np.ndarray) -> bool:
+    """Compares one slice; True when the file holds exactly its values."""
+    if not part.copied:
+        return _close(where, part.job, raw, part.values(), part.tensor.name)
+    if not np.array_equal(raw, part.moved().reshape(-1).view(np.uint8)):
+        raise _different(where, part.job, part.tensor.name)
     return True
 
 
-def _nbytes(piece: Piece) -> int:
-    n = (piece.stop - piece.start) * piece.columns
-    return n * piece.work.planned.nbytes // int(np.prod(piece.work.planned.shape, dtype=np.int64))
+def _nbytes(part: SourceSlice) -> int:
+    n = (part.stop - part.start) * part.columns
+    return n * part.job.planned.nbytes // int(np.prod(part.job.planned.shape, dtype=np.int64))
 
 
-def _close(where: str, work: Work, raw: np.ndarray, expected: np.ndarray, source: str) -> bool:
+def _close(where: str, job: TensorJob, raw: np.ndarray, expected: np.ndarray, source: str) -> bool:
     """True when equal, False when as near as the type allows. FormatError otherwise; NaN is never near."""
-    kind = work.planned.type
+    kind = job.planned.type
     got = formats.decode(kind, np.ascontiguousarray(raw).reshape(1, -1)).reshape(-1)
     want = expected.reshape(-1)
     if np.array_equal(got, want):
@@ -175,9 +175,9 @@ def _close(where: str, work: Work, raw: np.ndarray, expected: np.ndarray, source
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.abs(got - want) <= size * _RELATIVE[kind] + _ABSOLUTE[kind]
     if not near.all():
-        raise _different(where, work, source)
+        raise _different(where, job, source)
     return False
 
 
-def _different(where: str, work: Work, source: str) -> FormatError:
-    return FormatError(f"{where}: {work.planned.name} differs from {shown(source)}. Convert the model again.")
+def _different(where: str, job: TensorJob, source: str) -> FormatError:
+    return FormatError(f"{where}: {job.planned.name} differs from {shown(source)}. Convert the model again.")

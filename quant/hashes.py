@@ -14,7 +14,7 @@ from typing import Any
 from .ggml.errors import FormatError, UsageError, shown
 from .ggml.progress import Progress
 from .ggml.split import open_gguf
-from .rewrite import pieces_of
+from .rewrite import chunks_of
 
 # The name space of llama.cpp's UUIDs, which are of version 5 but for the text that is hashed: the weights.
 NAMESPACE = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")
@@ -59,10 +59,10 @@ def hashes(
         whole = {kind: _begun(kind) for kind in kinds}
         for name in file.tensors:
             single = {kind: _begun(kind) for kind in kinds if tensors and kind is not Kind.UUID}
-            for piece in pieces_of(file, name):
+            for chunk in chunks_of(file, name):
                 for state in (*whole.values(), *single.values()):
-                    state.update(piece)
-                done += piece.size
+                    state.update(chunk)
+                done += chunk.size
                 if progress:
                     progress(name, done, total)
             for one, state in single.items():

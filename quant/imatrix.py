@@ -26,17 +26,17 @@ _SUMS, _COUNTS = ".in_sum2", ".counts"
 
 
 @dataclass
-class Entry:
-    """sums f32 [matrix, column], counts f32 [matrix]."""
+class InputSums:
+    """Of a weight matrix's inputs: sums of squares f32 [matrix, column], counts of rows f32 [matrix]."""
 
     sums: np.ndarray
     counts: np.ndarray
 
-    def of(self, matrices: int) -> "Entry":
+    def of(self, matrices: int) -> "InputSums":
         """The same sums for so many matrices, where a file took them for one (`imatrix_legacy`)."""
         if len(self.sums) != 1 or self.sums.size % matrices:
             return self
-        return Entry(self.sums.reshape(matrices, -1), np.repeat(self.counts, matrices))
+        return InputSums(self.sums.reshape(matrices, -1), np.repeat(self.counts, matrices))
 
     def importance(self) -> np.ndarray:
         """f32 [matrix, column]: mean squares; 1 for an expert that was never used, as in llama-quantize."""
@@ -69,9 +69,9 @@ class Statistics:
 
 @dataclass
 class Imatrix:
-    """Entries by the name of the weight matrix. `chunk_size` in tokens."""
+    """Sums by the name of the weight matrix. `chunk_size` in tokens."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, InputSums] = field(default_factory=dict)
     datasets: list[str] = field(default_factory=list)
     chunk_count: int = 0
     chunk_size: int = 0
@@ -112,7 +112,7 @@ class Imatrix:
                     raise FormatError(
                         f"{shown(path)}: not all sums of {shown(weight)} are finite and positive. Collect them again."
                     )
-                made.entries[weight] = Entry(sums, counts)
+                made.entries[weight] = InputSums(sums, counts)
         if not made.entries:
             raise FormatError(f"{shown(path)} holds no importance of any tensor. Collect it again: hybrid imatrix.")
         return made
@@ -160,7 +160,7 @@ class Imatrix:
                 mine, entry = mine.of(matrices), entry.of(matrices)
                 self.entries[name] = mine
             if mine is None:
-                self.entries[name] = Entry(entry.sums.copy(), entry.counts.copy())
+                self.entries[name] = InputSums(entry.sums.copy(), entry.counts.copy())
                 continue
             if mine.sums.shape != entry.sums.shape:
                 raise FormatError(

@@ -14,7 +14,7 @@ import numpy as np
 
 from .ggml.errors import FormatError, shown
 from .ggml.replacing import failures_named, replace_file
-from .imatrix import Entry, Imatrix
+from .imatrix import Imatrix, InputSums
 
 # Tokens of a chunk, which the file does not name: llama-imatrix's default, for the weight in a merger.
 CHUNK_SIZE = 512
@@ -48,7 +48,7 @@ def read_legacy(path: Path) -> Imatrix:
                 f"{shown(path)}: not all values of {shown(name)} are finite and positive. Collect them again."
             )
         counts = np.array([calls * CHUNK_SIZE], np.float32)
-        made.entries[name] = Entry(values[None] * np.float32(CHUNK_SIZE), counts)
+        made.entries[name] = InputSums(values[None] * np.float32(CHUNK_SIZE), counts)
     if at < len(raw):
         made.chunk_count = max(0, number())
         if at < len(raw):

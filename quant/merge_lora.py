@@ -14,7 +14,7 @@ from .ggml.reader import GGUFFile, TensorInfo
 from .ggml.split import SplitWriter, open_gguf
 from .ggml.types import row_nbytes
 from .policy import is_quantized
-from .rewrite import PIECE, pieces_of
+from .rewrite import COPIED_NBYTES, chunks_of
 from .source import DROPPED
 
 
@@ -59,7 +59,7 @@ def merge_lora(
             total, done = sum(t.nbytes for t in file.tensors.values()), 0
             with writer:
                 for t in file.tensors.values():
-                    parts = _merged(file, t, thin[t.name]) if t.name in thin else pieces_of(file, t.name)
+                    parts = _merged(file, t, thin[t.name]) if t.name in thin else chunks_of(file, t.name)
                     writer.write(t.name, parts)
                     done += t.nbytes
                     if progress:
@@ -95,7 +95,7 @@ def _merged(file: GGUFFile, t: TensorInfo, pairs: Sequence[tuple[np.ndarray, np.
     """The bytes of the changed tensor, some rows of one matrix at a time."""
     rows, n = t.shape[-2:]
     raw = file.raw(t.name).reshape(-1, rows, row_nbytes(t.type, n))
-    step = max(1, PIECE // (8 * n))
+    step = max(1, COPIED_NBYTES // (8 * n))
     for e in range(len(raw)):
         for start in range(0, rows, step):
             stop = min(start + step, rows)

@@ -18,17 +18,18 @@ from .ggml.formats import FORMATS
 from .ggml.progress import Progress
 from .ggml.split import SplitWriter
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
-from .imatrix import Entry, Imatrix
+from .imatrix import Imatrix, InputSums
 from .layout import prepared
 from .plan import PlannedTensor, check_finite, file_type
 from .policy import Options
 from .pool import cpus, in_order
 from .refit import refit
-from .source import GGUFSource, Piece, Source
+from .source import GGUFSource, RowSlice, Source
 
-# Values per task, about: a task is whole rows, holds its output and works in pieces that stay in the L2 cache.
-TASK = 1 << 20
-PIECE = 1 << 17
+# Values of a task, about: whole rows, whose output it holds; it decodes and encodes a few of them at a time, which
+# stay in the L2 cache.
+TASK_VALUES = 1 << 20
+CACHED_VALUES = 1 << 17
 _OF_THREAD = threading.local()
 MAX_THREADS = 512
 
@@ -111,12 +112,12 @@ class _Sums:
 
 @dataclass(frozen=True)
 class _Task:
-    """`piece` begins with row `first` of a tensor, over all its matrices."""
+    """`rows` begins with row `first` of a tensor, over all its matrices."""
 
     tensor: PlannedTensor
-    piece: Piece
+    rows: RowSlice
     first: int
-    importance: Entry | None
+    importance: InputSums | None
     effort: int
 
 
@@ -203,7 +204,7 @@ def _write_tensors(
         if done.data is not None and writer.takes(name):
             put(done)
             done = _Done(task, None, done.sums)
-            task.piece.done()
+            task.rows.done()
         return done
 
     def put(done: _Done) -> None:
@@ -221,9 +222,9 @@ def _write_tensors(
             for done in results:
                 if done.data is not None:
                     put(done)
-                    done.task.piece.done()
+                    done.task.rows.done()
                 sums.merge(done.sums)
-                passed += done.task.piece.rows * _bytes_of(t.source, t.shape[-1])
+                passed += done.task.rows.n * _bytes_of(t.source, t.shape[-1])
                 if progress:
                     progress(t.name, passed, total)
             writer.end(t.name)
@@ -237,17 +238,17 @@ def _tasks(source: Source, planned: Iterable[PlannedTensor], imatrix: Imatrix | 
     for t in planned:
         entry = imatrix.entries.get(t.name) if imatrix else None
         first = 0
-        for piece in source.pieces(t.name, max(1, TASK // t.shape[-1])):
-            yield _Task(t, piece, first, entry, effort)
-            first += piece.rows
+        for part in source.slices(t.name, max(1, TASK_VALUES // t.shape[-1])):
+            yield _Task(t, part, first, entry, effort)
+            first += part.n
 
 
 def _recode(task: _Task) -> _Done:
     """Runs on a pool thread. FormatError when there are values that the new type cannot hold."""
     from .ggml.kernels import coding, errors, recode  # import numba
 
-    t, stored, sums = task.tensor, task.piece.read(), _Sums()
-    n, rows = t.shape[-1], task.piece.rows
+    t, stored, sums = task.tensor, task.rows.read(), _Sums()
+    n, rows = t.shape[-1], task.rows.n
     before, after = _bytes_of(t.source, n), _bytes_of(t.target, n)
     copied = t.source is t.target
     if copied and TRAITS[t.source].block > 1:
@@ -261,8 +262,8 @@ def _recode(task: _Task) -> _Done:
             sums.add(of_rows, task.first)
             return _Done(task, data, sums)
     per_matrix = t.shape[-2] if len(t.shape) > 1 else 1
-    # Pieces small enough that a weight is read from memory once, not once per operation; of one matrix.
-    most = min(max(1, PIECE // n), rows)
+    # Few enough rows that a weight is read from memory once, not once per operation; of one matrix.
+    most = min(max(1, CACHED_VALUES // n), rows)
     old, new = _scratch(2 * most * n).reshape(2, most, n)
     importance = task.importance.importance() if task.importance else None
     start = 0
@@ -273,12 +274,12 @@ def _recode(task: _Task) -> _Done:
         if copied:
             check_finite(t, x, range(task.first + start, task.first + stop))
         else:
-            piece = data[start * after : stop * after].reshape(-1, after)
+            blocks = data[start * after : stop * after].reshape(-1, after)
             of_matrix = None if importance is None else importance[matrix]
-            coding.encode(t.target, x, piece, of_matrix)
+            coding.encode(t.target, x, blocks, of_matrix)
             if task.effort:
-                refit(t.target, x, piece, of_matrix)
-            decoded = coding.decode(t.target, piece, new[: stop - start])
+                refit(t.target, x, blocks, of_matrix)
+            decoded = coding.decode(t.target, blocks, new[: stop - start])
             if not errors.error_sums(x, decoded, of_rows[start:stop]):
                 of_rows[start:stop] = _wide_sums(t, x, decoded, task.first + start)
         start = stop

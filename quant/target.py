@@ -27,7 +27,7 @@ from .plan import PlannedTensor, check_finite
 from .policy import Reason
 from .pool import cpus, in_order
 from .refit import refit
-from .source import Piece, Source
+from .source import RowSlice, Source
 
 CANDIDATES = tuple(GGMLType[name] for name in ("Q2_K", "Q3_K", "IQ4_XS", "Q4_K", "Q5_K", "Q6_K", "Q8_0"))
 WITH_IMPORTANCE = tuple(GGMLType[name] for name in ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"))
@@ -65,11 +65,11 @@ def candidates(t: PlannedTensor, imatrix: Imatrix | None = None) -> list[GGMLTyp
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Every `step`-th row of a piece of a matrix, or of several; the piece begins with row `first` of all."""
+class _Sample:
+    """Every `step`-th row of a slice of a matrix, or of several; the slice begins with row `first` of all."""
 
     tensor: PlannedTensor
-    piece: Piece
+    rows: RowSlice
     first: int
     step: int
     importance: np.ndarray | None
@@ -97,12 +97,13 @@ def measure(
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="measure")
     try:
         begun = ""
-        for rows, found in in_order(pool, _measured, _rows_of(source, free, kinds, imatrix, effort), 2 * n_threads):
-            name = rows.tensor.name
+        samples = _samples(source, free, kinds, imatrix, effort)
+        for sample, measured in in_order(pool, _measured, samples, 2 * n_threads):
+            name = sample.tensor.name
             if progress and name != begun:
                 begun = name
                 progress(name, list(kinds).index(name), len(free))
-            sums[name] += found
+            sums[name] += measured
     finally:
         pool.shutdown(cancel_futures=True)
     made = {}
@@ -116,49 +117,49 @@ def measure(
     return made
 
 
-def _rows_of(
+def _samples(
     source: Source,
     tensors: Iterable[PlannedTensor],
     kinds: Mapping[str, Sequence[GGMLType]],
     imatrix: Imatrix | None,
     effort: int,
-) -> Iterator[_Rows]:
-    """Rows of all pieces of every matrix evenly, about SAMPLE weights of each, BLOCK at a time."""
+) -> Iterator[_Sample]:
+    """Rows of all slices of every matrix evenly, about SAMPLE weights of each, BLOCK at a time."""
     for t in tensors:
         entry = imatrix.entries.get(t.name) if imatrix else None
         importance = entry.importance() if entry else None
         step = max(1, math.prod(t.shape) // SAMPLE)
         first = 0
-        for piece in source.pieces(t.name, max(1, step * BLOCK // t.shape[-1])):
-            yield _Rows(t, piece, first, step, importance, kinds[t.name], effort)
-            first += piece.rows
+        for part in source.slices(t.name, max(1, step * BLOCK // t.shape[-1])):
+            yield _Sample(t, part, first, step, importance, kinds[t.name], effort)
+            first += part.n
 
 
-def _measured(rows: _Rows) -> tuple[_Rows, np.ndarray]:
+def _measured(sample: _Sample) -> tuple[_Sample, np.ndarray]:
     """f64: the weighted squares of the weights, and of the errors of each type. Runs on a pool thread."""
     from .ggml.kernels import coding  # imports numba
 
-    t, sums = rows.tensor, np.zeros(1 + len(rows.kinds))
+    t, sums = sample.tensor, np.zeros(1 + len(sample.kinds))
     n, per_matrix = t.shape[-1], t.shape[-2] if len(t.shape) > 1 else 1
-    wanted = np.arange(-rows.first % rows.step, rows.piece.rows, rows.step)
-    raw = rows.piece.read().reshape(rows.piece.rows, -1)[wanted]
-    rows.piece.done()
-    matrices = (rows.first + wanted) // per_matrix
+    wanted = np.arange(-sample.first % sample.step, sample.rows.n, sample.step)
+    raw = sample.rows.read().reshape(sample.rows.n, -1)[wanted]
+    sample.rows.done()
+    matrices = (sample.first + wanted) // per_matrix
     for matrix in np.unique(matrices):
         stored = np.ascontiguousarray(raw[matrices == matrix])
-        importance = rows.importance[matrix] if rows.importance is not None else None
+        importance = sample.importance[matrix] if sample.importance is not None else None
         weights = np.ones(n) if importance is None else importance.astype(np.float64)
         x = coding.decode(t.source, stored, np.empty((len(stored), n), np.float32))
-        check_finite(t, x, rows.first + wanted[matrices == matrix])
+        check_finite(t, x, sample.first + wanted[matrices == matrix])
         new = np.empty_like(x)
         sums[0] += _weighted_squares(x, weights)
-        for j, kind in enumerate(rows.kinds):
+        for j, kind in enumerate(sample.kinds):
             data = np.empty((len(x), row_nbytes(kind, n)), np.uint8)
             coding.encode(kind, x, data, importance)
-            if rows.effort:
+            if sample.effort:
                 refit(kind, x, data, importance)
             sums[1 + j] += _weighted_squares(coding.decode(kind, data, new) - x, weights)
-    return rows, sums
+    return sample, sums
 
 
 def _weighted_squares(x: np.ndarray, weights: np.ndarray) -> float:

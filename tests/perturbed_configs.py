@@ -11,7 +11,7 @@ import config_fields
 
 from hybrid.convert.config_fields import condition, without_effect
 from hybrid.convert.plan import Prepared, prepare
-from hybrid.convert.stream import pieces
+from hybrid.convert.stream import slices
 from hybrid.quant.ggml.errors import HybridError
 
 # Other values of words; any other word becomes one that means nothing.
@@ -163,11 +163,11 @@ def digest(prepared: Prepared) -> str:
         if not key.startswith("general.") or key in ("general.architecture", "general.file_type")
     ]  # fmt: skip
     made = hashlib.sha256()
-    for work in prepared.works:
-        lines.append(f"{work.planned}")
-        if work.row.constant is not None:
-            made.update(work.row.constant.tobytes())
-        elif work.row.transform is not None:
-            for piece in pieces(work):
-                made.update(piece.values().tobytes())
+    for job in prepared.jobs:
+        lines.append(f"{job.planned}")
+        if job.row.constant is not None:
+            made.update(job.row.constant.tobytes())
+        elif job.row.transform is not None:
+            for part in slices(job):
+                made.update(part.values().tobytes())
     return hashlib.sha256(made.digest() + "\n".join(lines).encode()).hexdigest()

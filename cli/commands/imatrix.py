@@ -87,7 +87,7 @@ def _collected(
     """`added` and what the text gives; written on the way, without `added`, to go on from."""
     import numpy as np
 
-    from hybrid.quant.imatrix import Entry, Imatrix
+    from hybrid.quant.imatrix import Imatrix, InputSums
 
     from .. import texts
     from ..chains import models
@@ -114,7 +114,7 @@ def _collected(
             before.check({name: t.shape for name, t in loaded.gguf.tensors.items()})
             for state in collect(loaded, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):
                 found = Imatrix(
-                    {n: Entry(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in state.sums.items()},
+                    {n: InputSums(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in state.sums.items()},
                     [str(file)],
                     state.done - before.chunk_count,
                     n_ctx,

@@ -164,19 +164,19 @@ def test_memory_does_not_grow_with_the_model(tmp_path):
     from hybrid.convert import stream
     from hybrid.convert.architectures.family import row
     from hybrid.convert.checkpoint import Checkpoint
-    from hybrid.convert.plan import Work, _work
+    from hybrid.convert.plan import TensorJob, _job
     from hybrid.quant.ggml.types import FileType
 
     stored = Checkpoint(folder).tensors
-    works: list[Work] = [
-        _work(row(name, f"x{i}.weight", *shape), (stored[name],), FileType.Q8_0)
+    jobs: list[TensorJob] = [
+        _job(row(name, f"x{i}.weight", *shape), (stored[name],), FileType.Q8_0)
         for i, (name, shape) in enumerate(layers.items())
     ]
     tracemalloc.start()
-    total = sum(part.nbytes for _, parts in stream.in_order(works, 2) for part in parts)
+    total = sum(part.nbytes for _, parts in stream.in_order(jobs, 2) for part in parts)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert total == sum(work.planned.nbytes for work in works)
+    assert total == sum(job.planned.nbytes for job in jobs)
     print(f"peak {peak / 1e6:.1f} MB for {offset / 1e6:.1f} MB")
     assert peak < 48e6 < offset
 

@@ -13,7 +13,7 @@ from hybrid.convert import convert
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, ValueType
-from hybrid.quant.imatrix import Entry, Imatrix
+from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.layout import file_nbytes
 from hybrid.quant.policy import Options, SsmType
 from hybrid.quant.quantize import quantize
@@ -42,7 +42,7 @@ def way(request: pytest.FixtureRequest, model: Path) -> tuple[Options, dict[str,
     if request.param == "metadata":
         with GGUFFile.open(model) as file:
             matrices = {n: t.shape for n, t in file.tensors.items() if len(t.shape) == 2}
-        entries = {n: Entry(np.ones((1, s[-1]), np.float32), np.ones(1, np.float32)) for n, s in matrices.items()}
+        entries = {n: InputSums(np.ones((1, s[-1]), np.float32), np.ones(1, np.float32)) for n, s in matrices.items()}
         imatrix = Imatrix(entries, ["a text" * 50], 1, 512)
     return options, {**how, "imatrix": imatrix}, measured(model, None, options, imatrix, effort=0)
 

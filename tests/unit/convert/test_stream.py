@@ -40,7 +40,7 @@ def test_types(jamba, tmp_path, dtype, outtype):
 def test_pieces_do_not_show(llama, tmp_path, monkeypatch, task):
     folder = llama().write(as_bf16=True)
     whole = convert(folder, tmp_path / "whole.gguf", outtype="q8_0").output.read_bytes()
-    monkeypatch.setattr(stream, "TASK", task)
+    monkeypatch.setattr(stream, "SLICE_VALUES", task)
     report = convert(folder, tmp_path / "pieces.gguf", outtype="q8_0", n_threads=3)
     assert report.output.read_bytes() == whole
     verify(folder, report.output)

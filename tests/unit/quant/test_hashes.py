@@ -52,7 +52,7 @@ def content(name: str) -> np.ndarray:
 
 
 def test_of_tensors_and_of_all(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrite, "PIECE", 50)
+    monkeypatch.setattr(rewrite, "COPIED_NBYTES", 50)
     found = {(made.kind, made.tensor): made.digest for made in h.hashes(file, KINDS)}
     every = b"".join(content(name).tobytes() for name in "abc")
     for name, data in (("a", content("a").tobytes()), ("c", content("c").tobytes()), ("", every)):

@@ -15,7 +15,7 @@ from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.imatrix import Entry, Imatrix
+from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.policy import Options, Reason, SsmType
 
 F32, F16, BF16, Q8_0, Q4_0 = GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.Q4_0
@@ -68,8 +68,8 @@ def model(path: Path, kind: GGMLType = F32, change: dict[str, np.ndarray] | None
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(q, "TASK", 4096)
-    monkeypatch.setattr(q, "PIECE", 1024)
+    monkeypatch.setattr(q, "TASK_VALUES", 4096)
+    monkeypatch.setattr(q, "CACHED_VALUES", 1024)
     monkeypatch.setattr(formats, "CHUNK", 1024)
 
 
@@ -342,7 +342,7 @@ def importance_of(src: Path) -> Imatrix:
     made = Imatrix(datasets=["a.txt"], chunk_count=4, chunk_size=128)
     for name, shape in shapes.items():
         n = shape[0] if len(shape) > 2 else 1
-        made.entries[name] = Entry(
+        made.entries[name] = InputSums(
             rng.standard_exponential((n, shape[-1])).astype(np.float32) * 100, np.full(n, 256, np.float32)
         )
     return made

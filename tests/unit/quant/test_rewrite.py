@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_split_then_merge_is_the_identity(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrite, "PIECE", 100)
+    monkeypatch.setattr(rewrite, "COPIED_NBYTES", 100)
     seen: list[tuple[int, int]] = []
     report = rewrite.split(file, tmp_path / "p", max_bytes=500, progress=lambda name, done, n: seen.append((done, n)))
     assert [(p.path.name, p.n_tensors) for p in report.parts] == [

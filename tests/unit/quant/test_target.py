@@ -11,7 +11,7 @@ from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.imatrix import Entry, Imatrix
+from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.plan import plan
 from hybrid.quant.policy import Options
 from hybrid.quant.source import GGUFSource
@@ -108,7 +108,7 @@ def test_noise_of_types(tmp_path: Path) -> None:
         for name, x in values.items():
             w.write(name, x)
     weights = rng.standard_exponential((3, 256)).astype(np.float32)
-    entry = Entry(weights * 5, np.full(3, 5, np.float32))
+    entry = InputSums(weights * 5, np.full(3, 5, np.float32))
     imatrix, weights = Imatrix({"blk.0.ffn_down_exps.weight": entry}), entry.importance()
     with GGUFSource(tmp_path / "in.gguf") as source:
         planned = plan(source, FileType.Q8_0, options=Options(pure=True), imatrix=imatrix)
@@ -161,7 +161,7 @@ def test_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             w.declare(name, x.shape, GGMLType.F32)
         for name, x in values.items():
             w.write(name, x)
-    entry = Entry(rng.standard_exponential((3, 512)).astype(np.float32), np.ones(3, np.float32))
+    entry = InputSums(rng.standard_exponential((3, 512)).astype(np.float32), np.ones(3, np.float32))
     imatrix = Imatrix({"blk.0.ffn_down_exps.weight": entry})
     monkeypatch.setattr(target, "BLOCK", 5 * 512)
     monkeypatch.setattr(target, "SAMPLE", 4096)
