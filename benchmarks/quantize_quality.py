@@ -63,9 +63,9 @@ def perplexity_there(peer: Path, file: Path, text: Path, chunks: int) -> float:
     for _ in range(5):
         done = subprocess.run([*command, "--chunks", str(chunks)], capture_output=True, text=True)
         # on a busy machine it may end before its last lines are out
-        found = re.search(rf"\[{chunks}\]([\d.]+),", done.stdout + done.stderr)
-        if found is not None:
-            return float(found[1])
+        match = re.search(rf"\[{chunks}\]([\d.]+),", done.stdout + done.stderr)
+        if match is not None:
+            return float(match[1])
     sys.exit(f"no perplexity in what llama-perplexity says of {file}: {done.stderr[-500:]}")
 
 
@@ -83,21 +83,23 @@ class Way:
 
 def ways(recipes: list[str]) -> list[Way]:
     """Recipes before the targets of their size."""
-    made: list[Way] = []
+    ordered: list[Way] = []
     for recipe in recipes:
         without = FILE_TYPE_WEIGHT[FileType[recipe]] not in NEED_IMPORTANCE and recipe not in ("Q2_K_S", "IQ3_XS")
         for weighted in (False, True):
             name = f"{recipe}, importance" if weighted else recipe
             if recipe in MOSTLY_EXACT if weighted else not without:
                 continue
-            made.append(Way(name, recipe, weighted=weighted))
+            ordered.append(Way(name, recipe, weighted=weighted))
             if recipe in EFFORT_OF:
-                made.append(Way(f"{name}, `--effort 1`", recipe, weighted=weighted, effort=1))
+                ordered.append(Way(f"{name}, `--effort 1`", recipe, weighted=weighted, effort=1))
             if recipe in TARGETS:
-                made.append(Way(f"`--target-bpw` of {name}", recipe, weighted=weighted, by_target=True, effort=EFFORT))
+                ordered.append(
+                    Way(f"`--target-bpw` of {name}", recipe, weighted=weighted, by_target=True, effort=EFFORT)
+                )
         if recipe in POLICIES_OF:
-            made += [Way(f"{recipe}, `--ssm-type {p.value}`", recipe, p) for p in POLICIES]
-    return made
+            ordered += [Way(f"{recipe}, `--ssm-type {p.value}`", recipe, p) for p in POLICIES]
+    return ordered
 
 
 def main() -> None:
@@ -132,14 +134,14 @@ def main() -> None:
                 measured = known[way.weighted]
                 tensors = target.tensor_bytes(args.model, given)
                 kind, options = target.of_bits_per_weight(measured, of_recipe + 1e-6, options, tensors)
-            made = quantize(args.model, file, kind, options=options, imatrix=given, effort=way.effort)
+            report = quantize(args.model, file, kind, options=options, imatrix=given, effort=way.effort)
             so_far: dict[int, KLDivergenceResult] = {}
             with load(file) as model:
-                found = kl_divergence(model, BaseFile(base), progress=lambda i, _, r, to=so_far: to.update({i: r}))
+                divergence = kl_divergence(model, BaseFile(base), progress=lambda i, _, r, to=so_far: to.update({i: r}))
             row = {
-                "model": args.model.stem, "name": way.name, "bits": made.bits_per_weight, "ppl": found.ppl.value,
-                "kld": found.kld.value,
-                "error": found.kld.error, "top": found.same_top.value, "there": None,
+                "model": args.model.stem, "name": way.name, "bits": report.bits_per_weight, "ppl": divergence.ppl.value,
+                "kld": divergence.kld.value,
+                "error": divergence.kld.error, "top": divergence.same_top.value, "there": None,
             }  # fmt: skip
             if args.peer:
                 for chunks in (PEER_CHUNKS, args.chunks):

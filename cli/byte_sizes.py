@@ -20,11 +20,11 @@ _MOST = (1 << 63) - 1
 
 def parse_size(text: str, option: str) -> int:
     """Bytes, rounded down. UsageError names the option."""
-    found = _SIZE.fullmatch(text)
-    if found is not None and len(text) < 100:
-        unit = 1024 if found[3] else 1000
-        power = " kmgt".index(found[2].lower()) if found[2] else 0
-        nbytes = int(Fraction(found[1]) * unit**power)
+    match = _SIZE.fullmatch(text)
+    if match is not None and len(text) < 100:
+        unit = 1024 if match[3] else 1000
+        power = " kmgt".index(match[2].lower()) if match[2] else 0
+        nbytes = int(Fraction(match[1]) * unit**power)
         if nbytes <= _MOST:
             return nbytes
     raise UsageError(f"{option} {shown(text)}: expected a size like 900M, 2G or 1.5GiB ({UNITS}).")

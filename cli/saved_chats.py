@@ -86,10 +86,10 @@ def of_model(model: "Model") -> list[Path]:
 
 def last(model: "Model") -> Path:
     """What --continue goes on with."""
-    found = of_model(model)
-    if not found:
+    chats = of_model(model)
+    if not chats:
         raise UsageError(f"there is no earlier chat with {model.path.name}. Start one: hybrid run {model.path}")
-    return found[0]
+    return chats[0]
 
 
 def new(model: "Model") -> Path:

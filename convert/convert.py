@@ -90,15 +90,15 @@ def convert(
     prepared = prepare(
         src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name
     )
-    made = prepared.plan
-    output = default_output(src, made) if dst is None else Path(dst)
+    planned = prepared.plan
+    output = default_output(src, planned) if dst is None else Path(dst)
     if output.is_dir():
-        output = output / made.output.name
+        output = output / planned.output.name
     writer = prepared.writer(output, split_max_size)
     for path in writer.paths:
         _refuse_sources(path, prepared, tokenizer)
     with writer:
-        total = sum(tensor.nbytes for tensor in made.tensors)
+        total = sum(tensor.nbytes for tensor in planned.tensors)
         done = 0
 
         def counted(parts: Iterator[np.ndarray], name: str) -> Iterator[np.ndarray]:
@@ -115,14 +115,14 @@ def convert(
     return ConvertReport(
         source=Path(src),
         output=writer.paths[0],
-        architecture=made.architecture,
-        file_type=made.file_type,
-        n_tensors=len(made.tensors),
-        n_params=made.n_params,
+        architecture=planned.architecture,
+        file_type=planned.file_type,
+        n_tensors=len(planned.tensors),
+        n_params=planned.n_params,
         nbytes=writer.nbytes,
         n_files=len(writer.paths),
         seconds=time.perf_counter() - began,
-        notes=made.notes,
+        notes=planned.notes,
     )
 
 

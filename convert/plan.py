@@ -17,11 +17,11 @@ from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
 from .checkpoint.quantized import DequantizedTensor, dequantized, method
 from .config_fields import notes as field_notes
 from .config_fields import refuse_what_none_can
-from .general import general_pairs, output_name, sampling_pairs
+from .general import general_keys, output_name, sampling_keys
 from .outtype import automatic, outtype, weight_type
 from .pooling import read_pooling
 from .tokenizers import read_vocabulary
-from .tokenizers.vocabulary import Pair
+from .tokenizers.vocabulary import KeyValue
 
 QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 # Buffers that old checkpoints hold and that are computed from the config.
@@ -70,12 +70,12 @@ class Prepared:
     plan: ConvertPlan
     config: Config
     family: Family
-    pairs: list[Pair]
+    key_values: list[KeyValue]
     jobs: list[TensorJob]
 
     def writer(self, path: Path, max_bytes: int = 0) -> SplitWriter:
         """A writer that knows all metadata and tensors, on `path`, in files of at most `max_bytes`; 0: in one."""
-        return _writer(path, self.family.arch, self.pairs, [job.planned for job in self.jobs], max_bytes)
+        return _writer(path, self.family.arch, self.key_values, [job.planned for job in self.jobs], max_bytes)
 
 
 def family_of(config: Config) -> tuple[type[Family], str]:
@@ -139,13 +139,13 @@ def prepare(
         )  # fmt: skip
         notes += vocabulary.notes
     notes += field_notes(config, family)
-    general, facts = general_pairs(checkpoint, planned, metadata, model_name, notes)
-    pairs: list[Pair] = [("general.type", "model", ValueType.STRING)]
-    pairs += _merge_sampling(sampling_pairs(checkpoint), general)
-    pairs += [_key(family.arch, key, value) for key, value in family.keys(kind)]
-    pairs += [] if pooling is None else [_key(family.arch, "pooling_type", pooling)]
-    pairs.append(("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32))
-    pairs += vocabulary.pairs() if vocabulary else []
+    general, facts = general_keys(checkpoint, planned, metadata, model_name, notes)
+    key_values: list[KeyValue] = [("general.type", "model", ValueType.STRING)]
+    key_values += _merge_sampling(sampling_keys(checkpoint), general)
+    key_values += [_key(family.arch, key, value) for key, value in family.keys(kind)]
+    key_values += [] if pooling is None else [_key(family.arch, "pooling_type", pooling)]
+    key_values.append(("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32))
+    key_values += vocabulary.key_values() if vocabulary else []
     output = Path(f"{output_name(facts, None if vocab_only else kind.name)}.gguf")
     plan = ConvertPlan(
         source=Path(source),
@@ -153,30 +153,30 @@ def prepare(
         architecture=architecture,
         file_type=kind,
         n_params=sum(math.prod(t.shape) for t in planned),
-        nbytes=_writer(output, family.arch, pairs, planned).nbytes,
+        nbytes=_writer(output, family.arch, key_values, planned).nbytes,
         notes=tuple(notes),
-        metadata={"general.architecture": family.arch} | {key: value for key, value, _ in pairs},
+        metadata={"general.architecture": family.arch} | {key: value for key, value, _ in key_values},
         tensors=planned,
     )
-    return Prepared(plan, config, family, pairs, jobs)
+    return Prepared(plan, config, family, key_values, jobs)
 
 
 def _writer(
-    path: Path, arch: str, pairs: Sequence[Pair], planned: Sequence[PlannedTensor], max_bytes: int = 0
+    path: Path, arch: str, key_values: Sequence[KeyValue], planned: Sequence[PlannedTensor], max_bytes: int = 0
 ) -> SplitWriter:
     writer = SplitWriter(path, arch, max_bytes=max_bytes)
-    for key, value, kind in pairs:
+    for key, value, kind in key_values:
         writer.add(key, value, kind)
     for tensor in planned:
         writer.declare(tensor.name, tensor.shape, tensor.type)
     return writer
 
 
-def _key(arch: str, key: str, value: Any) -> Pair:
+def _key(arch: str, key: str, value: Any) -> KeyValue:
     return full_key(arch, key), value, None
 
 
-def _merge_sampling(sampling: list[Pair], general: list[Pair]) -> list[Pair]:
+def _merge_sampling(sampling: list[KeyValue], general: list[KeyValue]) -> list[KeyValue]:
     """general.sampling.* of --metadata replace those of the checkpoint, in their place before the other keys."""
     given = {pair[0]: pair for pair in general if pair[0].startswith("general.sampling.")}
     kept = [given.pop(pair[0], pair) for pair in sampling]
@@ -189,18 +189,18 @@ def _canonical(
 ) -> dict[str, StoredTensor]:
     """The checkpoint's tensors by the names that the family uses, in reading order."""
     family = family_type.read(config, {name: tensor.shape for name, tensor in tensors.items()})
-    found: dict[str, StoredTensor] = {}
+    renamed: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         if name.endswith(_DROPPED) or name.startswith(family.dropped):
             continue
         canonical = family.canonical(name)
         parts = list(family.parts(canonical, tensor.shape)) if isinstance(tensor.dtype, Dtype) else []
-        made = {part.name: tensor.part(part.start, part.shape) for part in parts} or {canonical: tensor}
-        for key, value in made.items():
-            if key in found:
-                raise CheckpointError(f"{shown(found[key].name)} and {shown(name)} are the same tensor. Keep one.")
-            found[key] = value
-    return found
+        replacements = {part.name: tensor.part(part.start, part.shape) for part in parts} or {canonical: tensor}
+        for key, value in replacements.items():
+            if key in renamed:
+                raise CheckpointError(f"{shown(renamed[key].name)} and {shown(name)} are the same tensor. Keep one.")
+            renamed[key] = value
+    return renamed
 
 
 def _choose(

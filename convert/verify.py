@@ -69,9 +69,9 @@ def verify(
             raise UnsupportedError(f"{where}: general.file_type = {shown(number)} is not one that `convert` writes.")
         prepared = prepare(src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False)
         arch = prepared.family.arch
-        found = file.get("general.architecture")
-        if not _equal(found, arch):
-            raise FormatError(f"{where}: general.architecture = {shown(found)}, expected {arch} by the config.")
+        stated_arch = file.get("general.architecture")
+        if not _equal(stated_arch, arch):
+            raise FormatError(f"{where}: general.architecture = {shown(stated_arch)}, expected {arch} by the config.")
         for key, value in prepared.family.keys(file_type):
             full = full_key(arch, key)
             if not _equal(file.get(full), value):
@@ -89,28 +89,28 @@ def verify(
         return VerifyReport(Path(src), Path(gguf_path), len(planned), n_exact, file.nbytes, seconds)
 
 
-def _equal(found: Any, expected: Any) -> bool:
+def _equal(value: Any, expected: Any) -> bool:
     """Whether a file's value, which may be anything, is of the expected one's kind and equal; floats as f32."""
     if isinstance(expected, list | tuple):
-        same = isinstance(found, list | np.ndarray) and len(found) == len(expected)
-        return same and all(map(_equal, found, expected))
-    if isinstance(found, np.generic):  # of a list
-        found = found.item()
-    if isinstance(expected, float) and isinstance(found, float):
+        same = isinstance(value, list | np.ndarray) and len(value) == len(expected)
+        return same and all(map(_equal, value, expected))
+    if isinstance(value, np.generic):  # of a list
+        value = value.item()
+    if isinstance(expected, float) and isinstance(value, float):
         with np.errstate(over="ignore"):
-            return bool(np.float32(found) == np.float32(expected))
+            return bool(np.float32(value) == np.float32(expected))
     kind = next(k for k in (bool, int, float, str) if isinstance(expected, k))
-    return type(found) is kind and bool(found == expected)
+    return type(value) is kind and bool(value == expected)
 
 
 def _compare_lists(where: str, file: GGUFFile, planned: dict[str, PlannedTensor]) -> None:
     for name, tensor in planned.items():
         if name not in file.tensors:
             raise FormatError(f"{where} has no tensor {name}.")
-        found = file.tensors[name]
-        if (found.shape, found.type) != (tensor.shape, tensor.type):
+        stored = file.tensors[name]
+        if (stored.shape, stored.type) != (tensor.shape, tensor.type):
             raise FormatError(
-                f"{where}: {name} is {found.type.name} {list(found.shape)}, "
+                f"{where}: {name} is {stored.type.name} {list(stored.shape)}, "
                 f"expected {tensor.type.name} {list(tensor.shape)}."
             )
     extra = next((name for name in file.tensors if name not in planned), None)

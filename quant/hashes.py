@@ -82,7 +82,7 @@ def read_manifest(path: Path) -> dict[tuple[str, str], str]:
         raise UsageError(f"--check {shown(path)} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise FormatError(f"--check {shown(path)} is not a list of hashes. Make one with hybrid gguf hash.") from None
-    found: dict[tuple[str, str], str] = {}
+    digests: dict[tuple[str, str], str] = {}
     for number, line in enumerate(lines, 1):
         fields = line.split(None, 2)
         if not fields:
@@ -90,10 +90,10 @@ def read_manifest(path: Path) -> dict[tuple[str, str], str]:
         if len(fields) < 3 or fields[0] not in list(Kind):
             raise FormatError(f"--check {shown(path)}: line {number} is not `kind  hash  file:tensor`.")
         _, _, tensor = fields[2].rstrip().partition(".gguf:")
-        found[fields[0], tensor] = fields[1].lower()
-    if not found:
+        digests[fields[0], tensor] = fields[1].lower()
+    if not digests:
         raise FormatError(f"--check {shown(path)} holds no hashes. Make one with hybrid gguf hash.")
-    return found
+    return digests
 
 
 def _begun(kind: Kind) -> Any:

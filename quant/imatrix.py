@@ -91,7 +91,7 @@ class Imatrix:
                     f"{shown(path)} is not an importance matrix: general.type is not imatrix. "
                     "Make one with hybrid imatrix."
                 )
-            made = cls(
+            imatrix = cls(
                 datasets=[str(name) for name in file.get("imatrix.datasets", [])],
                 chunk_count=int(file.get("imatrix.chunk_count", 0)),
                 chunk_size=int(file.get("imatrix.chunk_size", 0)),
@@ -112,10 +112,10 @@ class Imatrix:
                     raise FormatError(
                         f"{shown(path)}: not all sums of {shown(weight)} are finite and positive. Collect them again."
                     )
-                made.entries[weight] = InputSums(sums, counts)
-        if not made.entries:
+                imatrix.entries[weight] = InputSums(sums, counts)
+        if not imatrix.entries:
             raise FormatError(f"{shown(path)} holds no importance of any tensor. Collect it again: hybrid imatrix.")
-        return made
+        return imatrix
 
     def write(self, path: Path | str) -> None:
         """As GGUF, or when the name ends in .dat as llama-imatrix wrote before."""
@@ -188,7 +188,7 @@ class Imatrix:
 
     def statistics(self) -> list[Statistics]:
         """Of all matrices that had inputs; experts that had none are left out."""
-        made = []
+        statistics = []
         for name, entry in self.entries.items():
             used = entry.counts > 0
             if not used.any():
@@ -197,14 +197,14 @@ class Imatrix:
             total, deviation = float(x.sum()), float(x.std())
             p = x[x > 0] / total if total > 0 else np.ones(1)
             entropy = float(-(p * np.log2(p)).sum())
-            made.append(
+            statistics.append(
                 Statistics(
                     name, x.size, total, float(x.min()), float(x.max()), float(x.mean()), deviation,
                     float((x > 1e-5).mean()), entropy, entropy / np.log2(x.size) if x.size > 1 else 1.0,
                     float(((x - x.mean()) > deviation).mean()) if deviation > 0 else 0.0, self._similarity(name),
                 )
             )  # fmt: skip
-        return made
+        return statistics
 
     def _similarity(self, name: str) -> float | None:
         block = _BLOCK.match(name)

@@ -38,7 +38,7 @@ def read_legacy(path: Path) -> Imatrix:
     def number() -> int:
         return int(struct.unpack("<i", take(4))[0])
 
-    made = Imatrix(chunk_size=CHUNK_SIZE, path=path)
+    imatrix = Imatrix(chunk_size=CHUNK_SIZE, path=path)
     for _ in range(number()):
         name = take(number()).decode("utf-8", "replace")
         calls = number()
@@ -48,14 +48,14 @@ def read_legacy(path: Path) -> Imatrix:
                 f"{shown(path)}: not all values of {shown(name)} are finite and positive. Collect them again."
             )
         counts = np.array([calls * CHUNK_SIZE], np.float32)
-        made.entries[name] = InputSums(values[None] * np.float32(CHUNK_SIZE), counts)
+        imatrix.entries[name] = InputSums(values[None] * np.float32(CHUNK_SIZE), counts)
     if at < len(raw):
-        made.chunk_count = max(0, number())
+        imatrix.chunk_count = max(0, number())
         if at < len(raw):
-            made.datasets = [take(number()).decode("utf-8", "replace")]
-    if not made.entries:
+            imatrix.datasets = [take(number()).decode("utf-8", "replace")]
+    if not imatrix.entries:
         raise FormatError(f"{shown(path)} holds no importance of any tensor. Collect it again: hybrid imatrix.")
-    return made
+    return imatrix
 
 
 def write_legacy(imatrix: Imatrix, file: Path) -> None:

@@ -103,7 +103,7 @@ def _check_key(source: Source, key: str, value: object) -> None:
         raise UsageError(f"{shown(key)} cannot be set: it says how the file is laid out. Leave it out.")
     before = source.metadata.get(key)
     kinds = {bool: "a truth value", int: "an integer", float: "a number", str: "a string"}
-    found, given = kinds.get(type(before), "a list"), kinds.get(type(value), "a list")
-    if before is not None and found != given:
-        hint = f"Give it as {found}." if type(before) in kinds else "Leave it out."
-        raise UsageError(f"{shown(key)} is {found} in {shown(source.path)}, not {given}. {hint}")
+    before_kind, given_kind = kinds.get(type(before), "a list"), kinds.get(type(value), "a list")
+    if before is not None and before_kind != given_kind:
+        hint = f"Give it as {before_kind}." if type(before) in kinds else "Leave it out."
+        raise UsageError(f"{shown(key)} is {before_kind} in {shown(source.path)}, not {given_kind}. {hint}")

@@ -72,7 +72,7 @@ def merge_lora(
 
 def _thin(file: GGUFFile, adapters: Sequence[Adapter]) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
     """(A, B) of every adapter for every matrix that one changes."""
-    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    factors: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for adapter in adapters:
         for name in adapter.names:
             t = file.tensors.get(name)
@@ -87,11 +87,11 @@ def _thin(file: GGUFFile, adapters: Sequence[Adapter]) -> dict[str, list[tuple[n
                     "and quantize that, or apply the adapter while running (--lora)."
                 )
             n_expert = t.shape[0] if len(t.shape) == 3 else 1
-            found.setdefault(name, []).append(adapter.pair(name, n_expert, *t.shape[-2:]))
-    return found
+            factors.setdefault(name, []).append(adapter.pair(name, n_expert, *t.shape[-2:]))
+    return factors
 
 
-def _merged(file: GGUFFile, t: TensorInfo, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.ndarray]:
+def _merged(file: GGUFFile, t: TensorInfo, factors: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.ndarray]:
     """The bytes of the changed tensor, some rows of one matrix at a time."""
     rows, n = t.shape[-2:]
     raw = file.raw(t.name).reshape(-1, rows, row_nbytes(t.type, n))
@@ -100,12 +100,12 @@ def _merged(file: GGUFFile, t: TensorInfo, pairs: Sequence[tuple[np.ndarray, np.
         for start in range(0, rows, step):
             stop = min(start + step, rows)
             x = formats.decode(t.type, raw[e, start:stop]).astype(np.float64)
-            for a, b in pairs:
+            for a, b in factors:
                 x += b[e, start:stop].astype(np.float64) @ a[e].astype(np.float64)
             with np.errstate(over="ignore"):
                 merged = x.astype(np.float32)
-                made = formats.encode(t.type, merged)
-            if not np.isfinite(formats.decode(t.type, made)).all():
+                encoded = formats.encode(t.type, merged)
+            if not np.isfinite(formats.decode(t.type, encoded)).all():
                 raise FormatError(f"{shown(t.name)} would have values too large for {t.type.name}. Lower the scale.")
-            yield made
+            yield encoded
     file.release(t.name)

@@ -295,10 +295,10 @@ def _in_one_pass(task: _Task) -> bool:
 
 def _scratch(n: int) -> np.ndarray:
     """f32 [n] of this thread, overwritten by its next task."""
-    found: np.ndarray | None = getattr(_OF_THREAD, "values", None)
-    if found is None or found.size < n:
-        _OF_THREAD.values = found = np.empty(n, np.float32)
-    return found[:n]
+    values: np.ndarray | None = getattr(_OF_THREAD, "values", None)
+    if values is None or values.size < n:
+        _OF_THREAD.values = values = np.empty(n, np.float32)
+    return values[:n]
 
 
 def _wide_sums(t: PlannedTensor, x: np.ndarray, decoded: np.ndarray, first: int) -> np.ndarray:

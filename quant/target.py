@@ -106,15 +106,15 @@ def measure(
             sums[name] += measured
     finally:
         pool.shutdown(cancel_futures=True)
-    made = {}
+    choices = {}
     for t in free:
         power, *noise = sums[t.name].tolist()
         n_rows = math.prod(t.shape[:-1])
-        made[t.name] = [
+        choices[t.name] = [
             Candidate(kind, n_rows * row_nbytes(kind, t.shape[-1]), n / power if power else 0.0)
             for kind, n in zip(kinds[t.name], noise, strict=True)
         ]
-    return made
+    return choices
 
 
 def _samples(
@@ -168,10 +168,10 @@ def _weighted_squares(x: np.ndarray, weights: np.ndarray) -> float:
 
 
 def solve(
-    found: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], budget: int
+    choices: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], budget: int
 ) -> dict[str, GGMLType]:
     """The types with the least sum of sensitivity * noise in `budget` bytes; the smallest when nothing is so small."""
-    hulls = {name: _hull(options, sensitivity[name]) for name, options in found.items()}
+    hulls = {name: _hull(options, sensitivity[name]) for name, options in choices.items()}
     used = sum(hull[0].nbytes for hull in hulls.values())
 
     def fits(more: int, gain: float) -> bool:
@@ -186,19 +186,19 @@ def solve(
 
 
 def solve_whole(
-    found: Mapping[str, Sequence[Candidate]],
+    choices: Mapping[str, Sequence[Candidate]],
     sensitivity: Mapping[str, float],
     most: int,
     nbytes_of: Callable[[Mapping[str, GGMLType]], int],
 ) -> dict[str, GGMLType]:
     """`solve` for all that is written: at most `most` bytes as `nbytes_of(types)` counts them, if there are such types.
 
-    nbytes_of grows with the matrices, but may count what `found` does not know: metadata, padding, parts.
+    nbytes_of grows with the matrices, but may count what `choices` does not know: metadata, padding, parts.
     """
-    least = solve(found, sensitivity, 0)
-    matrices = sum(c.nbytes for name, kind in least.items() for c in found[name] if c.type is kind)
+    least = solve(choices, sensitivity, 0)
+    matrices = sum(c.nbytes for name, kind in least.items() for c in choices[name] if c.type is kind)
     budget = most - (nbytes_of(least) - matrices)
-    while (types := solve(found, sensitivity, budget)) != least:
+    while (types := solve(choices, sensitivity, budget)) != least:
         over = nbytes_of(types) - most
         if over <= 0:
             break
@@ -207,10 +207,10 @@ def solve_whole(
 
 
 def within(
-    found: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], limit: float
+    choices: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], limit: float
 ) -> dict[str, GGMLType]:
     """The smallest types whose sum of sensitivity * noise is at most `limit`, or those with the least."""
-    hulls = {name: _hull(options, sensitivity[name]) for name, options in found.items()}
+    hulls = {name: _hull(options, sensitivity[name]) for name, options in choices.items()}
     total = sum(hull[0].noise * sensitivity[name] for name, hull in hulls.items())
 
     def needed(more: int, gain: float) -> bool:
@@ -224,10 +224,10 @@ def within(
 
 
 def divergence(
-    found: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], types: Mapping[str, GGMLType]
+    choices: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], types: Mapping[str, GGMLType]
 ) -> float:
     """The sum of sensitivity * noise of these types."""
-    noise = {name: next(c.noise for c in found[name] if c.type is kind) for name, kind in types.items()}
+    noise = {name: next(c.noise for c in choices[name] if c.type is kind) for name, kind in types.items()}
     return sum(noise[name] * sensitivity[name] for name in types)
 
 
@@ -273,10 +273,10 @@ def _slope(a: Candidate, b: Candidate) -> float:
     return (b.noise - a.noise) / (b.nbytes - a.nbytes)
 
 
-def file_type_of(types: Mapping[str, GGMLType], found: Mapping[str, Sequence[Candidate]]) -> FileType:
+def file_type_of(types: Mapping[str, GGMLType], choices: Mapping[str, Sequence[Candidate]]) -> FileType:
     """What to call a file of these types: after the one that takes the most bytes."""
     sizes: Counter[GGMLType] = Counter()
     for name, kind in types.items():
-        sizes[kind] += next(c.nbytes for c in found[name] if c.type is kind)
+        sizes[kind] += next(c.nbytes for c in choices[name] if c.type is kind)
     most = sizes.most_common(1)[0][0]
     return _NAMED.get(most) or FileType[most.name]

@@ -55,12 +55,12 @@ def note_use(model: Path, folder: Path) -> None:
 
 def every() -> list[CachedModel]:
     """All of them, the last used first."""
-    found: list[tuple[float, CachedModel]] = []
+    by_last_use: list[tuple[float, CachedModel]] = []
     for kind in ("converted", *MADE_BY):
         for path in (models.cache_dir() / kind).glob("*.gguf"):
             with suppress(OSError):  # another process has removed it
-                found.append(_describe(path, kind))
-    return [model for _, model in sorted(found, key=lambda f: -f[0])]
+                by_last_use.append(_describe(path, kind))
+    return [model for _, model in sorted(by_last_use, key=lambda f: -f[0])]
 
 
 def _describe(path: Path, kind: str) -> tuple[float, CachedModel]:

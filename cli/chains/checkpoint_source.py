@@ -35,7 +35,7 @@ class CheckpointSource:
 
     def describe(self, writer: Writer) -> None:
         writer.add("general.architecture", self._prepared.family.arch)
-        for key, value, kind in self._prepared.pairs:
+        for key, value, kind in self._prepared.key_values:
             if not key.startswith(DROPPED):
                 writer.add(key, value, kind)
 
@@ -44,8 +44,8 @@ class CheckpointSource:
         job = self._jobs[name]
         columns = job.planned.shape[-1]
         if job.row.constant is not None:
-            made = encode(job.planned.type, job.row.constant, columns, name)
-            yield RowSlice(math.prod(job.planned.shape) // columns, functools.partial(_flat, made), lambda: None)
+            encoded = encode(job.planned.type, job.row.constant, columns, name)
+            yield RowSlice(math.prod(job.planned.shape) // columns, functools.partial(_flat, encoded), lambda: None)
             return
         for part in slices(job):
             count = (part.stop - part.start) * part.columns // columns

@@ -64,7 +64,7 @@ def choose(
         def trial(types: Mapping[str, GGMLType]) -> Choice:
             """A file of these types, written over the one before and measured on `base`."""
             chosen = replace(options, by_name=types)
-            kind = target.file_type_of(types, known.found)
+            kind = target.file_type_of(types, known.choices)
             file = folder / "trial.gguf"
             report = library.quantize(
                 path,
@@ -92,24 +92,24 @@ def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType
     tried: list[Mapping[str, GGMLType]] = []
     aim, good, bad = most, 0.0, math.inf  # sums of what single matrices do: to try, known to be within, to be over
     for _ in range(ROUNDS):
-        types = target.within(known.found, known.sensitivity, aim)
+        types = target.within(known.choices, known.sensitivity, aim)
         if types in tried:
             break
         tried.append(types)
-        made = trial(types)
-        sum_of_types = target.divergence(known.found, known.sensitivity, types)
-        if made.kld.value <= most:
-            best = made if best is None or made.nbytes < best.nbytes else best
+        trial_file = trial(types)
+        sum_of_types = target.divergence(known.choices, known.sensitivity, types)
+        if trial_file.kld.value <= most:
+            best = trial_file if best is None or trial_file.nbytes < best.nbytes else best
             good = max(good, sum_of_types)
-            if made.kld.value >= CLOSE * most:
+            if trial_file.kld.value >= CLOSE * most:
                 break
         else:
             bad = min(bad, sum_of_types)
-        aim = sum_of_types * (1 + CLOSE) / 2 * most / max(made.kld.value, 1e-12)
+        aim = sum_of_types * (1 + CLOSE) / 2 * most / max(trial_file.kld.value, 1e-12)
         if not good < aim < bad:
             aim = math.sqrt(good * bad) if good and math.isfinite(bad) else bad / 2 if math.isfinite(bad) else 2 * good
     if best is None:
-        best = trial(target.within(known.found, known.sensitivity, 0.0))
+        best = trial(target.within(known.choices, known.sensitivity, 0.0))
         if best.kld.value > most:
             raise UsageError(
                 f"--max-kld {most:g}: the largest types there are to choose from give {best.kld.value:.5f}. "

@@ -65,8 +65,8 @@ def converted(folder: Path) -> Path:
         ggufs = sorted(path for path in folder.glob("*.gguf") if not is_later_part(path))
         if len(ggufs) == 1:
             return ggufs[0]
-        found = f"{len(ggufs)} .gguf files; name one of them" if ggufs else "no config.json and no .gguf file"
-        raise UsageError(f"{folder} holds {found}. MODEL is a .gguf file or a Hugging Face folder with config.json.")
+        content = f"{len(ggufs)} .gguf files; name one of them" if ggufs else "no config.json and no .gguf file"
+        raise UsageError(f"{folder} holds {content}. MODEL is a .gguf file or a Hugging Face folder with config.json.")
     target = cache_path(folder)
     from . import cached_models
 
@@ -121,8 +121,8 @@ LORA_HELP = "LoRA adapter (GGUF) to apply while running, and how strongly: 1 unl
 
 def parse_lora(text: str) -> tuple[Path, float]:
     """FILE or FILE:SCALE."""
-    path, found, scale = text.rpartition(":")
-    if not found or Path(text).exists():
+    path, colon, scale = text.rpartition(":")
+    if not colon or Path(text).exists():
         return Path(text), 1.0
     try:
         return Path(path), float(scale)

@@ -41,7 +41,7 @@ class Measured:
     """All tensors, the types that each matrix may get, and its KL divergence per noise."""
 
     planned: "list[PlannedTensor]"
-    found: dict[str, list[target.Candidate]]
+    choices: dict[str, list[target.Candidate]]
     sensitivity: Mapping[str, float]
 
     @property
@@ -136,9 +136,9 @@ def of_bits_per_weight(known: Measured, most: float, options: Options, tensors: 
 
 def _of_size(known: Measured, most: int, options: Options, nbytes: FileSize) -> tuple[FileType, Options]:
     def of(types: Mapping[str, GGMLType]) -> tuple[FileType, Options]:
-        return target.file_type_of(types, known.found), replace(options, by_name=types)
+        return target.file_type_of(types, known.choices), replace(options, by_name=types)
 
-    return of(target.solve_whole(known.found, known.sensitivity, most, lambda types: nbytes(*of(types))))
+    return of(target.solve_whole(known.choices, known.sensitivity, most, lambda types: nbytes(*of(types))))
 
 
 def measured(
@@ -162,19 +162,19 @@ def measured(
             allow_requantize=allow_requantize,
         )
         with console.ProgressBar("measuring errors", "tensors") as progress:
-            found = target.measure(opened, planned, imatrix, progress, threads, effort)
-        sensitivity: Mapping[str, float] = dict.fromkeys(found, 1.0)
+            choices = target.measure(opened, planned, imatrix, progress, threads, effort)
+        sensitivity: Mapping[str, float] = dict.fromkeys(choices, 1.0)
         if text is not None:
-            free = [t for t in planned if t.name in found]
-            sensitivity = _sensitivities(path, text, free, found, imatrix, effort, threads)
-    return Measured(planned, found, sensitivity)
+            free = [t for t in planned if t.name in choices]
+            sensitivity = _sensitivities(path, text, free, choices, imatrix, effort, threads)
+    return Measured(planned, choices, sensitivity)
 
 
 def _sensitivities(
     path: Path,
     text: Path,
     tensors: "Sequence[PlannedTensor]",
-    found: Mapping[str, Sequence[target.Candidate]],
+    choices: Mapping[str, Sequence[target.Candidate]],
     imatrix: Imatrix | None,
     effort: int,
     threads: int,
@@ -190,16 +190,16 @@ def _sensitivities(
             rewrite.copy(parts, copy)
         model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, n_threads=threads, exact=True))
         progress = stack.enter_context(console.ProgressBar("measuring sensitivity", "tensors"))
-        made = {}
+        sensitivity = {}
         measured = divergences(
             model, prose, _probes(copy, tensors, imatrix, effort, threads), n_ctx=N_CTX, chunks=CHUNKS
         )
         for i, (name, divergence) in enumerate(measured):
             progress(name, i + 1, len(tensors))
-            kind = _probe_type(found[name])
-            noise = next(c.noise for c in found[name] if c.type is kind)
-            made[name] = max(divergence, 1e-12) / noise if noise else 0.0
-    return made
+            kind = _probe_type(choices[name])
+            noise = next(c.noise for c in choices[name] if c.type is kind)
+            sensitivity[name] = max(divergence, 1e-12) / noise if noise else 0.0
+    return sensitivity
 
 
 def _probe_type(options: Sequence[target.Candidate]) -> GGMLType:

@@ -71,11 +71,11 @@ def convert(
     if lora is not None:
         if any((tokenizer, vocab_only, metadata, split_max_size, model_name, dry_run, verify)):
             raise UsageError("--lora goes with DIR, -o, --outtype and --json only.")
-        made = library.convert_lora(lora, output, base=source, outtype=outtype)
+        adapter_report = library.convert_lora(lora, output, base=source, outtype=outtype)
         if as_json:
-            console.out_json(made)
+            console.out_json(adapter_report)
         else:
-            console.out(str(made))
+            console.out(str(adapter_report))
         return
     if source is None:
         raise typer.BadParameter("Missing argument 'DIR|FILE': the checkpoint to convert")

@@ -103,23 +103,23 @@ def hash_(
     if not kinds:
         kinds = [kind for kind in Kind if manifest is None or any(kind == k for k, _ in manifest)]
         kinds = kinds if manifest else [Kind.XXH64]
-    found = []
+    hashes = []
     with console.ProgressBar("hashing", "bytes") as progress:
-        for made in library.hashes(file, kinds, tensors=not no_layer, manifest=manifest, progress=progress):
-            found.append(made)
+        for line in library.hashes(file, kinds, tensors=not no_layer, manifest=manifest, progress=progress):
+            hashes.append(line)
             if not as_json:
-                said = "" if manifest is None else f"  -  {_verdict(made.matches)}"
-                where = console.one_line(f"{file}:{made.tensor}" if made.tensor else f"{file}")
-                console.out(f"{made.kind:<8}  {made.digest}  {where}{said}")
+                said = "" if manifest is None else f"  -  {_verdict(line.matches)}"
+                where = console.one_line(f"{file}:{line.tensor}" if line.tensor else f"{file}")
+                console.out(f"{line.kind:<8}  {line.digest}  {where}{said}")
     if as_json:
-        console.out_json([{**console.plain(made), "kind": made.kind.value} for made in found])
+        console.out_json([{**console.plain(line), "kind": line.kind.value} for line in hashes])
     if manifest is None:
         return
-    different = [made.tensor or "the whole" for made in found if made.matches is False]
+    different = [line.tensor or "the whole" for line in hashes if line.matches is False]
     if different:
         more = f" and {len(different) - 1} more" if len(different) > 1 else ""
         raise FormatError(f"{file} is not what {check} says: {different[0]}{more} differ. Copy it again.")
-    if not any(made.matches for made in found):
+    if not any(line.matches for line in hashes):
         raise FormatError(f"{check} says nothing about what {file} holds. Is it of another model?")
 
 

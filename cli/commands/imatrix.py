@@ -57,18 +57,18 @@ def imatrix(
         raise UsageError("nothing to do: give a text with -f, or files with --in-file.")
     if file is not None and output is None:
         raise UsageError("-o FILE is missing: where to write the importance matrix.")
-    made = Imatrix()
+    total = Imatrix()
     for path in in_file or ():
-        made.merge(Imatrix.read(path))
+        total.merge(Imatrix.read(path))
     if file is not None:
         assert output is not None
-        made = _collected(model, file, output, made, n_ctx, n_batch, chunks, save_every, resume, exact, threads)
+        total = _collected(model, file, output, total, n_ctx, n_batch, chunks, save_every, resume, exact, threads)
     if output is not None:
-        made.write(output)
-        matrices = f"{len(made.entries)} matrices, {made.chunk_count} chunks of {made.chunk_size} tokens"
+        total.write(output)
+        matrices = f"{len(total.entries)} matrices, {total.chunk_count} chunks of {total.chunk_size} tokens"
         console.note(f"{output}: {matrices}")
     if show_statistics or as_json:
-        _show(made, as_json)
+        _show(total, as_json)
 
 
 def _collected(
@@ -113,7 +113,7 @@ def _collected(
 
             before.check({name: t.shape for name, t in loaded.gguf.tensors.items()})
             for state in collect(loaded, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):
-                found = Imatrix(
+                of_text = Imatrix(
                     {n: InputSums(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in state.sums.items()},
                     [str(file)],
                     state.done - before.chunk_count,
@@ -121,7 +121,7 @@ def _collected(
                 )
                 whole = Imatrix()
                 whole.merge(before)
-                whole.merge(found)
+                whole.merge(of_text)
                 progress("measuring", state.done, state.total)
                 if state.done - saved >= save_every and state.done < state.total:
                     whole.write(output)
@@ -134,9 +134,9 @@ def _collected(
     return whole
 
 
-def _show(made: "Imatrix", as_json: bool) -> None:
+def _show(matrix: "Imatrix", as_json: bool) -> None:
     """llama-imatrix's statistics, the matrices with the largest inputs first."""
-    rows = sorted(made.statistics(), key=lambda row: -row.total)
+    rows = sorted(matrix.statistics(), key=lambda row: -row.total)
     if as_json:
         console.out_json(rows)
         return

@@ -150,7 +150,7 @@ def quantize(
 
         if file is None:
             raise UsageError("--max-kld measures on a text. Give one with -f.")
-        found = by_divergence.choose(
+        choice = by_divergence.choose(
             source,
             file,
             max_kld,
@@ -160,7 +160,7 @@ def quantize(
             effort=effort,
             threads=threads,
         )
-        target, options, divergence = found.file_type.name, found.options, found.kld
+        target, options, divergence = choice.file_type.name, choice.options, choice.kld
     elif target is None:
         from ..chains.target import Target, choose
 
@@ -263,28 +263,28 @@ def _importance(path: Path | None, include: "Sequence[str]", exclude: "Sequence[
 
 
 def _tensor_type(text: str) -> tuple[str, Any]:
-    pattern, found, name = text.rpartition("=")
-    if not found or not pattern:
+    pattern, equals, name = text.rpartition("=")
+    if not equals or not pattern:
         raise UsageError(f"--tensor-type {shown(text)}: expected REGEX=TYPE, for example ssm_in=Q8_0.")
     return pattern, type_named(name, f"--tensor-type {shown(text)}")
 
 
 def _pair(text: str) -> tuple[str, tuple[Any, ValueType]]:
     key, _, rest = text.partition("=")
-    name, found, value = rest.partition(":")
+    name, colon, value = rest.partition(":")
     kind = _KINDS.get(name)
     wrong = UsageError(
         f"--override-kv {shown(text)}: expected KEY=TYPE:VALUE, TYPE one of {', '.join(_KINDS)}, "
         "for example tokenizer.ggml.add_bos_token=bool:false."
     )
-    if not key or not found or kind is None:
+    if not key or not colon or kind is None:
         raise wrong
     if kind is ValueType.BOOL and value not in ("true", "false"):
         raise wrong
     try:
-        made: Any = {"int": lambda: int(value), "float": lambda: float(value)}.get(name, lambda: value)()
+        parsed: Any = {"int": lambda: int(value), "float": lambda: float(value)}.get(name, lambda: value)()
     except ValueError:
         raise wrong from None
-    if name == "int" and made < 0:
+    if name == "int" and parsed < 0:
         kind = ValueType.INT32
-    return key, (value == "true" if kind is ValueType.BOOL else made, kind)
+    return key, (value == "true" if kind is ValueType.BOOL else parsed, kind)

@@ -120,11 +120,11 @@ def state(
             f"`hybrid state {action}` needs the name of a state. `hybrid state list` shows the kept chats."
         )
     if action == Action.SHOW:
-        found = [read_info(saved_chats.named(name)) for name in given]
+        infos = [read_info(saved_chats.named(name)) for name in given]
         if as_json:
-            console.out_json(found)
+            console.out_json(infos)
         else:
-            console.out("\n\n".join(described(info) for info in found))
+            console.out("\n\n".join(described(info) for info in infos))
         return
     paths = saved_chats.every() if given == ["all"] else [saved_chats.named(name) for name in given]
     for path in paths:
@@ -208,20 +208,20 @@ def read_info(path: Path) -> StateInfo:
 
 def show_list(paths: list[Path], as_json: bool) -> None:
     """Print a row, or an object, for every state; what cannot be read is named at the end."""
-    found, broken = [], []
+    infos, broken = [], []
     for path in paths:
         try:
-            found.append(read_info(path))
+            infos.append(read_info(path))
         except StateError as err:
             broken.append(str(err))
     if as_json:
-        console.out_json(found)
-    elif found:
+        console.out_json(infos)
+    elif infos:
         rows = [
             [console.one_line(str(cell)) for cell in row]
             for row in (
                 (i.path.stem, i.saved, i.model, i.turns or 0, i.n_tokens, console.size(i.nbytes), i.first)
-                for i in found
+                for i in infos
             )
         ]
         console.out(console.table(("chat", "saved", "model", "turns", "tokens", "size", "began with"), rows, "lllrrrl"))

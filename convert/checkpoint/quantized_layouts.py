@@ -44,10 +44,10 @@ class Matrix:
 
 
 # (name of the tensor with the integers, matrix)
-Found = Iterator[tuple[str, Matrix]]
+Matrices = Iterator[tuple[str, Matrix]]
 
 
-def _scaled(tensors: Tensors, section: Config) -> Found:
+def _scaled(tensors: Tensors, section: Config) -> Matrices:
     """8-bit values in their places and scales beside them."""
     section.expects("quant_algo", "FP8", None)
     block = _block(section.get("weight_block_size"), section, "weight_block_size")
@@ -73,7 +73,7 @@ def _in_place(tensors: Tensors, name: str, scale: str, block: tuple[int, int] | 
     return Matrix(name, shape, rows, (scale, f"{name}_zero_point", f"{name}_g_idx"))
 
 
-def _compressed(tensors: Tensors, section: Config) -> Found:
+def _compressed(tensors: Tensors, section: Config) -> Matrices:
     """See github.com/neuralmagic/compressed-tensors, compressors/quantized_compressors."""
     formats = [section.get("format")]
     block = None
@@ -146,7 +146,7 @@ def _packed_zeros(zero: StoredTensor, shape: tuple[int, int], bits: int, order: 
     return rows
 
 
-def _gptq(tensors: Tensors, section: Config) -> Found:
+def _gptq(tensors: Tensors, section: Config) -> Matrices:
     """See github.com/AutoGPTQ/AutoGPTQ, nn_modules/qlinear."""
     section.expects("checkpoint_format", "gptq", "gptq_v2")
     bits = section.integer("bits")
@@ -178,7 +178,7 @@ def _gptq(tensors: Tensors, section: Config) -> Found:
         yield name, Matrix(base + "weight", shape, rows, tuple(base + e for e in ("qzeros", "scales", "g_idx")))
 
 
-def _awq(tensors: Tensors, section: Config) -> Found:
+def _awq(tensors: Tensors, section: Config) -> Matrices:
     """See github.com/casper-hansen/AutoAWQ, utils/packing_utils."""
     section.expects("version", "gemm", "GEMM")
     section.expects("bits", 4)
@@ -208,7 +208,7 @@ def _awq(tensors: Tensors, section: Config) -> Found:
         yield name, Matrix(base + "weight", shape, rows, tuple(base + e for e in ("qzeros", "scales")))
 
 
-METHODS: dict[str, Callable[[Tensors, Config], Found]] = {
+METHODS: dict[str, Callable[[Tensors, Config], Matrices]] = {
     "fp8": _scaled, "fbgemm_fp8": _scaled, "modelopt": _scaled, "compressed-tensors": _compressed, "gptq": _gptq,
     "awq": _awq,
 }  # fmt: skip

@@ -150,8 +150,8 @@ def put_q3_k(x, d, s, codes, out):  # type: ignore[no-untyped-def]
         c = load16(s, b * 16) + 32
         low, high = c & 15, c >> 4
         store(out, at + 96, to_u8(lower(low) | (upper(low) << 4)))
-        pairs = lower(high) | (upper(high) << 4)
-        store(out, at + 104, to_u8(lower(pairs) | (upper(pairs) << 2)))
+        two_high = lower(high) | (upper(high) << 4)
+        store(out, at + 104, to_u8(lower(two_high) | (upper(two_high) << 2)))
         put_half(out, at + 108, d[b])
 
 

@@ -85,8 +85,8 @@ def fast(function: Callable[..., Any]) -> Callable[..., Any]:
 def piece(function: Callable[..., Any]) -> Callable[..., Any]:
     """As `fast`, for what becomes a part of the function that calls it, however long it is: a call passes seven numbers
     for every array."""
-    made: Callable[..., Any] = njit(nogil=True, error_model="numpy", forceinline=True)(function)
-    return made
+    compiled: Callable[..., Any] = njit(nogil=True, error_model="numpy", forceinline=True)(function)
+    return compiled
 
 
 def _repeated(builder: Any, value: Any, n: int) -> Any:
@@ -292,8 +292,8 @@ def first_set(typing: Any, mask: Any) -> Any:
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         bits = builder.zext(builder.bitcast(args[0], ir.IntType(mask.n)), ir.IntType(64))
         bits = builder.or_(bits, ir.Constant(ir.IntType(64), 1 << mask.n))
-        found = builder.cttz(bits, ir.Constant(ir.IntType(1), 1))
-        return builder.urem(found, ir.Constant(ir.IntType(64), mask.n))
+        lowest = builder.cttz(bits, ir.Constant(ir.IntType(1), 1))
+        return builder.urem(lowest, ir.Constant(ir.IntType(64), mask.n))
 
     return types.intp(mask), emit
 

@@ -41,7 +41,7 @@ def test_the_vocabulary(tmp_path: Path) -> None:
     assert found.tokens[-1] == "[PAD599]"
     end = 1 + WORLD.index(b"\n\n")
     assert found.ids == {"bos": 0, "eos": 0, "eot": end}
-    keys = [key for key, _, _ in found.pairs()]
+    keys = [key for key, _, _ in found.key_values()]
     assert keys == [
         "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.bos_token_id",
         "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.chat_template",
@@ -96,7 +96,7 @@ def test_other_files_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_chat(tmp_path: Path) -> None:
-    found = FakeGGUF({key: value for key, value, _ in read(tmp_path, world_file(WORLD)).pairs()})
+    found = FakeGGUF({key: value for key, value, _ in read(tmp_path, world_file(WORLD)).key_values()})
     template = ChatTemplate.from_gguf(found, load_tokenizer(found))
     assert template is not None
     messages = [

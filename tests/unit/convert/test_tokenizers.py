@@ -296,7 +296,7 @@ def test_gemma4_from_a_gguf_file(tmp_path):
     found = read(gguf_of(tmp_path / "a.gguf"), 6)
     assert (found.model, found.pre, found.merges) == ("gemma4", "", ["a b"])
     assert found.tokens == ["<unk>", "<bos>", "a", "b", "ab", "[PAD5]"]
-    pairs = {key: value for key, value, _ in found.pairs()}
+    pairs = {key: value for key, value, _ in found.key_values()}
     assert "tokenizer.ggml.pre" not in pairs
     assert (pairs["tokenizer.ggml.bos_token_id"], pairs["tokenizer.ggml.add_bos_token"]) == (1, True)
 
@@ -325,7 +325,7 @@ def test_gemma4(bpe):
         ("tokenizer.ggml.add_space_prefix", False), ("hybrid.tokenizer.normalizer", "none"),
     }  # fmt: skip
     assert len(found.notes) == 1 and "begin with BOS" in found.notes[0]
-    assert "tokenizer.ggml.pre" not in {key for key, _, _ in found.pairs()}
+    assert "tokenizer.ggml.pre" not in {key for key, _, _ in found.key_values()}
 
 
 def test_gemma4_with_steps_of_its_own(bpe):
@@ -459,7 +459,7 @@ def test_chat_template_precedence(model):
 def test_named_chat_templates(model):
     templates = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]
     found = read(model(tokenizer_config={"chat_template": templates}))
-    pairs = {key: value for key, value, _ in found.pairs() if "chat_template" in key}
+    pairs = {key: value for key, value, _ in found.key_values() if "chat_template" in key}
     assert pairs == {
         "tokenizer.chat_templates": ["tool_use"], "tokenizer.chat_template.tool_use": "t",
         "tokenizer.chat_template": "d",
