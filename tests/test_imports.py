@@ -97,8 +97,8 @@ def within(name: str, prefixes: tuple[str, ...]) -> bool:
 
 def refuse(violations: Iterator[str]) -> None:
     """One test per rule, not per file: the files are parsed once, and all violations are shown."""
-    if found := list(violations):
-        pytest.fail("\n".join(found), pytrace=False)
+    if lines := list(violations):
+        pytest.fail("\n".join(lines), pytrace=False)
 
 
 def test_stages_import_what_the_table_allows() -> None:

@@ -90,9 +90,9 @@ class Malicious:
 def archive(data: bytes) -> Edit:
     def edit(folder: Path) -> None:
         buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as made:
-            made.writestr("archive/data.pkl", data)
-            made.writestr("archive/byteorder", "little")
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("archive/data.pkl", data)
+            archive.writestr("archive/byteorder", "little")
         replaced(folder / "pytorch_model.bin", buffer.getvalue())
 
     return edit

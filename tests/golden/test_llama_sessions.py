@@ -108,8 +108,8 @@ def test_positions_with_gaps_come_back(converted: Callable[..., Path], tmp_path:
         again.decode(24)
         assert np.array_equal(again.decode(30), want)
         again.close()
-        found = model.cache.find([*ids[:4], *ids[9:], 30]) if model.cache else None
-        assert found is not None and found.position == 4, "no text that has the gap"
+        cached = model.cache.find([*ids[:4], *ids[9:], 30]) if model.cache else None
+        assert cached is not None and cached.position == 4, "no text that has the gap"
         assert context_for(path) == 20 and tokens_in(path) == 15
         refused(model, path, data[:cells] + struct.pack("<i", 3) + data[cells + 4 :], "are there twice")
     with (

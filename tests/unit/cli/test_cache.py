@@ -55,11 +55,11 @@ def test_the_list(filled: tuple[Path, Path], capsys: pytest.CaptureFixture[str])
 
 def test_the_list_as_json(filled: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cache", "list", "--json"]) == 0
-    found = {Path(f["path"]): f for f in json.loads(capsys.readouterr().out)}
-    assert found.keys() == set(filled)
-    assert found[filled[0]]["in_use"]
-    assert found[filled[0]]["features"] == list(cache_folders.owner().features)
-    assert found[filled[1]]["n_kernels"] == 1
+    listed = {Path(f["path"]): f for f in json.loads(capsys.readouterr().out)}
+    assert listed.keys() == set(filled)
+    assert listed[filled[0]]["in_use"]
+    assert listed[filled[0]]["features"] == list(cache_folders.owner().features)
+    assert listed[filled[1]]["n_kernels"] == 1
 
 
 def test_the_path(filled: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,16 +114,16 @@ def _checkpoint(folder: Path) -> Path:
 def conversions(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """Of a folder that is there, one that changed, one that is gone, one that nobody wrote down; and one of demo's."""
     monkeypatch.setattr("hybrid.convert.convert", lambda folder, target, **_: target.write_bytes(bytes(1000)))
-    made = {}
+    paths = {}
     for name in ("here", "changed", "gone", "unknown"):
-        made[name] = models.converted(_checkpoint(tmp_path / name))
+        paths[name] = models.converted(_checkpoint(tmp_path / name))
     (tmp_path / "changed" / "config.json").write_text('{"other": 1}')
     shutil.rmtree(tmp_path / "gone")
-    cached_models.about(made["unknown"]).unlink()
-    made["demo"] = tmp_path / "cache" / "demo" / "d.gguf"
-    made["demo"].parent.mkdir()
-    made["demo"].write_bytes(bytes(500))
-    return made
+    cached_models.about(paths["unknown"]).unlink()
+    paths["demo"] = tmp_path / "cache" / "demo" / "d.gguf"
+    paths["demo"].parent.mkdir()
+    paths["demo"].write_bytes(bytes(500))
+    return paths
 
 
 def test_models_are_listed(
@@ -131,9 +131,9 @@ def test_models_are_listed(
 ) -> None:
     capsys.readouterr()
     assert run(["cache", "list", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {f["kind"] for f in found} == {"kernels", "model"}
-    by_path = {Path(f["path"]): f for f in found}
+    listed = json.loads(capsys.readouterr().out)
+    assert {f["kind"] for f in listed} == {"kernels", "model"}
+    by_path = {Path(f["path"]): f for f in listed}
     said = {name: (by_path[path]["in_use"], by_path[path]["trouble"]) for name, path in conversions.items()}
     assert said == {
         "here": (True, None), "changed": (False, "its folder has changed"), "gone": (False, "its folder is gone"),

@@ -46,14 +46,14 @@ def weights(name: str) -> np.ndarray:
     return (rng.standard_normal(SHAPES[name]) * rng.uniform(0.01, 1)).astype(np.float32)
 
 
-def model(path: Path, kind: GGMLType = F32, change: dict[str, np.ndarray] | None = None, **pairs: object) -> Path:
+def model(path: Path, kind: GGMLType = F32, change: dict[str, np.ndarray] | None = None, **metadata: object) -> Path:
     """A file whose matrices are `kind` and whose other tensors are F32."""
     with GGUFWriter(path, "jamba") as w:
         w.add("general.name", "test")
         w.add("general.file_type", 0)
         w.add("jamba.attention.head_count_kv", [0, 8, 0])
         w.add("tokenizer.ggml.tokens", ["a", "b"])
-        for key, value in pairs.items():
+        for key, value in metadata.items():
             w.add(key.replace("__", "."), value)
         kinds = {
             n: kind if len(s) > 1 and n not in ("blk.2.ssm_a", "blk.2.ffn_gate_inp.weight") else F32
@@ -339,13 +339,13 @@ def importance_of(src: Path) -> Imatrix:
     rng = np.random.default_rng(3)
     with GGUFFile.open(src) as f:
         shapes = {name: t.shape for name, t in f.tensors.items() if name.startswith("blk.")}
-    made = Imatrix(datasets=["a.txt"], chunk_count=4, chunk_size=128)
+    imatrix = Imatrix(datasets=["a.txt"], chunk_count=4, chunk_size=128)
     for name, shape in shapes.items():
         n = shape[0] if len(shape) > 2 else 1
-        made.entries[name] = InputSums(
+        imatrix.entries[name] = InputSums(
             rng.standard_exponential((n, shape[-1])).astype(np.float32) * 100, np.full(n, 256, np.float32)
         )
-    return made
+    return imatrix
 
 
 @pytest.mark.slow
