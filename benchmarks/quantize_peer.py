@@ -34,10 +34,9 @@ import numpy as np
 from quiet import Watch
 
 from hybrid.infer.bench.machine import cpu_name
+from hybrid.quant import TARGETS, Imatrix, InputSums
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import TRAITS
-from hybrid.quant.imatrix import Imatrix, InputSums
-from hybrid.quant.policy import TARGETS
 
 RECORDS = Path(__file__).with_name("quantize_speed.jsonl")
 TABLE = Path(__file__).with_name("QUANTIZE_SPEED.md")

@@ -29,12 +29,10 @@ from hybrid.infer.evaluate.imatrix import collect
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
 from hybrid.infer.evaluate.kl_statistics import KLDivergenceResult
 from hybrid.infer.evaluate.perplexity import tokens_of
+from hybrid.quant import TARGETS as FILE_TYPES
+from hybrid.quant import Imatrix, InputSums, Options, SsmType, quantize
 from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
-from hybrid.quant.imatrix import Imatrix, InputSums
-from hybrid.quant.policy import TARGETS as FILE_TYPES
-from hybrid.quant.policy import Options, SsmType
-from hybrid.quant.quantize import quantize
 
 N_CTX = 256
 PEER_CHUNKS, PEER_AGREES = 8, 0.003  # where they do not agree on the first chunks, all count

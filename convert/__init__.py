@@ -3,7 +3,7 @@
 from hybrid.quant.ggml.progress import Progress
 
 from .architectures import ARCHITECTURES
-from .convert import ConvertReport, convert, default_output, plan
+from .convert import ConvertReport, convert, plan
 from .lora import LoraReport, convert_lora
 from .plan import ConvertPlan, PlannedTensor
 from .verify import VerifyReport, verify
@@ -18,7 +18,6 @@ __all__ = [
     "VerifyReport",
     "convert",
     "convert_lora",
-    "default_output",
     "plan",
     "verify",
 ]

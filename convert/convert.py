@@ -57,11 +57,6 @@ def plan(
     ).plan
 
 
-def default_output(src: Path | str, plan: ConvertPlan) -> Path:
-    """The file that `convert` writes without a target: in the current folder, `{Name}-{size}-{TYPE}.gguf`."""
-    return plan.output
-
-
 def convert(
     src: Path | str,
     dst: Path | str | None = None,
@@ -91,7 +86,7 @@ def convert(
         src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name
     )
     planned = prepared.plan
-    output = default_output(src, planned) if dst is None else Path(dst)
+    output = planned.output if dst is None else Path(dst)
     if output.is_dir():
         output = output / planned.output.name
     writer = prepared.writer(output, split_max_size)

@@ -41,7 +41,8 @@ class PlannedTensor:
 
 @dataclass(frozen=True)
 class ConvertPlan:
-    """`nbytes` is the size of the whole file, `output` its name by default."""
+    """`nbytes` is the size of the whole file; `output` is the one that `convert` writes without a target: in the
+    current folder, `{Name}-{size}-{TYPE}.gguf`."""
 
     source: Path
     output: Path

@@ -9,7 +9,7 @@ from .ggml.errors import UsageError, shown
 from .ggml.split import SplitWriter
 from .ggml.types import FileType, ValueType
 from .imatrix import Imatrix
-from .plan import PlannedTensor, file_type, plan_source
+from .planning import PlannedTensor, file_type, plan_source
 from .policy import Options
 from .source import DROPPED, GGUFSource, Source
 

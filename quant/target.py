@@ -23,7 +23,7 @@ from .ggml.mixes import fitting
 from .ggml.progress import Progress
 from .ggml.types import FileType, GGMLType, row_nbytes
 from .imatrix import Imatrix
-from .plan import PlannedTensor, check_finite
+from .planning import PlannedTensor, check_finite
 from .policy import Reason
 from .pool import cpus, in_order
 from .refit import refit

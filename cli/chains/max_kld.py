@@ -10,12 +10,9 @@ from pathlib import Path
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
 from hybrid.infer.evaluate.kl_statistics import Estimate
 from hybrid.infer.evaluate.perplexity import tokens_of
-from hybrid.quant import quantize as library
-from hybrid.quant import target
+from hybrid.quant import Imatrix, Options, quantize, target
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import FileType, GGMLType
-from hybrid.quant.imatrix import Imatrix
-from hybrid.quant.policy import Options
 
 from .. import console, texts
 from . import models
@@ -66,7 +63,7 @@ def choose(
             chosen = replace(options, by_name=types)
             kind = target.file_type_of(types, known.choices)
             file = folder / "trial.gguf"
-            report = library.quantize(
+            report = quantize(
                 path,
                 file,
                 kind,

@@ -12,25 +12,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid.quant import plan as planning
-from hybrid.quant import rewrite, target
+from hybrid.quant import GGUFSource, Imatrix, Options, plan, rewrite, target
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType, GGMLType
-from hybrid.quant.imatrix import Imatrix
-from hybrid.quant.policy import Options
 from hybrid.quant.pool import cpus
 from hybrid.quant.refit import refit
-from hybrid.quant.source import GGUFSource
 
 from .. import console, texts
 from . import models
 
 if TYPE_CHECKING:
     from hybrid.infer.evaluate.sensitivity import Probe
-    from hybrid.quant.plan import PlannedTensor
+    from hybrid.quant import PlannedTensor
 
 N_CTX, CHUNKS = 256, 8
 EFFORT = 1  # of files whose types are chosen: nobody expects llama-quantize's bytes of them
@@ -105,7 +101,7 @@ def tensor_bytes(path: Path, imatrix: Imatrix | None, *, allow_requantize: bool 
     """Counts the bytes of all tensors alone."""
 
     def counted(kind: FileType, options: Options) -> int:
-        planned = planning.plan(path, kind, options=options, imatrix=imatrix, allow_requantize=allow_requantize)
+        planned = plan(path, kind, options=options, imatrix=imatrix, allow_requantize=allow_requantize)
         return sum(t.nbytes for t in planned)
 
     return counted
@@ -154,7 +150,7 @@ def measured(
     """Errors of every matrix in every type it may get and, with a text, what these errors do to the model's predictions
     there."""
     with GGUFSource(path) as opened:
-        planned = planning.plan(
+        planned = plan(
             opened,
             FileType.Q8_0,
             options=replace(options, pure=True),

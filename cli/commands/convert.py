@@ -91,7 +91,7 @@ def convert(
         if as_json:
             console.out_json(plan)
         else:
-            show_plan(plan, output or library.default_output(source, plan))
+            show_plan(plan, output or plan.output)
         return
     with console.ProgressBar("converting", "bytes") as progress:
         report = library.convert(

@@ -28,7 +28,7 @@ def demo(
     """
     from hybrid.convert import convert as convert_library
     from hybrid.infer.answers.sampling import SamplingParams
-    from hybrid.quant.quantize import quantize as quantize_library
+    from hybrid.quant import quantize as quantize_library
 
     from . import perplexity, quantize, run
 

@@ -37,12 +37,12 @@ def split(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Split a file into parts, where llama-gguf-split does."""
-    from hybrid.quant import rewrite
+    from hybrid.quant import split as library
 
     if (max_size is None) == (max_tensors is None):
         raise UsageError("give one of --split-max-size and --split-max-tensors.")
     with console.ProgressBar("splitting", "bytes") as progress:
-        report = rewrite.split(
+        report = library(
             source,
             output,
             max_bytes=max_bytes(max_size),
@@ -66,10 +66,10 @@ def merge(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Put the parts of a model into one file."""
-    from hybrid.quant import rewrite
+    from hybrid.quant import merge as library
 
     with console.ProgressBar("merging", "bytes") as progress:
-        report = rewrite.merge(source, output, progress=progress)
+        report = library(source, output, progress=progress)
     if as_json:
         console.out_json(report)
     else:
@@ -94,18 +94,19 @@ def hash_(
 
     The lines are those of llama-gguf-hash. Metadata do not count, so a file and its parts have the same hashes.
     """
-    from hybrid.quant import hashes as library
+    from hybrid.quant import HashKind as Kind
+    from hybrid.quant import hashes as hashes_of
+    from hybrid.quant import read_manifest
 
-    Kind = library.Kind
     wanted = {Kind.XXH64: xxh64 or every, Kind.SHA1: sha1 or every, Kind.SHA256: sha256 or every, Kind.UUID: uuid}
-    manifest = library.read_manifest(check) if check else None
+    manifest = read_manifest(check) if check else None
     kinds = [kind for kind, is_wanted in wanted.items() if is_wanted]
     if not kinds:
         kinds = [kind for kind in Kind if manifest is None or any(kind == k for k, _ in manifest)]
         kinds = kinds if manifest else [Kind.XXH64]
     hashes = []
     with console.ProgressBar("hashing", "bytes") as progress:
-        for line in library.hashes(file, kinds, tensors=not no_layer, manifest=manifest, progress=progress):
+        for line in hashes_of(file, kinds, tensors=not no_layer, manifest=manifest, progress=progress):
             hashes.append(line)
             if not as_json:
                 said = "" if manifest is None else f"  -  {_verdict(line.matches)}"
@@ -139,12 +140,12 @@ def set_(
     Numbers and bools are changed in place, at once. For strings and arrays the file is written anew beside the old one
     and then replaces it.
     """
-    from hybrid.quant import rewrite
+    from hybrid.quant import set_value
 
     from .inspect import shortened
 
     with console.ProgressBar("writing", "bytes") as progress:
-        change = rewrite.set_value(file, key, value, dry_run=dry_run, progress=progress)
+        change = set_value(file, key, value, dry_run=dry_run, progress=progress)
     if as_json:
         console.out_json(change)
         return
@@ -210,7 +211,7 @@ def merge_lora(
     from ..chains.models import parse_lora
 
     with console.ProgressBar("merging", "bytes") as progress:
-        report = library.merge_lora(
+        report = library(
             source,
             [parse_lora(text) for text in adapters],
             output,

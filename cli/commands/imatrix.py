@@ -10,7 +10,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .. import console
 
 if TYPE_CHECKING:
-    from hybrid.quant.imatrix import Imatrix
+    from hybrid.quant import Imatrix
 
 N_CTX = 512
 N_BATCH = 2048
@@ -51,7 +51,7 @@ def imatrix(
     by itself. Files are llama.cpp's, readable both ways. Without -f those of --in-file are added up. Ctrl-C keeps
     what was written last; --resume goes on from there.
     """
-    from hybrid.quant.imatrix import Imatrix
+    from hybrid.quant import Imatrix
 
     if file is None and not in_file:
         raise UsageError("nothing to do: give a text with -f, or files with --in-file.")
@@ -87,7 +87,7 @@ def _collected(
     """`added` and what the text gives; written on the way, without `added`, to go on from."""
     import numpy as np
 
-    from hybrid.quant.imatrix import Imatrix, InputSums
+    from hybrid.quant import Imatrix, InputSums
 
     from .. import texts
     from ..chains import models

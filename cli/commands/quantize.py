@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hybrid.quant import Options, SsmType
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
-from hybrid.quant.policy import Options, SsmType, type_named
+from hybrid.quant.policy import type_named
 
 from .. import console
 from ..byte_sizes import UNITS, parse_size
@@ -19,10 +20,7 @@ from .gguf import SPLIT_HELP, max_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hybrid.quant.imatrix import Imatrix
-    from hybrid.quant.plan import PlannedTensor
-    from hybrid.quant.quantize import QuantizeReport
-    from hybrid.quant.source import Source
+    from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport, Source
 
 _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
 
@@ -112,9 +110,8 @@ def quantize(
     over that of the weights, 1 - cosine, and the row it hit worst.
     """
     gc.set_threshold(200_000)  # to load the kernels makes that many objects, and no garbage
-    from hybrid.quant import plan as planning
+    from hybrid.quant import file_nbytes, plan
     from hybrid.quant import quantize as library
-    from hybrid.quant.layout import file_nbytes
 
     options = Options(
         ssm_type=ssm_type,
@@ -177,7 +174,7 @@ def quantize(
         )
         target = chosen.name
     if dry_run:
-        planned = planning.plan(whole, target, options=options, imatrix=importance, allow_requantize=allow_requantize)
+        planned = plan(whole, target, options=options, imatrix=importance, allow_requantize=allow_requantize)
         if as_json:
             console.out_json(planned)
         else:
@@ -185,7 +182,7 @@ def quantize(
             console.out(f"\n{total(planned)}; nothing written")
         return
     with console.ProgressBar("quantizing", "bytes") as progress:
-        report = library.quantize(
+        report = library(
             whole,
             output,
             target,
@@ -257,7 +254,7 @@ def _importance(path: Path | None, include: "Sequence[str]", exclude: "Sequence[
         if include or exclude:
             raise UsageError("--include-weights and --exclude-weights choose from an --imatrix. Give one.")
         return None
-    from hybrid.quant.imatrix import Imatrix
+    from hybrid.quant import Imatrix
 
     return Imatrix.read(path).chosen(include, exclude)
 

@@ -14,8 +14,8 @@ import pytest
 from end_to_end.outcomes import Cli, failed, ok
 from test_speculation import Free
 
+from hybrid.quant import inspect
 from hybrid.quant.ggml.reader import GGUFFile
-from hybrid.quant.inspection import inspect
 
 PROMPT = "A file that comes from somewhere else should"
 

@@ -15,7 +15,7 @@ import random_checkpoints
 
 from hybrid.convert import convert
 from hybrid.infer.evaluate.embed import Embedder, Pooling
-from hybrid.quant.quantize import quantize
+from hybrid.quant import quantize
 
 PEER = os.environ.get("PEER", "")
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "How do I read a file?", "a", "Keys, values & state: 3 + 4."]

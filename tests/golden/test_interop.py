@@ -16,11 +16,11 @@ from golden.models import BUNDLED, IN_REPOSITORY, Golden
 
 from hybrid.infer import Model
 from hybrid.infer.evaluate.perplexity import perplexity
+from hybrid.quant import quantize
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.policy import Options, SsmType
-from hybrid.quant.quantize import quantize
 
 pytestmark = pytest.mark.slow  # ten seconds that the inner loop can do without
 

@@ -22,7 +22,7 @@ from hybrid.cli.main import run
 from hybrid.convert import convert, convert_lora
 from hybrid.infer import Model
 from hybrid.infer.evaluate.perplexity import perplexity
-from hybrid.quant.hashes import hashes as of
+from hybrid.quant.hashing import hashes as of
 
 PEER = os.environ.get("PEER", "")
 # What its loader refuses: other widths than twice the model's; layers without experts beside some with them, biases of

@@ -13,12 +13,12 @@ import pytest
 
 from hybrid.infer import Model
 from hybrid.infer.evaluate.imatrix import collect
+from hybrid.quant import quantize
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.policy import TARGETS, Options, SsmType
-from hybrid.quant.quantize import quantize
 
 PEER = os.environ.get("PEER", "")
 # The trained Jamba, a trained Mamba, experts beside plain layers; an architecture with rows that are not whole blocks.

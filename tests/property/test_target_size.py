@@ -10,13 +10,13 @@ import pytest
 
 from hybrid.cli.chains.target import Measured, measured, of_bits_per_weight, of_file_size, tensor_bytes
 from hybrid.convert import convert
+from hybrid.quant import quantize
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, ValueType
 from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.layout import file_nbytes
 from hybrid.quant.policy import Options, SsmType
-from hybrid.quant.quantize import quantize
 
 METADATA = {"general.description": ("x" * 5000, ValueType.STRING)}
 # what a file holds beside the matrices that types are chosen for

@@ -10,9 +10,9 @@ from random_checkpoints import CONFIGS
 
 from hybrid.convert import convert
 from hybrid.convert.architectures.family import Row
+from hybrid.quant import quantize
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
-from hybrid.quant.quantize import quantize
 
 
 def rows(name: str, **change: Any) -> dict[str, Row]:

@@ -12,7 +12,7 @@ from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.imatrix import Imatrix, InputSums
-from hybrid.quant.plan import plan
+from hybrid.quant.planning import plan
 from hybrid.quant.policy import Options
 from hybrid.quant.source import GGUFSource
 from hybrid.quant.target import Candidate, solve, solve_whole

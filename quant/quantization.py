@@ -20,7 +20,7 @@ from .ggml.split import SplitWriter
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
 from .imatrix import Imatrix, InputSums
 from .layout import prepared
-from .plan import PlannedTensor, check_finite, file_type
+from .planning import PlannedTensor, check_finite, file_type
 from .policy import Options
 from .pool import cpus, in_order
 from .refit import refit

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from reference.xxh64 import xxh64
 
-from hybrid.quant import hashes as h
+from hybrid.quant import hashing as h
 from hybrid.quant import rewrite
 from hybrid.quant.ggml.errors import FormatError, UsageError
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.xxh64 import Xxh64
 
-KINDS = tuple(h.Kind)
+KINDS = tuple(h.HashKind)
 
 
 def test_xxh64_of_known_texts() -> None:
@@ -73,7 +73,7 @@ def test_manifests(file: Path, tmp_path: Path) -> None:
     assert all(line.matches for line in h.hashes(file, KINDS, manifest=manifest))
     manifest["sha1", "b"] = "0" * 40
     del manifest["sha1", "c"]
-    verdicts = {line.tensor: line.matches for line in h.hashes(file, [h.Kind.SHA1], manifest=manifest)}
+    verdicts = {line.tensor: line.matches for line in h.hashes(file, [h.HashKind.SHA1], manifest=manifest)}
     assert verdicts == {"a": True, "b": False, "c": None, "": True}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.quant import quantize as q
+from hybrid.quant import quantization as q
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.formats.random_blocks import random_blocks

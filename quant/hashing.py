@@ -20,7 +20,7 @@ from .rewrite import chunks_of
 NAMESPACE = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")
 
 
-class Kind(StrEnum):
+class HashKind(StrEnum):
     """What to compute. `uuid` is of the whole model only."""
 
     XXH64 = "xxh64"
@@ -33,7 +33,7 @@ class Kind(StrEnum):
 class Hash:
     """A line: of tensor `tensor`, or "" for the whole model. `expected`: what a manifest says, "" if nothing."""
 
-    kind: Kind
+    kind: HashKind
     digest: str
     tensor: str
     expected: str = ""
@@ -46,7 +46,7 @@ class Hash:
 
 def hashes(
     path: Path | str,
-    kinds: Sequence[Kind] = (Kind.XXH64,),
+    kinds: Sequence[HashKind] = (HashKind.XXH64,),
     *,
     tensors: bool = True,
     manifest: Mapping[tuple[str, str], str] | None = None,
@@ -58,7 +58,7 @@ def hashes(
         total, done = sum(t.nbytes for t in file.tensors.values()), 0
         whole = {kind: _begun(kind) for kind in kinds}
         for name in file.tensors:
-            single = {kind: _begun(kind) for kind in kinds if tensors and kind is not Kind.UUID}
+            single = {kind: _begun(kind) for kind in kinds if tensors and kind is not HashKind.UUID}
             for chunk in chunks_of(file, name):
                 for state in (*whole.values(), *single.values()):
                     state.update(chunk)
@@ -69,7 +69,7 @@ def hashes(
                 yield Hash(one, state.hexdigest(), name, expected.get((one, name), ""))
         for kind, state in whole.items():
             digest = state.hexdigest()
-            if kind is Kind.UUID:
+            if kind is HashKind.UUID:
                 digest = str(uuid.UUID(bytes=state.digest()[:16], version=5))
             yield Hash(kind, digest, "", expected.get((kind, ""), ""))
 
@@ -87,7 +87,7 @@ def read_manifest(path: Path) -> dict[tuple[str, str], str]:
         fields = line.split(None, 2)
         if not fields:
             continue
-        if len(fields) < 3 or fields[0] not in list(Kind):
+        if len(fields) < 3 or fields[0] not in list(HashKind):
             raise FormatError(f"--check {shown(path)}: line {number} is not `kind  hash  file:tensor`.")
         _, _, tensor = fields[2].rstrip().partition(".gguf:")
         digests[fields[0], tensor] = fields[1].lower()
@@ -96,12 +96,12 @@ def read_manifest(path: Path) -> dict[tuple[str, str], str]:
     return digests
 
 
-def _begun(kind: Kind) -> Any:
-    if kind is Kind.XXH64:
+def _begun(kind: HashKind) -> Any:
+    if kind is HashKind.XXH64:
         from .xxh64 import Xxh64
 
         return Xxh64()
-    state = hashlib.new("sha1" if kind is Kind.UUID else kind.value, usedforsecurity=False)
-    if kind is Kind.UUID:
+    state = hashlib.new("sha1" if kind is HashKind.UUID else kind.value, usedforsecurity=False)
+    if kind is HashKind.UUID:
         state.update(NAMESPACE.bytes)
     return state
