@@ -30,7 +30,7 @@ from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_b
 from hybrid.infer.evaluate.kl_statistics import KLDivergenceResult
 from hybrid.infer.evaluate.perplexity import tokens_of
 from hybrid.quant import TARGETS as FILE_TYPES
-from hybrid.quant import Imatrix, InputSums, Options, SsmType, quantize
+from hybrid.quant import Imatrix, InputSums, Options, SsmType, budget, quantize
 from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
 
@@ -115,7 +115,7 @@ def main() -> None:
     rows = {row["name"]: row for row in before if row["model"] == args.model.stem}
     imatrix = importance_of(args.model, args.calibration.read_text())
     # what every matrix does is measured once
-    known: dict[bool, target.Measured] = {}
+    known: dict[bool, budget.Measured] = {}
     with tempfile.TemporaryDirectory() as folder:
         file, base = Path(folder, "q.gguf"), Path(folder, "base.kld")
         with load(args.model) as model:
@@ -127,11 +127,11 @@ def main() -> None:
             given = imatrix if way.weighted else None
             if way.by_target:
                 if way.weighted not in known:
-                    known[way.weighted] = target.measured(args.model, args.calibration, options, given)
+                    known[way.weighted] = target.measured(args.model, args.calibration.read_text(), options, given)
                 of_recipe = rows.get(way.recipe, rows.get(f"{way.recipe}, importance", {}))["bits"]
                 measured = known[way.weighted]
-                tensors = target.tensor_bytes(args.model, given)
-                kind, options = target.of_bits_per_weight(measured, of_recipe + 1e-6, options, tensors)
+                tensors = budget.tensor_nbytes(args.model, given)
+                kind, options = budget.of_bits_per_weight(measured, of_recipe + 1e-6, options, tensors)
             report = quantize(args.model, file, kind, options=options, imatrix=given, effort=way.effort)
             so_far: dict[int, KLDivergenceResult] = {}
             with load(file) as model:

@@ -3,7 +3,7 @@
     quantize, plan, file_nbytes    a model in another type; what would be written; how large it would be
     Options, SsmType               which tensors get which type
     Imatrix                        which columns matter, measured on a text (files are llama.cpp's)
-    target                         (module) the best type for every matrix within a size
+    target, budget                 (modules) the best type for every matrix; a file of a given size
     inspect                        what a file says about its model
     split, merge, set_value        taken apart, put together, a value of the metadata changed
     hashes, merge_lora             weights hashed; adapters added to them for good

@@ -11,12 +11,13 @@ from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_b
 from hybrid.infer.evaluate.kl_statistics import Estimate
 from hybrid.infer.evaluate.perplexity import tokens_of
 from hybrid.quant import Imatrix, Options, quantize, target
+from hybrid.quant.budget import Measured
 from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.progress import Stage, silent
 from hybrid.quant.ggml.types import FileType, GGMLType
 
-from .. import console, texts
 from . import models
-from .target import EFFORT, N_CTX, Measured, measured
+from .target import EFFORT, N_CTX, measured
 
 CHUNKS = 24  # of N_CTX tokens that a file is measured on
 ROUNDS = 7
@@ -25,17 +26,18 @@ CLOSE = 0.95  # of what is allowed: no further search
 
 @dataclass(frozen=True)
 class Choice:
-    """Types for all matrices, and the mean KL divergence of a file of them in nats per token."""
+    """Types for all matrices, and of a file of them the size and the mean KL divergence in nats per token."""
 
     file_type: FileType
     options: Options
     kld: Estimate
     nbytes: int
+    bits_per_weight: float
 
 
 def choose(
     source: Path,
-    text: Path,
+    text: str,
     most: float,
     options: Options,
     imatrix: Imatrix | None,
@@ -43,20 +45,22 @@ def choose(
     allow_requantize: bool = False,
     effort: int = EFFORT,
     threads: int = 0,
+    stage: Stage = silent,
+    tried: Callable[[Choice], None] | None = None,
 ) -> Choice:
     """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
 
     What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
-    as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. UsageError: not even the largest
-    types stay within `most`.
+    as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. tried: told of every trial.
+    UsageError: not even the largest types stay within `most`.
     """
     path = models.resolve(source)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
         known = measured(
-            path, text, options, imatrix, allow_requantize=allow_requantize, effort=effort, threads=threads
+            path, text, options, imatrix, allow_requantize=allow_requantize, effort=effort, threads=threads, stage=stage
         )
-        base = _base(path, text, folder / "base.kld", threads)
+        base = _base(path, text, folder / "base.kld", threads, stage)
 
         def trial(types: Mapping[str, GGMLType]) -> Choice:
             """A file of these types, written over the one before and measured on `base`."""
@@ -75,11 +79,10 @@ def choose(
             )
             with models.load(file, n_ctx=N_CTX, n_seq_max=4, n_threads=threads) as model:
                 kld = kl_divergence(model, base).kld
-            console.note(
-                f"{report.bits_per_weight:.3f} bits per weight: KL divergence {kld.value:.5f} ± {kld.error:.5f}, "
-                f"{'within' if kld.value <= most else 'over'} {most:g}"
-            )
-            return Choice(kind, chosen, kld, report.nbytes)
+            choice = Choice(kind, chosen, kld, report.nbytes, report.bits_per_weight)
+            if tried:
+                tried(choice)
+            return choice
 
         return _search(known, most, trial)
 
@@ -115,16 +118,15 @@ def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType
     return best
 
 
-def _base(path: Path, text: Path, file: Path, threads: int) -> BaseFile:
+def _base(path: Path, text: str, file: Path, threads: int, stage: Stage) -> BaseFile:
     """What the original predicts."""
-    prose = texts.read_text(text)
     with models.load(path, n_ctx=N_CTX, n_seq_max=4, n_threads=threads) as model:
-        tokens = tokens_of(model, prose)
+        tokens = tokens_of(model, text)
         if len(tokens) < 2 * N_CTX:
             raise UsageError(
-                f"{shown(text)} has {len(tokens)} tokens, --max-kld needs at least {2 * N_CTX}. Give a longer text."
+                f"the text has {len(tokens)} tokens, --max-kld needs at least {2 * N_CTX}. Give a longer text."
             )
-        with console.ProgressBar("measuring the original", "chunks") as progress:
+        with stage("measuring the original", "chunks") as progress:
             write_base(
                 model, file, tokens, N_CTX, chunks=CHUNKS, progress=lambda i, n, _: progress(shown(path.name), i, n)
             )

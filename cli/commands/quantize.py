@@ -12,7 +12,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import type_named
 
-from .. import console
+from .. import console, texts
 from ..byte_sizes import UNITS, parse_size
 from ..chains import models
 from .gguf import SPLIT_HELP, max_bytes
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport, Source
+
+    from ..chains.max_kld import Choice
 
 _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
 
@@ -149,13 +151,15 @@ def quantize(
             raise UsageError("--max-kld measures on a text. Give one with -f.")
         choice = by_divergence.choose(
             source,
-            file,
+            texts.read_text(file),
             max_kld,
             options,
             importance,
             allow_requantize=allow_requantize,
             effort=effort,
             threads=threads,
+            stage=console.ProgressBar,
+            tried=lambda choice: show_trial(choice, max_kld),
         )
         target, options, divergence = choice.file_type.name, choice.options, choice.kld
     elif target is None:
@@ -163,7 +167,7 @@ def quantize(
 
         chosen, options = choose(
             source,
-            file,
+            texts.read_text(file) if file is not None else None,
             Target(parse_size(target_size, "--target-size") if target_size is not None else None, target_bpw),
             options,
             importance,
@@ -171,6 +175,7 @@ def quantize(
             allow_requantize=allow_requantize,
             effort=effort,
             threads=threads,
+            stage=console.ProgressBar,
         )
         target = chosen.name
     if dry_run:
@@ -223,6 +228,15 @@ def _errors(t: "PlannedTensor") -> str:
         return ""
     worst = f"{getattr(t, 'worst_row', -1)}: {100 * getattr(t, 'worst_error', math.nan):.2f} %"
     return f"{100 * rmse / rms:5.2f} %  {1 - getattr(t, 'cosine', 1.0):.1e}  {worst:>13}  "
+
+
+def show_trial(choice: "Choice", most: float) -> None:
+    """A note on a file that --max-kld tried."""
+    kld = choice.kld
+    console.note(
+        f"{choice.bits_per_weight:.3f} bits per weight: KL divergence {kld.value:.5f} ± {kld.error:.5f}, "
+        f"{'within' if kld.value <= most else 'over'} {most:g}"
+    )
 
 
 def summary(report: "QuantizeReport") -> str:

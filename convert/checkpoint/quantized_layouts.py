@@ -94,12 +94,12 @@ def _compressed(tensors: Tensors, section: Config) -> Matrices:
             raise UnsupportedError(f"{section.where}: {key} is not supported. Give the checkpoint it was made from.")
     for name, tensor in tensors.items():
         if name.endswith("_packed"):
-            yield name, _packed(tensors, name.removesuffix("_packed"), section)
+            yield name, _packed(tensors, name.removesuffix("_packed"))
         elif tensor.dtype in _EIGHT and f"{name}_scale" in tensors:
             yield name, _in_place(tensors, name, f"{name}_scale", block)
 
 
-def _packed(tensors: Tensors, name: str, section: Config) -> Matrix:
+def _packed(tensors: Tensors, name: str) -> Matrix:
     packed = tensors[f"{name}_packed"]
     stored = _need(tensors, f"{name}_shape", "I64", "I32")
     sizes = stored.raw(np.dtype("<i8" if stored.dtype == "I64" else "<i4"), 0, stored.size).tolist()

@@ -209,7 +209,7 @@ def _finite(source, n):  # type: ignore[no-untyped-def]
 
 def can_recode(source: GGMLType, target: GGMLType, n: int) -> bool:
     """Whether `recode` is for rows of n weights of these types; `all_finite`, for these as source and target."""
-    return source in _SOURCES and target in _TAGS and n % 32 == 0
+    return source in _SOURCES and target in TARGETS and n % 32 == 0
 
 
 def recode(source: GGMLType, target: GGMLType, raw: np.ndarray, out: np.ndarray, sums: np.ndarray) -> bool:

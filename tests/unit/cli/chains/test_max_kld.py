@@ -34,7 +34,7 @@ def search(most: float, power: float, factor: float) -> tuple[Choice, list[float
 
     def trial(types: Mapping[str, GGMLType]) -> Choice:
         seen.append(factor * divergence(FOUND, SENSITIVITY, types) ** power)
-        return Choice(FileType.Q4_K_M, Options(by_name=types), Estimate(seen[-1], 0.0), size(types))
+        return Choice(FileType.Q4_K_M, Options(by_name=types), Estimate(seen[-1], 0.0), size(types), 0.0)
 
     return _search(Measured([], FOUND, SENSITIVITY), most, trial), seen
 
