@@ -20,9 +20,12 @@ from .gguf import SPLIT_HELP, max_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hybrid.infer.evaluate.kl_statistics import Estimate
     from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport, Source
+    from hybrid.quant.budget import SizeOf
 
     from ..chains.max_kld import Choice
+    from ..chains.target import Target
 
 _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
 
@@ -129,55 +132,30 @@ def quantize(
         raise UsageError("give one of TYPE, --target-bpw, --target-size and --max-kld.")
     if file is not None and target is not None:
         raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
-    metadata = dict(_pair(text) for text in override_kv or ())
     importance = _importance(imatrix, include_weights or (), exclude_weights or ())
     whole = _source(source)
     how: dict[str, Any] = {
         "imatrix": importance,
-        "metadata": metadata,
+        "metadata": dict(_pair(text) for text in override_kv or ()),
         "allow_requantize": allow_requantize,
         "keep_split": keep_split,
         "split_max_size": max_bytes(split_max_size),
     }
     divergence = None
-    if effort is None:
-        from ..chains.target import EFFORT
+    if target is not None:
+        effort = effort or 0
+    else:
+        from ..chains.target import EFFORT, Target
 
-        effort = EFFORT if target is None else 0
-    if max_kld is not None:
-        from ..chains import max_kld as by_divergence
-
-        if file is None:
-            raise UsageError("--max-kld measures on a text. Give one with -f.")
-        choice = by_divergence.choose(
-            source,
-            texts.read_text(file),
-            max_kld,
-            options,
-            importance,
-            allow_requantize=allow_requantize,
-            effort=effort,
-            threads=threads,
-            stage=console.ProgressBar,
-            tried=lambda choice: show_trial(choice, max_kld),
-        )
-        target, options, divergence = choice.file_type.name, choice.options, choice.kld
-    elif target is None:
-        from ..chains.target import Target, choose
-
-        chosen, options = choose(
-            source,
-            texts.read_text(file) if file is not None else None,
-            Target(parse_size(target_size, "--target-size") if target_size is not None else None, target_bpw),
-            options,
-            importance,
-            lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how),
-            allow_requantize=allow_requantize,
-            effort=effort,
-            threads=threads,
-            stage=console.ProgressBar,
-        )
-        target = chosen.name
+        effort = EFFORT if effort is None else effort
+        size = parse_size(target_size, "--target-size") if target_size is not None else None
+        measuring: dict[str, Any] = {"allow_requantize": allow_requantize, "effort": effort, "threads": threads}
+        if max_kld is not None:
+            target, options, divergence = _within_divergence(source, file, max_kld, options, importance, measuring)
+        else:
+            file_size = lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how)
+            wanted = Target(size, target_bpw)
+            target, options = _within_size(source, file, wanted, options, importance, file_size, measuring)
     if dry_run:
         planned = plan(whole, target, options=options, imatrix=importance, allow_requantize=allow_requantize)
         if as_json:
@@ -188,15 +166,56 @@ def quantize(
         return
     with console.ProgressBar("quantizing", "bytes") as progress:
         report = library(
-            whole,
-            output,
-            target,
-            n_threads=threads,
-            options=options,
-            effort=effort,
-            **how,
-            progress=progress,
+            whole, output, target, n_threads=threads, options=options, effort=effort, **how, progress=progress
         )
+    show_report(report, divergence, max_kld, as_json)
+
+
+def _within_divergence(
+    source: Path,
+    file: Path | None,
+    most: float,
+    options: Options,
+    importance: "Imatrix | None",
+    measuring: dict[str, Any],
+) -> "tuple[str, Options, Estimate]":
+    """File type and options for --max-kld, and what the file diverges."""
+    from ..chains.max_kld import choose
+
+    if file is None:
+        raise UsageError("--max-kld measures on a text. Give one with -f.")
+    choice = choose(
+        source,
+        texts.read_text(file),
+        most,
+        options,
+        importance,
+        stage=console.ProgressBar,
+        tried=lambda choice: show_trial(choice, most),
+        **measuring,
+    )
+    return choice.file_type.name, choice.options, choice.kld
+
+
+def _within_size(
+    source: Path,
+    file: Path | None,
+    wanted: "Target",
+    options: Options,
+    importance: "Imatrix | None",
+    file_size: "SizeOf",
+    measuring: dict[str, Any],
+) -> tuple[str, Options]:
+    """File type and options for --target-bpw or --target-size."""
+    from ..chains.target import choose
+
+    text = texts.read_text(file) if file is not None else None
+    kind, chosen = choose(source, text, wanted, options, importance, file_size, stage=console.ProgressBar, **measuring)
+    return kind.name, chosen
+
+
+def show_report(report: "QuantizeReport", divergence: "Estimate | None", most: float | None, as_json: bool) -> None:
+    """What was written; divergence: of a file made for --max-kld, which was to be at most `most`."""
     if as_json:
         rows = [{**console.plain(row), "bits_per_weight": row.bits_per_weight} for row in report.rows]
         more = {"kl_divergence": console.plain(divergence)} if divergence else {}
@@ -206,7 +225,7 @@ def quantize(
     show(report.rows)
     console.out(f"\n{summary(report)}")
     if divergence:
-        console.out(f"KL divergence on the text: {divergence.value:.5f} ± {divergence.error:.5f}, at most {max_kld:g}")
+        console.out(f"KL divergence on the text: {divergence.value:.5f} ± {divergence.error:.5f}, at most {most:g}")
 
 
 def show(rows: "Sequence[PlannedTensor]") -> None:
