@@ -23,6 +23,7 @@ from quality import TARGETS, table, table_row
 from quality import load as load_rows
 
 from hybrid.cli.chains import target
+from hybrid.cli.chains.importance import imatrix_of
 from hybrid.cli.chains.target import EFFORT
 from hybrid.infer import Model
 from hybrid.infer.evaluate.imatrix import collect
@@ -30,7 +31,7 @@ from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_b
 from hybrid.infer.evaluate.kl_statistics import KLDivergenceResult
 from hybrid.infer.evaluate.perplexity import tokens_of
 from hybrid.quant import TARGETS as FILE_TYPES
-from hybrid.quant import Imatrix, InputSums, Options, SsmType, budget, quantize
+from hybrid.quant import Imatrix, Options, SsmType, budget, quantize
 from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
 
@@ -52,7 +53,7 @@ def importance_of(model: Path, text: str) -> Imatrix:
     """What `hybrid imatrix` measures on the first CALIBRATION_CHUNKS chunks of the text."""
     with load(model) as loaded:
         *_, last = collect(loaded, text, n_ctx=N_CTX, chunks=CALIBRATION_CHUNKS)
-    return Imatrix({name: InputSums(s.astype("f4"), c.astype("f4")) for name, (s, c) in last.sums.items()})
+    return imatrix_of(last.sums)
 
 
 def perplexity_there(peer: Path, file: Path, text: Path, chunks: int) -> float:

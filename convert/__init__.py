@@ -5,7 +5,7 @@ from hybrid.quant.ggml.progress import Progress
 from .architectures import ARCHITECTURES
 from .convert import ConvertReport, convert, plan
 from .lora import LoraReport, convert_lora
-from .plan import ConvertPlan, PlannedTensor
+from .planned import ConvertPlan, PlannedTensor
 from .verify import VerifyReport, verify
 
 __all__ = [

@@ -13,7 +13,8 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.types import FileType
 
-from .plan import ConvertPlan, Prepared, prepare
+from .plan import Prepared, prepare
+from .planned import ConvertPlan
 from .stream import in_order
 
 

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ArrayOf, ValueType
@@ -12,10 +12,8 @@ from hybrid.quant.ggml.types import ArrayOf, ValueType
 from .checkpoint import Checkpoint, Config, read_object
 from .checkpoint.config import kind_of
 from .model_card import read_model_card
+from .planned import PlannedTensor
 from .tokenizers.vocabulary import KeyValue
-
-if TYPE_CHECKING:
-    from .plan import PlannedTensor
 
 # Sampling defaults: key -> names in generation_config.json, kind.
 _SAMPLING: dict[str, tuple[tuple[str, ...], ValueType]] = {
@@ -70,7 +68,7 @@ def sampling_keys(checkpoint: Checkpoint) -> list[KeyValue]:
 
 def general_keys(
     checkpoint: Checkpoint,
-    tensors: Sequence["PlannedTensor"],
+    tensors: Sequence[PlannedTensor],
     override: Path | None,
     model_name: str | None,
     notes: list[str],
@@ -186,7 +184,7 @@ def _title(name: str) -> str:
     return " ".join(word.title() if is_name else word for word, is_name in zip(words, named, strict=True))
 
 
-def size_label(tensors: Sequence["PlannedTensor"]) -> str:
+def size_label(tensors: Sequence[PlannedTensor]) -> str:
     """The number of weights in two digits or more: `11M`. With experts `16x3.4B`: their number, and the weights that
     a model with one of them would have."""
     experts = [t.shape for t in tensors if "_exps." in t.name and len(t.shape) == 3]

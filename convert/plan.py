@@ -3,14 +3,13 @@
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.split import SplitWriter
-from hybrid.quant.ggml.types import FileType, GGMLType, ValueType, row_nbytes
+from hybrid.quant.ggml.types import FileType, ValueType, row_nbytes
 
 from .architectures import ARCHITECTURES, Family, Row
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
@@ -19,6 +18,7 @@ from .config_fields import notes as field_notes
 from .config_fields import refuse_what_none_can
 from .general import general_keys, output_name, sampling_keys
 from .outtype import automatic, outtype, weight_type
+from .planned import ConvertPlan, PlannedTensor
 from .pooling import read_pooling
 from .tokenizers import read_vocabulary
 from .tokenizers.vocabulary import KeyValue
@@ -26,33 +26,6 @@ from .tokenizers.vocabulary import KeyValue
 QUANTIZATION_VERSION = 2  # ggml.h, GGML_QNT_VERSION
 # Buffers that old checkpoints hold and that are computed from the config.
 _DROPPED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq", ".attn.masked_bias", ".attn.bias")
-
-
-@dataclass(frozen=True)
-class PlannedTensor:
-    """`shape` in numpy order; `sources` are the checkpoint's own names; `nbytes` is the size in the file."""
-
-    name: str
-    shape: tuple[int, ...]
-    type: GGMLType
-    sources: tuple[str, ...]
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class ConvertPlan:
-    """`nbytes` is the size of the whole file; `output` is the one that `convert` writes without a target: in the
-    current folder, `{Name}-{size}-{TYPE}.gguf`."""
-
-    source: Path
-    output: Path
-    architecture: str
-    file_type: FileType
-    n_params: int
-    nbytes: int
-    notes: tuple[str, ...]
-    tensors: list[PlannedTensor]
-    metadata: dict[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -120,13 +93,7 @@ def prepare(
         tensors = dequantized(tensors, config)
     stored = _canonical(tensors, config, family_type)
     family = family_type.read(config, {name: tensor.shape for name, tensor in stored.items()}).settled(stored)
-    notes = list(family.notes())
-    n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
-    if n_quantized:
-        notes.append(f"{n_quantized} matrices are quantized ({quantized}): the file has the values they stand for")
-    dropped = [name for name in tensors if name.startswith(family.dropped)]
-    if dropped:
-        notes.append(f"{_some(dropped)} left out: no part of the language model itself")
+    notes = [*family.notes(), *_left_out(family, tensors, quantized)]
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
     kind = wanted if wanted is not None else _automatic(chosen)
     jobs = [_job(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
@@ -141,12 +108,14 @@ def prepare(
         notes += vocabulary.notes
     notes += field_notes(config, family)
     general, facts = general_keys(checkpoint, planned, metadata, model_name, notes)
-    key_values: list[KeyValue] = [("general.type", "model", ValueType.STRING)]
-    key_values += _merge_sampling(sampling_keys(checkpoint), general)
-    key_values += [_key(family.arch, key, value) for key, value in family.keys(kind)]
-    key_values += [] if pooling is None else [_key(family.arch, "pooling_type", pooling)]
-    key_values.append(("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32))
-    key_values += vocabulary.key_values() if vocabulary else []
+    more = [] if pooling is None else [("pooling_type", pooling)]
+    key_values: list[KeyValue] = [
+        ("general.type", "model", ValueType.STRING),
+        *_merge_sampling(sampling_keys(checkpoint), general),
+        *((full_key(family.arch, key), value, None) for key, value in [*family.keys(kind), *more]),
+        ("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32),
+        *(vocabulary.key_values() if vocabulary else ()),
+    ]
     output = Path(f"{output_name(facts, None if vocab_only else kind.name)}.gguf")
     plan = ConvertPlan(
         source=Path(source),
@@ -173,8 +142,14 @@ def _writer(
     return writer
 
 
-def _key(arch: str, key: str, value: Any) -> KeyValue:
-    return full_key(arch, key), value, None
+def _left_out(family: Family, tensors: Mapping[str, StoredTensor], quantized: str) -> Iterator[str]:
+    """Notes on what the file does not have as the checkpoint has it."""
+    n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
+    if n_quantized:
+        yield f"{n_quantized} matrices are quantized ({quantized}): the file has the values they stand for"
+    dropped = [name for name in tensors if name.startswith(family.dropped)]
+    if dropped:
+        yield f"{_some(dropped)} left out: no part of the language model itself"
 
 
 def _merge_sampling(sampling: list[KeyValue], general: list[KeyValue]) -> list[KeyValue]:

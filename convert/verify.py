@@ -22,7 +22,8 @@ from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from .convert import cpus
 from .outtype import OUTTYPES
-from .plan import PlannedTensor, TensorJob, prepare
+from .plan import TensorJob, prepare
+from .planned import PlannedTensor
 from .stream import SourceSlice, slices
 
 # The most that rounding may change a value x: x times `relative` plus `absolute` (for what is subnormal). For Q8_0 x

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 
@@ -85,49 +85,37 @@ def _collected(
     threads: int,
 ) -> "Imatrix":
     """`added` and what the text gives; written on the way, without `added`, to go on from."""
-    import numpy as np
-
-    from hybrid.quant import Imatrix, InputSums
+    from hybrid.quant import Imatrix
 
     from .. import texts
-    from ..chains import models
 
     text = texts.read_text(file)
+    from ..chains import importance, models
+
     before = Imatrix()
     if resume and output.exists():
         before = Imatrix.read(output)
-        if before.datasets != [str(file)] or before.chunk_size != n_ctx:
-            raise UsageError(
-                f"{shown(output)} was made from {', '.join(map(shown, before.datasets))} in chunks of "
-                f"{before.chunk_size} tokens: it cannot be gone on with. Leave out --resume, or give the same."
-            )
+        importance.check_continues(before, str(file), n_ctx)
         console.note(f"going on after chunk {before.chunk_count}")
+    kept = before.chunk_count > 0
+
+    def save(so_far: Imatrix) -> None:
+        nonlocal kept
+        so_far.write(output)
+        kept = True
+
     n_seq = max(1, n_batch // n_ctx)
-    whole, saved = before, before.chunk_count
     try:
         with (
             models.load(model, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=threads, exact=exact) as loaded,
             console.ProgressBar("measuring", "chunks") as progress,
         ):
-            from hybrid.infer.evaluate.imatrix import collect
-
-            before.check({name: t.shape for name, t in loaded.gguf.tensors.items()})
-            for state in collect(loaded, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):
-                of_text = Imatrix(
-                    {n: InputSums(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in state.sums.items()},
-                    [str(file)],
-                    state.done - before.chunk_count,
-                    n_ctx,
-                )
-                whole = Imatrix()
-                whole.merge(before)
-                whole.merge(of_text)
-                progress("measuring", state.done, state.total)
-                if state.done - saved >= save_every and state.done < state.total:
-                    whole.write(output)
-                    saved = state.done
+            whole = importance.collected(
+                loaded, text, str(file), n_ctx,
+                before=before, chunks=chunks, save=save, save_every=save_every, progress=progress,
+            )  # fmt: skip
     except KeyboardInterrupt as stop:
-        if not saved or str(stop):
+        if not kept or str(stop):
             raise
         raise KeyboardInterrupt(f"interrupted; --resume goes on after the chunks that are in {output}") from None
     whole.merge(added)
