@@ -14,7 +14,7 @@ from hybrid.infer.answers.conversation import SAVED_CHECKPOINTS, Conversation
 from hybrid.infer.answers.turns import Turn
 from hybrid.quant.ggml.errors import UsageError
 
-from .chains import models
+from .chains import cache_paths
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -71,7 +71,7 @@ class Keeper:
 
 
 def folder() -> Path:
-    return models.state_dir() / "chats"
+    return cache_paths.state_dir() / "chats"
 
 
 def every() -> list[Path]:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .ggml.progress import Progress
     from .hashing import Hash, HashKind, hashes, read_manifest
-    from .imatrix import Imatrix, InputSums
+    from .imatrix import Imatrix
+    from .imatrix_data import InputSums
     from .inspection import Inspection, inspect
     from .layout import file_nbytes
     from .lora import MergeReport, merge_lora
@@ -65,7 +66,8 @@ __all__ = [
 _MODULES = {
     "ggml.progress": ("Progress",),
     "hashing": ("Hash", "HashKind", "hashes", "read_manifest"),
-    "imatrix": ("Imatrix", "InputSums"),
+    "imatrix": ("Imatrix",),
+    "imatrix_data": ("InputSums",),
     "inspection": ("Inspection", "inspect"),
     "layout": ("file_nbytes",),
     "lora": ("MergeReport", "merge_lora"),

@@ -11,7 +11,7 @@ in_sum2 / counts, the mean square of its input.
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,28 +20,11 @@ from .ggml.errors import FormatError, UsageError, shown
 from .ggml.reader import MAGIC, GGUFFile
 from .ggml.types import GGMLType, ValueType
 from .ggml.writer import GGUFWriter
+from .imatrix_data import ImatrixData, InputSums
+from .imatrix_legacy import read_legacy, write_legacy
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(.*)")
 _SUMS, _COUNTS = ".in_sum2", ".counts"
-
-
-@dataclass
-class InputSums:
-    """Of a weight matrix's inputs: sums of squares f32 [matrix, column], counts of rows f32 [matrix]."""
-
-    sums: np.ndarray
-    counts: np.ndarray
-
-    def of(self, matrices: int) -> "InputSums":
-        """The same sums for so many matrices, where a file took them for one (`imatrix_legacy`)."""
-        if len(self.sums) != 1 or self.sums.size % matrices:
-            return self
-        return InputSums(self.sums.reshape(matrices, -1), np.repeat(self.counts, matrices))
-
-    def importance(self) -> np.ndarray:
-        """f32 [matrix, column]: mean squares; 1 for an expert that was never used, as in llama-quantize."""
-        counts = self.counts[:, None].astype(np.float32)
-        return np.where(counts > 0, self.sums / np.maximum(counts, 1), np.float32(1)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -68,23 +51,15 @@ class Statistics:
 
 
 @dataclass
-class Imatrix:
-    """Sums by the name of the weight matrix. `chunk_size` in tokens."""
-
-    entries: dict[str, InputSums] = field(default_factory=dict)
-    datasets: list[str] = field(default_factory=list)
-    chunk_count: int = 0
-    chunk_size: int = 0
-    path: Path | None = None
+class Imatrix(ImatrixData):
+    """An importance matrix that is read, written, merged and checked."""
 
     @classmethod
     def read(cls, path: Path | str) -> "Imatrix":
         """FormatError: no such file, or sums that cannot be."""
         path = Path(path)
         if _is_legacy(path):
-            from .imatrix_legacy import read_legacy
-
-            return read_legacy(path)
+            return cls(**read_legacy(path).__dict__)
         with GGUFFile.open(path) as file:
             if file.get("general.type", "") != "imatrix":
                 raise FormatError(
@@ -120,8 +95,6 @@ class Imatrix:
     def write(self, path: Path | str) -> None:
         """As GGUF, or when the name ends in .dat as llama-imatrix wrote before."""
         if Path(path).suffix == ".dat":
-            from .imatrix_legacy import write_legacy
-
             write_legacy(self, Path(path))
             return
         with GGUFWriter(path, None) as writer:

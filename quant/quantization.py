@@ -18,7 +18,8 @@ from .ggml.formats import FORMATS
 from .ggml.progress import Progress
 from .ggml.split import SplitWriter
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
-from .imatrix import Imatrix, InputSums
+from .imatrix import Imatrix
+from .imatrix_data import InputSums
 from .layout import prepared
 from .planning import PlannedTensor, check_finite, file_type
 from .policy import Options

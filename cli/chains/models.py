@@ -4,26 +4,21 @@ A folder is converted once; the file is kept in the user's cache directory under
 the names, sizes and times of its files, so that a changed folder is converted again and the old file removed.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.split import is_later_part
-from hybrid.quant.ggml.user_folders import cache_folder, state_folder
 
 from .. import console
+from . import cache_paths, cached_models
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-
-# What a conversion reads. Anything else in the folder (other weights, pictures) does not make it another model.
-INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
 
 
 def bundled_checkpoint() -> Path:
@@ -34,16 +29,6 @@ def bundled_checkpoint() -> Path:
 def bundled_prose() -> Path:
     """A few pages about attention, state and memory: what `hybrid demo` measures perplexity on."""
     return Path(str(files("hybrid.cli"))) / "bundled" / "prose.txt"
-
-
-def cache_dir() -> Path:
-    """Converted models and compiled kernels, which can be made again."""
-    return cache_folder()
-
-
-def state_dir() -> Path:
-    """History and kept chats, which cannot."""
-    return state_folder()
 
 
 def resolve(model: Path | None) -> Path:
@@ -67,11 +52,9 @@ def converted(folder: Path) -> Path:
             return ggufs[0]
         content = f"{len(ggufs)} .gguf files; name one of them" if ggufs else "no config.json and no .gguf file"
         raise UsageError(f"{folder} holds {content}. MODEL is a .gguf file or a Hugging Face folder with config.json.")
-    target = cache_path(folder)
-    from . import cached_models
-
+    target = cache_paths.cache_path(folder)
     if target.exists():
-        cached_models.note_use(target, folder)
+        cache_paths.note_use(target, folder)
         return target
 
     from hybrid.convert import convert
@@ -88,24 +71,12 @@ def converted(folder: Path) -> Path:
         convert(folder, target, progress=progress)
     for stale in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.gguf"):
         if stale != target:
-            for path in (stale, cached_models.about(stale)):
+            for path in (stale, cache_paths.about(stale)):
                 with suppress(OSError):
                     path.unlink()
-    cached_models.note_use(target, folder)
+    cache_paths.note_use(target, folder)
     cached_models.tidy()
     return target
-
-
-def cache_path(folder: Path) -> Path:
-    """<cache>/converted/<name>-<hash of the path>-<hash of names, sizes, times and our version>.gguf"""
-    folder = folder.resolve()
-    content = hashlib.sha256(version("hybrid-lm").encode())
-    for path in sorted(folder.iterdir()):
-        if path.suffix in INPUTS and path.is_file():
-            stat = path.stat()
-            content.update(f"\0{path.name}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
-    where = hashlib.sha256(str(folder).encode()).hexdigest()[:8]
-    return cache_dir() / "converted" / f"{folder.name}-{where}-{content.hexdigest()[:12]}.gguf"
 
 
 class KVType(StrEnum):

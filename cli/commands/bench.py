@@ -150,8 +150,8 @@ def shaped(name: str, kind: str) -> Path:
     """A random-weight file of this size and type, written into the cache directory when it is not there."""
     from hybrid.infer.bench.shapes import find_type, write_shape
 
+    from ..chains.cache_paths import cache_dir
     from ..chains.config_shapes import find
-    from ..chains.models import cache_dir
 
     target = find_type(kind)
     shape = find(name)

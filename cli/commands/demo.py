@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import console
-from ..chains import models
+from ..chains import cache_paths, models
 
 PROMPT = "A file that comes from somewhere else should"
 N_CTX = 256
@@ -32,7 +32,7 @@ def demo(
 
     from . import perplexity, quantize, run
 
-    folder = output or models.cache_dir() / "demo"
+    folder = output or cache_paths.cache_dir() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint, prose = models.bundled_checkpoint(), models.bundled_prose()
     original = folder / "jamba-11m-bf16.gguf"

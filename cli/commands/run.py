@@ -16,6 +16,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .. import console
 from ..byte_sizes import UNITS, parse_size
 from ..chains.models import KV_TYPE_HELP, LORA_HELP, KVType
+from ..context_shift import tokens_left_out
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -275,7 +276,7 @@ def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
         raise KeyboardInterrupt(goes_on) from None
     seconds = time.perf_counter() - start
     if result.discarded:
-        console.note(shifted(batch.model, result.discarded))
+        console.note(tokens_left_out(batch.model, result.discarded))
     before = f" ({result.n_before} were there)" if result.n_before else ""
     console.note(
         f"{result.n_answers} answers{before}, {result.tokens} tokens {console.rate(result.tokens, seconds)}; "
@@ -329,7 +330,7 @@ def complete(
     if result.reason == "interrupt":
         raise KeyboardInterrupt
     if result.discarded:
-        console.note(shifted(model, result.discarded))
+        console.note(tokens_left_out(model, result.discarded))
     console.note(timings(model, result))
     if state is not None:
         seq.save(state, {"sampler": sampler.state(), "pending": result.pending})
@@ -347,16 +348,6 @@ def restored(model: "Model", state: Path, sampler: "Sampler", keep: int | None =
     if "sampler" in seq.extra:
         sampler.set_state(seq.extra["sampler"])
     return seq
-
-
-def shifted(model: "Model", n: int) -> str:
-    """What became of n tokens that left a full context."""
-    left = f"the context of {model.n_ctx} was full: {n} older tokens were left out"
-    if not model.memory.is_recurrent:
-        return left
-    if not model.memory.attention.specs:
-        return f"{left}; this model needs none of them, its recurrent state goes on"
-    return f"{left} of the attention layers; the recurrent state goes on, it has seen them"
 
 
 def timings(model: "Model", result: "GenerationResult") -> str:

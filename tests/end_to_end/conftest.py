@@ -46,8 +46,8 @@ def files(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> dict[str, 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Converted models and history go here; compiled kernels stay where they are, or every test would compile."""
-    monkeypatch.setattr("hybrid.cli.chains.models.cache_dir", lambda: tmp_path / "cache" / "hybrid")
-    monkeypatch.setattr("hybrid.cli.chains.models.state_dir", lambda: tmp_path / "state" / "hybrid")
+    monkeypatch.setattr("hybrid.cli.chains.cache_paths.cache_dir", lambda: tmp_path / "cache" / "hybrid")
+    monkeypatch.setattr("hybrid.cli.chains.cache_paths.state_dir", lambda: tmp_path / "state" / "hybrid")
 
 
 @pytest.fixture

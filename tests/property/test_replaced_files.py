@@ -15,12 +15,12 @@ from hybrid.cli.commands import embed
 from hybrid.infer.evaluate.kl_divergence import BaseWriter
 from hybrid.infer.kernels.build import cache_folders, object_cache
 from hybrid.infer.memory.state_file import StateHeader, write_state
+from hybrid.quant import Imatrix, InputSums
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.replacing import replace_file
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.imatrix_legacy import write_legacy
 
 ROOT = Path(__file__).resolve().parents[2]

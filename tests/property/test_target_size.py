@@ -11,13 +11,12 @@ import pytest
 
 from hybrid.cli.chains.target import measured
 from hybrid.convert import convert
-from hybrid.quant import quantize
+from hybrid.quant import Imatrix, InputSums, quantize
 from hybrid.quant.budget import Measured, of_bits_per_weight, of_file_size, tensor_nbytes
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, ValueType
-from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.layout import file_nbytes
 from hybrid.quant.policy import Options, SsmType
 

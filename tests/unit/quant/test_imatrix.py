@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hybrid.quant import Imatrix, InputSums
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.imatrix import Imatrix, InputSums
 
 
 def made(seed: int = 1) -> Imatrix:

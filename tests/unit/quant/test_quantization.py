@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hybrid.quant import Imatrix, InputSums
 from hybrid.quant import quantization as q
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
@@ -15,7 +16,6 @@ from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.policy import Options, Reason, SsmType
 
 F32, F16, BF16, Q8_0, Q4_0 = GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.Q4_0

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.quant import target
+from hybrid.quant import Imatrix, InputSums, target
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.imatrix import Imatrix, InputSums
 from hybrid.quant.planning import plan
 from hybrid.quant.policy import Options
 from hybrid.quant.source import GGUFSource

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.cli.chains import cached_models, models
+from hybrid.cli.chains import cache_paths, cached_models, models
 from hybrid.cli.main import run
 from hybrid.infer.kernels.build import cache_folders
 
@@ -19,7 +19,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "kernels").mkdir()
     monkeypatch.setattr(cache_folders, "roots", lambda: [tmp_path / "kernels"])
     monkeypatch.setattr(cache_folders, "former_roots", list)
-    monkeypatch.setattr(models, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache_paths, "cache_dir", lambda: tmp_path / "cache")
     cache_folders.folder.cache_clear()
     yield tmp_path / "kernels"
     cache_folders.folder.cache_clear()
@@ -119,7 +119,7 @@ def conversions(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         paths[name] = models.converted(_checkpoint(tmp_path / name))
     (tmp_path / "changed" / "config.json").write_text('{"other": 1}')
     shutil.rmtree(tmp_path / "gone")
-    cached_models.about(paths["unknown"]).unlink()
+    cache_paths.about(paths["unknown"]).unlink()
     paths["demo"] = tmp_path / "cache" / "demo" / "d.gguf"
     paths["demo"].parent.mkdir()
     paths["demo"].write_bytes(bytes(500))
@@ -161,7 +161,7 @@ def test_models_are_cleared(
     capsys.readouterr()
     assert run(["cache", "clear", *options]) == 0
     assert {name for name, path in conversions.items() if not path.exists()} == gone
-    assert {name for name, path in conversions.items() if cached_models.about(path).exists()} == (
+    assert {name for name, path in conversions.items() if cache_paths.about(path).exists()} == (
         {"here", "changed", "gone"} - gone
     )
     assert f"{n_folders} folder" in (said := capsys.readouterr().out) and f"{len(gone)} model" in said
@@ -175,7 +175,7 @@ def test_who_uses_it_again_writes_down_what_it_is(conversions: dict[str, Path], 
 def test_what_is_long_unused_goes_when_another_is_made(conversions: dict[str, Path], tmp_path: Path) -> None:
     long_ago = time.time() - (cached_models.KEEP_DAYS + 1) * 86400
     for name in ("here", "gone"):
-        for path in (conversions[name], cached_models.about(conversions[name])):
+        for path in (conversions[name], cache_paths.about(conversions[name])):
             os.utime(path, (long_ago, long_ago))
     unfinished = tmp_path / "cache" / "converted" / ".x-1-2.gguf.0123abcd.tmp"
     unfinished.write_bytes(b"of a conversion that was killed")
@@ -186,11 +186,11 @@ def test_what_is_long_unused_goes_when_another_is_made(conversions: dict[str, Pa
 
 def test_a_changed_folder_takes_its_note_along(conversions: dict[str, Path], tmp_path: Path) -> None:
     models.converted(tmp_path / "changed")
-    assert not conversions["changed"].exists() and not cached_models.about(conversions["changed"]).exists()
+    assert not conversions["changed"].exists() and not cache_paths.about(conversions["changed"]).exists()
 
 
 def test_all_is_in_one_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folders.roots()[0].parent == models.cache_dir()
-    assert models.cache_dir().name == models.state_dir().name == "hybrid"
+    assert cache_folders.roots()[0].parent == cache_paths.cache_dir()
+    assert cache_paths.cache_dir().name == cache_paths.state_dir().name == "hybrid"
