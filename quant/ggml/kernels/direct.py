@@ -10,30 +10,8 @@ import numpy as np
 
 from ..types import TRAITS, GGMLType
 from .halves import half_at, put_word, put_word16, word_at
-from .lanes import (
-    as_i8,
-    as_mask,
-    bits,
-    fast,
-    first_set,
-    floats,
-    greatest,
-    joined,
-    lane,
-    least,
-    load16,
-    load32,
-    lower,
-    magnitude,
-    select,
-    set_bits,
-    store,
-    to_f32,
-    to_i32,
-    to_u8,
-    upper,
-    widened,
-)  # fmt: skip
+from .lanes import as_i8, bits, fast, floats, load16, load32, magnitude, select, store, to_f32, to_i32, to_u8, widened
+from .lanes_across import as_mask, first_set, greatest, joined, lane, least, lower, set_bits, upper
 
 _MOST = np.finfo(np.float32).max
 # what makes halves go away from zero before digits are cut off: see formats.rounding

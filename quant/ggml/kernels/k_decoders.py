@@ -8,7 +8,8 @@ import numpy as np
 from ..formats.iq4 import STEPS
 from ..types import TRAITS, GGMLType
 from .halves import half_at
-from .lanes import fast, load32, lower, store, to_f32, upper, widened
+from .lanes import fast, load32, store, to_f32, widened
+from .lanes_across import lower, upper
 
 _STEPS = STEPS.astype(np.float32)
 

@@ -14,24 +14,8 @@ import numpy as np
 from ..types import TRAITS, GGMLType
 from .columns import TINY
 from .halves import half_bits, of_half, put_half
-from .lanes import (
-    N,
-    fast,
-    greatest,
-    lane,
-    load,
-    load16,
-    load32,
-    lower,
-    magnitude,
-    nearest,
-    select,
-    splat,
-    store,
-    to_i32,
-    to_u8,
-    upper,
-)
+from .lanes import N, fast, load, load16, load32, magnitude, nearest, select, splat, store, to_i32, to_u8
+from .lanes_across import greatest, lane, lower, upper
 
 _Q2_K_NBYTES = TRAITS[GGMLType.Q2_K].nbytes
 _Q3_K_NBYTES = TRAITS[GGMLType.Q3_K].nbytes

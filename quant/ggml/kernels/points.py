@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .codebooks import Codebook
-from .lanes import N, fast, first_set, least, load, nearest, permuted, piece, select, splat, store, widened
+from .lanes import N, fast, load, nearest, piece, select, splat, store, widened
+from .lanes_across import first_set, least, permuted
 
 _LANES = np.arange(N, dtype=np.float32)
 LARGEST = np.float32(np.finfo(np.float32).max)

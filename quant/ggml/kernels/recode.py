@@ -17,7 +17,8 @@ from ..types import TRAITS, GGMLType
 from . import direct, halves
 from .errors import SHORT, with_squares
 from .halves import half_bits, of_half
-from .lanes import bits, fast, greatest, load, load32, magnitude, select, splat, store, to_f64, total
+from .lanes import bits, fast, load, load32, magnitude, select, splat, store, to_f64
+from .lanes_across import greatest, total
 
 _MOST = np.finfo(np.float32).max
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..types import GGMLType
 from .codebooks import codebook
-from .lanes import N, any_set, fast, load, splat
+from .lanes import N, fast, load, splat
+from .lanes_across import any_set
 from .points import LARGEST, best_neighbour
 
 SHIFT = np.float32(0.125)

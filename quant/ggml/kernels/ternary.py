@@ -8,21 +8,8 @@ import numpy as np
 from ..types import TRAITS, GGMLType
 from .direct import finite_inverse, rounded
 from .halves import half_at, put_half, put_word, word_at
-from .lanes import (
-    as_mask,
-    bits,
-    fast,
-    floats,
-    greatest,
-    load16,
-    load32,
-    select,
-    set_bits,
-    store,
-    to_f32,
-    to_u8,
-    widened,
-)  # fmt: skip
+from .lanes import bits, fast, floats, load16, load32, select, store, to_f32, to_u8, widened
+from .lanes_across import as_mask, greatest, set_bits
 
 _Q1_0_NBYTES = TRAITS[GGMLType.Q1_0].nbytes
 _Q2_0_NBYTES = TRAITS[GGMLType.Q2_0].nbytes
