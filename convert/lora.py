@@ -28,6 +28,7 @@ from .checkpoint.torch_zip import read_torch
 from .outtype import outtype as type_named
 from .plan import QUANTIZATION_VERSION, family_of
 from .stream import encode
+from .tokenizers.vocabulary import KeyValue
 from .transforms import Transform
 
 CONFIG = "adapter_config.json"
@@ -95,26 +96,19 @@ def convert_lora(
     family, _ = _family(base_folder)
     trained, alpha = _pairs(folder, config)
     thin = dict(_mapped(family, trained))
-    output = Path(dst) if dst is not None else Path(f"{folder.resolve().name}-lora-{kind.name}.gguf")
+    name = folder.resolve().name
+    output = Path(dst) if dst is not None else Path(f"{name}-lora-{kind.name}.gguf")
     if output.is_dir():
-        output = output / f"{folder.resolve().name}-lora-{kind.name}.gguf"
+        output = output / f"{name}-lora-{kind.name}.gguf"
     writer = GGUFWriter(output, family.arch)
-    writer.add("general.type", "adapter", ValueType.STRING)
-    writer.add("adapter.type", "lora", ValueType.STRING)
-    writer.add("general.name", folder.resolve().name, ValueType.STRING)
-    named = config.get("base_model_name_or_path")
-    if isinstance(named, str) and named:
-        writer.add("general.base_model.count", 1, ValueType.UINT32)
-        writer.add("general.base_model.0.name", named.rstrip("/").rpartition("/")[2], ValueType.STRING)
-    writer.add("general.file_type", int(kind), ValueType.UINT32)
-    writer.add("adapter.lora.alpha", alpha, ValueType.FLOAT32)
-    writer.add("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32)
-    halves = {f"{name}.lora_{half}": getattr(pair, half) for name, pair in thin.items() for half in "ab"}
-    for name, values in halves.items():
-        writer.declare(name, values.shape, _TYPES[kind])
+    for key, value, value_type in _key_values(config, name, kind, alpha):
+        writer.add(key, value, value_type)
+    halves = {f"{matrix}.lora_{half}": getattr(pair, half) for matrix, pair in thin.items() for half in "ab"}
+    for tensor, values in halves.items():
+        writer.declare(tensor, values.shape, _TYPES[kind])
     with writer:
-        for name, values in halves.items():
-            writer.write(name, encode(_TYPES[kind], values, values.shape[-1], name))
+        for tensor, values in halves.items():
+            writer.write(tensor, encode(_TYPES[kind], values, values.shape[-1], tensor))
     return LoraReport(
         source=folder,
         output=output,
@@ -126,6 +120,20 @@ def convert_lora(
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
     )
+
+
+def _key_values(config: Config, name: str, kind: FileType, alpha: float) -> Iterator[KeyValue]:
+    """The metadata of the file, in the order of llama.cpp's converter."""
+    yield "general.type", "adapter", ValueType.STRING
+    yield "adapter.type", "lora", ValueType.STRING
+    yield "general.name", name, ValueType.STRING
+    base = config.get("base_model_name_or_path")
+    if isinstance(base, str) and base:
+        yield "general.base_model.count", 1, ValueType.UINT32
+        yield "general.base_model.0.name", base.rstrip("/").rpartition("/")[2], ValueType.STRING
+    yield "general.file_type", int(kind), ValueType.UINT32
+    yield "adapter.lora.alpha", alpha, ValueType.FLOAT32
+    yield "general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32
 
 
 def _config(folder: Path) -> Config:

@@ -60,6 +60,13 @@ def show(facts: "Inspection", gguf: "GGUFFile") -> None:
         name = f" ({facts.file_type})" if key == "general.file_type" and facts.file_type in FileType.__members__ else ""
         console.out(f"  {console.one_line(key)} = {shortened(gguf.metadata[key])}{name}")
 
+    _show_layers(facts)
+    console.out()
+    _show_types(facts)
+    _show_memory(facts)
+
+
+def _show_layers(facts: "Inspection") -> None:
     console.out("\n" + console.bold(f"{len(facts.pattern)} layers"))
     for line in pattern_rows(facts.pattern):
         console.out(f"  {line}")
@@ -77,7 +84,8 @@ def show(facts: "Inspection", gguf: "GGUFFile") -> None:
     if legend:
         console.out("  " + ", ".join(legend))
 
-    console.out()
+
+def _show_types(facts: "Inspection") -> None:
     rows = [
         (u.type, u.n_tensors, console.count(u.n_weights), console.size(u.nbytes), f"{8 * u.nbytes / u.n_weights:.2f}")
         for u in facts.types
@@ -88,6 +96,8 @@ def show(facts: "Inspection", gguf: "GGUFFile") -> None:
     )
     console.out(console.table(("type", "tensors", "weights", "size", "bits/weight"), rows, "lrrrr"))
 
+
+def _show_memory(facts: "Inspection") -> None:
     console.out("\n" + console.bold("memory per sequence"))
     if facts.is_encoder:
         console.out("  none: an encoder reads texts as a whole and keeps nothing")
