@@ -20,10 +20,8 @@ from ..context_shift import tokens_left_out
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer import Sequence as TokenSequence
     from hybrid.infer.answers.generate import GenerationResult
     from hybrid.infer.answers.prompt_files import Batch
-    from hybrid.infer.answers.sampling import Sampler
 
 COMPLETION_TOKENS = 256
 SAMPLING = "Sampling (a model's own defaults come before those shown)"
@@ -299,6 +297,7 @@ def complete(
     from hybrid.infer.answers.context_shift import kept_tokens
     from hybrid.infer.answers.generate import generate
     from hybrid.infer.answers.sampling import Sampler
+    from hybrid.infer.answers.saved_states import restored
     from hybrid.infer.text.encode import continuation_ids
 
     if state is not None and not state.parent.is_dir():
@@ -334,20 +333,6 @@ def complete(
     console.note(timings(model, result))
     if state is not None:
         seq.save(state, {"sampler": sampler.state(), "pending": result.pending})
-
-
-def restored(model: "Model", state: Path, sampler: "Sampler", keep: int | None = None) -> "TokenSequence":
-    """The saved sequence with the token that was drawn last, ready to go on; `sampler` is put where it was."""
-    from hybrid.infer.answers.context_shift import kept_tokens, make_room
-
-    seq = model.restore(state)
-    if keep is not None and seq.room < len(seq.pending):
-        make_room(seq, len(seq.pending), kept_tokens(model, seq.tokens, keep))
-    if seq.pending:
-        seq.prefill(seq.pending)
-    if "sampler" in seq.extra:
-        sampler.set_state(seq.extra["sampler"])
-    return seq
 
 
 def timings(model: "Model", result: "GenerationResult") -> str:

@@ -1,10 +1,8 @@
 """`hybrid state`: saved states, and the chats that are kept."""
 
-from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +14,7 @@ from ..chains.models import KV_TYPE_HELP, KVType
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
+    from hybrid.infer.answers.saved_states import StateInfo
 
 EXCHANGE = "Import and export of llama.cpp's session files"
 
@@ -34,24 +33,6 @@ USAGE = {
     Action.IMPORT: "hybrid state import SESSION -m MODEL -o FILE",
     Action.EXPORT: "hybrid state export FILE -m MODEL -o SESSION",
 }
-
-
-@dataclass(frozen=True)
-class StateInfo:
-    """What a state file says about itself."""
-
-    path: Path
-    nbytes: int
-    saved: str  # local time
-    model: str
-    library: str
-    n_tokens: int
-    turns: int | None  # None: a completion
-    branches: tuple[str, ...]
-    first: str  # what the first question begins with
-    n_checkpoints: int
-    cached_tokens: int
-    shifted: bool  # tokens left its context, or were moved
 
 
 def state(
@@ -120,6 +101,8 @@ def state(
             f"`hybrid state {action}` needs the name of a state. `hybrid state list` shows the kept chats."
         )
     if action == Action.SHOW:
+        from hybrid.infer.answers.saved_states import read_info
+
         infos = [read_info(saved_chats.named(name)) for name in given]
         if as_json:
             console.out_json(infos)
@@ -143,6 +126,7 @@ def exchange_file(
     action: Action, source: Path, model: Path, output: Path, kv_type: KVType | None, sequence: bool, transposed: bool
 ) -> None:
     """llama.cpp's file as a state, or a state as llama.cpp's file."""
+    from hybrid.infer.answers.saved_states import read_info
     from hybrid.infer.memory.llama_session import context_for
 
     if not output.parent.is_dir():
@@ -178,36 +162,10 @@ def export_file(model: "Model", state: Path, output: Path, sequence: bool, trans
     console.note(f"{n} tokens, {console.size(size)}")
 
 
-def read_info(path: Path) -> StateInfo:
-    """From the header alone."""
-    from hybrid.infer.memory.state_file import read_state
-
-    with read_state(path) as opened:
-        header = opened.header
-        chat: Any = header.extra.get("chat")
-        chat = chat if isinstance(chat, dict) else {}
-        turns, branches = chat.get("turns"), chat.get("branches")
-        turns = turns if isinstance(turns, list) else None
-        first = turns[0].get("user") if turns and isinstance(turns[0], dict) else ""
-        entries = [e for e in header.cache if isinstance(e, dict)]
-        return StateInfo(
-            path,
-            path.stat().st_size,
-            datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d %H:%M"),
-            header.model,
-            header.library,
-            header.n_tokens,
-            None if turns is None else len(turns),
-            tuple(map(str, branches)) if isinstance(branches, dict) else (),
-            " ".join(str(first).split())[:60],
-            sum(len(e["points"]) for e in entries if isinstance(e.get("points"), list)),
-            sum(e["n"] for e in entries if isinstance(e.get("n"), int)),
-            header.computed is not None,
-        )
-
-
 def show_list(paths: list[Path], as_json: bool) -> None:
     """Print a row, or an object, for every state; what cannot be read is named at the end."""
+    from hybrid.infer.answers.saved_states import read_info
+
     infos, broken = [], []
     for path in paths:
         try:
@@ -231,7 +189,7 @@ def show_list(paths: list[Path], as_json: bool) -> None:
         console.note(text)
 
 
-def described(info: StateInfo) -> str:
+def described(info: "StateInfo") -> str:
     """All of it, a line each."""
     kind = "completion" if info.turns is None else f"chat of {info.turns} turns, branches {', '.join(info.branches)}"
     lines = {

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.cli.commands.run import restored
 from hybrid.infer import Model
 from hybrid.infer.answers.generate import generate
 from hybrid.infer.answers.llama_states import export_session, import_session
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.saved_states import restored
 from hybrid.infer.memory.llama_session import GGSQ, context_for, tokens_in
 from hybrid.infer.text.encode import continuation_ids
 from hybrid.quant.ggml.errors import HybridError, StateError, UsageError
