@@ -1,4 +1,12 @@
-"""From a Hugging Face checkpoint to one GGUF file, without torch and in constant memory."""
+"""From a Hugging Face checkpoint to GGUF, without torch and in constant memory.
+
+    convert, plan     a checkpoint as a GGUF file; what would be written
+    verify            a file compared with the checkpoint it was made from
+    convert_lora      a LoRA adapter of PEFT as GGUF
+    ARCHITECTURES     the architectures of checkpoints that are known, with their families
+
+All that takes long accepts a callback progress(name, done, total); errors are `hybrid.quant.ggml.errors.HybridError`.
+"""
 
 from hybrid.quant.ggml.progress import Progress
 
