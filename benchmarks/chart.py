@@ -40,7 +40,7 @@ class Bars:
 
 def panels(rows: Sequence[results.Row]) -> list[tuple[str, list[Bars]]]:
     """(title, bars by type) of prompts and generation, types in the order of their size."""
-    found = []
+    titled_bars = []
     for prefix, title in [("pp", "Prompt of {} tokens"), ("tg", "Generation")]:
         mine = [row for row in rows if row["test"].startswith(prefix)]
         if mine:
@@ -51,8 +51,8 @@ def panels(rows: Sequence[results.Row]) -> list[tuple[str, list[Bars]]]:
                 )
                 for row in mine
             ]  # fmt: skip
-            found.append((title.format(mine[0]["test"][2:]), bars))
-    return found
+            titled_bars.append((title.format(mine[0]["test"][2:]), bars))
+    return titled_bars
 
 
 def draw(rows: Sequence[results.Row], model: str = MODEL) -> str:

@@ -96,13 +96,13 @@ class Script:
         base = None if head.base is None else self._row_of[head.base.number]
         added = head.added[: len(head.added) - len(answer)]
         processed = self.chat.stats.n_prompt - before
-        made = Step(name, base, added, n, processed, self._known.least(prompt), self._restarted)
+        new_step = Step(name, base, added, n, processed, self._known.least(prompt), self._restarted)
         # the token drawn last is not processed until something follows it
         self._known.add(prompt, answer, complete=result.reason != "length")
         self._row_of[head.number] = len(self.steps)
-        self.steps.append(made)
+        self.steps.append(new_step)
         self._restarted = False
-        return made
+        return new_step
 
     def first_half(self) -> None:
         """12 turns, then back and forth between branches."""
@@ -192,17 +192,17 @@ class Server:
         data = None if values is None else json.dumps(values).encode()
         request = urllib.request.Request(self._url + where, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=3600) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+            reply: dict[str, Any] = json.load(answer)
+        return reply
 
     def complete(self, prompt: list[int], n: int) -> tuple[list[int], int]:
         """The answer's tokens, and how many tokens of the prompt were processed."""
-        found = self._ask(
+        reply = self._ask(
             "/completion",
             {"prompt": prompt, "n_predict": n, "temperature": 0, "ignore_eos": True, "return_tokens": True,
              "cache_prompt": True},
         )  # fmt: skip
-        return found["tokens"], found["timings"]["prompt_n"]
+        return reply["tokens"], reply["timings"]["prompt_n"]
 
     def slot(self, action: str) -> None:
         """`action` is save or restore: llama-server's whole slot, in a file of its folder."""

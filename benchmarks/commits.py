@@ -99,10 +99,10 @@ def differences(old: Mapping[str, Sequence[float]], new: Mapping[str, Sequence[f
     return [difference(t, old[t], new[t]) for t in old if t in new and len(old[t]) == len(new[t])]
 
 
-def table(found: Sequence[Difference], names: tuple[str, str], unit: str) -> str:
+def table(compared: Sequence[Difference], names: tuple[str, str], unit: str) -> str:
     """In Markdown; `names`: of the columns of the old and the new side."""
     rows = []
-    for d in found:
+    for d in compared:
         noise = "?" if d.noise is None else f"± {math.expm1(d.noise):.1%}" if d.noise < 0.7 else "> 100%"
         rows.append([d.test, f"{d.old:.4g}", f"{d.new:.4g}", f"{d.ratio:.3f}", noise, d.mark])
     return markdown_table([unit, *names, "ratio", "noise", ""], rows)
@@ -135,8 +135,8 @@ def entry_point(checkout: Path) -> tuple[str, str]:
 def packages(checkout: Path) -> dict[str, str]:
     """Top-level folders by their import names: hybrid.cli is cli."""
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
-    found: dict[str, str] = project["tool"]["setuptools"]["package-dir"]
-    return found
+    folders: dict[str, str] = project["tool"]["setuptools"]["package-dir"]
+    return folders
 
 
 def environment(checkout: Path, folder: Path) -> list[str]:
@@ -187,7 +187,7 @@ def model_files(side: Side, folder: Path, only: Sequence[str]) -> list[tuple[str
     if not wanted:
         names = ", ".join(" ".join(pair) for pair in MODELS)
         raise UsageError(f"--only {' '.join(only)}: none of the models measured. These are: {names}.")
-    found = []
+    files = []
     for model, kind in wanted:
         path = folder / f"{model}-{kind}.gguf"
         if model == "mamba-130m":
@@ -203,8 +203,8 @@ def model_files(side: Side, folder: Path, only: Sequence[str]) -> list[tuple[str
             if not source.exists():
                 side.hybrid("convert", str(bundled_checkpoint()), "-o", str(source))
             side.hybrid("quantize", str(source), str(path), kind)
-        found.append((f"{model} {kind}", path))
-    return found
+        files.append((f"{model} {kind}", path))
+    return files
 
 
 MODELS = (("jamba-11m", "Q8_0"), ("jamba-11m", "Q4_0"), ("mamba-130m", "Q8_0"))
@@ -215,20 +215,20 @@ def speed(side: Side, name: str, path: Path, args: argparse.Namespace) -> dict[s
     out = side.hybrid(
         "bench", str(path), "-p", args.p, "-n", args.n, "-r", "3", "-t", str(args.t), "--no-state", "-o", "json"
     )
-    found = {}
+    rates = {}
     for r in json.loads(out):
         test = f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}"
-        found[f"{name} {test}"] = median(r.get("samples_ts") or [r["avg_ts"]])
-    return found
+        rates[f"{name} {test}"] = median(r.get("samples_ts") or [r["avg_ts"]])
+    return rates
 
 
 def kernels(side: Side, name: str, path: Path, args: argparse.Namespace) -> dict[str, float]:
     """Passes per second of the ops of a prompt and of a generation."""
-    found = {}
+    rates = {}
     for test, options in [(f"pp{args.p}", ("-p", args.p, "-n", "0")), ("tg8", ("-p", "0", "-n", "8"))]:
         out = side.hybrid("bench", str(path), *options, "-t", str(args.t), "--profile")
-        found.update({f"{name} {test} {op}": rate for op, rate in parse_profile(out).items()})
-    return found
+        rates.update({f"{name} {test} {op}": rate for op, rate in parse_profile(out).items()})
+    return rates
 
 
 def measure(old: Side, new: Side, folder: Path, args: argparse.Namespace) -> str:
@@ -257,10 +257,10 @@ def measure(old: Side, new: Side, folder: Path, args: argparse.Namespace) -> str
                     break
     names = (old.name, new.name)
     parts = [table(differences(old.values, new.values), names, "tokens per second")]
-    found = [d for d in differences(*ops) if d.mark or args.all]
+    marked = [d for d in differences(*ops) if d.mark or args.all]
     if with_kernels:
         none = f"No op of {files[-1][0]} is outside the noise (--all shows them).\n"
-        parts.append(table(found, names, "passes per second of an op") if found else none)
+        parts.append(table(marked, names, "passes per second of an op") if marked else none)
     if watch.usage is not None:
         parts.append(f"Others used {watch.usage.others:.1f} cores meanwhile.\n")
     return "\n".join(parts)

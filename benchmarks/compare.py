@@ -61,7 +61,7 @@ class Limits:
             "f32_gflop_s": [results.rounded(m.f32_gflop_s) for m in self.machines],
             "int8_gop_s": [results.rounded(m.int8_gop_s) for m in self.machines if m.int8_gop_s],
         }
-        return {name: found for name, found in values.items() if found}
+        return {name: limits for name, limits in values.items() if limits}
 
     def middle(self) -> Machine:
         """Their medians."""
@@ -156,7 +156,7 @@ class Run:
 
     def group(self, path: Path, model: str, kind: str, tests: list[BenchTest], needs: TokenNeeds) -> list[results.Row]:
         """All rounds of some tests of one depth."""
-        found: tuple[dict[str, list[float]], dict[str, list[float]]] = ({}, {})
+        measured: tuple[dict[str, list[float]], dict[str, list[float]]] = ({}, {})
         limits, again = Limits(), 0
         with_peer = self.peer_rounds(tests[0].n_depth)
         names = ", ".join(test.name for test in tests)
@@ -178,11 +178,11 @@ class Run:
                 continue
             for theirs, values in rates:
                 for name, value in values.items():
-                    found[theirs].setdefault(name, []).append(value)
+                    measured[theirs].setdefault(name, []).append(value)
             limits.machines += [before, after]
             limits.noise += [text for text in noise if text not in limits.noise]
             i += 1
-        mine, peer = found
+        mine, peer = measured
         if "pp512" in peer:
             self.peer_prompt_rate = results.median(peer["pp512"])
         return [self.row(path, model, kind, test, mine, peer, limits, needs) for test in tests]
@@ -235,13 +235,13 @@ class Run:
         """Both sides' perplexity of one file on --text, with the times of the processes."""
         text, context = self.args.text, self.args.c
         self.mine.perplexity(path, text, context, self.args.t, chunks=1)
-        found: tuple[list[dict[str, float]], list[dict[str, float]]] = ([], [])
+        by_side: tuple[list[dict[str, float]], list[dict[str, float]]] = ([], [])
         for i in range(self.plan.rounds):
             note(f"{path.name}: perplexity, round {i + 1} of {self.plan.rounds}")
-            found[0].append(self.mine.perplexity(path, text, context, self.args.t))
+            by_side[0].append(self.mine.perplexity(path, text, context, self.args.t))
             if self.peer is not None:
-                found[1].append(self.peer.perplexity(path, text, context, self.args.t))
-        sides = [{**side[-1], "seconds": [round(r["seconds"], 2) for r in side]} if side else None for side in found]
+                by_side[1].append(self.peer.perplexity(path, text, context, self.args.t))
+        sides = [{**side[-1], "seconds": [round(r["seconds"], 2) for r in side]} if side else None for side in by_side]
         row = self.head("perplexity", model, kind, f"{text.name}, context {context}")
         row |= {"nbytes": path.stat().st_size, "date": now(), "hybrid": sides[0], "peer": sides[1]}
         self.keep([{**row, "versions": self.versions(self.peer is not None), "command": command_line()}])
@@ -323,13 +323,13 @@ def start(args: argparse.Namespace) -> list[results.Row]:
         done = results.measured_since(results.load(args.data), now()[:10], args.peer is not None)
     mine, peer = ours(["--exact"] if args.exact else []), llama_cpp(args.peer) if args.peer else None
     run = Run(args, plan, mine, peer, done)
-    found = False
+    any_file = False
     for path, model, kind in run.files():
-        found = True
+        any_file = True
         run.file(path, model, kind)
         if args.text is not None:
             run.perplexity(path, model, kind)
-    if not found and not args.resume:
+    if not any_file and not args.resume:
         raise UsageError("nothing to measure. Check --only: its words are models, types and tests such as pp512.")
     if args.write and args.data == results.DATA:
         results.renew()

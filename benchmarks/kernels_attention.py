@@ -68,9 +68,9 @@ def measure(heads: str, kv_type: str, depth: int, n_tok: int, n_threads: int, re
     finally:
         pool.close()
     del keep
-    pairs = sum(range(depth + 1, depth + n_tok + 1))
+    n_scores = sum(range(depth + 1, depth + n_tok + 1))
     nbytes = (depth + n_tok) * layer.memory()[0].bytes_per_token(kind)
-    return Row(heads, kv_type, depth, n_tok, best / n_layer, nbytes, 4 * pairs * layer.n_head * layer.d_head)
+    return Row(heads, kv_type, depth, n_tok, best / n_layer, nbytes, 4 * n_scores * layer.n_head * layer.d_head)
 
 
 def _program(

@@ -83,7 +83,7 @@ def may_be_wanted(only: Iterable[str], model: str, kind: str, plan: Plan) -> boo
 
 def types(text: str) -> list[str]:
     """--type as a list. UsageError when it is empty."""
-    found = [kind for kind in text.split(",") if kind]
-    if not found:
+    kinds = [kind for kind in text.split(",") if kind]
+    if not kinds:
         raise UsageError("--type: no type given. Give some, as in Q8_0,Q4_K_M.")
-    return found
+    return kinds

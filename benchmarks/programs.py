@@ -93,10 +93,10 @@ class LlamaCpp(Programs):
     def perplexity(self, path: Path, text: Path, context: int, threads: int) -> dict[str, float]:
         words = [self.tool("llama-perplexity"), "-m", str(path), "-f", str(text), "-c", str(context)]
         out, seconds = command([*words, "-t", str(threads)])
-        found = _FINAL.search(out)
-        if found is None:
+        match = _FINAL.search(out)
+        if match is None:
             raise UsageError(f"llama-perplexity gave no estimate for {path.name}. Is the text long enough?")
-        return {"ppl": float(found[1]), "stderr": float(found[2]), "seconds": seconds}
+        return {"ppl": float(match[1]), "stderr": float(match[2]), "seconds": seconds}
 
 
 def large(path: Path, tests: Sequence[BenchTest]) -> bool:

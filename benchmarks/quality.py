@@ -52,14 +52,14 @@ def sizes(rows: Iterable[Row]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for model, name in MODELS.items():
-        found = of_model(rows, model)
+        files = of_model(rows, model)
         at = [
-            (found[f"{recipe}{IMPORTANCE}"]["bits"], recipe) for recipe in TARGETS if f"{recipe}{IMPORTANCE}" in found
+            (files[f"{recipe}{IMPORTANCE}"]["bits"], recipe) for recipe in TARGETS if f"{recipe}{IMPORTANCE}" in files
         ]
         for bits, recipe in sorted(at):
             cells = []
             for weighted in ("", IMPORTANCE):
-                fixed, chosen = found.get(recipe + weighted), found.get(TARGET + recipe + weighted)
+                fixed, chosen = files.get(recipe + weighted), files.get(TARGET + recipe + weighted)
                 cells += [_kld(fixed), _kld(chosen)]
                 cells.append(f"{fixed['kld'] / chosen['kld']:.1f} times" if fixed and chosen else "")
             lines.append(f"| {name} | {recipe} | {bits:.2f} | {' | '.join(cells)} |")
@@ -78,12 +78,12 @@ def efforts(rows: Iterable[Row]) -> str:
 
 def _pairs(rows: Iterable[Row], mark: str, title: str, left_out: Any) -> str:
     rows = list(rows)
-    found = [of_model(rows, model) for model in MODELS]
-    names = [name for name in found[0] if name + mark in found[0] and not left_out(name)]
+    by_model = [of_model(rows, model) for model in MODELS]
+    names = [name for name in by_model[0] if name + mark in by_model[0] and not left_out(name)]
     lines = ["| file | " + " | ".join(f"{name} | {title} | " for name in MODELS.values()) + "|", "|---" * 7 + "|"]
-    for name in sorted(names, key=lambda name: (found[0][name]["bits"], name)):
+    for name in sorted(names, key=lambda name: (by_model[0][name]["bits"], name)):
         cells = []
-        for of in found:
+        for of in by_model:
             before, after = of.get(name), of.get(name + mark)
             cells += [_kld(before), _kld(after)]
             cells.append(f"{100 * (after['kld'] / before['kld'] - 1):+.0f} %" if before and after else "")

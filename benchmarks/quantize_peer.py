@@ -34,10 +34,9 @@ import numpy as np
 from quiet import Watch
 
 from hybrid.infer.bench.machine import cpu_name
+from hybrid.quant import TARGETS, Imatrix, InputSums
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import TRAITS
-from hybrid.quant.imatrix import Entry, Imatrix
-from hybrid.quant.policy import TARGETS
 
 RECORDS = Path(__file__).with_name("quantize_speed.jsonl")
 TABLE = Path(__file__).with_name("QUANTIZE_SPEED.md")
@@ -79,20 +78,20 @@ class Record:
 
 def differences(ours: Path, theirs: Path) -> tuple[int, list[str]]:
     """How many tensors there are, and a line for each that differs."""
-    found = []
+    lines = []
     with GGUFFile.open(ours) as a, GGUFFile.open(theirs) as b:
         if list(a.tensors) != list(b.tensors):
-            found.append("the tensors are not the same, or not in the same order")
+            lines.append("the tensors are not the same, or not in the same order")
         for name, t in a.tensors.items():
             other = b.tensors.get(name)
             if other is None or other.type is not t.type:
-                found.append(f"{name}: {t.type.name}, there {other.type.name if other else 'missing'}")
+                lines.append(f"{name}: {t.type.name}, there {other.type.name if other else 'missing'}")
                 continue
             x, y = (f.raw(name).reshape(-1, TRAITS[t.type].nbytes) for f in (a, b))
             n = int((x != y).any(axis=1).sum())
             if n:
-                found.append(f"{name}: {n} of {len(x)} blocks of {t.type.name}")
-        return len(a.tensors), found
+                lines.append(f"{name}: {n} of {len(x)} blocks of {t.type.name}")
+        return len(a.tensors), lines
 
 
 def measured(command: Sequence[str]) -> Run:
@@ -131,7 +130,7 @@ def random_importance(model: Path, path: Path) -> None:
     rng = np.random.default_rng(0)
     with GGUFFile.open(model) as file:
         entries = {
-            name: Entry(
+            name: InputSums(
                 rng.exponential(size=(math.prod(t.shape[:-2]), t.shape[-1])).astype(np.float32),
                 np.ones(math.prod(t.shape[:-2]), np.float32),
             )
@@ -243,19 +242,19 @@ def main() -> int:
                 continue
             # in another process: what this one has mapped would count as memory of those it starts
             with ProcessPoolExecutor(1, get_context("spawn")) as other:
-                n, found = other.submit(differences, ours, theirs).result()
-            failed |= bool(found)
+                n, differing = other.submit(differences, ours, theirs).result()
+            failed |= bool(differing)
             with GGUFFile.open(model) as file:
                 weights = sum(int(np.prod(t.shape)) for t in file.tensors.values())
             a, b = (medians(runs) for runs in zip(*both, strict=True))
             print(
-                f"{model.stem:24} {name:9} {n - len(found):4} of {n:4} tensors equal"
+                f"{model.stem:24} {name:9} {n - len(differing):4} of {n:4} tensors equal"
                 f"   {a.seconds:7.2f} s {b.seconds:7.2f} s  x {b.seconds / a.seconds:.2f}"
                 f"   CPU {a.cpu:7.2f} s {b.cpu:7.2f} s  x {b.cpu / a.cpu:.2f}"
                 f"   peak {a.peak / 1e6:.0f} {b.peak / 1e6:.0f} MB   floor {statistics.median(floors):.2f} s",
                 flush=True,
             )
-            for line in found:
+            for line in differing:
                 print(f"    {line}")
             ours.unlink()
             theirs.unlink()
@@ -271,7 +270,7 @@ def main() -> int:
                         args.rounds,
                         str(args.folder or tempfile.gettempdir()),
                         weights,
-                        n - len(found),
+                        n - len(differing),
                         n,
                         a,
                         b,

@@ -23,18 +23,17 @@ from quality import TARGETS, table, table_row
 from quality import load as load_rows
 
 from hybrid.cli.chains import target
+from hybrid.cli.chains.importance import imatrix_of
 from hybrid.cli.chains.target import EFFORT
 from hybrid.infer import Model
 from hybrid.infer.evaluate.imatrix import collect
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
 from hybrid.infer.evaluate.kl_statistics import KLDivergenceResult
 from hybrid.infer.text.encode import document_ids
+from hybrid.quant import TARGETS as FILE_TYPES
+from hybrid.quant import Imatrix, Options, SsmType, budget, quantize
 from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
-from hybrid.quant.imatrix import Entry, Imatrix
-from hybrid.quant.policy import TARGETS as FILE_TYPES
-from hybrid.quant.policy import Options, SsmType
-from hybrid.quant.quantize import quantize
 
 N_CTX = 256
 PEER_CHUNKS, PEER_AGREES = 8, 0.003  # where they do not agree on the first chunks, all count
@@ -54,7 +53,7 @@ def importance_of(model: Path, text: str) -> Imatrix:
     """What `hybrid imatrix` measures on the first CALIBRATION_CHUNKS chunks of the text."""
     with load(model) as loaded:
         *_, last = collect(loaded, text, n_ctx=N_CTX, chunks=CALIBRATION_CHUNKS)
-    return Imatrix({name: Entry(s.astype("f4"), c.astype("f4")) for name, (s, c) in last.sums.items()})
+    return imatrix_of(last.sums)
 
 
 def perplexity_there(peer: Path, file: Path, text: Path, chunks: int) -> float:
@@ -63,9 +62,9 @@ def perplexity_there(peer: Path, file: Path, text: Path, chunks: int) -> float:
     for _ in range(5):
         done = subprocess.run([*command, "--chunks", str(chunks)], capture_output=True, text=True)
         # on a busy machine it may end before its last lines are out
-        found = re.search(rf"\[{chunks}\]([\d.]+),", done.stdout + done.stderr)
-        if found is not None:
-            return float(found[1])
+        match = re.search(rf"\[{chunks}\]([\d.]+),", done.stdout + done.stderr)
+        if match is not None:
+            return float(match[1])
     sys.exit(f"no perplexity in what llama-perplexity says of {file}: {done.stderr[-500:]}")
 
 
@@ -83,21 +82,23 @@ class Way:
 
 def ways(recipes: list[str]) -> list[Way]:
     """Recipes before the targets of their size."""
-    made: list[Way] = []
+    ordered: list[Way] = []
     for recipe in recipes:
         without = FILE_TYPE_WEIGHT[FileType[recipe]] not in NEED_IMPORTANCE and recipe not in ("Q2_K_S", "IQ3_XS")
         for weighted in (False, True):
             name = f"{recipe}, importance" if weighted else recipe
             if recipe in MOSTLY_EXACT if weighted else not without:
                 continue
-            made.append(Way(name, recipe, weighted=weighted))
+            ordered.append(Way(name, recipe, weighted=weighted))
             if recipe in EFFORT_OF:
-                made.append(Way(f"{name}, `--effort 1`", recipe, weighted=weighted, effort=1))
+                ordered.append(Way(f"{name}, `--effort 1`", recipe, weighted=weighted, effort=1))
             if recipe in TARGETS:
-                made.append(Way(f"`--target-bpw` of {name}", recipe, weighted=weighted, by_target=True, effort=EFFORT))
+                ordered.append(
+                    Way(f"`--target-bpw` of {name}", recipe, weighted=weighted, by_target=True, effort=EFFORT)
+                )
         if recipe in POLICIES_OF:
-            made += [Way(f"{recipe}, `--ssm-type {p.value}`", recipe, p) for p in POLICIES]
-    return made
+            ordered += [Way(f"{recipe}, `--ssm-type {p.value}`", recipe, p) for p in POLICIES]
+    return ordered
 
 
 def main() -> None:
@@ -115,7 +116,7 @@ def main() -> None:
     rows = {row["name"]: row for row in before if row["model"] == args.model.stem}
     imatrix = importance_of(args.model, args.calibration.read_text())
     # what every matrix does is measured once
-    known: dict[bool, target.Measured] = {}
+    known: dict[bool, budget.Measured] = {}
     with tempfile.TemporaryDirectory() as folder:
         file, base = Path(folder, "q.gguf"), Path(folder, "base.kld")
         with load(args.model) as model:
@@ -127,19 +128,19 @@ def main() -> None:
             given = imatrix if way.weighted else None
             if way.by_target:
                 if way.weighted not in known:
-                    known[way.weighted] = target.measured(args.model, args.calibration, options, given)
+                    known[way.weighted] = target.measured(args.model, args.calibration.read_text(), options, given)
                 of_recipe = rows.get(way.recipe, rows.get(f"{way.recipe}, importance", {}))["bits"]
                 measured = known[way.weighted]
-                tensors = target.tensor_bytes(args.model, given)
-                kind, options = target.of_bits_per_weight(measured, of_recipe + 1e-6, options, tensors)
-            made = quantize(args.model, file, kind, options=options, imatrix=given, effort=way.effort)
+                tensors = budget.tensor_nbytes(args.model, given)
+                kind, options = budget.of_bits_per_weight(measured, of_recipe + 1e-6, options, tensors)
+            report = quantize(args.model, file, kind, options=options, imatrix=given, effort=way.effort)
             so_far: dict[int, KLDivergenceResult] = {}
             with load(file) as model:
-                found = kl_divergence(model, BaseFile(base), progress=lambda i, _, r, to=so_far: to.update({i: r}))
+                divergence = kl_divergence(model, BaseFile(base), progress=lambda i, _, r, to=so_far: to.update({i: r}))
             row = {
-                "model": args.model.stem, "name": way.name, "bits": made.bits_per_weight, "ppl": found.ppl.value,
-                "kld": found.kld.value,
-                "error": found.kld.error, "top": found.same_top.value, "there": None,
+                "model": args.model.stem, "name": way.name, "bits": report.bits_per_weight, "ppl": divergence.ppl.value,
+                "kld": divergence.kld.value,
+                "error": divergence.kld.error, "top": divergence.same_top.value, "there": None,
             }  # fmt: skip
             if args.peer:
                 for chunks in (PEER_CHUNKS, args.chunks):

@@ -83,15 +83,15 @@ def _used(usage: Usage) -> str:
 
 def disturbed(before: Machine, after: Machine, usage: Usage | None) -> list[str]:
     """Why a run should not be trusted: each a few words; empty when it can be."""
-    found = [_used(usage)] if usage is not None and _used(usage) else []
+    reasons = [_used(usage)] if usage is not None and _used(usage) else []
     for name, a, b in moved(before, after):
         if max(a, b) > MOST_MOVED * min(a, b):
-            found.append(f"{name} went from {a:.0f} to {b:.0f}")
-    return found
+            reasons.append(f"{name} went from {a:.0f} to {b:.0f}")
+    return reasons
 
 
 def moved(before: Machine, after: Machine) -> Sequence[tuple[str, float, float]]:
-    pairs = [("read GB/s", before.read_gb_s, after.read_gb_s), ("f32 GFLOP/s", before.f32_gflop_s, after.f32_gflop_s)]
+    limits = [("read GB/s", before.read_gb_s, after.read_gb_s), ("f32 GFLOP/s", before.f32_gflop_s, after.f32_gflop_s)]
     if before.int8_gop_s and after.int8_gop_s:
-        pairs.append(("int8 Gop/s", before.int8_gop_s, after.int8_gop_s))
-    return pairs
+        limits.append(("int8 Gop/s", before.int8_gop_s, after.int8_gop_s))
+    return limits

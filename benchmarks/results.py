@@ -101,8 +101,8 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 def test_order(name: str) -> tuple[int, int, int, int]:
     """By depth, then prompts before generation, then by length."""
-    found = _TEST.fullmatch(name)
-    n_prompt, n_gen, together, depth = (int(n or 0) for n in found.groups()) if found else (0, 0, 0, 0)
+    match = _TEST.fullmatch(name)
+    n_prompt, n_gen, together, depth = (int(n or 0) for n in match.groups()) if match else (0, 0, 0, 0)
     return depth, n_gen, together, n_prompt
 
 
@@ -118,10 +118,10 @@ def ratio(row: Row) -> float | None:
 
 
 def by_machine(rows: Iterable[Row]) -> dict[tuple[Any, ...], list[Row]]:
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    grouped: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[name] for name in _MACHINE), []).append(row)
-    return found
+        grouped.setdefault(tuple(row[name] for name in _MACHINE), []).append(row)
+    return grouped
 
 
 def limits_text(rows: Iterable[Row]) -> str:
@@ -198,11 +198,11 @@ def perplexity_table(rows: Iterable[Row]) -> str:
 
 def how(rows: Iterable[Row]) -> str:
     """The commands, each with its versions and days."""
-    found: dict[tuple[str, str], set[str]] = {}
+    days_of: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         versions = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
-        found.setdefault((row["command"], versions), set()).add(row["date"][:10])
-    lines = [f"- `{command}` ({versions}; {', '.join(sorted(days))})" for (command, versions), days in found.items()]
+        days_of.setdefault((row["command"], versions), set()).add(row["date"][:10])
+    lines = [f"- `{command}` ({versions}; {', '.join(sorted(days))})" for (command, versions), days in days_of.items()]
     return "\n".join(lines) + "\n"
 
 

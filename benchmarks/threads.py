@@ -67,9 +67,9 @@ def empty_program(n_ops: int, n_threads: int):
     b = Builder(1, n_threads, exact=False, batch=Batch(*[0] * 12))
     for _ in range(n_ops):
         b.op(execute.nothing)
-    made = b.build()
-    made.link()
-    return made
+    program = b.build()
+    program.link()
+    return program
 
 
 def op_costs(n_threads: int) -> tuple[float, float]:
@@ -128,8 +128,8 @@ def model_rows(args: argparse.Namespace) -> list[tuple[str, ...]]:
     """One row per program, disturbance and test: quiet, disturbed, what is left."""
     rows: list[tuple[str, ...]] = []
 
-    def add(who: str, what: str, found: dict[str, tuple[float, float]]) -> None:
-        for test, (quiet, loud) in found.items():
+    def add(who: str, what: str, rates: dict[str, tuple[float, float]]) -> None:
+        for test, (quiet, loud) in rates.items():
             rows.append((who, what, test, f"{quiet:.1f}", f"{loud:.1f}", f"{100 * loud / quiet:.0f} %"))
             print("  ".join(rows[-1]), file=sys.stderr)
 
@@ -144,9 +144,12 @@ def model_rows(args: argparse.Namespace) -> list[tuple[str, ...]]:
             if "crowded" in args.what:
                 with Model.load(args.model, n_ctx=sum(sizes), n_threads=args.threads + 1) as crowded:
                     speeds(crowded, *sizes)
-                    pairs = [(speeds(model, *sizes), speeds(crowded, *sizes)) for _ in range(args.rounds)]
-                    found = {t: (median(a[t] for a, _ in pairs), median(b[t] for _, b in pairs)) for t in pairs[0][0]}
-                    add("hybrid", "crowded", found)
+                    rounds = [(speeds(model, *sizes), speeds(crowded, *sizes)) for _ in range(args.rounds)]
+                    middle = {
+                        test: (median(alone[test] for alone, _ in rounds), median(many[test] for _, many in rounds))
+                        for test in rounds[0][0]
+                    }
+                    add("hybrid", "crowded", middle)
     if args.peer:
         measure = lambda: peer_speeds(args.peer, args.model, *sizes, args.threads)
         add("llama.cpp", "busy neighbour", compare(measure, neighbour, args.rounds))

@@ -129,7 +129,7 @@ def rate(n: int, seconds: float) -> str:
     return f"({n / seconds:.1f} per second)" if n and seconds > 0 else ""
 
 
-class Progress:
+class ProgressBar:
     """A bar with rate and time left on stderr, when that is a terminal; silent otherwise.
 
     Called as `progress(label, done, total)` in units of `unit` ("bytes", "tokens", "kernels"). Nothing is drawn for
@@ -160,7 +160,7 @@ class Progress:
         if done < self._last:  # the next piece of work, with its own total
             self._bar.reset(self._bar.tasks[0].id)
         self._last = done
-        self._bar.update(self._bar.tasks[0].id, completed=done, total=total, description=label or self._label)
+        self._bar.update(self._bar.tasks[0].id, completed=done, total=total, description=one_line(label) or self._label)
 
     def step(self, done: int, total: int) -> None:
         """The same for callbacks that only count."""
@@ -189,7 +189,7 @@ class Progress:
                 return Text(text)
 
         bar = RichProgress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             Done(),
             TimeRemainingColumn(),

@@ -43,9 +43,9 @@ _VALUES = {"int": "N", "float": "X", "str": "TEXT", "path": "FILE", "Path": "FIL
 
 def _readable(name: str, text: str, is_argument: bool) -> tuple[str, str]:
     """A line of typer's help: `-c, --ctx N` for `-c, --ctx <int range>`, and `N>=1` for `x>=1`."""
-    found = re.search(r" <(?:list\[)?(\w+)(?: range)?\]?>$", name)
-    if found is not None and found[1] in _VALUES:
-        name = name[: found.start()] + ("" if is_argument else " " + _VALUES[found[1]])
+    match = re.search(r" <(?:list\[)?(\w+)(?: range)?\]?>$", name)
+    if match is not None and match[1] in _VALUES:
+        name = name[: match.start()] + ("" if is_argument else " " + _VALUES[match[1]])
     value = name.rpartition(" ")[2]
     return name, re.sub(r"\bx(?=[<>]=\S*\]$)|(?<=<=)x(?=\S*\]$)", value, text)
 
@@ -89,15 +89,15 @@ class LazyGroup(TyperGroup):
 def load(name: str) -> Any:
     """The command `name`, ready to be invoked."""
     module = import_module(f"hybrid.cli.commands.{name}")
-    made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
     subcommands = getattr(module, "SUBCOMMANDS", None)
     if subcommands is None:
-        made.command(name, cls=Command, context_settings=SETTINGS)(getattr(module, name))
+        app.command(name, cls=Command, context_settings=SETTINGS)(getattr(module, name))
     else:
-        made.callback(no_args_is_help=True, context_settings=SETTINGS)(getattr(module, name))
+        app.callback(no_args_is_help=True, context_settings=SETTINGS)(getattr(module, name))
         for word, function in subcommands.items():
-            made.command(word, cls=Command, context_settings=SETTINGS)(function)
-    command = typer.main.get_command(made)
+            app.command(word, cls=Command, context_settings=SETTINGS)(function)
+    command = typer.main.get_command(app)
     command.name = name
     return command
 

@@ -14,7 +14,7 @@ from hybrid.infer.answers.conversation import SAVED_CHECKPOINTS, Conversation
 from hybrid.infer.answers.turns import Turn
 from hybrid.quant.ggml.errors import UsageError
 
-from .chains import models
+from .chains import cache_paths
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -71,7 +71,7 @@ class Keeper:
 
 
 def folder() -> Path:
-    return models.state_dir() / "chats"
+    return cache_paths.state_dir() / "chats"
 
 
 def every() -> list[Path]:
@@ -86,10 +86,10 @@ def of_model(model: "Model") -> list[Path]:
 
 def last(model: "Model") -> Path:
     """What --continue goes on with."""
-    found = of_model(model)
-    if not found:
+    chats = of_model(model)
+    if not chats:
         raise UsageError(f"there is no earlier chat with {model.path.name}. Start one: hybrid run {model.path}")
-    return found[0]
+    return chats[0]
 
 
 def new(model: "Model") -> Path:

@@ -1,7 +1,7 @@
 """Hugging Face checkpoint in, GGUF file out."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +11,12 @@ import numpy as np
 from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.cpus import cpus
 from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.types import FileType
 
-from .plan import ConvertPlan, Prepared, prepare
+from .plan import Prepared, prepare
+from .planned import ConvertPlan
 from .stream import in_order
-
-
-@dataclass(frozen=True)
-class Progress:
-    """`done` of `total` bytes of tensors are written; `name` is the tensor being written."""
-
-    done: int
-    total: int
-    name: str
 
 
 @dataclass(frozen=True)
@@ -66,11 +59,6 @@ def plan(
     ).plan
 
 
-def default_output(src: Path | str, plan: ConvertPlan) -> Path:
-    """The file that `convert` writes without a target: in the current folder, `{Name}-{size}-{TYPE}.gguf`."""
-    return plan.output
-
-
 def convert(
     src: Path | str,
     dst: Path | str | None = None,
@@ -82,7 +70,7 @@ def convert(
     model_name: str | None = None,
     split_max_size: int = 0,
     n_threads: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
 ) -> ConvertReport:
     """Converts a checkpoint (its folder, config.json or weights file) to the GGUF file `dst`.
 
@@ -90,6 +78,7 @@ def convert(
     complete and not before. outtype: auto, f32, f16, bf16, q8_0. tokenizer: folder or GGUF file to take the vocabulary
     from instead. metadata: JSON file of general.* keys that replace those found. split_max_size: bytes of tensors in
     one file, beyond which there are several, NAME-00001-of-00003.gguf; 0: one. n_threads = 0: all there are.
+    progress(tensor, done, total) in bytes of tensors that are written.
     Raises CheckpointError, TokenizerError, UnsupportedError, UsageError, HybridError (writing failed).
     """
     began = time.perf_counter()
@@ -98,15 +87,15 @@ def convert(
     prepared = prepare(
         src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name
     )
-    made = prepared.plan
-    output = default_output(src, made) if dst is None else Path(dst)
+    planned = prepared.plan
+    output = planned.output if dst is None else Path(dst)
     if output.is_dir():
-        output = output / made.output.name
+        output = output / planned.output.name
     writer = prepared.writer(output, split_max_size)
     for path in writer.paths:
         _refuse_sources(path, prepared, tokenizer)
     with writer:
-        total = sum(tensor.nbytes for tensor in made.tensors)
+        total = sum(tensor.nbytes for tensor in planned.tensors)
         done = 0
 
         def counted(parts: Iterator[np.ndarray], name: str) -> Iterator[np.ndarray]:
@@ -115,29 +104,29 @@ def convert(
                 yield part
                 done += part.nbytes
                 if progress:
-                    progress(Progress(done, total, name))
+                    progress(name, done, total)
 
-        with closing(in_order(prepared.works, n_threads or cpus())) as stream:  # type: ignore[type-var]
-            for work, parts in stream:
-                writer.write(work.planned.name, counted(parts, work.planned.name))
+        with closing(in_order(prepared.jobs, n_threads or cpus())) as stream:  # type: ignore[type-var]
+            for job, parts in stream:
+                writer.write(job.planned.name, counted(parts, job.planned.name))
     return ConvertReport(
         source=Path(src),
         output=writer.paths[0],
-        architecture=made.architecture,
-        file_type=made.file_type,
-        n_tensors=len(made.tensors),
-        n_params=made.n_params,
+        architecture=planned.architecture,
+        file_type=planned.file_type,
+        n_tensors=len(planned.tensors),
+        n_params=planned.n_params,
         nbytes=writer.nbytes,
         n_files=len(writer.paths),
         seconds=time.perf_counter() - began,
-        notes=made.notes,
+        notes=planned.notes,
     )
 
 
 def _refuse_sources(output: Path, prepared: Prepared, tokenizer: Path | None) -> None:
     if not output.exists():
         return
-    sources = {tensor.file.path for work in prepared.works for tensor in work.stored}
+    sources = {tensor.file.path for job in prepared.jobs for tensor in job.stored}
     for source in [*sources, *([tokenizer] if tokenizer else [])]:
         if output.samefile(source):
             raise UsageError(f"{shown(output)} is read by this conversion. Give another output path.")

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ArrayOf, ValueType
@@ -12,10 +12,8 @@ from hybrid.quant.ggml.types import ArrayOf, ValueType
 from .checkpoint import Checkpoint, Config, read_object
 from .checkpoint.config import kind_of
 from .model_card import read_model_card
-from .tokenizers.vocabulary import Pair
-
-if TYPE_CHECKING:
-    from .plan import PlannedTensor
+from .planned import PlannedTensor
+from .tokenizers.vocabulary import KeyValue
 
 # Sampling defaults: key -> names in generation_config.json, kind.
 _SAMPLING: dict[str, tuple[tuple[str, ...], ValueType]] = {
@@ -51,10 +49,10 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 Facts = dict[str, Any]
 
 
-def sampling_pairs(checkpoint: Checkpoint) -> list[Pair]:
+def sampling_keys(checkpoint: Checkpoint) -> list[KeyValue]:
     """general.sampling.* for what generation_config.json states."""
     config = checkpoint.optional_config("generation_config.json")
-    pairs: list[Pair] = []
+    key_values: list[KeyValue] = []
     for key, (names, kind) in _SAMPLING.items():
         if config.get(*names) is None:
             continue
@@ -64,17 +62,17 @@ def sampling_pairs(checkpoint: Checkpoint) -> list[Pair]:
             value = config.integer(*names, minimum=-(2**31))
         else:
             value = config.number(*names, positive=False)
-        pairs.append((f"general.sampling.{key}", value, kind))
-    return pairs
+        key_values.append((f"general.sampling.{key}", value, kind))
+    return key_values
 
 
-def general_pairs(
+def general_keys(
     checkpoint: Checkpoint,
-    tensors: Sequence["PlannedTensor"],
+    tensors: Sequence[PlannedTensor],
     override: Path | None,
     model_name: str | None,
     notes: list[str],
-) -> tuple[list[Pair], Facts]:
+) -> tuple[list[KeyValue], Facts]:
     """The other general.* keys, and the facts behind them.
 
     What is known best goes first: --model-name, --metadata, the README, the config's own path, the folder's name.
@@ -93,25 +91,25 @@ def general_pairs(
     facts |= {key: value for key, value in given.items() if not key.startswith("sampling.")}
     if model_name is not None:
         facts["name"] = model_name
-    pairs: list[Pair] = [
+    key_values: list[KeyValue] = [
         (f"general.{key}", value, _SAMPLING[key.removeprefix("sampling.")][1])
         for key, value in given.items()
         if key.removeprefix("sampling.") in _SAMPLING and key.startswith("sampling.")
     ]
-    pairs += [(f"general.{key}", facts[key], None) for key in _FACTS if facts.get(key) is not None]
+    key_values += [(f"general.{key}", facts[key], None) for key in _FACTS if facts.get(key) is not None]
     for plural, singular in _ORIGINS.items():
         entries = facts.get(plural)
         if entries:
-            pairs.append((f"general.{singular}.count", len(entries), ValueType.UINT32))
-            pairs += [
+            key_values.append((f"general.{singular}.count", len(entries), ValueType.UINT32))
+            key_values += [
                 (f"general.{singular}.{i}.{key}", value, ValueType.STRING)
                 for i, entry in enumerate(entries)
                 for key, value in entry.items()
             ]
-    pairs += [(f"general.{key}", facts[key], ArrayOf(ValueType.STRING)) for key in _LISTS if facts.get(key)]
+    key_values += [(f"general.{key}", facts[key], ArrayOf(ValueType.STRING)) for key in _LISTS if facts.get(key)]
     known = {*_FACTS, *_LISTS, *_ORIGINS}
-    pairs += [(f"general.{key}", value, None) for key, value in facts.items() if key not in known]
-    return pairs, facts
+    key_values += [(f"general.{key}", value, None) for key, value in facts.items() if key not in known]
+    return key_values, facts
 
 
 def _read_override(path: Path) -> Facts:
@@ -186,7 +184,7 @@ def _title(name: str) -> str:
     return " ".join(word.title() if is_name else word for word, is_name in zip(words, named, strict=True))
 
 
-def size_label(tensors: Sequence["PlannedTensor"]) -> str:
+def size_label(tensors: Sequence[PlannedTensor]) -> str:
     """The number of weights in two digits or more: `11M`. With experts `16x3.4B`: their number, and the weights that
     a model with one of them would have."""
     experts = [t.shape for t in tensors if "_exps." in t.name and len(t.shape) == 3]

@@ -29,6 +29,7 @@ from .checkpoint.torch_zip import read_torch
 from .outtype import outtype as type_named
 from .plan import family_of
 from .stream import encode
+from .tokenizers.vocabulary import KeyValue
 from .transforms import Transform
 
 CONFIG = "adapter_config.json"
@@ -94,28 +95,21 @@ def convert_lora(
     notes = list(_checked(config))
     base_folder = _base(config, base)
     family, _ = _family(base_folder)
-    pairs, alpha = _pairs(folder, config)
-    thin = dict(_mapped(family, pairs))
-    output = Path(dst) if dst is not None else Path(f"{folder.resolve().name}-lora-{kind.name}.gguf")
+    trained, alpha = _pairs(folder, config)
+    thin = dict(_mapped(family, trained))
+    name = folder.resolve().name
+    output = Path(dst) if dst is not None else Path(f"{name}-lora-{kind.name}.gguf")
     if output.is_dir():
-        output = output / f"{folder.resolve().name}-lora-{kind.name}.gguf"
+        output = output / f"{name}-lora-{kind.name}.gguf"
     writer = GGUFWriter(output, family.arch)
-    writer.add("general.type", "adapter", ValueType.STRING)
-    writer.add("adapter.type", "lora", ValueType.STRING)
-    writer.add("general.name", folder.resolve().name, ValueType.STRING)
-    named = config.get("base_model_name_or_path")
-    if isinstance(named, str) and named:
-        writer.add("general.base_model.count", 1, ValueType.UINT32)
-        writer.add("general.base_model.0.name", named.rstrip("/").rpartition("/")[2], ValueType.STRING)
-    writer.add("general.file_type", int(kind), ValueType.UINT32)
-    writer.add("adapter.lora.alpha", alpha, ValueType.FLOAT32)
-    writer.add("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32)
-    halves = {f"{name}.lora_{half}": getattr(pair, half) for name, pair in thin.items() for half in "ab"}
-    for name, values in halves.items():
-        writer.declare(name, values.shape, _TYPES[kind])
+    for key, value, value_type in _key_values(config, name, kind, alpha):
+        writer.add(key, value, value_type)
+    halves = {f"{matrix}.lora_{half}": getattr(pair, half) for matrix, pair in thin.items() for half in "ab"}
+    for tensor, values in halves.items():
+        writer.declare(tensor, values.shape, _TYPES[kind])
     with writer:
-        for name, values in halves.items():
-            writer.write(name, encode(_TYPES[kind], values, values.shape[-1], name))
+        for tensor, values in halves.items():
+            writer.write(tensor, encode(_TYPES[kind], values, values.shape[-1], tensor))
     return LoraReport(
         source=folder,
         output=output,
@@ -127,6 +121,20 @@ def convert_lora(
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
     )
+
+
+def _key_values(config: Config, name: str, kind: FileType, alpha: float) -> Iterator[KeyValue]:
+    """The metadata of the file, in the order of llama.cpp's converter."""
+    yield "general.type", "adapter", ValueType.STRING
+    yield "adapter.type", "lora", ValueType.STRING
+    yield "general.name", name, ValueType.STRING
+    base = config.get("base_model_name_or_path")
+    if isinstance(base, str) and base:
+        yield "general.base_model.count", 1, ValueType.UINT32
+        yield "general.base_model.0.name", base.rstrip("/").rpartition("/")[2], ValueType.STRING
+    yield "general.file_type", int(kind), ValueType.UINT32
+    yield "adapter.lora.alpha", alpha, ValueType.FLOAT32
+    yield "general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32
 
 
 def _config(folder: Path) -> Config:
@@ -179,21 +187,21 @@ def _pairs(folder: Path, config: Config) -> tuple[dict[str, Thin], float]:
     if path is None:
         raise CheckpointError(f"{shown(folder)} has neither {WEIGHTS[0]} nor {WEIGHTS[1]}. Download it again.")
     file = DataFile(path)
-    found: dict[str, dict[str, StoredTensor]] = {}
+    stored: dict[str, dict[str, StoredTensor]] = {}
     for name, tensor in (read_safetensors(file) if path.suffix == ".safetensors" else read_torch(file)).items():
         match = _NAME.fullmatch(name)
         if match is None:
             what = "adapts an embedding" if ".lora_embedding_" in name else "is no lora_A or lora_B of a matrix"
             raise UnsupportedError(f"{file.where}: {shown(name)} {what}, which cannot be converted.")
-        if match[2] in found.setdefault(match[1], {}):
+        if match[2] in stored.setdefault(match[1], {}):
             raise UnsupportedError(f"{file.where} holds several adapters of {shown(match[1])}. Save one alone.")
-        found[match[1]][match[2]] = tensor
+        stored[match[1]][match[2]] = tensor
     alpha, rank = config.number("lora_alpha", default=8.0), config.integer("r", default=8)
     rooted = config.boolean("use_rslora", default=False)
     alphas, ranks = (config.section(key).data for key in ("alpha_pattern", "rank_pattern"))
     written = alpha * math.sqrt(rank) if rooted else alpha
-    pairs = {}
-    for name, halves in found.items():
+    factors = {}
+    for name, halves in stored.items():
         if halves.keys() != {"A", "B"}:
             raise CheckpointError(f"{file.where} has only lora_{min(halves)} of {shown(name)}. Download it again.")
         a, b = (_values(halves[half]) for half in "AB")
@@ -207,10 +215,10 @@ def _pairs(folder: Path, config: Config) -> tuple[dict[str, Thin], float]:
             raise CheckpointError(f"{file.where}: {shown(name)} has rank {a.shape[0]}, {CONFIG} says {stated}.")
         own = _by_pattern(alphas, name, alpha)
         meant = own / (math.sqrt(a.shape[0]) if rooted else a.shape[0])
-        pairs[name + ".weight"] = Thin(a, _times(b, meant / (written / a.shape[0])))
-    if not pairs:
+        factors[name + ".weight"] = Thin(a, _times(b, meant / (written / a.shape[0])))
+    if not factors:
         raise CheckpointError(f"{file.where} holds no tensors. Download it again.")
-    return pairs, written
+    return factors, written
 
 
 def _by_pattern(patterns: Mapping[str, Any], name: str, default: float) -> float:
@@ -239,32 +247,32 @@ def _values(tensor: StoredTensor) -> np.ndarray:
     return values.reshape(tensor.shape)
 
 
-def _mapped(family: Family, pairs: Mapping[str, Thin]) -> Iterator[tuple[str, Thin]]:
+def _mapped(family: Family, trained: Mapping[str, Thin]) -> Iterator[tuple[str, Thin]]:
     """GGUF's names and what the family does to the matrices, in the order of its rows."""
-    made: dict[str, Thin] = {}
+    factors: dict[str, Thin] = {}
     origin: dict[str, str] = {}
-    for name, pair in pairs.items():
+    for name, pair in trained.items():
         canonical = family.canonical(name)
         parts = list(family.parts(canonical, (pair.b.shape[0], pair.a.shape[1])))
         for part in parts or [Part(canonical, (0, 0), (pair.b.shape[0], pair.a.shape[1]))]:
             if len(part.start) != 2 or part.start[1] or part.shape[1] != pair.a.shape[1]:
                 raise UnsupportedError(f"{shown(name)} is taken apart by columns, where adapters cannot follow.")
             first = part.start[0]
-            made[part.name] = Thin(pair.a, pair.b[first : first + part.shape[0]])
+            factors[part.name] = Thin(pair.a, pair.b[first : first + part.shape[0]])
             origin[part.name] = name
     used: set[str] = set()
     for row in family.rows():
-        there = [made.get(source) for source in row.sources]
+        there = [factors.get(source) for source in row.sources]
         if not any(there):
             continue
-        used |= {source for source in row.sources if source in made}
+        used |= {source for source in row.sources if source in factors}
         if row.tied_to and family.tied:
             raise UnsupportedError(
                 f"the adapter changes {shown(row.sources[0])}, which in this model is the embedding: the file has no "
                 "output matrix of its own that could be adapted."
             )
         yield row.target, _joined(row, there)
-    left = next((origin[name] for name in made if name not in used), None)
+    left = next((origin[name] for name in factors if name not in used), None)
     if left is not None:
         raise CheckpointError(f"the adapter changes {shown(left)}, which the base model does not have. Is it its base?")
 

@@ -3,58 +3,32 @@
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.split import SplitWriter
-from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, GGMLType, ValueType, row_nbytes
+from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, ValueType, row_nbytes
 
 from .architectures import ARCHITECTURES, Family, Row
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
 from .checkpoint.quantized import DequantizedTensor, dequantized, method
 from .config_fields import notes as field_notes
 from .config_fields import refuse_what_none_can
-from .general import general_pairs, output_name, sampling_pairs
+from .general import general_keys, output_name, sampling_keys
 from .outtype import automatic, outtype, weight_type
+from .planned import ConvertPlan, PlannedTensor
 from .pooling import read_pooling
 from .tokenizers import read_vocabulary
-from .tokenizers.vocabulary import Pair
+from .tokenizers.vocabulary import KeyValue
 
 # Buffers that old checkpoints hold and that are computed from the config.
 _DROPPED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq", ".attn.masked_bias", ".attn.bias")
 
 
 @dataclass(frozen=True)
-class PlannedTensor:
-    """`shape` in numpy order; `sources` are the checkpoint's own names; `nbytes` is the size in the file."""
-
-    name: str
-    shape: tuple[int, ...]
-    type: GGMLType
-    sources: tuple[str, ...]
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class ConvertPlan:
-    """`nbytes` is the size of the whole file, `output` its name by default."""
-
-    source: Path
-    output: Path
-    architecture: str
-    file_type: FileType
-    n_params: int
-    nbytes: int
-    notes: tuple[str, ...]
-    tensors: list[PlannedTensor]
-    metadata: dict[str, Any] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Work:
+class TensorJob:
     """A planned tensor with what it is made from."""
 
     planned: PlannedTensor
@@ -69,12 +43,12 @@ class Prepared:
     plan: ConvertPlan
     config: Config
     family: Family
-    pairs: list[Pair]
-    works: list[Work]
+    key_values: list[KeyValue]
+    jobs: list[TensorJob]
 
     def writer(self, path: Path, max_bytes: int = 0) -> SplitWriter:
         """A writer that knows all metadata and tensors, on `path`, in files of at most `max_bytes`; 0: in one."""
-        return _writer(path, self.family.arch, self.pairs, [work.planned for work in self.works], max_bytes)
+        return _writer(path, self.family.arch, self.key_values, [job.planned for job in self.jobs], max_bytes)
 
 
 def family_of(config: Config) -> tuple[type[Family], str]:
@@ -118,17 +92,11 @@ def prepare(
         tensors = dequantized(tensors, config)
     stored = _canonical(tensors, config, family_type)
     family = family_type.read(config, {name: tensor.shape for name, tensor in stored.items()}).settled(stored)
-    notes = list(family.notes())
-    n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
-    if n_quantized:
-        notes.append(f"{n_quantized} matrices are quantized ({quantized}): the file has the values they stand for")
-    dropped = [name for name in tensors if name.startswith(family.dropped)]
-    if dropped:
-        notes.append(f"{_some(dropped)} left out: no part of the language model itself")
+    notes = [*family.notes(), *_left_out(family, tensors, quantized)]
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
     kind = wanted if wanted is not None else _automatic(chosen)
-    works = [_work(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
-    planned = [work.planned for work in works]
+    jobs = [_job(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
+    planned = [job.planned for job in jobs]
     pooling = read_pooling(checkpoint)
     vocabulary = None
     if with_vocabulary:
@@ -138,13 +106,15 @@ def prepare(
         )  # fmt: skip
         notes += vocabulary.notes
     notes += field_notes(config, family)
-    general, facts = general_pairs(checkpoint, planned, metadata, model_name, notes)
-    pairs: list[Pair] = [("general.type", "model", ValueType.STRING)]
-    pairs += _merge_sampling(sampling_pairs(checkpoint), general)
-    pairs += [_key(family.arch, key, value) for key, value in family.keys(kind)]
-    pairs += [] if pooling is None else [_key(family.arch, "pooling_type", pooling)]
-    pairs.append(("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32))
-    pairs += vocabulary.pairs() if vocabulary else []
+    general, facts = general_keys(checkpoint, planned, metadata, model_name, notes)
+    more = [] if pooling is None else [("pooling_type", pooling)]
+    key_values: list[KeyValue] = [
+        ("general.type", "model", ValueType.STRING),
+        *_merge_sampling(sampling_keys(checkpoint), general),
+        *((full_key(family.arch, key), value, None) for key, value in [*family.keys(kind), *more]),
+        ("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32),
+        *(vocabulary.key_values() if vocabulary else ()),
+    ]
     output = Path(f"{output_name(facts, None if vocab_only else kind.name)}.gguf")
     plan = ConvertPlan(
         source=Path(source),
@@ -152,30 +122,36 @@ def prepare(
         architecture=architecture,
         file_type=kind,
         n_params=sum(math.prod(t.shape) for t in planned),
-        nbytes=_writer(output, family.arch, pairs, planned).nbytes,
+        nbytes=_writer(output, family.arch, key_values, planned).nbytes,
         notes=tuple(notes),
-        metadata={"general.architecture": family.arch} | {key: value for key, value, _ in pairs},
+        metadata={"general.architecture": family.arch} | {key: value for key, value, _ in key_values},
         tensors=planned,
     )
-    return Prepared(plan, config, family, pairs, works)
+    return Prepared(plan, config, family, key_values, jobs)
 
 
 def _writer(
-    path: Path, arch: str, pairs: Sequence[Pair], planned: Sequence[PlannedTensor], max_bytes: int = 0
+    path: Path, arch: str, key_values: Sequence[KeyValue], planned: Sequence[PlannedTensor], max_bytes: int = 0
 ) -> SplitWriter:
     writer = SplitWriter(path, arch, max_bytes=max_bytes)
-    for key, value, kind in pairs:
+    for key, value, kind in key_values:
         writer.add(key, value, kind)
     for tensor in planned:
         writer.declare(tensor.name, tensor.shape, tensor.type)
     return writer
 
 
-def _key(arch: str, key: str, value: Any) -> Pair:
-    return full_key(arch, key), value, None
+def _left_out(family: Family, tensors: Mapping[str, StoredTensor], quantized: str) -> Iterator[str]:
+    """Notes on what the file does not have as the checkpoint has it."""
+    n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
+    if n_quantized:
+        yield f"{n_quantized} matrices are quantized ({quantized}): the file has the values they stand for"
+    dropped = [name for name in tensors if name.startswith(family.dropped)]
+    if dropped:
+        yield f"{_some(dropped)} left out: no part of the language model itself"
 
 
-def _merge_sampling(sampling: list[Pair], general: list[Pair]) -> list[Pair]:
+def _merge_sampling(sampling: list[KeyValue], general: list[KeyValue]) -> list[KeyValue]:
     """general.sampling.* of --metadata replace those of the checkpoint, in their place before the other keys."""
     given = {pair[0]: pair for pair in general if pair[0].startswith("general.sampling.")}
     kept = [given.pop(pair[0], pair) for pair in sampling]
@@ -188,18 +164,18 @@ def _canonical(
 ) -> dict[str, StoredTensor]:
     """The checkpoint's tensors by the names that the family uses, in reading order."""
     family = family_type.read(config, {name: tensor.shape for name, tensor in tensors.items()})
-    found: dict[str, StoredTensor] = {}
+    renamed: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         if name.endswith(_DROPPED) or name.startswith(family.dropped):
             continue
         canonical = family.canonical(name)
         parts = list(family.parts(canonical, tensor.shape)) if isinstance(tensor.dtype, Dtype) else []
-        made = {part.name: tensor.part(part.start, part.shape) for part in parts} or {canonical: tensor}
-        for key, value in made.items():
-            if key in found:
-                raise CheckpointError(f"{shown(found[key].name)} and {shown(name)} are the same tensor. Keep one.")
-            found[key] = value
-    return found
+        replacements = {part.name: tensor.part(part.start, part.shape) for part in parts} or {canonical: tensor}
+        for key, value in replacements.items():
+            if key in renamed:
+                raise CheckpointError(f"{shown(renamed[key].name)} and {shown(name)} are the same tensor. Keep one.")
+            renamed[key] = value
+    return renamed
 
 
 def _choose(
@@ -320,10 +296,10 @@ def _automatic(chosen: list[tuple[Row, tuple[StoredTensor, ...]]]) -> FileType:
     return FileType.F16
 
 
-def _work(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> Work:
+def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJob:
     tensor_type = weight_type(row.target, row.shape, kind)
     if math.prod(row.shape) == 0:
         raise UsageError(f"{row.target} would be empty.")
     nbytes = math.prod(row.shape[:-1]) * row_nbytes(tensor_type, row.shape[-1])
     planned = PlannedTensor(row.target, row.shape, tensor_type, tuple(t.name for t in tensors), nbytes)
-    return Work(planned, row, tensors)
+    return TensorJob(planned, row, tensors)

@@ -1,6 +1,6 @@
-"""Tensors from checkpoint to file in pieces of a few megabytes: read, checked, transformed, encoded.
+"""Tensors from checkpoint to file in slices of a few megabytes: read, checked, transformed, encoded.
 
-Pieces are made by a pool of threads and written in order, so memory depends on neither the model's size nor its
+Slices are encoded by a pool of threads and written in order, so memory depends on neither the model's size nor its
 largest tensor, and where nothing has to be computed the speed is the disk's.
 """
 
@@ -15,12 +15,12 @@ import numpy as np
 
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
-from hybrid.quant.ggml.types import GGMLType, row_nbytes
+from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from .checkpoint import Dtype, StoredTensor
-from .plan import Work
+from .plan import TensorJob
 
-TASK = 1 << 20  # values of a piece
+SLICE_VALUES = 1 << 20  # values of a slice, about
 _SAME = {Dtype.F32: GGMLType.F32, Dtype.F16: GGMLType.F16, Dtype.BF16: GGMLType.BF16}
 # The bits of a float's exponent, all set in infinities and NaNs, and those of all but the sign.
 _BITS: dict[Dtype, tuple[Any, int, int]] = {
@@ -31,11 +31,11 @@ _BITS: dict[Dtype, tuple[Any, int, int]] = {
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Rows [start, stop) of one source of a work. A tensor is seen as [rows, columns]: its first dimension by all
+class SourceSlice:
+    """Rows [start, stop) of one source of a job. A tensor is seen as [rows, columns]: its first dimension by all
     others."""
 
-    work: Work
+    job: TensorJob
     tensor: StoredTensor
     start: int
     stop: int
@@ -47,8 +47,8 @@ class Piece:
     @property
     def copied(self) -> bool:
         """Whether the file holds the checkpoint's own bits, perhaps in other places."""
-        transform = self.work.row.transform
-        same = isinstance(self.tensor.dtype, Dtype) and _SAME.get(self.tensor.dtype) is self.work.planned.type
+        transform = self.job.row.transform
+        same = isinstance(self.tensor.dtype, Dtype) and _SAME.get(self.tensor.dtype) is self.job.planned.type
         return same and not (transform and transform.arithmetic)
 
     def source(self) -> np.ndarray:
@@ -64,13 +64,13 @@ class Piece:
 
     def moved(self) -> np.ndarray:
         """`source` after a transform that does not compute: the bits of a copied tensor."""
-        transform = self.work.row.transform
+        transform = self.job.row.transform
         values = self.source()
         return transform.apply(values, self.start) if transform else values
 
     def values(self) -> np.ndarray:
         """What the file should hold, f32 [rows, columns]."""
-        transform = self.work.row.transform
+        transform = self.job.row.transform
         values = _as_f32(self.source(), self.tensor)
         if transform is None:
             return values
@@ -83,19 +83,19 @@ class Piece:
         """The bytes for the file, in an array of any type."""
         if self.copied:
             return self.moved()
-        return encode(self.work.planned.type, self.values(), self.work.planned.shape[-1], self.tensor.name)
+        return encode(self.job.planned.type, self.values(), self.job.planned.shape[-1], self.tensor.name)
 
 
-def pieces(work: Work) -> Iterator[Piece]:
-    """A work's pieces in the order of the file. A work with a constant has none."""
-    unit = work.row.transform.unit if work.row.transform else 1
-    for tensor in work.stored:
+def slices(job: TensorJob) -> Iterator[SourceSlice]:
+    """A job's slices in the order of the file; a job with a constant has none."""
+    unit = job.row.transform.unit if job.row.transform else 1
+    for tensor in job.stored:
         n_rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
-        step = max(TASK // columns // unit, 1) * unit
+        step = max(SLICE_VALUES // columns // unit, 1) * unit
         if tensor.strides is not None:
             step = n_rows  # its whole extent is read at once
         for start in range(0, n_rows, step):
-            yield Piece(work, tensor, start, min(start + step, n_rows))
+            yield SourceSlice(job, tensor, start, min(start + step, n_rows))
 
 
 def encode(kind: GGMLType, values: np.ndarray, row: int, name: str) -> np.ndarray:
@@ -109,7 +109,7 @@ def encode(kind: GGMLType, values: np.ndarray, row: int, name: str) -> np.ndarra
     elif kind is GGMLType.BF16:
         fits = _finite(raw.reshape(-1).view("<u2"), Dtype.BF16)
     elif kind is GGMLType.Q8_0:
-        scales = np.ascontiguousarray(raw.reshape(-1, row_nbytes(kind, 32))[:, :2])
+        scales = np.ascontiguousarray(raw.reshape(-1, TRAITS[kind].nbytes)[:, :2])
         fits = _finite(scales.reshape(-1).view("<f2"), Dtype.F16)
     else:
         fits = True
@@ -118,16 +118,16 @@ def encode(kind: GGMLType, values: np.ndarray, row: int, name: str) -> np.ndarra
     return raw
 
 
-def in_order(works: list[Work], n_threads: int) -> Iterator[tuple[Work, Iterator[np.ndarray]]]:
-    """Each work with the bytes of its pieces, which must be used up before the next work is taken."""
+def in_order(jobs: list[TensorJob], n_threads: int) -> Iterator[tuple[TensorJob, Iterator[np.ndarray]]]:
+    """Each job with the bytes of its slices, which must be used up before the next job is taken."""
     pending: deque[Future[np.ndarray]] = deque()
-    tasks = (piece for work in works for piece in pieces(work))
+    tasks = (part for job in jobs for part in slices(job))
 
     with ThreadPoolExecutor(n_threads, thread_name_prefix="convert") as pool:
 
         def feed() -> None:
-            while len(pending) < n_threads + 2 and (piece := next(tasks, None)) is not None:
-                pending.append(pool.submit(piece.encoded))
+            while len(pending) < n_threads + 2 and (part := next(tasks, None)) is not None:
+                pending.append(pool.submit(part.encoded))
 
         def take(n: int) -> Iterator[np.ndarray]:
             for _ in range(n):
@@ -135,11 +135,11 @@ def in_order(works: list[Work], n_threads: int) -> Iterator[tuple[Work, Iterator
                 yield pending.popleft().result()
 
         try:
-            for work in works:
-                if work.row.constant is not None:
-                    yield work, iter([encode(work.planned.type, work.row.constant, work.planned.shape[-1], "")])
+            for job in jobs:
+                if job.row.constant is not None:
+                    yield job, iter([encode(job.planned.type, job.row.constant, job.planned.shape[-1], "")])
                 else:
-                    yield work, take(sum(1 for _ in pieces(work)))
+                    yield job, take(sum(1 for _ in slices(job)))
         finally:
             for future in pending:
                 future.cancel()

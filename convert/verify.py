@@ -16,14 +16,15 @@ from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.cpus import cpus
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.metadata import full_key
+from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
-from hybrid.quant.ggml.types import GGMLType
+from hybrid.quant.ggml.types import TRAITS, GGMLType
 
-from .convert import Progress
 from .outtype import OUTTYPES
-from .plan import PlannedTensor, Work, prepare
-from .stream import Piece, pieces
+from .plan import TensorJob, prepare
+from .planned import PlannedTensor
+from .stream import SourceSlice, slices
 
 # The most that rounding may change a value x: x times `relative` plus `absolute` (for what is subnormal). For Q8_0 x
 # is the largest of its block: half a step of 1/127, and the scale's own rounding to f16.
@@ -54,9 +55,12 @@ def verify(
     gguf_path: Path | str,
     *,
     n_threads: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
 ) -> VerifyReport:
-    """Reads both again and compares the family's keys and every tensor. FormatError names the first difference."""
+    """Reads both again and compares the family's keys and every tensor. FormatError names the first difference.
+
+    n_threads = 0: all there are. progress(tensor, done, total) in bytes of tensors that are compared.
+    """
     began = time.perf_counter()
     with open_gguf(gguf_path) as file:
         where = shown(Path(gguf_path).name)
@@ -66,48 +70,48 @@ def verify(
             raise UnsupportedError(f"{where}: general.file_type = {shown(number)} is not one that `convert` writes.")
         prepared = prepare(src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False)
         arch = prepared.family.arch
-        found = file.get("general.architecture")
-        if not _equal(found, arch):
-            raise FormatError(f"{where}: general.architecture = {shown(found)}, expected {arch} by the config.")
+        stated_arch = file.get("general.architecture")
+        if not _equal(stated_arch, arch):
+            raise FormatError(f"{where}: general.architecture = {shown(stated_arch)}, expected {arch} by the config.")
         for key, value in prepared.family.keys(file_type):
             full = full_key(arch, key)
             if not _equal(file.get(full), value):
                 raise FormatError(f"{where}: {full} = {shown(file.get(full))}, expected {shown(value)} by the config.")
-        planned = {work.planned.name: work.planned for work in prepared.works}
+        planned = {job.planned.name: job.planned for job in prepared.jobs}
         _compare_lists(where, file, planned)
         total, done, n_exact = sum(t.nbytes for t in planned.values()), 0, 0
-        for work, exact in _compare_all(where, file, prepared.works, n_threads or cpus()):
+        for job, exact in _compare_all(where, file, prepared.jobs, n_threads or cpus()):
             n_exact += exact
-            file.release(work.planned.name)
-            done += work.planned.nbytes
+            file.release(job.planned.name)
+            done += job.planned.nbytes
             if progress:
-                progress(Progress(done, total, work.planned.name))
+                progress(job.planned.name, done, total)
         seconds = time.perf_counter() - began
         return VerifyReport(Path(src), Path(gguf_path), len(planned), n_exact, file.nbytes, seconds)
 
 
-def _equal(found: Any, expected: Any) -> bool:
+def _equal(value: Any, expected: Any) -> bool:
     """Whether a file's value, which may be anything, is of the expected one's kind and equal; floats as f32."""
     if isinstance(expected, list | tuple):
-        same = isinstance(found, list | np.ndarray) and len(found) == len(expected)
-        return same and all(map(_equal, found, expected))
-    if isinstance(found, np.generic):  # of a list
-        found = found.item()
-    if isinstance(expected, float) and isinstance(found, float):
+        same = isinstance(value, list | np.ndarray) and len(value) == len(expected)
+        return same and all(map(_equal, value, expected))
+    if isinstance(value, np.generic):  # of a list
+        value = value.item()
+    if isinstance(expected, float) and isinstance(value, float):
         with np.errstate(over="ignore"):
-            return bool(np.float32(found) == np.float32(expected))
+            return bool(np.float32(value) == np.float32(expected))
     kind = next(k for k in (bool, int, float, str) if isinstance(expected, k))
-    return type(found) is kind and bool(found == expected)
+    return type(value) is kind and bool(value == expected)
 
 
 def _compare_lists(where: str, file: GGUFFile, planned: dict[str, PlannedTensor]) -> None:
     for name, tensor in planned.items():
         if name not in file.tensors:
             raise FormatError(f"{where} has no tensor {name}.")
-        found = file.tensors[name]
-        if (found.shape, found.type) != (tensor.shape, tensor.type):
+        stored = file.tensors[name]
+        if (stored.shape, stored.type) != (tensor.shape, tensor.type):
             raise FormatError(
-                f"{where}: {name} is {found.type.name} {list(found.shape)}, "
+                f"{where}: {name} is {stored.type.name} {list(stored.shape)}, "
                 f"expected {tensor.type.name} {list(tensor.shape)}."
             )
     extra = next((name for name in file.tensors if name not in planned), None)
@@ -115,65 +119,66 @@ def _compare_lists(where: str, file: GGUFFile, planned: dict[str, PlannedTensor]
         raise FormatError(f"{where} has a tensor {shown(extra)} that the checkpoint does not make.")
 
 
-def _compare_all(where: str, file: GGUFFile, works: list[Work], n_threads: int) -> Iterator[tuple[Work, bool]]:
-    """Each work, compared, with whether the file holds exactly its source's values."""
+def _compare_all(where: str, file: GGUFFile, jobs: list[TensorJob], n_threads: int) -> Iterator[tuple[TensorJob, bool]]:
+    """Each job, compared, with whether the file holds exactly its source's values."""
     pending: deque[Future[bool]] = deque()
 
     def tasks() -> Iterator[Callable[[], bool]]:
-        for work in works:
-            raw = file.raw(work.planned.name).reshape(-1)
-            if work.row.constant is not None:
-                yield partial(_close, where, work, raw, work.row.constant.reshape(1, -1), "the config")
+        for job in jobs:
+            raw = file.raw(job.planned.name).reshape(-1)
+            if job.row.constant is not None:
+                yield partial(_close, where, job, raw, job.row.constant.reshape(1, -1), "the config")
             done = 0
-            for piece in pieces(work):
-                yield partial(_compare, where, piece, raw[done : done + _nbytes(piece)])
-                done += _nbytes(piece)
-            assert work.row.constant is not None or done == len(raw), work.planned.name
+            for part in slices(job):
+                yield partial(_compare, where, part, raw[done : done + _nbytes(part)])
+                done += _nbytes(part)
+            assert job.row.constant is not None or done == len(raw), job.planned.name
 
     waiting = tasks()
     with ThreadPoolExecutor(n_threads, thread_name_prefix="verify") as pool:
         try:
-            for work in works:
+            for job in jobs:
                 exact = True
-                for _ in range(1 if work.row.constant is not None else sum(1 for _ in pieces(work))):
+                for _ in range(1 if job.row.constant is not None else sum(1 for _ in slices(job))):
                     pending.extend(map(pool.submit, islice(waiting, n_threads + 2 - len(pending))))
                     exact &= pending.popleft().result()
-                yield work, exact
+                yield job, exact
         finally:
             for future in pending:
                 future.cancel()
 
 
-def _compare(where: str, piece: Piece, raw: np.ndarray) -> bool:
-    """Compares one piece; True when the file holds exactly its values."""
-    if not piece.copied:
-        return _close(where, piece.work, raw, piece.values(), piece.tensor.name)
-    if not np.array_equal(raw, piece.moved().reshape(-1).view(np.uint8)):
-        raise _different(where, piece.work, piece.tensor.name)
+def _compare(where: str, part: SourceSlice, raw: np.ndarray) -> bool:
+    """Compares one slice; True when the file holds exactly its values."""
+    if not part.copied:
+        return _close(where, part.job, raw, part.values(), part.tensor.name)
+    if not np.array_equal(raw, part.moved().reshape(-1).view(np.uint8)):
+        raise _different(where, part.job, part.tensor.name)
     return True
 
 
-def _nbytes(piece: Piece) -> int:
-    n = (piece.stop - piece.start) * piece.columns
-    return n * piece.work.planned.nbytes // int(np.prod(piece.work.planned.shape, dtype=np.int64))
+def _nbytes(part: SourceSlice) -> int:
+    n = (part.stop - part.start) * part.columns
+    return n * part.job.planned.nbytes // int(np.prod(part.job.planned.shape, dtype=np.int64))
 
 
-def _close(where: str, work: Work, raw: np.ndarray, expected: np.ndarray, source: str) -> bool:
+def _close(where: str, job: TensorJob, raw: np.ndarray, expected: np.ndarray, source: str) -> bool:
     """True when equal, False when as near as the type allows. FormatError otherwise; NaN is never near."""
-    kind = work.planned.type
+    kind = job.planned.type
     got = formats.decode(kind, np.ascontiguousarray(raw).reshape(1, -1)).reshape(-1)
     want = expected.reshape(-1)
     if np.array_equal(got, want):
         return True
     size = np.abs(want)
     if kind is GGMLType.Q8_0:
-        size = np.repeat(size.reshape(-1, 32).max(axis=1), 32)
+        block = TRAITS[kind].block
+        size = np.repeat(size.reshape(-1, block).max(axis=1), block)
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.abs(got - want) <= size * _RELATIVE[kind] + _ABSOLUTE[kind]
     if not near.all():
-        raise _different(where, work, source)
+        raise _different(where, job, source)
     return False
 
 
-def _different(where: str, work: Work, source: str) -> FormatError:
-    return FormatError(f"{where}: {work.planned.name} differs from {shown(source)}. Convert the model again.")
+def _different(where: str, job: TensorJob, source: str) -> FormatError:
+    return FormatError(f"{where}: {job.planned.name} differs from {shown(source)}. Convert the model again.")

@@ -11,7 +11,7 @@ in_sum2 / counts, the mean square of its input.
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,28 +20,11 @@ from .ggml.errors import FormatError, UsageError, shown
 from .ggml.reader import MAGIC, GGUFFile
 from .ggml.types import GGMLType, ValueType
 from .ggml.writer import GGUFWriter
+from .imatrix_data import ImatrixData, InputSums
+from .imatrix_legacy import read_legacy, write_legacy
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(.*)")
 _SUMS, _COUNTS = ".in_sum2", ".counts"
-
-
-@dataclass
-class Entry:
-    """sums f32 [matrix, column], counts f32 [matrix]."""
-
-    sums: np.ndarray
-    counts: np.ndarray
-
-    def of(self, matrices: int) -> "Entry":
-        """The same sums for so many matrices, where a file took them for one (`imatrix_legacy`)."""
-        if len(self.sums) != 1 or self.sums.size % matrices:
-            return self
-        return Entry(self.sums.reshape(matrices, -1), np.repeat(self.counts, matrices))
-
-    def importance(self) -> np.ndarray:
-        """f32 [matrix, column]: mean squares; 1 for an expert that was never used, as in llama-quantize."""
-        counts = self.counts[:, None].astype(np.float32)
-        return np.where(counts > 0, self.sums / np.maximum(counts, 1), np.float32(1)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -68,30 +51,22 @@ class Statistics:
 
 
 @dataclass
-class Imatrix:
-    """Entries by the name of the weight matrix. `chunk_size` in tokens."""
-
-    entries: dict[str, Entry] = field(default_factory=dict)
-    datasets: list[str] = field(default_factory=list)
-    chunk_count: int = 0
-    chunk_size: int = 0
-    path: Path | None = None
+class Imatrix(ImatrixData):
+    """An importance matrix that is read, written, merged and checked."""
 
     @classmethod
     def read(cls, path: Path | str) -> "Imatrix":
         """FormatError: no such file, or sums that cannot be."""
         path = Path(path)
         if _is_legacy(path):
-            from .imatrix_legacy import read_legacy
-
-            return read_legacy(path)
+            return cls(**read_legacy(path).__dict__)
         with GGUFFile.open(path) as file:
             if file.get("general.type", "") != "imatrix":
                 raise FormatError(
                     f"{shown(path)} is not an importance matrix: general.type is not imatrix. "
                     "Make one with hybrid imatrix."
                 )
-            made = cls(
+            imatrix = cls(
                 datasets=[str(name) for name in file.get("imatrix.datasets", [])],
                 chunk_count=int(file.get("imatrix.chunk_count", 0)),
                 chunk_size=int(file.get("imatrix.chunk_size", 0)),
@@ -112,16 +87,14 @@ class Imatrix:
                     raise FormatError(
                         f"{shown(path)}: not all sums of {shown(weight)} are finite and positive. Collect them again."
                     )
-                made.entries[weight] = Entry(sums, counts)
-        if not made.entries:
+                imatrix.entries[weight] = InputSums(sums, counts)
+        if not imatrix.entries:
             raise FormatError(f"{shown(path)} holds no importance of any tensor. Collect it again: hybrid imatrix.")
-        return made
+        return imatrix
 
     def write(self, path: Path | str) -> None:
         """As GGUF, or when the name ends in .dat as llama-imatrix wrote before."""
         if Path(path).suffix == ".dat":
-            from .imatrix_legacy import write_legacy
-
             write_legacy(self, Path(path))
             return
         with GGUFWriter(path, None) as writer:
@@ -160,7 +133,7 @@ class Imatrix:
                 mine, entry = mine.of(matrices), entry.of(matrices)
                 self.entries[name] = mine
             if mine is None:
-                self.entries[name] = Entry(entry.sums.copy(), entry.counts.copy())
+                self.entries[name] = InputSums(entry.sums.copy(), entry.counts.copy())
                 continue
             if mine.sums.shape != entry.sums.shape:
                 raise FormatError(
@@ -188,7 +161,7 @@ class Imatrix:
 
     def statistics(self) -> list[Statistics]:
         """Of all matrices that had inputs; experts that had none are left out."""
-        made = []
+        statistics = []
         for name, entry in self.entries.items():
             used = entry.counts > 0
             if not used.any():
@@ -197,14 +170,14 @@ class Imatrix:
             total, deviation = float(x.sum()), float(x.std())
             p = x[x > 0] / total if total > 0 else np.ones(1)
             entropy = float(-(p * np.log2(p)).sum())
-            made.append(
+            statistics.append(
                 Statistics(
                     name, x.size, total, float(x.min()), float(x.max()), float(x.mean()), deviation,
                     float((x > 1e-5).mean()), entropy, entropy / np.log2(x.size) if x.size > 1 else 1.0,
                     float(((x - x.mean()) > deviation).mean()) if deviation > 0 else 0.0, self._similarity(name),
                 )
             )  # fmt: skip
-        return made
+        return statistics
 
     def _similarity(self, name: str) -> float | None:
         block = _BLOCK.match(name)

@@ -14,13 +14,13 @@ import numpy as np
 
 from .ggml.errors import FormatError, shown
 from .ggml.replacing import failures_named, replace_file
-from .imatrix import Entry, Imatrix
+from .imatrix_data import ImatrixData, InputSums
 
 # Tokens of a chunk, which the file does not name: llama-imatrix's default, for the weight in a merger.
 CHUNK_SIZE = 512
 
 
-def read_legacy(path: Path) -> Imatrix:
+def read_legacy(path: Path) -> ImatrixData:
     """FormatError: cut off, or no such file."""
     raw = path.read_bytes()
     at = 0
@@ -38,7 +38,7 @@ def read_legacy(path: Path) -> Imatrix:
     def number() -> int:
         return int(struct.unpack("<i", take(4))[0])
 
-    made = Imatrix(chunk_size=CHUNK_SIZE, path=path)
+    imatrix = ImatrixData(chunk_size=CHUNK_SIZE, path=path)
     for _ in range(number()):
         name = take(number()).decode("utf-8", "replace")
         calls = number()
@@ -48,17 +48,17 @@ def read_legacy(path: Path) -> Imatrix:
                 f"{shown(path)}: not all values of {shown(name)} are finite and positive. Collect them again."
             )
         counts = np.array([calls * CHUNK_SIZE], np.float32)
-        made.entries[name] = Entry(values[None] * np.float32(CHUNK_SIZE), counts)
+        imatrix.entries[name] = InputSums(values[None] * np.float32(CHUNK_SIZE), counts)
     if at < len(raw):
-        made.chunk_count = max(0, number())
+        imatrix.chunk_count = max(0, number())
         if at < len(raw):
-            made.datasets = [take(number()).decode("utf-8", "replace")]
-    if not made.entries:
+            imatrix.datasets = [take(number()).decode("utf-8", "replace")]
+    if not imatrix.entries:
         raise FormatError(f"{shown(path)} holds no importance of any tensor. Collect it again: hybrid imatrix.")
-    return made
+    return imatrix
 
 
-def write_legacy(imatrix: Imatrix, file: Path) -> None:
+def write_legacy(imatrix: ImatrixData, file: Path) -> None:
     """To `file`, which appears at once and complete. HybridError: it cannot be written."""
     parts = [struct.pack("<i", len(imatrix.entries))]
     for name, entry in sorted(imatrix.entries.items()):

@@ -1,4 +1,7 @@
-"""What a GGUF file says about its model, from metadata and tensor shapes alone: nothing else is read or loaded."""
+"""What a GGUF file says about its model, from metadata and the shapes and names of tensors: no weight is read.
+
+The file need not be a model that `infer` can load: what it lacks is 0 or empty, so that a damaged file can be shown.
+"""
 
 import math
 import re
@@ -8,18 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .ggml.reader import GGUFFile, TensorInfo
+from .ggml.split import open_gguf
 from .ggml.types import FileType
 
-# Bytes of one element in memory: states are kept in f32, keys and values in f16 (the default of --kv-type).
+# Bytes of one element in memory, as `infer` keeps them by default: states in f32, keys and values in f16.
 STATE_ITEM = 4
 KV_ITEM = 2
+N_CTX = 4096  # positions that keys and values are reckoned for, unless another number is given
 
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.(.+)")
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One layer: what mixes positions, and whether its feed-forward part has experts."""
+class LayerFacts:
+    """One layer: what mixes positions, whether its feed-forward part has experts, and what a sequence keeps of it."""
 
     attention: bool
     recurrent: bool
@@ -51,7 +56,12 @@ class TypeUse:
 
 @dataclass(frozen=True)
 class Inspection:
-    """The facts `hybrid inspect` shows. Sizes in bytes."""
+    """Facts about a file. Sizes in bytes.
+
+    n_weights counts those of all tensors, bits_per_weight is over them. pattern: letters of every layer (see
+    `LayerFacts.letters`). types: the one that takes most bytes first. What a sequence keeps: states once, keys and
+    values for each token, and for n_ctx tokens; an encoder (is_encoder) keeps none of the latter.
+    """
 
     path: Path
     nbytes: int
@@ -75,10 +85,21 @@ class Inspection:
     kv_nbytes_per_seq: int
 
 
-def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
-    """Reads the facts; what a file lacks shows as 0 or as an empty string. KV is reckoned for `n_ctx` positions."""
+def inspect(file: GGUFFile | Path | str, n_ctx: int = N_CTX) -> Inspection:
+    """Reads the facts of an open file, or of the one at a path (the first part of several).
+
+    What the file lacks is 0 or an empty string; keys and values are reckoned for `n_ctx` positions. Raises UsageError
+    (no such file), FormatError (no GGUF file, or a damaged one).
+    """
+    if isinstance(file, Path | str):
+        with open_gguf(file) as opened:
+            return _facts(opened, n_ctx)
+    return _facts(file, n_ctx)
+
+
+def _facts(gguf: GGUFFile, n_ctx: int) -> Inspection:
     arch = str(gguf.get("general.architecture", ""))
-    layers = layers_of(gguf, arch)
+    layers = _layers_of(gguf, arch)
     weights = sum(math.prod(t.shape) for t in gguf.tensors.values())
     stored = sum(t.nbytes for t in gguf.tensors.values())
     is_encoder = gguf.get(f"{arch}.attention.causal", True) is False
@@ -90,7 +111,7 @@ def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
         version=gguf.version,
         architecture=arch,
         name=str(gguf.get("general.name", "")),
-        file_type=file_type(gguf),
+        file_type=_file_type(gguf),
         n_weights=weights,
         bits_per_weight=8 * stored / weights if weights else 0.0,
         n_vocab=len(tokens) if isinstance(tokens, Sequence) and not isinstance(tokens, str) else 0,
@@ -99,7 +120,7 @@ def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
         n_expert=_int(gguf, f"{arch}.expert_count"),
         n_expert_used=_int(gguf, f"{arch}.expert_used_count"),
         pattern=tuple(layer.letters for layer in layers),
-        types=types_of(gguf),
+        types=_types_of(gguf),
         is_encoder=is_encoder,
         n_ctx=n_ctx,
         state_nbytes_per_seq=sum(layer.state_nbytes for layer in layers),
@@ -108,7 +129,7 @@ def inspect(gguf: GGUFFile, n_ctx: int = 4096) -> Inspection:
     )
 
 
-def layers_of(gguf: GGUFFile, arch: str) -> list[Layer]:
+def _layers_of(gguf: GGUFFile, arch: str) -> list[LayerFacts]:
     """The layers by what their tensors are called; `block_count` gives their number when there are no tensors."""
     blocks: dict[int, dict[str, TensorInfo]] = {}
     for name, tensor in gguf.tensors.items():
@@ -135,7 +156,7 @@ def _kv_values(gguf: GGUFFile, arch: str) -> list[int]:
     return [n * sum(widths) for n in per_layer] or [0]
 
 
-def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> Layer:
+def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> LayerFacts:
     short = tensors.get("shortconv.conv.weight")
     conv = tensors.get("ssm_conv1d.weight", short)
     key, value = tensors.get("attn_k.weight"), tensors.get("attn_v.weight")
@@ -146,7 +167,7 @@ def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> Layer:
     # the delta rule has attn_qkv too; a block that layers share stands at the first of them, which shared_out tells
     attention = key is not None or "shared_out.weight" in tensors or ("attn_qkv.weight" in tensors and not recurrent)
     stated = key.shape[0] + value.shape[0] if key is not None and value is not None else kv
-    return Layer(
+    return LayerFacts(
         attention=attention,
         recurrent=recurrent,
         time_mix=time_mix,
@@ -159,7 +180,7 @@ def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> Layer:
     )
 
 
-def types_of(gguf: GGUFFile) -> tuple[TypeUse, ...]:
+def _types_of(gguf: GGUFFile) -> tuple[TypeUse, ...]:
     """Tensor types, the one that takes most bytes first."""
     number: Counter[str] = Counter()
     weights: Counter[str] = Counter()
@@ -171,7 +192,7 @@ def types_of(gguf: GGUFFile) -> tuple[TypeUse, ...]:
     return tuple(TypeUse(name, number[name], weights[name], total) for name, total in nbytes.most_common())
 
 
-def file_type(gguf: GGUFFile) -> str:
+def _file_type(gguf: GGUFFile) -> str:
     """The name of `general.file_type`; its number when it is one that is not known here."""
     value = gguf.get("general.file_type", None)
     try:

@@ -9,7 +9,7 @@ from .ggml.errors import UsageError, shown
 from .ggml.split import SplitWriter
 from .ggml.types import QUANTIZATION_VERSION, FileType, ValueType
 from .imatrix import Imatrix
-from .plan import PlannedTensor, file_type, plan_source
+from .planning import PlannedTensor, file_type, plan_source
 from .policy import Options
 from .source import DROPPED, GGUFSource, Source
 
@@ -101,7 +101,7 @@ def _check_key(source: Source, key: str, value: object) -> None:
         raise UsageError(f"{shown(key)} cannot be set: it says how the file is laid out. Leave it out.")
     before = source.metadata.get(key)
     kinds = {bool: "a truth value", int: "an integer", float: "a number", str: "a string"}
-    found, given = kinds.get(type(before), "a list"), kinds.get(type(value), "a list")
-    if before is not None and found != given:
-        hint = f"Give it as {found}." if type(before) in kinds else "Leave it out."
-        raise UsageError(f"{shown(key)} is {found} in {shown(source.path)}, not {given}. {hint}")
+    before_kind, given_kind = kinds.get(type(before), "a list"), kinds.get(type(value), "a list")
+    if before is not None and before_kind != given_kind:
+        hint = f"Give it as {before_kind}." if type(before) in kinds else "Leave it out."
+        raise UsageError(f"{shown(key)} is {before_kind} in {shown(source.path)}, not {given_kind}. {hint}")

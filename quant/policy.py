@@ -185,7 +185,7 @@ def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decis
                 f"--tensor-type {shown(pattern)}: no regular expression ({error}). Put it right."
             ) from None
     output = OUTPUT if OUTPUT in matrices or options.leave_output else EMBEDDING
-    found: dict[str, Decision] = {}
+    decisions: dict[str, Decision] = {}
     for name, t in matrices.items():
         wishes: list[GGMLType | None] = [options.embedding_type] if name == EMBEDDING else []
         wishes += [options.output_type] if name == output else []
@@ -199,14 +199,14 @@ def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decis
                 f"{shown(name)}: row of {t.shape[-1]} values is not a multiple of {TRAITS[kind].block} ({kind.name}). "
                 f"Use --tensor-type '{shown(name)}={fitting(kind, t.shape[-1]).name}'."
             )
-        found[name] = Decision(kind, Reason.CHOSEN)
+        decisions[name] = Decision(kind, Reason.CHOSEN)
     for pattern, expression, _ in patterns:
         if not any(expression.search(name) for name in matrices):
             raise UsageError(
                 f"--tensor-type {shown(pattern)}: no weight matrix of the model has such a name. "
                 "See its tensors with hybrid inspect."
             )
-    return found
+    return decisions
 
 
 def _ssm_type(t: Tensor, wanted: SsmType) -> GGMLType:

@@ -4,7 +4,7 @@ import difflib
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,14 @@ import numpy as np
 
 from .ggml.byte_sizes import size_text
 from .ggml.errors import HybridError, UsageError, shown
+from .ggml.progress import Progress
 from .ggml.reader import GGUFFile
 from .ggml.split import PREFIX, SplitWriter, open_gguf
 from .ggml.types import VALUE_CODE, ArrayOf, ValueType
 from .ggml.writer import GGUFWriter
 
-PIECE = 16 << 20  # bytes that are copied at a time
+COPIED_NBYTES = 16 << 20  # bytes that are copied at a time
 ALIGNMENT = "general.alignment"  # of the file; ours have the default
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,9 @@ def split(
     """Takes a file apart into `dst`-00001-of-00003.gguf, ..., at the places where llama.cpp's gguf-split does.
 
     A part has at most `max_bytes` of tensors, or `max_tensors` of them (0: no limit); one larger tensor is a part of
-    its own. first_without_tensors: the first has metadata alone. A file already split is split anew. Raises UsageError
-    (nothing to split, a target is a source), FormatError, HybridError (writing failed).
+    its own. first_without_tensors: the first has metadata alone. progress(tensor, done, total) in bytes of tensors. A
+    file already split is split anew. Raises UsageError (nothing to split, a target is a source), FormatError,
+    HybridError (writing failed).
     """
     with open_gguf(src) as file:
         writer = SplitWriter(dst, None, max_bytes=max_bytes, max_tensors=max_tensors)
@@ -110,22 +111,22 @@ def _copy(file: GGUFFile, writer: GGUFWriter | SplitWriter, progress: Progress |
     with writer:
         for name in file.tensors:
 
-            def pieces(name: str = name) -> Iterator[np.ndarray]:
+            def counted(name: str = name) -> Iterator[np.ndarray]:
                 nonlocal done
-                for piece in pieces_of(file, name):
-                    yield piece
-                    done += piece.size
+                for chunk in chunks_of(file, name):
+                    yield chunk
+                    done += chunk.size
                     if progress:
                         progress(name, done, total)
 
-            writer.write(name, pieces())
+            writer.write(name, counted())
 
 
-def pieces_of(file: GGUFFile, name: str) -> Iterator[np.ndarray]:
+def chunks_of(file: GGUFFile, name: str) -> Iterator[np.ndarray]:
     """The bytes of a tensor, u8, a bounded number at a time; what was handed out leaves the memory again."""
     flat = file.raw(name).reshape(-1)
-    for start in range(0, flat.size, PIECE):
-        stop = min(start + PIECE, flat.size)
+    for start in range(0, flat.size, COPIED_NBYTES):
+        stop = min(start + COPIED_NBYTES, flat.size)
         yield flat[start:stop]
         file.release(name, start, stop)
 
@@ -182,7 +183,7 @@ def set_value(
         total, done = sum(t.nbytes for t in file.tensors.values()), 0
         with writer:
             for t in file.tensors.values():
-                writer.write(t.name, pieces_of(file, t.name))
+                writer.write(t.name, chunks_of(file, t.name))
                 done += t.nbytes
                 if progress:
                     progress(t.name, done, total)

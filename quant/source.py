@@ -19,11 +19,11 @@ DROPPED = (PREFIX, "general.alignment")
 
 
 @dataclass(frozen=True)
-class Piece:
-    """`rows` rows of a tensor. read() gives their bytes, u8 flat, in the tensor's type, on any thread, once; done()
+class RowSlice:
+    """`n` rows of a tensor. read() gives their bytes, u8 flat, in the tensor's type, on any thread, once; done()
     says that they are not needed any more."""
 
-    rows: int
+    n: int
     read: Callable[[], np.ndarray]
     done: Callable[[], None]
 
@@ -45,8 +45,8 @@ class Source(Protocol):
     def describe(self, writer: Writer) -> None:
         """Gives the writer all metadata but that of `DROPPED`."""
 
-    def pieces(self, name: str, rows: int) -> Iterator[Piece]:
-        """All rows of a tensor in order, at most about `rows` in a piece."""
+    def slices(self, name: str, rows: int) -> Iterator[RowSlice]:
+        """All rows of a tensor in order, at most about `rows` in a slice."""
 
     def is_read(self, path: Path) -> bool:
         """Whether `path` is one of the files that are read."""
@@ -77,7 +77,7 @@ class GGUFSource:
             if not key.startswith(DROPPED):
                 writer.add_raw(key, self._file)
 
-    def pieces(self, name: str, rows: int) -> Iterator[Piece]:
+    def slices(self, name: str, rows: int) -> Iterator[RowSlice]:
         file = self._file
         t, raw = file.tensors[name], file.raw(name).reshape(-1)
         size = row_nbytes(t.type, t.shape[-1])
@@ -90,7 +90,7 @@ class GGUFSource:
             def done(start: int = start, stop: int = stop) -> None:
                 file.release(name, start, stop)
 
-            yield Piece((stop - start) // size, read, done)
+            yield RowSlice((stop - start) // size, read, done)
 
     def is_read(self, path: Path) -> bool:
         return path.exists() and any(path.samefile(file.path) for file in self._file.parts)

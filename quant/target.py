@@ -7,7 +7,7 @@ first order it is proportional to the noise, and adds up over matrices. The type
 found on the lower hulls of (bytes, divergence) of all matrices.
 
 A type that makes all weights a little larger or smaller does more harm than its noise says (IQ3_S by 2 %, so that with
-`effort` 0 the KL divergence of chosen types is up to a quarter higher); `ggml.refit` takes that away.
+`effort` 0 the KL divergence of chosen types is up to a quarter higher); `refit` takes that away.
 """
 
 import heapq
@@ -21,13 +21,14 @@ import numpy as np
 
 from .ggml.cpus import cpus
 from .ggml.mixes import fitting
+from .ggml.progress import Progress
 from .ggml.types import FileType, GGMLType, row_nbytes
 from .imatrix import Imatrix
-from .plan import PlannedTensor, check_finite
+from .planning import PlannedTensor, check_finite
 from .policy import Reason
 from .pool import in_order
 from .refit import refit
-from .source import Piece, Source
+from .source import RowSlice, Source
 
 CANDIDATES = tuple(GGMLType[name] for name in ("Q2_K", "Q3_K", "IQ4_XS", "Q4_K", "Q5_K", "Q6_K", "Q8_0"))
 WITH_IMPORTANCE = tuple(GGMLType[name] for name in ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"))
@@ -65,11 +66,11 @@ def candidates(t: PlannedTensor, imatrix: Imatrix | None = None) -> list[GGMLTyp
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Every `step`-th row of a piece of a matrix, or of several; the piece begins with row `first` of all."""
+class _Sample:
+    """Every `step`-th row of a slice of a matrix, or of several; the slice begins with row `first` of all."""
 
     tensor: PlannedTensor
-    piece: Piece
+    rows: RowSlice
     first: int
     step: int
     importance: np.ndarray | None
@@ -81,7 +82,7 @@ def measure(
     source: Source,
     planned: Sequence[PlannedTensor],
     imatrix: Imatrix | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     n_threads: int = 0,
     effort: int = 0,
 ) -> dict[str, list[Candidate]]:
@@ -97,68 +98,69 @@ def measure(
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="measure")
     try:
         begun = ""
-        for rows, found in in_order(pool, _measured, _rows_of(source, free, kinds, imatrix, effort), 2 * n_threads):
-            name = rows.tensor.name
+        samples = _samples(source, free, kinds, imatrix, effort)
+        for sample, measured in in_order(pool, _measured, samples, 2 * n_threads):
+            name = sample.tensor.name
             if progress and name != begun:
                 begun = name
                 progress(name, list(kinds).index(name), len(free))
-            sums[name] += found
+            sums[name] += measured
     finally:
         pool.shutdown(cancel_futures=True)
-    made = {}
+    choices = {}
     for t in free:
         power, *noise = sums[t.name].tolist()
         n_rows = math.prod(t.shape[:-1])
-        made[t.name] = [
+        choices[t.name] = [
             Candidate(kind, n_rows * row_nbytes(kind, t.shape[-1]), n / power if power else 0.0)
             for kind, n in zip(kinds[t.name], noise, strict=True)
         ]
-    return made
+    return choices
 
 
-def _rows_of(
+def _samples(
     source: Source,
     tensors: Iterable[PlannedTensor],
     kinds: Mapping[str, Sequence[GGMLType]],
     imatrix: Imatrix | None,
     effort: int,
-) -> Iterator[_Rows]:
-    """Rows of all pieces of every matrix evenly, about SAMPLE weights of each, BLOCK at a time."""
+) -> Iterator[_Sample]:
+    """Rows of all slices of every matrix evenly, about SAMPLE weights of each, BLOCK at a time."""
     for t in tensors:
         entry = imatrix.entries.get(t.name) if imatrix else None
         importance = entry.importance() if entry else None
         step = max(1, math.prod(t.shape) // SAMPLE)
         first = 0
-        for piece in source.pieces(t.name, max(1, step * BLOCK // t.shape[-1])):
-            yield _Rows(t, piece, first, step, importance, kinds[t.name], effort)
-            first += piece.rows
+        for part in source.slices(t.name, max(1, step * BLOCK // t.shape[-1])):
+            yield _Sample(t, part, first, step, importance, kinds[t.name], effort)
+            first += part.n
 
 
-def _measured(rows: _Rows) -> tuple[_Rows, np.ndarray]:
+def _measured(sample: _Sample) -> tuple[_Sample, np.ndarray]:
     """f64: the weighted squares of the weights, and of the errors of each type. Runs on a pool thread."""
     from .ggml.kernels import coding  # imports numba
 
-    t, sums = rows.tensor, np.zeros(1 + len(rows.kinds))
+    t, sums = sample.tensor, np.zeros(1 + len(sample.kinds))
     n, per_matrix = t.shape[-1], t.shape[-2] if len(t.shape) > 1 else 1
-    wanted = np.arange(-rows.first % rows.step, rows.piece.rows, rows.step)
-    raw = rows.piece.read().reshape(rows.piece.rows, -1)[wanted]
-    rows.piece.done()
-    matrices = (rows.first + wanted) // per_matrix
+    wanted = np.arange(-sample.first % sample.step, sample.rows.n, sample.step)
+    raw = sample.rows.read().reshape(sample.rows.n, -1)[wanted]
+    sample.rows.done()
+    matrices = (sample.first + wanted) // per_matrix
     for matrix in np.unique(matrices):
         stored = np.ascontiguousarray(raw[matrices == matrix])
-        importance = rows.importance[matrix] if rows.importance is not None else None
+        importance = sample.importance[matrix] if sample.importance is not None else None
         weights = np.ones(n) if importance is None else importance.astype(np.float64)
         x = coding.decode(t.source, stored, np.empty((len(stored), n), np.float32))
-        check_finite(t, x, rows.first + wanted[matrices == matrix])
+        check_finite(t, x, sample.first + wanted[matrices == matrix])
         new = np.empty_like(x)
         sums[0] += _weighted_squares(x, weights)
-        for j, kind in enumerate(rows.kinds):
+        for j, kind in enumerate(sample.kinds):
             data = np.empty((len(x), row_nbytes(kind, n)), np.uint8)
             coding.encode(kind, x, data, importance)
-            if rows.effort:
+            if sample.effort:
                 refit(kind, x, data, importance)
             sums[1 + j] += _weighted_squares(coding.decode(kind, data, new) - x, weights)
-    return rows, sums
+    return sample, sums
 
 
 def _weighted_squares(x: np.ndarray, weights: np.ndarray) -> float:
@@ -167,10 +169,10 @@ def _weighted_squares(x: np.ndarray, weights: np.ndarray) -> float:
 
 
 def solve(
-    found: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], budget: int
+    choices: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], budget: int
 ) -> dict[str, GGMLType]:
     """The types with the least sum of sensitivity * noise in `budget` bytes; the smallest when nothing is so small."""
-    hulls = {name: _hull(options, sensitivity[name]) for name, options in found.items()}
+    hulls = {name: _hull(options, sensitivity[name]) for name, options in choices.items()}
     used = sum(hull[0].nbytes for hull in hulls.values())
 
     def fits(more: int, gain: float) -> bool:
@@ -185,19 +187,19 @@ def solve(
 
 
 def solve_whole(
-    found: Mapping[str, Sequence[Candidate]],
+    choices: Mapping[str, Sequence[Candidate]],
     sensitivity: Mapping[str, float],
     most: int,
     nbytes_of: Callable[[Mapping[str, GGMLType]], int],
 ) -> dict[str, GGMLType]:
     """`solve` for all that is written: at most `most` bytes as `nbytes_of(types)` counts them, if there are such types.
 
-    nbytes_of grows with the matrices, but may count what `found` does not know: metadata, padding, parts.
+    nbytes_of grows with the matrices, but may count what `choices` does not know: metadata, padding, parts.
     """
-    least = solve(found, sensitivity, 0)
-    matrices = sum(c.nbytes for name, kind in least.items() for c in found[name] if c.type is kind)
+    least = solve(choices, sensitivity, 0)
+    matrices = sum(c.nbytes for name, kind in least.items() for c in choices[name] if c.type is kind)
     budget = most - (nbytes_of(least) - matrices)
-    while (types := solve(found, sensitivity, budget)) != least:
+    while (types := solve(choices, sensitivity, budget)) != least:
         over = nbytes_of(types) - most
         if over <= 0:
             break
@@ -206,10 +208,10 @@ def solve_whole(
 
 
 def within(
-    found: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], limit: float
+    choices: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], limit: float
 ) -> dict[str, GGMLType]:
     """The smallest types whose sum of sensitivity * noise is at most `limit`, or those with the least."""
-    hulls = {name: _hull(options, sensitivity[name]) for name, options in found.items()}
+    hulls = {name: _hull(options, sensitivity[name]) for name, options in choices.items()}
     total = sum(hull[0].noise * sensitivity[name] for name, hull in hulls.items())
 
     def needed(more: int, gain: float) -> bool:
@@ -223,10 +225,10 @@ def within(
 
 
 def divergence(
-    found: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], types: Mapping[str, GGMLType]
+    choices: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], types: Mapping[str, GGMLType]
 ) -> float:
     """The sum of sensitivity * noise of these types."""
-    noise = {name: next(c.noise for c in found[name] if c.type is kind) for name, kind in types.items()}
+    noise = {name: next(c.noise for c in choices[name] if c.type is kind) for name, kind in types.items()}
     return sum(noise[name] * sensitivity[name] for name in types)
 
 
@@ -272,10 +274,10 @@ def _slope(a: Candidate, b: Candidate) -> float:
     return (b.noise - a.noise) / (b.nbytes - a.nbytes)
 
 
-def file_type_of(types: Mapping[str, GGMLType], found: Mapping[str, Sequence[Candidate]]) -> FileType:
+def file_type_of(types: Mapping[str, GGMLType], choices: Mapping[str, Sequence[Candidate]]) -> FileType:
     """What to call a file of these types: after the one that takes the most bytes."""
     sizes: Counter[GGMLType] = Counter()
     for name, kind in types.items():
-        sizes[kind] += next(c.nbytes for c in found[name] if c.type is kind)
+        sizes[kind] += next(c.nbytes for c in choices[name] if c.type is kind)
     most = sizes.most_common(1)[0][0]
     return _NAMED.get(most) or FileType[most.name]

@@ -136,15 +136,15 @@ ALIKE = {
 def examples() -> dict[str, dict[str, Any]]:
     """Configs by name, with small vocabularies."""
     sizes = {"vocab_size": 40, "max_position_embeddings": 64}
-    made = {name: sizes | config for name, config in (CONFIGS | MORE).items()}
+    configs = {name: sizes | config for name, config in (CONFIGS | MORE).items()}
     for name in ("gpt2", "openelm"):  # these have another key for it
-        del made[name]["max_position_embeddings"]
-    made |= {name: config | sizes for name, config in ENCODERS.items()}
+        del configs[name]["max_position_embeddings"]
+    configs |= {name: config | sizes for name, config in ENCODERS.items()}
     for name, config in MORE.items():
         if "text_config" in config:
-            made[name] = config
-    first = {config["architectures"][0]: config for config in made.values()}
-    return made | {name: {**first[other], "architectures": [name]} for name, other in ALIKE.items()}
+            configs[name] = config
+    first = {config["architectures"][0]: config for config in configs.values()}
+    return configs | {name: {**first[other], "architectures": [name]} for name, other in ALIKE.items()}
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 def has_class(architecture: str) -> bool:
     """Whether transformers has this architecture."""
-    return any(architecture in made["architectures"] for made in _read()["classes"].values())
+    return any(architecture in of_class["architectures"] for of_class in _read()["classes"].values())
 
 
 @cache
@@ -95,7 +95,7 @@ def of_all() -> dict[str, Any]:
 def known_fields() -> dict[str, dict[str, Any]]:
     """By architecture: its config's own fields, with defaults; `text_config` holds those of the text part."""
     classes: dict[str, dict[str, Any]] = _read()["classes"]
-    fields = {name: made["fields"] for made in classes.values() for name in made["architectures"]}
+    fields = {name: of_class["fields"] for of_class in classes.values() for name in of_class["architectures"]}
     return fields | {other: fields[name] for other, name in SAME.items()} | PUBLISHED
 
 
@@ -110,30 +110,30 @@ def main() -> None:
         if name in SAME or name in PUBLISHED:
             continue
         config_class = getattr(transformers, name).config_class
-        made = classes.setdefault(config_class.__name__, {"architectures": [], "fields": {}})
-        made["architectures"].append(name)
-        made["fields"] = _fields(getattr(transformers, name), config_class, common)
+        of_class = classes.setdefault(config_class.__name__, {"architectures": [], "fields": {}})
+        of_class["architectures"].append(name)
+        of_class["fields"] = _fields(getattr(transformers, name), config_class, common)
     data = {"transformers": transformers.__version__, "of all": common, "classes": classes}
     FILE.write_text(_compact(data), encoding="utf-8")
 
 
 def _fields(model: Any, config_class: Any, common: dict[str, Any]) -> dict[str, Any]:
     """Its own fields, other spellings of them, and what else its code takes from a file; null: without a default."""
-    found = {name: value for name, value in _defaults(config_class).items() if name not in common}
+    own = {name: value for name, value in _defaults(config_class).items() if name not in common}
     code = inspect.getsource(sys.modules[config_class.__module__])
     source = inspect.getsource(sys.modules[model.__module__])
     if "text_config" in config_class.sub_configs_defaults:
         code = source = ""
     popped = set(re.findall(r'kwargs\.(?:pop|get|setdefault)\(\s*"(\w+)"', code)) | set(config_class.attribute_map)
     popped |= set(re.findall(r'getattr\(\s*(?:self\.)?(?:text_)?config,\s*"(\w+)"', source))
-    if "rope_parameters" in found:
+    if "rope_parameters" in own:
         popped |= {"rope_theta", "rope_scaling"} | ({"partial_rotary_factor"} if "partial_rotary" in source else set())
     for name in sorted(popped - {"_attn_implementation"}):
-        found.setdefault(name, None)
+        own.setdefault(name, None)
     for name, spec in config_class.sub_configs_defaults.items():
         if name == "text_config":
-            found[name] = _fields(model, spec.config_class, common)
-    return found
+            own[name] = _fields(model, spec.config_class, common)
+    return own
 
 
 def _defaults(config_class: Any) -> dict[str, Any]:

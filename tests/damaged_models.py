@@ -22,9 +22,9 @@ class Case:
     says: str
 
     def __call__(self) -> Tiny:
-        made = FAMILIES[self.family]()
-        self.change(made)
-        return made
+        model = FAMILIES[self.family]()
+        self.change(model)
+        return model
 
 
 def key(name: str, value: object, kind: int | None = None) -> Change:
@@ -250,7 +250,9 @@ JAMBA: dict[str, tuple[Change, str]] = {
     "tokens are numbers": (key("tokenizer.ggml.tokens", [1, 2, 3], b.I32), "tokenizer.ggml.tokens is not an array"),
     "tokens are a string": (key("tokenizer.ggml.tokens", "abc"), "tokenizer.ggml.tokens is not an array"),
     "token not UTF-8": (
-        lambda m: m.pairs.update({"tokenizer.ggml.tokens": (b.ARR, b.array(b.STR, [b.string(b"\xff")] * N_VOCAB))}),
+        lambda m: m.key_values.update(
+            {"tokenizer.ggml.tokens": (b.ARR, b.array(b.STR, [b.string(b"\xff")] * N_VOCAB))}
+        ),
         "tokenizer.ggml.tokens: string 0 is not UTF-8",
     ),
     "vocabulary shorter than the embedding": (

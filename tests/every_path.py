@@ -24,8 +24,8 @@ KERNELS = ("attention", "products", "recurrent", "rows", "weights")
 def files() -> list[str]:
     """Test files whose results depend on the path."""
     root = forced_isa.ROOT
-    found = [root / shelf for shelf in ("tests/golden", "tests/property")]
-    tests = [path for folder in found for path in folder.glob("test_*.py")]
+    paths = [root / shelf for shelf in ("tests/golden", "tests/property")]
+    tests = [path for folder in paths for path in folder.glob("test_*.py")]
     for room in KERNELS:
         tests += (root / "tests" / "unit" / "infer" / "kernels" / room).glob("test_*.py")
     return sorted(str(path.relative_to(root)) for path in tests if path.name not in INDEPENDENT)

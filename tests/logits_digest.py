@@ -13,7 +13,7 @@ def digests(*cases: str) -> list[str]:
     """One for each model and precision."""
     from hybrid.infer import Model
 
-    made = []
+    lines = []
     for case in cases:
         path, _, precision = case.rpartition(":")
         with Model.load(path, n_ctx=64, n_threads=1, precision=precision) as model:  # type: ignore[arg-type]
@@ -22,8 +22,8 @@ def digests(*cases: str) -> list[str]:
             rows = [sequence.logits_of(ids[:21])] + [sequence.decode(token)[None] for token in ids[21:]]
             logits = np.concatenate(rows)
             assert np.isfinite(logits).all()
-            made.append(hashlib.sha256(logits.tobytes()).hexdigest()[:16])
-    return made
+            lines.append(hashlib.sha256(logits.tobytes()).hexdigest()[:16])
+    return lines
 
 
 if __name__ == "__main__":

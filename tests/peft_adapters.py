@@ -13,25 +13,25 @@ _PIECE = re.compile(r"(.+\.weight)\.(\d+)")  # of a matrix that the converter ta
 
 def modules(tensors: dict[str, np.ndarray]) -> dict[str, list[str]]:
     """The linear layers: name of the weight -> the tensors that its rows lie in, in order."""
-    found: dict[str, list[str]] = {}
+    layers: dict[str, list[str]] = {}
     for name, values in tensors.items():
         match = _PIECE.fullmatch(name)
         whole = match[1] if match else name
         if values.ndim == 2 and whole.endswith(".weight") and not re.search("embed|norm|conv", whole):
-            found.setdefault(whole, []).append(name)
+            layers.setdefault(whole, []).append(name)
     return {name: sorted(parts, key=lambda part: int(part.rpartition(".")[2]) if part != name else 0)
-            for name, parts in found.items()}  # fmt: skip
+            for name, parts in layers.items()}  # fmt: skip
 
 
 def factors(tensors: dict[str, np.ndarray], rank: int = 3, seed: int = 7) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """f32 A [rank, n] and B [rows, rank] for every linear layer; their product is of the size of the weights."""
     rng = np.random.default_rng(seed)
-    made = {}
+    thin = {}
     for name, parts in modules(tensors).items():
         rows, n = sum(len(tensors[part]) for part in parts), tensors[parts[0]].shape[1]
         a = rng.standard_normal((rank, n)) / np.sqrt(n)
-        made[name] = a.astype(np.float32), rng.standard_normal((rows, rank)).astype(np.float32)
-    return made
+        thin[name] = a.astype(np.float32), rng.standard_normal((rows, rank)).astype(np.float32)
+    return thin
 
 
 def write(folder: Path, thin: dict[str, tuple[np.ndarray, np.ndarray]], alpha: float, **settings: Any) -> Path:

@@ -11,7 +11,7 @@ import config_fields
 
 from hybrid.convert.config_fields import condition, without_effect
 from hybrid.convert.plan import Prepared, prepare
-from hybrid.convert.stream import pieces
+from hybrid.convert.stream import slices
 from hybrid.quant.ggml.errors import HybridError
 
 # Other values of words; any other word becomes one that means nothing.
@@ -66,8 +66,8 @@ def _others(name: str, value: Any) -> Iterator[tuple[str, Any, Any]]:
         yield from ((name, other, other) for other in other_values(name, value))
         return
     for key, inner in value.items():
-        for path, made, other in _others(key, inner):
-            yield f"{name}.{path}", {**value, key: made}, other
+        for path, changed, other in _others(key, inner):
+            yield f"{name}.{path}", {**value, key: changed}, other
     nested = [key for key, inner in value.items() if isinstance(inner, dict)]  # an object for each kind of layer
     for more in _TYPICAL.get(name, ()):
         for key in nested:
@@ -83,19 +83,19 @@ def perturbed(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], Any
     fields = config_fields.of_all() | {"per_layer_config": None} | own | config
     for name, value in fields.items():
         if name == "text_config" and name in config:
-            for path, made, other in _all_others(own[name] | value, own[name]):
-                yield f"text_config.{path}", {**config, name: {**value, **made}}, other
+            for path, changed, other in _all_others(own[name] | value, own[name]):
+                yield f"text_config.{path}", {**config, name: {**value, **changed}}, other
     plain = {name: value for name, value in fields.items() if name not in ("architectures", "text_config")}
-    for path, made, other in _all_others(plain, own):
-        yield path, {**config, **made}, other
+    for path, changed, other in _all_others(plain, own):
+        yield path, {**config, **changed}, other
 
 
 def _all_others(fields: dict[str, Any], own: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """`own` are those of the class: only some turn a part of a head, and others need not obey that setting."""
     for name, value in fields.items():
-        for path, made, other in _others(name, value):
+        for path, changed, other in _others(name, value):
             if "partial_rotary_factor" in own or "partial_rotary_factor" not in f"{path} {other}":
-                yield path, {name: made}, other
+                yield path, {name: changed}, other
 
 
 class Conversion:
@@ -104,37 +104,37 @@ class Conversion:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        self.plain = self.made(self.config)
+        self.plain = self.prepared(self.config)
         self.digest = digest(self.plain)
         own = config_fields.known_fields()[self.config["architectures"][0]]
         self.fields = {*own, *config_fields.of_all(), *own.get("text_config", ())}
 
-    def made(self, config: dict[str, Any]) -> Prepared:
+    def prepared(self, config: dict[str, Any]) -> Prepared:
         (self.folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         return prepare(self.folder, with_vocabulary=False)
 
     def changes(self, config: dict[str, Any]) -> bool:
         """Whether the file is another, or there is none, or a note says that another spelling counts."""
         try:
-            made = self.made(config)
+            prepared = self.prepared(config)
         except HybridError:
             return True
-        return digest(made) != self.digest or any("is ignored, because" in note for note in made.plan.notes)
+        return digest(prepared) != self.digest or any("is ignored, because" in note for note in prepared.plan.notes)
 
     def fault(self, path: str, config: dict[str, Any]) -> str:
         """Why this config is not converted rightly; "" when it is: the file is another, or refused by name, or the
         tables say that the field has no effect, or a note says what became of it."""
         try:
-            made = self.made(config)
+            prepared = self.prepared(config)
         except HybridError as error:
             return "" if str(error) else "an error without words"
-        last, why = path.rpartition(".")[2], without_effect(made.family, path)
-        looked = made.config.looked
-        if digest(made) != self.digest:
+        last, why = path.rpartition(".")[2], without_effect(prepared.family, path)
+        looked = prepared.config.looked
+        if digest(prepared) != self.digest:
             used = path in looked.used or path in looked.expected
             return "" if used or why is None else f"changes the file, though: {why}"
-        why = why or condition(made.family, path)
-        new = [note for note in made.plan.notes if last in note and note not in self.plain.plan.notes]
+        why = why or condition(prepared.family, path)
+        new = [note for note in prepared.plan.notes if last in note and note not in self.plain.plan.notes]
         known = last in self.fields or path in self.fields
         if why or any("is ignored" in note or not known for note in new):
             return ""
@@ -143,17 +143,17 @@ class Conversion:
 
 def faults(conversion: Conversion) -> list[str]:
     """Of all configs with another field. Of a number one of those tried has to change something."""
-    found: dict[str, list[str]] = {}
+    by_path: dict[str, list[str]] = {}
     right, tried = set(), 0
     for path, config, value in perturbed(conversion.config):
         tried += 1
         if fault := conversion.fault(path, config):
-            found.setdefault(path, []).append(f"{path} = {value!r} {fault}")
+            by_path.setdefault(path, []).append(f"{path} = {value!r} {fault}")
         elif type(value) in (int, float):
             right.add(path)
     print(f"{tried} configs with one other value each")
     assert tried > 25
-    return [fault for path, some in found.items() if path not in right for fault in some]
+    return [fault for path, some in by_path.items() if path not in right for fault in some]
 
 
 def digest(prepared: Prepared) -> str:
@@ -162,12 +162,12 @@ def digest(prepared: Prepared) -> str:
         f"{key}={value}" for key, value in prepared.plan.metadata.items()
         if not key.startswith("general.") or key in ("general.architecture", "general.file_type")
     ]  # fmt: skip
-    made = hashlib.sha256()
-    for work in prepared.works:
-        lines.append(f"{work.planned}")
-        if work.row.constant is not None:
-            made.update(work.row.constant.tobytes())
-        elif work.row.transform is not None:
-            for piece in pieces(work):
-                made.update(piece.values().tobytes())
-    return hashlib.sha256(made.digest() + "\n".join(lines).encode()).hexdigest()
+    values_digest = hashlib.sha256()
+    for job in prepared.jobs:
+        lines.append(f"{job.planned}")
+        if job.row.constant is not None:
+            values_digest.update(job.row.constant.tobytes())
+        elif job.row.transform is not None:
+            for part in slices(job):
+                values_digest.update(part.values().tobytes())
+    return hashlib.sha256(values_digest.digest() + "\n".join(lines).encode()).hexdigest()

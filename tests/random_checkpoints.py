@@ -273,13 +273,13 @@ def family_for(config: dict[str, Any]) -> Family:
 def tensors(config: dict[str, Any], seed: int = 1) -> dict[str, np.ndarray]:
     """f32, by the names of Hugging Face (of a tensor that the converter takes apart, its parts)."""
     rng = np.random.default_rng(seed)
-    made: dict[str, np.ndarray] = {}
+    by_name: dict[str, np.ndarray] = {}
     family = family_for(config)
     for row in family.rows():
         without = family.tied and (row.tied_to or row.otherwise)
         for name in () if without else row.sources:
-            made.setdefault(name, _values(name, row.expected, rng))
-    return made
+            by_name.setdefault(name, _values(name, row.expected, rng))
+    return by_name
 
 
 def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -97,8 +97,8 @@ def within(name: str, prefixes: tuple[str, ...]) -> bool:
 
 def refuse(violations: Iterator[str]) -> None:
     """One test per rule, not per file: the files are parsed once, and all violations are shown."""
-    if found := list(violations):
-        pytest.fail("\n".join(found), pytrace=False)
+    if lines := list(violations):
+        pytest.fail("\n".join(lines), pytrace=False)
 
 
 def test_stages_import_what_the_table_allows() -> None:
@@ -133,6 +133,49 @@ def test_rooms_import_what_is_below_them(package: str, rooms: tuple[tuple[str, .
                     yield f"{where}: {', '.join(rooms[other])} comes after {', '.join(rooms[mine])}"
 
     refuse(violations())
+
+
+def circles(graph: Mapping[str, set[str]]) -> Iterator[list[str]]:
+    """Sets of modules that all reach each other."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    behind = {module: reached(module) for module in graph}
+    shown: set[str] = set()
+    for module in sorted(graph):
+        circle = sorted(other for other in behind[module] if module in behind[other])
+        if circle and module not in shown:
+            shown.update(circle)
+            yield circle
+
+
+@pytest.mark.parametrize("stage", ["cli", "convert", "quant"])
+def test_no_circles(stage: str) -> None:
+    """Nor any that are broken up by imports inside functions, or for types alone: the type belongs below both."""
+    modules = {module_of(path): path for path in sources(stage)}
+
+    def imported(path: Path) -> Iterator[str]:
+        for _, name in ours(path):
+            yield name if name in modules else name.rpartition(".")[0]  # a name in a module
+
+    graph = {
+        module: {name for name in imported(path) if name in modules and name != module}
+        for module, path in modules.items()
+        if module != stage  # the surface names everything
+    }
+    graph = {module: names & graph.keys() for module, names in graph.items()}
+    refuse(f"{' -> '.join([*circle, circle[0]])} import each other" for circle in circles(graph))
+
+
+def test_circles_are_seen() -> None:
+    assert list(circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}})) == [["b", "c"]]
 
 
 def test_outside_imports() -> None:

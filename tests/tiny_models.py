@@ -39,17 +39,17 @@ class Tiny:
     """Metadata pairs as (type, bytes), tensors in order; `duplicates` are tensors whose name another has already."""
 
     arch: str
-    pairs: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    key_values: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     duplicates: list[tuple[str, Tensor]] = field(default_factory=list)
 
     def set(self, key: str, value: Any, kind: int | None = None) -> None:
         """`key` without the architecture's prefix when it begins with a dot. The kind follows from the value."""
         key = f"{self.arch}{key}" if key.startswith(".") else key
-        self.pairs[key] = packed(value, kind)
+        self.key_values[key] = packed(value, kind)
 
     def drop(self, key: str) -> None:
-        del self.pairs[f"{self.arch}{key}" if key.startswith(".") else key]
+        del self.key_values[f"{self.arch}{key}" if key.startswith(".") else key]
 
     def __bytes__(self) -> bytes:
         infos, data = [], b""
@@ -59,8 +59,8 @@ class Tiny:
             infos.append(b.info(name, dims, int(t.kind) if t.number is None else t.number, offset))
             data += t.raw
             data += bytes(-len(data) % 32)
-        pairs = [b.pair(key, kind, value) for key, (kind, value) in self.pairs.items()]
-        return bytes(b.GGUF(pairs=pairs, infos=infos, data=data))
+        key_values = [b.pair(key, kind, value) for key, (kind, value) in self.key_values.items()]
+        return bytes(b.GGUF(key_values=key_values, infos=infos, data=data))
 
     def write(self, path: Path) -> Path:
         path.write_bytes(bytes(self))
@@ -91,21 +91,21 @@ def _scalar(value: Any, kind: int) -> bytes:
 
 
 def _tiny(arch: str, n_layer: int) -> Tiny:
-    made = Tiny(arch)
-    made.set("general.architecture", arch)
-    made.set("general.name", f"tiny {arch}")
-    made.set("general.file_type", 0)
-    made.set(".block_count", n_layer)
-    made.set(".embedding_length", N_EMBD)
-    made.set(".context_length", 64)
-    made.set(".attention.layer_norm_rms_epsilon", 1e-5)
-    made.set("tokenizer.ggml.model", "llama")
-    made.set("tokenizer.ggml.tokens", TOKENS)
-    made.set("tokenizer.ggml.scores", [-float(i) for i in range(N_VOCAB)])
-    made.set("tokenizer.ggml.token_type", [2, 3, 3] + [1] * (N_VOCAB - 3), b.I32)
-    made.set("tokenizer.ggml.bos_token_id", 1)
-    made.set("tokenizer.ggml.eos_token_id", 2)
-    return made
+    tiny = Tiny(arch)
+    tiny.set("general.architecture", arch)
+    tiny.set("general.name", f"tiny {arch}")
+    tiny.set("general.file_type", 0)
+    tiny.set(".block_count", n_layer)
+    tiny.set(".embedding_length", N_EMBD)
+    tiny.set(".context_length", 64)
+    tiny.set(".attention.layer_norm_rms_epsilon", 1e-5)
+    tiny.set("tokenizer.ggml.model", "llama")
+    tiny.set("tokenizer.ggml.tokens", TOKENS)
+    tiny.set("tokenizer.ggml.scores", [-float(i) for i in range(N_VOCAB)])
+    tiny.set("tokenizer.ggml.token_type", [2, 3, 3] + [1] * (N_VOCAB - 3), b.I32)
+    tiny.set("tokenizer.ggml.bos_token_id", 1)
+    tiny.set("tokenizer.ggml.eos_token_id", 2)
+    return tiny
 
 
 def _matrices(random: np.random.Generator) -> Callable[..., Tensor]:
@@ -141,30 +141,30 @@ def _mamba(p: str, m: Callable[..., Tensor], norms: bool) -> Iterator[tuple[str,
             yield f"{p}ssm_{part}_norm.weight", m(n)
 
 
-def _mamba_keys(made: Tiny) -> None:
-    made.set(".ssm.conv_kernel", D_CONV)
-    made.set(".ssm.inner_size", D_INNER)
-    made.set(".ssm.state_size", D_STATE)
-    made.set(".ssm.time_step_rank", DT_RANK)
+def _mamba_keys(tiny: Tiny) -> None:
+    tiny.set(".ssm.conv_kernel", D_CONV)
+    tiny.set(".ssm.inner_size", D_INNER)
+    tiny.set(".ssm.state_size", D_STATE)
+    tiny.set(".ssm.time_step_rank", DT_RANK)
 
 
-def _ends(made: Tiny, m: Callable[..., Tensor]) -> None:
-    made.tensors["token_embd.weight"] = m(N_VOCAB, N_EMBD)
-    made.tensors["output_norm.weight"] = m(N_EMBD)
+def _ends(tiny: Tiny, m: Callable[..., Tensor]) -> None:
+    tiny.tensors["token_embd.weight"] = m(N_VOCAB, N_EMBD)
+    tiny.tensors["output_norm.weight"] = m(N_EMBD)
 
 
 def jamba() -> Tiny:
     """Attention with experts, then Mamba with a dense feed-forward part."""
     m = _matrices(np.random.default_rng(1))
-    made = _tiny("jamba", 2)
-    made.set(".feed_forward_length", N_FF)
-    made.set(".attention.head_count", N_HEAD)
-    made.set(".attention.head_count_kv", [N_KV, 0], b.I32)
-    made.set(".expert_count", N_EXPERT)
-    made.set(".expert_used_count", N_USED)
-    _mamba_keys(made)
-    _ends(made, m)
-    t = made.tensors
+    tiny = _tiny("jamba", 2)
+    tiny.set(".feed_forward_length", N_FF)
+    tiny.set(".attention.head_count", N_HEAD)
+    tiny.set(".attention.head_count_kv", [N_KV, 0], b.I32)
+    tiny.set(".expert_count", N_EXPERT)
+    tiny.set(".expert_used_count", N_USED)
+    _mamba_keys(tiny)
+    _ends(tiny, m)
+    t = tiny.tensors
     t["blk.0.attn_norm.weight"] = m(N_EMBD)
     t.update(_attention("blk.0.", m))
     t["blk.0.ffn_norm.weight"] = m(N_EMBD)
@@ -175,67 +175,67 @@ def jamba() -> Tiny:
     t["blk.1.attn_norm.weight"] = m(N_EMBD)
     t.update(_mamba("blk.1.", m, norms=True))
     t.update(_dense("blk.1.", m))
-    return made
+    return tiny
 
 
 def llama() -> Tiny:
     m = _matrices(np.random.default_rng(2))
-    made = _tiny("llama", 2)
-    made.set(".feed_forward_length", N_FF)
-    made.set(".attention.head_count", N_HEAD)
-    made.set(".attention.head_count_kv", N_KV)
-    made.set(".rope.dimension_count", D_HEAD)
-    made.set(".rope.freq_base", 10000.0)
-    _ends(made, m)
+    tiny = _tiny("llama", 2)
+    tiny.set(".feed_forward_length", N_FF)
+    tiny.set(".attention.head_count", N_HEAD)
+    tiny.set(".attention.head_count_kv", N_KV)
+    tiny.set(".rope.dimension_count", D_HEAD)
+    tiny.set(".rope.freq_base", 10000.0)
+    _ends(tiny, m)
     for i in range(2):
-        made.tensors[f"blk.{i}.attn_norm.weight"] = m(N_EMBD)
-        made.tensors.update(_attention(f"blk.{i}.", m))
-        made.tensors.update(_dense(f"blk.{i}.", m))
-    return made
+        tiny.tensors[f"blk.{i}.attn_norm.weight"] = m(N_EMBD)
+        tiny.tensors.update(_attention(f"blk.{i}.", m))
+        tiny.tensors.update(_dense(f"blk.{i}.", m))
+    return tiny
 
 
 def mamba() -> Tiny:
     m = _matrices(np.random.default_rng(3))
-    made = _tiny("mamba", 2)
-    _mamba_keys(made)
-    _ends(made, m)
+    tiny = _tiny("mamba", 2)
+    _mamba_keys(tiny)
+    _ends(tiny, m)
     for i in range(2):
-        made.tensors[f"blk.{i}.attn_norm.weight"] = m(N_EMBD)
-        made.tensors.update(_mamba(f"blk.{i}.", m, norms=False))
-    return made
+        tiny.tensors[f"blk.{i}.attn_norm.weight"] = m(N_EMBD)
+        tiny.tensors.update(_mamba(f"blk.{i}.", m, norms=False))
+    return tiny
 
 
 def rwkv7() -> Tiny:
     """Heads of 8 values; every rank is another size."""
     m = _matrices(np.random.default_rng(4))
-    made = _tiny("rwkv7", 2)
-    made.drop(".attention.layer_norm_rms_epsilon")
-    made.set(".attention.layer_norm_epsilon", 1e-5)
-    made.set(".feed_forward_length", N_FF)
-    made.set(".wkv.head_size", D_HEAD)
+    tiny = _tiny("rwkv7", 2)
+    tiny.drop(".attention.layer_norm_rms_epsilon")
+    tiny.set(".attention.layer_norm_epsilon", 1e-5)
+    tiny.set(".feed_forward_length", N_FF)
+    tiny.set(".wkv.head_size", D_HEAD)
     for name, rank in (("decay", 5), ("iclr", 6), ("value_residual_mix", 7), ("gate", 9)):
-        made.set(f".attention.{name}_lora_rank", rank)
-    _ends(made, m)
-    made.tensors["output.weight"] = m(N_VOCAB, N_EMBD)
+        tiny.set(f".attention.{name}_lora_rank", rank)
+    _ends(tiny, m)
+    tiny.tensors["output.weight"] = m(N_VOCAB, N_EMBD)
     for name in ("token_embd_norm", *(f"blk.{i}.{norm}" for i in range(2) for norm in ("attn_norm", "attn_norm_2"))):
-        made.tensors[name + ".weight"], made.tensors[name + ".bias"] = m(N_EMBD), m(N_EMBD)
-    made.tensors["output_norm.bias"] = m(N_EMBD)
+        tiny.tensors[name + ".weight"], tiny.tensors[name + ".bias"] = m(N_EMBD), m(N_EMBD)
+    tiny.tensors["output_norm.bias"] = m(N_EMBD)
     for i in range(2):
         p = f"blk.{i}.time_mix_"
         for part, rank in (("w", 5), ("a", 6), ("v", 7), ("g", 9)):
             if part != "g":
-                made.tensors[f"{p}{part}0.weight"] = m(N_EMBD)
-            made.tensors[f"{p}{part}1.weight"], made.tensors[f"{p}{part}2.weight"] = m(rank, N_EMBD), m(N_EMBD, rank)
+                tiny.tensors[f"{p}{part}0.weight"] = m(N_EMBD)
+            tiny.tensors[f"{p}{part}1.weight"], tiny.tensors[f"{p}{part}2.weight"] = m(rank, N_EMBD), m(N_EMBD, rank)
         for part in ("receptance", "key", "value", "output"):
-            made.tensors[f"{p}{part}.weight"] = m(N_EMBD, N_EMBD)
+            tiny.tensors[f"{p}{part}.weight"] = m(N_EMBD, N_EMBD)
         for part in ("k_k", "k_a", "r_k", "ln"):
-            made.tensors[f"{p}{part}.weight"] = m(N_EMBD)
-        made.tensors[p + "ln.bias"] = m(N_EMBD)
-        made.tensors[p + "lerp_fused.weight"] = m(6, 1, 1, N_EMBD)
-        made.tensors[f"blk.{i}.channel_mix_lerp_k.weight"] = m(N_EMBD)
-        made.tensors[f"blk.{i}.channel_mix_key.weight"] = m(N_FF, N_EMBD)
-        made.tensors[f"blk.{i}.channel_mix_value.weight"] = m(N_EMBD, N_FF)
-    return made
+            tiny.tensors[f"{p}{part}.weight"] = m(N_EMBD)
+        tiny.tensors[p + "ln.bias"] = m(N_EMBD)
+        tiny.tensors[p + "lerp_fused.weight"] = m(6, 1, 1, N_EMBD)
+        tiny.tensors[f"blk.{i}.channel_mix_lerp_k.weight"] = m(N_EMBD)
+        tiny.tensors[f"blk.{i}.channel_mix_key.weight"] = m(N_FF, N_EMBD)
+        tiny.tensors[f"blk.{i}.channel_mix_value.weight"] = m(N_EMBD, N_FF)
+    return tiny
 
 
 FAMILIES = {"jamba": jamba, "llama": llama, "mamba": mamba, "rwkv7": rwkv7}

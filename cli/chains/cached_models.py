@@ -1,12 +1,10 @@
 """GGUF files in the cache directory: conversions of folders, and what `demo` and `bench` made.
 
-converted/NAME-FOLDER-CONTENT.gguf    FOLDER, CONTENT: digests (models.cache_path)
-converted/NAME-FOLDER-CONTENT.json    {"folder": the path}; its time says when the conversion was last used
-demo/, shapes/                        one file for each size and type
+converted/      conversions, with what they were made of (cache_paths)
+demo/, shapes/  one file for each size and type
 """
 
 import json
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hybrid.quant.ggml.replacing import remove_unfinished, replace_file
+from hybrid.quant.ggml.replacing import remove_unfinished
 
-from . import models
+from . import cache_paths
 
 KEEP_DAYS = 60  # conversions that are no longer used are removed after so long, when another one is made
 MADE_BY = {"demo": "hybrid demo", "shapes": "hybrid bench"}
@@ -38,29 +36,14 @@ class CachedModel:
     made_of: str
 
 
-def about(model: Path) -> Path:
-    """Where it is written down what folder a conversion was made of."""
-    return model.with_suffix(".json")
-
-
-def note_use(model: Path, folder: Path) -> None:
-    """Writes down of what folder `model` is the conversion, and that it is used now; to the hour."""
-    note = about(model)
-    with suppress(OSError):  # a cache that can only be read is good enough
-        if not note.exists():
-            replace_file(note, [json.dumps({"folder": str(folder.resolve())}).encode()])
-        elif time.time() - note.stat().st_mtime > 3600:
-            os.utime(note)
-
-
 def every() -> list[CachedModel]:
     """All of them, the last used first."""
-    found: list[tuple[float, CachedModel]] = []
+    by_last_use: list[tuple[float, CachedModel]] = []
     for kind in ("converted", *MADE_BY):
-        for path in (models.cache_dir() / kind).glob("*.gguf"):
+        for path in (cache_paths.cache_dir() / kind).glob("*.gguf"):
             with suppress(OSError):  # another process has removed it
-                found.append(_describe(path, kind))
-    return [model for _, model in sorted(found, key=lambda f: -f[0])]
+                by_last_use.append(_describe(path, kind))
+    return [model for _, model in sorted(by_last_use, key=lambda f: -f[0])]
 
 
 def _describe(path: Path, kind: str) -> tuple[float, CachedModel]:
@@ -71,14 +54,14 @@ def _describe(path: Path, kind: str) -> tuple[float, CachedModel]:
         made_of = str(folder or "")
         trouble = _trouble(path, folder)
         with suppress(OSError):
-            used = max(used, about(path).stat().st_mtime)
+            used = max(used, cache_paths.about(path).stat().st_mtime)
     when = datetime.fromtimestamp(used, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return used, CachedModel(path, trouble is None, trouble, size, when, made_of)
 
 
 def _folder(model: Path) -> Path | None:
     try:
-        return Path(json.loads(about(model).read_text(encoding="utf-8"))["folder"])
+        return Path(json.loads(cache_paths.about(model).read_text(encoding="utf-8"))["folder"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -89,7 +72,7 @@ def _trouble(model: Path, folder: Path | None) -> str | None:
     if not folder.is_absolute() or not (folder / "config.json").exists():
         return "its folder is gone"
     try:
-        return None if models.cache_path(folder) == model else "its folder has changed"
+        return None if cache_paths.cache_path(folder) == model else "its folder has changed"
     except OSError:
         return None
 
@@ -98,7 +81,7 @@ def remove(wanted: Callable[[CachedModel], bool]) -> list[CachedModel]:
     """Removes those; returns them. What cannot be removed stays."""
     removed = [model for model in every() if wanted(model)]
     for model in removed:
-        for path in (model.path, about(model.path)):
+        for path in (model.path, cache_paths.about(model.path)):
             with suppress(OSError):
                 path.unlink()
     return [model for model in removed if not model.path.exists()]
@@ -107,6 +90,6 @@ def remove(wanted: Callable[[CachedModel], bool]) -> list[CachedModel]:
 def tidy() -> None:
     """Removes what killed conversions left, and conversions that nothing will use and nobody used for KEEP_DAYS."""
     with suppress(OSError):
-        remove_unfinished(models.cache_dir() / "converted", "*")
+        remove_unfinished(cache_paths.cache_dir() / "converted", "*")
     oldest = datetime.fromtimestamp(time.time() - KEEP_DAYS * 86400, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     remove(lambda model: model.trouble is not None and model.last_used < oldest)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.convert.plan import Prepared, Work, prepare
-from hybrid.convert.stream import encode, pieces
+from hybrid.convert.plan import Prepared, TensorJob, prepare
+from hybrid.convert.stream import encode, slices
 from hybrid.quant.ggml.reader import TensorInfo
-from hybrid.quant.source import DROPPED, Piece, Writer
+from hybrid.quant.source import DROPPED, RowSlice, Writer
 
 
 class CheckpointSource:
@@ -20,8 +20,8 @@ class CheckpointSource:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._prepared: Prepared = prepare(path)
-        self._works: dict[str, Work] = {work.planned.name: work for work in self._prepared.works}
-        planned = (work.planned for work in self._works.values())
+        self._jobs: dict[str, TensorJob] = {job.planned.name: job for job in self._prepared.jobs}
+        planned = (job.planned for job in self._jobs.values())
         self.tensors = {t.name: TensorInfo(t.name, t.shape, t.type, 0, t.nbytes) for t in planned}
         self.parts = [list(self.tensors)]
 
@@ -35,28 +35,28 @@ class CheckpointSource:
 
     def describe(self, writer: Writer) -> None:
         writer.add("general.architecture", self._prepared.family.arch)
-        for key, value, kind in self._prepared.pairs:
+        for key, value, kind in self._prepared.key_values:
             if not key.startswith(DROPPED):
                 writer.add(key, value, kind)
 
-    def pieces(self, name: str, rows: int) -> Iterator[Piece]:
+    def slices(self, name: str, rows: int) -> Iterator[RowSlice]:
         """In the sizes of the conversion."""
-        work = self._works[name]
-        columns = work.planned.shape[-1]
-        if work.row.constant is not None:
-            made = encode(work.planned.type, work.row.constant, columns, name)
-            yield Piece(math.prod(work.planned.shape) // columns, functools.partial(_flat, made), lambda: None)
+        job = self._jobs[name]
+        columns = job.planned.shape[-1]
+        if job.row.constant is not None:
+            encoded = encode(job.planned.type, job.row.constant, columns, name)
+            yield RowSlice(math.prod(job.planned.shape) // columns, functools.partial(_flat, encoded), lambda: None)
             return
-        for piece in pieces(work):
-            count = (piece.stop - piece.start) * piece.columns // columns
+        for part in slices(job):
+            count = (part.stop - part.start) * part.columns // columns
 
-            def read(piece: Any = piece) -> np.ndarray:
-                return _flat(piece.encoded())
+            def read(part: Any = part) -> np.ndarray:
+                return _flat(part.encoded())
 
-            yield Piece(count, read, lambda: None)
+            yield RowSlice(count, read, lambda: None)
 
     def is_read(self, path: Path) -> bool:
-        sources = {tensor.file.path for work in self._works.values() for tensor in work.stored}
+        sources = {tensor.file.path for job in self._jobs.values() for tensor in job.stored}
         return path.exists() and any(path.samefile(source) for source in sources)
 
 

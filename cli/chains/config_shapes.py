@@ -73,9 +73,9 @@ class ConfigShape:
 
 
 def _fill(name: str, shape: tuple[int, ...]) -> Fill:
-    found = next((fill for pattern, fill in _FILLS if re.search(pattern, name)), None)
-    if found is not None:
-        return found
+    special = next((fill for pattern, fill in _FILLS if re.search(pattern, name)), None)
+    if special is not None:
+        return special
     if is_weight_matrix(name, shape):
         return Fill.WEIGHT
     return Fill.ROUTER if len(shape) > 1 and shape[-2] > 1 else Fill.SHARE

@@ -11,16 +11,14 @@ from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_b
 from hybrid.infer.evaluate.kl_statistics import Estimate
 from hybrid.infer.evaluate.windows import check_length
 from hybrid.infer.text.encode import document_ids
-from hybrid.quant import quantize as library
-from hybrid.quant import target
+from hybrid.quant import Imatrix, Options, quantize, target
+from hybrid.quant.budget import Measured
 from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.progress import Stage, silent
 from hybrid.quant.ggml.types import FileType, GGMLType
-from hybrid.quant.imatrix import Imatrix
-from hybrid.quant.policy import Options
 
-from .. import console, texts
 from . import models
-from .target import EFFORT, N_CTX, Measured, measured
+from .target import EFFORT, N_CTX, measured
 
 CHUNKS = 24  # of N_CTX tokens that a file is measured on
 ROUNDS = 7
@@ -29,17 +27,18 @@ CLOSE = 0.95  # of what is allowed: no further search
 
 @dataclass(frozen=True)
 class Choice:
-    """Types for all matrices, and the mean KL divergence of a file of them in nats per token."""
+    """Types for all matrices, and of a file of them the size and the mean KL divergence in nats per token."""
 
     file_type: FileType
     options: Options
     kld: Estimate
     nbytes: int
+    bits_per_weight: float
 
 
 def choose(
     source: Path,
-    text: Path,
+    text: str,
     most: float,
     options: Options,
     imatrix: Imatrix | None,
@@ -47,27 +46,29 @@ def choose(
     allow_requantize: bool = False,
     effort: int = EFFORT,
     threads: int = 0,
+    stage: Stage = silent,
+    tried: Callable[[Choice], None] | None = None,
 ) -> Choice:
     """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
 
     What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
-    as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. UsageError: not even the largest
-    types stay within `most`.
+    as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. tried: told of every trial.
+    UsageError: not even the largest types stay within `most`.
     """
     path = models.resolve(source)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
         known = measured(
-            path, text, options, imatrix, allow_requantize=allow_requantize, effort=effort, threads=threads
+            path, text, options, imatrix, allow_requantize=allow_requantize, effort=effort, threads=threads, stage=stage
         )
-        base = _base(path, text, folder / "base.kld", threads)
+        base = _base(path, text, folder / "base.kld", threads, stage)
 
         def trial(types: Mapping[str, GGMLType]) -> Choice:
             """A file of these types, written over the one before and measured on `base`."""
             chosen = replace(options, by_name=types)
-            kind = target.file_type_of(types, known.candidates)
+            kind = target.file_type_of(types, known.choices)
             file = folder / "trial.gguf"
-            report = library.quantize(
+            report = quantize(
                 path,
                 file,
                 kind,
@@ -79,11 +80,10 @@ def choose(
             )
             with models.load(file, n_ctx=N_CTX, n_seq_max=4, n_threads=threads) as model:
                 kld = kl_divergence(model, base).kld
-            console.note(
-                f"{report.bits_per_weight:.3f} bits per weight: KL divergence {kld.value:.5f} ± {kld.error:.5f}, "
-                f"{'within' if kld.value <= most else 'over'} {most:g}"
-            )
-            return Choice(kind, chosen, kld, report.nbytes)
+            choice = Choice(kind, chosen, kld, report.nbytes, report.bits_per_weight)
+            if tried:
+                tried(choice)
+            return choice
 
         return _search(known, most, trial)
 
@@ -93,24 +93,24 @@ def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType
     tried: list[Mapping[str, GGMLType]] = []
     aim, good, bad = most, 0.0, math.inf  # sums of what single matrices do: to try, known to be within, to be over
     for _ in range(ROUNDS):
-        types = target.within(known.candidates, known.sensitivity, aim)
+        types = target.within(known.choices, known.sensitivity, aim)
         if types in tried:
             break
         tried.append(types)
-        choice = trial(types)
-        sum_of_types = target.divergence(known.candidates, known.sensitivity, types)
-        if choice.kld.value <= most:
-            best = choice if best is None or choice.nbytes < best.nbytes else best
+        trial_file = trial(types)
+        sum_of_types = target.divergence(known.choices, known.sensitivity, types)
+        if trial_file.kld.value <= most:
+            best = trial_file if best is None or trial_file.nbytes < best.nbytes else best
             good = max(good, sum_of_types)
-            if choice.kld.value >= CLOSE * most:
+            if trial_file.kld.value >= CLOSE * most:
                 break
         else:
             bad = min(bad, sum_of_types)
-        aim = sum_of_types * (1 + CLOSE) / 2 * most / max(choice.kld.value, 1e-12)
+        aim = sum_of_types * (1 + CLOSE) / 2 * most / max(trial_file.kld.value, 1e-12)
         if not good < aim < bad:
             aim = math.sqrt(good * bad) if good and math.isfinite(bad) else bad / 2 if math.isfinite(bad) else 2 * good
     if best is None:
-        best = trial(target.within(known.candidates, known.sensitivity, 0.0))
+        best = trial(target.within(known.choices, known.sensitivity, 0.0))
         if best.kld.value > most:
             raise UsageError(
                 f"--max-kld {most:g}: the largest types there are to choose from give {best.kld.value:.5f}. "
@@ -119,13 +119,12 @@ def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType
     return best
 
 
-def _base(path: Path, text: Path, file: Path, threads: int) -> BaseFile:
+def _base(path: Path, text: str, file: Path, threads: int, stage: Stage) -> BaseFile:
     """What the original predicts."""
-    prose = texts.read_text(text)
     with models.load(path, n_ctx=N_CTX, n_seq_max=4, n_threads=threads) as model:
-        tokens = document_ids(model.tokenizer, prose)
+        tokens = document_ids(model.tokenizer, text)
         check_length(len(tokens), N_CTX, 2 * N_CTX)
-        with console.Progress("measuring the original", "chunks") as progress:
+        with stage("measuring the original", "chunks") as progress:
             write_base(
                 model, file, tokens, N_CTX, chunks=CHUNKS, progress=lambda i, n, _: progress(shown(path.name), i, n)
             )

@@ -4,26 +4,21 @@ A folder is converted once; the file is kept in the user's cache directory under
 the names, sizes and times of its files, so that a changed folder is converted again and the old file removed.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.split import is_later_part
-from hybrid.quant.ggml.user_folders import cache_folder, state_folder
 
 from .. import console
+from . import cache_paths, cached_models
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.loading.options import LoadFields, LoadOptions
-
-# What a conversion reads. Anything else in the folder (other weights, pictures) does not make it another model.
-INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
 
 
 def bundled_checkpoint() -> Path:
@@ -34,16 +29,6 @@ def bundled_checkpoint() -> Path:
 def bundled_prose() -> Path:
     """A few pages about attention, state and memory: what `hybrid demo` measures perplexity on."""
     return Path(str(files("hybrid.cli"))) / "bundled" / "prose.txt"
-
-
-def cache_dir() -> Path:
-    """Converted models and compiled kernels, which can be made again."""
-    return cache_folder()
-
-
-def state_dir() -> Path:
-    """History and kept chats, which cannot."""
-    return state_folder()
 
 
 def resolve(model: Path | None) -> Path:
@@ -65,13 +50,11 @@ def converted(folder: Path) -> Path:
         ggufs = sorted(path for path in folder.glob("*.gguf") if not is_later_part(path))
         if len(ggufs) == 1:
             return ggufs[0]
-        found = f"{len(ggufs)} .gguf files; name one of them" if ggufs else "no config.json and no .gguf file"
-        raise UsageError(f"{folder} holds {found}. MODEL is a .gguf file or a Hugging Face folder with config.json.")
-    target = cache_path(folder)
-    from . import cached_models
-
+        content = f"{len(ggufs)} .gguf files; name one of them" if ggufs else "no config.json and no .gguf file"
+        raise UsageError(f"{folder} holds {content}. MODEL is a .gguf file or a Hugging Face folder with config.json.")
+    target = cache_paths.cache_path(folder)
     if target.exists():
-        cached_models.note_use(target, folder)
+        cache_paths.note_use(target, folder)
         return target
 
     from hybrid.convert import convert
@@ -84,28 +67,16 @@ def converted(folder: Path) -> Path:
             f"Use: hybrid convert {folder} -o model.gguf"
         ) from err
     console.note(f"converting {folder} once, into {target}")
-    with console.Progress("converting", "bytes") as progress:
-        convert(folder, target, progress=lambda p: progress.step(p.done, p.total))
+    with console.ProgressBar("converting", "bytes") as progress:
+        convert(folder, target, progress=progress)
     for stale in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.gguf"):
         if stale != target:
-            for path in (stale, cached_models.about(stale)):
+            for path in (stale, cache_paths.about(stale)):
                 with suppress(OSError):
                     path.unlink()
-    cached_models.note_use(target, folder)
+    cache_paths.note_use(target, folder)
     cached_models.tidy()
     return target
-
-
-def cache_path(folder: Path) -> Path:
-    """<cache>/converted/<name>-<hash of the path>-<hash of names, sizes, times and our version>.gguf"""
-    folder = folder.resolve()
-    content = hashlib.sha256(version("hybrid-lm").encode())
-    for path in sorted(folder.iterdir()):
-        if path.suffix in INPUTS and path.is_file():
-            stat = path.stat()
-            content.update(f"\0{path.name}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
-    where = hashlib.sha256(str(folder).encode()).hexdigest()[:8]
-    return cache_dir() / "converted" / f"{folder.name}-{where}-{content.hexdigest()[:12]}.gguf"
 
 
 def load(model: Path | None, options: "LoadOptions | None" = None, **fields: "Unpack[LoadFields]") -> "Model":
@@ -121,7 +92,7 @@ def load(model: Path | None, options: "LoadOptions | None" = None, **fields: "Un
 def compiling() -> Iterator[Callable[[str, int, int], None]]:
     """Progress for whatever loads a model: says that kernels are compiled, which happens once per processor."""
     said = False
-    with console.Progress("compiling", "kernels") as progress:
+    with console.ProgressBar("compiling", "kernels") as progress:
 
         def step(stage: str, done: int, total: int) -> None:
             nonlocal said

@@ -1,8 +1,7 @@
 """`hybrid quantize --target-bpw` and `--target-size`: which types, by what each matrix does to the predictions."""
 
-import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -12,48 +11,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid.quant import plan as planning
-from hybrid.quant import rewrite, target
+from hybrid.quant import GGUFSource, Imatrix, Options, budget, plan, rewrite, target
+from hybrid.quant.budget import Measured, SizeOf
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.cpus import cpus
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.progress import Stage, silent
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType, GGMLType
-from hybrid.quant.imatrix import Imatrix
-from hybrid.quant.policy import Options
 from hybrid.quant.refit import refit
-from hybrid.quant.source import GGUFSource
 
-from .. import console, texts
 from . import models
 
 if TYPE_CHECKING:
     from hybrid.infer.evaluate.sensitivity import Probe
-    from hybrid.quant.plan import PlannedTensor
+    from hybrid.quant import PlannedTensor
 
 N_CTX, CHUNKS = 256, 8
 EFFORT = 1  # of files whose types are chosen: nobody expects llama-quantize's bytes of them
-
-
-@dataclass(frozen=True)
-class Measured:
-    """All tensors, the types that each matrix may get, and its KL divergence per noise."""
-
-    planned: "list[PlannedTensor]"
-    candidates: dict[str, list[target.Candidate]]
-    sensitivity: Mapping[str, float]
-
-    @property
-    def n_weights(self) -> int:
-        return sum(math.prod(t.shape) for t in self.planned)
-
-    def nbytes(self, bits_per_weight: float) -> int:
-        """The most bytes of all tensors that are not more bits per weight."""
-        nbytes = int(bits_per_weight * self.n_weights / 8) + 1
-        while 8 * nbytes / self.n_weights > bits_per_weight:
-            nbytes -= 1
-        return nbytes
 
 
 @dataclass(frozen=True)
@@ -64,21 +39,18 @@ class Target:
     bits_per_weight: float | None = None
 
 
-# bytes of the files that `quantize` would write
-FileSize = Callable[[FileType, Options], int]
-
-
 def choose(
     source: Path,
-    text: Path | None,
+    text: str | None,
     wanted: Target,
     options: Options,
     imatrix: Imatrix | None,
-    file_size: FileSize,
+    file_nbytes: SizeOf,
     *,
     allow_requantize: bool = False,
     effort: int = EFFORT,
     threads: int = 0,
+    stage: Stage = silent,
 ) -> tuple[FileType, Options]:
     """The file type to name and the options that give every matrix its type; the same for any number of threads.
 
@@ -93,111 +65,73 @@ def choose(
         allow_requantize=allow_requantize,
         effort=effort,
         threads=threads,
+        stage=stage,
     )
     if wanted.file_size is not None:
-        return of_file_size(known, wanted.file_size, options, file_size)
+        return budget.of_file_size(known, wanted.file_size, options, file_nbytes)
     assert wanted.bits_per_weight is not None
-    tensors = tensor_bytes(models.resolve(source), imatrix, allow_requantize=allow_requantize)
-    return of_bits_per_weight(known, wanted.bits_per_weight, options, tensors)
-
-
-def tensor_bytes(path: Path, imatrix: Imatrix | None, *, allow_requantize: bool = False) -> FileSize:
-    """Counts the bytes of all tensors alone."""
-
-    def counted(kind: FileType, options: Options) -> int:
-        planned = planning.plan(path, kind, options=options, imatrix=imatrix, allow_requantize=allow_requantize)
-        return sum(t.nbytes for t in planned)
-
-    return counted
-
-
-def of_file_size(known: Measured, most: int, options: Options, file_size: FileSize) -> tuple[FileType, Options]:
-    """The types for a file of at most `most` bytes: what to name it, and `options` with them. UsageError: too few."""
-    kind, chosen = _of_size(known, most, options, file_size)
-    least = file_size(kind, chosen)
-    if least > most:
-        raise UsageError(
-            f"--target-size {most}: the smallest file that is possible here has {least} bytes. Give at least that."
-        )
-    return kind, chosen
-
-
-def of_bits_per_weight(known: Measured, most: float, options: Options, tensors: FileSize) -> tuple[FileType, Options]:
-    """The same for all tensors' bits per weight; `tensors` counts their bytes alone."""
-    kind, chosen = _of_size(known, known.nbytes(most), options, tensors)
-    least = 8 * tensors(kind, chosen) / known.n_weights
-    if least > most:
-        raise UsageError(
-            f"--target-bpw {most:g}: the smallest that is possible here is {math.ceil(least * 1e4) / 1e4:.4f}. "
-            "Give at least that."
-        )
-    return kind, chosen
-
-
-def _of_size(known: Measured, most: int, options: Options, nbytes: FileSize) -> tuple[FileType, Options]:
-    def of(types: Mapping[str, GGMLType]) -> tuple[FileType, Options]:
-        return target.file_type_of(types, known.candidates), replace(options, by_name=types)
-
-    return of(target.solve_whole(known.candidates, known.sensitivity, most, lambda types: nbytes(*of(types))))
+    tensors = budget.tensor_nbytes(models.resolve(source), imatrix, allow_requantize=allow_requantize)
+    return budget.of_bits_per_weight(known, wanted.bits_per_weight, options, tensors)
 
 
 def measured(
     path: Path,
-    text: Path | None,
+    text: str | None,
     options: Options,
     imatrix: Imatrix | None,
     *,
     allow_requantize: bool = False,
     effort: int = EFFORT,
     threads: int = 0,
+    stage: Stage = silent,
 ) -> Measured:
     """Errors of every matrix in every type it may get and, with a text, what these errors do to the model's predictions
     there."""
     with GGUFSource(path) as opened:
-        planned = planning.plan(
+        planned = plan(
             opened,
             FileType.Q8_0,
             options=replace(options, pure=True),
             imatrix=imatrix,
             allow_requantize=allow_requantize,
         )
-        with console.Progress("measuring errors", "tensors") as progress:
-            candidates = target.measure(opened, planned, imatrix, progress, threads, effort)
-        sensitivity: Mapping[str, float] = dict.fromkeys(candidates, 1.0)
+        with stage("measuring errors", "tensors") as progress:
+            choices = target.measure(opened, planned, imatrix, progress, threads, effort)
+        sensitivity: Mapping[str, float] = dict.fromkeys(choices, 1.0)
         if text is not None:
-            free = [t for t in planned if t.name in candidates]
-            sensitivity = _sensitivities(path, text, free, candidates, imatrix, effort, threads)
-    return Measured(planned, candidates, sensitivity)
+            free = [t for t in planned if t.name in choices]
+            sensitivity = _sensitivities(path, text, free, choices, imatrix, effort, threads, stage)
+    return Measured(planned, choices, sensitivity)
 
 
 def _sensitivities(
     path: Path,
-    text: Path,
+    text: str,
     tensors: "Sequence[PlannedTensor]",
-    candidates: Mapping[str, Sequence[target.Candidate]],
+    choices: Mapping[str, Sequence[target.Candidate]],
     imatrix: Imatrix | None,
     effort: int,
     threads: int,
+    stage: Stage,
 ) -> dict[str, float]:
     """KL divergence per noise of every matrix: each alone is quantized in a copy of the file that the model reads."""
     from hybrid.infer.evaluate.sensitivity import divergences
 
-    prose = texts.read_text(text)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
         copy = folder / path.name
         with open_gguf(path) as parts:
             rewrite.copy(parts, copy)
         model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, n_threads=threads, precision="exact"))
-        progress = stack.enter_context(console.Progress("measuring sensitivity", "tensors"))
+        progress = stack.enter_context(stage("measuring sensitivity", "tensors"))
         sensitivity = {}
         measured = divergences(
-            model, prose, _probes(copy, tensors, imatrix, effort, threads), n_ctx=N_CTX, chunks=CHUNKS
+            model, text, _probes(copy, tensors, imatrix, effort, threads), n_ctx=N_CTX, chunks=CHUNKS
         )
         for i, (name, divergence) in enumerate(measured):
             progress(name, i + 1, len(tensors))
-            kind = _probe_type(candidates[name])
-            noise = next(c.noise for c in candidates[name] if c.type is kind)
+            kind = _probe_type(choices[name])
+            noise = next(c.noise for c in choices[name] if c.type is kind)
             sensitivity[name] = max(divergence, 1e-12) / noise if noise else 0.0
     return sensitivity
 

@@ -151,8 +151,8 @@ def shaped(name: str, kind: str) -> Path:
     """A random-weight file of this size and type, written into the cache directory when it is not there."""
     from hybrid.infer.bench.shapes import find_type, write_shape
 
+    from ..chains.cache_paths import cache_dir
     from ..chains.config_shapes import find
-    from ..chains.models import cache_dir
 
     target = find_type(kind)
     shape = find(name)
@@ -160,7 +160,7 @@ def shaped(name: str, kind: str) -> Path:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         console.note(f"writing {path}, which stays there for the next time")
-        with console.Progress("writing", "bytes") as progress:
+        with console.ProgressBar("writing", "bytes") as progress:
             write_shape(shape, path, target, progress=progress.step)
     return path
 
@@ -172,7 +172,7 @@ def measure(paths: list[Path], options: BenchOptions, loading: LoadOptions) -> B
 
     reports = []
     for path in paths:
-        with console.Progress(path.name, "runs") as progress:
+        with console.ProgressBar(path.name, "runs") as progress:
             reports.append(benchmark(partial(Model.load, path, loading), options, progress=progress))
     return BenchReport(
         tuple(row for r in reports for row in r.rows), tuple(start for r in reports for start in r.starts)

@@ -11,8 +11,8 @@ from hybrid.infer.answers.conversation import Conversation
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .. import console, saved_chats
-from ..chains import models
-from .run import shifted
+from ..chains import cache_paths
+from ..context_shift import tokens_left_out
 
 if TYPE_CHECKING:
     from hybrid.infer import Model, Stop
@@ -143,7 +143,7 @@ class Chat:
             console.note("stopped")
         result = self.conversation.result
         if result is not None and result.discarded and not self.said_so:
-            console.note(shifted(self.conversation.model, result.discarded))
+            console.note(tokens_left_out(self.conversation.model, result.discarded))
             self.said_so = True
 
     @contextlib.contextmanager
@@ -243,7 +243,7 @@ def prompt_reader(**session_options: Any) -> Callable[[], str]:
 
     history: History = InMemoryHistory()
     with contextlib.suppress(OSError):
-        folder = models.state_dir()
+        folder = cache_paths.state_dir()
         folder.mkdir(parents=True, exist_ok=True)
         history = FileHistory(str(folder / "history"))
 

@@ -71,11 +71,11 @@ def convert(
     if lora is not None:
         if any((tokenizer, vocab_only, metadata, split_max_size, model_name, dry_run, verify)):
             raise UsageError("--lora goes with DIR, -o, --outtype and --json only.")
-        made = library.convert_lora(lora, output, base=source, outtype=outtype)
+        adapter_report = library.convert_lora(lora, output, base=source, outtype=outtype)
         if as_json:
-            console.out_json(made)
+            console.out_json(adapter_report)
         else:
-            console.out(str(made))
+            console.out(str(adapter_report))
         return
     if source is None:
         raise typer.BadParameter("Missing argument 'DIR|FILE': the checkpoint to convert")
@@ -91,9 +91,9 @@ def convert(
         if as_json:
             console.out_json(plan)
         else:
-            show_plan(plan, output or library.default_output(source, plan))
+            show_plan(plan, output or plan.output)
         return
-    with console.Progress("converting", "bytes") as progress:
+    with console.ProgressBar("converting", "bytes") as progress:
         report = library.convert(
             source,
             output,
@@ -103,14 +103,14 @@ def convert(
             metadata=metadata,
             model_name=model_name,
             split_max_size=max_bytes(split_max_size),
-            progress=lambda p: progress.step(p.done, p.total),
+            progress=progress,
         )
     if not as_json:
         console.out(str(report))
     result: dict[str, Any] = {"convert": report}
     if verify:
-        with console.Progress("verifying", "bytes") as progress:
-            result["verify"] = library.verify(source, report.output, progress=lambda p: progress.step(p.done, p.total))
+        with console.ProgressBar("verifying", "bytes") as progress:
+            result["verify"] = library.verify(source, report.output, progress=progress)
         if not as_json:
             console.out(str(result["verify"]))
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import console
-from ..chains import models
+from ..chains import cache_paths, models
 from ..loading_options import Threads
 
 PROMPT = "A file that comes from somewhere else should"
@@ -30,11 +30,11 @@ def demo(
     from hybrid.convert import convert as convert_library
     from hybrid.infer.answers.sampling import SamplingParams
     from hybrid.infer.loading.options import LoadOptions
-    from hybrid.quant.quantize import quantize as quantize_library
+    from hybrid.quant import quantize as quantize_library
 
     from . import perplexity, quantize, run
 
-    folder = output or models.cache_dir() / "demo"
+    folder = output or cache_paths.cache_dir() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint, prose = models.bundled_checkpoint(), models.bundled_prose()
     original = folder / "jamba-11m-bf16.gguf"
@@ -42,8 +42,8 @@ def demo(
     heading(
         "1. A Hugging Face checkpoint becomes one GGUF file", f"hybrid convert {near(checkpoint)} -o {near(original)}"
     )
-    with console.Progress("converting", "bytes") as progress:
-        report = convert_library(checkpoint, original, progress=lambda p: progress.step(p.done, p.total))
+    with console.ProgressBar("converting", "bytes") as progress:
+        report = convert_library(checkpoint, original, progress=progress)
     console.out(str(report))
 
     files = [original]
@@ -51,10 +51,8 @@ def demo(
         target = folder / f"jamba-11m-{name.lower()}.gguf"
         title = "2. Fewer bits per weight" if name == QUANTIZED[0] else ""
         heading(title, f"hybrid quantize {near(original)} {near(target)} {name}")
-        with console.Progress("quantizing", "bytes") as progress:
-            done = quantize_library(
-                original, target, name, n_threads=threads, progress=lambda p: progress.step(p.done, p.total)
-            )
+        with console.ProgressBar("quantizing", "bytes") as progress:
+            done = quantize_library(original, target, name, n_threads=threads, progress=progress)
         console.out(quantize.summary(done))
         files.append(target)
 

@@ -93,7 +93,7 @@ def embed(
         ) as embedder,
     ):
         ids = embedder.tokens(lines, truncate=truncate)
-        with console.Progress("embedding", "tokens") as progress:
+        with console.ProgressBar("embedding", "tokens") as progress:
             vectors = embedder.embed_ids(ids, normalize=normalize, progress=progress.step)
         write(rendered(embedder, ids, vectors, as_json, as_npy, normalize), output)
         kind = embedder.pooling.value

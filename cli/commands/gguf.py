@@ -37,12 +37,12 @@ def split(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Split a file into parts, where llama-gguf-split does."""
-    from hybrid.quant import rewrite
+    from hybrid.quant import split as library
 
     if (max_size is None) == (max_tensors is None):
         raise UsageError("give one of --split-max-size and --split-max-tensors.")
-    with console.Progress("splitting", "bytes") as progress:
-        report = rewrite.split(
+    with console.ProgressBar("splitting", "bytes") as progress:
+        report = library(
             source,
             output,
             max_bytes=max_bytes(max_size),
@@ -66,10 +66,10 @@ def merge(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Put the parts of a model into one file."""
-    from hybrid.quant import rewrite
+    from hybrid.quant import merge as library
 
-    with console.Progress("merging", "bytes") as progress:
-        report = rewrite.merge(source, output, progress=progress)
+    with console.ProgressBar("merging", "bytes") as progress:
+        report = library(source, output, progress=progress)
     if as_json:
         console.out_json(report)
     else:
@@ -94,32 +94,33 @@ def hash_(
 
     The lines are those of llama-gguf-hash. Metadata do not count, so a file and its parts have the same hashes.
     """
-    from hybrid.quant import hashes as library
+    from hybrid.quant import HashKind as Kind
+    from hybrid.quant import hashes as hashes_of
+    from hybrid.quant import read_manifest
 
-    Kind = library.Kind
     wanted = {Kind.XXH64: xxh64 or every, Kind.SHA1: sha1 or every, Kind.SHA256: sha256 or every, Kind.UUID: uuid}
-    manifest = library.read_manifest(check) if check else None
+    manifest = read_manifest(check) if check else None
     kinds = [kind for kind, is_wanted in wanted.items() if is_wanted]
     if not kinds:
         kinds = [kind for kind in Kind if manifest is None or any(kind == k for k, _ in manifest)]
         kinds = kinds if manifest else [Kind.XXH64]
-    found = []
-    with console.Progress("hashing", "bytes") as progress:
-        for made in library.hashes(file, kinds, tensors=not no_layer, manifest=manifest, progress=progress):
-            found.append(made)
+    hashes = []
+    with console.ProgressBar("hashing", "bytes") as progress:
+        for line in hashes_of(file, kinds, tensors=not no_layer, manifest=manifest, progress=progress):
+            hashes.append(line)
             if not as_json:
-                said = "" if manifest is None else f"  -  {_verdict(made.matches)}"
-                where = console.one_line(f"{file}:{made.tensor}" if made.tensor else f"{file}")
-                console.out(f"{made.kind:<8}  {made.digest}  {where}{said}")
+                said = "" if manifest is None else f"  -  {_verdict(line.matches)}"
+                where = console.one_line(f"{file}:{line.tensor}" if line.tensor else f"{file}")
+                console.out(f"{line.kind:<8}  {line.digest}  {where}{said}")
     if as_json:
-        console.out_json([{**console.plain(made), "kind": made.kind.value} for made in found])
+        console.out_json([{**console.plain(line), "kind": line.kind.value} for line in hashes])
     if manifest is None:
         return
-    different = [made.tensor or "the whole" for made in found if made.matches is False]
+    different = [line.tensor or "the whole" for line in hashes if line.matches is False]
     if different:
         more = f" and {len(different) - 1} more" if len(different) > 1 else ""
         raise FormatError(f"{file} is not what {check} says: {different[0]}{more} differ. Copy it again.")
-    if not any(made.matches for made in found):
+    if not any(line.matches for line in hashes):
         raise FormatError(f"{check} says nothing about what {file} holds. Is it of another model?")
 
 
@@ -139,12 +140,12 @@ def set_(
     Numbers and bools are changed in place, at once. For strings and arrays the file is written anew beside the old one
     and then replaces it.
     """
-    from hybrid.quant import rewrite
+    from hybrid.quant import set_value
 
     from .inspect import shortened
 
-    with console.Progress("writing", "bytes") as progress:
-        change = rewrite.set_value(file, key, value, dry_run=dry_run, progress=progress)
+    with console.ProgressBar("writing", "bytes") as progress:
+        change = set_value(file, key, value, dry_run=dry_run, progress=progress)
     if as_json:
         console.out_json(change)
         return
@@ -209,8 +210,8 @@ def merge_lora(
 
     from ..loading_options import parse_lora
 
-    with console.Progress("merging", "bytes") as progress:
-        report = library.merge_lora(
+    with console.ProgressBar("merging", "bytes") as progress:
+        report = library(
             source,
             [parse_lora(text) for text in adapters],
             output,

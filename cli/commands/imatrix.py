@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..loading_options import BATCH, CHUNK, BatchTokens, ChunkTokens, Exact, Threads, chunks_together, load_options
 
 if TYPE_CHECKING:
     from hybrid.infer.loading.options import LoadOptions
-    from hybrid.quant.imatrix import Imatrix
+    from hybrid.quant import Imatrix
 
 
 def imatrix(
@@ -51,29 +51,29 @@ def imatrix(
     by itself. Files are llama.cpp's, readable both ways. Without -f those of --in-file are added up. Ctrl-C keeps
     what was written last; --resume goes on from there.
     """
-    from hybrid.quant.imatrix import Imatrix
+    from hybrid.quant import Imatrix
 
     if file is None and not in_file:
         raise UsageError("nothing to do: give a text with -f, or files with --in-file.")
     if file is not None and output is None:
         raise UsageError("-o FILE is missing: where to write the importance matrix.")
-    matrix = Imatrix()
+    total = Imatrix()
     for path in in_file or ():
-        matrix.merge(Imatrix.read(path))
+        total.merge(Imatrix.read(path))
     if file is not None:
         assert output is not None
         loading = replace(
             load_options(n_ctx=n_ctx, threads=threads, exact=exact), n_seq_max=chunks_together(n_ctx, n_batch)
         )
         collected = _collected(model, file, output, loading, chunks, save_every, resume)
-        collected.merge(matrix)
-        matrix = collected
+        collected.merge(total)
+        total = collected
     if output is not None:
-        matrix.write(output)
-        matrices = f"{len(matrix.entries)} matrices, {matrix.chunk_count} chunks of {matrix.chunk_size} tokens"
+        total.write(output)
+        matrices = f"{len(total.entries)} matrices, {total.chunk_count} chunks of {total.chunk_size} tokens"
         console.note(f"{output}: {matrices}")
     if show_statistics or as_json:
-        _show(matrix, as_json)
+        _show(total, as_json)
 
 
 def _collected(
@@ -86,48 +86,35 @@ def _collected(
     resume: bool,
 ) -> "Imatrix":
     """What the text gives in chunks of loading.n_ctx tokens; written on the way, to go on from."""
-    import numpy as np
-
-    from hybrid.quant.imatrix import Entry, Imatrix
+    from hybrid.quant import Imatrix
 
     from .. import texts
-    from ..chains import models
+    from ..chains import importance, models
 
     text, n_ctx = texts.read_text(file), loading.n_ctx
     before = Imatrix()
     if resume and output.exists():
         before = Imatrix.read(output)
-        if before.datasets != [str(file)] or before.chunk_size != n_ctx:
-            raise UsageError(
-                f"{shown(output)} was made from {', '.join(map(shown, before.datasets))} in chunks of "
-                f"{before.chunk_size} tokens: it cannot be gone on with. Leave out --resume, or give the same."
-            )
+        importance.check_continues(before, str(file), n_ctx)
         console.note(f"going on after chunk {before.chunk_count}")
-    whole, saved = before, before.chunk_count
+    kept = before.chunk_count > 0
+
+    def save(so_far: Imatrix) -> None:
+        nonlocal kept
+        so_far.write(output)
+        kept = True
+
     try:
         with (
             models.load(model, loading) as loaded,
-            console.Progress("measuring", "chunks") as progress,
+            console.ProgressBar("measuring", "chunks") as progress,
         ):
-            from hybrid.infer.evaluate.imatrix import collect
-
-            before.check({name: t.shape for name, t in loaded.gguf.tensors.items()})
-            for state in collect(loaded, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):
-                measured = Imatrix(
-                    {n: Entry(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in state.sums.items()},
-                    [str(file)],
-                    state.done - before.chunk_count,
-                    n_ctx,
-                )
-                whole = Imatrix()
-                whole.merge(before)
-                whole.merge(measured)
-                progress("measuring", state.done, state.total)
-                if state.done - saved >= save_every and state.done < state.total:
-                    whole.write(output)
-                    saved = state.done
+            whole = importance.collected(
+                loaded, text, str(file), n_ctx,
+                before=before, chunks=chunks, save=save, save_every=save_every, progress=progress,
+            )  # fmt: skip
     except KeyboardInterrupt as stop:
-        if not saved or str(stop):
+        if not kept or str(stop):
             raise
         raise KeyboardInterrupt(f"interrupted; --resume goes on after the chunks that are in {output}") from None
     return whole

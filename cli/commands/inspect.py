@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hybrid.quant.inspection import N_CTX
+
 from .. import console
 
 if TYPE_CHECKING:
+    from hybrid.quant import Inspection
     from hybrid.quant.ggml.reader import GGUFFile
-    from hybrid.quant.inspection import Inspection
 
 WIDTH = 90
 
@@ -19,7 +21,7 @@ def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file.")],
     n_ctx: Annotated[
         int, typer.Option("-c", "--ctx", min=1, help="Context length that memory per sequence is reckoned for.")
-    ] = 4096,
+    ] = N_CTX,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor with shape, type and size.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
@@ -28,8 +30,8 @@ def inspect(
     Metadata, the layer pattern (A attention, M state-space, E experts), tensor types, bits per weight, and the memory
     that one sequence takes: recurrent state, and keys and values at a given context. Weights are not read.
     """
+    from hybrid.quant import inspect as library
     from hybrid.quant.ggml.split import open_gguf
-    from hybrid.quant.inspection import inspect as library
 
     with open_gguf(file) as gguf:
         facts = library(gguf, n_ctx)
@@ -58,6 +60,13 @@ def show(facts: "Inspection", gguf: "GGUFFile") -> None:
         name = f" ({facts.file_type})" if key == "general.file_type" and facts.file_type in FileType.__members__ else ""
         console.out(f"  {console.one_line(key)} = {shortened(gguf.metadata[key])}{name}")
 
+    _show_layers(facts)
+    console.out()
+    _show_types(facts)
+    _show_memory(facts)
+
+
+def _show_layers(facts: "Inspection") -> None:
     console.out("\n" + console.bold(f"{len(facts.pattern)} layers"))
     for line in pattern_rows(facts.pattern):
         console.out(f"  {line}")
@@ -75,7 +84,8 @@ def show(facts: "Inspection", gguf: "GGUFFile") -> None:
     if legend:
         console.out("  " + ", ".join(legend))
 
-    console.out()
+
+def _show_types(facts: "Inspection") -> None:
     rows = [
         (u.type, u.n_tensors, console.count(u.n_weights), console.size(u.nbytes), f"{8 * u.nbytes / u.n_weights:.2f}")
         for u in facts.types
@@ -86,6 +96,8 @@ def show(facts: "Inspection", gguf: "GGUFFile") -> None:
     )
     console.out(console.table(("type", "tensors", "weights", "size", "bits/weight"), rows, "lrrrr"))
 
+
+def _show_memory(facts: "Inspection") -> None:
     console.out("\n" + console.bold("memory per sequence"))
     if facts.is_encoder:
         console.out("  none: an encoder reads texts as a whole and keeps nothing")

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hybrid.quant import Options, SsmType
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
-from hybrid.quant.policy import Options, SsmType, type_named
+from hybrid.quant.policy import type_named
 
-from .. import console
+from .. import console, texts
 from ..chains import models
 from ..loading_options import Threads
 from .gguf import SPLIT_HELP, max_bytes
@@ -20,10 +21,12 @@ from .gguf import SPLIT_HELP, max_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hybrid.quant.imatrix import Imatrix
-    from hybrid.quant.plan import PlannedTensor
-    from hybrid.quant.quantize import QuantizeReport
-    from hybrid.quant.source import Source
+    from hybrid.infer.evaluate.kl_statistics import Estimate
+    from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport, Source
+    from hybrid.quant.budget import SizeOf
+
+    from ..chains.max_kld import Choice
+    from ..chains.target import Target
 
 _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
 
@@ -113,9 +116,8 @@ def quantize(
     over that of the weights, 1 - cosine, and the row it hit worst.
     """
     gc.set_threshold(200_000)  # to load the kernels makes that many objects, and no garbage
-    from hybrid.quant import plan as planning
+    from hybrid.quant import file_nbytes, plan
     from hybrid.quant import quantize as library
-    from hybrid.quant.layout import file_nbytes
 
     options = Options(
         ssm_type=ssm_type,
@@ -131,71 +133,90 @@ def quantize(
         raise UsageError("give one of TYPE, --target-bpw, --target-size and --max-kld.")
     if file is not None and target is not None:
         raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
-    metadata = dict(_pair(text) for text in override_kv or ())
     importance = _importance(imatrix, include_weights or (), exclude_weights or ())
     whole = _source(source)
     how: dict[str, Any] = {
         "imatrix": importance,
-        "metadata": metadata,
+        "metadata": dict(_pair(text) for text in override_kv or ()),
         "allow_requantize": allow_requantize,
         "keep_split": keep_split,
         "split_max_size": max_bytes(split_max_size),
     }
     divergence = None
-    if effort is None:
-        from ..chains.target import EFFORT
+    if target is not None:
+        effort = effort or 0
+    else:
+        from ..chains.target import EFFORT, Target
 
-        effort = EFFORT if target is None else 0
-    if max_kld is not None:
-        from ..chains import max_kld as by_divergence
-
-        if file is None:
-            raise UsageError("--max-kld measures on a text. Give one with -f.")
-        found = by_divergence.choose(
-            source,
-            file,
-            max_kld,
-            options,
-            importance,
-            allow_requantize=allow_requantize,
-            effort=effort,
-            threads=threads,
-        )
-        target, options, divergence = found.file_type.name, found.options, found.kld
-    elif target is None:
-        from ..chains.target import Target, choose
-
-        chosen, options = choose(
-            source,
-            file,
-            Target(parse_size(target_size, "--target-size") if target_size is not None else None, target_bpw),
-            options,
-            importance,
-            lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how),
-            allow_requantize=allow_requantize,
-            effort=effort,
-            threads=threads,
-        )
-        target = chosen.name
+        effort = EFFORT if effort is None else effort
+        size = parse_size(target_size, "--target-size") if target_size is not None else None
+        measuring: dict[str, Any] = {"allow_requantize": allow_requantize, "effort": effort, "threads": threads}
+        if max_kld is not None:
+            target, options, divergence = _within_divergence(source, file, max_kld, options, importance, measuring)
+        else:
+            file_size = lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how)
+            wanted = Target(size, target_bpw)
+            target, options = _within_size(source, file, wanted, options, importance, file_size, measuring)
     if dry_run:
-        planned = planning.plan(whole, target, options=options, imatrix=importance, allow_requantize=allow_requantize)
+        planned = plan(whole, target, options=options, imatrix=importance, allow_requantize=allow_requantize)
         if as_json:
             console.out_json(planned)
         else:
             show(planned)
             console.out(f"\n{total(planned)}; nothing written")
         return
-    with console.Progress("quantizing", "bytes") as progress:
-        report = library.quantize(
-            whole,
-            output,
-            target,
-            n_threads=threads,
-            options=options,
-            effort=effort,
-            **how,
-            progress=lambda p: progress(p.name, p.done, p.total),
+    with console.ProgressBar("quantizing", "bytes") as progress:
+        report = library(
+            whole, output, target, n_threads=threads, options=options, effort=effort, **how, progress=progress
         )
+    show_report(report, divergence, max_kld, as_json)
+
+
+def _within_divergence(
+    source: Path,
+    file: Path | None,
+    most: float,
+    options: Options,
+    importance: "Imatrix | None",
+    measuring: dict[str, Any],
+) -> "tuple[str, Options, Estimate]":
+    """File type and options for --max-kld, and what the file diverges."""
+    from ..chains.max_kld import choose
+
+    if file is None:
+        raise UsageError("--max-kld measures on a text. Give one with -f.")
+    choice = choose(
+        source,
+        texts.read_text(file),
+        most,
+        options,
+        importance,
+        stage=console.ProgressBar,
+        tried=lambda choice: show_trial(choice, most),
+        **measuring,
+    )
+    return choice.file_type.name, choice.options, choice.kld
+
+
+def _within_size(
+    source: Path,
+    file: Path | None,
+    wanted: "Target",
+    options: Options,
+    importance: "Imatrix | None",
+    file_size: "SizeOf",
+    measuring: dict[str, Any],
+) -> tuple[str, Options]:
+    """File type and options for --target-bpw or --target-size."""
+    from ..chains.target import choose
+
+    text = texts.read_text(file) if file is not None else None
+    kind, chosen = choose(source, text, wanted, options, importance, file_size, stage=console.ProgressBar, **measuring)
+    return kind.name, chosen
+
+
+def show_report(report: "QuantizeReport", divergence: "Estimate | None", most: float | None, as_json: bool) -> None:
+    """What was written; divergence: of a file made for --max-kld, which was to be at most `most`."""
     if as_json:
         rows = [{**console.plain(row), "bits_per_weight": row.bits_per_weight} for row in report.rows]
         more = {"kl_divergence": console.plain(divergence)} if divergence else {}
@@ -205,7 +226,7 @@ def quantize(
     show(report.rows)
     console.out(f"\n{summary(report)}")
     if divergence:
-        console.out(f"KL divergence on the text: {divergence.value:.5f} ± {divergence.error:.5f}, at most {max_kld:g}")
+        console.out(f"KL divergence on the text: {divergence.value:.5f} ± {divergence.error:.5f}, at most {most:g}")
 
 
 def show(rows: "Sequence[PlannedTensor]") -> None:
@@ -227,6 +248,15 @@ def _errors(t: "PlannedTensor") -> str:
         return ""
     worst = f"{getattr(t, 'worst_row', -1)}: {100 * getattr(t, 'worst_error', math.nan):.2f} %"
     return f"{100 * rmse / rms:5.2f} %  {1 - getattr(t, 'cosine', 1.0):.1e}  {worst:>13}  "
+
+
+def show_trial(choice: "Choice", most: float) -> None:
+    """A note on a file that --max-kld tried."""
+    kld = choice.kld
+    console.note(
+        f"{choice.bits_per_weight:.3f} bits per weight: KL divergence {kld.value:.5f} ± {kld.error:.5f}, "
+        f"{'within' if kld.value <= most else 'over'} {most:g}"
+    )
 
 
 def summary(report: "QuantizeReport") -> str:
@@ -258,34 +288,34 @@ def _importance(path: Path | None, include: "Sequence[str]", exclude: "Sequence[
         if include or exclude:
             raise UsageError("--include-weights and --exclude-weights choose from an --imatrix. Give one.")
         return None
-    from hybrid.quant.imatrix import Imatrix
+    from hybrid.quant import Imatrix
 
     return Imatrix.read(path).chosen(include, exclude)
 
 
 def _tensor_type(text: str) -> tuple[str, Any]:
-    pattern, found, name = text.rpartition("=")
-    if not found or not pattern:
+    pattern, equals, name = text.rpartition("=")
+    if not equals or not pattern:
         raise UsageError(f"--tensor-type {shown(text)}: expected REGEX=TYPE, for example ssm_in=Q8_0.")
     return pattern, type_named(name, f"--tensor-type {shown(text)}")
 
 
 def _pair(text: str) -> tuple[str, tuple[Any, ValueType]]:
     key, _, rest = text.partition("=")
-    name, found, value = rest.partition(":")
+    name, colon, value = rest.partition(":")
     kind = _KINDS.get(name)
     wrong = UsageError(
         f"--override-kv {shown(text)}: expected KEY=TYPE:VALUE, TYPE one of {', '.join(_KINDS)}, "
         "for example tokenizer.ggml.add_bos_token=bool:false."
     )
-    if not key or not found or kind is None:
+    if not key or not colon or kind is None:
         raise wrong
     if kind is ValueType.BOOL and value not in ("true", "false"):
         raise wrong
     try:
-        made: Any = {"int": lambda: int(value), "float": lambda: float(value)}.get(name, lambda: value)()
+        parsed: Any = {"int": lambda: int(value), "float": lambda: float(value)}.get(name, lambda: value)()
     except ValueError:
         raise wrong from None
-    if name == "int" and made < 0:
+    if name == "int" and parsed < 0:
         kind = ValueType.INT32
-    return key, (value == "true" if kind is ValueType.BOOL else made, kind)
+    return key, (value == "true" if kind is ValueType.BOOL else parsed, kind)

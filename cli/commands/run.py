@@ -14,6 +14,7 @@ from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
+from ..context_shift import tokens_left_out
 from ..loading_options import (
     CheckpointBudget,
     CheckpointType,
@@ -28,10 +29,8 @@ from ..loading_options import (
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer import Sequence as TokenSequence
     from hybrid.infer.answers.generate import GenerationResult
     from hybrid.infer.answers.prompt_files import Batch
-    from hybrid.infer.answers.sampling import Sampler
 
 COMPLETION_TOKENS = 256
 SAMPLING = "Sampling (a model's own defaults come before those shown)"
@@ -261,7 +260,7 @@ def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
     prompts = prompt_files.read_prompts(texts.read_text(file), shown(file), batch.model)
     start = time.perf_counter()
     try:
-        with console.Progress("answers", "answers") as progress:
+        with console.ProgressBar("answers", "answers") as progress:
             result = batch.run(prompts, output or sys.stdout, progress.step)
     except KeyboardInterrupt:
         if output is None:
@@ -270,7 +269,7 @@ def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
         raise KeyboardInterrupt(goes_on) from None
     seconds = time.perf_counter() - start
     if result.discarded:
-        console.note(shifted(batch.model, result.discarded))
+        console.note(tokens_left_out(batch.model, result.discarded))
     before = f" ({result.n_before} were there)" if result.n_before else ""
     console.note(
         f"{result.n_answers} answers{before}, {result.tokens} tokens {console.rate(result.tokens, seconds)}; "
@@ -293,6 +292,7 @@ def complete(
     from hybrid.infer.answers.context_shift import kept_tokens
     from hybrid.infer.answers.generate import generate
     from hybrid.infer.answers.sampling import Sampler
+    from hybrid.infer.answers.saved_states import restored
     from hybrid.infer.text.encode import continuation_ids
 
     if state is not None and not state.parent.is_dir():
@@ -307,7 +307,7 @@ def complete(
         ids = model.tokenizer.encode(prompt)
     kept = None if keep is None else kept_tokens(model, [*seq.tokens, *ids], keep)
     last = ""
-    with console.Progress("prompt", "tokens") as progress:
+    with console.ProgressBar("prompt", "tokens") as progress:
         answer = generate(
             seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=progress.step, speculate=speculate, keep=kept
         )
@@ -324,34 +324,10 @@ def complete(
     if result.reason == "interrupt":
         raise KeyboardInterrupt
     if result.discarded:
-        console.note(shifted(model, result.discarded))
+        console.note(tokens_left_out(model, result.discarded))
     console.note(timings(model, result))
     if state is not None:
         seq.save(state, {"sampler": sampler.state(), "pending": result.pending})
-
-
-def restored(model: "Model", state: Path, sampler: "Sampler", keep: int | None = None) -> "TokenSequence":
-    """The saved sequence with the token that was drawn last, ready to go on; `sampler` is put where it was."""
-    from hybrid.infer.answers.context_shift import kept_tokens, make_room
-
-    seq = model.restore(state)
-    if keep is not None and seq.room < len(seq.pending):
-        make_room(seq, len(seq.pending), kept_tokens(model, seq.tokens, keep))
-    if seq.pending:
-        seq.prefill(seq.pending)
-    if "sampler" in seq.extra:
-        sampler.set_state(seq.extra["sampler"])
-    return seq
-
-
-def shifted(model: "Model", n: int) -> str:
-    """What became of n tokens that left a full context."""
-    left = f"the context of {model.n_ctx} was full: {n} older tokens were left out"
-    if not model.memory.is_recurrent:
-        return left
-    if not model.memory.attention.specs:
-        return f"{left}; this model needs none of them, its recurrent state goes on"
-    return f"{left} of the attention layers; the recurrent state goes on, it has seen them"
 
 
 def timings(model: "Model", result: "GenerationResult") -> str:

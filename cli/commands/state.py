@@ -1,10 +1,8 @@
 """`hybrid state`: saved states, and the chats that are kept."""
 
-from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +14,7 @@ from ..loading_options import KVType, kv_type_option, load_options
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
+    from hybrid.infer.answers.saved_states import StateInfo
 
 EXCHANGE = "Import and export of llama.cpp's session files"
 
@@ -34,24 +33,6 @@ USAGE = {
     Action.IMPORT: "hybrid state import SESSION -m MODEL -o FILE",
     Action.EXPORT: "hybrid state export FILE -m MODEL -o SESSION",
 }
-
-
-@dataclass(frozen=True)
-class StateInfo:
-    """What a state file says about itself."""
-
-    path: Path
-    nbytes: int
-    saved: str  # local time
-    model: str
-    library: str
-    n_tokens: int
-    turns: int | None  # None: a completion
-    branches: tuple[str, ...]
-    first: str  # what the first question begins with
-    n_checkpoints: int
-    cached_tokens: int
-    shifted: bool  # tokens left its context, or were moved
 
 
 def state(
@@ -118,11 +99,13 @@ def state(
             f"`hybrid state {action}` needs the name of a state. `hybrid state list` shows the kept chats."
         )
     if action == Action.SHOW:
-        found = [read_info(saved_chats.named(name)) for name in given]
+        from hybrid.infer.answers.saved_states import read_info
+
+        infos = [read_info(saved_chats.named(name)) for name in given]
         if as_json:
-            console.out_json(found)
+            console.out_json(infos)
         else:
-            console.out("\n\n".join(described(info) for info in found))
+            console.out("\n\n".join(described(info) for info in infos))
         return
     paths = saved_chats.every() if given == ["all"] else [saved_chats.named(name) for name in given]
     for path in paths:
@@ -141,6 +124,7 @@ def exchange_file(
     action: Action, source: Path, model: Path, output: Path, kv_type: KVType | None, sequence: bool, transposed: bool
 ) -> None:
     """llama.cpp's file as a state, or a state as llama.cpp's file."""
+    from hybrid.infer.answers.saved_states import read_info
     from hybrid.infer.memory.llama_session import context_for
 
     if not output.parent.is_dir():
@@ -176,50 +160,24 @@ def export_file(model: "Model", state: Path, output: Path, sequence: bool, trans
     console.note(f"{n} tokens, {console.size(size)}")
 
 
-def read_info(path: Path) -> StateInfo:
-    """From the header alone."""
-    from hybrid.infer.memory.state_file import read_state
-
-    with read_state(path) as opened:
-        header = opened.header
-        chat: Any = header.extra.get("chat")
-        chat = chat if isinstance(chat, dict) else {}
-        turns, branches = chat.get("turns"), chat.get("branches")
-        turns = turns if isinstance(turns, list) else None
-        first = turns[0].get("user") if turns and isinstance(turns[0], dict) else ""
-        entries = [e for e in header.cache if isinstance(e, dict)]
-        return StateInfo(
-            path,
-            path.stat().st_size,
-            datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d %H:%M"),
-            header.model,
-            header.library,
-            header.n_tokens,
-            None if turns is None else len(turns),
-            tuple(map(str, branches)) if isinstance(branches, dict) else (),
-            " ".join(str(first).split())[:60],
-            sum(len(e["points"]) for e in entries if isinstance(e.get("points"), list)),
-            sum(e["n"] for e in entries if isinstance(e.get("n"), int)),
-            header.computed is not None,
-        )
-
-
 def show_list(paths: list[Path], as_json: bool) -> None:
     """Print a row, or an object, for every state; what cannot be read is named at the end."""
-    found, broken = [], []
+    from hybrid.infer.answers.saved_states import read_info
+
+    infos, broken = [], []
     for path in paths:
         try:
-            found.append(read_info(path))
+            infos.append(read_info(path))
         except StateError as err:
             broken.append(str(err))
     if as_json:
-        console.out_json(found)
-    elif found:
+        console.out_json(infos)
+    elif infos:
         rows = [
             [console.one_line(str(cell)) for cell in row]
             for row in (
                 (i.path.stem, i.saved, i.model, i.turns or 0, i.n_tokens, console.size(i.nbytes), i.first)
-                for i in found
+                for i in infos
             )
         ]
         console.out(console.table(("chat", "saved", "model", "turns", "tokens", "size", "began with"), rows, "lllrrrl"))
@@ -229,7 +187,7 @@ def show_list(paths: list[Path], as_json: bool) -> None:
         console.note(text)
 
 
-def described(info: StateInfo) -> str:
+def described(info: "StateInfo") -> str:
     """All of it, a line each."""
     kind = "completion" if info.turns is None else f"chat of {info.turns} turns, branches {', '.join(info.branches)}"
     lines = {

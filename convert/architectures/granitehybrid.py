@@ -70,10 +70,10 @@ class GraniteHybrid(Decoder):
         optional: dict[str, int] = {} if hybrid else {"default": 0, "minimum": 0}
         n_ff_shared = config.integer("shared_intermediate_size", **optional)
         # without any Mamba layer it is another architecture of GGUF
-        made: Any = cls
+        family_type: Any = cls
         if "mamba" not in kinds:
-            made = GraniteMoe if n_expert else GraniteAttention
-        return made(
+            family_type = GraniteMoe if n_expert else GraniteAttention
+        return family_type(
             **sizes,
             n_ff=config.integer("intermediate_size") if n_expert else n_ff_shared,
             n_ff_shared=n_ff_shared if n_expert else 0,

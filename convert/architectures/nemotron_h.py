@@ -95,8 +95,8 @@ class NemotronH(Family):
         if ssm.limits != NO_LIMITS:
             raise config.wrong("time_step_limit", "0 and Infinity: transformers passes over others")
         # a class for each name in GGUF
-        made: Any = NemotronHMoe if experts else NemotronH
-        return made(
+        family_type: Any = NemotronHMoe if experts else NemotronH
+        return family_type(
             n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight"),
             tied=config.boolean("tie_word_embeddings", default=False),
             n_embd=n_embd,

@@ -112,8 +112,8 @@ class OlmoHybrid(Decoder):
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         """Projections and taps of q, k, v are one tensor in GGUF, so here they are pieces of one size, numbered
         through. The taps may be one tensor in the checkpoint, too."""
-        hf, found, last = name.rpartition("linear_attn.")
-        if not found:
+        hf, layer_part, last = name.rpartition("linear_attn.")
+        if not layer_part:
             return
         first = 0
         for part, size in self._sizes.items():
@@ -122,7 +122,7 @@ class OlmoHybrid(Decoder):
                 (f"{part}_conv1d", "conv1d", (1, self.d_conv)),
             ):
                 if last == source + ".weight" and shape == (size, *rest):
-                    yield from self._pieces(f"{hf}{found}{target}.weight", first, size, rest)
+                    yield from self._pieces(f"{hf}{layer_part}{target}.weight", first, size, rest)
             first += size
         if last == "conv1d.weight" and shape == (first, 1, self.d_conv):
             yield from self._pieces(name, 0, first, shape[1:])

@@ -43,9 +43,9 @@ class Qwen2(Llama):
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         """Queries, keys and values have biases, the output has none."""
-        for made in self.heads.rows(hf, blk, self.n_embd, bias=True):
-            if made.target != blk + "attn_output.bias":
-                yield made
+        for projection in self.heads.rows(hf, blk, self.n_embd, bias=True):
+            if projection.target != blk + "attn_output.bias":
+                yield projection
 
 
 @dataclass(frozen=True)

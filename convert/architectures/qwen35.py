@@ -32,10 +32,10 @@ class Qwen35(Qwen3Next):
         text = config.section("text_config")
         if "tie_word_embeddings" in text:  # transformers asks the outer config
             config.expects("tie_word_embeddings", text.get("tie_word_embeddings"))
-        made = super().read(text.over(config) if text.data else config, shapes)
-        if (made.n_expert > 0) != issubclass(cls, Qwen35Moe):
-            raise UnsupportedError(f"{config.where}: num_experts = {made.n_expert} does not go with its architecture.")
-        return made
+        model = super().read(text.over(config) if text.data else config, shapes)
+        if (model.n_expert > 0) != issubclass(cls, Qwen35Moe):
+            raise UnsupportedError(f"{config.where}: num_experts = {model.n_expert} does not go with its architecture.")
+        return model
 
     @classmethod
     def read_weights_norm(cls, config: Config) -> bool:

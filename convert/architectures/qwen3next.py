@@ -186,10 +186,10 @@ class Qwen3Next(Decoder):
 
     def _attention(self, hf: str, blk: str) -> Iterator[Row]:
         n, heads = self.n_embd, self.heads
-        for made in heads.rows(hf, blk, n, bias=self.attention_bias):
+        for projection in heads.rows(hf, blk, n, bias=self.attention_bias):
             # queries come with gates
-            double = made.target.startswith(blk + "attn_q.")
-            yield replace(made, shape=(2 * made.shape[0], *made.shape[1:])) if double else made
+            double = projection.target.startswith(blk + "attn_q.")
+            yield replace(projection, shape=(2 * projection.shape[0], *projection.shape[1:])) if double else projection
         yield row(hf + "q_norm.weight", blk + "attn_q_norm.weight", heads.d_head, transform=PLUS_ONE)
         yield row(hf + "k_norm.weight", blk + "attn_k_norm.weight", heads.d_head, transform=PLUS_ONE)
 

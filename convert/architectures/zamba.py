@@ -62,13 +62,13 @@ class Transformers:
     def _prefix(self, i: int) -> str:
         return f"model.layers.{i}.{self.name}."
 
-    def again(self, made: Row) -> Row:
+    def again(self, template: Row) -> Row:
         """The row of a block's tensor, with the names of those layers that may have it again."""
-        (source,) = made.sources
+        (source,) = template.sources
         layer = int(source.removeprefix("model.layers.").partition(".")[0])
         k, name = self.users.index(layer) % self.n_shared, source.removeprefix(self._prefix(layer))
         others = tuple(self._prefix(i) + name for i in self.users[k :: self.n_shared] if i != layer)
-        return replace(made, copies=others)
+        return replace(template, copies=others)
 
     def rows(self, i: int, n_embd: int, feed_forward: Iterator[Row]) -> Iterator[Row]:
         """What layer i has of it, but for adapters; `feed_forward`: that part of a block."""
@@ -82,9 +82,10 @@ class Transformers:
 
     def settled(self, rows: Iterable[Row], stored: Mapping[str, StoredTensor]) -> Self:
         """With a block for every layer, if copies of what the rows name differ."""
-        for made in rows:
-            found = [stored[name] for name in (*made.sources, *made.copies) if made.copies and name in stored]
-            if any(isinstance(copy.dtype, Dtype) and not copy.same_bytes(found[0]) for copy in found[1:]):
+        for block_row in rows:
+            names = (*block_row.sources, *block_row.copies) if block_row.copies else ()
+            copies = [stored[name] for name in names if name in stored]
+            if any(isinstance(copy.dtype, Dtype) and not copy.same_bytes(copies[0]) for copy in copies[1:]):
                 return replace(self, n_shared=len(self.users))
         return self
 

@@ -127,7 +127,7 @@ class Zamba2(Decoder):
         for source, target, n_out, n_in, rank in adapted:
             for half, letter, shape in ((0, "a", (rank, n_in)), (1, "b", (n_out, rank))):
                 name = f"{source}_adapter_list.{k}.{half}.weight"
-                made = row(shared + name, f"{blk}{target}_lora_{letter}.weight", *shape)
+                factor = row(shared + name, f"{blk}{target}_lora_{letter}.weight", *shape)
                 unread = tuple(f"model.layers.{j}.{t.name}.{name}" for j in others)
                 # with a block of its own, a layer reads its own list alone
-                yield t.again(made) if t.n_shared == self.n_block else replace(made, unread=unread)
+                yield t.again(factor) if t.n_shared == self.n_block else replace(factor, unread=unread)

@@ -175,12 +175,12 @@ class Config:
             self.looked.used |= self._paths(key)
         if not there:
             return keys[0], None
-        found, counts = there[0]
-        self.looked.counted |= self._paths(found)
+        spelling, counts = there[0]
+        self.looked.counted |= self._paths(spelling)
         for key, value in there[1:]:
             if value != counts:
-                self.looked.overruled |= dict.fromkeys(self._paths(key), found)
-        return found, counts
+                self.looked.overruled |= dict.fromkeys(self._paths(key), spelling)
+        return spelling, counts
 
     def _value(self, key: str) -> Any:
         value = self.data.get(key)

@@ -98,13 +98,13 @@ class Checkpoint:
         tensors: dict[str, StoredTensor] = {}
         for path in self.files:
             file = DataFile(path)
-            found = read_safetensors(file) if path.suffix == ".safetensors" else read_torch(file)
-            for name in sorted(found):
+            in_file = read_safetensors(file) if path.suffix == ".safetensors" else read_torch(file)
+            for name in sorted(in_file):
                 if name in tensors:
                     raise CheckpointError(
                         f"tensor {shown(name)} is both in {tensors[name].file.where} and in {file.where}. Keep one."
                     )
-                tensors[name] = found[name]
+                tensors[name] = in_file[name]
         self._check_index(tensors)
         return tensors
 

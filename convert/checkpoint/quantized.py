@@ -74,22 +74,22 @@ def dequantized(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:
     """The tensors as if they had never been quantized: matrices under the names of their weights, in reading order."""
     section = config.section(*KEYS)
     kept = _kept(tensors, config)
-    made: dict[str, StoredTensor] = {}
+    restored: dict[str, StoredTensor] = {}
     used: set[str] = set()
-    found = dict(METHODS[method(config)](tensors, section))
+    matrices = dict(METHODS[method(config)](tensors, section))
     for name, tensor in tensors.items():
-        if name in found:
-            one = found[name]
+        if name in matrices:
+            one = matrices[name]
             used |= set(one.parts)
             integers = tensors[name]
-            made[one.weight] = DequantizedTensor(
+            restored[one.weight] = DequantizedTensor(
                 one.weight, Dtype.F32, one.shape, integers.file, integers.offset, rows=one.rows, kept_as=kept
             )
         else:
-            made.setdefault(name, tensor)
+            restored.setdefault(name, tensor)
     return {
         name: tensor
-        for name, tensor in made.items()
+        for name, tensor in restored.items()
         if isinstance(tensor, DequantizedTensor) or (name not in used and not name.endswith(_UNUSED))
     }
 

@@ -44,10 +44,10 @@ class Matrix:
 
 
 # (name of the tensor with the integers, matrix)
-Found = Iterator[tuple[str, Matrix]]
+Matrices = Iterator[tuple[str, Matrix]]
 
 
-def _scaled(tensors: Tensors, section: Config) -> Found:
+def _scaled(tensors: Tensors, section: Config) -> Matrices:
     """8-bit values in their places and scales beside them."""
     section.expects("quant_algo", "FP8", None)
     block = _block(section.get("weight_block_size"), section, "weight_block_size")
@@ -73,7 +73,7 @@ def _in_place(tensors: Tensors, name: str, scale: str, block: tuple[int, int] | 
     return Matrix(name, shape, rows, (scale, f"{name}_zero_point", f"{name}_g_idx"))
 
 
-def _compressed(tensors: Tensors, section: Config) -> Found:
+def _compressed(tensors: Tensors, section: Config) -> Matrices:
     """See github.com/neuralmagic/compressed-tensors, compressors/quantized_compressors."""
     formats = [section.get("format")]
     block = None
@@ -94,12 +94,12 @@ def _compressed(tensors: Tensors, section: Config) -> Found:
             raise UnsupportedError(f"{section.where}: {key} is not supported. Give the checkpoint it was made from.")
     for name, tensor in tensors.items():
         if name.endswith("_packed"):
-            yield name, _packed(tensors, name.removesuffix("_packed"), section)
+            yield name, _packed(tensors, name.removesuffix("_packed"))
         elif tensor.dtype in _EIGHT and f"{name}_scale" in tensors:
             yield name, _in_place(tensors, name, f"{name}_scale", block)
 
 
-def _packed(tensors: Tensors, name: str, section: Config) -> Matrix:
+def _packed(tensors: Tensors, name: str) -> Matrix:
     packed = tensors[f"{name}_packed"]
     stored = _need(tensors, f"{name}_shape", "I64", "I32")
     sizes = stored.raw(np.dtype("<i8" if stored.dtype == "I64" else "<i4"), 0, stored.size).tolist()
@@ -146,7 +146,7 @@ def _packed_zeros(zero: StoredTensor, shape: tuple[int, int], bits: int, order: 
     return rows
 
 
-def _gptq(tensors: Tensors, section: Config) -> Found:
+def _gptq(tensors: Tensors, section: Config) -> Matrices:
     """See github.com/AutoGPTQ/AutoGPTQ, nn_modules/qlinear."""
     section.expects("checkpoint_format", "gptq", "gptq_v2")
     bits = section.integer("bits")
@@ -178,7 +178,7 @@ def _gptq(tensors: Tensors, section: Config) -> Found:
         yield name, Matrix(base + "weight", shape, rows, tuple(base + e for e in ("qzeros", "scales", "g_idx")))
 
 
-def _awq(tensors: Tensors, section: Config) -> Found:
+def _awq(tensors: Tensors, section: Config) -> Matrices:
     """See github.com/casper-hansen/AutoAWQ, utils/packing_utils."""
     section.expects("version", "gemm", "GEMM")
     section.expects("bits", 4)
@@ -208,7 +208,7 @@ def _awq(tensors: Tensors, section: Config) -> Found:
         yield name, Matrix(base + "weight", shape, rows, tuple(base + e for e in ("qzeros", "scales")))
 
 
-METHODS: dict[str, Callable[[Tensors, Config], Found]] = {
+METHODS: dict[str, Callable[[Tensors, Config], Matrices]] = {
     "fp8": _scaled, "fbgemm_fp8": _scaled, "modelopt": _scaled, "compressed-tensors": _compressed, "gptq": _gptq,
     "awq": _awq,
 }  # fmt: skip

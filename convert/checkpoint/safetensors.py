@@ -67,12 +67,12 @@ class _DuplicateError(Exception):
     pass
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(items)
+    if len(members) != len(items):
         seen: set[str] = set()
-        raise _DuplicateError(next(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
-    return found
+        raise _DuplicateError(next(key for key, _ in items if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
+    return members
 
 
 def _tensor(file: DataFile, name: str, entry: Any, start: int) -> StoredTensor:

@@ -72,11 +72,11 @@ def read_world(path: Path, model_config: Config, n_vocab: int) -> Vocabulary:
 
 def _parse(line: str, token: int) -> bytes | None:
     """The token's bytes; None where the line is not what it should be."""
-    found = _LINE.fullmatch(line)
-    if found is None or int(found[1]) != token:
+    match = _LINE.fullmatch(line)
+    if match is None or int(match[1]) != token:
         return None
-    made = _unescaped(found[3][1:-1], "latin-1" if found[2] else "utf-8")
-    return made if made is not None and len(made) == int(found[4]) else None
+    token_bytes = _unescaped(match[3][1:-1], "latin-1" if match[2] else "utf-8")
+    return token_bytes if token_bytes is not None and len(token_bytes) == int(match[4]) else None
 
 
 def _unescaped(body: str, encoding: str) -> bytes | None:

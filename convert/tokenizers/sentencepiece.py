@@ -16,7 +16,7 @@ from typing import Any
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
-from .vocabulary import SPACE, Pair, TokenType, Vocabulary
+from .vocabulary import SPACE, KeyValue, TokenType, Vocabulary
 
 _MAX_BYTES = 256 << 20
 _UNIGRAM, _BPE = 1, 2
@@ -89,7 +89,7 @@ def _ids(trainer: dict[int, Any], types: list[int]) -> dict[str, int]:
     return ids
 
 
-def _normalization(is_unigram: bool, trainer: dict[int, Any], normalizer: dict[int, Any]) -> Iterator[Pair]:
+def _normalization(is_unigram: bool, trainer: dict[int, Any], normalizer: dict[int, Any]) -> Iterator[KeyValue]:
     """What is done to text first. For BPE models the loader's defaults are the usual: only departures are written."""
     add_prefix = bool(normalizer.get(3, 1))
     remove_extra = bool(normalizer.get(4, 1))

@@ -165,12 +165,12 @@ def _read_template(vocabulary: Vocabulary, step: dict[str, Any], names: dict[str
 
 def _template(steps: Any) -> list[str]:
     """The texts of special tokens, "" for a sequence."""
-    found = []
+    texts = []
     for step in steps if isinstance(steps, list) else []:
         special = step.get("SpecialToken") if isinstance(step, dict) else None
         text = special.get("id") if isinstance(special, dict) else ""
-        found.append(text if isinstance(text, str) else "")
-    return found
+        texts.append(text if isinstance(text, str) else "")
+    return texts
 
 
 def chat_templates(folder: Path, config: Config) -> dict[str, str]:

@@ -177,7 +177,7 @@ def _merges(merges: Any, known: set[str], source: str) -> list[tuple[str, str]]:
     """Pairs in order of rank; written as "a b" or, since 2024, ["a", "b"]."""
     if not isinstance(merges, list):
         raise TokenizerError(f"{source}: model.merges is not a list. Download it again.")
-    pairs = []
+    ranked = []
     for rank, merge in enumerate(merges):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) and p for p in parts):
@@ -185,8 +185,8 @@ def _merges(merges: Any, known: set[str], source: str) -> list[tuple[str, str]]:
         a, b = parts
         if a not in known or b not in known or a + b not in known:
             raise TokenizerError(f"{source}: merge {rank} ({shown(a)} + {shown(b)}) has a token that is not there.")
-        pairs.append((a, b))
-    return pairs
+        ranked.append((a, b))
+    return ranked
 
 
 def _added(entries: Any, source: str) -> list[tuple[int, str, bool]]:

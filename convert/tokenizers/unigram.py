@@ -60,14 +60,14 @@ def unigram(content: dict[str, Any], source: str) -> Vocabulary:
 
 def _pieces(vocab: Any, source: str) -> tuple[list[str], list[float]]:
     """Texts and scores; a list of pairs."""
-    pairs = vocab if isinstance(vocab, list) else []
-    right = all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in pairs)
-    if not pairs or not right:
+    scored = vocab if isinstance(vocab, list) else []
+    right = all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in scored)
+    if not scored or not right:
         raise TokenizerError(f"{source}: model.vocab is not a list of tokens with scores. Download it again.")
-    scores = [score for _, score in pairs]
+    scores = [score for _, score in scored]
     if not all(isinstance(s, int | float) and not isinstance(s, bool) and math.isfinite(s) for s in scores):
         raise TokenizerError(f"{source}: model.vocab has scores that are no numbers. Download it again.")
-    return [text for text, _ in pairs], [float(s) for s in scores]
+    return [text for text, _ in scored], [float(s) for s in scores]
 
 
 def _decoded(text: Any, source: str) -> bytes:

@@ -33,7 +33,7 @@ ID_KEYS = {
     "pad": "padding_token_id", "cls": "cls_token_id", "mask": "mask_token_id", "eot": "eot_token_id",
 }  # fmt: skip
 
-Pair = tuple[str, Any, ValueType | ArrayOf | None]
+KeyValue = tuple[str, Any, ValueType | ArrayOf | None]
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Vocabulary:
     merges: list[str] | None = field(default=None, repr=False)
     ids: dict[str, int] = field(default_factory=dict)  # bos, eos, unk, ... -> id
     flags: dict[str, bool] = field(default_factory=dict)  # add_bos_token, add_eos_token, add_sep_token
-    more: list[Pair] = field(default_factory=list, repr=False)  # whatever else belongs to the model
+    more: list[KeyValue] = field(default_factory=list, repr=False)  # whatever else belongs to the model
     chat_templates: dict[str, str] = field(default_factory=dict, repr=False)  # "default" and others
     notes: list[str] = field(default_factory=list)  # what could not be kept, for the user
 
@@ -91,7 +91,7 @@ class Vocabulary:
             for i, (text, kind) in enumerate(zip(self.tokens, self.types, strict=True))
         ]
 
-    def pairs(self) -> Iterator[Pair]:
+    def key_values(self) -> Iterator[KeyValue]:
         """Keys, values and types in the order of llama.cpp's converter."""
         strings, ints = ArrayOf(ValueType.STRING), ArrayOf(ValueType.INT32)
         yield "tokenizer.ggml.model", self.model, ValueType.STRING

@@ -58,9 +58,9 @@ class Adapter:
         gguf = GGUFFile.open(path)
         try:
             adapter = cls(gguf, scale)
-            found = gguf.get("general.architecture", "")
-            if found != arch:
-                raise UsageError(f"{adapter._where} adapts models of architecture {shown(found)}, this one is {arch}.")
+            stated = gguf.get("general.architecture", "")
+            if stated != arch:
+                raise UsageError(f"{adapter._where} adapts models of architecture {shown(stated)}, this one is {arch}.")
             return adapter
         except BaseException:
             gguf.close()
@@ -76,16 +76,16 @@ class Adapter:
 
     def pair(self, name: str, n_expert: int, rows: int, n: int) -> tuple[np.ndarray, np.ndarray]:
         """f32 A [n_expert, rank, n] and B [n_expert, rows, rank] for the model's tensor; all factors are in B."""
-        made = []
+        factors = []
         for half in (A, B):
             values = np.asarray(self.gguf.f32(name + half), np.float32)
             if not np.isfinite(values).all():
                 raise FormatError(f"{self._where}: {name}{half} contains NaN or infinity. Convert it again.")
-            made.append(values)
-        a, b = (values[None] if values.ndim == 2 else values for values in made)
+            factors.append(values)
+        a, b = (values[None] if values.ndim == 2 else values for values in factors)
         right = a.ndim == b.ndim == 3 and {len(a), len(b)} <= {1, n_expert} and a.shape[1] == b.shape[2]
         if not right or a.shape[2] != n or b.shape[1] != rows:
-            shapes = " and ".join(str(list(values.shape)) for values in made)
+            shapes = " and ".join(str(list(values.shape)) for values in factors)
             stack = f"{n_expert} times " if n_expert > 1 else ""
             raise FormatError(
                 f"{self._where}: {name} has shapes {shapes}, for this model it needs {stack}[rank, {n}] and [{rows}, "
@@ -108,12 +108,12 @@ class Adapter:
 
 def open_all(given: Sequence[Given], arch: str) -> list[Adapter]:
     """All of them, or none: those opened before an error are closed."""
-    made: list[Adapter] = []
+    adapters: list[Adapter] = []
     try:
         for one in given:
-            made.append(Adapter.open(one, arch))
+            adapters.append(Adapter.open(one, arch))
     except BaseException:
-        for adapter in made:
+        for adapter in adapters:
             adapter.close()
         raise
-    return made
+    return adapters

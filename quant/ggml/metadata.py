@@ -26,7 +26,7 @@ def full_key(arch: str, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredValue:
     """Where a key-value pair lies in the file: bytes [start, end), the value (or its first element) at `value`."""
 
     kind: ValueType | ArrayOf
@@ -104,7 +104,7 @@ class Cursor:
         self.pos = min(pos, self.size)
         self.need(pos - self.pos, what)
 
-    def entry(self, index: int) -> tuple[str, Entry]:
+    def entry(self, index: int) -> tuple[str, StoredValue]:
         """One key-value pair: the key decoded, the value skipped."""
         start = self.pos
         key = self.name(f"key {index}")
@@ -121,7 +121,7 @@ class Cursor:
                 self.skip_strings(count, what)
             else:
                 self.pos += count * SIZES[element]
-            return key, Entry(ArrayOf(element), start, value, self.pos, count)
+            return key, StoredValue(ArrayOf(element), start, value, self.pos, count)
         value = self.pos
         if kind is ValueType.STRING:
             n = self.u64(what)
@@ -130,7 +130,7 @@ class Cursor:
         else:
             self.need(SIZES[kind], what)
             self.pos += SIZES[kind]
-        return key, Entry(kind, start, value, self.pos, 1)
+        return key, StoredValue(kind, start, value, self.pos, 1)
 
     def _value_type(self, what: str) -> ValueType:
         number = self.u32(what)
@@ -143,7 +143,7 @@ class Cursor:
 class StringArray(Sequence[str]):
     """An array of strings in the file. Nothing is decoded before the first string is asked for, then all are."""
 
-    def __init__(self, data: mmap.mmap, entry: Entry, what: str) -> None:
+    def __init__(self, data: mmap.mmap, entry: StoredValue, what: str) -> None:
         self._data = data
         self._entry = entry
         self._what = what
@@ -198,10 +198,10 @@ class Metadata(Mapping[str, Any]):
         self._data = data
         self._where = where
         self._decoded: dict[str, Any] = {}
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, StoredValue] = {}
         self.duplicates: list[str] = []
 
-    def append(self, key: str, entry: Entry) -> None:
+    def append(self, key: str, entry: StoredValue) -> None:
         if key in self.entries:
             self.duplicates.append(key)
         self.entries[key] = entry
@@ -220,7 +220,7 @@ class Metadata(Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         return key in self.entries
 
-    def _decode(self, key: str, entry: Entry) -> Any:
+    def _decode(self, key: str, entry: StoredValue) -> Any:
         what = f"{self._where}: {shown(key)}"
         if isinstance(entry.kind, ArrayOf):
             if entry.kind.element is ValueType.STRING:
@@ -239,6 +239,6 @@ class Metadata(Mapping[str, Any]):
             self._check_bools(what, entry)
         return struct.unpack_from("<" + VALUE_CODE[entry.kind], self._data, entry.value)[0]
 
-    def _check_bools(self, what: str, entry: Entry) -> None:
+    def _check_bools(self, what: str, entry: StoredValue) -> None:
         if max(self._data[entry.value : entry.end], default=0) > 1:
             raise FormatError(f"{what} holds a bool that is neither 0 nor 1. Copy the file again.")

@@ -29,15 +29,15 @@ _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 
 def part_path(path: Path, i: int, count: int) -> Path:
     """Where part i (from 0) of `count` belongs, for a model called `path`: with or without .gguf, or a part of it."""
-    found = _PART.fullmatch(path.name)
-    stem = found[1] if found else path.name.removesuffix(".gguf")
+    match = _PART.fullmatch(path.name)
+    stem = match[1] if match else path.name.removesuffix(".gguf")
     return path.with_name(f"{stem}-{i + 1:05}-of-{count:05}.gguf")
 
 
 def is_later_part(path: Path) -> bool:
     """Whether a file is called like a part that is not the first."""
-    found = _PART.fullmatch(path.name)
-    return found is not None and int(found[2]) > 1
+    match = _PART.fullmatch(path.name)
+    return match is not None and int(match[2]) > 1
 
 
 class SplitFile(GGUFFile):
@@ -129,8 +129,8 @@ def _part(first: Path, i: int, count: int) -> GGUFFile:
     no, says = _number(file, NO), _number(file, COUNT)
     if (no, says) != (i, count):
         file.close()
-        found = f"part {no + 1} of {says}" if says else "no part of anything"
-        raise FormatError(f"{shown(path)} is not part {i + 1} of {count}: its metadata say {found}. Copy it again.")
+        claim = f"part {no + 1} of {says}" if says else "no part of anything"
+        raise FormatError(f"{shown(path)} is not part {i + 1} of {count}: its metadata say {claim}. Copy it again.")
     return file
 
 

@@ -37,17 +37,17 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def files(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> dict[str, Path]:
     """The bundled model as the commands themselves make it."""
     folder = tmp_path_factory.mktemp("models")
-    made = {name: folder / f"{name}.gguf" for name in ("bf16", "q8_0")}
-    assert run(["convert", str(bundled), "-o", str(made["bf16"]), "--verify"]) == 0
-    assert run(["quantize", str(made["bf16"]), str(made["q8_0"]), "q8_0"]) == 0
-    return made
+    paths = {name: folder / f"{name}.gguf" for name in ("bf16", "q8_0")}
+    assert run(["convert", str(bundled), "-o", str(paths["bf16"]), "--verify"]) == 0
+    assert run(["quantize", str(paths["bf16"]), str(paths["q8_0"]), "q8_0"]) == 0
+    return paths
 
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Converted models and history go here; compiled kernels stay where they are, or every test would compile."""
-    monkeypatch.setattr("hybrid.cli.chains.models.cache_dir", lambda: tmp_path / "cache" / "hybrid")
-    monkeypatch.setattr("hybrid.cli.chains.models.state_dir", lambda: tmp_path / "state" / "hybrid")
+    monkeypatch.setattr("hybrid.cli.chains.cache_paths.cache_dir", lambda: tmp_path / "cache" / "hybrid")
+    monkeypatch.setattr("hybrid.cli.chains.cache_paths.state_dir", lambda: tmp_path / "state" / "hybrid")
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def test_no_space_left_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     def full(*args: object, **options: object) -> None:
         raise OSError(28, "No space left on device", "out.gguf")
 
-    monkeypatch.setattr("hybrid.quant.quantize.quantize", full)
+    monkeypatch.setattr("hybrid.quant.quantization.quantize", full)
     assert run(["quantize", "in.gguf", "out.gguf", "Q8_0"]) == 1
     assert one_line_error(capsys.readouterr().err) == "out.gguf: No space left on device."
 
@@ -163,7 +163,7 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("hybrid.quant.quantize.quantize", broken)
+    monkeypatch.setattr("hybrid.quant.quantization.quantize", broken)
     with pytest.raises(ZeroDivisionError):
         run(["quantize", "in.gguf", "out.gguf", "Q8_0"])
 
@@ -172,7 +172,7 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hybrid.quant.quantize.quantize", interrupted)
+    monkeypatch.setattr("hybrid.quant.quantization.quantize", interrupted)
     assert run(["quantize", "in.gguf", "out.gguf", "Q8_0"]) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 

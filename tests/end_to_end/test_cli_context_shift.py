@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
 
-from hybrid.cli.commands.run import shifted
+from hybrid.cli.context_shift import tokens_left_out
 from hybrid.infer import Model
 from hybrid.infer.answers.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
@@ -123,7 +123,7 @@ def test_a_chat_goes_on_as_if_it_had_not_been_saved(files: dict[str, Path], tmp_
 def test_what_is_said(is_recurrent: bool, specs: list[int], says: str) -> None:
     memory = SimpleNamespace(is_recurrent=is_recurrent, attention=SimpleNamespace(specs=specs))
     model: Any = SimpleNamespace(n_ctx=64, memory=memory)
-    assert shifted(model, 9) == f"the context of 64 was full: {says}"
+    assert tokens_left_out(model, 9) == f"the context of 64 was full: {says}"
 
 
 @pytest.mark.parametrize(

@@ -44,18 +44,18 @@ def test_three_ways_to_write_vectors(encoder: Path, lines: Path, tmp_path: Path,
     assert rows.shape == (4, 60)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-6)
     code, out, _ = cli("embed", encoder, "-f", lines, "--json", "-t", 1)
-    found = json.loads(out)
-    assert {key: found[key] for key in ("pooling", "normalized", "n_embd")} == {
+    report = json.loads(out)
+    assert {key: report[key] for key in ("pooling", "normalized", "n_embd")} == {
         "pooling": "mean", "normalized": True, "n_embd": 60,
     }  # fmt: skip
-    assert [item["index"] for item in found["data"]] == [0, 1, 2, 3]
-    assert found["data"][2]["n_tokens"] == 2  # [CLS] and [SEP]
-    assert (np.array([item["embedding"] for item in found["data"]], np.float32) == rows).all()
+    assert [item["index"] for item in report["data"]] == [0, 1, 2, 3]
+    assert report["data"][2]["n_tokens"] == 2  # [CLS] and [SEP]
+    assert (np.array([item["embedding"] for item in report["data"]], np.float32) == rows).all()
     code, out, _ = cli("embed", encoder, "-f", lines, "--npy", "-o", tmp_path / "out.npy")
     assert (code, out) == (0, "")
-    made = np.load(tmp_path / "out.npy")
-    assert made.dtype == np.float32
-    assert (made == rows).all()
+    vectors = np.load(tmp_path / "out.npy")
+    assert vectors.dtype == np.float32
+    assert (vectors == rows).all()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "out.npy"]
 
 
@@ -86,10 +86,10 @@ def test_a_model_that_generates(pooling: str, files: dict[str, Path], lines: Pat
     code, _, err = cli(*command, "-o", tmp_path / "a.npy", *([] if pooling == "last" else ["--pooling", pooling]))
     assert code == 0
     assert f"{pooling} pooling" in err
-    made = np.load(tmp_path / "a.npy")
+    vectors = np.load(tmp_path / "a.npy")
     with Model.load(files["bf16"], precision="exact") as model:
         output = model.gguf.f32("token_embd.weight")
-        for text, vector in zip(TEXT.replace("\r", "").split("\n"), made, strict=True):
+        for text, vector in zip(TEXT.replace("\r", "").split("\n"), vectors, strict=True):
             seq = model.sequence()
             logits = seq.logits_of(model.tokenizer.encode(text)).astype(np.float64)
             seq.close()
@@ -99,7 +99,7 @@ def test_a_model_that_generates(pooling: str, files: dict[str, Path], lines: Pat
     single = tmp_path / "single.txt"
     single.write_text("Keys and values")
     assert cli(*command, "-o", tmp_path / "b.npy", "--pooling", pooling, "-f", single)[0] == 0
-    assert (np.load(tmp_path / "b.npy")[0] == made[3]).all()
+    assert (np.load(tmp_path / "b.npy")[0] == vectors[3]).all()
 
 
 def test_what_is_refused(encoder: Path, lines: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
@@ -126,6 +126,6 @@ def test_lines_are_cut_when_asked(encoder: Path, tmp_path: Path, cli: Cli) -> No
 def test_inspect_says_that_nothing_is_kept(encoder: Path, cli: Cli) -> None:
     code, out, _ = cli("inspect", encoder, "--json")
     assert code == 0
-    found = json.loads(out)
-    assert (found["is_encoder"], found["kv_nbytes_per_token"]) == (True, 0)
+    facts = json.loads(out)
+    assert (facts["is_encoder"], facts["kv_nbytes_per_token"]) == (True, 0)
     assert "none: an encoder reads texts as a whole and keeps nothing" in cli("inspect", encoder)[1]

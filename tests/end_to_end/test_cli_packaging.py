@@ -23,12 +23,12 @@ DOCUMENTS = {".md"}
 
 
 def test_every_package_is_listed() -> None:
-    found = {
+    packages = {
         "hybrid." + ".".join(path.parent.relative_to(ROOT).parts)
         for stage in STAGES
         for path in (ROOT / stage).rglob("__init__.py")
     }
-    assert set(SETUPTOOLS["packages"]) == found | {"hybrid.cli.bundled"}, "bundled holds data and no module"
+    assert set(SETUPTOOLS["packages"]) == packages | {"hybrid.cli.bundled"}, "bundled holds data and no module"
 
 
 def test_every_folder_of_modules_is_a_package() -> None:
@@ -103,8 +103,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     packages = Path(subprocess.check_output([python, "-c", code], text=True).strip())
     # folders named in a .pth file are searched, but .pth files in them are not read: the checkout stays invisible
     needed = [re.split(r"[^\w.-]", text)[0] for text in TOML["project"]["dependencies"]]
-    found = {str(importlib.metadata.distribution(name).locate_file("")) for name in needed}
-    (packages / "of_the_tests.pth").write_text("\n".join(sorted(found)) + "\n")
+    site_packages = {str(importlib.metadata.distribution(name).locate_file("")) for name in needed}
+    (packages / "of_the_tests.pth").write_text("\n".join(sorted(site_packages)) + "\n")
     return folder
 
 
@@ -127,14 +127,14 @@ def _in(environment: Path, *command: str) -> str:
 @pytest.mark.slow
 def test_the_wheel_holds_the_tree(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+        in_wheel = {name for name in archive.namelist() if ".dist-info/" not in name}
     there = {
         f"hybrid/{path.relative_to(ROOT)}"
         for stage in STAGES
         for path in (ROOT / stage).rglob("*")
         if path.is_file() and path.parent.name != "__pycache__" and path.suffix not in DOCUMENTS
     }
-    assert found == there
+    assert in_wheel == there
 
 
 @pytest.mark.slow

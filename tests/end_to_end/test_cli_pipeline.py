@@ -14,8 +14,8 @@ import pytest
 from end_to_end.outcomes import Cli, failed, ok
 from test_speculation import Free
 
+from hybrid.quant import inspect
 from hybrid.quant.ggml.reader import GGUFFile
-from hybrid.quant.inspection import inspect
 
 PROMPT = "A file that comes from somewhere else should"
 
@@ -389,8 +389,8 @@ def test_perplexity_prints_as_llama_perplexity_does(cli: Cli, files: dict[str, P
 
 def test_perplexity_does_not_depend_on_how_chunks_are_grouped(cli: Cli, files: dict[str, Path], prose: Path) -> None:
     def ppl(*options: object) -> float:
-        found = ok(cli("perplexity", files["q8_0"], "-f", prose, "-c", 64, "--chunks", 5, "--json", *options))
-        value: float = json.loads(found)["ppl"]
+        report = ok(cli("perplexity", files["q8_0"], "-f", prose, "-c", 64, "--chunks", 5, "--json", *options))
+        value: float = json.loads(report)["ppl"]
         return value
 
     assert ppl("-b", 64) == ppl("-b", 512) == ppl("-t", 1)

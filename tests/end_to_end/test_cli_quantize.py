@@ -68,8 +68,8 @@ def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
     assert 0 <= row["worst_row"] < 1024 and row["worst_error"] >= row["rmse"] / row["rms"]
     assert row["bits_per_weight"] == 6.5625
     with GGUFFile.open(target) as f:
-        found = [f.metadata[k] for k in ("general.name", "x.n", "x.f", "x.b")]
-    assert found == ["a b", -3, 0.5, True]
+        overridden = [f.metadata[k] for k in ("general.name", "x.n", "x.f", "x.b")]
+    assert overridden == ["a b", -3, 0.5, True]
     pure = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_K_M", "--pure", "--json", "--dry-run")))
     assert {t["target"] for t in pure} == {"F32", "Q4_K"}
 
@@ -149,17 +149,17 @@ def test_kl_divergence(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: 
     out = ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "64", "--chunks", 4, "--kl-divergence-base", base))
     assert "Final estimate: PPL = " in out
     ok(cli("quantize", files["bf16"], small, "Q3_K_S"))
-    found = {}
+    reports = {}
     for name, file in (("bf16", files["bf16"]), ("q8_0", files["q8_0"]), ("q3", small)):
         args = ("perplexity", file, "--kl-divergence-base", base, "--kl-divergence")
-        found[name] = json.loads(ok(cli(*args, "--json")))
-        assert found[name]["n_scored"] == 4 * 31
+        reports[name] = json.loads(ok(cli(*args, "--json")))
+        assert reports[name]["n_scored"] == 4 * 31
     assert "Mean    KLD:" in ok(cli("perplexity", small, "--kl-divergence-base", base, "--kl-divergence"))
-    kld = {name: result["kld"]["value"] for name, result in found.items()}
+    kld = {name: result["kld"]["value"] for name, result in reports.items()}
     assert abs(kld["bf16"]) < 1e-6 < kld["q8_0"] < 0.1 * kld["q3"] < 0.1
-    assert found["bf16"]["same_top"]["value"] == 1 and found["q3"]["same_top"]["value"] < 1
+    assert reports["bf16"]["same_top"]["value"] == 1 and reports["q3"]["same_top"]["value"] < 1
     plain = json.loads(ok(cli("perplexity", small, "-f", prose, "-c", "64", "--chunks", 4, "--json")))
-    assert found["q3"]["ppl"]["value"] == pytest.approx(plain["ppl"], rel=1e-4)
+    assert reports["q3"]["ppl"]["value"] == pytest.approx(plain["ppl"], rel=1e-4)
     for says, args in {
         "Missing option '--kl-divergence-base'": ("perplexity", small, "--kl-divergence"),
         "leave out --stride and --json": ("perplexity", small, "-f", prose, "--kl-divergence-base", base, "--json"),
@@ -205,8 +205,8 @@ def test_quantize_to_a_size_by_what_matters(
     base, recipe, chosen = (tmp_path / name for name in ("base.kld", "recipe.gguf", "chosen.gguf"))
     ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "128", "--kl-divergence-base", base))
     bits = json.loads(ok(cli("quantize", files["bf16"], recipe, "Q3_K_M", "--json")))["bits_per_weight"]
-    made = json.loads(ok(cli("quantize", files["bf16"], chosen, "--target-bpw", bits, "-f", prose, "--json")))
-    assert bits - 0.1 < made["bits_per_weight"] <= bits
+    report = json.loads(ok(cli("quantize", files["bf16"], chosen, "--target-bpw", bits, "-f", prose, "--json")))
+    assert bits - 0.1 < report["bits_per_weight"] <= bits
 
     def divergence(file: Path) -> float:
         args = ("perplexity", file, "--kl-divergence-base", base, "--kl-divergence", "--json")
@@ -226,12 +226,12 @@ def test_quantize_within_a_divergence(
     monkeypatch.setattr("hybrid.cli.chains.max_kld.CHUNKS", 4)
     base, out = tmp_path / "base.kld", tmp_path / "out.gguf"
     text = cli("quantize", files["bf16"], out, "--max-kld", "0.03", "-f", prose, "--json")
-    made = json.loads(ok(text))
-    assert "within 0.03" in text[2] and made["bits_per_weight"] < 6
+    report = json.loads(ok(text))
+    assert "within 0.03" in text[2] and report["bits_per_weight"] < 6
     ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "64", "--chunks", 4, "--kl-divergence-base", base))
     measured = json.loads(ok(cli("perplexity", out, "--kl-divergence-base", base, "--kl-divergence", "--json")))
     assert 0.02 < measured["kld"]["value"] <= 0.03
-    assert measured["kld"]["value"] == pytest.approx(made["kl_divergence"]["value"], rel=1e-6)
+    assert measured["kld"]["value"] == pytest.approx(report["kl_divergence"]["value"], rel=1e-6)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base.kld", "out.gguf"]
     impossible = cli("quantize", files["bf16"], out, "--max-kld", "1e-7", "-f", prose)
     assert "the largest types there are to choose from give" in impossible[2] and impossible[0] == 2

@@ -109,7 +109,7 @@ def test_tokenizer_json_of_a_sentencepiece_model(data_dir, checkpoint, tmp_path)
 def test_full_reference_set(shared_dir, tmp_path, name):
     """Old and new config keys, where there are both, give the same bytes, and all of them are the checkpoint's, or near
     where they are multiplied."""
-    made = []
+    converted = []
     for config in sorted(path.name for path in (shared_dir / "checkpoints" / name).glob("config*.json")):
         folder = tmp_path / config / name
         folder.mkdir(parents=True)
@@ -117,10 +117,10 @@ def test_full_reference_set(shared_dir, tmp_path, name):
             if file.is_file() and not file.name.startswith("config"):
                 (folder / file.name).symlink_to(file)
         shutil.copyfile(shared_dir / "checkpoints" / name / config, folder / "config.json")
-        made.append(convert(folder, tmp_path / f"{config}.gguf").output)
-        checked = verify(folder, made[-1])
+        converted.append(convert(folder, tmp_path / f"{config}.gguf").output)
+        checked = verify(folder, converted[-1])
         assert checked.n_exact == checked.n_tensors or name in EMBEDDING_SCALE
-    assert made[0].read_bytes() == made[-1].read_bytes()
+    assert converted[0].read_bytes() == converted[-1].read_bytes()
 
 
 @pytest.mark.parametrize("name", ["ggml-vocab-gpt-neox.gguf", "ggml-vocab-llama-spm.gguf"])
@@ -133,15 +133,15 @@ def test_vocabulary_of_a_gguf_file(shared_dir, checkpoint, tmp_path, name):
     (folder / "config.json").write_text(json.dumps(config))
     source = shared_dir / "vocabs" / name
     out = convert(folder, tmp_path / "o.gguf", vocab_only=True, tokenizer=source).output
-    with GGUFFile.open(out) as made, GGUFFile.open(source) as given:
-        tokens = made.metadata["tokenizer.ggml.tokens"].tolist()
+    with GGUFFile.open(out) as copy, GGUFFile.open(source) as given:
+        tokens = copy.metadata["tokenizer.ggml.tokens"].tolist()
         assert len(tokens) == 50280
         n = min(50277, len(given.metadata["tokenizer.ggml.tokens"]))
         assert tokens[:n] == given.metadata["tokenizer.ggml.tokens"].tolist()[:n]
         for token in ("bos", "eos", "unknown"):
             key = f"tokenizer.ggml.{token}_token_id"
-            assert made.metadata[key] == given.metadata[key]
-        load_tokenizer(made)
+            assert copy.metadata[key] == given.metadata[key]
+        load_tokenizer(copy)
 
 
 def test_memory_does_not_grow_with_the_model(tmp_path):
@@ -164,19 +164,19 @@ def test_memory_does_not_grow_with_the_model(tmp_path):
     from hybrid.convert import stream
     from hybrid.convert.architectures.family import row
     from hybrid.convert.checkpoint import Checkpoint
-    from hybrid.convert.plan import Work, _work
+    from hybrid.convert.plan import TensorJob, _job
     from hybrid.quant.ggml.types import FileType
 
     stored = Checkpoint(folder).tensors
-    works: list[Work] = [
-        _work(row(name, f"x{i}.weight", *shape), (stored[name],), FileType.Q8_0)
+    jobs: list[TensorJob] = [
+        _job(row(name, f"x{i}.weight", *shape), (stored[name],), FileType.Q8_0)
         for i, (name, shape) in enumerate(layers.items())
     ]
     tracemalloc.start()
-    total = sum(part.nbytes for _, parts in stream.in_order(works, 2) for part in parts)
+    total = sum(part.nbytes for _, parts in stream.in_order(jobs, 2) for part in parts)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert total == sum(work.planned.nbytes for work in works)
+    assert total == sum(job.planned.nbytes for job in jobs)
     print(f"peak {peak / 1e6:.1f} MB for {offset / 1e6:.1f} MB")
     assert peak < 48e6 < offset
 

@@ -90,9 +90,9 @@ class Malicious:
 def archive(data: bytes) -> Edit:
     def edit(folder: Path) -> None:
         buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as made:
-            made.writestr("archive/data.pkl", data)
-            made.writestr("archive/byteorder", "little")
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("archive/data.pkl", data)
+            archive.writestr("archive/byteorder", "little")
         replaced(folder / "pytorch_model.bin", buffer.getvalue())
 
     return edit
@@ -239,7 +239,7 @@ def test_a_damaged_folder_is_refused_by_run(
     folder = checkpoint("jamba-dense")
     values(EMBEDDING, float("nan"))(folder)
     with monkeypatch.context() as patch:
-        patch.setattr("hybrid.cli.chains.models.cache_dir", lambda: tmp_path / "cache")
+        patch.setattr("hybrid.cli.chains.cache_paths.cache_dir", lambda: tmp_path / "cache")
         assert EMBEDDING in refused("run", folder, "-p", "a", code=1)
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
 

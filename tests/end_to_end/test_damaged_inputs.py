@@ -215,9 +215,9 @@ def test_empty_stdin(models: Path, refused: Refused, monkeypatch: pytest.MonkeyP
 
 def test_a_failed_quantization_keeps_what_was_there(models: Path, refused: Refused) -> None:
     (models / "old.gguf").write_bytes(b"precious")
-    made = FAMILIES["jamba"]()
-    made.tensors["blk.1.ffn_up.weight"].values[3, 4] = np.nan
-    made.write(models / "nan.gguf")
+    model = FAMILIES["jamba"]()
+    model.tensors["blk.1.ffn_up.weight"].values[3, 4] = np.nan
+    model.write(models / "nan.gguf")
     assert "NaN" in refused("quantize", "nan.gguf", "old.gguf", "Q8_0", code=1)
     assert (models / "old.gguf").read_bytes() == b"precious"
 
@@ -229,8 +229,8 @@ def test_what_is_not_permitted(models: Path, capsys: pytest.CaptureFixture[str])
     assert run(["inspect", str(models / "imports.gguf")]) == 0
     assert run(["run", str(models / "m.gguf"), "-f", str(models / "short.txt"), "-n", "1"]) == 0
     capsys.readouterr()
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent)
         for name, mode in (("m.gguf", 0o444), ("secret.gguf", 0o000), ("secret.txt", 0o000)):
             shutil.copy(models / ("text.txt" if name.endswith("txt") else "m.gguf"), folder / name)
             (folder / name).chmod(mode)

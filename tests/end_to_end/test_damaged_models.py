@@ -117,17 +117,17 @@ STRUCTURE: dict[str, tuple[Callable[[Tiny], None], str]] = {
 @pytest.mark.parametrize("name", STRUCTURE)
 def test_structure(name: str, command: str, refused: Refused, tmp_path: Path) -> None:
     change, says = STRUCTURE[name]
-    made = FAMILIES["jamba"]()
-    change(made)
-    model = made.write(tmp_path / "m.gguf")
+    tiny = FAMILIES["jamba"]()
+    change(tiny)
+    model = tiny.write(tmp_path / "m.gguf")
     args = {"run": ["-p", "a"], "quantize": [tmp_path / "out.gguf", "Q8_0"], "inspect": []}[command]
     assert says in refused(command, model, *args, code=1)
 
 
 def test_a_vector_of_another_type_is_only_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = FAMILIES["jamba"]()
-    _type_too_large(made)
-    assert run(["run", str(made.write(tmp_path / "m.gguf")), "-p", "ab", "-n", "2"]) in (0, 1)
+    tiny = FAMILIES["jamba"]()
+    _type_too_large(tiny)
+    assert run(["run", str(tiny.write(tmp_path / "m.gguf")), "-p", "ab", "-n", "2"]) in (0, 1)
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -187,7 +187,7 @@ HARMLESS_TO_INSPECT = {
     "name with escapes": lambda m: m.set("general.name", "a\x1b[31m\nb\u202e"),
     "key with escapes": lambda m: m.set("x\x1b[2J\n", 1),
     "tensor with escapes": lambda m: m.tensors.update({"x\x1b[2J\n": m.tensors["output_norm.weight"]}),
-    "empty array": lambda m: m.pairs.update({"x": (b.ARR, b.array(b.STR, []))}),
+    "empty array": lambda m: m.key_values.update({"x": (b.ARR, b.array(b.STR, []))}),
 }
 
 
@@ -196,9 +196,9 @@ HARMLESS_TO_INSPECT = {
 def test_inspect_shows_what_it_can(
     name: str, as_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = FAMILIES["jamba"]()
-    HARMLESS_TO_INSPECT[name](made)
-    model = made.write(tmp_path / "m.gguf")
+    tiny = FAMILIES["jamba"]()
+    HARMLESS_TO_INSPECT[name](tiny)
+    model = tiny.write(tmp_path / "m.gguf")
     code = run(["inspect", str(model), *(["--json"] if as_json else []), "--tensors"])
     captured = capsys.readouterr()
     assert code == 0, captured.err
@@ -206,9 +206,9 @@ def test_inspect_shows_what_it_can(
 
 
 def test_inspect_of_text_that_is_not_utf8(refused: Refused, tmp_path: Path) -> None:
-    made = FAMILIES["jamba"]()
-    made.pairs["general.name"] = (b.STR, b.string(b"\xff\xfe"))
-    assert "general.name is not UTF-8" in refused("inspect", made.write(tmp_path / "m.gguf"), code=1)
+    tiny = FAMILIES["jamba"]()
+    tiny.key_values["general.name"] = (b.STR, b.string(b"\xff\xfe"))
+    assert "general.name is not UTF-8" in refused("inspect", tiny.write(tmp_path / "m.gguf"), code=1)
 
 
 QUANTIZE = {
@@ -232,9 +232,9 @@ QUANTIZE = {
 @pytest.mark.parametrize("name", QUANTIZE)
 def test_quantize_refuses(name: str, refused: Refused, tmp_path: Path) -> None:
     change, says = QUANTIZE[name]
-    made = FAMILIES["jamba"]()
-    change(made)
-    model = made.write(tmp_path / "m.gguf")
+    tiny = FAMILIES["jamba"]()
+    change(tiny)
+    model = tiny.write(tmp_path / "m.gguf")
     code = 2 if name in ("no tensors", "split") else 1
     assert says in refused("quantize", model, tmp_path / "out.gguf", "Q8_0", code=code)
 
@@ -263,12 +263,12 @@ def _noisy(whole: bytes, end: int, noise: random.Random) -> bytes:
 def test_noise_in_the_header(family: str, tmp_path: Path) -> None:
     """Either the model loads and decodes, or a HybridError says why not in one line."""
     noise = random.Random(f"header {family}")
-    made = FAMILIES[family]()
-    made.set("tokenizer.ggml.scores", [0.0])  # the vocabulary is most of the header; here the rest is wanted
-    made.set("tokenizer.ggml.tokens", ["a"])
-    made.set("tokenizer.ggml.token_type", [1], b.I32)
-    whole = bytes(made)
-    header = whole.index(bytes(next(iter(made.tensors.values())).raw[:16]))
+    tiny = FAMILIES[family]()
+    tiny.set("tokenizer.ggml.scores", [0.0])  # the vocabulary is most of the header; here the rest is wanted
+    tiny.set("tokenizer.ggml.tokens", ["a"])
+    tiny.set("tokenizer.ggml.token_type", [1], b.I32)
+    whole = bytes(tiny)
+    header = whole.index(bytes(next(iter(tiny.tensors.values())).raw[:16]))
     ran = refused = 0
     model = tmp_path / "m.gguf"
     for i in range(150):

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from end_to_end.outcomes import Cli
 
-from hybrid.cli.commands.state import read_info
 from hybrid.infer import Model
 from hybrid.infer.answers.conversation import Conversation
 from hybrid.infer.answers.prompt_files import Lines
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.answers.saved_states import read_info
 
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 
@@ -74,7 +74,7 @@ def test_kill_9_costs_the_running_answer(files: dict[str, Path], tmp_path: Path)
         chats = tmp_path / "hybrid" / "chats"
         deadline = time.monotonic() + 120
         asked = 0.0
-        while not (found := list(chats.glob("*.state"))):
+        while not (states := list(chats.glob("*.state"))):
             assert time.monotonic() < deadline, "the first turn was not kept"
             if time.monotonic() > asked + 10:
                 os.write(terminal, b"What is a cache?\r")
@@ -85,10 +85,10 @@ def test_kill_9_costs_the_running_answer(files: dict[str, Path], tmp_path: Path)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(terminal)
-    assert read_info(found[0]).turns is not None
+    assert read_info(states[0]).turns is not None
     with Model.load(files["bf16"], n_ctx=2048, checkpoint_budget=1 << 26) as model:
         chat = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=4)
-        chat.load(found[0])
+        chat.load(states[0])
         assert [m["content"] for m in chat.messages][::2][0] == "What is a cache?"
         n = chat.stats.n_prompt
         for _ in chat.answer("Go on."):

@@ -15,7 +15,7 @@ import random_checkpoints
 
 from hybrid.convert import convert
 from hybrid.infer.evaluate.embed import Embedder, Pooling
-from hybrid.quant.quantize import quantize
+from hybrid.quant import quantize
 
 PEER = os.environ.get("PEER", "")
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "How do I read a file?", "a", "Keys, values & state: 3 + 4."]
@@ -63,9 +63,9 @@ def test_llama_cpp_agrees(pooling: str, data_dir: Path, tmp_path: Path) -> None:
     for _ in range(20):  # it sometimes ends before its last lines are written
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, check=True)
         with suppress(ValueError):
-            found = json.loads(done.stdout[done.stdout.index("{") :])["data"]
+            answers = json.loads(done.stdout[done.stdout.index("{") :])["data"]
             break
-    theirs = lengths_one(np.array([item["embedding"] for item in found]))
+    theirs = lengths_one(np.array([item["embedding"] for item in answers]))
     with Embedder(path, pooling=Pooling(pooling)) as embedder:
         likeness = (embedder.embed(TEXTS) * theirs).sum(1)
     print(pooling, likeness)

@@ -44,9 +44,9 @@ def test_as_llama_perplexity_counts(
     file.write_text(tasks)
     command = ["perplexity", str(converted(name)), "-f", str(file), "--hellaswag", "-c", "128"]
     assert run([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["n_tasks"] == 40 and found["acc_norm"] * 40 == EXPECTED[name]
-    assert found["n_processed"] < 0.8 * found["n_tokens"], "the context is computed once"
+    report = json.loads(capsys.readouterr().out)
+    assert report["n_tasks"] == 40 and report["acc_norm"] * 40 == EXPECTED[name]
+    assert report["n_processed"] < 0.8 * report["n_tokens"], "the context is computed once"
     assert run([*command, "--hellaswag-tasks", "3"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 4 and re.fullmatch(r"3\t[\d.]+%\t\[[\d.]+%, [\d.]+%\]", out[-1])
@@ -54,7 +54,7 @@ def test_as_llama_perplexity_counts(
         words = [f"{PEER}/llama-perplexity", "-m", converted(name), "-f", file, "--hellaswag", "-c", 512, "-t", 2]
         done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True)
         theirs = re.findall(r"^40\t([\d.]+)%", done.stdout + done.stderr, re.M)
-        assert float(theirs[0]) == pytest.approx(100 * found["acc_norm"])
+        assert float(theirs[0]) == pytest.approx(100 * report["acc_norm"])
 
 
 @pytest.mark.parametrize("name", ["jamba-11m", "mamba-bf16", "llama-unigram-bin"])

@@ -16,11 +16,11 @@ from golden.models import BUNDLED, IN_REPOSITORY, Golden
 
 from hybrid.infer import Model
 from hybrid.infer.evaluate.perplexity import perplexity
+from hybrid.quant import quantize
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.policy import Options, SsmType
-from hybrid.quant.quantize import quantize
 
 pytestmark = pytest.mark.slow  # ten seconds that the inner loop can do without
 
@@ -98,15 +98,15 @@ def plain(value: Any) -> Any:
 
 def as_llama_cpp(name: str, file: GGUFFile) -> dict[str, tuple[Any, ValueType | ArrayOf]]:
     """The file's pairs with the differences that are meant taken back."""
-    pairs = {}
+    metadata = {}
     for key, ours in file.metadata.items():
         theirs = MEANT[name].get(key, plain(ours))
         if theirs is ABSENT:
             continue
         value = theirs(plain(ours)) if callable(theirs) else theirs
         assert key not in MEANT[name] or value != plain(ours), f"{key} does not differ any more"
-        pairs[key] = value, file.value_types[key]
-    return pairs
+        metadata[key] = value, file.value_types[key]
+    return metadata
 
 
 @pytest.fixture(scope="session")
@@ -126,12 +126,12 @@ def quantized(converted: Callable[..., Path], tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize("name", IN_REPOSITORY)
 def test_keys_of_the_converter(name: str, converted: Callable[..., Path]) -> None:
     with GGUFFile.open(converted(name, "auto")) as file:
-        found = []
+        keys = []
         for key, (value, kind) in as_llama_cpp(name, file).items():
             element = kind.element if isinstance(kind, ArrayOf) else kind
             shown = f"[{element.name}]" if isinstance(kind, ArrayOf) else element.name
-            found.append([key, shown, shortened(value, element)])
-    assert found == recorded(name)["keys"]
+            keys.append([key, shown, shortened(value, element)])
+    assert keys == recorded(name)["keys"]
 
 
 @pytest.mark.parametrize("outtype", OUTTYPES)

@@ -45,10 +45,10 @@ def test_file(name: str, outtype: str, tmp_path: Path, data_dir: Path) -> None:
         save_file({published(key): values for key, values in tensors.items()}, folder / "model.safetensors")
     convert(folder, tmp_path / "ours.gguf", outtype=outtype, tokenizer=tokenizer)
     with GGUFFile.open(tmp_path / "ours.gguf") as ours:
-        found = {
+        as_written = {
             key: f"{t.type.name} {list(t.shape)} {digest(ours.raw(key).tobytes())}" for key, t in ours.tensors.items()
         }
-        assert found == golden[outtype]
+        assert as_written == golden[outtype]
         keys = {key: ours.metadata[key] for key in golden["keys"]}
         if "tokens" in golden:
             assert digest("\0".join(ours.metadata["tokenizer.ggml.tokens"].tolist()).encode()) == golden["tokens"]

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.cli.commands.run import restored
 from hybrid.infer import Model
 from hybrid.infer.answers.generate import generate
 from hybrid.infer.answers.llama_states import export_session, import_session
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.saved_states import restored
 from hybrid.infer.memory.llama_session import GGSQ, context_for, tokens_in
 from hybrid.infer.text.encode import continuation_ids
 from hybrid.quant.ggml.errors import HybridError, StateError, UsageError
@@ -108,8 +108,8 @@ def test_positions_with_gaps_come_back(converted: Callable[..., Path], tmp_path:
         again.decode(24)
         assert np.array_equal(again.decode(30), want)
         again.close()
-        found = model.cache.find([*ids[:4], *ids[9:], 30]) if model.cache else None
-        assert found is not None and found.position == 4, "no text that has the gap"
+        cached = model.cache.find([*ids[:4], *ids[9:], 30]) if model.cache else None
+        assert cached is not None and cached.position == 4, "no text that has the gap"
         assert context_for(path) == 20 and tokens_in(path) == 15
         refused(model, path, data[:cells] + struct.pack("<i", 3) + data[cells + 4 :], "are there twice")
     with (

@@ -9,8 +9,8 @@ from golden.models import EMBEDDING_SCALE, IN_REPOSITORY, NOISE, PROMPTS, Golden
 
 from hybrid.infer import Model
 from hybrid.infer.engine.ubatch import Segment
+from hybrid.quant import quantize
 from hybrid.quant.ggml.types import FileType
-from hybrid.quant.quantize import quantize
 
 ALLOWED = 4  # times the reference's own noise
 

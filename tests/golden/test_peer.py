@@ -22,7 +22,7 @@ from hybrid.cli.main import run
 from hybrid.convert import convert, convert_lora
 from hybrid.infer import Model
 from hybrid.infer.evaluate.perplexity import perplexity
-from hybrid.quant.hashes import hashes as of
+from hybrid.quant.hashing import hashes as of
 
 PEER = os.environ.get("PEER", "")
 # What its loader refuses: other widths than twice the model's; layers without experts beside some with them, biases of
@@ -78,15 +78,15 @@ def compare(path: Path, prose: Path, log_folder: Path, lora: Path | None = None)
     for _ in range(10):  # it sometimes ends before its last lines are written
         with log.open("wb") as file:
             subprocess.run(list(map(str, command)), stdout=file, stderr=file, timeout=120, check=False)
-        found = re.search(r"Final estimate: PPL = ([\d.]+)", text := log.read_text(errors="replace"))
-        if found or "Assert" in text or "error" in text:
+        match = re.search(r"Final estimate: PPL = ([\d.]+)", text := log.read_text(errors="replace"))
+        if match or "Assert" in text or "error" in text:
             break
-    assert found, text[-2000:]
+    assert match, text[-2000:]
     given = [(lora, 0.6)] if lora else []
     with Model.load(path, n_ctx=N_CTX, n_seq_max=4, precision="exact", lora=given) as model:
         ours = perplexity(model, prose.read_text(), n_ctx=N_CTX, chunks=CHUNKS).ppl
-    print(f"{path.name}: {ours:.4f}, llama.cpp {found[1]}, {ours / float(found[1]) - 1:+.4%}")
-    assert ours == pytest.approx(float(found[1]), rel=1e-3)
+    print(f"{path.name}: {ours:.4f}, llama.cpp {match[1]}, {ours / float(match[1]) - 1:+.4%}")
+    assert ours == pytest.approx(float(match[1]), rel=1e-3)
 
 
 @pytest.mark.parametrize("name", [name for name in NOISE if name not in REFUSED | DIFFERENT])

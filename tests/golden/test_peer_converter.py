@@ -88,11 +88,11 @@ REASONS = [
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, data_dir: Path) -> Any:
+def both_files(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, data_dir: Path) -> Any:
     """By name: our file and its. All of its conversions run in one process, since it takes long to start."""
     shared = Path(request.getfixturevalue("shared_dir")) / "checkpoints"
     folder = tmp_path_factory.mktemp("peer")
-    jobs, made = [], {}
+    jobs, both = [], {}
     for name, source, kind in _sources(folder, shared, data_dir / "checkpoints" / "mamba-bf16"):
         ours, peers = folder / f"{name}.ours.gguf", folder / f"{name}.gguf"
         convert(source, ours, outtype=kind)
@@ -100,30 +100,30 @@ def pairs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
             pre = file.get("tokenizer.ggml.pre", "default")
         arguments = [str(source), "--outfile", str(peers), "--outtype", kind, *MORE.get(name, [])]
         jobs.append({"arguments": arguments, "pre": pre})
-        made[name] = ours, peers
+        both[name] = ours, peers
     program = Path(__file__).parent / "peer_converter.py"
     with (folder / "output").open("wb") as log:
         subprocess.run([PYTHON, program, SOURCE, json.dumps(jobs)], stdout=log, stderr=log, check=True, timeout=1200)
     print("\n".join(re.findall("^REFUSED.*", (folder / "output").read_text(errors="replace"), re.MULTILINE)))
-    return made
+    return both
 
 
 def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str, Path, str]]:
     for name, dialect in CHECKPOINTS.items():
-        made = folder / name
-        made.mkdir()
+        checkpoint = folder / name
+        checkpoint.mkdir()
         for file in (shared / name).iterdir():
             if file.name != "golden" and not file.name.startswith("config"):
-                (made / file.name).symlink_to(file)
-        shutil.copyfile(shared / name / f"config.{dialect}.json".replace("..", "."), made / "config.json")
-        yield name, made, "f32" if name == "mamba-f32" else "bf16"
+                (checkpoint / file.name).symlink_to(file)
+        shutil.copyfile(shared / name / f"config.{dialect}.json".replace("..", "."), checkpoint / "config.json")
+        yield name, checkpoint, "f32" if name == "mamba-f32" else "bf16"
     for name, more in RANDOM.items():
-        made = random_checkpoints.write({**random_checkpoints.CONFIGS[name], **more}, folder / f"random-{name}")
+        checkpoint = random_checkpoints.write({**random_checkpoints.CONFIGS[name], **more}, folder / f"random-{name}")
         for file in tokenizer.glob("*token*.json"):
-            shutil.copyfile(file, made / file.name)
+            shutil.copyfile(file, checkpoint / file.name)
         if name == "openelm":
-            _join_halves(made / "model.safetensors")
-        yield f"random-{name}", made, "f16"
+            _join_halves(checkpoint / "model.safetensors")
+        yield f"random-{name}", checkpoint, "f16"
 
 
 def _join_halves(path: Path) -> None:
@@ -137,8 +137,8 @@ def _join_halves(path: Path) -> None:
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", [*CHECKPOINTS, *(f"random-{name}" for name in RANDOM)])
-def test_files_are_equal(name: str, pairs: dict[str, tuple[Path, Path]]) -> None:
-    ours, peers = (GGUFFile.open(path) for path in pairs[name])
+def test_files_are_equal(name: str, both_files: dict[str, tuple[Path, Path]]) -> None:
+    ours, peers = (GGUFFile.open(path) for path in both_files[name])
     differ: dict[str, float] = {}
     for key in ours.metadata.keys() | peers.metadata.keys():
         if not _equal(ours.metadata.get(key), peers.metadata.get(key)):
@@ -158,8 +158,8 @@ def test_files_are_equal(name: str, pairs: dict[str, tuple[Path, Path]]) -> None
 
 
 def _explained(name: str, what: str, by: float) -> bool:
-    found = (limit for model, pattern, limit, _ in REASONS if re.search(model, name) and re.fullmatch(pattern, what))
-    return any(by <= limit for limit in found)
+    limits = (limit for model, pattern, limit, _ in REASONS if re.search(model, name) and re.fullmatch(pattern, what))
+    return any(by <= limit for limit in limits)
 
 
 def _described(file: GGUFFile, tensor: str) -> tuple[Any, ...]:

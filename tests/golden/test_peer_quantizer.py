@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hybrid.cli.chains.importance import imatrix_of
 from hybrid.infer import Model
 from hybrid.infer.evaluate.imatrix import collect
+from hybrid.quant import quantize
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
-from hybrid.quant.imatrix import Entry, Imatrix
+from hybrid.quant.imatrix import Imatrix
 from hybrid.quant.policy import TARGETS, Options, SsmType
-from hybrid.quant.quantize import quantize
 
 PEER = os.environ.get("PEER", "")
 # The trained Jamba, a trained Mamba, experts beside plain layers; an architecture with rows that are not whole blocks.
@@ -42,8 +43,7 @@ def importance_of(
         if not path.exists():
             with Model.load(converted(name, "bf16"), n_ctx=128, n_seq_max=4) as model:
                 *_, last = collect(model, prose.read_text(), n_ctx=128, chunks=8)
-            entries = {n: Entry(s.astype(np.float32), c.astype(np.float32)) for n, (s, c) in last.sums.items()}
-            Imatrix(entries, ["prose.txt"], last.done, 128).write(path)
+            imatrix_of(last.sums, "prose.txt", last.done, 128).write(path)
         return path
 
     return make

@@ -46,6 +46,6 @@ def test_every_token_of_whole_windows(model: Model, text: str, golden: Path) -> 
     assert model.tokenizer.bos is not None
     ids = model.tokenizer.encode(text[:20000], add_special=False)
     windows = [Window([model.tokenizer.bos, *ids[255 * i : 255 * (i + 1)]], 0) for i in range(6)]
-    found = np.stack(list(score_windows(model, windows, 3)))
-    print("largest difference", np.abs(found - expected).max(), "nats")
-    np.testing.assert_allclose(found, expected, atol=2e-4, rtol=0)
+    scores = np.stack(list(score_windows(model, windows, 3)))
+    print("largest difference", np.abs(scores - expected).max(), "nats")
+    np.testing.assert_allclose(scores, expected, atol=2e-4, rtol=0)

@@ -34,13 +34,13 @@ def copies_of(config: dict[str, Any], tensors: Tensors) -> dict[str, str]:
     """The names that torch's files have besides, each with that of the tensor that it is."""
     users = [i for i, kind in enumerate(config["layers_block_type"]) if kind == "hybrid"]
     n = config.get("num_mem_blocks", 1)
-    found = {}
+    copies = {}
     for name in tensors:
         layer, _, rest = name.removeprefix("model.layers.").partition(".")
         if rest.startswith("shared_"):
             k = users.index(int(layer))
-            found |= {f"model.layers.{i}.{rest}": name for i in users[k + n :: n]}
-    return found
+            copies |= {f"model.layers.{i}.{rest}": name for i in users[k + n :: n]}
+    return copies
 
 
 def write(folder: Path, config: dict[str, Any], tensors: Tensors) -> Path:

@@ -251,17 +251,17 @@ def test_wordpiece_as_converted(data_dir: Path, tmp_path: Path) -> None:
     old.mkdir()
     for name in ("vocab.txt", "tokenizer_config.json"):
         (old / name).write_bytes((source / name).read_bytes())
-    made = []
+    keys = []
     for folder in (source, old):
         model = random_checkpoints.write(random_checkpoints.ENCODERS["bert"], tmp_path / f"{folder.name}-model")
         target = tmp_path / f"{folder.name}.gguf"
         convert(model, target, vocab_only=True, tokenizer=folder)
         with GGUFFile.open(target) as file:
             tok = load_tokenizer(file)
-            made.append({key: file.get(key) for key in file.metadata if key.startswith("tokenizer.")})
+            keys.append({key: file.get(key) for key in file.metadata if key.startswith("tokenizer.")})
         compare(tok, golden, parses_special=True)
         for item in golden["items"]:
             assert tok.encode(item["text"], parse_special=True) == item["hf_ids_with_special"]
-    assert made[0].keys() - made[1].keys() == {"tokenizer.ggml.add_sep_token"}
-    for key, value in made[1].items():
-        assert (made[0][key] == value) if isinstance(value, str | int) else list(made[0][key]) == list(value), key
+    assert keys[0].keys() - keys[1].keys() == {"tokenizer.ggml.add_sep_token"}
+    for key, value in keys[1].items():
+        assert (keys[0][key] == value) if isinstance(value, str | int) else list(keys[0][key]) == list(value), key

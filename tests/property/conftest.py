@@ -8,8 +8,8 @@ import random_checkpoints
 
 from hybrid.convert import convert
 from hybrid.infer.bench.shapes import Shape, write_shape
+from hybrid.quant import quantize
 from hybrid.quant.ggml.types import FileType
-from hybrid.quant.quantize import quantize
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from random_checkpoints import CONFIGS
 from test_conformance import SHAPES
 
 from hybrid.infer import Model
+from hybrid.quant import inspect
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
-from hybrid.quant.inspection import inspect
 
 MODELS = {**SHAPES, **{name: name for name in CONFIGS}}
 

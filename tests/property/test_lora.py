@@ -13,10 +13,9 @@ from reference.families import Reference
 
 from hybrid.convert import convert, convert_lora
 from hybrid.infer import Model, Work
+from hybrid.quant import merge_lora, quantize
 from hybrid.quant.ggml.errors import StateError
 from hybrid.quant.ggml.reader import GGUFFile
-from hybrid.quant.merge_lora import merge_lora
-from hybrid.quant.quantize import quantize
 
 # Interleaved heads, stacked experts, heads in another order, matrices taken apart, rows with multipliers of their own.
 QUICK = ("llama-biased", "qwen3moe", "qwen35", "qwen3next", "falcon-h1")

@@ -15,12 +15,12 @@ from hybrid.cli.commands import embed
 from hybrid.infer.evaluate.kl_divergence import BaseWriter
 from hybrid.infer.kernels.build import cache_folders, object_cache
 from hybrid.infer.memory.state_file import StateHeader, write_state
+from hybrid.quant import Imatrix, InputSums
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.replacing import replace_file
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.imatrix import Entry, Imatrix
 from hybrid.quant.imatrix_legacy import write_legacy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def _split(path: Path) -> None:
 
 
 def _imatrix() -> Imatrix:
-    return Imatrix({"t": Entry(np.ones((1, LARGE // 4), np.float32), np.ones(1, np.float32))}, ["text"], 1, 8)
+    return Imatrix({"t": InputSums(np.ones((1, LARGE // 4), np.float32), np.ones(1, np.float32))}, ["text"], 1, 8)
 
 
 def _base(path: Path) -> None:

@@ -2,21 +2,23 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hybrid.cli.chains.target import Measured, measured, of_bits_per_weight, of_file_size, tensor_bytes
+from hybrid.cli.chains.target import measured
 from hybrid.convert import convert
+from hybrid.quant import Imatrix, InputSums, quantize
+from hybrid.quant.budget import Measured, of_bits_per_weight, of_file_size, tensor_nbytes
 from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, ValueType
-from hybrid.quant.imatrix import Entry, Imatrix
 from hybrid.quant.layout import file_nbytes
 from hybrid.quant.policy import Options, SsmType
-from hybrid.quant.quantize import quantize
 
 METADATA = {"general.description": ("x" * 5000, ValueType.STRING)}
 # what a file holds beside the matrices that types are chosen for
@@ -42,9 +44,22 @@ def way(request: pytest.FixtureRequest, model: Path) -> tuple[Options, dict[str,
     if request.param == "metadata":
         with GGUFFile.open(model) as file:
             matrices = {n: t.shape for n, t in file.tensors.items() if len(t.shape) == 2}
-        entries = {n: Entry(np.ones((1, s[-1]), np.float32), np.ones(1, np.float32)) for n, s in matrices.items()}
+        entries = {n: InputSums(np.ones((1, s[-1]), np.float32), np.ones(1, np.float32)) for n, s in matrices.items()}
         imatrix = Imatrix(entries, ["a text" * 50], 1, 512)
     return options, {**how, "imatrix": imatrix}, measured(model, None, options, imatrix, effort=0)
+
+
+def test_the_stages_are_told(model: Path) -> None:
+    told: list[tuple[Any, ...]] = []
+
+    @contextmanager
+    def stage(label: str, unit: str) -> Iterator[Progress]:
+        told.append((label, unit))
+        yield lambda *step: told.append(step)
+
+    known = measured(model, None, Options(), None, effort=0, stage=stage)
+    assert told[0] == ("measuring errors", "tensors")
+    assert told[1:] == [(name, i, len(known.choices)) for i, name in enumerate(known.choices)]
 
 
 def sizes(folder: Path) -> Iterator[int]:
@@ -69,7 +84,9 @@ def test_no_file_is_larger_than_its_target(
     def size(kind: FileType, chosen: Options) -> int:
         return file_nbytes(model, kind, options=chosen, **how)
 
-    with pytest.raises(UsageError, match=r"^--target-size 1000: the smallest file that is possible here") as refused:
+    with pytest.raises(
+        UsageError, match=r"^a file of 1000 bytes cannot be made: the smallest that is possible"
+    ) as refused:
         of_file_size(known, 1000, options, size)
     found = re.search(r"has (\d+) bytes\. Give at least that\.$", str(refused.value))
     assert found is not None
@@ -93,11 +110,13 @@ def test_no_file_has_more_bits_per_weight_than_its_target(
     model: Path, way: tuple[Options, dict[str, Any], Measured], tmp_path: Path
 ) -> None:
     options, how, known = way
-    tensors = tensor_bytes(model, how["imatrix"])
-    with pytest.raises(UsageError, match=r"^--target-bpw 1: the smallest that is possible here is \d+\.\d{4}\.") as no:
+    tensors = tensor_nbytes(model, how["imatrix"])
+    with pytest.raises(
+        UsageError, match=r"^1 bits per weight are too few: the smallest that is possible here is \d+\.\d{4}\."
+    ) as no:
         of_bits_per_weight(known, 1, options, tensors)
     least = float(str(no.value).split(" is ")[2].split(". ")[0])
-    with pytest.raises(UsageError, match="--target-bpw"):
+    with pytest.raises(UsageError, match="bits per weight are too few"):
         of_bits_per_weight(known, least - 2e-4, options, tensors)
     for target in (least, least + 0.1, 4.5, 5.123456789, 8.0):
         if target >= least:

@@ -86,14 +86,14 @@ def encode_iq1_s(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None =
     from ..kernels.shifted import fit_shifted
 
     w = block_weights(x, np.ones((1, 256), np.float32) if importance is None else importance, 2)
-    scales, shifts, found = fit_shifted(x, w, 32, 1e-12, halves=False)
+    scales, shifts, numbers = fit_shifted(x, w, 32, 1e-12, halves=False)
     d, s = even_scales(scales, 7)
     blocks = out.view(BLOCK_IQ1_S)[:, 0]
     # ggml makes the scales of IQ1 greater than the search says
     blocks["d"] = d * np.float32(1.125)
-    blocks["qs"] = found & 255
+    blocks["qs"] = numbers & 255
     top = np.where((d > 0)[:, None], s | shifts << 3, 0) << 12
-    high = ((found >> 8).reshape(-1, 8, 4) << _THREES).sum(axis=2, dtype=np.uint16)
+    high = ((numbers >> 8).reshape(-1, 8, 4) << _THREES).sum(axis=2, dtype=np.uint16)
     blocks["qh"] = high | top.astype(np.uint16)
 
 
@@ -103,20 +103,20 @@ def encode_iq1_m(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None =
     from ..kernels.shifted import best_scales, fit_shifted
 
     w = x * x if importance is None else block_weights(x, importance, 2)
-    scales, shifts, found = fit_shifted(x, w, 16, 1e-7, halves=True)
+    scales, shifts, numbers = fit_shifted(x, w, 16, 1e-7, halves=True)
     d, s = even_scales(scales, 7)
     some = (d > 0)[:, None]
     # the shift of the first 8 weights is bit 1, that of the second bit 0
     down = np.where(some, shifts, 0)[:, :, None] >> np.array([1, 0], np.uint8) & 1
     s = np.where(some, s, 0)
-    q = _points(found | down.reshape(-1, 32).astype(np.uint16) << 11).astype(np.float32) * np.float32(0.125)
+    q = _points(numbers | down.reshape(-1, 32).astype(np.uint16) << 11).astype(np.float32) * np.float32(0.125)
     q *= np.repeat(2 * s + 1, 16, axis=1).astype(np.float32)
     best = best_scales(x, w, q)
     d16 = (np.where(np.isnan(best), d, best) * np.float32(1.1125)).astype(np.float16)
     d16[~some[:, 0]] = 0
     blocks = out.view(BLOCK_IQ1_M)[:, 0]
-    blocks["qs"] = found & 255
-    nibbles = ((found >> 8).astype(np.uint8).reshape(-1, 16, 2)) | (down << 3).astype(np.uint8)
+    blocks["qs"] = numbers & 255
+    nibbles = ((numbers >> 8).astype(np.uint8).reshape(-1, 16, 2)) | (down << 3).astype(np.uint8)
     blocks["qh"] = nibbles[:, :, 0] | nibbles[:, :, 1] << 4
     words = (s.reshape(-1, 4, 4).astype(np.uint16) << _THREES).sum(axis=2, dtype=np.uint16)
     blocks["scales"] = words | (d16.view(np.uint16)[:, None] >> np.array([0, 4, 8, 12], np.uint16) & 15) << 12

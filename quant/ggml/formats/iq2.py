@@ -113,9 +113,9 @@ def _fitted(kind: GGMLType, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, n
     from ..kernels.codebooks import codebook
     from ..kernels.points import even_scales, fit_points
 
-    scales, found, minus = fit_points(x, w, _search(kind), codebook(kind))
+    scales, numbers, minus = fit_points(x, w, _search(kind), codebook(kind))
     d, s = even_scales(scales, 15)
-    return d, s, found, minus
+    return d, s, numbers, minus
 
 
 def _ones(x: np.ndarray) -> np.ndarray:
@@ -125,11 +125,11 @@ def _ones(x: np.ndarray) -> np.ndarray:
 def encode_iq2_xxs(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 66]."""
     w = block_weights(x, _ones(x) if importance is None else importance, 1)
-    d, s, found, minus = _fitted(GGMLType.IQ2_XXS, x, w)
+    d, s, numbers, minus = _fitted(GGMLType.IQ2_XXS, x, w)
     blocks = out.view(BLOCK_IQ2_XXS)[:, 0]
     blocks["d"] = d
     some = (d > 0)[:, None]
-    blocks["groups"]["index"] = np.where(some, found, 0).reshape(-1, 8, 4)
+    blocks["groups"]["index"] = np.where(some, numbers, 0).reshape(-1, 8, 4)
     blocks["groups"]["signs"] = np.where(some, sign_words(minus, s), 0)
 
 
@@ -143,10 +143,10 @@ def sign_words(minus: np.ndarray, s: np.ndarray) -> np.ndarray:
 def encode_iq2_xs(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
     """x, importance f32 [n, 256] -> out u8 [n, 74]."""
     w = block_weights(x, _ones(x) if importance is None else importance, 1)
-    d, s, found, minus = _fitted(GGMLType.IQ2_XS, x, w)
+    d, s, numbers, minus = _fitted(GGMLType.IQ2_XS, x, w)
     blocks = out.view(BLOCK_IQ2_XS)[:, 0]
     blocks["d"] = d
-    blocks["qs"] = np.where((d > 0)[:, None], found | (minus & 127).astype(np.uint16) << 9, 0)
+    blocks["qs"] = np.where((d > 0)[:, None], numbers | (minus & 127).astype(np.uint16) << 9, 0)
     blocks["scales"] = s[:, ::2] | s[:, 1::2] << 4
 
 
@@ -158,10 +158,10 @@ def encode_iq2_s(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None =
         w = x * x + (row_sums(x, squares=True) * np.float32(0.5 / 256))[:, None]
     else:
         w = block_weights(x, importance, 2)
-    d, s, found, minus = _fitted(GGMLType.IQ2_S, x, w)
+    d, s, numbers, minus = _fitted(GGMLType.IQ2_S, x, w)
     blocks = out.view(BLOCK_IQ2_S)[:, 0]
     # ggml makes the scales a little smaller than the search says
     blocks["d"] = d * np.float32(0.9875)
-    blocks["qs"], blocks["signs"] = found & 255, minus
-    blocks["qh"] = ((found >> 8).astype(np.uint8).reshape(-1, 8, 4) << _TWOS).sum(axis=2, dtype=np.uint8)
+    blocks["qs"], blocks["signs"] = numbers & 255, minus
+    blocks["qh"] = ((numbers >> 8).astype(np.uint8).reshape(-1, 8, 4) << _TWOS).sum(axis=2, dtype=np.uint8)
     blocks["scales"] = s[:, ::2] | s[:, 1::2] << 4

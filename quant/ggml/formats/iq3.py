@@ -66,13 +66,13 @@ def encode_iq3_xxs(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None
     from ..kernels.points import OFF_GRID, Search, even_scales, fit_points, tries
 
     how = Search(32, True, tries(15, 15, 0.2), 1e-8, OFF_GRID)
-    scales, found, minus = fit_points(x, _weights(x, importance), how, codebook(GGMLType.IQ3_XXS))
+    scales, numbers, minus = fit_points(x, _weights(x, importance), how, codebook(GGMLType.IQ3_XXS))
     d, s = even_scales(scales, 15)
     some = (d > 0)[:, None]
     blocks = out.view(BLOCK_IQ3_XXS)[:, 0]
     # ggml makes the scales of IQ3 a little greater than the search says
     blocks["d"] = d * np.float32(1.0125)
-    blocks["qs"] = np.where(some, found, 0)
+    blocks["qs"] = np.where(some, numbers, 0)
     blocks["signs"] = np.where(some, sign_words(minus, s), 0)
 
 
@@ -82,11 +82,11 @@ def encode_iq3_s(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None =
     from ..kernels.points import ALL_IF_OFF_GRID, Search, even_scales, fit_points, tries
 
     how = Search(32, False, tries(15, 9, 0.2), 1e-45, ALL_IF_OFF_GRID)
-    scales, found, minus = fit_points(x, _weights(x, importance), how, codebook(GGMLType.IQ3_S))
+    scales, numbers, minus = fit_points(x, _weights(x, importance), how, codebook(GGMLType.IQ3_S))
     d, s = even_scales(scales, 15)
     blocks = out.view(BLOCK_IQ3_S)[:, 0]
     blocks["d"] = d * np.float32(1.033)
-    blocks["qs"] = found & 255
-    blocks["qh"] = np.packbits((found >> 8).astype(np.uint8), axis=1, bitorder="little")
+    blocks["qs"] = numbers & 255
+    blocks["qh"] = np.packbits((numbers >> 8).astype(np.uint8), axis=1, bitorder="little")
     blocks["signs"] = minus
     blocks["scales"] = s[:, ::2] | s[:, 1::2] << 4

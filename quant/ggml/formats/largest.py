@@ -9,9 +9,9 @@ import numpy as np
 def largest(x: np.ndarray) -> np.ndarray:
     """x f32 [n, block] -> f32 [n]: the first weight of largest magnitude in a block, with its sign; 0 is never -0."""
     index = np.abs(x).argmax(axis=1)
-    found = np.take_along_axis(x, index[:, None], axis=1)[:, 0]
-    found += 0
-    return found
+    signed = np.take_along_axis(x, index[:, None], axis=1)[:, 0]
+    signed += 0
+    return signed
 
 
 def extremes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

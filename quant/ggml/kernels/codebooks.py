@@ -80,8 +80,8 @@ def _neighbours(of: np.ndarray, codes: np.ndarray, n_distances: int) -> list[np.
     for _ in range(n_distances):
         limit = rest.min(axis=1)[:, None]
         rest[rest <= limit] = np.iinfo(rest.dtype).max
-    found = []
+    nearest = []
     for row, most in zip(distance, limit[:, 0], strict=True):
         numbers = np.flatnonzero(row <= most)
-        found.append(numbers[np.argsort(row[numbers], kind="stable")])
-    return found
+        nearest.append(numbers[np.argsort(row[numbers], kind="stable")])
+    return nearest

@@ -45,8 +45,6 @@ _DECODERS: dict[GGMLType, Kernel] = {
     GGMLType.TQ2_0: ternary.decode_tq2_0,
     GGMLType.MXFP4: fp4.decode_mxfp4,
 }
-
-
 KINDS = {*_FLOATS, *_DECODERS}  # that have kernels of their own, at least to decode
 
 
@@ -67,12 +65,12 @@ def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray, importance: np.ndarra
 
 def decode(kind: GGMLType, raw: np.ndarray, out: np.ndarray) -> np.ndarray:
     """`formats.decode` of raw u8 [row, row_nbytes]: into out f32 [row, n], C order, or F32 that is only viewed."""
-    if kind in _FLOATS and _aligned(raw):
-        _FLOATS[kind][1](raw.reshape(-1).view(np.uint16), out.reshape(-1))
-    elif kind in _DECODERS:
-        _DECODERS[kind](raw.reshape(-1), out.reshape(-1))
-    else:
+    if kind not in KINDS or (kind in _FLOATS and not _aligned(raw)):
         return formats.decode(kind, raw, None if kind is GGMLType.F32 else out)
+    if kind in _FLOATS:
+        _FLOATS[kind][1](raw.reshape(-1).view(np.uint16), out.reshape(-1))
+    else:
+        _DECODERS[kind](raw.reshape(-1), out.reshape(-1))
     return out
 
 

@@ -7,7 +7,8 @@ order of ggml's reference (ggml-quants.c), compiled there without contraction, s
 
 import numpy as np
 
-from .lanes import N, fast, gather, lane, load, magnitude, root, select, splat, store
+from .lanes import N, fast, gather, load, magnitude, root, select, splat, store
+from .lanes_across import lane
 
 TINY = np.float32(1e-15)  # ggml's GROUP_MAX_EPS: a row below it is all zeros
 

@@ -8,36 +8,21 @@ Layouts and rules are those of `formats`; bytes and values are equal to the nump
 
 import numpy as np
 
+from ..types import TRAITS, GGMLType
 from .halves import half_at, put_word, put_word16, word_at
-from .lanes import (
-    as_i8,
-    as_mask,
-    bits,
-    fast,
-    first_set,
-    floats,
-    greatest,
-    joined,
-    lane,
-    least,
-    load16,
-    load32,
-    lower,
-    magnitude,
-    select,
-    set_bits,
-    store,
-    to_f32,
-    to_i32,
-    to_u8,
-    upper,
-    widened,
-)  # fmt: skip
+from .lanes import as_i8, bits, fast, floats, load16, load32, magnitude, select, store, to_f32, to_i32, to_u8, widened
+from .lanes_across import as_mask, first_set, greatest, joined, lane, least, lower, set_bits, upper
 
 _MOST = np.finfo(np.float32).max
 # what makes halves go away from zero before digits are cut off: see formats.rounding
 _BELOW_HALF = int(np.nextafter(np.float32(0.5), np.float32(0)).view(np.int32))
 _SIGN = -(1 << 31)
+
+_Q4_0_NBYTES = TRAITS[GGMLType.Q4_0].nbytes
+_Q4_1_NBYTES = TRAITS[GGMLType.Q4_1].nbytes
+_Q5_0_NBYTES = TRAITS[GGMLType.Q5_0].nbytes
+_Q5_1_NBYTES = TRAITS[GGMLType.Q5_1].nbytes
+_Q8_0_NBYTES = TRAITS[GGMLType.Q8_0].nbytes
 
 
 @fast
@@ -89,7 +74,8 @@ def put_q8_0(v, scales, out, at):  # type: ignore[no-untyped-def]
 @fast
 def decode_q8_0(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 32):
-        store(out, b * 32, to_f32(widened(as_i8(load32(raw, b * 34 + 2)))) * half_at(raw, b * 34))
+        at = b * _Q8_0_NBYTES
+        store(out, b * 32, to_f32(widened(as_i8(load32(raw, at + 2)))) * half_at(raw, at))
 
 
 @fast
@@ -130,7 +116,8 @@ def put_q4_0(v, scales, out, at):  # type: ignore[no-untyped-def]
 @fast
 def decode_q4_0(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 32):
-        store(out, b * 32, to_f32(nibbles(raw, b * 18 + 2) - 8) * half_at(raw, b * 18))
+        at = b * _Q4_0_NBYTES
+        store(out, b * 32, to_f32(nibbles(raw, at + 2) - 8) * half_at(raw, at))
 
 
 @fast
@@ -145,8 +132,9 @@ def put_q4_1(v, scales, out, at):  # type: ignore[no-untyped-def]
 @fast
 def decode_q4_1(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 32):
-        q = to_f32(nibbles(raw, b * 20 + 4))
-        store(out, b * 32, q * half_at(raw, b * 20) + half_at(raw, b * 20 + 2))
+        at = b * _Q4_1_NBYTES
+        q = to_f32(nibbles(raw, at + 4))
+        store(out, b * 32, q * half_at(raw, at) + half_at(raw, at + 2))
 
 
 @fast
@@ -173,7 +161,8 @@ def put_q5_0(v, scales, out, at):  # type: ignore[no-untyped-def]
 @fast
 def decode_q5_0(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 32):
-        store(out, b * 32, to_f32(_fives(raw, b * 22 + 2) - 16) * half_at(raw, b * 22))
+        at = b * _Q5_0_NBYTES
+        store(out, b * 32, to_f32(_fives(raw, at + 2) - 16) * half_at(raw, at))
 
 
 @fast
@@ -188,5 +177,6 @@ def put_q5_1(v, scales, out, at):  # type: ignore[no-untyped-def]
 @fast
 def decode_q5_1(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 32):
-        q = to_f32(_fives(raw, b * 24 + 4))
-        store(out, b * 32, q * half_at(raw, b * 24) + half_at(raw, b * 24 + 2))
+        at = b * _Q5_1_NBYTES
+        q = to_f32(_fives(raw, at + 4))
+        store(out, b * 32, q * half_at(raw, at) + half_at(raw, at + 2))

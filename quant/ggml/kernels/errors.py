@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from .lanes import fast, load32, lower, splat, to_f64, total, upper
+from .lanes import fast, load32, splat, to_f64
+from .lanes_across import lower, total, upper
 
 SHORT = 8  # vectors of 32 weights whose squares are added in f32, before f64 goes on
 

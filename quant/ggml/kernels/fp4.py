@@ -3,10 +3,13 @@
 import numpy as np
 
 from ..formats.fp4 import DOUBLED, HALF_E8M0
+from ..types import TRAITS, GGMLType
 from .direct import largest_size, nibbles, put_nibbles
 from .lanes import bits, fast, load32, magnitude, select, store, to_f32, to_u8
 
 _STEPS = DOUBLED[:8].astype(np.float32)
+
+_MXFP4_NBYTES = TRAITS[GGMLType.MXFP4].nbytes
 
 
 @fast
@@ -35,18 +38,20 @@ def _doubled(q):  # type: ignore[no-untyped-def]
 
 @fast
 def encode_mxfp4(x, out):  # type: ignore[no-untyped-def]
-    """x f32 [n * 32] -> out u8 [n * 17]."""
+    """x f32 [n * 32] -> out u8 [n * bytes of a block]."""
     for b in range(len(x) // 32):
+        at = b * _MXFP4_NBYTES
         v = load32(x, b * 32)
         # in f64 and then rounded, as the numpy code does it
         exponent = np.floor(np.float32(np.log2(np.float64(largest_size(v))))) + np.float32(125)
         e = int(min(max(exponent, np.float32(0)), np.float32(254)))
-        out[b * 17] = np.uint8(e)
-        put_nibbles(to_u8(_nearest_codes(v, HALF_E8M0[e])), out, b * 17 + 1)
+        out[at] = np.uint8(e)
+        put_nibbles(to_u8(_nearest_codes(v, HALF_E8M0[e])), out, at + 1)
 
 
 @fast
 def decode_mxfp4(raw, out):  # type: ignore[no-untyped-def]
-    """raw u8 [n * 17] -> out f32 [n * 32]."""
+    """raw u8 [n * bytes of a block] -> out f32 [n * 32]."""
     for b in range(len(out) // 32):
-        store(out, b * 32, _doubled(nibbles(raw, b * 17 + 1)) * HALF_E8M0[raw[b * 17]])
+        at = b * _MXFP4_NBYTES
+        store(out, b * 32, _doubled(nibbles(raw, at + 1)) * HALF_E8M0[raw[at]])

@@ -10,21 +10,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .lanes import (
-    as_bytes,
-    bits,
-    cpu_features,
-    fast,
-    floats,
-    lane,
-    load32,
-    lower,
-    select,
-    splat,
-    store,
-    to_u16,
-    widened,
-)
+from .lanes import as_bytes, bits, cpu_features, fast, floats, load32, select, splat, store, to_u16, widened
+from .lanes_across import lane, lower
 
 _BELOW_HALVES = 2.0**112  # from an exponent of f16, moved to the place of one of f32, to its value
 

@@ -6,16 +6,26 @@ raw u8 [n * bytes of a block] -> out f32 [n * weights of a block].
 import numpy as np
 
 from ..formats.iq4 import STEPS
+from ..types import TRAITS, GGMLType
 from .halves import half_at
-from .lanes import fast, load32, lower, store, to_f32, upper, widened
+from .lanes import fast, load32, store, to_f32, widened
+from .lanes_across import lower, upper
 
 _STEPS = STEPS.astype(np.float32)
+
+_Q2_K_NBYTES = TRAITS[GGMLType.Q2_K].nbytes
+_Q3_K_NBYTES = TRAITS[GGMLType.Q3_K].nbytes
+_Q4_K_NBYTES = TRAITS[GGMLType.Q4_K].nbytes
+_Q5_K_NBYTES = TRAITS[GGMLType.Q5_K].nbytes
+_Q6_K_NBYTES = TRAITS[GGMLType.Q6_K].nbytes
+_IQ4_NL_NBYTES = TRAITS[GGMLType.IQ4_NL].nbytes
+_IQ4_XS_NBYTES = TRAITS[GGMLType.IQ4_XS].nbytes
 
 
 @fast
 def decode_q2_k(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 256):
-        at, to = b * 84, b * 256
+        at, to = b * _Q2_K_NBYTES, b * 256
         d, dmin = half_at(raw, at + 80), half_at(raw, at + 82)
         for h in range(2):
             packed = widened(load32(raw, at + 16 + 32 * h))
@@ -39,7 +49,7 @@ def _scale_q3_k(raw, at, j):  # type: ignore[no-untyped-def]
 @fast
 def decode_q3_k(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 256):
-        at, to = b * 110, b * 256
+        at, to = b * _Q3_K_NBYTES, b * 256
         d = half_at(raw, at + 108)
         upper_bits = widened(load32(raw, at))
         for h in range(2):
@@ -66,7 +76,7 @@ def _scale_and_minimum(raw, at, j):  # type: ignore[no-untyped-def]
 @fast
 def decode_q4_k(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 256):
-        at, to = b * 144, b * 256
+        at, to = b * _Q4_K_NBYTES, b * 256
         d, dmin = half_at(raw, at), half_at(raw, at + 2)
         for g in range(4):
             packed = widened(load32(raw, at + 16 + 32 * g))
@@ -79,7 +89,7 @@ def decode_q4_k(raw, out):  # type: ignore[no-untyped-def]
 @fast
 def decode_q5_k(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 256):
-        at, to = b * 176, b * 256
+        at, to = b * _Q5_K_NBYTES, b * 256
         d, dmin = half_at(raw, at), half_at(raw, at + 2)
         high = widened(load32(raw, at + 16))
         for g in range(4):
@@ -94,7 +104,7 @@ def decode_q5_k(raw, out):  # type: ignore[no-untyped-def]
 @fast
 def decode_q6_k(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 256):
-        at, to = b * 210, b * 256
+        at, to = b * _Q6_K_NBYTES, b * 256
         d = half_at(raw, at + 208)
         for h in range(2):
             high = widened(load32(raw, at + 128 + 32 * h))
@@ -121,13 +131,14 @@ def _put_steps(raw, at, d, out, to):  # type: ignore[no-untyped-def]
 @fast
 def decode_iq4_nl(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 32):
-        _put_steps(raw, b * 18 + 2, half_at(raw, b * 18), out, b * 32)
+        at = b * _IQ4_NL_NBYTES
+        _put_steps(raw, at + 2, half_at(raw, at), out, b * 32)
 
 
 @fast
 def decode_iq4_xs(raw, out):  # type: ignore[no-untyped-def]
     for b in range(len(out) // 256):
-        at = b * 136
+        at = b * _IQ4_XS_NBYTES
         d = half_at(raw, at)
         high = np.int32(raw[at + 2]) | (np.int32(raw[at + 3]) << 8)
         for j in range(8):

@@ -11,26 +11,17 @@ Layouts are those of `formats`; every operation is ggml's, in f32 and in its ord
 
 import numpy as np
 
+from ..types import TRAITS, GGMLType
 from .columns import TINY
 from .halves import half_bits, of_half, put_half
-from .lanes import (
-    N,
-    fast,
-    greatest,
-    lane,
-    load,
-    load16,
-    load32,
-    lower,
-    magnitude,
-    nearest,
-    select,
-    splat,
-    store,
-    to_i32,
-    to_u8,
-    upper,
-)
+from .lanes import N, fast, load, load16, load32, magnitude, nearest, select, splat, store, to_i32, to_u8
+from .lanes_across import greatest, lane, lower, upper
+
+_Q2_K_NBYTES = TRAITS[GGMLType.Q2_K].nbytes
+_Q3_K_NBYTES = TRAITS[GGMLType.Q3_K].nbytes
+_Q4_K_NBYTES = TRAITS[GGMLType.Q4_K].nbytes
+_Q5_K_NBYTES = TRAITS[GGMLType.Q5_K].nbytes
+_Q6_K_NBYTES = TRAITS[GGMLType.Q6_K].nbytes
 
 
 @fast
@@ -122,7 +113,7 @@ def _with_minima(x, b, k, d, dmin, s, m, top, codes):  # type: ignore[no-untyped
 @fast
 def put_q2_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
     for b in range(len(d)):
-        at = b * 84
+        at = b * _Q2_K_NBYTES
         _with_minima(x, b, 16, d, dmin, s, m, 3, codes)
         for j in range(16):
             out[at + j] = np.uint8(s[16 * b + j] | (m[16 * b + j] << 4))
@@ -135,7 +126,7 @@ def put_q2_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
 def put_q3_k(x, d, s, codes, out):  # type: ignore[no-untyped-def]
     """s from -32 to 31."""
     for b in range(len(d)):
-        at = b * 110
+        at = b * _Q3_K_NBYTES
         for j in range(16):
             _recode(x, b * 256 + 16 * j, 16, d[b] * np.float32(s[16 * b + j]), np.float32(0), -4, 3, codes)
         _put_eighths(codes, b * 256, 2, out, at)
@@ -143,8 +134,8 @@ def put_q3_k(x, d, s, codes, out):  # type: ignore[no-untyped-def]
         c = load16(s, b * 16) + 32
         low, high = c & 15, c >> 4
         store(out, at + 96, to_u8(lower(low) | (upper(low) << 4)))
-        pairs = lower(high) | (upper(high) << 4)
-        store(out, at + 104, to_u8(lower(pairs) | (upper(pairs) << 2)))
+        two_high = lower(high) | (upper(high) << 4)
+        store(out, at + 104, to_u8(lower(two_high) | (upper(two_high) << 2)))
         put_half(out, at + 108, d[b])
 
 
@@ -160,7 +151,7 @@ def _put_scales(s, m, g, out, at):  # type: ignore[no-untyped-def]
 @fast
 def put_q4_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
     for b in range(len(d)):
-        at = b * 144
+        at = b * _Q4_K_NBYTES
         _with_minima(x, b, 32, d, dmin, s, m, 15, codes)
         put_half(out, at, d[b])
         put_half(out, at + 2, dmin[b])
@@ -171,7 +162,7 @@ def put_q4_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
 @fast
 def put_q5_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
     for b in range(len(d)):
-        at = b * 176
+        at = b * _Q5_K_NBYTES
         _with_minima(x, b, 32, d, dmin, s, m, 31, codes)
         put_half(out, at, d[b])
         put_half(out, at + 2, dmin[b])
@@ -184,9 +175,9 @@ def put_q5_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
 def put_q6_k(x, scales, d, s, codes, out):  # type: ignore[no-untyped-def]
     """scales f32 [n * 16]: where all are tiny, the block is all zeros."""
     for b in range(len(d)):
-        at = b * 210
+        at = b * _Q6_K_NBYTES
         if greatest(magnitude(load16(scales, b * 16))) < TINY:
-            out[at : at + 210] = 0
+            out[at : at + _Q6_K_NBYTES] = 0
             continue
         for j in range(16):
             _recode(x, b * 256 + 16 * j, 16, d[b] * np.float32(s[16 * b + j]), np.float32(0), -32, 31, codes)

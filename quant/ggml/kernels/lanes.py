@@ -1,8 +1,8 @@
 """SIMD types for numba kernels: f32x8 is eight f32 that are worked on at once, u8x32 are 32 bytes.
 
-Every lane does what C does with one number, in the same order: no operation here crosses lanes unless it says so,
-contracts or reassociates, so that a search over eight rows gives the bits of eight searches, whatever the machine. LLVM
-splits vectors that are wider than the machine's registers.
+Every lane does what C does with one number, in the same order: no operation here crosses lanes (`lanes_across` has
+those), contracts or reassociates, so that a search over eight rows gives the bits of eight searches, whatever the
+machine. LLVM splits vectors that are wider than the machine's registers.
 
     operators    + - * / & | ^ << >> between vectors of a type, or a vector and a number, which is repeated;
                  < > >= == make a mask, & joins masks
@@ -27,11 +27,11 @@ from . import compiling
 
 compiling.watch()
 N = 8  # of `load`, `gather` and `splat`: rows that a search works on at once
-_MASK = types.boolean
+MASK = types.boolean
 _IR = {
     types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.int32: ir.IntType(32),
     types.uint8: ir.IntType(8), types.int8: ir.IntType(8), types.uint16: ir.IntType(16), types.int16: ir.IntType(16),
-    _MASK: ir.IntType(1),
+    MASK: ir.IntType(1),
 }  # fmt: skip
 
 
@@ -85,8 +85,8 @@ def fast(function: Callable[..., Any]) -> Callable[..., Any]:
 def piece(function: Callable[..., Any]) -> Callable[..., Any]:
     """As `fast`, for what becomes a part of the function that calls it, however long it is: a call passes seven numbers
     for every array."""
-    made: Callable[..., Any] = njit(nogil=True, error_model="numpy", forceinline=True)(function)
-    return made
+    compiled: Callable[..., Any] = njit(nogil=True, error_model="numpy", forceinline=True)(function)
+    return compiled
 
 
 def _repeated(builder: Any, value: Any, n: int) -> Any:
@@ -104,7 +104,7 @@ def _operator(of: Any, emit: Callable[[Any, Vec, Any, Any], Any], *, compares: b
                 return None
             if not all(isinstance(a, Vec | types.Number) for a in args):
                 return None
-            return signature(vectors[0].of(_MASK) if compares else vectors[0], *args)
+            return signature(vectors[0].of(MASK) if compares else vectors[0], *args)
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         vec = next(a for a in sig.args if isinstance(a, Vec))
@@ -118,7 +118,7 @@ def _operator(of: Any, emit: Callable[[Any, Vec, Any, Any], Any], *, compares: b
         lower_builtin(of, *pair)(lower)
 
 
-def _compare(sign: str) -> Callable[[Any, Vec, Any, Any], Any]:
+def comparison(sign: str) -> Callable[[Any, Vec, Any, Any], Any]:
     def emit(b: Any, vec: Vec, x: Any, y: Any) -> Any:
         if vec.is_float:
             return b.fcmp_ordered(sign, x, y)
@@ -137,10 +137,10 @@ _operator(operator.or_, lambda b, v, x, y: b.or_(x, y))
 _operator(operator.xor, lambda b, v, x, y: b.xor(x, y))
 _operator(operator.lshift, lambda b, v, x, y: b.shl(x, y))
 _operator(operator.rshift, lambda b, v, x, y: b.ashr(x, y) if v.signed else b.lshr(x, y))
-_operator(operator.lt, _compare("<"), compares=True)
-_operator(operator.gt, _compare(">"), compares=True)
-_operator(operator.ge, _compare(">="), compares=True)
-_operator(operator.eq, _compare("=="), compares=True)
+_operator(operator.lt, comparison("<"), compares=True)
+_operator(operator.gt, comparison(">"), compares=True)
+_operator(operator.ge, comparison(">="), compares=True)
+_operator(operator.eq, comparison("=="), compares=True)
 
 
 def _element(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
@@ -164,7 +164,8 @@ def _intr(builder: Any, name: str, *args: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, function, f"llvm.{name}.{suffix}"), args)
 
 
-def _insert(builder: Any, parts: list[Any]) -> Any:
+def inserted(builder: Any, parts: list[Any]) -> Any:
+    """A vector of these numbers."""
     v = ir.Constant(ir.VectorType(parts[0].type, len(parts)), ir.Undefined)
     for j, part in enumerate(parts):
         v = builder.insert_element(v, part, ir.Constant(ir.IntType(32), j))
@@ -213,7 +214,7 @@ def gather(typing: Any, array: Any, index: Any, stride: Any) -> Any:
         for _ in range(N):
             parts.append(builder.load(_element(context, builder, sig.args[0], args[0], at)))
             at = builder.add(at, args[2])
-        return _insert(builder, parts)
+        return inserted(builder, parts)
 
     return Vec(types.float32, N)(array, types.intp, types.intp), emit
 
@@ -274,61 +275,6 @@ def root(typing: Any, x: Any) -> Any:
     return x(x), emit
 
 
-@intrinsic
-def any_set(typing: Any, mask: Any) -> Any:
-    """Whether a lane of the mask is set."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        bits = builder.bitcast(args[0], ir.IntType(mask.n))
-        return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(mask.n), 0))
-
-    return types.boolean(mask), emit
-
-
-@intrinsic
-def first_set(typing: Any, mask: Any) -> Any:
-    """The first lane that is set, 0 when none is."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        bits = builder.zext(builder.bitcast(args[0], ir.IntType(mask.n)), ir.IntType(64))
-        bits = builder.or_(bits, ir.Constant(ir.IntType(64), 1 << mask.n))
-        found = builder.cttz(bits, ir.Constant(ir.IntType(1), 1))
-        return builder.urem(found, ir.Constant(ir.IntType(64), mask.n))
-
-    return types.intp(mask), emit
-
-
-@intrinsic
-def set_bits(typing: Any, mask: Any) -> Any:
-    """A mask of 32 lanes as an i32, lane 0 in its lowest bit."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(mask.n))
-
-    return types.int32(mask), emit
-
-
-@intrinsic
-def as_mask(typing: Any, word: Any) -> Any:
-    """The reverse of `set_bits`."""
-    mask = Vec(_MASK, 32)
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], mask.ir)
-
-    return mask(types.int32), emit
-
-
-@intrinsic
-def lane(typing: Any, x: Any, j: Any) -> Any:
-    """The number in lane j."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.extract_element(args[0], builder.trunc(args[1], ir.IntType(32)))
-
-    return x.element(x, types.intp), emit
-
-
 def _cast(wanted: Callable[[Any], types.Type], emit: Callable[[Any, Any, Any, Any], Any]) -> Any:
     """A conversion of vectors, or of a number: emit(builder, value, type of LLVM, numba's type of an element)."""
 
@@ -351,7 +297,7 @@ def _to_float(b: Any, v: Any, to: Any, of: Any) -> Any:
 
 
 def _widened(b: Any, v: Any, to: Any, of: Any) -> Any:
-    return b.sext(v, to) if of is not _MASK and of.signed else b.zext(v, to)
+    return b.sext(v, to) if of is not MASK and of.signed else b.zext(v, to)
 
 
 # the bits of an f32, and back
@@ -368,23 +314,6 @@ to_u16 = _cast(lambda of: types.uint16, lambda b, v, to, of: b.trunc(v, to))
 as_i8 = _cast(lambda of: types.int8, lambda b, v, to, of: v)
 
 
-_PERMUTES = "avx2" in cpu_features()
-
-
-@intrinsic
-def permuted(typing: Any, x: Any, numbers: Any) -> Any:
-    """x f32x8, numbers i32x8 of 0 to 7 -> in each lane the lane of x with its number."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        if _PERMUTES:
-            kind = ir.FunctionType(x.ir, [x.ir, numbers.ir])
-            return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.permps"), args)
-        lanes = [ir.Constant(ir.IntType(32), j) for j in range(N)]
-        return _insert(builder, [builder.extract_element(args[0], builder.extract_element(args[1], j)) for j in lanes])
-
-    return x(x, numbers), emit
-
-
 @intrinsic
 def as_bytes(typing: Any, x: Any) -> Any:
     """The bytes of 16-bit numbers, little endian."""
@@ -394,57 +323,3 @@ def as_bytes(typing: Any, x: Any) -> Any:
         return builder.bitcast(args[0], vec.ir)
 
     return vec(x), emit
-
-
-def _shuffled(builder: Any, v: Any, first: int, n: int, other: Any = None) -> Any:
-    lanes = ir.Constant(ir.VectorType(ir.IntType(32), n), list(range(first, first + n)))
-    return builder.shuffle_vector(v, v if other is None else other, lanes)
-
-
-def _half(second: bool) -> Any:
-    @intrinsic
-    def half(typing: Any, x: Any) -> Any:
-        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return _shuffled(builder, args[0], x.n // 2 * second, x.n // 2)
-
-        return Vec(x.element, x.n // 2)(x), emit
-
-    return half
-
-
-# the first half of the lanes, and the second
-lower, upper = _half(False), _half(True)
-
-
-@intrinsic
-def joined(typing: Any, x: Any, y: Any) -> Any:
-    """The lanes of x and then those of y."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _shuffled(builder, args[0], 0, 2 * x.n, args[1])
-
-    return (Vec(x.element, 2 * x.n)(x, y), emit) if x == y else None
-
-
-def _reduction(pick: Callable[[Any, Vec, Any, Any], Any]) -> Any:
-    @intrinsic
-    def reduce(typing: Any, x: Any) -> Any:
-        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            v, n = args[0], x.n
-            while n > 1:
-                n //= 2
-                v = pick(builder, x, _shuffled(builder, v, 0, n), _shuffled(builder, v, n, n))
-            return builder.extract_element(v, ir.Constant(ir.IntType(32), 0))
-
-        return x.element(x), emit
-
-    return reduce
-
-
-def _chosen(sign: str) -> Callable[[Any, Vec, Any, Any], Any]:
-    return lambda b, vec, x, y: b.select(_compare(sign)(b, vec, x, y), x, y)
-
-
-# across lanes: the greatest, the least, the sum (halves are added, then halves of the result)
-greatest, least = _reduction(_chosen(">")), _reduction(_chosen("<"))
-total = _reduction(lambda b, v, x, y: b.fadd(x, y) if v.is_float else b.add(x, y))

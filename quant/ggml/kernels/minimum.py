@@ -6,7 +6,8 @@ ggml's make_qkx2_quants and make_qkx3_quants; shapes as in `columns`.
 import numpy as np
 
 from .columns import clamped, columns, flat, put, put_lanes
-from .lanes import N, any_set, fast, load, magnitude, nearest, root, select, splat, store
+from .lanes import N, fast, load, magnitude, nearest, root, select, splat, store
+from .lanes_across import any_set
 
 
 @fast

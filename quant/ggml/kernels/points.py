@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .codebooks import Codebook
-from .lanes import N, fast, first_set, least, load, nearest, permuted, piece, select, splat, store, widened
+from .lanes import N, fast, load, nearest, piece, select, splat, store, widened
+from .lanes_across import first_set, least, permuted
 
 _LANES = np.arange(N, dtype=np.float32)
 LARGEST = np.float32(np.finfo(np.float32).max)
@@ -158,7 +159,7 @@ def _search(
     values,
     codes,
     flips,
-    found,
+    out_numbers,
 ):  # type: ignore[no-untyped-def]
     xs, ws = np.empty(k, np.float32), np.empty(k, np.float32)
     wx, roots = np.empty(k, np.float32), np.empty(k, np.float32)
@@ -243,7 +244,7 @@ def _search(
         flips[row] = scale < none
         scales[row] = abs(scale)
         for g in range(groups):
-            found[row * groups + g] = where[_number(chosen, g, dims, levels)]
+            out_numbers[row * groups + g] = where[_number(chosen, g, dims, levels)]
 
 
 @fast
@@ -271,19 +272,19 @@ def fit_points(x: np.ndarray, w: np.ndarray, how: Search, book: Codebook) -> tup
         reach = np.where(reach > 0, scales * np.float32(book.levels), np.float32(0))
     else:
         scales = reach / np.float32(2 * book.levels - 1)
-    found = np.zeros((len(x), 256 // book.dims), np.uint16)
+    numbers = np.zeros((len(x), 256 // book.dims), np.uint16)
     flips = np.zeros(len(rows), np.bool_)
     # whole registers
     factors = np.pad(how.factors, (0, -len(how.factors) % N), mode="edge")
     _search(
         rows.reshape(-1), w.reshape(-1), *rows.shape, reach, scales, factors, len(how.factors), how.refit, book.dims,
         book.levels, book.where, book.first, book.near, book.near_codes, book.values, book.codes, flips,
-        found.reshape(-1),
+        numbers.reshape(-1),
     )  # fmt: skip
     of_rows = signs.reshape(len(rows), -1)
     of_rows[flips] ^= 255
     of_rows[~(reach > 0)] = 0
-    return scales.reshape(len(x), -1), found, signs
+    return scales.reshape(len(x), -1), numbers, signs
 
 
 def even_scales(scales: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:

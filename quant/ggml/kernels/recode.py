@@ -17,7 +17,8 @@ from ..types import TRAITS, GGMLType
 from . import direct, halves
 from .errors import SHORT, with_squares
 from .halves import half_bits, of_half
-from .lanes import bits, fast, greatest, load, load32, magnitude, select, splat, store, to_f64, total
+from .lanes import bits, fast, load, load32, magnitude, select, splat, store, to_f64
+from .lanes_across import greatest, total
 
 _MOST = np.finfo(np.float32).max
 
@@ -209,7 +210,7 @@ def _finite(source, n):  # type: ignore[no-untyped-def]
 
 def can_recode(source: GGMLType, target: GGMLType, n: int) -> bool:
     """Whether `recode` is for rows of n weights of these types; `all_finite`, for these as source and target."""
-    return source in _SOURCES and target in _TAGS and n % 32 == 0
+    return source in _SOURCES and target in TARGETS and n % 32 == 0
 
 
 def recode(source: GGMLType, target: GGMLType, raw: np.ndarray, out: np.ndarray, sums: np.ndarray) -> bool:

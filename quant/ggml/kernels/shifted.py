@@ -10,7 +10,8 @@ import numpy as np
 
 from ..types import GGMLType
 from .codebooks import codebook
-from .lanes import N, any_set, fast, load, splat
+from .lanes import N, fast, load, splat
+from .lanes_across import any_set
 from .points import LARGEST, best_neighbour
 
 SHIFT = np.float32(0.125)
@@ -133,7 +134,7 @@ def _cut_two(x, w, row, k, order, sum_x, sum_w):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _search(x, w, rows, k, least, halves, where, first, near, near_codes, values, codes, scales, shifts, found):  # type: ignore[no-untyped-def]
+def _search(x, w, rows, k, least, halves, where, first, near, near_codes, values, codes, scales, shifts, numbers):  # type: ignore[no-untyped-def]
     order, chosen = np.empty(k, np.int64), np.empty(k, np.int64)
     # room for a register that begins with the last sum
     sum_x, sum_w = np.zeros(2 * (k + 1 + N), np.float32), np.zeros(2 * (k + 1 + N), np.float32)
@@ -174,7 +175,7 @@ def _search(x, w, rows, k, least, halves, where, first, near, near_codes, values
                 n = best_neighbour(values, near_codes, s, e, 8, x, w, row * k + g * 8, scale, _up(halves, shift, g))
                 point = near[s * N + n]
             points[g] = point
-            found[row * groups + g] = point
+            numbers[row * groups + g] = point
         if missed:
             qx, q2 = zero, zero
             for g in range(groups):
@@ -218,13 +219,13 @@ def fit_shifted(
     """
     assert x.dtype == w.dtype == np.float32 and x.flags.c_contiguous and w.flags.c_contiguous
     book = codebook(GGMLType.IQ1_S)
-    scales, found = np.empty((len(x), 256 // k), np.float32), np.zeros((len(x), 32), np.uint16)
+    scales, numbers = np.empty((len(x), 256 // k), np.float32), np.zeros((len(x), 32), np.uint16)
     shifts = np.empty(scales.shape, np.uint8)
     _search(
         x.reshape(-1), w.reshape(-1), scales.size, k, np.float32(least), halves, book.where, book.first, book.near,
-        book.near_codes, book.values, book.codes, scales.reshape(-1), shifts.reshape(-1), found.reshape(-1),
+        book.near_codes, book.values, book.codes, scales.reshape(-1), shifts.reshape(-1), numbers.reshape(-1),
     )  # fmt: skip
-    return scales, shifts, found
+    return scales, shifts, numbers
 
 
 def best_scales(x: np.ndarray, w: np.ndarray, q: np.ndarray) -> np.ndarray:

@@ -6,7 +6,8 @@ ggml's make_qx_quants, make_q3_quants and make_qp_quants; shapes as in `columns`
 import numpy as np
 
 from .columns import TINY, clamped, columns, first_largest, flat, put, put_lanes
-from .lanes import N, any_set, fast, load, magnitude, nearest, select, splat, store
+from .lanes import N, fast, load, magnitude, nearest, select, splat, store
+from .lanes_across import any_set
 
 LOWEST = np.float32(-3e38)  # no bound
 

@@ -19,7 +19,7 @@ def digest(data: bytes) -> str:
 
 
 def main() -> None:
-    made = {}
+    record = {}
     for name in ("rwkv6", "rwkv7", "rwkv6qwen2", "arwkv7", "arwkv7-plain"):
         folder = Path(sys.argv[1])
         readers = {
@@ -38,10 +38,10 @@ def main() -> None:
             }
             for kind, r in readers.items()
         }
-        made[name] = {"keys": keys, **tensors}
+        record[name] = {"keys": keys, **tensors}
         if "tokenizer.ggml.tokens" in fields:
-            made[name]["tokens"] = digest("\0".join(fields["tokenizer.ggml.tokens"].contents()).encode())
-    Path(__file__).with_name("rwkv.json").write_text(json.dumps(made, indent=0) + "\n", encoding="utf-8")
+            record[name]["tokens"] = digest("\0".join(fields["tokenizer.ggml.tokens"].contents()).encode())
+    Path(__file__).with_name("rwkv.json").write_text(json.dumps(record, indent=0) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

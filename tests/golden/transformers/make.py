@@ -52,10 +52,10 @@ def in_order(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> dict[str, np.ndarray]:
     """Tensors as transformers calls them: what the converter sees in pieces is joined, and divided as it is there."""
     pieces: dict[str, list[np.ndarray]] = {}
-    made = {}
+    named = {}
     for name, values in tensors.items():
-        whole, found, half = name.partition(".input_linear.weight.gate")
-        if found:  # of Granite: gates, then what they gate, of every expert
+        whole, gate, half = name.partition(".input_linear.weight.gate")
+        if gate:  # of Granite: gates, then what they gate, of every expert
             both = np.concatenate([values, tensors[f"{whole}.input_linear.weight.up{half}"]])
             pieces.setdefault(f"{whole}.input_linear.weight", []).append(both[None] if half else both)
         if ".input_linear.weight." in name:
@@ -71,10 +71,10 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
             )
             n_key = (len(joined) - n_value) // 2
             for part, rows in zip("qkv", np.split(joined, [n_key, 2 * n_key]), strict=True):
-                made[f"{prefix}{part}_proj.weight"] = rows
+                named[f"{prefix}{part}_proj.weight"] = rows
         else:
-            made[name] = joined
-    return made
+            named[name] = joined
+    return named
 
 
 def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
@@ -95,7 +95,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
             experts_implementation="eager",
             output_loading_info=True,
         )
-        unloaded = {key: found for key, found in report.items() if found}
+        unloaded = {key: names for key, names in report.items() if names}
         if unloaded:
             raise SystemExit(f"{config['architectures'][0]}: {unloaded}")
         with torch.no_grad():

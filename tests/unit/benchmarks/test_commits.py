@@ -50,9 +50,9 @@ def test_noise_is_students_interval() -> None:
 
 
 def test_only_what_both_measured() -> None:
-    found = commits.differences({"a": [1.0, 1.0], "b": [1.0], "c": [1.0]}, {"a": [2.0, 2.0], "b": [1.0, 1.0]})
-    assert [d.test for d in found] == ["a"]
-    assert "| a " in commits.table(found, ("old", "new"), "t/s")
+    compared = commits.differences({"a": [1.0, 1.0], "b": [1.0], "c": [1.0]}, {"a": [2.0, 2.0], "b": [1.0, 1.0]})
+    assert [d.test for d in compared] == ["a"]
+    assert "| a " in commits.table(compared, ("old", "new"), "t/s")
 
 
 def test_profile() -> None:

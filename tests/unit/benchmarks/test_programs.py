@@ -102,11 +102,11 @@ def test_perplexity(folder: Path) -> None:
     program(folder / "hybrid", """echo '{"ppl": 9.7, "stderr": 0.1, "chunks": 3}'""")
     program(folder / "llama-perplexity", "echo '0.01 I Final estimate: PPL = 9.7201 +/- 0.10050' >&2")
     model, text = Path("tiny.gguf"), Path("t.txt")
-    found = programs.ours().perplexity(model, text, 512, 2)
-    assert (found["ppl"], found["stderr"]) == (9.7, 0.1)
-    found = programs.llama_cpp(folder).perplexity(model, text, 512, 2)
-    assert (found["ppl"], found["stderr"]) == (9.7201, 0.1005)
-    assert found["seconds"] > 0
+    estimate = programs.ours().perplexity(model, text, 512, 2)
+    assert (estimate["ppl"], estimate["stderr"]) == (9.7, 0.1)
+    estimate = programs.llama_cpp(folder).perplexity(model, text, 512, 2)
+    assert (estimate["ppl"], estimate["stderr"]) == (9.7201, 0.1005)
+    assert estimate["seconds"] > 0
     program(folder / "llama-perplexity", "echo 'you need at least 1024 tokens'")
     with pytest.raises(UsageError, match=r"gave no estimate for tiny\.gguf"):
         programs.llama_cpp(folder).perplexity(model, text, 512, 2)

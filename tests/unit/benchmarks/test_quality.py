@@ -35,11 +35,11 @@ def test_tables() -> None:
 def test_every_file_type_was_measured_and_chosen_types_win() -> None:
     rows = quality.load()
     for model in quality.MODELS:
-        found = quality.of_model(rows, model)
-        assert [t.name for t in FILE_TYPES if t.name not in found and f"{t.name}, importance" not in found] == []
-        chosen = [name for name in found if name.startswith(quality.TARGET)]
+        files = quality.of_model(rows, model)
+        assert [t.name for t in FILE_TYPES if t.name not in files and f"{t.name}, importance" not in files] == []
+        chosen = [name for name in files if name.startswith(quality.TARGET)]
         assert len(chosen) == 14
         for name in chosen:
-            fixed = found[name.removeprefix(quality.TARGET)]
-            assert found[name]["kld"] < fixed["kld"] and found[name]["bits"] <= fixed["bits"] + 0.005
-        assert all(abs(r["there"]) <= 0.003 for r in found.values()), "llama-perplexity agrees"
+            fixed = files[name.removeprefix(quality.TARGET)]
+            assert files[name]["kld"] < fixed["kld"] and files[name]["bits"] <= fixed["bits"] + 0.005
+        assert all(abs(r["there"]) <= 0.003 for r in files.values()), "llama-perplexity agrees"

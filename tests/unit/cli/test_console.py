@@ -61,7 +61,7 @@ def test_one_line() -> None:
 
 
 def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with console.Progress("work", "bytes", delay=0) as progress:
+    with console.ProgressBar("work", "bytes", delay=0) as progress:
         progress.step(1, 10)
     assert capsys.readouterr() == ("", "")
 
@@ -69,10 +69,25 @@ def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str
 def test_progress_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with console.Progress("work", "bytes", delay=0) as progress:
+    with console.ProgressBar("work", "bytes", delay=0) as progress:
         progress.step(1 << 20, 8 << 20)
         progress.step(4 << 20, 8 << 20)
         progress("second part", 1 << 20, 2 << 20)
     out, err = capsys.readouterr()
     assert out == ""
     assert "of 8.0 MiB" in err or "of 2.0 MiB" in err
+
+
+@pytest.mark.parametrize("name", ["[/red]x", "[bold]x[/bold]", "blk.0\x1b[31m.x"])
+def test_progress_shows_names_of_tensors_as_they_are(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file may call its tensors as it likes: neither rich's markup nor an escape of the terminal may come of it."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with console.ProgressBar("work", "bytes", delay=0) as progress:
+        progress(name, 1, 10)
+        progress(name, 5, 10)
+    text = capsys.readouterr().err
+    assert console.one_line(name) in text
+    assert "\x1b[31m" not in text

@@ -14,7 +14,7 @@ from hybrid.quant.ggml.byte_sizes import UNITS
 
 def _options() -> list[tuple[str, str, Any]]:
     """(command, name, typer's record) of every option whose value is a SIZE."""
-    found = []
+    options = []
     for name in main.COMMANDS:
         module = import_module(f"hybrid.cli.commands.{name}")
         for word, function in {name: getattr(module, name), **getattr(module, "SUBCOMMANDS", {})}.items():
@@ -22,8 +22,8 @@ def _options() -> list[tuple[str, str, Any]]:
                 if get_origin(hint) is Annotated:
                     option = get_args(hint)[1]
                     if getattr(option, "metavar", None) == "SIZE":
-                        found.append((word, parameter, option))
-    return found
+                        options.append((word, parameter, option))
+    return options
 
 
 def test_every_size_says_what_its_units_are() -> None:

@@ -217,16 +217,19 @@ def bamba_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     shapes = granite_shapes(c | more)
     names = {"model.norm.": "model.final_layernorm.", "post_attention_layernorm": "pre_ff_layernorm",
              "shared_mlp.output_linear": "feed_forward.down_proj"}  # fmt: skip
-    made: dict[str, tuple[int, ...]] = {}
+    of_bamba: dict[str, tuple[int, ...]] = {}
     for name, shape in shapes.items():
         for old, new in names.items():
             name = name.replace(old, new)
         if "shared_mlp.input_linear" in name:
             for half in ("gate", "up"):
-                made[name.replace("shared_mlp.input_linear", f"feed_forward.{half}_proj")] = (shape[0] // 2, shape[1])
+                of_bamba[name.replace("shared_mlp.input_linear", f"feed_forward.{half}_proj")] = (
+                    shape[0] // 2,
+                    shape[1],
+                )
         else:
-            made[name] = shape
-    return made
+            of_bamba[name] = shape
+    return of_bamba
 
 
 def llama_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:

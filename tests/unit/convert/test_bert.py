@@ -158,14 +158,14 @@ def test_a_model_that_generates_may_be_meant_for_embeddings(data_dir: Path, tmp_
     end = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
     single = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, end], "pair": []}
     changed(folder / "tokenizer.json", lambda t: t.update(post_processor=single))
-    found = []
+    poolings = []
     for pooled in (False, True):
         if pooled:
             pool_by(folder, pooling_mode_lasttoken=True)
         convert(folder, tmp_path / f"{pooled}.gguf", vocab_only=True)
         with GGUFFile.open(tmp_path / f"{pooled}.gguf") as file:
-            found.append((file.get("tokenizer.ggml.add_eos_token"), file.get("qwen3.pooling_type", None)))
-    assert found == [(False, None), (True, 3)]
+            poolings.append((file.get("tokenizer.ggml.add_eos_token"), file.get("qwen3.pooling_type", None)))
+    assert poolings == [(False, None), (True, 3)]
 
 
 @pytest.mark.parametrize(

@@ -85,15 +85,15 @@ def test_fields_of_a_real_checkpoint(name: str, config: str, data_dir: Path, tmp
 
 @pytest.mark.slow
 def test_fields_of_the_reference_checkpoints(shared_dir: Path, tmp_path: Path) -> None:
-    found: dict[str, list[str]] = {}
+    by_field: dict[str, list[str]] = {}
     for path in sorted((shared_dir / "checkpoints").glob("*/config*.json")):
         if json.loads(path.read_text())["architectures"][0] in ARCHITECTURES:
             name = f"{path.parent.name}-{path.stem}"
             conversion = copied(path.parent, path.name, tmp_path / name)
             unknown = [note for note in conversion.plain.plan.notes if "unknown for this" in note]
-            found[name] = unknown + faults(conversion)
-    assert len(found) > 40
-    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+            by_field[name] = unknown + faults(conversion)
+    assert len(by_field) > 40
+    assert {name: wrong for name, wrong in by_field.items() if wrong} == {}
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_an_absent_field_is_its_default(name: str, tmp_path: Path) -> None:
             continue
         absent = {key: value for key, value in EXAMPLES[name].items() if key != field}
         try:
-            made = digest(conversion.made(absent))
+            without = digest(conversion.prepared(absent))
         except HybridError:
             continue
         try:
-            if digest(conversion.made({**absent, field: default})) != made:
+            if digest(conversion.prepared({**absent, field: default})) != without:
                 wrong.append(f"{field}: absent is not {default!r}")
         except UnsupportedError as error:
             wrong.append(f"{field}: absent is converted, though {error}")
@@ -140,7 +140,7 @@ def test_conditional_fields_are_used_somewhere(tmp_path: Path) -> None:
 
 def _all_names(family: type) -> list[str]:
     fields = config_fields.known_fields()
-    own = [fields[name] for name, made in ARCHITECTURES.items() if made is family]
+    own = [fields[name] for name, other in ARCHITECTURES.items() if other is family]
     return [name for names in own for name in (*names, *(names.get("text_config") or ()))]
 
 
@@ -253,8 +253,8 @@ def test_what_was_ignored_is_refused(name: str, settings: dict[str, Any], messag
 def test_what_was_ignored_is_used(
     name: str, settings: dict[str, Any], key: str, expected: Any, checkpoint: Any
 ) -> None:
-    found = keys(checkpoint(name, **settings)).get(key)
-    assert found == (expected if expected is None or isinstance(expected, (bool, int)) else pytest.approx(expected))
+    value = keys(checkpoint(name, **settings)).get(key)
+    assert value == (expected if expected is None or isinstance(expected, (bool, int)) else pytest.approx(expected))
 
 
 def test_a_model_of_mamba2_is_untied_unless_it_says_so(tmp_path: Path) -> None:

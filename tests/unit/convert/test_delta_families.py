@@ -43,38 +43,38 @@ def test_qkvz_is_taken_apart(written: Callable[..., Path]) -> None:
     whole = np.concatenate([pieces[key] for key in parts])  # as Qwen publishes it
     rest = {key: value for key, value in pieces.items() if not key.startswith(name + ".")}
     save_file({**rest, name: whole}, folder / "model.safetensors")
-    made = read(folder)
+    tensors = read(folder)
     heads = whole.reshape(2, 192, 96)
     q, k, v, z = (heads[:, a:b].reshape(-1, 96) for a, b in ((0, 24), (24, 48), (48, 120), (120, 192)))
-    np.testing.assert_array_equal(made["blk.0.attn_qkv.weight"], np.concatenate([q, k, v]))
-    np.testing.assert_array_equal(made["blk.0.attn_gate.weight"], z)
+    np.testing.assert_array_equal(tensors["blk.0.attn_qkv.weight"], np.concatenate([q, k, v]))
+    np.testing.assert_array_equal(tensors["blk.0.attn_gate.weight"], z)
     norm = rest["model.layers.0.input_layernorm.weight"].astype(np.float64) + 1
-    np.testing.assert_array_equal(made["blk.0.attn_norm.weight"], norm.astype(np.float32))
-    np.testing.assert_array_equal(made["blk.0.ssm_norm.weight"], rest["model.layers.0.linear_attn.norm.weight"])
-    assert made["blk.0.ffn_gate_inp_shexp.weight"].shape == (1, 96)
+    np.testing.assert_array_equal(tensors["blk.0.attn_norm.weight"], norm.astype(np.float32))
+    np.testing.assert_array_equal(tensors["blk.0.ssm_norm.weight"], rest["model.layers.0.linear_attn.norm.weight"])
+    assert tensors["blk.0.ffn_gate_inp_shexp.weight"].shape == (1, 96)
 
 
 def test_heads_that_share_keys_are_dealt_out(written: Callable[..., Path]) -> None:
     """Heads 0, 1, 2 have the keys of head 0, and 3, 4, 5 those of head 1: they become 0, 3, 1, 4, 2, 5."""
     folder = written("qwen35")
     source = load_file(folder / "model.safetensors")
-    made = read(folder)
+    tensors = read(folder)
     order, hf = [0, 3, 1, 4, 2, 5], "model.layers.2.linear_attn."
     z = source[hf + "in_proj_z.weight"].reshape(6, 24, 96)
-    np.testing.assert_array_equal(made["blk.2.attn_gate.weight"].reshape(6, 24, 96), z[order])
-    np.testing.assert_array_equal(made["blk.2.ssm_beta.weight"], source[hf + "in_proj_b.weight"][order])
-    np.testing.assert_array_equal(made["blk.2.ssm_dt.bias"], source[hf + "dt_bias"][order])
+    np.testing.assert_array_equal(tensors["blk.2.attn_gate.weight"].reshape(6, 24, 96), z[order])
+    np.testing.assert_array_equal(tensors["blk.2.ssm_beta.weight"], source[hf + "in_proj_b.weight"][order])
+    np.testing.assert_array_equal(tensors["blk.2.ssm_dt.bias"], source[hf + "dt_bias"][order])
     decay = -np.exp(source[hf + "A_log"].astype(np.float64))[order]
-    np.testing.assert_array_equal(made["blk.2.ssm_a"], decay.astype(np.float32))
+    np.testing.assert_array_equal(tensors["blk.2.ssm_a"], decay.astype(np.float32))
     qkv = source[hf + "in_proj_qkv.weight"]
-    np.testing.assert_array_equal(made["blk.2.attn_qkv.weight"][:96], qkv[:96])
+    np.testing.assert_array_equal(tensors["blk.2.attn_qkv.weight"][:96], qkv[:96])
     np.testing.assert_array_equal(
-        made["blk.2.attn_qkv.weight"][96:].reshape(6, 24, 96), qkv[96:].reshape(6, 24, 96)[order]
+        tensors["blk.2.attn_qkv.weight"][96:].reshape(6, 24, 96), qkv[96:].reshape(6, 24, 96)[order]
     )
     out = source[hf + "out_proj.weight"].reshape(96, 6, 24)
-    np.testing.assert_array_equal(made["blk.2.ssm_out.weight"].reshape(96, 6, 24), out[:, order])
+    np.testing.assert_array_equal(tensors["blk.2.ssm_out.weight"].reshape(96, 6, 24), out[:, order])
     taps = source[hf + "conv1d.weight"][96:, 0].reshape(6, 24, 3)
-    np.testing.assert_array_equal(made["blk.2.ssm_conv1d.weight"][96:].reshape(6, 24, 3), taps[order])
+    np.testing.assert_array_equal(tensors["blk.2.ssm_conv1d.weight"][96:].reshape(6, 24, 3), taps[order])
 
 
 def test_the_text_part_of_a_model_that_sees(written: Callable[..., Path]) -> None:
@@ -100,10 +100,10 @@ def test_the_text_part_of_a_model_that_sees(written: Callable[..., Path]) -> Non
         tensors[to + "down_proj"] = halves[2]
     tensors |= {"model.visual.patch.weight": np.ones((3, 3), np.float32), "mtp.fc.weight": np.ones(3, np.float32)}
     save_file(tensors, folder / "model.safetensors")
-    made = read(folder)
-    assert made.keys() == expected.keys()
+    of_text = read(folder)
+    assert of_text.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_array_equal(made[name], values, err_msg=name)
+        np.testing.assert_array_equal(of_text[name], values, err_msg=name)
     assert any("left out" in note and "mtp.fc.weight" in note for note in plan(folder).notes)
 
 

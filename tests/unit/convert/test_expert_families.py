@@ -43,11 +43,11 @@ def test_nemotron_h_spelled_as_in_transformers_5() -> None:
 
 def test_nemotron_h_groups() -> None:
     groups = {"n_routed_experts": 12, "n_group": 4}
-    found = keys("nemotron-h-moe", {**groups, "topk_group": 2})
-    assert (found["expert_group_count"], found["expert_group_used_count"]) == (4, 2)
+    written = keys("nemotron-h-moe", {**groups, "topk_group": 2})
+    assert (written["expert_group_count"], written["expert_group_used_count"]) == (4, 2)
     # llama.cpp refuses groups of which all are used, and they change nothing
-    found = keys("nemotron-h-moe", {**groups, "topk_group": 4})
-    assert (found["expert_group_count"], found["expert_group_used_count"]) == (1, 1)
+    written = keys("nemotron-h-moe", {**groups, "topk_group": 4})
+    assert (written["expert_group_count"], written["expert_group_used_count"]) == (1, 1)
 
 
 def test_nemotron_h_with_dense_parts_beside_experts() -> None:
@@ -74,8 +74,8 @@ def test_nemotron_h_biases_and_latent_size() -> None:
 def test_nemotron_h_biases_of_mamba() -> None:
     """use_bias says whether the projections have them; mamba_proj_bias is a key that transformers never reads."""
     assert "blk.0.ssm_in.bias" not in targets("nemotron-h", {"mamba_proj_bias": True})
-    made = targets("nemotron-h", {"mamba_proj_bias": False, "use_bias": True})
-    assert (made["blk.0.ssm_in.bias"], made["blk.0.ssm_out.bias"]) == ((255,), (96,))
+    shapes = targets("nemotron-h", {"mamba_proj_bias": False, "use_bias": True})
+    assert (shapes["blk.0.ssm_in.bias"], shapes["blk.0.ssm_out.bias"]) == ((255,), (96,))
     assert "projections of its Mamba layers have no biases" in notes("nemotron-h", {"use_bias": True})
 
 
@@ -108,9 +108,9 @@ def test_norm_topk_prob(name: str, usual: bool, unless_stated: bool) -> None:
 
 def test_layers_without_experts() -> None:
     change = {"num_hidden_layers": 4, "decoder_sparse_step": 2, "mlp_only_layers": [3]}
-    made = targets("qwen3moe", change)
-    assert [f"blk.{i}.ffn_gate_inp.weight" in made for i in range(4)] == [False, True, False, False]
-    assert made["blk.0.ffn_up.weight"] == (160, 96)
+    shapes = targets("qwen3moe", change)
+    assert [f"blk.{i}.ffn_gate_inp.weight" in shapes for i in range(4)] == [False, True, False, False]
+    assert shapes["blk.0.ffn_up.weight"] == (160, 96)
     assert "there all layers have experts" in notes("qwen3moe", change)
     with pytest.raises(CheckpointError, match=r"mlp_only_layers = .*a layer with experts left"):
         family("qwen3moe", {"mlp_only_layers": [0, 1]})
@@ -120,8 +120,8 @@ def test_layers_without_experts() -> None:
 
 def test_qwen3_next_biases() -> None:
     """The bias of queries is twice as long, as it is the gate's too."""
-    made = targets("qwen3next", {"attention_bias": True})
-    assert [made[f"blk.3.attn_{part}.bias"] for part in ("q", "k", "v", "output")] == [(240,), (40,), (40,), (96,)]
+    shapes = targets("qwen3next", {"attention_bias": True})
+    assert [shapes[f"blk.3.attn_{part}.bias"] for part in ("q", "k", "v", "output")] == [(240,), (40,), (40,), (96,)]
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3moe", "qwen3next", "olmo2", "olmoe"])
@@ -137,8 +137,8 @@ def test_olmoe_clips() -> None:
 
 
 def test_lfm2_moe() -> None:
-    found = keys("lfm2moe", {"routed_scaling_factor": 1.5})
-    assert found["expert_weights_scale"] == 1.5
+    written = keys("lfm2moe", {"routed_scaling_factor": 1.5})
+    assert written["expert_weights_scale"] == 1.5
     assert "expert_weights_scale" not in keys("lfm2moe", {"routed_scaling_factor": 1.0})
     assert "passes over routed_scaling_factor" in notes("lfm2moe", {"routed_scaling_factor": 1.5})
     # no bias is one of zeros, which readers want
@@ -147,8 +147,12 @@ def test_lfm2_moe() -> None:
 
 
 def test_lfm2_convolutions_with_biases() -> None:
-    made = targets("lfm2", {"conv_bias": True})
-    assert [made[f"blk.0.shortconv.{part}.bias"] for part in ("in_proj", "conv", "out_proj")] == [(288,), (96,), (96,)]
+    shapes = targets("lfm2", {"conv_bias": True})
+    assert [shapes[f"blk.0.shortconv.{part}.bias"] for part in ("in_proj", "conv", "out_proj")] == [
+        (288,),
+        (96,),
+        (96,),
+    ]
     assert "short convolutions have no biases" in notes("lfm2", {"conv_bias": True})
     assert not notes("lfm2", {})
 

@@ -36,13 +36,17 @@ def test_jamba_keys(jamba, tmp_path):
         "jamba.ssm.state_size", "jamba.ssm.time_step_rank", "jamba.attention.layer_norm_rms_epsilon",
         "jamba.expert_count", "jamba.expert_used_count", "general.file_type",
     ]  # fmt: skip
-    found = {name: fields[name].contents() for name in keys}
-    assert found["jamba.attention.head_count_kv"] == [0, 2, 0, 0, 2]
+    stated = {name: fields[name].contents() for name in keys}
+    assert stated["jamba.attention.head_count_kv"] == [0, 2, 0, 0, 2]
     assert fields["jamba.attention.head_count_kv"].types == [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.INT32]
-    assert [found[f"jamba.ssm.{k}"] for k in ("conv_kernel", "inner_size", "state_size", "time_step_rank")] == [
+    assert [stated[f"jamba.ssm.{k}"] for k in ("conv_kernel", "inner_size", "state_size", "time_step_rank")] == [
         3, 128, 5, 7,
     ]  # fmt: skip
-    assert (found["jamba.expert_count"], found["jamba.expert_used_count"], found["general.file_type"]) == (3, 2, 1)
+    assert (stated["jamba.expert_count"], stated["jamba.expert_used_count"], stated["general.file_type"]) == (
+        3,
+        2,
+        1,
+    )
     assert fields["jamba.block_count"].types == [gguf.GGUFValueType.UINT32]
     names = list(fields)
     assert names[:2] == ["general.architecture", "general.type"]
@@ -125,20 +129,20 @@ def test_mini_jamba_names(jamba, tmp_path):
         renamed[old] = array
     assert renamed.keys() != tiny.tensors.keys()
     tiny.tensors = renamed
-    found = plan(tiny.write())
-    assert sorted(t.name for t in found.tensors) == sorted(expected)
+    planned = plan(tiny.write())
+    assert sorted(t.name for t in planned.tensors) == sorted(expected)
     verify(tiny.folder, convert(tiny.folder, tmp_path / "o.gguf").output)
 
 
 def test_automatic_rank(jamba):
-    made = plan(jamba(mamba_dt_rank="auto").write())
-    assert made.metadata["jamba.ssm.time_step_rank"] == 4
+    planned = plan(jamba(mamba_dt_rank="auto").write())
+    assert planned.metadata["jamba.ssm.time_step_rank"] == 4
 
 
 def test_one_expert_is_dense(jamba):
-    made = plan(jamba(num_experts=1, num_experts_per_tok=2).write())
-    assert made.metadata["jamba.expert_used_count"] == 1  # llama.cpp aborts on more experts used than there are
-    assert not [t for t in made.tensors if "exps" in t.name or "gate_inp" in t.name]
+    planned = plan(jamba(num_experts=1, num_experts_per_tok=2).write())
+    assert planned.metadata["jamba.expert_used_count"] == 1  # llama.cpp aborts on more experts used than there are
+    assert not [t for t in planned.tensors if "exps" in t.name or "gate_inp" in t.name]
 
 
 def test_untied_output(jamba, tmp_path):
@@ -156,9 +160,9 @@ def test_tied_output_that_differs_is_kept(jamba):
     """As in transformers 5, whatever the config says."""
     tiny = jamba()
     tiny.tensors["lm_head.weight"] = tiny.tensors["model.embed_tokens.weight"] + 1
-    made = plan(tiny.write())
-    assert "output.weight" in [t.name for t in made.tensors]
-    assert any("tie_word_embeddings is ignored: lm_head.weight is not" in note for note in made.notes)
+    planned = plan(tiny.write())
+    assert "output.weight" in [t.name for t in planned.tensors]
+    assert any("tie_word_embeddings is ignored: lm_head.weight is not" in note for note in planned.notes)
 
 
 def test_mamba_keys(mamba, tmp_path):
@@ -176,10 +180,12 @@ def test_mamba_keys(mamba, tmp_path):
 
 
 def test_falcon_mamba_has_an_epsilon_of_its_own(mamba):
-    made = plan(mamba(architectures=["FalconMambaForCausalLM"], model_type="falcon_mamba", mixer_rms_eps=3e-6).write())
-    assert made.metadata["mamba.ssm.dt_b_c_rms"] is True
-    assert made.metadata["mamba.ssm.dt_b_c_rms_epsilon"] == 3e-6
-    assert made.metadata["mamba.attention.layer_norm_rms_epsilon"] == 1e-5
+    planned = plan(
+        mamba(architectures=["FalconMambaForCausalLM"], model_type="falcon_mamba", mixer_rms_eps=3e-6).write()
+    )
+    assert planned.metadata["mamba.ssm.dt_b_c_rms"] is True
+    assert planned.metadata["mamba.ssm.dt_b_c_rms_epsilon"] == 3e-6
+    assert planned.metadata["mamba.attention.layer_norm_rms_epsilon"] == 1e-5
 
 
 def test_original_mamba(mamba, tmp_path):
@@ -198,24 +204,24 @@ def test_original_mamba(mamba, tmp_path):
     (folder / "tokenizer.model").rename(donor / "tokenizer.model")
     with pytest.raises(TokenizerError, match=r"GPT-NeoX.*--tokenizer"):
         plan(folder)
-    made = plan(folder, tokenizer=donor)
-    assert made.metadata["mamba.ssm.state_size"] == 5
-    assert len(made.metadata["tokenizer.ggml.tokens"]) == 32
-    assert made.metadata["tokenizer.ggml.tokens"][29:] == ["[PAD29]", "[PAD30]", "[PAD31]"]
-    assert made.tensors[0].shape == (32, 48)
+    planned = plan(folder, tokenizer=donor)
+    assert planned.metadata["mamba.ssm.state_size"] == 5
+    assert len(planned.metadata["tokenizer.ggml.tokens"]) == 32
+    assert planned.metadata["tokenizer.ggml.tokens"][29:] == ["[PAD29]", "[PAD30]", "[PAD31]"]
+    assert planned.tensors[0].shape == (32, 48)
     # A GGUF file serves as well, and a folder without weights for --vocab-only.
     first = convert(folder, tmp_path / "first.gguf", tokenizer=donor).output
     again = plan(folder, tokenizer=first)
     of = lambda p: {k: v for k, v in p.metadata.items() if k.startswith("tokenizer.")}
-    assert of(again) == of(made)
+    assert of(again) == of(planned)
     (folder / "model.safetensors").unlink()
     assert len(plan(folder, tokenizer=donor, vocab_only=True).metadata["tokenizer.ggml.tokens"]) == 32
 
 
 def test_embedding_is_padded_only_where_the_weights_are(mamba):
     """29 tokens are not rounded up to 32: llama.cpp's converter does, and writes a file that does not load."""
-    made = plan(mamba().write())
-    assert len(made.metadata["tokenizer.ggml.tokens"]) == 29 == made.tensors[0].shape[0]
+    planned = plan(mamba().write())
+    assert len(planned.metadata["tokenizer.ggml.tokens"]) == 29 == planned.tensors[0].shape[0]
 
 
 def test_llama_rotates_rows(llama, tmp_path):
@@ -223,11 +229,11 @@ def test_llama_rotates_rows(llama, tmp_path):
     fields, tensors = read(convert(tiny.write(), tmp_path / "o.gguf").output)
     for part, heads in (("q", 4), ("k", 2)):
         source = tiny.tensors[f"model.layers.1.self_attn.{part}_proj.weight"]
-        found = values(tensors[f"blk.1.attn_{part}.weight"])
+        rotated = values(tensors[f"blk.1.attn_{part}.weight"])
         for head in range(heads):
             for j in range(8):  # head size 16: row j turns with row j + 8 there, row 2j with 2j + 1 here
-                np.testing.assert_array_equal(found[16 * head + 2 * j], source[16 * head + j])
-                np.testing.assert_array_equal(found[16 * head + 2 * j + 1], source[16 * head + j + 8])
+                np.testing.assert_array_equal(rotated[16 * head + 2 * j], source[16 * head + j])
+                np.testing.assert_array_equal(rotated[16 * head + 2 * j + 1], source[16 * head + j + 8])
     np.testing.assert_array_equal(
         values(tensors["blk.1.attn_v.weight"]), tiny.tensors["model.layers.1.self_attn.v_proj.weight"]
     )
@@ -245,10 +251,10 @@ def test_llama_head_size_and_biases(llama):
     for i in range(2):
         for part, size in (("q", 60), ("k", 20), ("v", 20), ("o", 64)):
             tiny.tensors[f"model.layers.{i}.self_attn.{part}_proj.bias"] = np.zeros(size, np.float32)
-    made = plan(tiny.write())
-    assert made.metadata["llama.attention.key_length"] == made.metadata["llama.attention.value_length"] == 10
-    assert made.metadata["llama.rope.dimension_count"] == 10
-    kinds = {t.name: (t.shape, t.type.name) for t in made.tensors}
+    planned = plan(tiny.write())
+    assert planned.metadata["llama.attention.key_length"] == planned.metadata["llama.attention.value_length"] == 10
+    assert planned.metadata["llama.rope.dimension_count"] == 10
+    kinds = {t.name: (t.shape, t.type.name) for t in planned.tensors}
     assert kinds["blk.0.attn_q.weight"][0] == (60, 64) and kinds["blk.0.attn_output.weight"][0] == (64, 60)
     assert kinds["blk.1.attn_q.bias"] == ((60,), "F32")
 
@@ -271,9 +277,9 @@ def test_llama_3_frequencies(llama, tmp_path):
 
 
 def test_llama_linear_scaling(llama):
-    made = plan(llama(rope_scaling={"type": "linear", "factor": 2.5}).write())
-    assert made.metadata["llama.rope.scaling.type"] == "linear"
-    assert made.metadata["llama.rope.scaling.factor"] == 2.5
+    planned = plan(llama(rope_scaling={"type": "linear", "factor": 2.5}).write())
+    assert planned.metadata["llama.rope.scaling.type"] == "linear"
+    assert planned.metadata["llama.rope.scaling.factor"] == 2.5
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "proportional"])
@@ -294,7 +300,7 @@ def test_types(jamba):
 def test_config_may_be_legacy(data_dir, tmp_path):
     """The keys of transformers 4 and 5 give the same file."""
     for name in ("jamba-dense", "mamba-bf16", "falcon-mamba", "llama-unigram-bin"):
-        made = []
+        plans = []
         for config in ("config.json", "config.legacy.json"):
             folder = tmp_path / config / name
             folder.mkdir(parents=True)
@@ -302,9 +308,9 @@ def test_config_may_be_legacy(data_dir, tmp_path):
                 if file.is_file() and not file.name.startswith("config"):
                     (folder / file.name).symlink_to(file)
             (folder / "config.json").write_text((data_dir / "checkpoints" / name / config).read_text())
-            made.append(plan(folder))
-        assert made[0].metadata == made[1].metadata, name
-        assert made[0].tensors == made[1].tensors, name
+            plans.append(plan(folder))
+        assert plans[0].metadata == plans[1].metadata, name
+        assert plans[0].tensors == plans[1].tensors, name
 
 
 def test_float_constants_of_transformers_5(mamba):

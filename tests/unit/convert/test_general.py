@@ -30,14 +30,16 @@ def test_names(name, n_params, expected):
     assert parse_name(name, n_params) == expected
 
 
-def general(made):
-    return {key.removeprefix("general."): value for key, value in made.metadata.items() if key.startswith("general.")}
+def general(planned):
+    return {
+        key.removeprefix("general."): value for key, value in planned.metadata.items() if key.startswith("general.")
+    }
 
 
 def test_defaults(jamba):
-    found = general(plan(jamba().write()))
-    assert found["name"] == "Model" and found["type"] == "model" and found["quantization_version"] == 2
-    assert found["size_label"] == "3x207K"  # 280 755 weights less two of three experts
+    facts = general(plan(jamba().write()))
+    assert facts["name"] == "Model" and facts["type"] == "model" and facts["quantization_version"] == 2
+    assert facts["size_label"] == "3x207K"  # 280 755 weights less two of three experts
 
 
 def test_name_in_the_cache_of_hugging_face(jamba, tmp_path):
@@ -45,8 +47,8 @@ def test_name_in_the_cache_of_hugging_face(jamba, tmp_path):
     snapshot = tmp_path / "models--ai21labs--Jamba-v0.1" / "snapshots" / "0123abcd"
     snapshot.parent.mkdir(parents=True)
     folder.rename(snapshot)
-    found = general(plan(snapshot))
-    assert (found["name"], found["organization"], found["version"]) == ("Jamba v0.1", "Ai21Labs", "v0.1")
+    facts = general(plan(snapshot))
+    assert (facts["name"], facts["organization"], facts["version"]) == ("Jamba v0.1", "Ai21Labs", "v0.1")
 
 
 def test_model_card(jamba):
@@ -55,13 +57,13 @@ def test_model_card(jamba):
         "---\nlicense: apache-2.0\nlicense_name: own\ntags:\n- mamba\n- no\npipeline_tag: text-generation\n"
         "language:\n- no\n- en\nbase_model: ai21labs/Jamba-v0.1\ndatasets: [org/data]\nauthor: Someone\n---\n# Text\n"
     )
-    found = general(plan(folder))
-    assert found["license"] == "apache-2.0" and found["license.name"] == "own" and found["author"] == "Someone"
-    assert found["tags"] == ["mamba", "no", "text-generation"] and found["languages"] == ["no", "en"]
-    assert found["base_model.count"] == 1 and found["base_model.0.name"] == "Jamba v0.1"
-    assert found["base_model.0.repo_url"] == "https://huggingface.co/ai21labs/Jamba-v0.1"
-    assert found["dataset.0.organization"] == "org"
-    keys = list(found)
+    facts = general(plan(folder))
+    assert facts["license"] == "apache-2.0" and facts["license.name"] == "own" and facts["author"] == "Someone"
+    assert facts["tags"] == ["mamba", "no", "text-generation"] and facts["languages"] == ["no", "en"]
+    assert facts["base_model.count"] == 1 and facts["base_model.0.name"] == "Jamba v0.1"
+    assert facts["base_model.0.repo_url"] == "https://huggingface.co/ai21labs/Jamba-v0.1"
+    assert facts["dataset.0.organization"] == "org"
+    keys = list(facts)
     assert keys.index("license") < keys.index("base_model.count") < keys.index("tags") < keys.index("languages")
 
 
@@ -77,11 +79,11 @@ def test_sampling_defaults(jamba):
     (folder / "generation_config.json").write_text(
         json.dumps({"temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.05, "do_sample": True})
     )
-    found = general(plan(folder))
-    assert {key: value for key, value in found.items() if key.startswith("sampling.")} == {
+    facts = general(plan(folder))
+    assert {key: value for key, value in facts.items() if key.startswith("sampling.")} == {
         "sampling.top_k": 20, "sampling.top_p": 0.95, "sampling.temp": 0.6, "sampling.penalty_repeat": 1.05,
     }  # fmt: skip
-    keys = list(found)
+    keys = list(facts)
     assert keys[:3] == ["architecture", "type", "sampling.top_k"]
     (folder / "generation_config.json").write_text(json.dumps({"temperature": "warm"}))
     with pytest.raises(CheckpointError, match=r'generation_config\.json: temperature = "warm" \(a string\)'):
@@ -101,10 +103,10 @@ def test_override(jamba, tmp_path):
             }
         )
     )  # fmt: skip
-    found = general(plan(folder, metadata=override))
-    assert (found["name"], found["author"], found["tags"], found["note"]) == ("Other", "Me", ["x"], True)
-    assert found["sampling.temp"] == 0.2 and found["sampling.top_p"] == 0.9 and found["sampling.top_k"] == 7
-    assert found["base_model.0.name"] == "Base"
+    facts = general(plan(folder, metadata=override))
+    assert (facts["name"], facts["author"], facts["tags"], facts["note"]) == ("Other", "Me", ["x"], True)
+    assert facts["sampling.temp"] == 0.2 and facts["sampling.top_p"] == 0.9 and facts["sampling.top_k"] == 7
+    assert facts["base_model.0.name"] == "Base"
     assert general(plan(folder, metadata=override, model_name="Third"))["name"] == "Third"
 
 

@@ -54,9 +54,9 @@ def test_original_mamba2(mamba2):
         "d_model": 48, "n_layer": 2, "vocab_size": 29, "d_intermediate": 0, "attn_layer_idx": [],
         "ssm_cfg": {"layer": "Mamba2", "d_state": 5, "d_conv": 3, "headdim": 16, "ngroups": 2},
     }  # fmt: skip
-    made = plan(tiny.write())
-    assert made.architecture == "Mamba2ForCausalLM"
-    assert made.metadata["mamba2.ssm.time_step_rank"] == 6
+    planned = plan(tiny.write())
+    assert planned.architecture == "Mamba2ForCausalLM"
+    assert planned.metadata["mamba2.ssm.time_step_rank"] == 6
 
 
 def test_codestral_mamba_says_norm_before_gate(mamba2):

@@ -18,11 +18,11 @@ N_KEY, N_VALUE = 3 * 24, 6 * 20  # rows of queries and of keys, and of values
 def checkpoint(folder: Path, *, released: bool) -> Path:
     """The released models have taps apart and other names for the norms of layers with the delta rule."""
     config = {"vocab_size": random_checkpoints.N_VOCAB, "max_position_embeddings": 64, **CONFIGS["olmo-hybrid"]}
-    made = random_checkpoints.tensors(config)
-    written = {name: x for name, x in made.items() if not name.rpartition(".")[2].isdecimal()}
+    by_name = random_checkpoints.tensors(config)
+    written = {name: x for name, x in by_name.items() if not name.rpartition(".")[2].isdecimal()}
     for i in (0, 2, 3):
         p = f"model.layers.{i}."
-        qkv, taps = (joined(made, f"{p}linear_attn.{name}.weight") for name in ("qkv", "conv1d"))
+        qkv, taps = (joined(by_name, f"{p}linear_attn.{name}.weight") for name in ("qkv", "conv1d"))
         for part, rows in zip("qkv", np.split(qkv, [N_KEY, 2 * N_KEY]), strict=True):
             written[f"{p}linear_attn.{part}_proj.weight"] = rows
         if not released:

@@ -37,8 +37,8 @@ def converted(data_dir: Path, tmp_path: Path) -> Callable[..., GGUFFile]:
 
 def own_keys(file: GGUFFile) -> dict[str, Any]:
     prefix = f"{file.get('general.architecture')}."
-    found = {key.removeprefix(prefix): value for key, value in file.metadata.items() if key.startswith(prefix)}
-    return {key: value.tolist() if hasattr(value, "tolist") else value for key, value in found.items()}
+    own = {key.removeprefix(prefix): value for key, value in file.metadata.items() if key.startswith(prefix)}
+    return {key: value.tolist() if hasattr(value, "tolist") else value for key, value in own.items()}
 
 
 def test_openelm(converted: Callable[..., GGUFFile]) -> None:

@@ -16,7 +16,7 @@ from hybrid.convert import convert, plan, stream, verify
 from hybrid.convert.architectures.family import row
 from hybrid.convert.checkpoint import Checkpoint
 from hybrid.convert.checkpoint.quantized import DequantizedTensor, dequantized
-from hybrid.convert.plan import _work
+from hybrid.convert.plan import _job
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
@@ -208,7 +208,7 @@ def test_layouts(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fp8 in blocks", "packed, zero points", "gptq, desc_act", "awq"])
 def test_converted(name: str, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In pieces of a few rows, with heads interleaved on the way; the type is that before quantizing."""
-    monkeypatch.setattr(stream, "TASK", 64 * 5)
+    monkeypatch.setattr(stream, "SLICE_VALUES", 64 * 5)
     expected = write(tmp_path / "model", name)
     out = tmp_path / "out.gguf"
     config = json.loads((tmp_path / "model" / "config.json").read_text())
@@ -360,9 +360,9 @@ def test_memory_depends_on_no_matrix(name: str, tmp_path: Path, monkeypatch: pyt
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": settings}))
     checkpoint = Checkpoint(tmp_path)
     tensors = dequantized(checkpoint.tensors, checkpoint.config)
-    work = _work(row("x.weight", "x.weight", n_rows, n), (tensors["x.weight"],), FileType.BF16)
+    job = _job(row("x.weight", "x.weight", n_rows, n), (tensors["x.weight"],), FileType.BF16)
     tracemalloc.start()
-    total = sum(part.nbytes for _, pieces in stream.in_order([work], 2) for part in pieces)
+    total = sum(part.nbytes for _, parts in stream.in_order([job], 2) for part in parts)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     print(f"peak {peak / 1e6:.1f} MB for {4 * n_rows * n / 1e6:.1f} MB")

@@ -30,8 +30,8 @@ def keys(name: str, **change: Any) -> dict[str, Any]:
     return dict(family(name, **change).keys(FileType.F32))
 
 
-def constants(made: Family) -> dict[str, np.ndarray]:
-    return {row.target: row.constant for row in made.rows() if row.constant is not None}
+def constants(model: Family) -> dict[str, np.ndarray]:
+    return {row.target: row.constant for row in model.rows() if row.constant is not None}
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_keys_in_the_file(name: str, key: str, expected: Any, data_dir: Path, tm
     folder = random_checkpoints.write(CONFIGS[name], tmp_path / "model")
     convert(folder, tmp_path / "o.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     with GGUFFile.open(tmp_path / "o.gguf") as file:
-        found = file.get(key)
-    assert (found.tolist() if isinstance(expected, list) else found) == expected
+        value = file.get(key)
+    assert (value.tolist() if isinstance(expected, list) else value) == expected
     checked = verify(folder, tmp_path / "o.gguf")
     assert checked.n_exact == checked.n_tensors
 
@@ -119,19 +119,19 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 )
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_yarn(key: str, rope: dict[str, Any], expected: dict[str, float]) -> None:
-    made = keys("qwen3", **{key: rope})
-    own = {name: value for name, value in made.items() if name.startswith("rope.scaling.")}
+    written = keys("qwen3", **{key: rope})
+    own = {name: value for name, value in written.items() if name.startswith("rope.scaling.")}
     given = {"type": "yarn", "factor": 4.0, "original_context_length": 128, **expected}
     assert own == pytest.approx({f"rope.scaling.{name}": value for name, value in given.items()})
-    assert "hybrid.rope.scaling.truncate" not in made
+    assert "hybrid.rope.scaling.truncate" not in written
 
 
 def test_the_original_context_beside_the_settings_of_rope_comes_first() -> None:
     """As transformers has it; without any it is max_position_embeddings."""
     without = {name: value for name, value in YARN.items() if name != "original_max_position_embeddings"}
     for rope, beside, expected in ((YARN, 64, 64), (YARN, ..., 128), (without, ..., 512)):
-        made = keys("qwen3", rope_scaling=rope, original_max_position_embeddings=beside)
-        assert made["rope.scaling.original_context_length"] == expected
+        written = keys("qwen3", rope_scaling=rope, original_max_position_embeddings=beside)
+        assert written["rope.scaling.original_context_length"] == expected
 
 
 @pytest.mark.parametrize(
@@ -140,21 +140,21 @@ def test_the_original_context_beside_the_settings_of_rope_comes_first() -> None:
      ({"beta_fast": 8, "truncate": False}, "beta_fast and beta_slow and no truncate")],
 )  # fmt: skip
 def test_what_llama_cpp_does_not_read_of_yarn(more: dict[str, Any], names: str) -> None:
-    made = family("qwen3", rope_scaling={**YARN, **more})
+    model = family("qwen3", rope_scaling={**YARN, **more})
     note = f"llama.cpp takes no {names} for this architecture: its results differ"
-    assert list(made.notes()) == ([note] if names else [])
-    assert dict(made.keys(FileType.F32)).get("hybrid.rope.scaling.truncate", True) == more.get("truncate", True)
+    assert list(model.notes()) == ([note] if names else [])
+    assert dict(model.keys(FileType.F32)).get("hybrid.rope.scaling.truncate", True) == more.get("truncate", True)
 
 
 @pytest.mark.parametrize("kind", ["longrope", "su", "yarn"])  # the first checkpoints of Phi-3 say the last two
 def test_long_rope(kind: str) -> None:
-    made = family("phi3-longrope", rope_scaling={"type": kind, **LONGROPE})
-    own = {name: value for name, value in made.keys(FileType.F32) if name.startswith("rope.")}
+    model = family("phi3-longrope", rope_scaling={"type": kind, **LONGROPE})
+    own = {name: value for name, value in model.keys(FileType.F32) if name.startswith("rope.")}
     assert own == {
         "rope.scaling.type": "longrope", "rope.scaling.original_context_length": 24, "rope.freq_base": 1e4,
         "rope.scaling.attn_factor": math.sqrt(1 + math.log(512 / 24) / math.log(24)), "rope.dimension_count": 18,
     }  # fmt: skip
-    tensors = constants(made)
+    tensors = constants(model)
     assert tensors["rope_factors_long.weight"].tolist() == np.float32(LONGROPE["long_factor"]).tolist()
     assert tensors["rope_factors_short.weight"].tolist() == np.float32(LONGROPE["short_factor"]).tolist()
 
@@ -168,15 +168,15 @@ def test_long_rope(kind: str) -> None:
     ],
 )
 def test_long_rope_of_phi3(change: dict[str, Any], original: int, magnitude: float) -> None:
-    made = keys("phi3-longrope", **change)
-    assert made["rope.scaling.original_context_length"] == original
-    assert made["rope.scaling.attn_factor"] == pytest.approx(magnitude)
+    written = keys("phi3-longrope", **change)
+    assert written["rope.scaling.original_context_length"] == original
+    assert written["rope.scaling.attn_factor"] == pytest.approx(magnitude)
 
 
 def test_llama_3_frequencies_of_a_head_that_turns_in_part() -> None:
     scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    made = family("phi2", rope_scaling=scaling)
-    assert constants(made)["rope_freqs.weight"].shape == (6,)  # half of the 24 values of a head
+    model = family("phi2", rope_scaling=scaling)
+    assert constants(model)["rope_freqs.weight"].shape == (6,)  # half of the 24 values of a head
 
 
 @pytest.mark.parametrize(
@@ -196,17 +196,17 @@ def test_llama_3_frequencies_of_a_head_that_turns_in_part() -> None:
 )
 def test_the_order_of_layers_in_gemma(name: str, change: dict[str, Any], expected: Any) -> None:
     """As llama.cpp's key says it: a number where one will do."""
-    made = family(name, **change)
-    assert dict(made.keys(FileType.F32)).get("attention.sliding_window_pattern") == expected
+    model = family(name, **change)
+    assert dict(model.keys(FileType.F32)).get("attention.sliding_window_pattern") == expected
     note = "llama.cpp takes another order of layers with a window: it has no key for this one"
-    assert (note in made.notes()) == isinstance(expected, list)
+    assert (note in model.notes()) == isinstance(expected, list)
 
 
 @pytest.mark.parametrize(("caps", "expected"), [((..., ...), (50, 30)), ((None, None), (0, 0)), ((9, None), (9, 0))])
 def test_caps_of_gemma_2(caps: tuple[Any, Any], expected: tuple[float, float]) -> None:
     """A key that is absent is the class's own; null is none."""
-    made = keys("gemma2", attn_logit_softcapping=caps[0], final_logit_softcapping=caps[1])
-    assert (made["attn_logit_softcapping"], made["final_logit_softcapping"]) == expected
+    written = keys("gemma2", attn_logit_softcapping=caps[0], final_logit_softcapping=caps[1])
+    assert (written["attn_logit_softcapping"], written["final_logit_softcapping"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_settings_in_both_spellings_give_one_file(data_dir: Path, tmp_path: Path
     newer = {"rope_parameters": {**rope, "rope_theta": 1e6}, "rope_theta": None}
     older = {"rope_scaling": {"type": "yarn", **{k: v for k, v in rope.items() if k != "rope_type"}}}
     tokenizer = data_dir / "checkpoints" / "mamba-bf16"
-    made = [
+    metadata = [
         plan(random_checkpoints.write({**CONFIGS["qwen3"], **more}, tmp_path / str(i)), tokenizer=tokenizer).metadata
         for i, more in enumerate((newer, older))
     ]
-    made = [{key: value for key, value in one.items() if key != "general.name"} for one in made]
-    assert made[0] == made[1]
+    metadata = [{key: value for key, value in one.items() if key != "general.name"} for one in metadata]
+    assert metadata[0] == metadata[1]

@@ -31,17 +31,17 @@ def read(folder: Path, text: str, n_vocab: int = 600, config: dict[str, Any] | N
 
 
 def test_the_vocabulary(tmp_path: Path) -> None:
-    found = read(tmp_path, world_file(WORLD))
-    assert found.tokens[: len(WORLD) + 1] == ["<s>", *(repr(token)[2:-1] for token in WORLD)]
-    assert found.types == [
+    vocabulary = read(tmp_path, world_file(WORLD))
+    assert vocabulary.tokens[: len(WORLD) + 1] == ["<s>", *(repr(token)[2:-1] for token in WORLD)]
+    assert vocabulary.types == [
         TokenType.CONTROL,
         *[TokenType.NORMAL] * len(WORLD),
         *[TokenType.UNUSED] * (599 - len(WORLD)),
     ]
-    assert found.tokens[-1] == "[PAD599]"
+    assert vocabulary.tokens[-1] == "[PAD599]"
     end = 1 + WORLD.index(b"\n\n")
-    assert found.ids == {"bos": 0, "eos": 0, "eot": end}
-    keys = [key for key, _, _ in found.pairs()]
+    assert vocabulary.ids == {"bos": 0, "eos": 0, "eot": end}
+    keys = [key for key, _, _ in vocabulary.key_values()]
     assert keys == [
         "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.bos_token_id",
         "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.chat_template",
@@ -58,9 +58,9 @@ def test_spellings(tmp_path: Path) -> None:
         "6 'é日' 5",
         "7 '\\\\x' 2",
     ]
-    found = read(tmp_path, "\r\n".join(lines))
+    vocabulary = read(tmp_path, "\r\n".join(lines))
     wanted = [b"a\x7f", b"it's", "\u3000".encode(), b"\xe6'", "🎉".encode(), "é日".encode(), b"\\x"]
-    assert found.tokens[1:8] == [repr(token)[2:-1] for token in wanted]
+    assert vocabulary.tokens[1:8] == [repr(token)[2:-1] for token in wanted]
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_other_files_beside_it(tmp_path: Path) -> None:
     template = "{{ messages[0]['content'] }}"
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": False, "chat_template": template}))
     (tmp_path / "tokenizer.json").write_text("of no use")
-    found = read(tmp_path, world_file(WORLD), config={"pad_token_id": 3})
-    assert found.chat_templates == {"default": template}
-    assert found.flags == {"add_bos_token": False}
-    assert found.ids["pad"] == 3
+    vocabulary = read(tmp_path, world_file(WORLD), config={"pad_token_id": 3})
+    assert vocabulary.chat_templates == {"default": template}
+    assert vocabulary.flags == {"add_bos_token": False}
+    assert vocabulary.ids["pad"] == 3
     with pytest.raises(TokenizerError, match=f"has {len(WORLD) + 1} tokens, but the model has only 300"):
         read(tmp_path, world_file(WORLD), 300)
     (tmp_path / NAME).write_bytes(b"1 '\xff' 1\n")
@@ -96,8 +96,8 @@ def test_other_files_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_chat(tmp_path: Path) -> None:
-    found = FakeGGUF({key: value for key, value, _ in read(tmp_path, world_file(WORLD)).pairs()})
-    template = ChatTemplate.from_gguf(found, load_tokenizer(found))
+    file = FakeGGUF({key: value for key, value, _ in read(tmp_path, world_file(WORLD)).key_values()})
+    template = ChatTemplate.from_gguf(file, load_tokenizer(file))
     assert template is not None
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -135,7 +135,7 @@ def same_tensors(one: GGUFFile, other: GGUFFile) -> None:
 
 def other_dialect(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """As the models of Rwkv7ForCausalLM are named."""
-    made = {}
+    renamed = {}
     for name, values in tensors.items():
         for old, new in (
             ("layers.0.pre_norm", "layers.0.pre_ln"), ("model.norm", "model.ln_out"), ("attn_norm", "ln1"),
@@ -148,8 +148,8 @@ def other_dialect(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             start, _, end = name.partition("_lora.lora.")
             name = start + {"0.weight": "1", "2.weight": "2", "2.bias": "0"}[end]
             values = values.T if values.ndim == 2 else values.reshape(1, 1, -1)
-        made[name] = values
-    return made
+        renamed[name] = values
+    return renamed
 
 
 def test_both_dialects_of_rwkv7(tmp_path: Path, world: Path) -> None:

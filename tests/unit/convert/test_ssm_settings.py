@@ -10,9 +10,9 @@ from random_checkpoints import CONFIGS
 
 from hybrid.convert import convert
 from hybrid.convert.architectures.family import Row
+from hybrid.quant import quantize
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
-from hybrid.quant.quantize import quantize
 
 
 def rows(name: str, **change: Any) -> dict[str, Row]:
@@ -38,15 +38,15 @@ def family(name: str, **change: Any) -> Any:
 )  # fmt: skip
 def test_a_convolution_without_bias_gets_zeros(name: str, key: str, channels: int) -> None:
     """llama.cpp loads no model without the tensor."""
-    made = rows(name, **{key: False})["blk.0.ssm_conv1d.bias"]
-    assert made.sources == ()
-    np.testing.assert_array_equal(made.constant, np.zeros(channels, np.float32))
+    bias = rows(name, **{key: False})["blk.0.ssm_conv1d.bias"]
+    assert bias.sources == ()
+    np.testing.assert_array_equal(bias.constant, np.zeros(channels, np.float32))
     assert rows(name, **{key: True})["blk.0.ssm_conv1d.bias"].sources != ()
 
 
 def test_the_convolution_of_zamba2_has_a_bias_whatever_the_config_says() -> None:
-    made = rows("zamba2-biased", use_conv_bias=False)["blk.0.ssm_conv1d.bias"]
-    assert made.sources == ("model.layers.0.mamba.conv1d.bias",)
+    bias = rows("zamba2-biased", use_conv_bias=False)["blk.0.ssm_conv1d.bias"]
+    assert bias.sources == ("model.layers.0.mamba.conv1d.bias",)
 
 
 BOTH = ("ssm_in", "ssm_out")
@@ -82,8 +82,8 @@ def test_biases(name: str, key: str, layer: int, biased: tuple[str, ...]) -> Non
 
 def test_multipliers_of_falcon_h1_reach_the_biases_behind_them_alone() -> None:
     """What goes into a projection is multiplied before its bias is added."""
-    made, ones = rows("falcon-h1-biased"), {}
-    for target, row in made.items():
+    by_target, ones = rows("falcon-h1-biased"), {}
+    for target, row in by_target.items():
         if target.startswith("blk.0.") and target.endswith(".bias") and row.sources:
             x = np.ones((row.shape[0], 1), np.float32)
             ones[target[6:]] = (row.transform.apply(x, 0) if row.transform else x)[:, 0]
@@ -110,21 +110,21 @@ def test_multipliers_of_falcon_h1_reach_the_biases_behind_them_alone() -> None:
     ],
 )
 def test_limits_of_the_step_size(name: str, limits: Any, expected: dict[str, float]) -> None:
-    found = keys(name, time_step_limit=limits)
-    assert {key: value for key, value in found.items() if "time_step_m" in key} == expected
+    written = keys(name, time_step_limit=limits)
+    assert {key: value for key, value in written.items() if "time_step_m" in key} == expected
 
 
 def test_the_least_step_size_of_zamba2() -> None:
     """Its model reads time_step_min, with a default, and not time_step_limit."""
     assert keys("zamba2-biased")["ssm.time_step_min"] == 0.12
     assert keys("zamba2")["ssm.time_step_min"] == 0.001
-    found = keys("zamba2", time_step_limit=[0.2, 0.3], time_step_min=0.0)
-    assert not any("time_step_m" in key for key in found)
+    written = keys("zamba2", time_step_limit=[0.2, 0.3], time_step_min=0.0)
+    assert not any("time_step_m" in key for key in written)
 
 
 def test_the_norm_behind_the_scan_of_zamba2_has_an_epsilon_of_its_own() -> None:
-    found = keys("zamba2", rms_norm_eps=1e-6)
-    assert (found["attention.layer_norm_rms_epsilon"], found["ssm.norm_rms_epsilon"]) == (1e-6, 1e-5)
+    written = keys("zamba2", rms_norm_eps=1e-6)
+    assert (written["attention.layer_norm_rms_epsilon"], written["ssm.norm_rms_epsilon"]) == (1e-6, 1e-5)
     assert "ssm.norm_rms_epsilon" not in keys("zamba2")
 
 

@@ -25,8 +25,8 @@ def test_types(jamba, tmp_path, dtype, outtype):
         tiny.tensors = {name: a.astype(dtype) for name, a in tiny.tensors.items()}
     folder = tiny.write(as_bf16=dtype == "bf16")
     report = convert(folder, tmp_path / "o.gguf", outtype=outtype)
-    found = decoded(report.output)["blk.0.ssm_in.weight"]
-    np.testing.assert_allclose(found, expected, atol=0.009 if outtype == "q8_0" else 0)
+    values = decoded(report.output)["blk.0.ssm_in.weight"]
+    np.testing.assert_allclose(values, expected, atol=0.009 if outtype == "q8_0" else 0)
     checked = verify(folder, report.output)
     assert checked.n_tensors == report.n_tensors
     if outtype != "q8_0":
@@ -40,7 +40,7 @@ def test_types(jamba, tmp_path, dtype, outtype):
 def test_pieces_do_not_show(llama, tmp_path, monkeypatch, task):
     folder = llama().write(as_bf16=True)
     whole = convert(folder, tmp_path / "whole.gguf", outtype="q8_0").output.read_bytes()
-    monkeypatch.setattr(stream, "TASK", task)
+    monkeypatch.setattr(stream, "SLICE_VALUES", task)
     report = convert(folder, tmp_path / "pieces.gguf", outtype="q8_0", n_threads=3)
     assert report.output.read_bytes() == whole
     verify(folder, report.output)
@@ -63,8 +63,8 @@ def test_transposed_tensors_of_torch_are_read(llama, tmp_path, monkeypatch):
         return read(twin, start, stop)
 
     monkeypatch.setattr(tensor.StoredTensor, "read", strided)
-    found = decoded(convert(folder, tmp_path / "b.gguf").output)
-    assert calls and all(np.array_equal(found[name], expected[name]) for name in expected)
+    tensors = decoded(convert(folder, tmp_path / "b.gguf").output)
+    assert calls and all(np.array_equal(tensors[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -117,8 +117,8 @@ def test_interruption_leaves_nothing(jamba, tmp_path):
     folder = jamba().write()
     (tmp_path / "out").mkdir()
 
-    def interrupt(progress):
-        if progress.name.startswith("blk.1"):
+    def interrupt(name, done, total):
+        if name.startswith("blk.1"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -140,9 +140,9 @@ def test_an_old_file_survives_a_failure(jamba, tmp_path):
 
 def test_progress_reaches_the_end(jamba, tmp_path):
     seen = []
-    convert(jamba().write(), tmp_path / "o.gguf", progress=seen.append)
-    assert [p.done for p in seen] == sorted(p.done for p in seen)
-    assert seen[-1].done == seen[-1].total == sum(t.nbytes for t in plan(tmp_path / "model").tensors)
+    convert(jamba().write(), tmp_path / "o.gguf", progress=lambda *step: seen.append(step))
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+    assert seen[-1][1] == seen[-1][2] == sum(t.nbytes for t in plan(tmp_path / "model").tensors)
 
 
 def test_plan_knows_the_size(jamba, tmp_path):
@@ -218,8 +218,8 @@ def test_vocabulary_only(jamba, tmp_path):
 def test_rope_rows_of_odd_shapes():
     """Against the definition: row j of a head goes to 2j, row j + half to 2j + 1."""
     x = np.arange(6 * 10 * 3, dtype=np.uint16).reshape(60, 3)
-    found = interleave_rope(10).apply(x, 0)
+    turned = interleave_rope(10).apply(x, 0)
     for head in range(6):
         for j in range(5):
-            np.testing.assert_array_equal(found[10 * head + 2 * j], x[10 * head + j])
-            np.testing.assert_array_equal(found[10 * head + 2 * j + 1], x[10 * head + j + 5])
+            np.testing.assert_array_equal(turned[10 * head + 2 * j], x[10 * head + j])
+            np.testing.assert_array_equal(turned[10 * head + 2 * j + 1], x[10 * head + j + 5])

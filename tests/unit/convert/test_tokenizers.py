@@ -69,29 +69,29 @@ def test_pieces_are_those_of_the_library(data_dir, name):
     from sentencepiece import SentencePieceProcessor
 
     folder = data_dir / "checkpoints" / name
-    found = read(folder, 2000)
+    vocab = read(folder, 2000)
     library = SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
-    assert len(found.tokens) == len(library)
+    assert len(vocab.tokens) == len(library)
     specials = json.loads((folder / "tokenizer_config.json").read_text())["added_tokens_decoder"]
-    for i, (text, kind, score) in enumerate(zip(found.tokens, found.types, found.scores, strict=True)):
+    for i, (text, kind, score) in enumerate(zip(vocab.tokens, vocab.types, vocab.scores, strict=True)):
         assert text == library.id_to_piece(i)
         assert (kind == TokenType.UNKNOWN) == library.is_unknown(i)
         assert (kind == TokenType.BYTE) == library.is_byte(i)
         assert (kind == TokenType.CONTROL) == library.is_control(i)
         assert str(i) in specials or np.float32(score) == np.float32(library.get_score(i))
-    assert found.ids["unk"] == library.unk_id()
-    assert found.ids["bos"] == library.bos_id() and found.ids["eos"] == library.eos_id()
+    assert vocab.ids["unk"] == library.unk_id()
+    assert vocab.ids["bos"] == library.bos_id() and vocab.ids["eos"] == library.eos_id()
 
 
 def test_unigram(data_dir):
-    found = read(data_dir / "checkpoints" / "llama-unigram-bin", 2000)
-    more = {key.removeprefix("tokenizer.ggml."): value for key, value, _ in found.more}
-    assert found.model == "t5" and more["add_space_prefix"] is True and more["remove_extra_whitespaces"] is True
+    vocab = read(data_dir / "checkpoints" / "llama-unigram-bin", 2000)
+    more = {key.removeprefix("tokenizer.ggml."): value for key, value, _ in vocab.more}
+    assert vocab.model == "t5" and more["add_space_prefix"] is True and more["remove_extra_whitespaces"] is True
     assert len(more["precompiled_charsmap"]) > 100_000
-    assert [found.types[found.tokens.index(text)] for text in ("<sep>", "<cls>")] == [TokenType.USER_DEFINED] * 2
+    assert [vocab.types[vocab.tokens.index(text)] for text in ("<sep>", "<cls>")] == [TokenType.USER_DEFINED] * 2
     # Causal models go on after the prompt, whatever the tokenizer was made for.
-    assert found.flags == {"add_bos_token": False, "add_eos_token": False}
-    assert any("EOS" in note for note in found.notes)
+    assert vocab.flags == {"add_bos_token": False, "add_eos_token": False}
+    assert any("EOS" in note for note in vocab.notes)
 
 
 def test_added_tokens_and_padding(model):
@@ -101,11 +101,22 @@ def test_added_tokens_and_padding(model):
         "8": {"content": "<|im_end|>", "special": True},
         "12": {"content": "far", "special": True},
     }
-    found = read(model(tokenizer_config={"added_tokens_decoder": decoder, "add_bos_token": True}), 10)
-    assert found.tokens == ["<unk>", "<s>", "</s>", " a", "<x>", "<0x0A>", "[PAD6]", "[PAD7]", "<|im_end|>", "[PAD9]"]
-    assert found.types == [2, 3, 3, 4, 4, 6, 5, 5, 3, 5]
-    assert found.flags == {"add_bos_token": True}
-    assert any("12" in note for note in found.notes)
+    vocab = read(model(tokenizer_config={"added_tokens_decoder": decoder, "add_bos_token": True}), 10)
+    assert vocab.tokens == [
+        "<unk>",
+        "<s>",
+        "</s>",
+        " a",
+        "<x>",
+        "<0x0A>",
+        "[PAD6]",
+        "[PAD7]",
+        "<|im_end|>",
+        "[PAD9]",
+    ]
+    assert vocab.types == [2, 3, 3, 4, 4, 6, 5, 5, 3, 5]
+    assert vocab.flags == {"add_bos_token": True}
+    assert any("12" in note for note in vocab.notes)
 
 
 def test_flags_of_the_normalizer(model):
@@ -126,8 +137,8 @@ def test_prefix_turned_off_beside_the_model(model):
 def test_special_ids(model):
     """The tokenizer's own files first, then config.json, then the sentencepiece model."""
     folder = model(tokenizer_config={"bos_token": {"content": "<x>"}, "eos_token": "not there"})
-    found = read(folder, config={"bos_token_id": 2, "pad_token_id": 5, "eos_token_id": [3, 2]})
-    assert (found.ids["bos"], found.ids["pad"], found.ids["eos"], found.ids["unk"]) == (4, 5, 3, 0)
+    vocab = read(folder, config={"bos_token_id": 2, "pad_token_id": 5, "eos_token_id": [3, 2]})
+    assert (vocab.ids["bos"], vocab.ids["pad"], vocab.ids["eos"], vocab.ids["unk"]) == (4, 5, 3, 0)
     (folder / "tokenizer_config.json").unlink()
     assert read(folder).ids == {"unk": 0, "bos": 1, "eos": 2}
 
@@ -193,14 +204,14 @@ def test_no_tokenizer(tmp_path):
 
 
 def test_byte_level(bpe):
-    found = read(bpe(tokenizer_config={"bos_token": "<|end|>", "eos_token": "<|end|>"}), 9, preferred_pre=("gpt-2",))
-    assert (found.model, found.pre) == ("gpt2", "gpt-2")
-    assert found.tokens == ["<|end|>", "a", "b", "Ġ", "ab", "[PAD5]", "Ġab", "  ", "[PAD8]"]
-    assert found.types == [3, 1, 1, 1, 1, 5, 1, 4, 5]
-    assert found.merges == ["a b", "Ġ ab"]
-    assert found.ids == {"bos": 0, "eos": 0}
-    assert found.flags == {"add_bos_token": False, "add_eos_token": False}
-    assert [pair[:2] for pair in found.more] == [("hybrid.tokenizer.normalizer", "NFC")]
+    vocab = read(bpe(tokenizer_config={"bos_token": "<|end|>", "eos_token": "<|end|>"}), 9, preferred_pre=("gpt-2",))
+    assert (vocab.model, vocab.pre) == ("gpt2", "gpt-2")
+    assert vocab.tokens == ["<|end|>", "a", "b", "Ġ", "ab", "[PAD5]", "Ġab", "  ", "[PAD8]"]
+    assert vocab.types == [3, 1, 1, 1, 1, 5, 1, 4, 5]
+    assert vocab.merges == ["a b", "Ġ ab"]
+    assert vocab.ids == {"bos": 0, "eos": 0}
+    assert vocab.flags == {"add_bos_token": False, "add_eos_token": False}
+    assert [pair[:2] for pair in vocab.more] == [("hybrid.tokenizer.normalizer", "NFC")]
 
 
 def test_merges_of_both_spellings(bpe):
@@ -212,11 +223,11 @@ def test_neox_is_that_of_the_library(data_dir):
     from tokenizers import Tokenizer
 
     folder = data_dir / "checkpoints" / "mamba-bf16"
-    found = read(folder, 2048)
+    vocab = read(folder, 2048)
     library = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    assert found.tokens[: library.get_vocab_size()] == [library.id_to_token(i) for i in range(library.get_vocab_size())]
-    assert found.tokens[2023:] == [f"[PAD{i}]" for i in range(2023, 2048)]
-    assert found.types[:3] == [3, 3, 1] and found.types[2000:2023] == [4] * 23 and found.types[2023:] == [5] * 25
+    assert vocab.tokens[: library.get_vocab_size()] == [library.id_to_token(i) for i in range(library.get_vocab_size())]
+    assert vocab.tokens[2023:] == [f"[PAD{i}]" for i in range(2023, 2048)]
+    assert vocab.types[:3] == [3, 3, 1] and vocab.types[2000:2023] == [4] * 23 and vocab.types[2023:] == [5] * 25
 
 
 def test_byte_fallback(bpe):
@@ -248,13 +259,13 @@ def test_byte_fallback(bpe):
             {"id": 1, "content": "<s>", "special": True}, {"id": 4, "content": "a", "special": False},
         ]  # fmt: skip
 
-    found = read(bpe(change))
-    assert (found.model, found.pre, found.merges) == ("llama", "default", None)
-    assert found.types == [2, 3, 6, 1, 4, 1, 1, 1, 1, 1]
-    assert found.scores[7:10] == [-1.0, -0.0, -2.0]
-    assert found.ids == {"unk": 0, "bos": 1}
-    assert found.flags == {"add_bos_token": True, "add_eos_token": False, "add_sep_token": False}
-    assert found.more == []  # a space is put before the text, as readers do without a key
+    vocab = read(bpe(change))
+    assert (vocab.model, vocab.pre, vocab.merges) == ("llama", "default", None)
+    assert vocab.types == [2, 3, 6, 1, 4, 1, 1, 1, 1, 1]
+    assert vocab.scores[7:10] == [-1.0, -0.0, -2.0]
+    assert vocab.ids == {"unk": 0, "bos": 1}
+    assert vocab.flags == {"add_bos_token": True, "add_eos_token": False, "add_sep_token": False}
+    assert vocab.more == []  # a space is put before the text, as readers do without a key
 
     def split(content):
         change(content)
@@ -285,20 +296,20 @@ def gemma(content):
 def gguf_of(path, **keys):
     """A GGUF file of a vocabulary of kind gemma4."""
     with GGUFWriter(path, "gemma4") as writer:
-        made = {"model": "gemma4", "tokens": ["<unk>", "<bos>", "a", "b", "ab"], "token_type": [3, 3, 1, 1, 1],
+        defaults = {"model": "gemma4", "tokens": ["<unk>", "<bos>", "a", "b", "ab"], "token_type": [3, 3, 1, 1, 1],
                 "scores": [-1000.0] * 5, "merges": ["a b"], "bos_token_id": 1, "add_bos_token": True}  # fmt: skip
-        for key, value in (made | keys).items():
+        for key, value in (defaults | keys).items():
             writer.add(f"tokenizer.ggml.{key}", value)
     return path
 
 
 def test_gemma4_from_a_gguf_file(tmp_path):
-    found = read(gguf_of(tmp_path / "a.gguf"), 6)
-    assert (found.model, found.pre, found.merges) == ("gemma4", "", ["a b"])
-    assert found.tokens == ["<unk>", "<bos>", "a", "b", "ab", "[PAD5]"]
-    pairs = {key: value for key, value, _ in found.pairs()}
-    assert "tokenizer.ggml.pre" not in pairs
-    assert (pairs["tokenizer.ggml.bos_token_id"], pairs["tokenizer.ggml.add_bos_token"]) == (1, True)
+    vocab = read(gguf_of(tmp_path / "a.gguf"), 6)
+    assert (vocab.model, vocab.pre, vocab.merges) == ("gemma4", "", ["a b"])
+    assert vocab.tokens == ["<unk>", "<bos>", "a", "b", "ab", "[PAD5]"]
+    by_key = {key: value for key, value, _ in vocab.key_values()}
+    assert "tokenizer.ggml.pre" not in by_key
+    assert (by_key["tokenizer.ggml.bos_token_id"], by_key["tokenizer.ggml.add_bos_token"]) == (1, True)
 
 
 @pytest.mark.parametrize("merges", ["a b", 3, [1, 2], [True]])
@@ -315,17 +326,17 @@ SPECIALS = {"bos_token": "<bos>", "unk_token": "<unk>"}
 def test_gemma4(bpe):
     """As llama.cpp's converter writes it: merges, scores of -1000, BOS although the file adds none, and what belongs to
     an answer's text not CONTROL."""
-    found = read(bpe(gemma, tokenizer_config=SPECIALS), 11)
-    assert (found.model, found.pre, found.merges) == ("gemma4", "", ["▁ b", "a b"])
-    assert found.types == [3, 3, 6, 1, 1, 1, 1, 1, 3, 4, 5]
-    assert found.scores == [-1000.0] * 10 + [-10000.0]
-    assert found.ids == {"unk": 0, "bos": 1}
-    assert found.flags == {"add_bos_token": True, "add_eos_token": False}
-    assert {pair[:2] for pair in found.more} == {
+    vocab = read(bpe(gemma, tokenizer_config=SPECIALS), 11)
+    assert (vocab.model, vocab.pre, vocab.merges) == ("gemma4", "", ["▁ b", "a b"])
+    assert vocab.types == [3, 3, 6, 1, 1, 1, 1, 1, 3, 4, 5]
+    assert vocab.scores == [-1000.0] * 10 + [-10000.0]
+    assert vocab.ids == {"unk": 0, "bos": 1}
+    assert vocab.flags == {"add_bos_token": True, "add_eos_token": False}
+    assert {pair[:2] for pair in vocab.more} == {
         ("tokenizer.ggml.add_space_prefix", False), ("hybrid.tokenizer.normalizer", "none"),
     }  # fmt: skip
-    assert len(found.notes) == 1 and "begin with BOS" in found.notes[0]
-    assert "tokenizer.ggml.pre" not in {key for key, _, _ in found.pairs()}
+    assert len(vocab.notes) == 1 and "begin with BOS" in vocab.notes[0]
+    assert "tokenizer.ggml.pre" not in {key for key, _, _ in vocab.key_values()}
 
 
 def test_gemma4_with_steps_of_its_own(bpe):
@@ -335,10 +346,10 @@ def test_gemma4_with_steps_of_its_own(bpe):
         content["pre_tokenizer"] = {"type": "Digits", "individual_digits": True}
         content["post_processor"]["single"].insert(0, {"SpecialToken": {"id": "<bos>"}})
 
-    found = read(bpe(change, tokenizer_config=SPECIALS))
-    more = {key: value for key, value, _ in found.more}
+    vocab = read(bpe(change, tokenizer_config=SPECIALS))
+    more = {key: value for key, value, _ in vocab.more}
     assert more["hybrid.tokenizer.normalizer"] == "NFKC" and more["hybrid.tokenizer.split"] == [r"\p{N}"]
-    assert len(found.notes) == 1 and "splits text in a way" in found.notes[0]
+    assert len(vocab.notes) == 1 and "splits text in a way" in vocab.notes[0]
 
     def whole(content):
         gemma(content)
@@ -355,19 +366,19 @@ def test_metaspace_spells_spaces(bpe):
         content["normalizer"] = None
         content["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", **options}
 
-    found = read(bpe(lambda content: change(content, split=False)))
-    assert (found.model, [key for key, _, _ in found.more if "split" in key]) == ("gemma4", [])
-    found = read(bpe(change))
-    assert [value for key, value, _ in found.more if key == "hybrid.tokenizer.split"] == [["▁[^▁]*|[^▁]+"]]
+    vocab = read(bpe(lambda content: change(content, split=False)))
+    assert (vocab.model, [key for key, _, _ in vocab.more if "split" in key]) == ("gemma4", [])
+    vocab = read(bpe(change))
+    assert [value for key, value, _ in vocab.more if key == "hybrid.tokenizer.split"] == [["▁[^▁]*|[^▁]+"]]
 
 
 def test_byte_level_normalizers(bpe):
     for form in ("NFD", "NFKC", "NFKD"):
-        found = read(bpe(lambda content: content.update(normalizer={"type": form})))  # noqa: B023
-        assert [value for key, value, _ in found.more if "normalizer" in key] == [form] and not found.notes
-    found = read(bpe(lambda content: content.update(normalizer={"type": "Lowercase"})))
-    assert [value for key, value, _ in found.more if "normalizer" in key] == ["none"]
-    assert found.notes == ["the normalizer Lowercase of tokenizer.json is not applied"]
+        vocab = read(bpe(lambda content: content.update(normalizer={"type": form})))  # noqa: B023
+        assert [value for key, value, _ in vocab.more if "normalizer" in key] == [form] and not vocab.notes
+    vocab = read(bpe(lambda content: content.update(normalizer={"type": "Lowercase"})))
+    assert [value for key, value, _ in vocab.more if "normalizer" in key] == ["none"]
+    assert vocab.notes == ["the normalizer Lowercase of tokenizer.json is not applied"]
 
 
 @pytest.mark.parametrize(
@@ -458,9 +469,9 @@ def test_chat_template_precedence(model):
 
 def test_named_chat_templates(model):
     templates = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]
-    found = read(model(tokenizer_config={"chat_template": templates}))
-    pairs = {key: value for key, value, _ in found.pairs() if "chat_template" in key}
-    assert pairs == {
+    vocab = read(model(tokenizer_config={"chat_template": templates}))
+    by_key = {key: value for key, value, _ in vocab.key_values() if "chat_template" in key}
+    assert by_key == {
         "tokenizer.chat_templates": ["tool_use"], "tokenizer.chat_template.tool_use": "t",
         "tokenizer.chat_template": "d",
     }  # fmt: skip
@@ -480,8 +491,8 @@ def test_every_rule_of_the_table_is_found():
         if rule.byte_level:
             name, exact = find_name(Structure.of(_json_of(rule), "x"), rule.ignore_merges, rule.names)
             assert exact, rule.names
-            found = pretokenizers.by_name(name)
-            assert found is not None and list(map(canonical, found.split)) == list(map(canonical, rule.split))
+            named = pretokenizers.by_name(name)
+            assert named is not None and list(map(canonical, named.split)) == list(map(canonical, rule.split))
 
 
 def test_names_are_in_one_rule_each():
@@ -522,8 +533,8 @@ def test_unknown_structures_are_kept(bpe):
             ],
         }
 
-    found = read(bpe(change))
-    more = {key: value for key, value, _ in found.more}
+    vocab = read(bpe(change))
+    more = {key: value for key, value, _ in vocab.more}
     assert more["hybrid.tokenizer.split"][0] == r"\p{N}{1,7}" and len(more["hybrid.tokenizer.split"]) == 2
-    assert pretokenizers.by_name(found.pre) is not None
-    assert any("nearest" in note for note in found.notes)
+    assert pretokenizers.by_name(vocab.pre) is not None
+    assert any("nearest" in note for note in vocab.notes)

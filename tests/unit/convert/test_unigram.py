@@ -53,14 +53,14 @@ def xlm_roberta(model: Path) -> dict[str, Any]:
 def folder(data_dir: Path, tmp_path: Path) -> Path:
     """A checkpoint of XLM-RoBERTa, of which only the vocabulary will be converted."""
     content = xlm_roberta(data_dir / "checkpoints" / "llama-unigram-bin" / "tokenizer.model")
-    made = tmp_path / "model"
-    made.mkdir()
-    (made / "tokenizer.json").write_text(json.dumps(content))
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "tokenizer.json").write_text(json.dumps(content))
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "<s>"}
-    (made / "tokenizer_config.json").write_text(json.dumps({**names, "sep_token": "</s>", "mask_token": "<mask>"}))
+    (model / "tokenizer_config.json").write_text(json.dumps({**names, "sep_token": "</s>", "mask_token": "<mask>"}))
     config = {**ENCODERS["roberta"], "vocab_size": len(content["model"]["vocab"])}
-    (made / "config.json").write_text(json.dumps(config))
-    return made
+    (model / "config.json").write_text(json.dumps(config))
+    return model
 
 
 def test_ids_are_those_of_the_library(folder: Path, data_dir: Path, tmp_path: Path) -> None:
@@ -90,9 +90,9 @@ def test_what_roberta_puts_around_a_text(folder: Path, tmp_path: Path) -> None:
     convert(folder, tmp_path / "v.gguf", vocab_only=True)
     with GGUFFile.open(tmp_path / "v.gguf") as file:
         ids = load_tokenizer(file).encode("a text")
-        found = {name: file.get(f"tokenizer.ggml.{name}") for name in ("bos_token_id", "eos_token_id", "add_bos_token")}
+        keys = {name: file.get(f"tokenizer.ggml.{name}") for name in ("bos_token_id", "eos_token_id", "add_bos_token")}
     assert (ids[0], ids[-1]) == (0, 2)
-    assert found == {"bos_token_id": 0, "eos_token_id": 2, "add_bos_token": True}
+    assert keys == {"bos_token_id": 0, "eos_token_id": 2, "add_bos_token": True}
 
 
 @pytest.mark.parametrize(

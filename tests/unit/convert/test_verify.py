@@ -43,28 +43,30 @@ VALUES: dict[str, tuple[int, bytes]] = {
 def rewritten(source: Path, target: Path, change: Callable[[dict[str, bytes], dict[str, list]], object]) -> Path:
     """A copy with other pairs (key -> bytes), and tensors (name -> [dims, type, bytes])."""
     with GGUFFile.open(source) as file:
-        pairs = {key: file.pair(key) for key in file.metadata}
+        key_values = {key: file.pair(key) for key in file.metadata}
         tensors = {n: [list(t.shape[::-1]), int(t.type), file.raw(n).tobytes()] for n, t in file.tensors.items()}
-    change(pairs, tensors)
+    change(key_values, tensors)
     infos, data = [], b""
     for name, (dims, kind, raw) in tensors.items():
         infos.append(b.info(name, dims, kind, len(data)))
         data += raw + bytes(-len(raw) % 32)
-    target.write_bytes(b.changed(pairs=list(pairs.values()), infos=infos, data=data))
+    target.write_bytes(b.changed(key_values=list(key_values.values()), infos=infos, data=data))
     return target
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> tuple[Path, Path]:
+def converted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, data_dir: Path
+) -> tuple[Path, Path]:
     """A checkpoint and its conversion, without the vocabulary."""
     folder = tmp_path_factory.mktemp("verify")
     source = random_checkpoints.write(random_checkpoints.CONFIGS[request.param], folder / "model")
     tokenizer = data_dir / "checkpoints" / "mamba-bf16"
     convert(source, folder / "whole.gguf", outtype="f16", tokenizer=tokenizer)
 
-    def strip(pairs: dict[str, bytes], tensors: dict[str, list]) -> None:
-        for key in [key for key in pairs if key.startswith("tokenizer.")]:
-            del pairs[key]  # verify does not look at it, and reading it takes most of the time
+    def strip(key_values: dict[str, bytes], tensors: dict[str, list]) -> None:
+        for key in [key for key in key_values if key.startswith("tokenizer.")]:
+            del key_values[key]  # verify does not look at it, and reading it takes most of the time
 
     return source, rewritten(folder / "whole.gguf", folder / "o.gguf", strip)
 
@@ -77,9 +79,9 @@ def refused(source: Path, gguf: Path, kind: type[HybridError] = FormatError) -> 
     return says
 
 
-def test_any_value_of_any_key(made: tuple[Path, Path], tmp_path: Path) -> None:
-    source, gguf = made
-    verify(source, rewritten(gguf, tmp_path / "same.gguf", lambda pairs, tensors: None))
+def test_any_value_of_any_key(converted: tuple[Path, Path], tmp_path: Path) -> None:
+    source, gguf = converted
+    verify(source, rewritten(gguf, tmp_path / "same.gguf", lambda key_values, tensors: None))
     family = prepare(source, file_type=FileType.F16, with_vocabulary=False).family
     names = [k if k.startswith("general.") else f"{family.arch}.{k}" for k, _ in family.keys(FileType.F16)]
     agreed = 0
@@ -110,8 +112,8 @@ def test_any_value_of_any_key(made: tuple[Path, Path], tmp_path: Path) -> None:
     print(f"{len(names)} keys, {agreed} values were those of the config")
 
 
-def test_any_tensor_that_is_not_the_one(made: tuple[Path, Path], tmp_path: Path) -> None:
-    source, gguf = made
+def test_any_tensor_that_is_not_the_one(converted: tuple[Path, Path], tmp_path: Path) -> None:
+    source, gguf = converted
     with GGUFFile.open(gguf) as file:
         names = list(file.tensors)
 
@@ -130,8 +132,8 @@ def test_any_tensor_that_is_not_the_one(made: tuple[Path, Path], tmp_path: Path)
     assert "has no tensor" in refused(source, rewritten(gguf, tmp_path / "o.gguf", lambda p, t: t.popitem()))
 
 
-def test_a_dimension_of_zero(made: tuple[Path, Path], tmp_path: Path) -> None:
-    source, gguf = made
+def test_a_dimension_of_zero(converted: tuple[Path, Path], tmp_path: Path) -> None:
+    source, gguf = converted
     with GGUFFile.open(gguf) as file:
         name = list(file.tensors)[1]
     assert name in refused(source, rewritten(gguf, tmp_path / "o.gguf", lambda p, t: t.update({name: [[0], 0, b""]})))

@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hybrid.quant import Imatrix, InputSums
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.imatrix import Entry, Imatrix
 
 
 def made(seed: int = 1) -> Imatrix:
     rng = np.random.default_rng(seed)
     entries = {
-        "blk.0.ssm_in.weight": Entry(rng.random((1, 5), np.float32), np.array([64], np.float32)),
-        "blk.1.ffn_up_exps.weight": Entry(rng.random((3, 7), np.float32), np.array([10, 0, 54], np.float32)),
+        "blk.0.ssm_in.weight": InputSums(rng.random((1, 5), np.float32), np.array([64], np.float32)),
+        "blk.1.ffn_up_exps.weight": InputSums(rng.random((3, 7), np.float32), np.array([10, 0, 54], np.float32)),
     }
     return Imatrix(entries, ["a.txt"], 4, 128)
 
@@ -50,7 +50,7 @@ def test_importance_is_the_mean_square() -> None:
 
 def test_merge_wants_one_model() -> None:
     """Each with matrices of its own: refused, but for experts, which may have had nothing to add up."""
-    entry = Entry(np.ones((1, 4), np.float32), np.ones(1, np.float32))
+    entry = InputSums(np.ones((1, 4), np.float32), np.ones(1, np.float32))
     first = Imatrix({"blk.0.ssm_in.weight": entry, "blk.1.ffn_up_exps.weight": entry})
     with pytest.raises(
         FormatError, match=r"another model than the others: it has blk.1.ssm_in.weight and not blk.0.ssm"
@@ -64,7 +64,7 @@ def test_merge_wants_one_model() -> None:
 def test_merge_adds() -> None:
     a, b = made(1), made(2)
     b.datasets = ["b.txt", "a.txt"]
-    b.entries["more"] = Entry(np.ones((1, 2), np.float32), np.ones(1, np.float32))
+    b.entries["more"] = InputSums(np.ones((1, 2), np.float32), np.ones(1, np.float32))
     a.merge(b)
     name = "blk.0.ssm_in.weight"
     np.testing.assert_array_equal(a.entries[name].sums, made(1).entries[name].sums + made(2).entries[name].sums)
@@ -72,7 +72,7 @@ def test_merge_adds() -> None:
     assert (a.chunk_count, a.chunk_size, a.datasets) == (8, 128, ["a.txt", "b.txt"])
     a.entries["more"].sums[:] = 0
     assert b.entries["more"].sums.all(), "merging copies"
-    b.entries[name] = Entry(np.ones((1, 6), np.float32), np.ones(1, np.float32))
+    b.entries[name] = InputSums(np.ones((1, 6), np.float32), np.ones(1, np.float32))
     with pytest.raises(FormatError, match=r"blk\.0\.ssm_in\.weight has 1 x 6 sums where the others have 1 x 5\. Merge"):
         a.merge(b)
 

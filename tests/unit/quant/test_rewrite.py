@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_split_then_merge_is_the_identity(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrite, "PIECE", 100)
+    monkeypatch.setattr(rewrite, "COPIED_NBYTES", 100)
     seen: list[tuple[int, int]] = []
     report = rewrite.split(file, tmp_path / "p", max_bytes=500, progress=lambda name, done, n: seen.append((done, n)))
     assert [(p.path.name, p.n_tensors) for p in report.parts] == [
@@ -89,9 +89,9 @@ def test_a_value_is_set_and_nothing_else(file: Path, key: str, text: str, value:
     assert change == dry and change.new == value and change.old == VALUES[key][0]
     assert change.in_place == (file.stat().st_ino == inode) == (key not in ("general.name", "x.list", "x.words"))
     with GGUFFile.open(file) as got:
-        found = got.metadata[key]
-        found = found.tolist() if hasattr(found, "tolist") else found
-        assert found == (float(np.float32(1e-5)) if key == "x.f32" else value)
+        stored = got.metadata[key]
+        stored = stored.tolist() if hasattr(stored, "tolist") else stored
+        assert stored == (float(np.float32(1e-5)) if key == "x.f32" else value)
         assert got.value_types[key] == VALUES[key][1]
         assert list(got.metadata) == ["general.architecture", *VALUES]
         others = {k: got.pair(k) for k in got.metadata if k != key}

@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.quant import target
+from hybrid.quant import Imatrix, InputSums, target
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.imatrix import Entry, Imatrix
-from hybrid.quant.plan import plan
+from hybrid.quant.planning import plan
 from hybrid.quant.policy import Options
 from hybrid.quant.source import GGUFSource
 from hybrid.quant.target import Candidate, solve, solve_whole
@@ -22,37 +21,39 @@ KINDS = (GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q4_K, GGMLType.Q6_K)
 
 def random_candidates(n: int, seed: int) -> tuple[dict[str, list[Candidate]], dict[str, float]]:
     rng = np.random.default_rng(seed)
-    found = {}
+    choices = {}
     for i in range(n):
         size, noise = int(rng.integers(10, 200)), rng.uniform(0.01, 1)
-        found[f"t{i}"] = [
+        choices[f"t{i}"] = [
             Candidate(kind, size * bits, noise * 4.0**-bits * rng.uniform(0.9, 1.1))
             for kind, bits in zip(KINDS, (2, 3, 4, 6), strict=True)
         ]
-    return found, {name: float(rng.uniform(0.1, 10)) for name in found}
+    return choices, {name: float(rng.uniform(0.1, 10)) for name in choices}
 
 
-def cost(found: dict[str, list[Candidate]], weight: dict[str, float], types: dict[str, GGMLType]) -> tuple[int, float]:
-    chosen = {name: next(c for c in found[name] if c.type is kind) for name, kind in types.items()}
+def cost(
+    choices: dict[str, list[Candidate]], weight: dict[str, float], types: dict[str, GGMLType]
+) -> tuple[int, float]:
+    chosen = {name: next(c for c in choices[name] if c.type is kind) for name, kind in types.items()}
     return sum(c.nbytes for c in chosen.values()), sum(weight[name] * c.noise for name, c in chosen.items())
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_close_to_the_best_of_all_combinations(seed: int) -> None:
-    found, weight = random_candidates(5, seed)
-    least = sum(options[0].nbytes for options in found.values())
-    most = sum(options[-1].nbytes for options in found.values())
-    combinations = [dict(zip(found, kinds, strict=True)) for kinds in itertools.product(KINDS, repeat=5)]
-    costs = [cost(found, weight, types) for types in combinations]
+    choices, weight = random_candidates(5, seed)
+    least = sum(options[0].nbytes for options in choices.values())
+    most = sum(options[-1].nbytes for options in choices.values())
+    combinations = [dict(zip(choices, kinds, strict=True)) for kinds in itertools.product(KINDS, repeat=5)]
+    costs = [cost(choices, weight, types) for types in combinations]
     for budget in np.linspace(least, most, 9).astype(int):
-        size, noise = cost(found, weight, solve(found, weight, int(budget)))
+        size, noise = cost(choices, weight, solve(choices, weight, int(budget)))
         best = min(n for s, n in costs if s <= budget)
         assert size <= budget
         # a greedy choice leaves at most the last step of one matrix unused
-        step = max(weight[n] * (o[0].noise - o[1].noise) for n, o in found.items())
+        step = max(weight[n] * (o[0].noise - o[1].noise) for n, o in choices.items())
         assert noise <= best + step
-    assert set(solve(found, weight, most).values()) == {GGMLType.Q6_K}
-    assert set(solve(found, weight, least).values()) == {GGMLType.Q2_K}
+    assert set(solve(choices, weight, most).values()) == {GGMLType.Q6_K}
+    assert set(solve(choices, weight, least).values()) == {GGMLType.Q2_K}
 
 
 def test_what_matters_more_gets_more_bits() -> None:
@@ -71,26 +72,26 @@ def test_a_type_that_is_larger_and_worse_is_never_taken() -> None:
 
 
 def test_a_size_that_cannot_be() -> None:
-    found, weight = random_candidates(3, 1)
-    smallest = {name: options[0].type for name, options in found.items()}
-    assert solve(found, weight, 10) == smallest
-    assert solve_whole(found, weight, 10, lambda types: 5000 + cost(found, weight, types)[0]) == smallest
+    choices, weight = random_candidates(3, 1)
+    smallest = {name: options[0].type for name, options in choices.items()}
+    assert solve(choices, weight, 10) == smallest
+    assert solve_whole(choices, weight, 10, lambda types: 5000 + cost(choices, weight, types)[0]) == smallest
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_not_a_matrix_counts_too(seed: int) -> None:
     """With metadata and padding the file stays within the target, and nothing is given away."""
-    found, weight = random_candidates(6, seed)
+    choices, weight = random_candidates(6, seed)
 
     def file(types: dict[str, GGMLType], padded: int = 1) -> int:
-        chosen = [next(c for c in found[name] if c.type is kind) for name, kind in types.items()]
+        chosen = [next(c for c in choices[name] if c.type is kind) for name, kind in types.items()]
         return 12345 + sum(-(-c.nbytes // padded) * padded for c in chosen)
 
-    least, most = (file({name: options[i].type for name, options in found.items()}, 32) for i in (0, -1))
+    least, most = (file({name: options[i].type for name, options in choices.items()}, 32) for i in (0, -1))
     for size in np.linspace(least, most, 40).astype(int).tolist():
-        assert file(solve_whole(found, weight, size, lambda types: file(types, 32)), 32) <= size
-        alone = solve_whole(found, weight, size, file)
-        assert alone == solve(found, weight, size - 12345)
+        assert file(solve_whole(choices, weight, size, lambda types: file(types, 32)), 32) <= size
+        alone = solve_whole(choices, weight, size, file)
+        assert alone == solve(choices, weight, size - 12345)
 
 
 def test_noise_of_types(tmp_path: Path) -> None:
@@ -108,16 +109,16 @@ def test_noise_of_types(tmp_path: Path) -> None:
         for name, x in values.items():
             w.write(name, x)
     weights = rng.standard_exponential((3, 256)).astype(np.float32)
-    entry = Entry(weights * 5, np.full(3, 5, np.float32))
+    entry = InputSums(weights * 5, np.full(3, 5, np.float32))
     imatrix, weights = Imatrix({"blk.0.ffn_down_exps.weight": entry}), entry.importance()
     with GGUFSource(tmp_path / "in.gguf") as source:
         planned = plan(source, FileType.Q8_0, options=Options(pure=True), imatrix=imatrix)
-        found = target.measure(source, planned, imatrix)
-    assert found.keys() == values.keys() - {"blk.0.ssm_x.weight"}
+        choices = target.measure(source, planned, imatrix)
+    assert choices.keys() == values.keys() - {"blk.0.ssm_x.weight"}
     for name, importance in (("blk.0.ffn_up.weight", None), ("blk.0.ffn_down_exps.weight", weights)):
         more = () if importance is None else target.WITH_IMPORTANCE
-        assert [c.type for c in found[name]] == [*more, *target.CANDIDATES]
-        for c in found[name]:
+        assert [c.type for c in choices[name]] == [*more, *target.CANDIDATES]
+        for c in choices[name]:
             x = values[name].reshape(-1, *values[name].shape[-2:])
             weight_of = [None] * len(x) if importance is None else list(importance)
             new = [
@@ -128,8 +129,8 @@ def test_noise_of_types(tmp_path: Path) -> None:
             power = (np.square(x, dtype=np.float64) * w64[:, None]).sum()
             noise = (np.square(np.stack(new) - x, dtype=np.float64) * w64[:, None]).sum() / power
             assert c.noise == pytest.approx(noise, rel=1e-6)
-    assert [c.type.name for c in found["blk.0.attn_q.weight"]] == ["Q4_0", "IQ4_NL", "Q5_0", "Q5_1", "Q8_0"]
-    assert target.file_type_of(dict.fromkeys(found, GGMLType.Q8_0), found) is FileType.Q8_0
+    assert [c.type.name for c in choices["blk.0.attn_q.weight"]] == ["Q4_0", "IQ4_NL", "Q5_0", "Q5_1", "Q8_0"]
+    assert target.file_type_of(dict.fromkeys(choices, GGMLType.Q8_0), choices) is FileType.Q8_0
 
 
 def test_large_matrices_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,17 +162,17 @@ def test_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             w.declare(name, x.shape, GGMLType.F32)
         for name, x in values.items():
             w.write(name, x)
-    entry = Entry(rng.standard_exponential((3, 512)).astype(np.float32), np.ones(3, np.float32))
+    entry = InputSums(rng.standard_exponential((3, 512)).astype(np.float32), np.ones(3, np.float32))
     imatrix = Imatrix({"blk.0.ffn_down_exps.weight": entry})
     monkeypatch.setattr(target, "BLOCK", 5 * 512)
     monkeypatch.setattr(target, "SAMPLE", 4096)
     with GGUFSource(tmp_path / "in.gguf") as source:
         planned = plan(source, FileType.Q8_0, options=Options(pure=True), imatrix=imatrix)
-        found = [target.measure(source, planned, imatrix, n_threads=n) for n in (1, 2, 3)]
+        measured = [target.measure(source, planned, imatrix, n_threads=n) for n in (1, 2, 3)]
         more = target.measure(source, planned, imatrix, effort=1)
-    assert found[0] == found[1] == found[2]
-    assert all(c.noise > 0 for options in found[0].values() for c in options)
-    for name, options in found[0].items():
+    assert measured[0] == measured[1] == measured[2]
+    assert all(c.noise > 0 for options in measured[0].values() for c in options)
+    for name, options in measured[0].items():
         for a, b in zip(options, more[name], strict=True):
             assert a.type is b.type and b.noise <= a.noise * (1 + 1e-6), "effort makes no noise larger"
             assert b.noise < 0.95 * a.noise or a.type is not GGMLType.IQ3_S

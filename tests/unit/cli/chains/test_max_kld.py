@@ -34,7 +34,7 @@ def search(most: float, power: float, factor: float) -> tuple[Choice, list[float
 
     def trial(types: Mapping[str, GGMLType]) -> Choice:
         seen.append(factor * divergence(FOUND, SENSITIVITY, types) ** power)
-        return Choice(FileType.Q4_K_M, Options(by_name=types), Estimate(seen[-1], 0.0), size(types))
+        return Choice(FileType.Q4_K_M, Options(by_name=types), Estimate(seen[-1], 0.0), size(types), 0.0)
 
     return _search(Measured([], FOUND, SENSITIVITY), most, trial), seen
 
@@ -43,11 +43,11 @@ def search(most: float, power: float, factor: float) -> tuple[Choice, list[float
 @pytest.mark.parametrize(("power", "factor"), [(1.0, 1.0), (1.0, 3.0), (1.3, 1.0), (0.8, 0.5)])
 def test_close_to_the_limit(share: float, power: float, factor: float) -> None:
     limit = factor * (LEAST + share * (MOST - LEAST)) ** power
-    made, seen = search(limit, power, factor)
-    assert made.kld.value <= limit, f"{made.kld.value} of {limit} after {seen}"
+    choice, seen = search(limit, power, factor)
+    assert choice.kld.value <= limit, f"{choice.kld.value} of {limit} after {seen}"
     # a step of the largest matrix is all that separates it from the smallest types that the sum allows
     exact = within(FOUND, SENSITIVITY, (limit / factor) ** (1 / power))
-    assert made.nbytes <= 1.06 * size(exact), f"{made.nbytes} bytes, {size(exact)} would do; measured {seen}"
+    assert choice.nbytes <= 1.06 * size(exact), f"{choice.nbytes} bytes, {size(exact)} would do; measured {seen}"
     assert len(seen) <= 8
 
 
@@ -56,8 +56,8 @@ def test_what_cannot_be_reached_and_what_is_enough() -> None:
         UsageError, match=r"^--max-kld 1e-05: the largest types there are to choose from give 0\.\d+\. Allow"
     ):
         search(1e-5, 1.0, 1.0)
-    made, seen = search(10.0, 1.0, 1.0)
-    assert set(made.options.by_name.values()) == {GGMLType.Q2_K} and len(seen) <= 2
+    choice, seen = search(10.0, 1.0, 1.0)
+    assert set(choice.options.by_name.values()) == {GGMLType.Q2_K} and len(seen) <= 2
 
 
 def test_within_takes_the_best_steps() -> None:

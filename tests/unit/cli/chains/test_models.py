@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.cli.chains import models
+from hybrid.cli.chains import cache_paths, models
 from hybrid.quant.ggml.errors import UsageError
 
 
@@ -20,17 +20,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_cache_name_follows_content_and_place(folder: Path) -> None:
-    first = models.cache_path(folder)
-    assert first == models.cache_path(folder)
+    first = cache_paths.cache_path(folder)
+    assert first == cache_paths.cache_path(folder)
     assert first.name.startswith("model-")
     (folder / "picture.png").write_bytes(b"x")
-    assert models.cache_path(folder) == first, "a picture does not make another model"
+    assert cache_paths.cache_path(folder) == first, "a picture does not make another model"
     os.utime(folder / "model.safetensors", (1, 1))
-    changed = models.cache_path(folder)
+    changed = cache_paths.cache_path(folder)
     assert changed != first
     assert changed.name.rpartition("-")[0] == first.name.rpartition("-")[0], "the old one would not be found"
     folder.rename(folder.with_name("other"))
-    assert models.cache_path(folder.with_name("other")).name.split("-")[0] == "other"
+    assert cache_paths.cache_path(folder.with_name("other")).name.split("-")[0] == "other"
 
 
 def test_a_folder_is_converted_once_and_again_when_it_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def file(tmp_path: Path) -> Callable[..., Path]:
     def make(keys: dict[str, Any], change: Callable[[Tiny], object] | None = None, arch: str = "llama") -> Path:
         tiny = FAMILIES["llama"]()
         if arch != "llama":
-            pairs = {key.replace("llama.", f"{arch}."): value for key, value in tiny.pairs.items()}
+            pairs = {key.replace("llama.", f"{arch}."): value for key, value in tiny.key_values.items()}
             tiny = Tiny(arch, pairs, tiny.tensors)
             tiny.set("general.architecture", arch)
         for key, value in keys.items():

@@ -14,10 +14,10 @@ from hybrid.convert import convert
 from hybrid.infer import Model
 from hybrid.infer.engine.encoder import PASS_TEXTS, PASS_TOKENS, Encoder
 from hybrid.infer.evaluate.embed import Embedder, Pooling
+from hybrid.quant import quantize
 from hybrid.quant.ggml.errors import FormatError, TokenizerError, UnsupportedError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.quantize import quantize
 
 Made = Callable[..., Path]
 

@@ -25,7 +25,7 @@ def info(name: str | bytes, dims: list[int], kind: int, offset: int, n_dims: int
     return string(name) + struct.pack(f"<I{len(dims)}QIQ", n, *dims, kind, offset)
 
 
-def default_pairs() -> list[bytes]:
+def default_key_values() -> list[bytes]:
     return [
         pair("general.architecture", STR, string("jamba")),
         pair("jamba.block_count", U32, struct.pack("<I", 3)),
@@ -45,18 +45,18 @@ class GGUF:
 
     magic: bytes = b"GGUF"
     version: int = 3
-    pairs: list[bytes] = field(default_factory=default_pairs)
+    key_values: list[bytes] = field(default_factory=default_key_values)
     infos: list[bytes] = field(default_factory=default_infos)
-    n_pairs: int | None = None
+    n_key_values: int | None = None
     n_tensors: int | None = None
     alignment: int = 32
     data: bytes = bytes(range(174))
 
     def __bytes__(self) -> bytes:
         n_tensors = len(self.infos) if self.n_tensors is None else self.n_tensors
-        n_pairs = len(self.pairs) if self.n_pairs is None else self.n_pairs
-        head = self.magic + struct.pack("<IQQ", self.version, n_tensors, n_pairs)
-        head += b"".join(self.pairs) + b"".join(self.infos)
+        n_key_values = len(self.key_values) if self.n_key_values is None else self.n_key_values
+        head = self.magic + struct.pack("<IQQ", self.version, n_tensors, n_key_values)
+        head += b"".join(self.key_values) + b"".join(self.infos)
         return head + bytes(-len(head) % self.alignment) + self.data
 
 

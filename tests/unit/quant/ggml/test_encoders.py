@@ -79,14 +79,14 @@ def test_rows_are_added_in_order() -> None:
 def test_symmetric_finds_exact_scales() -> None:
     codes = np.tile(np.arange(-8, 8, dtype=np.float32), (9, 1))
     x = codes * (np.float32(0.5) ** np.arange(9, dtype=np.float32))[:, None]
-    scales, found = symmetric.symmetric(x, np.ones_like(x), 8)
+    scales, fitted = symmetric.symmetric(x, np.ones_like(x), 8)
     np.testing.assert_array_equal(scales, 0.5 ** np.arange(9))
-    np.testing.assert_array_equal(found, codes + 8)
+    np.testing.assert_array_equal(fitted, codes + 8)
 
 
 def test_with_minimum_finds_exact_lines() -> None:
     codes = np.tile(np.arange(16, dtype=np.float32), (3, 1))
     x = codes * np.float32(0.25) - np.float32(1.5)
-    scales, minima, found = minimum.with_minimum(x, np.ones_like(x), 15, -0.9, 0.05, 36)
+    scales, minima, fitted = minimum.with_minimum(x, np.ones_like(x), 15, -0.9, 0.05, 36)
     assert scales.tolist() == [0.25] * 3 and minima.tolist() == [1.5] * 3
-    np.testing.assert_array_equal(found, codes)
+    np.testing.assert_array_equal(fitted, codes)

@@ -52,8 +52,8 @@ def test_as_ggml_decodes(kind: GGMLType) -> None:
 def test_same_bits_as_the_gguf_package(kind: GGMLType) -> None:
     """Random bytes in all fields, then each pair of special scales with both signs."""
     raw = np.random.default_rng(1).integers(0, 256, (1200, TRAITS[kind].nbytes), np.uint8)
-    pairs = [(a ^ s, b ^ t) for a in SPECIAL for b in SPECIAL for s in (0, 0x8000) for t in (0, 0x8000)]
-    for row, pair in zip(raw[: len(pairs)], pairs, strict=True):
+    special = [(a ^ s, b ^ t) for a in SPECIAL for b in SPECIAL for s in (0, 0x8000) for t in (0, 0x8000)]
+    for row, pair in zip(raw[: len(special)], special, strict=True):
         for offset, value in zip(SCALES[kind.name], pair, strict=False):
             row[offset : offset + 2] = value & 255, value >> 8
     if kind is GGMLType.MXFP4:
@@ -122,9 +122,9 @@ def test_what_ggml_encoded_decodes_to_the_weights(kind: str, error: float) -> No
     """Every code of a real block in its place: a relative error as large as the format's step."""
     x = GOLDEN["x"].astype(np.float64)[8:]
     values = formats.decode(GGMLType[kind], GOLDEN[f"{kind}_encoded"]).reshape(16, 256)[8:]
-    found = np.sqrt(np.square(values - x).mean() / np.square(x).mean())
-    print(kind, found)
-    assert 0.5 * error < found < error
+    relative = np.sqrt(np.square(values - x).mean() / np.square(x).mean())
+    print(kind, relative)
+    assert 0.5 * error < relative < error
 
 
 @pytest.mark.parametrize("kind", [k for k in BLOCKS if k not in WRITTEN], ids=lambda k: k.name)
@@ -212,5 +212,5 @@ def test_packed_scales(name: str) -> None:
         else:
             s = [p[i] & 63 for i in range(4)] + [(p[8 + i] & 15) + 16 * (p[i] >> 6) for i in range(4)]
             m = [p[4 + i] & 63 for i in range(4)] + [(p[8 + i] >> 4) + 16 * (p[4 + i] >> 6) for i in range(4)]
-            found = scales_and_minima(row[None])
-            assert [v[0].tolist() for v in found] == [s, m]
+            unpacked = scales_and_minima(row[None])
+            assert [v[0].tolist() for v in unpacked] == [s, m]

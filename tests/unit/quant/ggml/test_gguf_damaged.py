@@ -18,8 +18,8 @@ def u32(n: int) -> bytes:
     return struct.pack("<I", n)
 
 
-def with_pair(*pairs: bytes) -> bytes:
-    return b.changed(pairs=[*b.default_pairs(), *pairs])
+def with_pair(*more: bytes) -> bytes:
+    return b.changed(key_values=[*b.default_key_values(), *more])
 
 
 def with_info(*infos: bytes) -> bytes:
@@ -37,10 +37,10 @@ STRUCTURE: dict[str, tuple[bytes, type[HybridError], str]] = {
     "version 0": (b.changed(version=0), UnsupportedError, "is GGUF version 0;"),
     "tensors 2^63": (b.changed(n_tensors=BIG), FormatError, f"it says {BIG} tensors, which do not fit into its"),
     "tensors 1000": (b.changed(n_tensors=1000), FormatError, "it says 1000 tensors, which do not fit into its"),
-    "pairs 2^63": (b.changed(n_pairs=BIG), FormatError, f"it says {BIG} key-value pairs, which do not fit"),
+    "pairs 2^63": (b.changed(n_key_values=BIG), FormatError, f"it says {BIG} key-value pairs, which do not fit"),
     "one tensor more": (b.changed(n_tensors=4), FormatError, "is damaged:"),
-    "one pair more": (b.changed(n_pairs=5), FormatError, "is cut off: the name of tensor 0 ends at byte"),
-    "one pair less": (b.changed(n_pairs=3), FormatError, "is damaged:"),
+    "one pair more": (b.changed(n_key_values=5), FormatError, "is cut off: the name of tensor 0 ends at byte"),
+    "one pair less": (b.changed(n_key_values=3), FormatError, "is damaged:"),
     "key beyond the end": (
         with_pair(struct.pack("<Q", BIG) + b"key"),
         FormatError,

@@ -45,14 +45,14 @@ def test_values_of_every_type(tmp_path: Path) -> None:
         b.I32: ("i", -5), b.F32: ("f", 0.5), b.BOOL: ("?", True), b.U64: ("Q", 1 << 63), b.I64: ("q", -(1 << 62)),
         b.F64: ("d", 0.1),
     }  # fmt: skip
-    pairs = [b.pair(f"k{kind}", kind, struct.pack("<" + code, v)) for kind, (code, v) in scalars.items()]
-    pairs += [
+    key_values = [b.pair(f"k{kind}", kind, struct.pack("<" + code, v)) for kind, (code, v) in scalars.items()]
+    key_values += [
         b.pair(f"a{kind}", b.ARR, b.array(kind, [struct.pack("<" + code, v)] * 3))
         for kind, (code, v) in scalars.items()
     ]
-    pairs.append(b.pair("s", b.STR, b.string("zwölf")))
-    pairs.append(b.pair("none", b.ARR, b.array(b.I32, [])))
-    with GGUFFile.open(write(tmp_path, b.changed(pairs=pairs))) as f:
+    key_values.append(b.pair("s", b.STR, b.string("zwölf")))
+    key_values.append(b.pair("none", b.ARR, b.array(b.I32, [])))
+    with GGUFFile.open(write(tmp_path, b.changed(key_values=key_values))) as f:
         for kind, (_, value) in scalars.items():
             assert f.metadata[f"k{kind}"] == value
             assert type(f.metadata[f"k{kind}"]) is type(value)
@@ -62,7 +62,7 @@ def test_values_of_every_type(tmp_path: Path) -> None:
         assert f.metadata["s"] == "zwölf"
         assert f.metadata["none"].tolist() == []
         assert f.get("absent", 7) == 7
-        assert len(f.metadata) == len(pairs)
+        assert len(f.metadata) == len(key_values)
 
 
 def test_string_arrays_decode_on_demand(tmp_path: Path) -> None:
@@ -76,20 +76,20 @@ def test_string_arrays_decode_on_demand(tmp_path: Path) -> None:
 
 
 def test_version_2_and_other_alignment(tmp_path: Path) -> None:
-    pairs = [b.pair("general.alignment", b.U32, struct.pack("<I", 64)), *b.default_pairs()]
+    key_values = [b.pair("general.alignment", b.U32, struct.pack("<I", 64)), *b.default_key_values()]
     infos = [b.info("a.weight", [5, 3], 0, 0), b.info("b.weight", [32, 2], 8, 64)]
-    with GGUFFile.open(write(tmp_path, b.changed(version=2, pairs=pairs, infos=infos, alignment=64))) as f:
+    with GGUFFile.open(write(tmp_path, b.changed(version=2, key_values=key_values, infos=infos, alignment=64))) as f:
         assert (f.version, f.alignment, f.data_offset % 64) == (2, 64, 0)
         assert f.raw("b.weight").tobytes() == bytes(range(64, 132))
 
 
 def test_values_not_aligned_for_f32_are_copied(tmp_path: Path) -> None:
     """An alignment of 1 is allowed, and numpy's views of it must not be handed to code that assumes aligned floats."""
-    pairs = [b.pair("general.alignment", b.U32, struct.pack("<I", 1)), b.pair("x", b.STR, b.string("ab"))]
+    key_values = [b.pair("general.alignment", b.U32, struct.pack("<I", 1)), b.pair("x", b.STR, b.string("ab"))]
     x = np.arange(15, dtype=np.float32)
     for pad in range(4):
-        pairs[1] = b.pair("x", b.STR, b.string("x" * pad))
-        raw = b.changed(pairs=pairs, infos=[b.info("a", [5, 3], 0, 0)], alignment=1, data=x.tobytes())
+        key_values[1] = b.pair("x", b.STR, b.string("x" * pad))
+        raw = b.changed(key_values=key_values, infos=[b.info("a", [5, 3], 0, 0)], alignment=1, data=x.tobytes())
         with GGUFFile.open(write(tmp_path, raw)) as f:
             values = f.f32("a")
             assert values.flags.aligned
@@ -97,8 +97,8 @@ def test_values_not_aligned_for_f32_are_copied(tmp_path: Path) -> None:
 
 
 def test_last_of_duplicate_keys_wins(tmp_path: Path) -> None:
-    pairs = [b.pair("k", b.U32, struct.pack("<I", 1)), b.pair("k", b.STR, b.string("two"))]
-    with GGUFFile.open(write(tmp_path, b.changed(pairs=pairs))) as f:
+    key_values = [b.pair("k", b.U32, struct.pack("<I", 1)), b.pair("k", b.STR, b.string("two"))]
+    with GGUFFile.open(write(tmp_path, b.changed(key_values=key_values))) as f:
         assert dict(f.metadata) == {"k": "two"}
         assert f.metadata.duplicates == ["k"]
 

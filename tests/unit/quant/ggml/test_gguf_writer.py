@@ -39,13 +39,13 @@ def test_bytes_are_those_of_the_specification(tmp_path: Path) -> None:
         expected_size = w.nbytes
         w.write("x", X)
         w.write("y", data)
-    pairs = [
+    key_values = [
         b.pair("general.architecture", b.STR, b.string("jamba")),
         b.pair("jamba.block_count", b.U32, b"\3\0\0\0"),
         b.pair("tokens", b.ARR, b.array(b.STR, [b.string("a"), b.string("é")])),
     ]
     infos = [b.info("x", [5, 3], 0, 0), b.info("y", [32, 2], 8, 64)]
-    expected = b.changed(pairs=pairs, infos=infos, data=X.tobytes() + bytes(4) + data + bytes(28))
+    expected = b.changed(key_values=key_values, infos=infos, data=X.tobytes() + bytes(4) + data + bytes(28))
     assert path.read_bytes() == expected
     assert expected_size == len(expected)
     assert [p.name for p in tmp_path.iterdir()] == ["out.gguf"]
@@ -345,8 +345,12 @@ def test_links_are_followed_and_modes_are_ordinary(tmp_path: Path) -> None:
 
 def test_pairs_are_copied_byte_for_byte(tmp_path: Path) -> None:
     """Also those whose strings are not UTF-8, and of types that `add` would not choose."""
-    pairs = [*b.default_pairs(), b.pair("odd", b.ARR, b.array(b.STR, [b.string(b"\xff")])), b.pair("i", b.I8, b"\xfb")]
-    (tmp_path / "in.gguf").write_bytes(b.changed(pairs=pairs, infos=[], data=b""))
+    stored = [
+        *b.default_key_values(),
+        b.pair("odd", b.ARR, b.array(b.STR, [b.string(b"\xff")])),
+        b.pair("i", b.I8, b"\xfb"),
+    ]
+    (tmp_path / "in.gguf").write_bytes(b.changed(key_values=stored, infos=[], data=b""))
     with GGUFFile.open(tmp_path / "in.gguf") as f, GGUFWriter(tmp_path / "out.gguf", None) as w:
         for key in f.metadata:
             w.add_raw(key, f)

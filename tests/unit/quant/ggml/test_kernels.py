@@ -88,8 +88,8 @@ def test_every_half_and_floats_of_all_sizes() -> None:
     for kind in (GGMLType.F16, GGMLType.BF16):
         raw = np.zeros((1, 2 * x.size), np.uint8)
         coding.encode(kind, x, raw)
-        made, numpys = raw.view(np.uint16), formats.encode(kind, x).view(np.uint16)
-        np.testing.assert_array_equal(made[number], numpys[number])
+        ours, numpys = raw.view(np.uint16), formats.encode(kind, x).view(np.uint16)
+        np.testing.assert_array_equal(ours[number], numpys[number])
         assert np.isnan(decoded(kind, raw, x.size)[~number]).all()
 
 
@@ -98,10 +98,10 @@ def test_error_sums(n: int) -> None:
     rng = np.random.default_rng(n)
     x, y = rng.standard_normal((2, 5, n)).astype(np.float32)
     expected = [np.square(a.astype(np.float64)).sum(axis=1) for a in (y - x, x, y)]
-    found, alone = np.full((5, 3), np.nan), np.full((2, 3), np.nan)
-    assert error_sums(x, y, found) and error_sums(x[3:], y[3:], alone)
-    np.testing.assert_allclose(found, np.stack(expected, axis=1), rtol=3e-7)
-    np.testing.assert_array_equal(found[3:], alone)
+    sums, alone = np.full((5, 3), np.nan), np.full((2, 3), np.nan)
+    assert error_sums(x, y, sums) and error_sums(x[3:], y[3:], alone)
+    np.testing.assert_allclose(sums, np.stack(expected, axis=1), rtol=3e-7)
+    np.testing.assert_array_equal(sums[3:], alone)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e20])

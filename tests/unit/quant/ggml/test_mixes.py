@@ -21,7 +21,7 @@ def shapes(
 
 
 def layers(types: dict[str, GGMLType], part: str, kind: GGMLType) -> list[int]:
-    return [int(name.split(".")[1]) for name, found in types.items() if part in name and found is kind]
+    return [int(name.split(".")[1]) for name, its_kind in types.items() if part in name and its_kind is kind]
 
 
 def test_q4_k_m_of_jamba_mini() -> None:

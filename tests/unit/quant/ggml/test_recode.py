@@ -89,13 +89,13 @@ def test_halves_without_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
     there, back = compiled()
     monkeypatch.setattr(halves, "HARDWARE_HALVES", False)
     there_plain, back_plain = compiled()
-    made, values = np.zeros((2, some.size), np.uint16), np.zeros((2, every.size), np.float32)
+    encoded, values = np.zeros((2, some.size), np.uint16), np.zeros((2, every.size), np.float32)
     for i, (forth, home) in enumerate(((there, back), (there_plain, back_plain))):
-        forth(some, made[i])  # type: ignore[operator]
+        forth(some, encoded[i])  # type: ignore[operator]
         home(every, values[i])  # type: ignore[operator]
-    np.testing.assert_array_equal(made[0], made[1])
+    np.testing.assert_array_equal(encoded[0], encoded[1])
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(made[0], some.astype(np.float16).view(np.uint16))
+        np.testing.assert_array_equal(encoded[0], some.astype(np.float16).view(np.uint16))
     number = ~np.isnan(values[0])
     assert number.sum() == (1 << 16) - 2 * 1023
     np.testing.assert_array_equal(values[0][number].view(np.uint32), values[1][number].view(np.uint32))

@@ -1,7 +1,11 @@
 """Numbers and sizes against the tables that the gguf package publishes."""
 
+import ast
+from pathlib import Path
+
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 
+from hybrid.quant.ggml import kernels
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, OTHER_TYPE_NAMES, TRAITS, FileType, GGMLType
 
 NEWER = {"Q2_0"}  # in llama.cpp, not in the package
@@ -31,3 +35,17 @@ def test_most_weights_of_a_file_type_are_of_its_name() -> None:
         # those that llama-quantize makes of other types than their names say
         if file_type not in (FileType.IQ2_S, FileType.IQ2_M, FileType.IQ3_XS, FileType.IQ3_M):
             assert file_type.name.startswith(kind.name)
+
+
+def test_kernels_take_the_size_of_a_block_from_the_table() -> None:
+    """`b * 144` would state a format's size a second time; 32 and 64 are numbers of weights and of codes, too."""
+    sizes = {traits.nbytes for traits in TRAITS.values() if traits.nbytes > 4}
+    stated = [
+        f"{path.name}:{node.lineno}"
+        for path in sorted(Path(kernels.__path__[0]).glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+        for side, other in ((node.left, node.right), (node.right, node.left))
+        if isinstance(side, ast.Name) and side.id == "b" and isinstance(other, ast.Constant) and other.value in sizes
+    ]
+    assert not stated

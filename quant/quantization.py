@@ -4,7 +4,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,19 +16,22 @@ import numpy as np
 from .ggml.cpus import MAX_THREADS, cpus
 from .ggml.errors import FormatError, UsageError, shown
 from .ggml.formats import FORMATS
+from .ggml.progress import Progress
 from .ggml.split import SplitWriter
 from .ggml.types import TRAITS, FileType, GGMLType, ValueType
-from .imatrix import Entry, Imatrix
+from .imatrix import Imatrix
+from .imatrix_data import InputSums
 from .layout import prepared
-from .plan import PlannedTensor, check_finite, file_type
+from .planning import PlannedTensor, check_finite, file_type
 from .policy import Options
 from .pool import in_order
 from .refit import refit
-from .source import GGUFSource, Piece, Source
+from .source import GGUFSource, RowSlice, Source
 
-# Values per task, about: a task is whole rows, holds its output and works in pieces that stay in the L2 cache.
-TASK = 1 << 20
-PIECE = 1 << 17
+# Values of a task, about: whole rows, whose output it holds; it decodes and encodes a few of them at a time, which
+# stay in the L2 cache.
+TASK_VALUES = 1 << 20
+CACHED_VALUES = 1 << 17
 _OF_THREAD = threading.local()
 
 
@@ -66,15 +69,6 @@ class QuantizeReport:
     @property
     def bits_per_weight(self) -> float:
         return 8 * sum(t.nbytes for t in self.rows) / sum(math.prod(t.shape) for t in self.rows)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """`done` of `total` bytes of the source's tensors are through; `name` is the tensor being written."""
-
-    done: int
-    total: int
-    name: str
 
 
 @dataclass
@@ -119,12 +113,12 @@ class _Sums:
 
 @dataclass(frozen=True)
 class _Task:
-    """`piece` begins with row `first` of a tensor, over all its matrices."""
+    """`rows` begins with row `first` of a tensor, over all its matrices."""
 
     tensor: PlannedTensor
-    piece: Piece
+    rows: RowSlice
     first: int
-    importance: Entry | None
+    importance: InputSums | None
     effort: int
 
 
@@ -150,7 +144,7 @@ def quantize(
     effort: int = 0,
     keep_split: bool = False,
     split_max_size: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
 ) -> QuantizeReport:
     """Writes `src` to `dst` with its weight matrices as `target`; `policy` says which tensors and which exceptions.
 
@@ -159,8 +153,8 @@ def quantize(
     this process may use; the bytes do not depend on it. keep_split: as many files as the source has;
     split_max_size: as many as it takes to have no more bytes of tensors in one; `dst` is then the NAME of
     NAME-00001-of-00003.gguf. effort: 0 writes llama-quantize's bytes, more than 0 fits the scale of every block again
-    (`ggml.refit`). Files appear when all are complete and not before. Raises UsageError, FormatError, UnsupportedError,
-    HybridError (writing failed).
+    (`refit`). progress(tensor, done, total) in bytes of the source's tensors. Files appear when all are complete and
+    not before. Raises UsageError, FormatError, UnsupportedError, HybridError (writing failed).
     """
     began = time.perf_counter()
     dst, kind = Path(dst), file_type(target)
@@ -199,7 +193,7 @@ def _write_tensors(
     imatrix: Imatrix | None,
     effort: int,
     n_threads: int,
-    progress: Callable[[Progress], None] | None,
+    progress: Progress | None,
 ) -> list[TensorReport]:
     total = sum(source.tensors[t.name].nbytes for t in planned)
     passed = 0
@@ -211,7 +205,7 @@ def _write_tensors(
         if done.data is not None and writer.takes(name):
             put(done)
             done = _Done(task, None, done.sums)
-            task.piece.done()
+            task.rows.done()
         return done
 
     def put(done: _Done) -> None:
@@ -229,11 +223,11 @@ def _write_tensors(
             for done in results:
                 if done.data is not None:
                     put(done)
-                    done.task.piece.done()
+                    done.task.rows.done()
                 sums.merge(done.sums)
-                passed += done.task.piece.rows * _bytes_of(t.source, t.shape[-1])
+                passed += done.task.rows.n * _bytes_of(t.source, t.shape[-1])
                 if progress:
-                    progress(Progress(passed, total, t.name))
+                    progress(t.name, passed, total)
             writer.end(t.name)
             rows.append(sums.report(t))
     finally:
@@ -245,17 +239,17 @@ def _tasks(source: Source, planned: Iterable[PlannedTensor], imatrix: Imatrix | 
     for t in planned:
         entry = imatrix.entries.get(t.name) if imatrix else None
         first = 0
-        for piece in source.pieces(t.name, max(1, TASK // t.shape[-1])):
-            yield _Task(t, piece, first, entry, effort)
-            first += piece.rows
+        for part in source.slices(t.name, max(1, TASK_VALUES // t.shape[-1])):
+            yield _Task(t, part, first, entry, effort)
+            first += part.n
 
 
 def _recode(task: _Task) -> _Done:
     """Runs on a pool thread. FormatError when there are values that the new type cannot hold."""
     from .ggml.kernels import coding, errors, recode  # import numba
 
-    t, stored, sums = task.tensor, task.piece.read(), _Sums()
-    n, rows = t.shape[-1], task.piece.rows
+    t, stored, sums = task.tensor, task.rows.read(), _Sums()
+    n, rows = t.shape[-1], task.rows.n
     before, after = _bytes_of(t.source, n), _bytes_of(t.target, n)
     copied = t.source is t.target
     if copied and TRAITS[t.source].block > 1:
@@ -269,8 +263,8 @@ def _recode(task: _Task) -> _Done:
             sums.add(of_rows, task.first)
             return _Done(task, data, sums)
     per_matrix = t.shape[-2] if len(t.shape) > 1 else 1
-    # Pieces small enough that a weight is read from memory once, not once per operation; of one matrix.
-    most = min(max(1, PIECE // n), rows)
+    # Few enough rows that a weight is read from memory once, not once per operation; of one matrix.
+    most = min(max(1, CACHED_VALUES // n), rows)
     old, new = _scratch(2 * most * n).reshape(2, most, n)
     importance = task.importance.importance() if task.importance else None
     start = 0
@@ -281,12 +275,12 @@ def _recode(task: _Task) -> _Done:
         if copied:
             check_finite(t, x, range(task.first + start, task.first + stop))
         else:
-            piece = data[start * after : stop * after].reshape(-1, after)
+            blocks = data[start * after : stop * after].reshape(-1, after)
             of_matrix = None if importance is None else importance[matrix]
-            coding.encode(t.target, x, piece, of_matrix)
+            coding.encode(t.target, x, blocks, of_matrix)
             if task.effort:
-                refit(t.target, x, piece, of_matrix)
-            decoded = coding.decode(t.target, piece, new[: stop - start])
+                refit(t.target, x, blocks, of_matrix)
+            decoded = coding.decode(t.target, blocks, new[: stop - start])
             if not errors.error_sums(x, decoded, of_rows[start:stop]):
                 of_rows[start:stop] = _wide_sums(t, x, decoded, task.first + start)
         start = stop
@@ -302,10 +296,10 @@ def _in_one_pass(task: _Task) -> bool:
 
 def _scratch(n: int) -> np.ndarray:
     """f32 [n] of this thread, overwritten by its next task."""
-    found: np.ndarray | None = getattr(_OF_THREAD, "values", None)
-    if found is None or found.size < n:
-        _OF_THREAD.values = found = np.empty(n, np.float32)
-    return found[:n]
+    values: np.ndarray | None = getattr(_OF_THREAD, "values", None)
+    if values is None or values.size < n:
+        _OF_THREAD.values = values = np.empty(n, np.float32)
+    return values[:n]
 
 
 def _wide_sums(t: PlannedTensor, x: np.ndarray, decoded: np.ndarray, first: int) -> np.ndarray:

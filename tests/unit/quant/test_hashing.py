@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 from reference.xxh64 import xxh64
 
-from hybrid.quant import hashes as h
+from hybrid.quant import hashing as h
 from hybrid.quant import rewrite
 from hybrid.quant.ggml.errors import FormatError, UsageError
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.xxh64 import Xxh64
 
-KINDS = tuple(h.Kind)
+KINDS = tuple(h.HashKind)
 
 
 def test_xxh64_of_known_texts() -> None:
     """From the specification's own implementation."""
     for text, digest in ((b"", "ef46db3751d8e999"), (b"a", "d24ec4f1a98c6e5b"), (b"abc", "44bc2cf5ad770999")):
-        made = Xxh64()
-        made.update(text)
-        assert made.hexdigest() == f"{xxh64(text):016x}" == digest
+        state = Xxh64()
+        state.update(text)
+        assert state.hexdigest() == f"{xxh64(text):016x}" == digest
 
 
 def test_xxh64_in_any_pieces() -> None:
@@ -31,10 +31,10 @@ def test_xxh64_in_any_pieces() -> None:
         data = random.integers(0, 256, n + 1, dtype=np.uint8)[1:]  # an odd address
         expected = f"{xxh64(data.tobytes()):016x}"
         for step in (1, 7, 31, 32, 33, 64, 5000):
-            made = Xxh64()
+            state = Xxh64()
             for start in range(0, n, step):
-                made.update(data[start : start + step])
-            assert made.hexdigest() == expected, (n, step)
+                state.update(data[start : start + step])
+            assert state.hexdigest() == expected, (n, step)
 
 
 @pytest.fixture
@@ -52,17 +52,17 @@ def content(name: str) -> np.ndarray:
 
 
 def test_of_tensors_and_of_all(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrite, "PIECE", 50)
-    found = {(made.kind, made.tensor): made.digest for made in h.hashes(file, KINDS)}
+    monkeypatch.setattr(rewrite, "COPIED_NBYTES", 50)
+    digests = {(line.kind, line.tensor): line.digest for line in h.hashes(file, KINDS)}
     every = b"".join(content(name).tobytes() for name in "abc")
     for name, data in (("a", content("a").tobytes()), ("c", content("c").tobytes()), ("", every)):
-        assert found["sha1", name] == hashlib.sha1(data, usedforsecurity=False).hexdigest()
-        assert found["sha256", name] == hashlib.sha256(data).hexdigest()
-        assert found["xxh64", name] == f"{xxh64(data):016x}"
-    assert len(found) == 3 * 4 + 1 and found["uuid", ""][14] == "5"
+        assert digests["sha1", name] == hashlib.sha1(data, usedforsecurity=False).hexdigest()
+        assert digests["sha256", name] == hashlib.sha256(data).hexdigest()
+        assert digests["xxh64", name] == f"{xxh64(data):016x}"
+    assert len(digests) == 3 * 4 + 1 and digests["uuid", ""][14] == "5"
     first = rewrite.split(file, tmp_path / "p", max_tensors=2).parts[0].path
-    assert {(made.kind, made.tensor): made.digest for made in h.hashes(first, KINDS)} == found
-    assert [made.tensor for made in h.hashes(file, tensors=False)] == [""]
+    assert {(line.kind, line.tensor): line.digest for line in h.hashes(first, KINDS)} == digests
+    assert [line.tensor for line in h.hashes(file, tensors=False)] == [""]
 
 
 def test_manifests(file: Path, tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_manifests(file: Path, tmp_path: Path) -> None:
     lines = [f"{m.kind:<8}  {m.digest}  some/m.gguf{m.tensor and ':' + m.tensor}" for m in h.hashes(file, KINDS)]
     listed.write_text("\n".join(lines) + "\n")
     manifest = h.read_manifest(listed)
-    assert all(made.matches for made in h.hashes(file, KINDS, manifest=manifest))
+    assert all(line.matches for line in h.hashes(file, KINDS, manifest=manifest))
     manifest["sha1", "b"] = "0" * 40
     del manifest["sha1", "c"]
-    verdicts = {made.tensor: made.matches for made in h.hashes(file, [h.Kind.SHA1], manifest=manifest)}
+    verdicts = {line.tensor: line.matches for line in h.hashes(file, [h.HashKind.SHA1], manifest=manifest)}
     assert verdicts == {"a": True, "b": False, "c": None, "": True}
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.quant import quantize as q
+from hybrid.quant import Imatrix, InputSums
+from hybrid.quant import quantization as q
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
 from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
-from hybrid.quant.imatrix import Entry, Imatrix
 from hybrid.quant.policy import Options, Reason, SsmType
 
 F32, F16, BF16, Q8_0, Q4_0 = GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.Q4_0
@@ -46,14 +46,14 @@ def weights(name: str) -> np.ndarray:
     return (rng.standard_normal(SHAPES[name]) * rng.uniform(0.01, 1)).astype(np.float32)
 
 
-def model(path: Path, kind: GGMLType = F32, change: dict[str, np.ndarray] | None = None, **pairs: object) -> Path:
+def model(path: Path, kind: GGMLType = F32, change: dict[str, np.ndarray] | None = None, **metadata: object) -> Path:
     """A file whose matrices are `kind` and whose other tensors are F32."""
     with GGUFWriter(path, "jamba") as w:
         w.add("general.name", "test")
         w.add("general.file_type", 0)
         w.add("jamba.attention.head_count_kv", [0, 8, 0])
         w.add("tokenizer.ggml.tokens", ["a", "b"])
-        for key, value in pairs.items():
+        for key, value in metadata.items():
             w.add(key.replace("__", "."), value)
         kinds = {
             n: kind if len(s) > 1 and n not in ("blk.2.ssm_a", "blk.2.ffn_gate_inp.weight") else F32
@@ -68,8 +68,8 @@ def model(path: Path, kind: GGMLType = F32, change: dict[str, np.ndarray] | None
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(q, "TASK", 4096)
-    monkeypatch.setattr(q, "PIECE", 1024)
+    monkeypatch.setattr(q, "TASK_VALUES", 4096)
+    monkeypatch.setattr(q, "CACHED_VALUES", 1024)
     monkeypatch.setattr(formats, "CHUNK", 1024)
 
 
@@ -161,13 +161,13 @@ def test_bytes_do_not_depend_on_threads(tmp_path: Path) -> None:
 
 def test_progress_reaches_the_whole(tmp_path: Path) -> None:
     src = model(tmp_path / "in.gguf")
-    seen: list[q.Progress] = []
-    q.quantize(src, tmp_path / "out.gguf", "Q8_0", progress=seen.append)
+    seen: list[tuple[str, int, int]] = []
+    q.quantize(src, tmp_path / "out.gguf", "Q8_0", progress=lambda *step: seen.append(step))
     with GGUFFile.open(src) as f:
         total = sum(t.nbytes for t in f.tensors.values())
-    assert [p.done for p in seen] == sorted({p.done for p in seen})
-    assert seen[-1] == q.Progress(total, total, ORDER[-1])
-    assert list(dict.fromkeys(p.name for p in seen)) == ORDER
+    assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
+    assert seen[-1] == (ORDER[-1], total, total)
+    assert list(dict.fromkeys(name for name, _, _ in seen)) == ORDER
     assert len(seen) > len(ORDER)
 
 
@@ -278,8 +278,8 @@ def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
     src = model(tmp_path / "in.gguf")
     calls = []
 
-    def interrupt(progress: q.Progress) -> None:
-        calls.append(progress)
+    def interrupt(*step: object) -> None:
+        calls.append(step)
         if len(calls) == 3:
             raise KeyboardInterrupt
 
@@ -339,13 +339,13 @@ def importance_of(src: Path) -> Imatrix:
     rng = np.random.default_rng(3)
     with GGUFFile.open(src) as f:
         shapes = {name: t.shape for name, t in f.tensors.items() if name.startswith("blk.")}
-    made = Imatrix(datasets=["a.txt"], chunk_count=4, chunk_size=128)
+    imatrix = Imatrix(datasets=["a.txt"], chunk_count=4, chunk_size=128)
     for name, shape in shapes.items():
         n = shape[0] if len(shape) > 2 else 1
-        made.entries[name] = Entry(
+        imatrix.entries[name] = InputSums(
             rng.standard_exponential((n, shape[-1])).astype(np.float32) * 100, np.full(n, 256, np.float32)
         )
-    return made
+    return imatrix
 
 
 @pytest.mark.slow

@@ -5,21 +5,22 @@ Only the tensors' bytes count, in the order of the file: metadata and the divisi
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from .ggml.errors import FormatError, UsageError, shown
+from .ggml.progress import Progress
 from .ggml.split import open_gguf
-from .rewrite import pieces_of
+from .rewrite import chunks_of
 
 # The name space of llama.cpp's UUIDs, which are of version 5 but for the text that is hashed: the weights.
 NAMESPACE = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")
 
 
-class Kind(StrEnum):
+class HashKind(StrEnum):
     """What to compute. `uuid` is of the whole model only."""
 
     XXH64 = "xxh64"
@@ -32,7 +33,7 @@ class Kind(StrEnum):
 class Hash:
     """A line: of tensor `tensor`, or "" for the whole model. `expected`: what a manifest says, "" if nothing."""
 
-    kind: Kind
+    kind: HashKind
     digest: str
     tensor: str
     expected: str = ""
@@ -45,11 +46,11 @@ class Hash:
 
 def hashes(
     path: Path | str,
-    kinds: Sequence[Kind] = (Kind.XXH64,),
+    kinds: Sequence[HashKind] = (HashKind.XXH64,),
     *,
     tensors: bool = True,
     manifest: Mapping[tuple[str, str], str] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Hash]:
     """Every tensor's hashes, unless they are not wanted, then those of the model. One pass over the file."""
     expected = manifest or {}
@@ -57,18 +58,18 @@ def hashes(
         total, done = sum(t.nbytes for t in file.tensors.values()), 0
         whole = {kind: _begun(kind) for kind in kinds}
         for name in file.tensors:
-            single = {kind: _begun(kind) for kind in kinds if tensors and kind is not Kind.UUID}
-            for piece in pieces_of(file, name):
+            single = {kind: _begun(kind) for kind in kinds if tensors and kind is not HashKind.UUID}
+            for chunk in chunks_of(file, name):
                 for state in (*whole.values(), *single.values()):
-                    state.update(piece)
-                done += piece.size
+                    state.update(chunk)
+                done += chunk.size
                 if progress:
                     progress(name, done, total)
             for one, state in single.items():
                 yield Hash(one, state.hexdigest(), name, expected.get((one, name), ""))
         for kind, state in whole.items():
             digest = state.hexdigest()
-            if kind is Kind.UUID:
+            if kind is HashKind.UUID:
                 digest = str(uuid.UUID(bytes=state.digest()[:16], version=5))
             yield Hash(kind, digest, "", expected.get((kind, ""), ""))
 
@@ -81,26 +82,26 @@ def read_manifest(path: Path) -> dict[tuple[str, str], str]:
         raise UsageError(f"--check {shown(path)} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise FormatError(f"--check {shown(path)} is not a list of hashes. Make one with hybrid gguf hash.") from None
-    found: dict[tuple[str, str], str] = {}
+    digests: dict[tuple[str, str], str] = {}
     for number, line in enumerate(lines, 1):
         fields = line.split(None, 2)
         if not fields:
             continue
-        if len(fields) < 3 or fields[0] not in list(Kind):
+        if len(fields) < 3 or fields[0] not in list(HashKind):
             raise FormatError(f"--check {shown(path)}: line {number} is not `kind  hash  file:tensor`.")
         _, _, tensor = fields[2].rstrip().partition(".gguf:")
-        found[fields[0], tensor] = fields[1].lower()
-    if not found:
+        digests[fields[0], tensor] = fields[1].lower()
+    if not digests:
         raise FormatError(f"--check {shown(path)} holds no hashes. Make one with hybrid gguf hash.")
-    return found
+    return digests
 
 
-def _begun(kind: Kind) -> Any:
-    if kind is Kind.XXH64:
+def _begun(kind: HashKind) -> Any:
+    if kind is HashKind.XXH64:
         from .xxh64 import Xxh64
 
         return Xxh64()
-    state = hashlib.new("sha1" if kind is Kind.UUID else kind.value, usedforsecurity=False)
-    if kind is Kind.UUID:
+    state = hashlib.new("sha1" if kind is HashKind.UUID else kind.value, usedforsecurity=False)
+    if kind is HashKind.UUID:
         state.update(NAMESPACE.bytes)
     return state

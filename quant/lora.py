@@ -1,6 +1,6 @@
 """LoRA adapters added to the weights of a model for good: W + scale * alpha / rank * B A, in the type that W has."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +9,12 @@ import numpy as np
 from .ggml import formats
 from .ggml.adapter import Adapter, Given, open_all
 from .ggml.errors import FormatError, UsageError, shown
+from .ggml.progress import Progress
 from .ggml.reader import GGUFFile, TensorInfo
 from .ggml.split import SplitWriter, open_gguf
 from .ggml.types import row_nbytes
 from .policy import is_quantized
-from .rewrite import PIECE, pieces_of
+from .rewrite import COPIED_NBYTES, chunks_of
 from .source import DROPPED
 
 
@@ -33,7 +34,7 @@ def merge_lora(
     dst: Path | str,
     *,
     max_bytes: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> MergeReport:
     """Writes the model `src` with all adapters in its weights to `dst`; see `SplitWriter` for max_bytes.
 
@@ -58,7 +59,7 @@ def merge_lora(
             total, done = sum(t.nbytes for t in file.tensors.values()), 0
             with writer:
                 for t in file.tensors.values():
-                    parts = _merged(file, t, thin[t.name]) if t.name in thin else pieces_of(file, t.name)
+                    parts = _merged(file, t, thin[t.name]) if t.name in thin else chunks_of(file, t.name)
                     writer.write(t.name, parts)
                     done += t.nbytes
                     if progress:
@@ -71,7 +72,7 @@ def merge_lora(
 
 def _thin(file: GGUFFile, adapters: Sequence[Adapter]) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
     """(A, B) of every adapter for every matrix that one changes."""
-    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    factors: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for adapter in adapters:
         for name in adapter.names:
             t = file.tensors.get(name)
@@ -86,25 +87,25 @@ def _thin(file: GGUFFile, adapters: Sequence[Adapter]) -> dict[str, list[tuple[n
                     "and quantize that, or apply the adapter while running (--lora)."
                 )
             n_expert = t.shape[0] if len(t.shape) == 3 else 1
-            found.setdefault(name, []).append(adapter.pair(name, n_expert, *t.shape[-2:]))
-    return found
+            factors.setdefault(name, []).append(adapter.pair(name, n_expert, *t.shape[-2:]))
+    return factors
 
 
-def _merged(file: GGUFFile, t: TensorInfo, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.ndarray]:
+def _merged(file: GGUFFile, t: TensorInfo, factors: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.ndarray]:
     """The bytes of the changed tensor, some rows of one matrix at a time."""
     rows, n = t.shape[-2:]
     raw = file.raw(t.name).reshape(-1, rows, row_nbytes(t.type, n))
-    step = max(1, PIECE // (8 * n))
+    step = max(1, COPIED_NBYTES // (8 * n))
     for e in range(len(raw)):
         for start in range(0, rows, step):
             stop = min(start + step, rows)
             x = formats.decode(t.type, raw[e, start:stop]).astype(np.float64)
-            for a, b in pairs:
+            for a, b in factors:
                 x += b[e, start:stop].astype(np.float64) @ a[e].astype(np.float64)
             with np.errstate(over="ignore"):
                 merged = x.astype(np.float32)
-                made = formats.encode(t.type, merged)
-            if not np.isfinite(formats.decode(t.type, made)).all():
+                encoded = formats.encode(t.type, merged)
+            if not np.isfinite(formats.decode(t.type, encoded)).all():
                 raise FormatError(f"{shown(t.name)} would have values too large for {t.type.name}. Lower the scale.")
-            yield made
+            yield encoded
     file.release(t.name)

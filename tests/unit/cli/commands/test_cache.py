@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.cli.chains import cached_models, models
+from hybrid.cli.chains import cache_paths, cached_models, models
 from hybrid.cli.main import run
 from hybrid.infer.kernels.build import cache_folders
 
@@ -19,7 +19,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "kernels").mkdir()
     monkeypatch.setattr(cache_folders, "roots", lambda: [tmp_path / "kernels"])
     monkeypatch.setattr(cache_folders, "former_roots", list)
-    monkeypatch.setattr(models, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache_paths, "cache_dir", lambda: tmp_path / "cache")
     cache_folders.folder.cache_clear()
     yield tmp_path / "kernels"
     cache_folders.folder.cache_clear()
@@ -55,11 +55,11 @@ def test_the_list(filled: tuple[Path, Path], capsys: pytest.CaptureFixture[str])
 
 def test_the_list_as_json(filled: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cache", "list", "--json"]) == 0
-    found = {Path(f["path"]): f for f in json.loads(capsys.readouterr().out)}
-    assert found.keys() == set(filled)
-    assert found[filled[0]]["in_use"]
-    assert found[filled[0]]["features"] == list(cache_folders.owner().features)
-    assert found[filled[1]]["n_kernels"] == 1
+    listed = {Path(f["path"]): f for f in json.loads(capsys.readouterr().out)}
+    assert listed.keys() == set(filled)
+    assert listed[filled[0]]["in_use"]
+    assert listed[filled[0]]["features"] == list(cache_folders.owner().features)
+    assert listed[filled[1]]["n_kernels"] == 1
 
 
 def test_the_path(filled: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,16 +114,16 @@ def _checkpoint(folder: Path) -> Path:
 def conversions(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """Of a folder that is there, one that changed, one that is gone, one that nobody wrote down; and one of demo's."""
     monkeypatch.setattr("hybrid.convert.convert", lambda folder, target, **_: target.write_bytes(bytes(1000)))
-    made = {}
+    paths = {}
     for name in ("here", "changed", "gone", "unknown"):
-        made[name] = models.converted(_checkpoint(tmp_path / name))
+        paths[name] = models.converted(_checkpoint(tmp_path / name))
     (tmp_path / "changed" / "config.json").write_text('{"other": 1}')
     shutil.rmtree(tmp_path / "gone")
-    cached_models.about(made["unknown"]).unlink()
-    made["demo"] = tmp_path / "cache" / "demo" / "d.gguf"
-    made["demo"].parent.mkdir()
-    made["demo"].write_bytes(bytes(500))
-    return made
+    cache_paths.about(paths["unknown"]).unlink()
+    paths["demo"] = tmp_path / "cache" / "demo" / "d.gguf"
+    paths["demo"].parent.mkdir()
+    paths["demo"].write_bytes(bytes(500))
+    return paths
 
 
 def test_models_are_listed(
@@ -131,9 +131,9 @@ def test_models_are_listed(
 ) -> None:
     capsys.readouterr()
     assert run(["cache", "list", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {f["kind"] for f in found} == {"kernels", "model"}
-    by_path = {Path(f["path"]): f for f in found}
+    listed = json.loads(capsys.readouterr().out)
+    assert {f["kind"] for f in listed} == {"kernels", "model"}
+    by_path = {Path(f["path"]): f for f in listed}
     said = {name: (by_path[path]["in_use"], by_path[path]["trouble"]) for name, path in conversions.items()}
     assert said == {
         "here": (True, None), "changed": (False, "its folder has changed"), "gone": (False, "its folder is gone"),
@@ -161,7 +161,7 @@ def test_models_are_cleared(
     capsys.readouterr()
     assert run(["cache", "clear", *options]) == 0
     assert {name for name, path in conversions.items() if not path.exists()} == gone
-    assert {name for name, path in conversions.items() if cached_models.about(path).exists()} == (
+    assert {name for name, path in conversions.items() if cache_paths.about(path).exists()} == (
         {"here", "changed", "gone"} - gone
     )
     assert f"{n_folders} folder" in (said := capsys.readouterr().out) and f"{len(gone)} model" in said
@@ -175,7 +175,7 @@ def test_who_uses_it_again_writes_down_what_it_is(conversions: dict[str, Path], 
 def test_what_is_long_unused_goes_when_another_is_made(conversions: dict[str, Path], tmp_path: Path) -> None:
     long_ago = time.time() - (cached_models.KEEP_DAYS + 1) * 86400
     for name in ("here", "gone"):
-        for path in (conversions[name], cached_models.about(conversions[name])):
+        for path in (conversions[name], cache_paths.about(conversions[name])):
             os.utime(path, (long_ago, long_ago))
     unfinished = tmp_path / "cache" / "converted" / ".x-1-2.gguf.0123abcd.tmp"
     unfinished.write_bytes(b"of a conversion that was killed")
@@ -186,11 +186,11 @@ def test_what_is_long_unused_goes_when_another_is_made(conversions: dict[str, Pa
 
 def test_a_changed_folder_takes_its_note_along(conversions: dict[str, Path], tmp_path: Path) -> None:
     models.converted(tmp_path / "changed")
-    assert not conversions["changed"].exists() and not cached_models.about(conversions["changed"]).exists()
+    assert not conversions["changed"].exists() and not cache_paths.about(conversions["changed"]).exists()
 
 
 def test_all_is_in_one_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folders.roots()[0].parent == models.cache_dir()
-    assert models.cache_dir().name == models.state_dir().name == "hybrid"
+    assert cache_folders.roots()[0].parent == cache_paths.cache_dir()
+    assert cache_paths.cache_dir().name == cache_paths.state_dir().name == "hybrid"

@@ -1,0 +1,56 @@
+"""Where converted models are kept, and under which names; the folders of the cache and of kept chats.
+
+converted/NAME-FOLDER-CONTENT.gguf    FOLDER, CONTENT: digests of the folder's path and of what is in it
+converted/NAME-FOLDER-CONTENT.json    {"folder": the path}; its time says when the conversion was last used
+"""
+
+import hashlib
+import json
+import os
+import time
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from hybrid.quant.ggml.replacing import replace_file
+from hybrid.quant.ggml.user_folders import cache_folder, state_folder
+
+# What a conversion reads. Anything else in the folder (other weights, pictures) does not make it another model.
+INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
+
+
+def cache_dir() -> Path:
+    """Converted models and compiled kernels, which can be made again."""
+    return cache_folder()
+
+
+def state_dir() -> Path:
+    """History and kept chats, which cannot."""
+    return state_folder()
+
+
+def cache_path(folder: Path) -> Path:
+    """<cache>/converted/<name>-<hash of the path>-<hash of names, sizes, times and our version>.gguf"""
+    folder = folder.resolve()
+    content = hashlib.sha256(version("hybrid-lm").encode())
+    for path in sorted(folder.iterdir()):
+        if path.suffix in INPUTS and path.is_file():
+            stat = path.stat()
+            content.update(f"\0{path.name}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
+    where = hashlib.sha256(str(folder).encode()).hexdigest()[:8]
+    return cache_dir() / "converted" / f"{folder.name}-{where}-{content.hexdigest()[:12]}.gguf"
+
+
+def about(model: Path) -> Path:
+    """Where it is written down what folder a conversion was made of."""
+    return model.with_suffix(".json")
+
+
+def note_use(model: Path, folder: Path) -> None:
+    """Writes down of what folder `model` is the conversion, and that it is used now; to the hour."""
+    note = about(model)
+    with suppress(OSError):  # a cache that can only be read is good enough
+        if not note.exists():
+            replace_file(note, [json.dumps({"folder": str(folder.resolve())}).encode()])
+        elif time.time() - note.stat().st_mtime > 3600:
+            os.utime(note)

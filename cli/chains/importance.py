@@ -1,0 +1,62 @@
+"""An importance matrix from what a model multiplies on a text: measured by `infer`, written and read by `quant`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hybrid.infer.evaluate.imatrix import Sums, collect
+from hybrid.quant import Imatrix, InputSums, Progress
+from hybrid.quant.ggml.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+
+
+def imatrix_of(sums: Sums, dataset: str = "", n_chunks: int = 0, n_ctx: int = 0) -> Imatrix:
+    """As it is written to files: in f32."""
+    entries = {name: InputSums(s.astype(np.float32), c.astype(np.float32)) for name, (s, c) in sums.items()}
+    return Imatrix(entries, [dataset] if dataset else [], n_chunks, n_ctx)
+
+
+def check_continues(before: Imatrix, dataset: str, n_ctx: int) -> None:
+    """UsageError unless `before` can be gone on with: it was measured on that text in chunks of n_ctx tokens."""
+    if before.datasets != [dataset] or before.chunk_size != n_ctx:
+        name = shown(before.path) if before.path else "the importance matrix"
+        raise UsageError(
+            f"{name} was made from {', '.join(map(shown, before.datasets))} in chunks of {before.chunk_size} tokens: "
+            "it cannot be gone on with. Leave out --resume, or give the same."
+        )
+
+
+def collected(
+    model: "Model",
+    text: str,
+    dataset: str,
+    n_ctx: int,
+    *,
+    before: Imatrix,
+    chunks: int | None = None,
+    save_every: int = 0,
+    save: Callable[[Imatrix], None] | None = None,
+    progress: Progress | None = None,
+) -> Imatrix:
+    """`before`, which is of the first chunks of the text, and what the chunks behind these give.
+
+    dataset: what the text is called in the file. chunks: how many of the text, with those of `before`; None: all. save:
+    given what there is so far, whenever there are `save_every` (0: one) chunks more, but not at the end.
+    progress(label, done, total) in chunks. UsageError: `before` is of another model, or too few chunks; FormatError: an
+    input that is not a number.
+    """
+    before.check({name: t.shape for name, t in model.gguf.tensors.items()})
+    whole, saved = before, before.chunk_count
+    for state in collect(model, text, n_ctx=n_ctx, chunks=chunks, first=before.chunk_count):
+        whole = Imatrix()
+        whole.merge(before)
+        whole.merge(imatrix_of(state.sums, dataset, state.done - before.chunk_count, n_ctx))
+        if progress:
+            progress("measuring", state.done, state.total)
+        if save and state.done - saved >= save_every and state.done < state.total:
+            save(whole)
+            saved = state.done
+    return whole

@@ -1,0 +1,34 @@
+"""What a conversion will write, as it is told to whoever asks; `plan` decides on it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hybrid.quant.ggml.types import FileType, GGMLType
+
+
+@dataclass(frozen=True)
+class PlannedTensor:
+    """`shape` in numpy order; `sources` are the checkpoint's own names; `nbytes` is the size in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLType
+    sources: tuple[str, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class ConvertPlan:
+    """`nbytes` is the size of the whole file; `output` is the one that `convert` writes without a target: in the
+    current folder, `{Name}-{size}-{TYPE}.gguf`."""
+
+    source: Path
+    output: Path
+    architecture: str
+    file_type: FileType
+    n_params: int
+    nbytes: int
+    notes: tuple[str, ...]
+    tensors: list[PlannedTensor]
+    metadata: dict[str, Any] = field(repr=False)
