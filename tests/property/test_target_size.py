@@ -35,7 +35,10 @@ def model(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=WAYS)
+# the inner loop leaves out the one that takes most: with importance, and its metadata are in "named types" too
+@pytest.fixture(
+    scope="module", params=[pytest.param(w, marks=pytest.mark.exhaustive) if w == "metadata" else w for w in WAYS]
+)
 def way(request: pytest.FixtureRequest, model: Path) -> tuple[Options, dict[str, Any], Measured]:
     options, how = WAYS[request.param]
     imatrix = None
