@@ -3,7 +3,6 @@ the tokens before it, not on how they were cut into calls, what ran beside them,
 between."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -209,7 +208,13 @@ def test_a_stop_leaves_a_sequence_that_goes_on(family: str, random_model: Callab
         reference.close()
         seq = model.sequence()
         seq.prefill(ids[:50])
-        stopper = threading.Thread(target=lambda: (time.sleep(0.05), model.stop()))
+        ended = threading.Event()
+
+        def stops() -> None:
+            while not ended.wait(0.05):  # more than once: between two runs a stop is nobody's
+                model.stop()
+
+        stopper = threading.Thread(target=stops)
         long = tokens(4000)
         stopper.start()
         try:
@@ -220,6 +225,7 @@ def test_a_stop_leaves_a_sequence_that_goes_on(family: str, random_model: Callab
                     if len(seq.tokens) < 50:
                         seq.prefill(ids[:50])
         finally:
+            ended.set()
             stopper.join()
         assert seq.n_past == len(seq.tokens)
         # what it holds is a prefix of what it was given, and it continues from there as if nothing had happened
