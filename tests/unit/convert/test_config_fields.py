@@ -24,7 +24,7 @@ EXAMPLES = examples()
 BUNDLED = ("falcon-mamba", "jamba-dense", "llama-unigram-bin", "mamba-bf16")
 # The inner loop keeps examples that differ in how a config says what a model is: kinds of layers, RoPE, nested configs
 QUICK = {
-    "jamba", "granite-hybrid", "gemma3-pictures", "llama-yarn", "nemotron-h-moe", "rwkv7", "mamba2", "bert", "zamba",
+    "jamba", "granite-hybrid", "gemma3-pictures", "llama-yarn", "rwkv7", "mamba2", "bert",
 }  # fmt: skip
 
 
