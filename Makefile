@@ -1,6 +1,6 @@
 # make demo    from a fresh clone to generated text; needs python >= 3.11, make, and the network for pip only
 # make test    the whole test suite, then what depends on the processor's code path under every path that it has
-# make quick   its inner loop, one to two minutes
+# make quick   its inner loop, under a minute on two cores: what is marked slow or exhaustive is left to `make test`
 # make lint    ruff and mypy; make format repairs what ruff can
 # make docs    renew the parts of the documentation that are generated
 # make bench   speed of this machine in some minutes; PEER=path/to/llama.cpp/build/bin measures both side by side
@@ -17,6 +17,9 @@ FOUND := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 py
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PYTHON ?= $(FOUND)
 
+# pytest rewrites the assertions of 300 files, which takes every one of its processes 7 s unless the result may be kept
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test quick lint format docs bench bench-full bench-kernels bench-compare chart help clean
 .DEFAULT_GOAL := help
 
@@ -31,7 +34,7 @@ test: $(VENV)/.dev
 	$(BIN)/python tests/every_path.py
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not shared"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not exhaustive and not shared"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Fixtures for every shelf: where the data is, seeds, and uninitialised memory that cannot pass for zeros."""
 
 import math
+import mmap
 import os
 
 # the tests' float64 models multiply small matrices: threads of OpenBLAS would wait for one another most of the time.
@@ -10,9 +11,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # ruff: isort: split
 import random
 import signal
-from collections.abc import Generator, Iterator
+import tempfile
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import forced_isa
 import numba  # noqa: F401  before np.empty is replaced: numba registers numpy's functions by identity
@@ -95,7 +97,27 @@ def _seeds() -> None:
     np.random.seed(0)
 
 
-MOST_MAPPED = 64 << 20  # bytes of a region that are poisoned: it is mapped so that it need not be resident
+MOST_MAPPED = 64 << 20  # bytes of a region that are poisoned
+
+
+class _MappedPoison:
+    """`mapped_zeros` with bytes of 255, which are NaN in floats of every type, and as cheap: private mappings of one
+    file. A model maps rows for hundreds of states, of which a test touches few: filling all of them was half of what
+    the tests of the command line took."""
+
+    def __init__(self, original: Callable[..., np.ndarray], file: IO[bytes]) -> None:
+        self.original, self.file, self.size = original, file, 0
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        if not 0 < nbytes <= MOST_MAPPED:
+            return self.original(shape, dtype)
+        if nbytes > self.size:
+            self.file.write(b"\xff" * (nbytes - self.size))
+            self.file.flush()
+            self.size = nbytes
+        region = mmap.mmap(self.file.fileno(), nbytes, access=mmap.ACCESS_COPY)
+        return np.frombuffer(region, dtype).reshape(shape)
 
 
 def _poison(array: np.ndarray) -> None:
@@ -114,19 +136,16 @@ def _unwritten_is_nan() -> Iterator[None]:
 
     patch = pytest.MonkeyPatch()
 
-    def poisoned(original: Any, most: float) -> Any:
+    def poisoned(original: Any) -> Any:
         def empty(*args: Any, **kwargs: Any) -> np.ndarray:
             array: np.ndarray = original(*args, **kwargs)
-            if array.nbytes <= most:
-                _poison(array)
+            _poison(array)
             return array
 
         return empty
 
-    patch.setattr(np, "empty", poisoned(np.empty, math.inf))
-    patch.setattr(np, "empty_like", poisoned(np.empty_like, math.inf))
-    for memory in (attention, recurrent):
-        patch.setattr(memory, "mapped_zeros", poisoned(mapped.mapped_zeros, MOST_MAPPED))
+    patch.setattr(np, "empty", poisoned(np.empty))
+    patch.setattr(np, "empty_like", poisoned(np.empty_like))
     run = engine.Engine._run
 
     def with_poisoned_arena(self: Any, program: Any, *args: Any, **kwargs: Any) -> None:
@@ -134,5 +153,9 @@ def _unwritten_is_nan() -> Iterator[None]:
         run(self, program, *args, **kwargs)
 
     patch.setattr(engine.Engine, "_run", with_poisoned_arena)
-    yield
+    with tempfile.TemporaryFile() as file:
+        mapped_poison = _MappedPoison(mapped.mapped_zeros, file)
+        for memory in (attention, recurrent):
+            patch.setattr(memory, "mapped_zeros", mapped_poison)
+        yield
     patch.undo()

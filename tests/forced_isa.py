@@ -46,13 +46,13 @@ def require(isa: str) -> None:
         pytest.skip(f"this processor does not execute {isa}")
 
 
-def python(isa: str, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def python(isa: str, *arguments: str, timeout: float = 500) -> subprocess.CompletedProcess[str]:
     """Python with these arguments, in the root of the checkout; kernels go to the usual cache, in the path's folder."""
     ran.add(isa)
     return _python(isa, *arguments, timeout=timeout)
 
 
-def _python(isa: str, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def _python(isa: str, *arguments: str, timeout: float = 500) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments], env=forced_environment(isa), cwd=ROOT, capture_output=True, text=True,
         timeout=timeout,

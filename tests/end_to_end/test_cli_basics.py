@@ -14,7 +14,7 @@ from hybrid.infer.kernels.emit.isa import host
 
 def hybrid(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "hybrid.cli", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def one_line_error(err: str) -> str:
@@ -44,7 +44,7 @@ def test_the_list_says_what_the_command_says(name: str, capsys: pytest.CaptureFi
 def test_help_imports_nothing_heavy() -> None:
     """What keeps `hybrid --help` under 0.25 s (the time itself is in benchmarks/RESULTS.md)."""
     code = "import sys, hybrid.cli.main as m; m.run(['--help']); print(*sys.modules, sep='\\n', file=sys.stderr)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     modules = set(result.stderr.split())
     for heavy in ("numpy", "numba", "llvmlite", "jinja2", "rich", "prompt_toolkit", "tokenizers", "safetensors"):
         assert heavy not in modules, f"hybrid --help imports {heavy}"
@@ -186,5 +186,5 @@ def test_a_closed_pipe_is_quiet(data_dir: Path) -> None:
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()
-    assert process.wait(timeout=60) == 141
+    assert process.wait(timeout=240) == 141
     assert err == b""

@@ -74,7 +74,7 @@ def test_an_encoder_takes_no_adapters(encoder: Path) -> None:
 
 def test_bytes_on_stdout(encoder: Path, lines: Path) -> None:
     command = [sys.executable, "-m", "hybrid.cli", "embed", str(encoder), "-f", "-", "--npy", "--no-normalize"]
-    done = subprocess.run(command, input=lines.read_bytes(), capture_output=True, timeout=100, check=True)
+    done = subprocess.run(command, input=lines.read_bytes(), capture_output=True, timeout=240, check=True)
     assert np.load(io.BytesIO(done.stdout)).shape == (4, 60)
     assert b"not normalized" in done.stderr
 

@@ -188,7 +188,7 @@ def test_a_signal_ends_quietly(
     try:
         assert process.stdout.read(4), "it said nothing"
         process.send_signal(getattr(signal, name))
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=240)
     finally:
         process.kill()
     assert process.returncode == code, err.decode()

@@ -39,7 +39,7 @@ def checkpoint(data_dir: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("outtype", ["auto", "q8_0"])
+@pytest.mark.parametrize("outtype", ["auto", pytest.param("q8_0", marks=pytest.mark.exhaustive)])
 def test_checkpoints_of_the_reference(data_dir, tmp_path, name, outtype):
     source = data_dir / "checkpoints" / name
     report = convert(source, tmp_path / "o.gguf", outtype=outtype)

@@ -294,6 +294,6 @@ def test_a_process_ends_the_same_way(models: Path) -> None:
     """Exit code, one line, nothing on stdout: also outside of pytest."""
     (models / "cut.gguf").write_bytes((models / "m.gguf").read_bytes()[:-100])
     command = [sys.executable, "-m", "hybrid.cli", "run", str(models / "cut.gguf"), "-p", "a"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1

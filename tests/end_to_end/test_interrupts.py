@@ -1,6 +1,7 @@
 """Ctrl-C at any moment, as a terminal sends it: one line, exit code 130, files as they were before."""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -19,10 +20,18 @@ from hybrid.quant.imatrix import Imatrix
 
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 OLD = b"what was there before"
-# Python itself has started: what it says when it is interrupted before is not ours
-BEGINS = "import hybrid.cli.__main__ as m; print('begun', flush=True); m.main()"
+# Python itself has started and the command has begun: what Python says when it is interrupted before is not ours.
+# Said from inside what `main` catches, since nobody knows how soon after a line the process that wrote it goes on.
+BEGINS = """
+import hybrid.cli.__main__ as m
+first = m.lose_no_interrupt
+m.lose_no_interrupt = lambda: (first(), print("begun", flush=True))
+m.main()
+"""
 # seconds after that, from the first imports to the work itself
 MOMENTS = (0.1, 0.7, 1.8)
+AT_ONCE = 5  # times that a command gets an interrupt without delay, where the machine was too busy for the first moment
+PATIENCE = 240  # seconds in which a process has to end on a busy machine
 
 COMMANDS = {
     "convert": "convert {bundled} -o {out}",
@@ -73,8 +82,9 @@ def started(command: list[str], cache: Path) -> Iterator[subprocess.Popen[str]]:
 
 def interrupted(process: subprocess.Popen[str]) -> bool:
     """Send Ctrl-C; False when it came too late. What it says has to be notes and one line."""
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    with contextlib.suppress(ProcessLookupError):  # it has ended, and `poll` has seen it
+        os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in err and "Exception ignored" not in err and "rror" not in err, err
     if process.returncode == 0:
         return False
@@ -117,15 +127,17 @@ def test_files_are_as_before(name: str, model_files: dict[str, str], tmp_path: P
     if name in ("run",):
         out.unlink()
     command = [word.format(**model_files, out=out, copy=copy) for word in COMMANDS[name].split()]
-    before, hit = contents(folder), 0
-    for moment in MOMENTS:
+
+    def stopped(moment: float) -> bool:
+        before = contents(folder)
         with started(command, tmp_path) as process:
             time.sleep(moment)
-            if not interrupted(process):
-                break
-        hit += 1
-        assert contents(folder) == before, f"after {moment} s"
-    assert hit, "never interrupted"
+            in_time = interrupted(process)
+        assert not in_time or contents(folder) == before, f"after {moment} s"
+        return in_time
+
+    hit = any([*itertools.takewhile(bool, map(stopped, MOMENTS))])
+    assert hit or any(stopped(0) for _ in range(AT_ONCE)), "never interrupted"
 
 
 @pytest.mark.slow
@@ -138,7 +150,7 @@ def test_while_the_file_is_being_written(name: str, model_files: dict[str, str],
     command = [word.format(**model_files, out=folder / "out.gguf", copy="") for word in COMMANDS[name].split()]
     before = contents(folder)
     with started(command, tmp_path) as process:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while not list(folder.glob(".out*.tmp")) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.0005)
         if interrupted(process):
@@ -156,8 +168,9 @@ def test_an_importance_matrix_goes_on(model_files: dict[str, str], tmp_path: Pat
         while not out.exists() and process.poll() is None:
             time.sleep(0.002)
         time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and `poll` has seen it
+            os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
     if process.returncode == 130:
         done = Imatrix.read(out).chunk_count
         assert 0 < done < 60
@@ -183,7 +196,7 @@ def test_twice(model_files: dict[str, str], tmp_path: Path) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGINT)
                 time.sleep(0.01)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=PATIENCE)
         assert process.returncode in (0, 130), err
         assert "Traceback" not in err, err
 

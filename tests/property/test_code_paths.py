@@ -55,7 +55,7 @@ def test_arm64(cases: list[str], expected: list[str]) -> None:
         pytest.skip(reason)
     command = [sys.executable, "tests/logits_digest.py", "--emulate-arm64", cases[0]]
     env = {**os.environ, "PYTHONPATH": "tests"}
-    done = subprocess.run(command, cwd=forced_isa.ROOT, env=env, capture_output=True, text=True, timeout=290)
+    done = subprocess.run(command, cwd=forced_isa.ROOT, env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["neon", expected[0]]
     forced_isa.ran.add("neon (emulated)")

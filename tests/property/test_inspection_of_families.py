@@ -4,18 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from random_checkpoints import CONFIGS
-from test_conformance import SHAPES
+from test_conformance import EACH, MODELS
 
 from hybrid.infer import Model
 from hybrid.quant import inspect
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
-MODELS = {**SHAPES, **{name: name for name in CONFIGS}}
 
-
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("family", EACH)
 def test_layers_and_memory(family: str, random_model: Callable[..., Path]) -> None:
     path = random_model(MODELS[family], FileType.F32)
     with GGUFFile.open(path) as gguf:

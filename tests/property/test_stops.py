@@ -37,7 +37,8 @@ CALLS: dict[str, tuple[int, Callable[[Sequence, list[int]], np.ndarray | None]]]
     "likelihood": (ADDED, lambda seq, ids: seq.model.eval([Work(seq, ids, slice(0, -1), ids[1:])])[0].nll),
 }
 FAMILIES = [
-    "llama", "jamba", "mamba",
+    "jamba",  # has the layers of the next two
+    *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("llama", "mamba")),
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("mamba2", "qwen3next", "rwkv7", "recurrentgemma")),
 ]  # fmt: skip
 
@@ -103,8 +104,15 @@ def memory_of(model: Model, seq: Sequence) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in model.memory.export(seq.slot)}
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["", "large"])
-@pytest.mark.parametrize("how", ["stop", "signal"])
+@pytest.mark.parametrize(
+    ("how", "large"),
+    [
+        pytest.param("stop", False, id="stop"),
+        pytest.param("stop", True, id="stop-large", marks=pytest.mark.exhaustive),
+        pytest.param("signal", False, id="signal", marks=pytest.mark.exhaustive),
+        pytest.param("signal", True, id="signal-large"),
+    ],
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_stop_at_every_op(
     family: str, how: str, large: bool, random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch

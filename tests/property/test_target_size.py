@@ -37,7 +37,13 @@ def model(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=WAYS)
+# of these two the inner loop has all but importance, which takes most
+QUICK = ("parts", "named types")
+
+
+@pytest.fixture(
+    scope="module", params=[w if w in QUICK else pytest.param(w, marks=pytest.mark.exhaustive) for w in WAYS]
+)
 def way(request: pytest.FixtureRequest, model: Path) -> tuple[Options, dict[str, Any], Measured]:
     options, how = WAYS[request.param]
     imatrix = None

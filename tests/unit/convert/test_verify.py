@@ -17,7 +17,9 @@ from hybrid.quant.ggml.errors import CheckpointError, FormatError, HybridError, 
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
 
-FAMILIES = ["nemotron-h", "recurrentgemma", "zamba2"]  # keys that are numbers, lists of them, strings, flags
+FAMILIES = [  # keys that are numbers, lists of them, strings, flags
+    "nemotron-h", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("recurrentgemma", "zamba2")),
+]  # fmt: skip
 
 NAN = struct.pack("<f", float("nan"))
 VALUES: dict[str, tuple[int, bytes]] = {

@@ -123,9 +123,9 @@ def test_ctrl_c_reaches_a_long_run() -> None:
     pool = Pool(2)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.05, lambda: signal.raise_signal(signal.SIGINT))
-    timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
+            timer.start()  # here, or a busy machine ends pytest
             while True:
                 pool.run(long, patient=True)
     finally:

@@ -40,7 +40,7 @@ def passes(name: str, marked: str, selection: str) -> None:
     (file,) = (forced_isa.ROOT / "tests/unit/infer/kernels").glob(f"*/test_{name}.py")
     command += [str(file), "-m", marked, "-k", selection]
     env = {**os.environ, "PYTHONPATH": "tests"}
-    done = subprocess.run(command, cwd=forced_isa.ROOT, env=env, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, cwd=forced_isa.ROOT, env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, f"{done.stdout[-4000:]}{done.stderr[-1000:]}"
     forced_isa.ran.add("neon (emulated)")
 

@@ -132,7 +132,7 @@ def test_threads_left_alone_do_not_keep_the_process_alive() -> None:
         "b = Builder(1, 2, exact=False, batch=Batch(*[0] * 12)); b.op(execute.nothing); p = b.build(); p.link()\n"
         "pool = Pool(2); pool.run(p, patient=False); print('done')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.stdout == "done\n", done.stderr
     assert done.returncode == 0
 
@@ -216,7 +216,7 @@ print(*cells)
 @pytest.mark.slow
 def test_threads_work_without_futexes(tmp_path: Path) -> None:
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", PORTABLE], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", PORTABLE], env=env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["9000"] * 3
 

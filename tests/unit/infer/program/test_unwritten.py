@@ -1,5 +1,6 @@
 """That tests see what nobody wrote: arenas, memories and padding hold NaN until a kernel has written them."""
 
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 from hybrid.infer import Model
 from hybrid.infer.bench.shapes import Shape, write_shape
 from hybrid.infer.kernels.rows import elementwise
+from hybrid.infer.memory import recurrent
 from hybrid.infer.program.builder import Builder
 from hybrid.quant.ggml.types import FileType
 
+STATM = Path("/proc/self/statm")
 SHAPE = Shape(
     "small-jamba", "jamba", 3, 64, 300, 2048, 1e-6, n_ff=96, n_head=4, n_head_kv=1, head_dim=16, attn_offset=1,
     attn_period=2, d_state=8, d_conv=4, dt_rank=4,
@@ -55,3 +58,24 @@ def test_memories(kv_type: str, tmp_path: Path) -> None:
         for name, view in memory.attention._views(memory.attention.specs[0]).items():
             assert (np.isnan(view) if view.dtype.kind == "f" else view == -1).all(), name
         assert np.isfinite(model.sequence().prefill([1, 2, 3])).all()
+
+
+def test_what_another_model_wrote_is_not_found() -> None:
+    first, second = (recurrent.mapped_zeros((3, 5000), np.float32) for _ in range(2))
+    first[:] = 1
+    third = recurrent.mapped_zeros((3, 5000), np.float32)
+    assert np.isnan(second).all() and np.isnan(third).all() and (first == 1).all()
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="no /proc")
+def test_rows_that_nobody_touches_cost_nothing() -> None:
+    """A model has hundreds of them: filling all at every load took most of what the command line's tests took."""
+    recurrent.mapped_zeros((40 << 20,), np.uint8)
+    before = resident()
+    arrays = [recurrent.mapped_zeros((40 << 20,), np.uint8) for _ in range(4)]
+    assert resident() - before < 4 << 20
+    assert all(array[-1] == 255 for array in arrays)
+
+
+def resident() -> int:
+    return int(STATM.read_text().split()[1]) * mmap.PAGESIZE

@@ -162,10 +162,10 @@ DOUBLE = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = 
     ],
 )  # fmt: skip
 def test_nothing_runs_or_grows_without_end(source: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(TemplateError, match="cannot be rendered"):
         render(source)
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
 
 
 def test_one_rendering_does_not_use_up_the_next() -> None:

@@ -152,12 +152,12 @@ def test_not_a_file(tmp_path: Path, make, error: type[HybridError], message: str
 
 
 def test_a_vocabulary_of_65k_opens_quickly(tmp_path: Path) -> None:
-    """Many times what it takes: a decode of every string or a quadratic walk shows, a busy machine does not."""
+    """Many times what it takes: a decode of every string or a quadratic walk shows, a slow machine does not."""
     with GGUFWriter(tmp_path / "vocab.gguf", "test") as w:
         w.add("tokenizer.ggml.tokens", [f"token number {i}" for i in range(65_536)])
-    began = time.perf_counter()
+    began = time.process_time()
     with GGUFFile.open(tmp_path / "vocab.gguf") as f:
-        seconds = time.perf_counter() - began
+        seconds = time.process_time() - began
         assert f.metadata["tokenizer.ggml.tokens"][65_535] == "token number 65535"
     print(f"{seconds * 1e3:.1f} ms")
     assert seconds < 0.5

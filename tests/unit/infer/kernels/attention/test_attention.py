@@ -159,7 +159,7 @@ def test_deep_memory(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("window", [1, 5, 64, 100])
+@pytest.mark.parametrize("window", [5, 64, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 100))])
 def test_window(window: int, kind: str) -> None:
     layer = Layer(6, 2, 21, 211, window, kind=kind)
     inputs = layer.inputs(163)

@@ -183,7 +183,7 @@ def started(**env: str) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, int]:
     """(folder, kernels that came from it)"""
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     place, n = out.split()
     return place, int(n)
@@ -212,7 +212,7 @@ def test_without_a_home_the_temporary_directory_serves(tmp_path: Path) -> None:
 def test_without_any_place_kernels_are_compiled_in_memory() -> None:
     code = "import tempfile; tempfile.tempdir = '/dev/null/tmp'\n" + COMPILE
     env = {k: v for k, v in os.environ.items() if k != "XDG_CACHE_HOME"} | {"HOME": "/dev/null"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["None", "0"]
 

@@ -88,7 +88,7 @@ def test_a_warm_start_does_not_import_numba() -> None:
         "import sys; from hybrid.infer.kernels.execute import EXECUTE; from hybrid.infer.model import Model;"
         "EXECUTE.address; assert EXECUTE.from_cache; assert 'numba' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
 
 
@@ -99,7 +99,7 @@ def test_numba_works_after_kernels_were_linked() -> None:
         "from hybrid.infer.kernels.execute import EXECUTE; EXECUTE.address; assert EXECUTE.from_cache;"
         "import numba; f = numba.njit(lambda a: a + len((1, 2))); assert f(3) == 5"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
 
 

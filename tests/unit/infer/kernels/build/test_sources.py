@@ -19,7 +19,7 @@ MODULES = [kernel.function.__module__ for kernel in (attention, gemm, rg_lru)]
 def digests(root: Path) -> list[str]:
     """Of the MODULES of a copy of the package, by a process of its own."""
     script = f"from hybrid.infer.kernels.build.sources import digest; print(*map(digest, {MODULES!r}))"
-    done = subprocess.run([sys.executable, "-S", "-c", script], cwd=root, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-S", "-c", script], cwd=root, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

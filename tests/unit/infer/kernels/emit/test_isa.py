@@ -103,7 +103,7 @@ def test_a_run_says_which_paths_it_executed(workers: int) -> None:
     other = next((p for p in forced_isa.FEATURES if p not in (*cannot, native)), None)
     for selection, also in (("forced_features", None), (f"of_its_own and {other}]", other)):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(workers), __file__, "-k"]
-        done = subprocess.run([*command, selection], cwd=forced_isa.ROOT, capture_output=True, text=True, timeout=200)
+        done = subprocess.run([*command, selection], cwd=forced_isa.ROOT, capture_output=True, text=True, timeout=500)
         (line,) = [text for text in done.stdout.splitlines() if text.startswith("code paths: ")]
         said = line.removeprefix("code paths: ").split("; ")
         assert said[0] == f"{native} (native)" + (f", {also}" if also else ""), line

@@ -375,10 +375,10 @@ def test_matcher_is_leftmost_longest() -> None:
 
 def test_many_special_tokens_are_found_quickly() -> None:
     matcher = SpecialMatcher((f"<unused{i}>", i) for i in range(6000))
-    begin = time.perf_counter()
+    begin = time.process_time()
     parts = list(matcher.split("<unused5999> < <unused" * 5000))
     assert parts[:2] == [5999, " < <unused<unused5999> < <unused"[:10]]
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 BAD: list[tuple[FakeGGUF, str]] = [
@@ -436,19 +436,19 @@ def test_pre_tokenizers_that_are_code(name: str) -> None:
 
 
 def test_loading_is_quick() -> None:
-    """A vocabulary of 65 000 tokens; the goal is 0.5 s, the margin is for busy machines."""
+    """A vocabulary of 65 000 tokens; the goal is 0.5 s of processor time, the margin is for slow machines."""
     words = [f"w{i}" for i in range(65_000)]
     n = 270 + len(words)
     tokens = spm().metadata["tokenizer.ggml.tokens"] + words
     types = spm().metadata["tokenizer.ggml.token_type"] + [NORMAL] * len(words)
     gguf = spm(tokens=tokens, token_type=types, scores=np.zeros(n, np.float32))
     load_tokenizer(spm()), load_tokenizer(gpt2())  # the libraries are imported
-    begin = time.perf_counter()
+    begin = time.process_time()
     load_tokenizer(gguf)
-    spent = time.perf_counter() - begin
+    spent = time.process_time() - begin
     pairs = [(a, b) for a in alphabet().values() for b in alphabet().values()][:65_000]
     big = [*gpt2().metadata["tokenizer.ggml.tokens"], *(a + b for a, b in pairs if a + b != "ab")]
     gguf = gpt2(tokens=big, token_type=None, merges=[f"{a} {b}" for a, b in pairs])
-    begin = time.perf_counter()
+    begin = time.process_time()
     load_tokenizer(gguf)
-    assert max(spent, time.perf_counter() - begin) < 1.5
+    assert max(spent, time.process_time() - begin) < 1.5
