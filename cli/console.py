@@ -32,7 +32,7 @@ def note(text: str = "") -> None:
 
 
 def error(text: str) -> None:
-    """The one line that an error is."""
+    """An error, as one line."""
     print(f"{_styled('error:', '1;31', sys.stderr)} {one_line(text)}", file=sys.stderr, flush=True)
 
 
@@ -77,7 +77,7 @@ def plain(value: Any) -> Any:
 
 
 def out_json(value: Any) -> None:
-    """Dataclasses and enums, too."""
+    """The same as `plain`, indented."""
     out(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 

@@ -55,7 +55,7 @@ CheckpointBudget = Annotated[
     str,
     typer.Option(
         metavar="SIZE",
-        help=f"Memory for what earlier prompts left, so that none is processed twice; 0: none. {UNITS}.",
+        help=f"Memory for what earlier prompts left, so that no text is processed twice; 0: keep nothing. {UNITS}.",
     ),
 ]
 CheckpointType = Annotated[

@@ -34,6 +34,8 @@ COMMANDS = {
     "cache": "List or clear compiled kernels and converted models.",
 }
 
+_RUNNING = "hybrid.cli.running"
+
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -52,6 +54,11 @@ def _readable(name: str, text: str, is_argument: bool) -> tuple[str, str]:
 
 class Command(TyperCommand):
     """Help in plain text, options under the headings they were given as `rich_help_panel`."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command. An error that leaves it can be shown with what this command's options do about it."""
+        ctx.meta[_RUNNING] = ctx  # one dictionary for this context and those above it
+        return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Options as plain text: drawing them with rich would double the time of --help."""
@@ -127,9 +134,11 @@ def hybrid(
 
 def run(argv: Sequence[str]) -> int:
     """Runs a command line and returns its exit code. Input at fault: one line on stderr; our fault: a traceback."""
+    running: dict[str, Any] = {}
     try:
         command = typer.main.get_command(app)
         with compiling.told(_say_once()), command.make_context("hybrid", list(argv)) as ctx:
+            running = ctx.meta
             command.invoke(ctx)
         sys.stdout.flush()
         return 0
@@ -138,16 +147,16 @@ def run(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort) as end:
         return _interrupted(str(end))
     except BrokenPipeError:
-        # `hybrid ... | head`: nobody reads on, which is no error; a closed stdout must not complain at exit either
+        # `hybrid ... | head`: that nobody reads on is not an error; a closed stdout must not complain at exit either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as err:
         interrupt = interrupt_behind(err)
-        return _failed(err) if interrupt is None else _interrupted(str(interrupt))
+        return _failed(err, running.get(_RUNNING)) if interrupt is None else _interrupted(str(interrupt))
 
 
 def _say_once() -> Callable[[], None]:
-    """Says that encoders and the like are compiled; models say it of theirs (`models.compiling`)."""
+    """Says once that kernels of quantizing are compiled; loading a model says it of its own (`models.compiling`)."""
     said = False
 
     def say() -> None:
@@ -169,7 +178,7 @@ def _interrupted(text: str) -> int:
 
 
 def _plain(text: str) -> str:
-    """A usage error of typer without the words of its own machinery."""
+    """A usage error of typer's, without its technical terms."""
     text = text.replace("Value error, ", "").replace("Invalid value: Missing ", "Missing ")
     wanted = {"integer": "a whole number", "number": "a number"}
     return re.sub(
@@ -177,14 +186,16 @@ def _plain(text: str) -> str:
     )
 
 
-def _failed(err: Exception) -> int:
-    from hybrid.quant.ggml.errors import HybridError, shown
+def _failed(err: Exception, running: Any) -> int:
+    """Shows what was wrong with the input; returns the exit code. running: the context of the command, if one ran."""
+    from hybrid.quant.ggml.errors import HybridError, Remedy, shown
 
-    from . import console
+    from . import console, remedies
 
+    place = remedies.place_of(running) if running is not None else remedies.Place()
     usage = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     if isinstance(err, HybridError):
-        console.error(str(err))
+        console.error(remedies.message(err, place))
         return err.exit_code
     if isinstance(err, usage):
         text = str(getattr(err, "format_message", err.__str__)() or "")
@@ -201,7 +212,7 @@ def _failed(err: Exception) -> int:
         console.error(f"{where}{err.strerror or err}.")
         return 1
     if isinstance(err, MemoryError):
-        console.error("out of memory. Use a smaller context (-c), or a smaller file (hybrid quantize).")
+        console.error(remedies.message(HybridError("out of memory.", remedy=Remedy.LESS_MEMORY), place))
         return 1
     raise err
 

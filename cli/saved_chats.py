@@ -99,7 +99,7 @@ def new(model: "Model") -> Path:
 
 
 def make_room(model: "Model") -> None:
-    """Remove the oldest chats of a model beyond KEPT, and what is left of writing those that were killed."""
+    """Remove a model's oldest chats beyond KEPT, and unfinished files of killed processes."""
     from hybrid.quant.ggml.replacing import remove_unfinished
 
     for path in of_model(model)[KEPT:]:

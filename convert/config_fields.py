@@ -1,4 +1,4 @@
-"""Fields of config.json that change nothing in the file, with the reason; and what is said about those nobody knows.
+"""Fields of config.json that change nothing in the file, with the reason; and what is said about unknown ones.
 
 Every field of a config has one of three fates. Used: the family asks for it (`Config.looked` knows). Refused unless
 it has a certain value: `Config.expects`. Without effect on the text: it stands below, or in the family's own

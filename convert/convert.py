@@ -83,7 +83,7 @@ def convert(
     """
     began = time.perf_counter()
     if n_threads < 0:
-        raise UsageError(f"{n_threads} threads cannot be. Give 0 for all, or a positive number.")
+        raise UsageError(f"n_threads = {n_threads}: expected a positive number, or 0 for all cores.")
     prepared = prepare(
         src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name
     )

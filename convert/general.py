@@ -75,7 +75,7 @@ def general_keys(
 ) -> tuple[list[KeyValue], Facts]:
     """The other general.* keys, and the facts behind them.
 
-    What is known best goes first: --model-name, --metadata, the README, the config's own path, the folder's name.
+    The best source comes first: --model-name, --metadata, the README, the config's own path, the folder's name.
     """
     given = _read_override(override) if override else {}
     n_params = sum(math.prod(t.shape) for t in tensors)
@@ -113,9 +113,9 @@ def general_keys(
 
 
 def _read_override(path: Path) -> Facts:
-    """A file of --metadata: an object of general.* keys."""
+    """What the user says of the model: an object of general.* keys."""
     if not path.is_file():
-        raise UsageError(f"--metadata {shown(path)} is no file. Give a JSON file of general.* keys.")
+        raise UsageError(f"{shown(path)} is not a file. Give a JSON file of general.* keys.")
     facts: Facts = {}
     content = read_object(path)
     config = Config(content, shown(path.name))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hybrid.quant.ggml.byte_sizes import size_text
-from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, UsageError, shown
+from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
 
@@ -90,7 +90,7 @@ def convert_lora(
     folder = Path(adapter)
     kind = type_named(outtype) or FileType.F32
     if kind not in _TYPES:
-        raise UsageError(f"--outtype {outtype}: adapters are written as f32 (auto), f16 or bf16.")
+        raise UsageError(f"outtype {shown(outtype)}: adapters are written as f32 (auto), f16 or bf16.")
     config = _config(folder)
     notes = list(_checked(config))
     base_folder = _base(config, base)
@@ -139,7 +139,7 @@ def _key_values(config: Config, name: str, kind: FileType, alpha: float) -> Iter
 
 def _config(folder: Path) -> Config:
     if not folder.is_dir():
-        raise UsageError(f"--lora {shown(folder)} is not a folder. Give one with {CONFIG} and {WEIGHTS[0]}.")
+        raise UsageError(f"{shown(folder)} is not a folder. Give that of an adapter, with {CONFIG} and {WEIGHTS[0]}.")
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(f"{shown(folder)} has no {CONFIG}. Give the folder of a PEFT adapter.")
@@ -168,7 +168,7 @@ def _base(config: Config, base: Path | str | None) -> Path:
         return Path(named)
     said = f", {shown(named)} by its config," if isinstance(named, str) and named else ""
     raise UsageError(
-        f"the model that the adapter belongs to{said} is not here. Give its folder: hybrid convert FOLDER --lora ..."
+        f"the model that the adapter belongs to{said} is not here. Give its folder.", remedy=Remedy.BASE_MODEL
     )
 
 
@@ -191,7 +191,7 @@ def _pairs(folder: Path, config: Config) -> tuple[dict[str, Thin], float]:
     for name, tensor in (read_safetensors(file) if path.suffix == ".safetensors" else read_torch(file)).items():
         match = _NAME.fullmatch(name)
         if match is None:
-            what = "adapts an embedding" if ".lora_embedding_" in name else "is no lora_A or lora_B of a matrix"
+            what = "adapts an embedding" if ".lora_embedding_" in name else "is not lora_A or lora_B of a matrix"
             raise UnsupportedError(f"{file.where}: {shown(name)} {what}, which cannot be converted.")
         if match[2] in stored.setdefault(match[1], {}):
             raise UnsupportedError(f"{file.where} holds several adapters of {shown(match[1])}. Save one alone.")
@@ -269,7 +269,7 @@ def _mapped(family: Family, trained: Mapping[str, Thin]) -> Iterator[tuple[str, 
         if row.tied_to and family.tied:
             raise UnsupportedError(
                 f"the adapter changes {shown(row.sources[0])}, which in this model is the embedding: the file has no "
-                "output matrix of its own that could be adapted."
+                "separate output matrix that could be adapted."
             )
         yield row.target, _joined(row, there)
     left = next((origin[name] for name in factors if name not in used), None)
@@ -281,7 +281,7 @@ def _joined(row: Row, there: list[Thin | None]) -> Thin:
     """One pair for a row of several sources; sources without an adapter add nothing."""
     expected = row.expected
     if len(expected) != 2:
-        raise UnsupportedError(f"{row.target} is no matrix, so an adapter cannot change it.")
+        raise UnsupportedError(f"{row.target} is not a matrix, so an adapter cannot change it.")
     for source, pair in zip(row.sources, there, strict=True):
         if pair is not None and (pair.b.shape[0], pair.a.shape[1]) != expected:
             raise CheckpointError(
@@ -305,7 +305,7 @@ def _joined(row: Row, there: list[Thin | None]) -> Thin:
     if len(there) == 1:
         return _transformed(row, known[0])
     if any(pair.a is not known[0].a for pair in known):
-        raise UnsupportedError(f"{row.target} is made of several matrices with adapters of their own.")
+        raise UnsupportedError(f"{row.target} is made of several matrices that have separate adapters.")
     halves = [
         _transformed(row, pair).b if pair is not None else np.zeros((expected[0], len(known[0].a)), np.float32)
         for pair in there

@@ -1,4 +1,4 @@
-"""Which type each tensor gets: the rules of llama.cpp's converter, whose files these shall equal."""
+"""Which type each tensor gets: the rules of llama.cpp's converter, so that the files are equal."""
 
 import re
 
@@ -23,12 +23,12 @@ _ALWAYS_F32 = re.compile(
 
 
 def outtype(name: str) -> FileType | None:
-    """The file type of an --outtype; None for auto. UsageError lists those there are."""
+    """The file type of this name; None for auto. UsageError lists those there are."""
     key = name.strip().lower()
     if key == "auto":
         return None
     if key not in OUTTYPES:
-        raise UsageError(f"--outtype {shown(name)} is unknown. Choose one of auto, {', '.join(OUTTYPES)}.")
+        raise UsageError(f"outtype {shown(name)} is unknown. Choose one of auto, {', '.join(OUTTYPES)}.")
     return OUTTYPES[key]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, UsageError, shown
+from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, ValueType, row_nbytes
@@ -52,7 +52,7 @@ class Prepared:
 
 
 def family_of(config: Config) -> tuple[type[Family], str]:
-    """The family by the config's `architectures`, with that name. UnsupportedError when there is none."""
+    """The family by the config's `architectures`, with that name. UnsupportedError when it is not a known one."""
     names = config.get("architectures")
     if names is None and "ssm_cfg" in config:  # the original checkpoints of state-spaces have no name
         names = [config.section("ssm_cfg").string("layer", default="Mamba").removesuffix("1") + "LMHeadModel"]
@@ -64,8 +64,8 @@ def family_of(config: Config) -> tuple[type[Family], str]:
     if names[0] not in ARCHITECTURES:
         near = ", ".join(difflib.get_close_matches(names[0], ARCHITECTURES, n=3))
         raise UnsupportedError(
-            f"{config.where}: the architecture {shown(names[0])} is not supported{near and f'; near it are {near}'}. "
-            "`hybrid convert --list-architectures` lists those that are."
+            f"{config.where}: the architecture {shown(names[0])} is not supported{near and f'; near it are {near}'}.",
+            remedy=Remedy.LIST_ARCHITECTURES,
         )
     return ARCHITECTURES[names[0]], names[0]
 
@@ -223,12 +223,12 @@ def _check_copy(copy: StoredTensor, source: StoredTensor | None) -> None:
     if source is not None and not (isinstance(copy.dtype, Dtype) and copy.same_bytes(source)):
         raise CheckpointError(
             f"{shown(copy.name)} differs from {shown(source.name)} though they are the same shared block. "
-            "Download the checkpoint again, or set tie_word_embeddings to false if every layer has a block of its own."
+            "Download the checkpoint again, or set tie_word_embeddings to false if every layer has its own block."
         )
 
 
 def _is_no_bias(name: str, tensor: StoredTensor) -> bool:
-    """GPTQ's and AWQ's tools save zeros for the biases of layers without."""
+    """GPTQ's and AWQ's tools save zeros as biases of layers that have no bias."""
     return name.endswith(".bias") and isinstance(tensor.dtype, Dtype) and not tensor.floats(0, tensor.size).any()
 
 
@@ -242,7 +242,7 @@ def _is_left_out(output: StoredTensor | None, embedding: StoredTensor | None, ti
 
 
 def _is_another(output: StoredTensor, embedding: StoredTensor | None, notes: list[str]) -> bool:
-    """Whether a tied model has an output matrix of its own all the same. transformers 5 takes it then, too."""
+    """Whether a tied model has its own output matrix all the same. transformers 5 takes it then, too."""
     another = embedding is not None and not output.same_bytes(embedding)
     if another and embedding is not None:
         names = f"{shown(output.name)} is not {shown(embedding.name)}"

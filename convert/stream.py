@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hybrid.quant.ggml import formats
-from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, shown
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from .checkpoint import Dtype, StoredTensor
@@ -52,7 +52,7 @@ class SourceSlice:
         return same and not (transform and transform.arithmetic)
 
     def source(self) -> np.ndarray:
-        """The values in the checkpoint's type, as they are there. CheckpointError when one is NaN or infinite."""
+        """The values, in the checkpoint's type. CheckpointError when one is NaN or infinite."""
         values = self.tensor.read(self.start * self.columns, self.stop * self.columns)
         assert isinstance(self.tensor.dtype, Dtype)
         if not _finite(values, self.tensor.dtype):
@@ -87,7 +87,7 @@ class SourceSlice:
 
 
 def slices(job: TensorJob) -> Iterator[SourceSlice]:
-    """A job's slices in the order of the file; a job with a constant has none."""
+    """A job's slices in the order of the file; a job with a constant has no slices."""
     unit = job.row.transform.unit if job.row.transform else 1
     for tensor in job.stored:
         n_rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
@@ -114,7 +114,9 @@ def encode(kind: GGMLType, values: np.ndarray, row: int, name: str) -> np.ndarra
     else:
         fits = True
     if not fits:
-        raise UnsupportedError(f"{shown(name)} has values too large for {kind.name}. Use --outtype bf16 or f32.")
+        raise UnsupportedError(
+            f"{shown(name)} has values too large for {kind.name}. BF16 and F32 hold larger ones.", remedy=Remedy.OUTTYPE
+        )
     return raw
 
 

@@ -69,7 +69,7 @@ def columns_in_order(order: np.ndarray) -> Transform:
 def interleave_rope(d_head: int, n_rot: int = 0) -> Transform:
     """Rows of q and k from Hugging Face's RoPE order (row j turns with row j + n_rot / 2, in each head) to the one
     that llama.cpp uses for the architecture `llama` (row 2j turns with row 2j + 1). The rows of a head from n_rot on
-    stay; 0: none do."""
+    stay; 0: all rows are moved."""
     turned = n_rot or d_head
 
     def apply(x: np.ndarray, _: int) -> np.ndarray:

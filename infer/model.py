@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter, open_all
-from hybrid.quant.ggml.errors import StateError, TokenizerError, UsageError
+from hybrid.quant.ggml.errors import Remedy, StateError, TokenizerError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType
@@ -103,7 +103,7 @@ class Model:
         kv_type = given.kv_type_used
         gguf = open_gguf(path)
         if gguf.get("general.type", "") == "adapter":
-            raise UsageError(f"{gguf.path.name} is an adapter. Give the model it belongs to, and this with --lora.")
+            raise UsageError(f"{gguf.path.name} is an adapter, not a model.", remedy=Remedy.SEPARATE_ADAPTER)
         arch = gguf.get("general.architecture")
         if not isinstance(arch, str):
             raise wrong(gguf, "general.architecture", arch, "a string")
@@ -157,7 +157,7 @@ class Model:
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
-        """The file's own. TokenizerError: it does not fit the embedding."""
+        """The file's own tokenizer. TokenizerError: it does not fit the embedding."""
         from .text.tokenizer import load_tokenizer
 
         made = load_tokenizer(self.gguf)
@@ -170,7 +170,7 @@ class Model:
 
     @cached_property
     def chat_template(self) -> "ChatTemplate | None":
-        """None where the file has none."""
+        """None where the file has no template."""
         from .text.chat_template import ChatTemplate
 
         return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
@@ -270,7 +270,7 @@ class Model:
         if len({w.seq.slot for w in works}) != len(works):
             raise UsageError("a sequence was given twice in one call. Give each sequence its tokens at once.")
         if len({w.targets is None for w in works if w.outputs()}) > 1:
-            raise UsageError("some works have targets and some have none. Evaluate them in two calls.")
+            raise UsageError("some works have targets and some do not. Evaluate them in two calls.")
         for w in works:
             w.seq._ready()
             ids = np.asarray(w.ids, dtype=np.int64)
@@ -279,8 +279,8 @@ class Model:
                 raise UsageError(f"token {bad} is not of this model's vocabulary of {self.n_vocab}.")
             if len(w.ids) > w.seq.room:
                 raise UsageError(
-                    f"{self.memory.size_of(w.seq.slot, len(w.ids))} do not fit the context of {self.n_ctx}. "
-                    "Use a larger context (-c) or a shorter text."
+                    f"{self.memory.size_of(w.seq.slot, len(w.ids))} do not fit the context of {self.n_ctx}.",
+                    remedy=Remedy.LARGER_CONTEXT,
                 )
             if w.targets is not None and len(w.targets) != len(w.outputs()):
                 raise UsageError(f"{len(w.targets)} targets for {len(w.outputs())} outputs.")
@@ -299,13 +299,16 @@ class Model:
             n = state.header.n_tokens
             if n > self.n_ctx:
                 raise StateError(
-                    f"{Path(path).name} holds {n} tokens, the context is {self.n_ctx}. Use a larger context (-c)."
+                    f"{Path(path).name} holds {n} tokens, the context is {self.n_ctx}.",
+                    remedy=Remedy.LARGER_CONTEXT,
                 )
             state.verify()
             tokens = state.expect("tokens", np.int32, (n,))
             logits = state.expect("logits", np.float32, (self.n_vocab,)).copy() if "logits" in state else None
             if n and not (tokens.min() >= 0 and tokens.max() < self.n_vocab):
-                raise StateError(f"{Path(path).name} holds tokens that are not of this vocabulary. Start without it.")
+                raise StateError(
+                    f"{Path(path).name} holds tokens that are not of this vocabulary.", remedy=Remedy.WITHOUT_STATE
+                )
             positions, computed = self._moved(state, n)
             # everything is checked before a slot is taken or the old content of `seq` is touched
             layout = self.memory.layout(n)
@@ -329,20 +332,21 @@ class Model:
         if "positions" in state:
             positions = state.expect("positions", np.int64, (n,))
             if n and not (positions[0] >= 0 and positions[-1] < 2**31 and (np.diff(positions) >= 0).all()):
-                raise StateError(f"{state.path.name} is damaged: its positions decrease. Start without --state.")
+                raise StateError(f"{state.path.name} is damaged: its positions decrease.", remedy=Remedy.WITHOUT_STATE)
             computed = min(first_moved(positions), n if computed is None else computed)
         return positions, 0 if computed is not None and self.memory.is_recurrent else computed
 
     def _check_kv_type(self, state: StateFile, layout: Layout) -> None:
-        """Converting would give other tokens than going on without a stop, so a state of another type is refused."""
+        """A state of another type is refused: converted, it would give other tokens than a run without a break."""
         names = {"float32": "f32", "float16": "f16", "int8": "q8_0"}
         for name, (dtype, _) in layout.items():
             found = names.get(str(state.dtype(name))) if name.endswith(".k") and name in state else None
             # any other type is damage, which is found later
             if found and state.dtype(name) != dtype:
                 raise StateError(
-                    f"{state.path.name} keeps keys and values in {found}, this model in {self.kv_type}. "
-                    f"Use --kv-type {found}, or start without --state."
+                    f"{state.path.name} keeps keys and values in {found}, this model in {self.kv_type}.",
+                    remedy=Remedy.KV_TYPE_OR_WITHOUT_STATE,
+                    value=found,
                 )
 
     # --- measuring and ending ---
@@ -369,7 +373,7 @@ class Model:
 
     def stop(self) -> None:
         """Stop the `eval` that runs, or what `stopped_by` surrounds: from any thread; what begins later is not touched.
-        Which call that is, only a Stop of its own can tell for certain."""
+        To stop one call for certain, give it its own Stop."""
         if (now := self.engine.stop) is not None:
             now.set()
 

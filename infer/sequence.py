@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
 from .memory.cache import LADDER
 from .memory.cache_file import describe_cache
@@ -101,7 +101,7 @@ class Sequence:
     ) -> np.ndarray:
         """Append tokens; returns the logits after the last, f32 [n_vocab].
 
-        boundaries: positions in the whole text that somebody may come back to. With a prompt cache there will be
+        boundaries: positions in the whole text that a later text may continue from. With a prompt cache there will be
         checkpoints at them, at the beginning and at the end, and at every multiple of LADDER.
         """
         if not len(ids):
@@ -161,9 +161,8 @@ class Sequence:
         return self.model.cache is not None and self._known
 
     def checkpoint(self, *, boundary: bool = True) -> None:
-        """Remember this place: `resume` and `rewind` of any sequence find it. Nothing without a prompt cache.
-
-        boundary: people come back here; False: one of the ladder that bounds how much is processed again.
+        """Remember this place: `resume` and `rewind` of any sequence find it. Does nothing without a prompt cache.
+        boundary: later texts may continue from here; False: one of the ladder that bounds how much is processed again.
         """
         self._ready()
         if self._caches and self.tokens and self.model.cache is not None and not self.is_shifted:
@@ -218,12 +217,12 @@ class Sequence:
     def fill(self, ids: Seq[int]) -> None:
         """Forget everything and hold `ids` with a memory of random numbers: to measure at a depth without computing it.
 
-        What the model predicts then means nothing, and how fast it does is as always.
+        The model's predictions then mean nothing; their speed is as always.
         """
         self._ready()
         if len(ids) > self.model.n_ctx:
             raise UsageError(
-                f"{len(ids)} tokens do not fit the context of {self.model.n_ctx}. Use a larger context (-c)."
+                f"{len(ids)} tokens do not fit the context of {self.model.n_ctx}.", remedy=Remedy.LARGER_CONTEXT
             )
         self.model.memory.fill(self.slot, len(ids))
         self.tokens, self.logits, self._known = list(ids), None, False
@@ -248,7 +247,7 @@ class Sequence:
 
         Keys that RoPE turned are turned back by n positions. Recurrent layers go on from the state they have, which
         has seen what left. The prompt cache keeps what it has of the text and takes no more of it. UsageError when no
-        token would be left behind those, or the model cannot move keys (learned positions).
+        token would be left after those, or the model cannot move keys (learned positions).
         """
         self._ready()
         self._moved(lambda memory: memory.shift(self.slot, keep, n), keep, keep + n)
@@ -300,10 +299,13 @@ class Sequence:
 
     @property
     def pending(self) -> list[int]:
-        """Tokens that were drawn before the sequence was saved and not yet computed; StateError when they are none."""
+        """Tokens that were drawn before the sequence was saved and are not computed yet; StateError when they are not
+        tokens of the vocabulary."""
         tokens = self.extra.get("pending", [])
         if not isinstance(tokens, list) or not all(type(t) is int and 0 <= t < self.model.n_vocab for t in tokens):
-            raise StateError("the state holds drawn tokens that are not of this vocabulary. Start without it.")
+            raise StateError(
+                "the state holds drawn tokens that are not of this vocabulary.", remedy=Remedy.WITHOUT_STATE
+            )
         return tokens
 
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None, checkpoints: int = 0) -> int:
@@ -343,8 +345,8 @@ class Sequence:
 
 @contextmanager
 def measured(model: "Model", n: int) -> Iterator[list[Sequence]]:
-    """n empty sequences for as long as texts are measured, of which the prompt cache keeps nothing: nobody comes back
-    to these texts, and the weights may not be those of the file (see sensitivity.py)."""
+    """n empty sequences for as long as texts are measured, of which the prompt cache keeps nothing: these texts are not
+    used again, and the weights may not be those of the file (see sensitivity.py)."""
     seqs: list[Sequence] = []
     try:
         for _ in range(n):

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from .ggml.errors import FormatError, UsageError, shown
+from .ggml.errors import FormatError, Remedy, UsageError, shown
 from .ggml.progress import Progress
 from .ggml.split import open_gguf
 from .rewrite import chunks_of
@@ -79,20 +79,20 @@ def read_manifest(path: Path) -> dict[tuple[str, str], str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise UsageError(f"--check {shown(path)} cannot be read: {error.strerror}.") from None
+        raise UsageError(f"{shown(path)} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise FormatError(f"--check {shown(path)} is not a list of hashes. Make one with hybrid gguf hash.") from None
+        raise FormatError(f"{shown(path)} is not a list of hashes.", remedy=Remedy.MAKE_HASHES) from None
     digests: dict[tuple[str, str], str] = {}
     for number, line in enumerate(lines, 1):
         fields = line.split(None, 2)
         if not fields:
             continue
         if len(fields) < 3 or fields[0] not in list(HashKind):
-            raise FormatError(f"--check {shown(path)}: line {number} is not `kind  hash  file:tensor`.")
+            raise FormatError(f"{shown(path)}, line {number}: expected `kind  hash  file:tensor`.")
         _, _, tensor = fields[2].rstrip().partition(".gguf:")
         digests[fields[0], tensor] = fields[1].lower()
     if not digests:
-        raise FormatError(f"--check {shown(path)} holds no hashes. Make one with hybrid gguf hash.")
+        raise FormatError(f"{shown(path)} holds no hashes.", remedy=Remedy.MAKE_HASHES)
     return digests
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .ggml.errors import FormatError, UsageError, shown
+from .ggml.errors import FormatError, Remedy, UsageError, shown
 from .ggml.reader import MAGIC, GGUFFile
 from .ggml.types import GGMLType, ValueType
 from .ggml.writer import GGUFWriter
@@ -33,7 +33,7 @@ class Statistics:
 
     active: share of columns above 1e-5; entropy in bits, evenness: as a share of the largest possible; outliers: share
     of columns more than a standard deviation above the mean; similarity: cosine of the sums with those of the same
-    matrix one layer before, None where there is none of the same size.
+    matrix one layer before; None where that has another size, or is missing.
     """
 
     name: str
@@ -56,15 +56,15 @@ class Imatrix(ImatrixData):
 
     @classmethod
     def read(cls, path: Path | str) -> "Imatrix":
-        """FormatError: no such file, or sums that cannot be."""
+        """FormatError: not an importance matrix, or with impossible sums."""
         path = Path(path)
         if _is_legacy(path):
             return cls(**read_legacy(path).__dict__)
         with GGUFFile.open(path) as file:
             if file.get("general.type", "") != "imatrix":
                 raise FormatError(
-                    f"{shown(path)} is not an importance matrix: general.type is not imatrix. "
-                    "Make one with hybrid imatrix."
+                    f"{shown(path)} is not an importance matrix: general.type is not imatrix.",
+                    remedy=Remedy.MAKE_IMATRIX,
                 )
             imatrix = cls(
                 datasets=[str(name) for name in file.get("imatrix.datasets", [])],
@@ -89,11 +89,11 @@ class Imatrix(ImatrixData):
                     )
                 imatrix.entries[weight] = InputSums(sums, counts)
         if not imatrix.entries:
-            raise FormatError(f"{shown(path)} holds no importance of any tensor. Collect it again: hybrid imatrix.")
+            raise FormatError(f"{shown(path)} holds no importance of any tensor.", remedy=Remedy.MAKE_IMATRIX)
         return imatrix
 
     def write(self, path: Path | str) -> None:
-        """As GGUF, or when the name ends in .dat as llama-imatrix wrote before."""
+        """As GGUF; when the name ends in .dat, in the older format of llama-imatrix."""
         if Path(path).suffix == ".dat":
             write_legacy(self, Path(path))
             return
@@ -112,7 +112,7 @@ class Imatrix(ImatrixData):
                 writer.write(name, values)
 
     def merge(self, other: "Imatrix") -> None:
-        """Adds the sums of another. FormatError when its matrices have other shapes, or both have some of their own.
+        """Adds the sums of another. FormatError when shapes differ, or each has matrices that the other lacks.
 
         Those of experts may be missing: llama-imatrix leaves out what was not used.
         """
@@ -128,7 +128,7 @@ class Imatrix(ImatrixData):
         for name, entry in other.entries.items():
             mine = self.entries.get(name)
             if mine is not None and mine.sums.size == entry.sums.size:
-                # one of them may not know its experts
+                # one of the two may not know how many experts it is of
                 matrices = max(len(mine.sums), len(entry.sums))
                 mine, entry = mine.of(matrices), entry.of(matrices)
                 self.entries[name] = mine
@@ -146,7 +146,10 @@ class Imatrix(ImatrixData):
         self.datasets += [name for name in other.datasets if name not in self.datasets]
 
     def chosen(self, include: Collection[str] = (), exclude: Collection[str] = ()) -> "Imatrix":
-        """Without the matrices whose names have none of `include` in them, or one of `exclude`."""
+        """With the matrices whose names contain a text of `include` (if it has any) and no text of `exclude`.
+
+        UsageError when nothing is left.
+        """
 
         def kept(name: str) -> bool:
             wanted = not include or any(part in name for part in include)
@@ -155,12 +158,12 @@ class Imatrix(ImatrixData):
         entries = {name: entry for name, entry in self.entries.items() if kept(name)}
         if not entries:
             raise UsageError(
-                f"{_where(self)}: --include-weights or --exclude-weights leave nothing of it. Put them right."
+                f"{_where(self)}: no matrix of it is included and not excluded.", remedy=Remedy.IMATRIX_PATTERNS
             )
         return Imatrix(entries, self.datasets, self.chunk_count, self.chunk_size, self.path)
 
     def statistics(self) -> list[Statistics]:
-        """Of all matrices that had inputs; experts that had none are left out."""
+        """Of all matrices that had inputs; experts without inputs are left out."""
         statistics = []
         for name, entry in self.entries.items():
             used = entry.counts > 0

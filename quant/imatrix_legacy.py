@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from .ggml.errors import FormatError, shown
+from .ggml.errors import FormatError, Remedy, shown
 from .ggml.replacing import failures_named, replace_file
 from .imatrix_data import ImatrixData, InputSums
 
-# Tokens of a chunk, which the file does not name: llama-imatrix's default, for the weight in a merger.
+# Tokens of a chunk, which the file does not say: llama-imatrix's default, for the weight in a merger.
 CHUNK_SIZE = 512
 
 
@@ -29,8 +29,9 @@ def read_legacy(path: Path) -> ImatrixData:
         nonlocal at
         if n < 0 or at + n > len(raw):
             raise FormatError(
-                f"{shown(path)} is not an importance matrix, or cut off: neither GGUF nor the .dat that llama-imatrix "
-                "wrote before. Copy it again, or make one with hybrid imatrix."
+                f"{shown(path)} is not an importance matrix (neither GGUF nor the .dat that llama-imatrix wrote "
+                "before), or is cut off. Copy it again.",
+                remedy=Remedy.MAKE_IMATRIX,
             )
         at += n
         return raw[at - n : at]
@@ -54,7 +55,7 @@ def read_legacy(path: Path) -> ImatrixData:
         if at < len(raw):
             imatrix.datasets = [take(number()).decode("utf-8", "replace")]
     if not imatrix.entries:
-        raise FormatError(f"{shown(path)} holds no importance of any tensor. Collect it again: hybrid imatrix.")
+        raise FormatError(f"{shown(path)} holds no importance of any tensor.", remedy=Remedy.MAKE_IMATRIX)
     return imatrix
 
 

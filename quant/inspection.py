@@ -17,7 +17,7 @@ from .ggml.types import FileType
 # Bytes of one element in memory, as `infer` keeps them by default: states in f32, keys and values in f16.
 STATE_ITEM = 4
 KV_ITEM = 2
-N_CTX = 4096  # positions that keys and values are reckoned for, unless another number is given
+N_CTX = 4096  # positions that keys and values are computed for, unless another number is given
 
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.(.+)")
 
@@ -37,7 +37,7 @@ class LayerFacts:
     @property
     def letters(self) -> str:
         """A attention, M state-space, delta rule or mLSTM, R time mixing of RWKV, C short convolution, E experts; `-`
-        for a layer with none."""
+        for a layer without any of these."""
         marks = {
             "A": self.attention, "M": self.recurrent, "R": self.time_mix, "C": self.convolution, "E": self.experts
         }  # fmt: skip
@@ -88,7 +88,7 @@ class Inspection:
 def inspect(file: GGUFFile | Path | str, n_ctx: int = N_CTX) -> Inspection:
     """Reads the facts of an open file, or of the one at a path (the first part of several).
 
-    What the file lacks is 0 or an empty string; keys and values are reckoned for `n_ctx` positions. Raises UsageError
+    What the file lacks is 0 or an empty string; keys and values are computed for `n_ctx` positions. Raises UsageError
     (no such file), FormatError (no GGUF file, or a damaged one).
     """
     if isinstance(file, Path | str):
@@ -202,7 +202,7 @@ def _file_type(gguf: GGUFFile) -> str:
 
 
 def _int(gguf: GGUFFile, key: str) -> int:
-    """A scalar count; of a per-layer array its largest; 0 when absent or of another kind."""
+    """A count; of an array per layer the largest; 0 when absent or not a number."""
     value = gguf.get(key, 0)
     if hasattr(value, "tolist"):
         value = max(value.tolist(), default=0)

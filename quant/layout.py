@@ -96,7 +96,7 @@ def _describe(
 
 
 def _check_key(source: Source, key: str, value: object) -> None:
-    """UsageError for what would make the file unreadable: keys of its layout, values of another kind than before."""
+    """UsageError for what would make the file unreadable: keys of its layout, values of another type than before."""
     if key.startswith(DROPPED):
         raise UsageError(f"{shown(key)} cannot be set: it says how the file is laid out. Leave it out.")
     before = source.metadata.get(key)

@@ -8,7 +8,7 @@ import numpy as np
 
 from .ggml import formats
 from .ggml.adapter import Adapter, Given, open_all
-from .ggml.errors import FormatError, UsageError, shown
+from .ggml.errors import FormatError, Remedy, UsageError, shown
 from .ggml.progress import Progress
 from .ggml.reader import GGUFFile, TensorInfo
 from .ggml.split import SplitWriter, open_gguf
@@ -84,7 +84,8 @@ def _thin(file: GGUFFile, adapters: Sequence[Adapter]) -> dict[str, list[tuple[n
             if is_quantized(t.type):
                 raise UsageError(
                     f"{shown(file.path.name)}: {shown(name)} is {t.type.name}. Merge into the F32, F16 or BF16 file "
-                    "and quantize that, or apply the adapter while running (--lora)."
+                    "and quantize that.",
+                    remedy=Remedy.ADAPTER_AT_RUN_TIME,
                 )
             n_expert = t.shape[0] if len(t.shape) == 3 else 1
             factors.setdefault(name, []).append(adapter.pair(name, n_expert, *t.shape[-2:]))

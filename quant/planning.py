@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .ggml.errors import FormatError, UsageError, shown
+from .ggml.errors import FormatError, Remedy, UsageError, shown
 from .ggml.mixes import EMBEDDING, NEED_IMPORTANCE, OUTPUT
 from .ggml.reader import TensorInfo
 from .ggml.types import FileType, GGMLType, row_nbytes
@@ -57,8 +57,8 @@ def plan(
 ) -> list[PlannedTensor]:
     """What `quantize` would write, in the order of the new file: llama.cpp's, by layer and then name.
 
-    UsageError when a quantized tensor would be quantized again and that was not allowed, when an option fits nothing,
-    or the importance matrix is of another model.
+    UsageError when a quantized tensor would be quantized again and that was not allowed, when an option matches
+    nothing, or the importance matrix is of another model.
     """
     kind = file_type(target)
     if isinstance(source, str | Path):
@@ -88,18 +88,21 @@ def plan_source(
         if again and not allow_requantize:
             raise UsageError(
                 f"{shown(source.path)}: {shown(t.name)} is {t.type.name} already; {decision.type.name} made from it is "
-                "worse than from the original. Start from the F32, F16 or BF16 file, or give --allow-requantize."
+                "worse than from the original. Start from the F32, F16 or BF16 file.",
+                remedy=Remedy.ALLOW_REQUANTIZE,
             )
         if decision.type is not t.type and needs_importance(t.name, decision.type, kind):
             if imatrix is None:
                 raise UsageError(
-                    f"{shown(t.name)}: {decision.type.name} needs an importance matrix{_in_file(decision.type, kind)}. "
-                    "Add --imatrix FILE (hybrid imatrix makes one), or choose another type, for example IQ3_S or Q2_K."
+                    f"{shown(t.name)}: {decision.type.name} needs an importance matrix{_in_file(decision.type, kind)}.",
+                    remedy=Remedy.IMATRIX,
                 )
             if t.name not in imatrix.entries:
                 raise UsageError(
                     f"{shown(t.name)}: {decision.type.name} needs its importance, which the importance matrix "
-                    f"does not have. Use --tensor-type '{shown(_part(t.name))}=Q2_K', or another matrix."
+                    "does not have. Use another matrix, or another type.",
+                    remedy=Remedy.TENSOR_TYPE,
+                    value=f"{_part(t.name)}=Q2_K",
                 )
         nbytes = math.prod(t.shape[:-1]) * row_nbytes(decision.type, t.shape[-1])
         planned.append(PlannedTensor(t.name, t.shape, t.type, decision.type, decision.reason, nbytes))
@@ -117,7 +120,7 @@ def check_finite(t: PlannedTensor, x: np.ndarray, rows: Sequence[int] | np.ndarr
 
 
 def needs_importance(name: str, kind: GGMLType, target: FileType) -> bool:
-    """Whether llama-quantize, too, refuses to write it without: the error would be far beyond that of a larger type."""
+    """Whether the type needs importance (llama-quantize refuses it without, too): the error would be far larger."""
     if name in (OUTPUT, EMBEDDING):
         return False
     return kind in NEED_IMPORTANCE or (kind is GGMLType.Q2_K and target is FileType.Q2_K_S)

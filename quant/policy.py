@@ -1,6 +1,6 @@
 """Which type each tensor of a quantized file gets: llama-quantize's rules (ggml/mixes.py) and the user's exceptions.
 
-Order of decision: what is no matrix to multiply by keeps its type; then --token-embedding-type and
+Order of decision: what is not a matrix to multiply by keeps its type; then --token-embedding-type and
 --output-tensor-type, the first --tensor-type that matches, the rule for ssm_x and ssm_dt, the recipe of the file type
 (or with `pure` its most common type), and where a row is not whole blocks the fallback that llama-quantize takes.
 
@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from .ggml import formats
-from .ggml.errors import UsageError, shown
+from .ggml.errors import Remedy, UsageError, shown
 from .ggml.mixes import EMBEDDING, OUTPUT, RECIPES, Model, Part, fitting, mixed_types, part_of
 from .ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 
@@ -83,8 +83,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class Options:
-    """The user's exceptions. `tensor_types`: (regular expression, type), found anywhere in a name, the first counts.
+    """The user's exceptions.
 
+    `tensor_types`: (regular expression, type), found anywhere in a name; the first that matches counts.
     `by_name`: types that were chosen for single matrices, by all of their names; they come last.
     """
 
@@ -143,7 +144,7 @@ def type_named(name: str, option: str) -> GGMLType:
 def decide(
     tensors: Mapping[str, Tensor], target: FileType, model: Model, options: Options | None = None
 ) -> dict[str, Decision]:
-    """The type of every tensor, given in the order of the new file. UsageError when an option fits nothing."""
+    """The type of every tensor, given in the order of the new file. UsageError when an option matches nothing."""
     options = options or Options()
     most = FILE_TYPE_WEIGHT[target]
     matrices = {t.name: t for t in tensors.values() if is_weight_matrix(t.name, t.shape)}
@@ -158,7 +159,7 @@ def decide(
         types = dict.fromkeys(rest, most)
     else:
         n_attn_v = sum(part_of(t.name) is Part.ATTN_V for t in tensors.values())
-        # whether embedding and output are one is a matter of the whole model
+        # whether embedding and output are one tensor depends on the whole model
         shapes = rest | ({OUTPUT: tensors[OUTPUT].shape} if OUTPUT in tensors else {})
         types = mixed_types(target, shapes, model, n_attn_v)
     output = OUTPUT if OUTPUT in tensors else EMBEDDING
@@ -182,7 +183,7 @@ def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decis
             patterns.append((pattern, re.compile(pattern.lower()), wish))
         except re.error as error:
             raise UsageError(
-                f"--tensor-type {shown(pattern)}: no regular expression ({error}). Put it right."
+                f"the pattern '{shown(pattern)}' of a tensor type is not a regular expression: {error}."
             ) from None
     output = OUTPUT if OUTPUT in matrices or options.leave_output else EMBEDDING
     decisions: dict[str, Decision] = {}
@@ -196,15 +197,16 @@ def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decis
             continue
         if t.shape[-1] % TRAITS[kind].block:
             raise UsageError(
-                f"{shown(name)}: row of {t.shape[-1]} values is not a multiple of {TRAITS[kind].block} ({kind.name}). "
-                f"Use --tensor-type '{shown(name)}={fitting(kind, t.shape[-1]).name}'."
+                f"{shown(name)}: row of {t.shape[-1]} values is not a multiple of {TRAITS[kind].block} ({kind.name}).",
+                remedy=Remedy.TENSOR_TYPE,
+                value=f"{name}={fitting(kind, t.shape[-1]).name}",
             )
         decisions[name] = Decision(kind, Reason.CHOSEN)
     for pattern, expression, _ in patterns:
         if not any(expression.search(name) for name in matrices):
             raise UsageError(
-                f"--tensor-type {shown(pattern)}: no weight matrix of the model has such a name. "
-                "See its tensors with hybrid inspect."
+                f"no weight matrix of the model has a name that the pattern '{shown(pattern)}' matches.",
+                remedy=Remedy.LIST_TENSORS,
             )
     return decisions
 

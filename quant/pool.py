@@ -1,4 +1,4 @@
-"""Work shared out among threads, its results in order: so that nothing that is made of them depends on the threads."""
+"""Work shared out among threads, with results in order, so that nothing depends on the number of threads."""
 
 import itertools
 from collections import deque

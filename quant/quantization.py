@@ -1,4 +1,4 @@
-"""Weights in, GGUF of another type out: streamed through a pool of threads, in memory that the model does not set."""
+"""Weights in, GGUF of another type out: streamed through a pool of threads; memory does not grow with the model."""
 
 import itertools
 import math
@@ -159,9 +159,9 @@ def quantize(
     began = time.perf_counter()
     dst, kind = Path(dst), file_type(target)
     if n_threads < 0:
-        raise UsageError(f"{n_threads} threads cannot be. Give 0 for all, or a positive number.")
+        raise UsageError(f"n_threads = {n_threads}: expected a positive number, or 0 for all cores.")
     if n_threads > MAX_THREADS:
-        raise UsageError(f"{n_threads} threads are more than the {MAX_THREADS} that make sense. Give 0 for all cores.")
+        raise UsageError(f"n_threads = {n_threads}: expected at most {MAX_THREADS}, or 0 for all cores.")
     n_threads = n_threads or cpus()
     with ExitStack() as stack:
         source: Source = stack.enter_context(GGUFSource(src)) if isinstance(src, str | Path) else src

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .ggml.byte_sizes import size_text
-from .ggml.errors import HybridError, UsageError, shown
+from .ggml.errors import HybridError, Remedy, UsageError, shown
 from .ggml.progress import Progress
 from .ggml.reader import GGUFFile
 from .ggml.split import PREFIX, SplitWriter, open_gguf
@@ -56,9 +56,9 @@ def split(
 ) -> SplitReport:
     """Takes a file apart into `dst`-00001-of-00003.gguf, ..., at the places where llama.cpp's gguf-split does.
 
-    A part has at most `max_bytes` of tensors, or `max_tensors` of them (0: no limit); one larger tensor is a part of
-    its own. first_without_tensors: the first has metadata alone. progress(tensor, done, total) in bytes of tensors. A
-    file already split is split anew. Raises UsageError (nothing to split, a target is a source), FormatError,
+    A part has at most `max_bytes` of tensors, or `max_tensors` of them (0: no limit); a tensor larger than that is a
+    part alone. first_without_tensors: the first has metadata alone. progress(tensor, done, total) in bytes of tensors. A
+    model in parts can be split again. Raises UsageError (nothing to split, a target is a source), FormatError,
     HybridError (writing failed).
     """
     with open_gguf(src) as file:
@@ -80,7 +80,7 @@ def split(
 
 
 def merge(src: Path | str, dst: Path | str, *, progress: Progress | None = None) -> PartReport:
-    """Puts the parts of a model, given the first, into one file. A file that is whole already is refused."""
+    """Puts the parts of a model, given the first, into one file. A file that is not split is refused."""
     with open_gguf(src) as file:
         if len(file.parts) < 2:
             raise UsageError(f"{shown(file.path)} is in one file already. Give the first part of a model.")
@@ -150,15 +150,16 @@ def set_value(
     """Gives an existing key of a file (of a part, too) the value that `text` stands for, of the type it has.
 
     Numbers and bools are overwritten where they stand; with a string or an array the file is written anew and replaced
-    when it is complete. UsageError: no such key, not a value of its type, or one that the file's structure hangs on.
+    when it is complete. UsageError: no such key, not a value of its type, or a key that describes the file's layout.
     """
     with GGUFFile.open(path) as file:
         entry = file.metadata.entries.get(key)
         if entry is None:
             near = ", ".join(difflib.get_close_matches(key, file.metadata, n=3))
             raise UsageError(
-                f"{shown(path)} has no key {shown(key)}{near and f'; near it are {near}'}. "
-                f"`hybrid gguf show {shown(path)}` lists those it has."
+                f"{shown(path)} has no key {shown(key)}{near and f'; near it are {near}'}.",
+                remedy=Remedy.LIST_KEYS,
+                value=path,
             )
         if key.startswith((PREFIX, ALIGNMENT)):
             raise UsageError(f"{shown(key)} says how the file is laid out and cannot be set alone.")
@@ -191,8 +192,8 @@ def set_value(
 
 
 def parsed(text: str, kind: ValueType | ArrayOf, key: str) -> Any:
-    """The value of type `kind` that a text stands for; arrays in JSON. UsageError when it stands for none."""
-    wrong = UsageError(f"{shown(key)} is {type_name(kind)}: {shown(text, 60)} is no such value.{_example(kind)}")
+    """The value of type `kind` that a text stands for; arrays in JSON. UsageError when it stands for no such value."""
+    wrong = UsageError(f"{shown(key)} is {type_name(kind)}: {shown(text, 60)} is not such a value.{_example(kind)}")
     try:
         value = json.loads(text) if isinstance(kind, ArrayOf) else _scalar(text, kind)
         if isinstance(kind, ArrayOf) and (not isinstance(value, list) or not value):

@@ -1,4 +1,4 @@
-"""Where the weights to quantize come from: a GGUF file, all parts of one, or whatever else gives rows of tensors."""
+"""Where weights to quantize come from: a GGUF file, all parts of a model, or anything that has rows of tensors."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

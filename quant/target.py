@@ -60,7 +60,7 @@ def is_free(t: PlannedTensor) -> bool:
 
 
 def candidates(t: PlannedTensor, imatrix: Imatrix | None = None) -> list[GGMLType]:
-    """The types that suit its rows, each once; with its importance also those that need it."""
+    """The types that suit its rows, each once; where its importance is known, also types that need it."""
     kinds = (*WITH_IMPORTANCE, *CANDIDATES) if imatrix and t.name in imatrix.entries else CANDIDATES
     return list(dict.fromkeys(fitting(kind, t.shape[-1]) for kind in kinds))
 
@@ -164,14 +164,14 @@ def _measured(sample: _Sample) -> tuple[_Sample, np.ndarray]:
 
 
 def _weighted_squares(x: np.ndarray, weights: np.ndarray) -> float:
-    # not `@`: BLAS may share the sum out among threads of its own
+    # not `@`: BLAS may split the sum among its own threads
     return float((np.square(x, dtype=np.float64).sum(axis=0) * weights).sum())
 
 
 def solve(
     choices: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], budget: int
 ) -> dict[str, GGMLType]:
-    """The types with the least sum of sensitivity * noise in `budget` bytes; the smallest when nothing is so small."""
+    """The types with the least sum of sensitivity * noise in `budget` bytes; the smallest if they take more."""
     hulls = {name: _hull(options, sensitivity[name]) for name, options in choices.items()}
     used = sum(hull[0].nbytes for hull in hulls.values())
 

@@ -25,7 +25,7 @@ def cache_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """History and kept chats, which cannot."""
+    """History and kept chats, which cannot be made again."""
     return state_folder()
 
 
@@ -42,12 +42,12 @@ def cache_path(folder: Path) -> Path:
 
 
 def about(model: Path) -> Path:
-    """Where it is written down what folder a conversion was made of."""
+    """The file that says which folder a conversion was made from."""
     return model.with_suffix(".json")
 
 
 def note_use(model: Path, folder: Path) -> None:
-    """Writes down of what folder `model` is the conversion, and that it is used now; to the hour."""
+    """Notes which folder `model` was converted from, and that it is used now (to the hour)."""
     note = about(model)
     with suppress(OSError):  # a cache that can only be read is good enough
         if not note.exists():

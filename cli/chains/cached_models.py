@@ -37,7 +37,7 @@ class CachedModel:
 
 
 def every() -> list[CachedModel]:
-    """All of them, the last used first."""
+    """All of them, the most recently used first."""
     by_last_use: list[tuple[float, CachedModel]] = []
     for kind in ("converted", *MADE_BY):
         for path in (cache_paths.cache_dir() / kind).glob("*.gguf"):
@@ -68,7 +68,7 @@ def _folder(model: Path) -> Path | None:
 
 def _trouble(model: Path, folder: Path | None) -> str | None:
     if folder is None:
-        return "of an unknown folder"  # earlier versions wrote none down; who uses it again adds it
+        return "of an unknown folder"  # earlier versions did not note the folder; the next use does
     if not folder.is_absolute() or not (folder / "config.json").exists():
         return "its folder is gone"
     try:
@@ -78,7 +78,7 @@ def _trouble(model: Path, folder: Path | None) -> str | None:
 
 
 def remove(wanted: Callable[[CachedModel], bool]) -> list[CachedModel]:
-    """Removes those; returns them. What cannot be removed stays."""
+    """Removes these files and returns those that are gone. What cannot be removed stays."""
     removed = [model for model in every() if wanted(model)]
     for model in removed:
         for path in (model.path, cache_paths.about(model.path)):

@@ -1,4 +1,4 @@
-"""Shapes to measure by the config of a published model: the converter says which tensors and keys its file has.
+"""Shapes to measure, made from the config of a published model: the converter says which tensors and keys its file has.
 
 They stand beside the shapes of `hybrid.infer.bench.shapes`, which know nothing of converters.
 """

@@ -25,7 +25,7 @@ def check_continues(before: Imatrix, dataset: str, n_ctx: int) -> None:
         name = shown(before.path) if before.path else "the importance matrix"
         raise UsageError(
             f"{name} was made from {', '.join(map(shown, before.datasets))} in chunks of {before.chunk_size} tokens: "
-            "it cannot be gone on with. Leave out --resume, or give the same."
+            "others cannot be added to it. Leave out --resume, or give the same text and -c."
         )
 
 

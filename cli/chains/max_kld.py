@@ -113,7 +113,7 @@ def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType
         best = trial(target.within(known.choices, known.sensitivity, 0.0))
         if best.kld.value > most:
             raise UsageError(
-                f"--max-kld {most:g}: the largest types there are to choose from give {best.kld.value:.5f}. "
+                f"--max-kld {most:g}: the largest types to choose from give {best.kld.value:.5f}. "
                 "Allow more, or take F16 or BF16."
             )
     return best

@@ -32,7 +32,7 @@ def bundled_prose() -> Path:
 
 
 def resolve(model: Path | None) -> Path:
-    """The GGUF file to load for `model`; converts a folder on first use and says so. UsageError when there is none."""
+    """The GGUF file to load for `model`; converts a folder on first use and says so. UsageError: no such path."""
     if model is None:
         model = bundled_checkpoint()
     if model.is_dir():
@@ -45,7 +45,7 @@ def resolve(model: Path | None) -> Path:
 
 
 def converted(folder: Path) -> Path:
-    """The cached conversion of `folder`, made now when there is none."""
+    """The cached conversion of `folder`, made now if there is not one yet."""
     if not (folder / "config.json").is_file():
         ggufs = sorted(path for path in folder.glob("*.gguf") if not is_later_part(path))
         if len(ggufs) == 1:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hybrid.quant import PlannedTensor
 
 N_CTX, CHUNKS = 256, 8
-EFFORT = 1  # of files whose types are chosen: nobody expects llama-quantize's bytes of them
+EFFORT = 1  # where types are chosen, nobody expects llama-quantize's bytes
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def choose(
     """The file type to name and the options that give every matrix its type; the same for any number of threads.
 
     text: what to measure sensitivities on; without, all matrices count alike. threads = 0: all. UsageError names the
-    smallest that is possible where that is not small enough.
+    smallest possible size when even that is too large.
     """
     known = measured(
         models.resolve(source),

@@ -190,7 +190,7 @@ def show_profile(path: Path, options: BenchOptions, loading: LoadOptions) -> Non
 
     tests = options.tests()
     if any(test.n_parallel > 1 for test in tests):
-        raise UsageError("--profile is of one sequence. Leave -np out.")
+        raise UsageError("--profile measures one sequence. Leave out -np.")
     n_ctx = max(test.n_ctx for test in tests)
     if len(options.threads) > 1 or len(options.ubatches) > 1 or len(options.kv_types) > 1:
         raise UsageError("--profile takes one number of threads, one ubatch and one --kv-type. Give one of each.")

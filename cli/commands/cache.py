@@ -1,4 +1,4 @@
-"""`hybrid cache`: compiled kernels, and models that were made in passing."""
+"""`hybrid cache`: compiled kernels, and the models that other commands made."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -45,9 +45,9 @@ def cache(
     """List or clear compiled kernels and converted models.
 
     Kernels are compiled when a model needs them for the first time and kept for this version of hybrid on this CPU; a
-    Hugging Face folder that is run is converted once, and demo and bench make models of their own. Clearing is always
-    safe: what is missing is made again. What nobody used for 60 days is removed when another one is made: folders of
-    kernels, and conversions of folders that changed or are gone.
+    Hugging Face folder that is run is converted once, and demo and bench make their own models. Clearing is always
+    safe: what is missing is made again. When something new is added, what was not used for 60 days is removed: folders
+    of kernels, and conversions of folders that changed or are gone.
     """
     from hybrid.infer.kernels.build import cache_folders as library
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.infer.answers.conversation import Conversation
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
-from .. import console, saved_chats
+from .. import console, remedies, saved_chats
 from ..chains import cache_paths
 from ..context_shift import tokens_left_out
 
@@ -25,7 +25,7 @@ HELP = {
     "/undo": "take the last question and its answer back",
     "/edit N TEXT": "ask TEXT instead of the Nth question; what followed stays in the tree",
     "/fork NAME": "begin a branch here and go on with it",
-    "/switch NAME": "go on with another branch; a number: from that turn, on a branch of its own",
+    "/switch NAME": "go on with another branch; a number: from that turn, on the branch that ends there or a new one",
     "/tree": "all turns and branches",
     "/save FILE": "write the conversation and the model's state",
     "/load FILE": "go on from a saved conversation; nothing is processed again",
@@ -63,7 +63,7 @@ class Chat:
                 with contextlib.suppress(KeyboardInterrupt):  # the file is then as it was
                     self.keep()
             except HybridError as err:
-                console.error(str(err))
+                console.error(remedies.message(err, remedies.place_of_chat(HELP)))
             except OSError as err:
                 console.error(f"{err.filename}: {err.strerror}.")
 

@@ -49,7 +49,7 @@ def embed(
         typer.Option(
             "--pooling",
             help="What stands for a text: its first token, the mean of all, its last. Default: what the file says; "
-            "else mean for encoders and last for others.",
+            "otherwise mean for encoders, last for all other models.",
             show_default=False,
         ),
     ] = None,
@@ -67,7 +67,7 @@ def embed(
     """Make embeddings of texts, one vector per line.
 
     MODEL is an encoder (BERT: bge, MiniLM, E5...) or any model that generates. Lines go through the layers
-    together, and a vector is the same to the bit whatever lines stand beside it. An empty line is a text like any
+    together, and a vector is the same to the bit whatever the other lines are. An empty line is a text like any
     other. The values are written as text, a line of numbers for a line, unless --json or --npy is given.
     """
     if file is None:
@@ -105,7 +105,7 @@ def embed(
 
 
 def lines_of(text: str) -> list[str]:
-    """Texts by line; what ends the last line begins no other."""
+    """Texts by line; the line feed at the end does not begin another line."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines if lines[-1] else lines[:-1]
 

@@ -16,7 +16,7 @@ SPLIT_HELP = f"At most so much of tensors in a file ({UNITS}); more: OUT-00001-o
 def gguf() -> None:
     """Split, merge, hash or edit GGUF files.
 
-    Outputs appear when they are complete. Models in parts are read by their first.
+    Outputs appear when they are complete. To read a model in parts, give its first part.
     """
 
 
@@ -36,7 +36,7 @@ def split(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the parts would be; write nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Split a file into parts, where llama-gguf-split does."""
+    """Split a file into parts, as llama-gguf-split does."""
     from hybrid.quant import split as library
 
     if (max_size is None) == (max_tensors is None):
@@ -119,7 +119,7 @@ def hash_(
     different = [line.tensor or "the whole" for line in hashes if line.matches is False]
     if different:
         more = f" and {len(different) - 1} more" if len(different) > 1 else ""
-        raise FormatError(f"{file} is not what {check} says: {different[0]}{more} differ. Copy it again.")
+        raise FormatError(f"{file} differs from {check}: {different[0]}{more}. Copy it again.")
     if not any(line.matches for line in hashes):
         raise FormatError(f"{check} says nothing about what {file} holds. Is it of another model?")
 

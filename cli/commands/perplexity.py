@@ -64,9 +64,9 @@ def perplexity(
 ) -> None:
     """Measure how well a model predicts a text.
 
-    llama-perplexity's protocol: the text is cut into chunks of -c tokens, the second half of each is scored, and the
-    figures can be compared with its own. Running estimates, then `Final estimate: PPL = x +/- y`. To state a figure,
-    measure it with --exact.
+    llama-perplexity's protocol: the text is cut into chunks of -c tokens, the second half of each is scored, so the
+    figures can be compared with llama-perplexity's. Running estimates, then `Final estimate: PPL = x +/- y`. To state
+    a figure, measure it with --exact.
 
     HellaSwag: the answer to a task is the ending with the highest mean log-probability of its tokens (acc_norm), as
     llama-perplexity has it; what the four endings share is computed once.

@@ -242,7 +242,7 @@ def show(rows: "Sequence[PlannedTensor]") -> None:
 
 
 def _errors(t: "PlannedTensor") -> str:
-    """Of a tensor that was quantized. A reason needs no column of its own: most tensors have either."""
+    """Of a tensor that was quantized. Error and reason share a column: a tensor has one or the other."""
     rmse, rms = getattr(t, "rmse", 0.0), getattr(t, "rms", 0.0)
     if not rmse or not rms:
         return ""

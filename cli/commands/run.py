@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.prompt_files import Batch
 
 COMPLETION_TOKENS = 256
-SAMPLING = "Sampling (a model's own defaults come before those shown)"
+SAMPLING = "Sampling (a model's own defaults replace those shown)"
 BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}'
 PARALLEL = 8
 DEFAULTS = SamplingParams()
@@ -64,7 +64,7 @@ def run(
             "-n",
             "--n-predict",
             min=-1,
-            help=f"Tokens to generate at most; -1: while the context lasts. Default: {COMPLETION_TOKENS}, in chat -1.",
+            help=f"Most tokens to generate; -1: until the context is full. Default: {COMPLETION_TOKENS}, in chat -1.",
         ),
     ] = None,
     n_ctx: Context = 0,
@@ -85,7 +85,7 @@ def run(
             "-o",
             "--output",
             metavar="FILE",
-            help="Write answers there; if it has some, go on after them.",
+            help="Write the answers there; go on after those it already has.",
             rich_help_panel=BATCH,
         ),
     ] = None,
@@ -151,7 +151,7 @@ def run(
     top_p: Annotated[
         float | None,
         typer.Option(
-            help=f"Keep the likeliest tokens that sum up to this.  [default: {DEFAULTS.top_p}]",
+            help=f"Keep the likeliest tokens whose probabilities add up to this.  [default: {DEFAULTS.top_p}]",
             rich_help_panel=SAMPLING,
         ),
     ] = None,
@@ -199,7 +199,7 @@ def run(
                 f"{name} {'does not go with' if many else 'belongs to'} a file of prompts (-f FILE.jsonl)."
             )
     if keep is not None and not context_shift:
-        raise UsageError("--keep says what a shift of the context leaves: give --context-shift too.")
+        raise UsageError("--keep says what stays when the context is shifted: give --context-shift too.")
     kept = (DEFAULT_KEEP if keep is None else keep) if context_shift else None
     text: str | None = None
     if many:
@@ -288,7 +288,7 @@ def complete(
     speculate: bool = False,
     keep: int | None = None,
 ) -> None:
-    """One continuation of `prompt`, streamed to stdout. keep: of the prompt when the context is full, None: it ends."""
+    """One continuation of `prompt`, streamed to stdout. keep: see `kept_tokens`; None: end when the context is full."""
     from hybrid.infer.answers.context_shift import kept_tokens
     from hybrid.infer.answers.generate import generate
     from hybrid.infer.answers.sampling import Sampler

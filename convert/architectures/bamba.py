@@ -52,7 +52,9 @@ class Bamba(Decoder):
             raise config.wrong("attn_rotary_emb", f"{part}, as partial_rotary_factor says")
         if n_rot % 2 or not 0 < n_rot <= d_head:
             named = "attn_rotary_emb" if "attn_rotary_emb" in config else "num_attention_heads"
-            raise config.wrong(named, f"heads of which an even part turns; {n_rot} of {d_head} is none")
+            raise config.wrong(
+                named, f"a positive even number of values to turn in heads of {d_head}; it gives {n_rot}"
+            )
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),

@@ -59,7 +59,7 @@ class Bert(Family):
 
     @classmethod
     def fields(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
-        """What both have."""
+        """What BERT and RoBERTa have in common."""
         config.expects("hidden_act", "gelu")
         config.expects("position_embedding_type", "absolute")
         config.expects("is_decoder", False)

@@ -27,7 +27,7 @@ class Heads:
 
     @classmethod
     def read(cls, config: Config, n_embd: int, *, head_dim: bool = True) -> Self:
-        """`head_dim`: whether it may say something else than the width by the number of heads."""
+        """`head_dim`: whether it may differ from the width divided by the number of heads."""
         n_head = config.integer("num_attention_heads")
         n_kv = config.integer("num_key_value_heads", default=n_head)
         if not head_dim:
@@ -54,7 +54,7 @@ class Heads:
         return tuple(self.n_kv if is_attention else 0 for is_attention in has_attention)
 
     def keys(self) -> Iterator[tuple[str, Any]]:
-        """For readers that would take a head's size for the width by the number of heads."""
+        """For readers that assume that a head's size is the width divided by the number of heads."""
         yield "attention.key_length", self.d_head
         yield "attention.value_length", self.d_head
 
@@ -63,7 +63,7 @@ class Heads:
         each: Sequence[Transform | None] = (), n_in: int = 0, biases: Sequence[Transform | None] = (),
     ) -> Iterator[Row]:  # fmt: skip
         """Self-attention of rows of n_in values (0: n); `turned` is what happens to queries and keys, or `each` to q,
-        k, v and the output, and `biases` to their biases where that is something else."""
+        k, v and the output, and `biases` to their biases where that differs."""
         n_q, n_kv = self.n_head * self.d_head, self.n_kv * self.d_head
         sizes = {"q": n_q, "k": n_kv, "v": n_kv}
         parts = [(f"{part}_proj", f"attn_{part}", rows, n_in or n) for part, rows in sizes.items()]
@@ -88,24 +88,24 @@ def read_rope(config: Config) -> tuple[Config, float]:
 
 
 def read_turned(config: Config, d_head: int, default: float, named: str) -> int:
-    """How many values of a head RoPE turns; `named`: the key that is wrong when they are none or odd."""
+    """How many values of a head RoPE turns; `named`: the key that is wrong when that number is 0 or odd."""
     rope = config.section("rope_parameters", "rope_scaling")
     part = rope.number("partial_rotary_factor", default=config.number("partial_rotary_factor", default=default))
     n_rot = int(d_head * part)
     if n_rot % 2 or not 0 < n_rot <= d_head:
-        raise config.wrong(named, f"heads of which an even part turns; {n_rot} of {d_head} is none")
+        raise config.wrong(named, f"a positive even number of values to turn in heads of {d_head}; it gives {n_rot}")
     return n_rot
 
 
 def read_plain_rope(config: Config) -> float:
-    """The base of RoPE, for a family of which no scaling is known."""
+    """The base of RoPE, for a family without RoPE scaling."""
     rope, theta = read_rope(config)
     refuse_scaling(rope)
     return theta
 
 
 def refuse_scaling(rope: Config) -> None:
-    """UnsupportedError for settings of RoPE that are not the plain ones, under either name of their kind."""
+    """UnsupportedError unless RoPE is plain; the key of its type has two names."""
     for key in ("rope_type", "type"):
         rope.expects(key, "default")
 

@@ -28,7 +28,7 @@ class Decoder(Family):
         spelled: Mapping[str, tuple[str, ...]] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """These fields. n_ctx (0: it must be there), eps and tied are for configs that do not say; `spelled`: the keys
-        of fields whose names are others than usual, the first that is there counts."""
+        of fields with unusual names; the first name that is there counts."""
         keys = {
             "n_ctx": ("max_position_embeddings",), "n_embd": ("hidden_size",), "eps": ("rms_norm_eps",),
             "tied": ("tie_word_embeddings",), **(spelled or {}),

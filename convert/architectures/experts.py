@@ -13,12 +13,12 @@ def read_moe_layers(config: Config, n_layer: int, n_expert: int) -> tuple[bool, 
 
 
 def weights_norm_note(norm: bool) -> str:
-    """The note on expert_weights_norm in a file of an architecture where llama.cpp always does the other."""
+    """The note on expert_weights_norm in a file of an architecture where llama.cpp always does the opposite."""
     return f"llama.cpp takes norm_topk_prob = {str(not norm).lower()}: it has no key for it in this architecture"
 
 
 def read_expert_groups(config: Config, n_expert: int, n_used: int) -> tuple[int, int]:
-    """Groups of experts, and how many of them a token uses; 1, 1 where it uses all, which llama.cpp wants to be so."""
+    """Groups of experts, and how many of them a token uses; 1, 1 where it uses all: llama.cpp wants these."""
     n_group = config.integer("n_group", default=1, maximum=n_expert)
     n_group_used = config.integer("topk_group", default=1, maximum=n_group)
     if n_group_used == n_group:

@@ -1,7 +1,7 @@
 """Falcon-H1: attention and Mamba-2 side by side on every layer, added up. arXiv:2507.22448
 
-The config's multipliers become part of the weights. Where the output matrix is the embedding, both have multipliers of
-their own, so the file holds the two of them.
+The config's multipliers become part of the weights. Where the output matrix is the embedding, each has its own
+multiplier, so the file holds both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -96,9 +96,9 @@ class FalconH1(Decoder):
     def notes(self) -> Iterator[str]:
         yield from self.ssm.notes()
         if self.norm_before_gate:
-            yield "llama.cpp applies the gate of Mamba before the norm, here it is behind it: its results differ"
+            yield "llama.cpp applies Mamba's gate before the norm, this model after it: its results differ"
         if self.attention_bias:
-            yield "llama.cpp leaves out the bias behind attention in this architecture: its results differ"
+            yield "llama.cpp leaves out the bias of attention's output in this architecture: its results differ"
 
     def rows(self) -> Iterator[Row]:
         n, m, embedding = self.n_embd, self.multipliers, "model.embed_tokens.weight"

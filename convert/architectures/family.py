@@ -17,7 +17,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the checkpoint's tensors; empty whe
 
 @dataclass(frozen=True)
 class Part:
-    """A block of a checkpoint's tensor that is a tensor of its own in GGUF: from index `start`, of the last dimensions
+    """A block of a checkpoint's tensor that is a separate tensor in GGUF: from index `start`, of the last dimensions
     `shape` (one index of each dimension before them)."""
 
     name: str
@@ -70,7 +70,7 @@ class Family(ABC):
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
     generates: ClassVar[bool] = True  # False: an encoder, of which only embeddings are wanted
     without_effect: ClassVar[Mapping[str, str]] = {}  # fields of its configs that change nothing, and why
-    conditional: ClassVar[Mapping[str, str]] = {}  # fields that are used, but not beside others: beside which
+    conditional: ClassVar[Mapping[str, str]] = {}  # fields that count only in certain cases: in which
 
     n_vocab: int  # rows of the embedding: tokens of the vocabulary, with padding
     n_embd: int
@@ -79,7 +79,7 @@ class Family(ABC):
     @classmethod
     @abstractmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        """CheckpointError for missing or impossible values, UnsupportedError for those without code."""
+        """CheckpointError for missing or impossible values, UnsupportedError for values that have no code here."""
 
     @abstractmethod
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -107,7 +107,7 @@ class Family(ABC):
             yield "llama.cpp cannot load this file: it has no such architecture"
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
-        """What a checkpoint's tensor is taken apart into; nothing: it stays whole."""
+        """The pieces that a checkpoint's tensor is taken apart into; empty: it stays whole."""
         yield from ()
 
     def canonical(self, name: str) -> str:
@@ -116,7 +116,7 @@ class Family(ABC):
 
 
 def vocabulary_rows(config: Config, shapes: Shapes, embedding: str, multiple: int = 1) -> int:
-    """Rows of the embedding: the config's vocab_size, or where the checkpoint has padded it up to `multiple`, that.
+    """Rows of the embedding: the config's vocab_size, or the checkpoint's number if that is padded up to `multiple`.
 
     llama.cpp's converter pads by the config alone, and writes a file that cannot be loaded when the weights are not.
     """

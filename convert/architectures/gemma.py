@@ -77,7 +77,7 @@ class Gemma2(Decoder):
 
     @classmethod
     def read_caps(cls, config: Config) -> tuple[float, float]:
-        """Of scores and of logits; null stands for none, a key that is absent for the usual one."""
+        """Of scores and of logits; null: not capped. Key absent: the usual cap."""
         keys = zip(("attn_logit_softcapping", "final_logit_softcapping"), cls.usual_caps, strict=True)
         scores, logits = (config.number(key, default=0.0 if key in config.data else usual) for key, usual in keys)
         return scores, logits
@@ -95,7 +95,7 @@ class Gemma2(Decoder):
 
     @property
     def _period(self) -> int:
-        """The number n of which it is true that the last of every n layers sees all tokens; 0: there is none."""
+        """The number n of which it is true that the last of every n layers sees all tokens; 0: no layer does."""
         fitting = (n for n in range(1, self.n_layer + 2) if self.local == _every(n, self.n_layer))
         return next(fitting, 0)
 
@@ -125,9 +125,9 @@ class Gemma2(Decoder):
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes
         if not self._period:
-            yield "llama.cpp takes another order of layers with a window: it has no key for this one"
+            yield "llama.cpp assumes another order of layers with a window: it has no key for this one"
         if not self._is_scaled_as_usual:
-            yield f"llama.cpp takes another query_pre_attn_scalar than {self.scalar:g}: it has no key for it"
+            yield f"llama.cpp assumes another query_pre_attn_scalar than {self.scalar:g}: it has no key for it"
 
     def rows(self) -> Iterator[Row]:
         n, d_head = self.n_embd, self.heads.d_head
@@ -186,5 +186,5 @@ class Gemma3(Gemma2):
 
 
 def _every(period: int, n_layer: int) -> tuple[bool, ...]:
-    """Layers with a window, where the last of every `period` has none."""
+    """Layers with a window, where the last of every `period` layers has no window."""
     return tuple(i % period < period - 1 for i in range(n_layer))

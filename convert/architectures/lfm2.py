@@ -108,7 +108,7 @@ class Lfm2(Decoder):
         if not self.weights_norm:
             yield weights_norm_note(self.weights_norm)
         if self.weights_scale != 1.0:
-            yield "llama.cpp passes over routed_scaling_factor: it has no key for it in this architecture"
+            yield "llama.cpp ignores routed_scaling_factor: it has no key for it in this architecture"
 
     def rows(self) -> Iterator[Row]:
         n, d_head = self.n_embd, self.heads.d_head

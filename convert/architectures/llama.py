@@ -102,7 +102,7 @@ class Llama(Decoder):
         yield from window_keys(self.windows)
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
-        """What stands behind the keys that all have."""
+        """The keys after those that all these families have."""
         yield "vocab_size", self.n_vocab
         yield "rope.dimension_count", self.n_rot
 

@@ -96,7 +96,7 @@ class Mamba(Family):
     n_embd: int
     scan: Scan
     eps: float
-    norm_eps: float | None  # of the norms on dt, B and C (Falcon-Mamba); None: there are none
+    norm_eps: float | None  # of the norms on dt, B and C (Falcon-Mamba); None: no such norms
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:

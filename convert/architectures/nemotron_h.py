@@ -90,7 +90,7 @@ class NemotronH(Family):
         d_inner = config.integer("mamba_num_heads") * config.integer("mamba_head_dim")
         bias = config.boolean("use_bias", default=False)  # mamba_proj_bias is not read here
         ssm = replace(Ssm.read(config, n_embd, d_inner, n_group=8), bias_in=bias, bias_out=bias)
-        # time_step_min is no limit: transformers has it in prompts and not in single tokens, NVIDIA's own code and
+        # time_step_min is not a limit: transformers has it in prompts and not in single tokens, NVIDIA's own code and
         # llama.cpp do not have it
         if ssm.limits != NO_LIMITS:
             raise config.wrong("time_step_limit", "0 and Infinity: transformers passes over others")

@@ -18,7 +18,7 @@ from .family import Part, Row, Shapes, row
 from .qwen3next import KINDS
 from .unused_fields import STEP_SIZES
 
-GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says of the others
+GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says of other norms
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class OlmoHybrid(Decoder):
         heads = Heads.read(config, n_embd, head_dim=False)
         rope = config.section("rope_parameters", "rope_scaling")
         refuse_scaling(rope)
-        # the released models say null, which is no default
+        # the released models say null, which is not a default
         turned = "rope_theta" in rope or "rope_theta" not in rope.data
         if turned:
             heads.require_even(config)

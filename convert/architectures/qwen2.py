@@ -42,7 +42,7 @@ class Qwen2(Llama):
         yield from ()
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
-        """Queries, keys and values have biases, the output has none."""
+        """Queries, keys and values have biases, the output does not."""
         for projection in self.heads.rows(hf, blk, self.n_embd, bias=True):
             if projection.target != blk + "attn_output.bias":
                 yield projection

@@ -14,7 +14,7 @@ from .family import Row, Shapes, row
 from .qwen3next import Qwen3Next
 from .unused_fields import MROPE, MTP, PICTURES
 
-SECTIONS = (11, 11, 10)  # where the config has none
+SECTIONS = (11, 11, 10)  # where the config has no sections
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Qwen35(Qwen3Next):
             config.expects("tie_word_embeddings", text.get("tie_word_embeddings"))
         model = super().read(text.over(config) if text.data else config, shapes)
         if (model.n_expert > 0) != issubclass(cls, Qwen35Moe):
-            raise UnsupportedError(f"{config.where}: num_experts = {model.n_expert} does not go with its architecture.")
+            raise UnsupportedError(f"{config.where}: num_experts = {model.n_expert} does not fit its architecture.")
         return model
 
     @classmethod

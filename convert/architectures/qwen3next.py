@@ -58,7 +58,7 @@ class Qwen3Next(Decoder):
     n_v_head: int
     d_k: int
     d_v: int
-    sections: tuple[int, ...]  # of RoPE for pictures; nothing: there are none
+    sections: tuple[int, ...]  # of RoPE for pictures; empty: no sections
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:

@@ -97,8 +97,7 @@ def _magnitude(factor: float, share: float = 1.0) -> float:
 
 
 def _yarn(rope: Config, r: Rotation) -> RopeScaling:
-    """YaRN (arXiv:2309.00071). Readers know the magnitude that follows from the factor; `attn_factor` is what is
-    times it."""
+    """YaRN (arXiv:2309.00071). Readers know the magnitude that follows from the factor; `attn_factor` multiplies it."""
     if r.theta <= 1:
         raise CheckpointError(f"{rope.where}: rope_theta = {r.theta:g}, expected more than 1, with YaRN.")
     factor = rope.number("factor", default=r.n_ctx / r.original)
@@ -138,7 +137,7 @@ def _longrope(rope: Config, r: Rotation) -> RopeScaling:
 
 
 def _factors(rope: Config, key: str, n: int) -> np.ndarray:
-    """f32 [n], of which none may be 0."""
+    """f32 [n], all different from 0."""
     values = rope.get(key)
     if values is None:
         rope.number(key)  # says that it is missing

@@ -309,7 +309,7 @@ class Rwkv7(Family):
         for part, rank in zip("wavg", self.ranks, strict=True):
             if not rank or (part == "v" and i == 0):
                 continue
-            # the first layer has none of these: llama.cpp wants some, of the shapes of the learning rate's
+            # the first layer has no such tensors, but llama.cpp wants some, of the shapes of the learning rate's
             names = "va" if part == "a" and i == 0 else part
             for name in names:
                 yield from self._low_rank(f"{hf}{part}_lora.lora.", blk + name, rank, biased=part != "g")

@@ -1,4 +1,4 @@
-"""Attention over a window: what a config says of it, and the key for architectures whose GGUF has none."""
+"""Attention over a window: what a config says of it, and the key for architectures whose GGUF has no key for it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,8 +11,8 @@ KINDS = {"sliding_attention": "sliding_attention", "full_attention": "full_atten
 
 
 def read_window(config: Config, default: int = 0) -> int:
-    """Tokens that a token sees, itself included; 0: all. `default`: where the config has no such key at all; null
-    stands for none, as in transformers."""
+    """Tokens that a token sees, itself included; 0: all. `default`: where the config has no such key. null: no window,
+    as in transformers."""
     absent = default if "sliding_window" not in config.data else 0
     return config.integer("sliding_window", default=absent)
 

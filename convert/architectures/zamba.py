@@ -30,7 +30,7 @@ class Transformers:
     uses that of layer users[k % n_shared], where its tensors stand. `name` is what checkpoints call a block.
 
     Files of torch, and safetensors of some tools, hold a block again for every layer that uses it. Models whose output
-    matrix is not the embedding may have a block of its own for every layer: transformers shares nothing in those.
+    matrix is not the embedding may have a separate block for every layer: transformers shares nothing in those.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Zamba2: Mamba-2, and transformer blocks that some layers share in front of it, with adapters of each layer's own.
+"""Zamba2: Mamba-2, and transformer blocks that some layers share in front of it, with separate adapters for each layer.
 arXiv:2411.15242
 
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
@@ -40,7 +40,7 @@ class Zamba2(Decoder):
 
     transformers: Transformers
     ff_rank: int  # of adapters
-    attention_rank: int  # 0: there are none
+    attention_rank: int  # 0: no adapters
     rope_theta: float
     n_rot: int  # 0: without positions
     n_block: int  # what the config says; the k-th user of blocks has adapters in those of users k % n_block
@@ -129,5 +129,5 @@ class Zamba2(Decoder):
                 name = f"{source}_adapter_list.{k}.{half}.weight"
                 factor = row(shared + name, f"{blk}{target}_lora_{letter}.weight", *shape)
                 unread = tuple(f"model.layers.{j}.{t.name}.{name}" for j in others)
-                # with a block of its own, a layer reads its own list alone
+                # a layer with its own block reads only the list of that block
                 yield t.again(factor) if t.n_shared == self.n_block else replace(factor, unread=unread)

@@ -1,4 +1,4 @@
-"""config.json and its kin: typed access, with errors that name file, key, what was found and what was expected."""
+"""config.json and similar files: typed access, with errors that name file, key, what was found and what is expected."""
 
 import json
 import math
@@ -19,7 +19,9 @@ def read_json(path: Path) -> Any:
     name = shown(path.name)
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise CheckpointError(f"{name} has {path.stat().st_size} bytes, which no file of this kind needs.")
+            raise CheckpointError(
+                f"{name} has {path.stat().st_size} bytes, expected at most {_MAX_BYTES}. Download it again."
+            )
         return json.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise CheckpointError(f"{shown(path)} cannot be read: {error.strerror or error}.") from None
@@ -30,7 +32,9 @@ def read_json(path: Path) -> Any:
             f"{name} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}. Download it again."
         ) from None
     except (RecursionError, ValueError):  # ValueError: an integer of thousands of digits
-        raise CheckpointError(f"{name} is JSON that nothing reasonable writes. Download it again.") from None
+        raise CheckpointError(
+            f"{name} is nested too deeply, or has a number of too many digits. Download it again."
+        ) from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -96,8 +100,8 @@ class Config:
         return self._find(keys)[1]
 
     def integer(self, *keys: str, default: Any = _REQUIRED, minimum: int = 1, maximum: int = MAX_INT) -> int:
-        """The first of the keys that is there. CheckpointError: none is and there is no default, or no integer in
-        minimum .. maximum."""
+        """The first of the keys that is there. CheckpointError when there is no such key and no default, or when the
+        value is not an integer in minimum .. maximum."""
         key, value = self._find(keys)
         if value is None:
             return self._default(keys, default)
@@ -121,7 +125,7 @@ class Config:
         return float(value)
 
     def boolean(self, *keys: str, default: Any = _REQUIRED) -> bool:
-        """CheckpointError: not there, without a default, or no boolean."""
+        """CheckpointError when it is missing and has no default, or is not a boolean."""
         key, value = self._find(keys)
         if value is None:
             return self._default(keys, default)
@@ -130,7 +134,7 @@ class Config:
         return value
 
     def string(self, *keys: str, default: Any = _REQUIRED) -> str:
-        """CheckpointError: not there, without a default, or no string."""
+        """CheckpointError when it is missing and has no default, or is not a string."""
         key, value = self._find(keys)
         if value is None:
             return self._default(keys, default)
@@ -159,14 +163,14 @@ class Config:
             raise UnsupportedError(f"{self.where}: {key} = {self._text(value)} is not supported, only {wanted} is.")
 
     def wrong(self, key: str, expected: str) -> CheckpointError:
-        """The error for a value that cannot be right, or whose default cannot be where it is absent."""
+        """The error for an impossible value, or for an impossible default where the value is absent."""
         if key not in self.data:
             return CheckpointError(f"{self.where} has no {key}, expected {expected}.")
         value = self.data[key]
         return CheckpointError(f"{self.where}: {key} = {self._text(value)} ({kind_of(value)}), expected {expected}.")
 
     def named(self, *keys: str) -> str:
-        """The spelling of a key that this config has; the first where it has none."""
+        """The spelling of a key that this config has; the first spelling where it lacks the key."""
         return self._find(keys)[0]
 
     def _find(self, keys: tuple[str, ...]) -> tuple[str, Any]:

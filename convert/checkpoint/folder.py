@@ -1,10 +1,10 @@
-"""The files of a checkpoint: which of them hold weights, and that none of them is missing."""
+"""The files of a checkpoint: which of them hold weights, and whether all are there."""
 
 import re
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from hybrid.quant.ggml.errors import CheckpointError, UsageError, shown
+from hybrid.quant.ggml.errors import CheckpointError, Remedy, UsageError, shown
 
 from .config import Config, kind_of, read_object
 from .safetensors import read_safetensors
@@ -26,7 +26,7 @@ class Checkpoint:
         self._only: Path | None = None
         if source.is_file():
             if source.suffix == ".gguf":
-                raise UsageError(f"{shown(source)} is a GGUF file already. Use `hybrid quantize` to change its type.")
+                raise UsageError(f"{shown(source)} is a GGUF file already.", remedy=Remedy.QUANTIZE)
             if source.suffix in _WEIGHTS and not source.name.endswith(".index.json"):
                 self._only = None if _PART.fullmatch(source.name) else source
             elif source.suffix != ".json":
@@ -74,7 +74,7 @@ class Checkpoint:
 
     @cached_property
     def files(self) -> list[Path]:
-        """The weight files in reading order. CheckpointError when there are none, or not all."""
+        """The weight files in reading order. CheckpointError when any is missing."""
         if self._only:
             return [self._only]
         for index, whole, pattern in (
@@ -140,7 +140,7 @@ class Checkpoint:
 
     @staticmethod
     def _check_parts(parts: list[Path]) -> None:
-        """Parts without an index say themselves how many they should be."""
+        """Without an index the names of the parts say how many there should be."""
         for path in parts:
             match = _PART.fullmatch(path.name)
             if match and len(parts) != int(match[3]):

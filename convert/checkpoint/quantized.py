@@ -95,7 +95,7 @@ def dequantized(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:
 
 
 def _kept(tensors: Tensors, config: Config) -> Dtype:
-    """The type for the file where none is asked for: that of the model before it was quantized."""
+    """The type for the file unless one is asked for: that of the model before it was quantized."""
     named = config.get("torch_dtype", "dtype")
     if isinstance(named, str) and named in _KEPT:
         return _KEPT[named]

@@ -94,7 +94,7 @@ class StoredTensor:
         return out
 
     def floats(self, start: int, stop: int) -> np.ndarray:
-        """Elements [start, stop) of the flattened tensor as f32. UnsupportedError when they are no floats."""
+        """Elements [start, stop) of the flattened tensor as f32. UnsupportedError when they are not floats."""
         if not isinstance(self.dtype, Dtype):
             raise UnsupportedError(f"{shown(self.name)} is of type {self.dtype}, expected F32, F16 or BF16.")
         values = self.read(start, stop)

@@ -137,14 +137,14 @@ class Machine:
         elif name == "BUILD":
             self.pop_n(1)  # attributes of an OrderedDict (torch's _metadata): nothing that weights need
             if not isinstance(self.top(), dict):
-                raise self.damaged("its pickle sets attributes of something that has none")
+                raise self.damaged("its pickle sets attributes of an object that has no attributes")
         elif name in ("SETITEM", "SETITEMS"):
             items = self.pop_n(2) if name == "SETITEM" else self.to_mark()
             self.set_items(items)
         elif name in ("APPEND", "APPENDS"):
             items = self.pop_n(1) if name == "APPEND" else self.to_mark()
             if not isinstance(self.top(), list):
-                raise self.damaged("its pickle appends to what is no list")
+                raise self.damaged("its pickle appends to something that is not a list")
             self.top().extend(items)
         else:
             raise AssertionError(name)
@@ -198,16 +198,16 @@ class Machine:
         """Pairs from the stack into the dict below them."""
         target = self.top()
         if not isinstance(target, dict) or len(items) % 2:
-            raise self.damaged("its pickle sets items of what is no dictionary")
+            raise self.damaged("its pickle sets items of something that is not a dictionary")
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not isinstance(key, (str, int)):
-                raise self.damaged("its pickle has a dictionary key that is no string")
+                raise self.damaged("its pickle has a dictionary key that is not a string")
             if key in target:
                 raise self.damaged(f"{shown(key)} occurs twice")
             target[key] = value
 
     def top(self) -> Any:
-        """The value on the stack; CheckpointError: none."""
+        """The value on the stack; CheckpointError when the stack is empty."""
         if not self.stack or self.stack[-1] is _MARK:
             raise IndexError
         return self.stack[-1]
@@ -230,7 +230,7 @@ class Machine:
         raise IndexError
 
     def damaged(self, what: str) -> CheckpointError:
-        """The error for a pickle that cannot be."""
+        """The error for an impossible pickle."""
         return CheckpointError(f"{self.where} is damaged: {what}. Download it again.")
 
 

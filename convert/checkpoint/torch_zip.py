@@ -46,7 +46,7 @@ def _read(file: DataFile, archive: zipfile.ZipFile) -> dict[str, StoredTensor]:
     members = {info.filename: info for info in archive.infolist()}
     pickles = [name for name in members if PurePosixPath(name).name == "data.pkl" and name.count("/") <= 1]
     if len(pickles) != 1:
-        raise CheckpointError(f"{file.where} is no torch checkpoint: the archive has no data.pkl. Download it again.")
+        raise CheckpointError(f"{file.where} is not a torch checkpoint: it has no data.pkl. Download it again.")
     root = pickles[0].removesuffix("data.pkl")
     order = members.get(f"{root}byteorder")
     if order is not None and _content(file, archive, order, 64) != b"little":

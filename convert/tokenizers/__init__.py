@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hybrid.quant.ggml.errors import TokenizerError, UsageError, shown
+from hybrid.quant.ggml.errors import Remedy, TokenizerError, UsageError, shown
 
 from ..checkpoint import Config
 from .from_gguf import read_gguf_vocabulary
@@ -20,14 +20,14 @@ def read_vocabulary(
     source: Path, model_config: Config, n_vocab: int, *, preferred_pre: tuple[str, ...] = (), hint: str = "",
     goes_on: bool = True,
 ) -> Vocabulary:  # fmt: skip
-    """The vocabulary of a folder (a checkpoint's, or that of --tokenizer) or a GGUF file, padded to `n_vocab` tokens.
+    """The vocabulary of a folder (a checkpoint's, or another one) or a GGUF file, padded to `n_vocab` tokens.
 
-    `hint`: whose tokenizer models of this family use that ship none. `goes_on`: the model continues texts, so that none
-    may end with EOS. TokenizerError when there is none, it is damaged,
-    or has more tokens than the model.
+    `hint`: whose tokenizer is used by models of this family that have no tokenizer files. `goes_on`: the model
+    continues texts, so that no text may end with EOS. TokenizerError when it is missing, damaged, or has more tokens
+    than the model.
     """
     if not source.exists():
-        raise UsageError(f"--tokenizer {shown(source)} does not exist. Give a folder or a GGUF file.")
+        raise UsageError(f"{shown(source)} does not exist. Give the folder or the GGUF file of a tokenizer.")
     if source.is_file() and source.suffix == ".gguf":
         vocabulary = read_gguf_vocabulary(source, n_vocab)
         vocabulary.pad(n_vocab)
@@ -47,8 +47,8 @@ def read_vocabulary(
     else:
         used = f" These models use {hint}." if hint else ""
         raise TokenizerError(
-            f"{shown(folder.name or folder)} has no tokenizer (tokenizer.model, tokenizer.json or vocab.txt).{used} "
-            "Give the folder or GGUF file of one with --tokenizer."
+            f"{shown(folder.name or folder)} has no tokenizer (tokenizer.model, tokenizer.json or vocab.txt).{used}",
+            remedy=Remedy.TOKENIZER,
         )
     complete(vocabulary, folder, model_config, n_vocab, goes_on=goes_on)
     vocabulary.pad(n_vocab)

@@ -1,8 +1,8 @@
-"""A vocabulary taken over from a GGUF file, for checkpoints that ship none."""
+"""A vocabulary taken over from a GGUF file, for checkpoints without one."""
 
 from pathlib import Path
 
-from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
@@ -14,7 +14,7 @@ _LISTS = {
     "tokenizer.ggml.token_type": ValueType.INT32,
 }
 _OWN = {*_LISTS, "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.merges"}
-# What llama.cpp's converter assumes for files without the key: the plain GPT-2 expression, under its usual name; none.
+# What llama.cpp's converter assumes for files without the key: the plain GPT-2 expression, by its usual name; nothing.
 _OLD_PRE = {"gpt2": "mpt", "gemma4": "", "rwkv": ""}
 
 
@@ -23,7 +23,7 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
     source = shown(path.name)
     with open_gguf(path) as file:
         if "tokenizer.ggml.tokens" not in file.metadata:
-            raise TokenizerError(f"{source} has no vocabulary. Give another file or folder with --tokenizer.")
+            raise TokenizerError(f"{source} has no vocabulary.", remedy=Remedy.TOKENIZER)
         lists = {}
         for key, kind in _LISTS.items():
             if key in file.metadata:
@@ -34,7 +34,7 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
         types = lists.get("tokenizer.ggml.token_type", [int(TokenType.NORMAL)] * len(tokens))
         scores = lists.get("tokenizer.ggml.scores")
         if len(types) != len(tokens) or (scores is not None and len(scores) != len(tokens)):
-            raise TokenizerError(f"{source}: its tokens, scores and types are not equally many. Use another file.")
+            raise TokenizerError(f"{source}: the numbers of its tokens, scores and types differ. Use another file.")
         # Rows that only rounded that model's embedding up; very old files do not mark them UNUSED.
         while len(tokens) > n_vocab and (types[-1] == TokenType.UNUSED or tokens[-1].startswith("[PAD")):
             del tokens[-1], types[-1]

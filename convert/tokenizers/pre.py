@@ -41,7 +41,7 @@ class Structure:
                     prefix = prefix or step.get("add_prefix_space") is True
                     split += [_GPT2] if step.get("use_regex", True) else []
                 case "Split":
-                    # Gemma's tokenizers split at spaces, when none are left
+                    # Gemma's tokenizers split at spaces, after all spaces were replaced
                     if not (spells and step.get("pattern") == {"String": " "}):
                         split.append(_pattern(step, source))
                 case "Digits":
@@ -56,7 +56,7 @@ class Structure:
                         "first",
                     )
                 case other:
-                    split.append(f"<{shown(other)}>")  # in no table, so it is found to be unknown
+                    split.append(f"<{shown(other)}>")  # in no table, so it counts as unknown
         names = []
         for step in normalizers:
             kind = step.get("type")
@@ -102,7 +102,7 @@ def canonical(pattern: str) -> str:
     for character, escape in (("\n", r"\n"), ("\r", r"\r"), ("\t", r"\t")):
         pattern = pattern.replace(character, escape)
     pattern = _CASELESS.sub(spell_out, pattern)
-    # A lone white space that no alternative takes is left over as a piece of its own anyway.
+    # A lone white space that no alternative takes is left over as a separate piece anyway.
     return pattern.removesuffix(r"|\s+") if pattern.endswith(r"\s+(?!\S)|\s+") else pattern
 
 

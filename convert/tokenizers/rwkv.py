@@ -1,5 +1,5 @@
 """The vocabulary of RWKV's World models: a text file of one token a line, `ID LITERAL BYTES`, where the literal is a
-string or bytes as Python prints it, and BYTES their number. Read by a parser of its own: nothing of the file runs."""
+string or bytes as Python prints it, and BYTES their number. Read by our own parser: nothing of it is executed."""
 
 import re
 from pathlib import Path
@@ -93,5 +93,5 @@ def _unescaped(body: str, encoding: str) -> bytes | None:
         done = escape.end()
     try:
         return "".join([*parts, body[done:]]).encode(encoding)
-    except UnicodeEncodeError:  # a letter in bytes that is none of a byte, or half of a pair
+    except UnicodeEncodeError:  # a character above U+00FF in bytes, or half of a surrogate pair
         return None

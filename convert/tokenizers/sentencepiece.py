@@ -28,7 +28,9 @@ def read_sentencepiece(path: Path) -> Vocabulary:
     source = shown(path.name)
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise TokenizerError(f"{source} has {path.stat().st_size} bytes, too many for a sentencepiece model.")
+            raise TokenizerError(
+                f"{source} has {path.stat().st_size} bytes, too many for a sentencepiece model. Download it again."
+            )
         data = path.read_bytes()
     except OSError as error:
         raise TokenizerError(f"{source} cannot be read: {error.strerror}.") from None

@@ -1,4 +1,4 @@
-"""Which tokens are special, which are added by themselves, and the chat template: what Hugging Face keeps beside the
+"""Which tokens are special, which are added automatically, and the chat template: what Hugging Face keeps beside the
 vocabulary, in tokenizer_config.json and other files."""
 
 from pathlib import Path
@@ -95,7 +95,7 @@ def _add_tokens(vocabulary: Vocabulary, folder: Path, config: Config, n_vocab: i
     for key, entry in decoder.data.items():
         text = entry.get("content") if isinstance(entry, dict) else None
         if not key.isdecimal() or len(key) > 8 or not isinstance(text, str) or not text:
-            raise TokenizerError(f"{decoder.where}: {shown(key)} is no added token with content.")
+            raise TokenizerError(f"{decoder.where}: {shown(key)} is not an added token with content.")
         vocabulary.add(int(key), text, entry.get("special") is True, n_vocab)
 
 

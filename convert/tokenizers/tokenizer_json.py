@@ -84,7 +84,7 @@ def _byte_level(
 
 
 def _state(vocabulary: Vocabulary, structure: Structure, nearest: str | None) -> None:
-    """Keys of our own for what GGUF has no word for. `nearest`: the pre-tokenizer written, where it is not exact."""
+    """Our own keys for what GGUF has no key for. `nearest`: the pre-tokenizer written, where it is not exact."""
     form = structure.normalizer if structure.normalizer in FORMS else "none"
     if structure.normalizer not in ("", *FORMS):
         vocabulary.notes.append(f"the normalizer {structure.normalizer} of {vocabulary.source} is not applied")
@@ -162,7 +162,7 @@ def _tokens(vocab: Any, source: str) -> list[str]:
     if not isinstance(vocab, dict) or not vocab:
         raise TokenizerError(f"{source}: model.vocab is not an object of tokens. Download it again.")
     if not all(type(i) is int and 0 <= i < _MAX_TOKENS for i in vocab.values()):
-        raise TokenizerError(f"{source}: model.vocab has ids that are no small integers. Download it again.")
+        raise TokenizerError(f"{source}: model.vocab has ids that are not small integers. Download it again.")
     tokens = [""] * (max(vocab.values()) + 1)
     if len(tokens) > 4 * len(vocab) + 1024:
         raise TokenizerError(f"{source}: {len(vocab)} tokens have ids up to {len(tokens) - 1}. Download it again.")

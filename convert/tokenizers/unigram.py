@@ -24,7 +24,7 @@ def unigram(content: dict[str, Any], source: str) -> Vocabulary:
     tokens, scores = _pieces(model.get("vocab"), source)
     unknown = model.get("unk_id")
     if type(unknown) is not int or not 0 <= unknown < len(tokens):
-        raise TokenizerError(f"{source}: unk_id = {shown(unknown)} is no token of it. Download it again.")
+        raise TokenizerError(f"{source}: unk_id = {shown(unknown)} is not one of its tokens. Download it again.")
     is_byte = _BYTE.fullmatch if model.get("byte_fallback") is True else lambda _: None
     types = [int(TokenType.BYTE if is_byte(text) else TokenType.NORMAL) for text in tokens]
     types[unknown] = TokenType.UNKNOWN
@@ -66,7 +66,7 @@ def _pieces(vocab: Any, source: str) -> tuple[list[str], list[float]]:
         raise TokenizerError(f"{source}: model.vocab is not a list of tokens with scores. Download it again.")
     scores = [score for _, score in scored]
     if not all(isinstance(s, int | float) and not isinstance(s, bool) and math.isfinite(s) for s in scores):
-        raise TokenizerError(f"{source}: model.vocab has scores that are no numbers. Download it again.")
+        raise TokenizerError(f"{source}: model.vocab has scores that are not numbers. Download it again.")
     return [text for text, _ in scored], [float(s) for s in scores]
 
 

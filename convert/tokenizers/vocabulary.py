@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
 SPACE = "\u2581"  # how sentencepiece spells a space
@@ -41,7 +41,7 @@ class Vocabulary:
     """Index = id. A hole between ids is an empty string until `pad` names it."""
 
     model: str  # tokenizer.ggml.model: llama, t5, gpt2, gemma4, bert or rwkv
-    pre: str  # tokenizer.ggml.pre; empty: none
+    pre: str  # tokenizer.ggml.pre; empty: no key
     source: str  # file name, for messages
     tokens: list[str] = field(repr=False)
     types: list[int] = field(repr=False)
@@ -79,7 +79,8 @@ class Vocabulary:
         if len(self.tokens) > n_vocab:
             raise TokenizerError(
                 f"{self.source} has {len(self.tokens)} tokens, but the model has only {n_vocab}. "
-                "Is it the tokenizer of this model? Another can be given with --tokenizer."
+                "Is it the tokenizer of this model?",
+                remedy=Remedy.TOKENIZER,
             )
         missing = n_vocab - len(self.tokens)
         self.tokens += [""] * missing

@@ -4,8 +4,8 @@ A step is one pass through the model: the next token of every answer that is bei
 left a slice of the prompts that are being read, first come first served. What comes out for a prompt depends on
 nothing else in the step, to the bit.
 
-Prompts that begin alike are processed once: a prompt waits while another one that shares more of it than is known is
-being read, and prompts get checkpoints where those behind them in the queue part from them.
+What prompts have in common is processed once: a prompt waits while another one is read that will make more of its
+beginning known, and prompts get checkpoints where later ones in the queue differ from them.
 """
 
 from collections import Counter, deque
@@ -15,7 +15,7 @@ from itertools import islice
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..memory.cache import LADDER
 from ..model import Model, Work
@@ -45,7 +45,7 @@ class Job:
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
     _seq: TokenSequence | None = field(default=None, repr=False)
-    _marks: list[int] = field(default_factory=list, repr=False)  # positions of checkpoints to come
+    _marks: list[int] = field(default_factory=list, repr=False)  # positions of checkpoints that are still to be taken
     _cancelled: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -79,7 +79,8 @@ class Batcher:
             raise UsageError("the prompt is empty. Give some text to start from.")
         if len(job.ids) > self.model.n_ctx:
             raise UsageError(
-                f"the prompt has {len(job.ids)} tokens, the context {self.model.n_ctx}. Use a larger context (-c)."
+                f"the prompt has {len(job.ids)} tokens, the context {self.model.n_ctx}.",
+                remedy=Remedy.LARGER_CONTEXT,
             )
         job.drawing.begin(job.ids)
         self._waiting.append(job)
@@ -139,7 +140,7 @@ class Batcher:
 
     # --- joining ---
     def _admit(self) -> None:
-        """Waiting jobs get sequences, in order, but for those that another one is about to do work for."""
+        """Waiting jobs get sequences, in order, except those that should wait for work of another job."""
         held: list[Job] = []
         self._changed = False
         while self._waiting and len(self._running) < self.n_parallel and len(held) < LOOK_AHEAD:
@@ -238,7 +239,7 @@ class Batcher:
         elif job in self._waiting:
             self._waiting.remove(job)
         if job._seq is not None:
-            # nobody comes back to the end of an answer here
+            # nothing continues from the end of an answer here
             job._seq.close(remember=False)
             job._seq = None
 

@@ -7,7 +7,7 @@ fits, and takes half of what is not kept.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -43,15 +43,15 @@ def kept_tokens(model: "Model", ids: Sequence[int], keep: int = DEFAULT_KEEP) ->
         raise UsageError(f"keep = {keep}: it is a number of tokens, or {ALL} for the whole prompt.")
     if model.memory.learned_positions:
         raise UsageError(
-            f"{model.path.name} ({model.arch}) has learned positions, so its context cannot be shifted. "
-            "Leave out --context-shift, or use a larger context (-c)."
+            f"{model.path.name} ({model.arch}) has learned positions, so its context cannot be shifted.",
+            remedy=Remedy.WITHOUT_CONTEXT_SHIFT,
         )
     bos = bool(len(ids)) and ids[0] == model.tokenizer.bos
     kept = len(ids) if keep == ALL else min(len(ids), keep + bos)
     if leaving(model.n_ctx - MARGIN, kept) < 1:
         raise UsageError(
-            f"{kept} kept tokens fill the context of {model.n_ctx}: nothing could leave it. "
-            "Use a smaller --keep, or a larger context (-c)."
+            f"{kept} kept tokens fill the context of {model.n_ctx}: nothing could leave it.",
+            remedy=Remedy.FEWER_KEPT_TOKENS,
         )
     return kept
 

@@ -1,4 +1,4 @@
-"""A chat that never processes a prompt twice, whatever is taken back, edited or begun anew.
+"""A chat that never processes a prompt twice, whatever is taken back, edited or started again.
 
 Every turn knows the tokens of the conversation up to it, the answers' as the model drew them. For the next answer the
 whole conversation is rendered by the model's template. If that continues what an earlier turn stands for, its tokens
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid.quant.ggml.errors import StateError, TemplateError, UsageError
+from hybrid.quant.ggml.errors import Remedy, StateError, TemplateError, UsageError
 
 from ..text.encode import continuation_ids, rendered_ids
 from .turns import Turn, Turns
@@ -117,7 +117,7 @@ class Conversation:
         return ids if ids and tok.is_control(ids[0]) else None
 
     def prompt(self, head: Turn | None, text: str) -> tuple[Turn | None, list[int]]:
-        """The turn that `text` continues, if there is one among those up to `head`, and the ids after its own."""
+        """The turn that `text` continues, if there is one among those up to `head`, and the ids after that turn's."""
         for turn in reversed(head.path() if head else []):
             ids = self.addition(turn, text)
             if ids is not None:
@@ -140,7 +140,7 @@ class Conversation:
 
     # --- talking ---
     def answer(self, text: str, progress: Progress | None = None) -> Iterator[str]:
-        """Adds the user's `text` and yields the answer as it is generated; nothing stays when none could be."""
+        """Adds the user's `text` and yields the answer as it is generated; after an error nothing stays."""
         yield from self._generate(self.turns.head, text, progress)
 
     def regenerate(self, progress: Progress | None = None) -> Iterator[str]:
@@ -224,10 +224,9 @@ class Conversation:
 
             left = shortened(whole, kept, n_ctx) if kept is not None else []
             if len(left) < (kept or 0) + (len(added) if base else 1):
-                advice = "" if self.keep is not None else ", or let its oldest part go (--context-shift)"
                 raise UsageError(
-                    f"the conversation has {len(whole)} tokens, the context {n_ctx}. "
-                    f"Use /clear, or start with a larger -c{advice}."
+                    f"the conversation has {len(whole)} tokens, the context {n_ctx}.",
+                    remedy=Remedy.CONTEXT_SHIFT if self.keep is None else Remedy.SHORTER_CONVERSATION,
                 )
             whole = left
         return whole[self.seq.resume(whole) :]
@@ -263,7 +262,7 @@ class Conversation:
         chat = extra.get("chat")
         if not isinstance(chat, dict):
             self.clear()
-            raise StateError(f"{path} holds a completion, not a chat. Continue it: hybrid run -p TEXT --state {path}")
+            raise StateError(f"{path} holds a completion, not a chat.", remedy=Remedy.STATE_IS_COMPLETION, value=path)
         try:
             self.turns = Turns.from_json(chat, self.model.n_vocab)
             self.system = str(chat["system"])
@@ -278,7 +277,7 @@ class Conversation:
             raise
 
     def _read_held(self, chat: dict[str, Any]) -> tuple[Turn | None, list[int]]:
-        """`held` and `unseen` of a saved chat; ValueError when they are none."""
+        """`held` and `unseen` of a saved chat; ValueError when they are not valid."""
         number, unseen = chat.get("held", 0), chat.get("unseen", [])
         if type(number) is not int or not 0 <= number <= len(self.turns.all):
             raise ValueError("held")

@@ -36,8 +36,8 @@ class GenerationResult:
     prompt_seconds: float = 0.0
     gen_tokens: int = 0  # tokens drawn after the first one
     passes: int = 0  # through the model after the prompt: fewer than gen_tokens where guesses came true
-    guessed: int = 0  # tokens that were verified on suspicion
-    accepted: int = 0  # those of them that came true
+    guessed: int = 0  # guessed tokens that were verified
+    accepted: int = 0  # those of them that were right
     gen_seconds: float = 0.0
     discarded: int = 0  # tokens that left the attention layers when the context was full
     ttft: float | None = None  # from the call of the first `next` to the first drawn token
@@ -74,7 +74,7 @@ class Drawing:
         self._text = StopText(tokenizer.stream(skip_special=True), stop)
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """The tokens before the answer that were not there for an earlier one."""
+        """The tokens before the answer that an earlier answer did not process."""
         self.sampler.ban(self._tokenizer.eog if self._ignore_eos else ())
         self.sampler.accept_all(prompt)
 

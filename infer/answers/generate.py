@@ -59,7 +59,7 @@ def generate(
     stop        strings that end the text; they are found across tokens and are not part of it
     ignore_eos  tokens that end an answer are never drawn
     progress    (done, total) while the prompt is processed
-    boundaries  positions in the whole text that will be come back to: see Sequence.prefill
+    boundaries  positions in the whole text that later texts may continue from: see Sequence.prefill
     speculate   guess tokens from what the text said before: the same tokens in fewer passes
     keep        so many tokens at the beginning of the sequence stay when the context is full, and half of the others
                 leave it (`Sequence.shift`): see context_shift.kept_tokens. None: a full context ends the answer
@@ -93,7 +93,7 @@ class Generation:
         self._speculate = speculate
         self._guess: list[int] = []  # in the sequence already, yet to be drawn
         self._rows: list[np.ndarray] = []  # the logits after each of them
-        self._n_guess = 0  # tokens of the guess when it was made; 0: none is pending
+        self._n_guess = 0  # tokens of the guess when it was made; 0: no guess is pending
         self._pieces = self._run()
 
     def __iter__(self) -> "Generation":
@@ -109,7 +109,7 @@ class Generation:
     def settle(self) -> None:
         """Brings the last drawn token into the sequence: before its state is saved, or when it is to go on unprompted.
 
-        Otherwise that pass through the model is spared, since the next prompt can carry `result.pending` along.
+        Otherwise that pass through the model is saved: the next prompt can begin with `result.pending`.
         """
         if self.result.pending and self._has_room():
             self._seq.decode(self.result.pending[0])

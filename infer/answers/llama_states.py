@@ -4,7 +4,7 @@ describes."""
 import os
 from pathlib import Path
 
-from hybrid.quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 from hybrid.quant.ggml.replacing import replace_file
 
 from ..memory.llama_session import DTYPES, encode_session, read_session
@@ -19,7 +19,7 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3", "mamba", "mamba2", "jamba", "falcon-
 def import_session(model: Model, path: str | os.PathLike[str]) -> Sequence:
     """A sequence as llama.cpp saved it. `Sequence.pending` are tokens at the end that were drawn and not computed.
 
-    Without recurrent layers the last token always is one of them, so that it can be gone on with at once; otherwise
+    Without recurrent layers the last token always is one of them, so that generation can start at once; otherwise
     some text must follow, since the file has no logits.
 
     StateError when the file is damaged, of another model as far as it can be told, or longer than the context.
@@ -65,13 +65,13 @@ def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool =
     positions = model.memory.positions[seq.slot]
     if whole and not positions.plain:
         raise UsageError(
-            "llama-completion takes no positions with gaps, and these have some. Export one sequence: --sequence"
+            "llama-completion takes no positions with gaps, and these have some.", remedy=Remedy.ONE_SEQUENCE
         )
     if whole and len(tokens) == n:
         if model.memory.is_recurrent:
             raise UsageError(
-                "llama-completion needs a token that is drawn and not computed, and this state has none. "
-                "Generate one: hybrid run MODEL --state FILE -n 1"
+                "llama-completion needs a token that is drawn and not computed, and this state has none.",
+                remedy=Remedy.GENERATE_ONE_TOKEN,
             )
         n -= 1
     if n < 1:

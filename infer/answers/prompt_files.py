@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hybrid.quant.ggml.errors import TemplateError, UsageError, shown
+from hybrid.quant.ggml.errors import Remedy, TemplateError, UsageError, shown
 
 from ..text.encode import rendered_ids
 
@@ -44,13 +44,13 @@ class BatchResult:
     n_answers: int
     n_before: int  # answers that the file had already
     prompt_tokens: int  # all prompts together
-    processed_tokens: int  # those of them that were not known
+    processed_tokens: int  # prompt tokens that had to be processed
     tokens: int
     discarded: int  # tokens that left a full context
 
 
 def read_prompts(text: str, name: str, model: "Model") -> list[Prompt]:
-    """The prompts of a file's text, in order. UsageError names the first line that holds no prompt."""
+    """The prompts of a file's text, in order. UsageError names the first line that is not a prompt."""
     made: list[Prompt] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -141,7 +141,7 @@ class Batch:
     def run(
         self, prompts: list[Prompt], target: Path | TextIO, progress: Callable[[int, int], None] | None = None
     ) -> BatchResult:
-        """Write the answers to `target`; a file that has some is gone on with.
+        """Write the answers to `target`; a file that has some answers is continued.
 
         OSError names the file when no more can be written; it then holds the answers so far.
         """
@@ -196,8 +196,8 @@ class Batch:
             ids = encode(prompt, self.model)
             if len(ids) > self.model.n_ctx:
                 raise UsageError(
-                    f"prompt {prompt.index + 1} has {len(ids)} tokens, the context {self.model.n_ctx}. "
-                    "Use a larger context (-c) or a shorter prompt."
+                    f"prompt {prompt.index + 1} has {len(ids)} tokens, the context {self.model.n_ctx}.",
+                    remedy=Remedy.LARGER_CONTEXT,
                 )
             kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
             for sample in range(self.n_samples):
@@ -234,7 +234,7 @@ class Batch:
         raw = path.read_bytes()
         whole = raw[: raw.rfind(b"\n") + 1]
         lines = whole.splitlines()
-        other = f"{shown(path)} holds answers to other prompts or settings. Remove it, or name another file with -o."
+        other = f"{shown(path)} holds answers to other prompts or settings. Remove it, or write to another file."
         if len(lines) > len(prompts) * self.n_samples or (raw and not lines):
             raise UsageError(other)
         for number, line in enumerate(lines):

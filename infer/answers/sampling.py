@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError, HybridError, StateError, UsageError, shown
+from hybrid.quant.ggml.errors import FormatError, HybridError, Remedy, StateError, UsageError, shown
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class SamplingParams:
     def from_metadata(cls, metadata: Mapping[str, Any], **given: Any) -> "SamplingParams":
         """The defaults, the model's own (`general.sampling.*`, from generation_config.json), then what is `given`.
 
-        A given None counts as not given. FormatError where the file's value is none that can be sampled with.
+        A given None counts as not given. FormatError where the file's value cannot be used for sampling.
         """
         values: dict[str, Any] = {}
         for key, (name, kind) in _METADATA_KEYS.items():
@@ -77,7 +77,7 @@ class SamplingParams:
                 cls(**{name: kind(value)})
             except (UsageError, ValueError, OverflowError):
                 raise FormatError(
-                    f"general.sampling.{key} = {shown(value)} cannot be used. Give the option, or convert again."
+                    f"general.sampling.{key} = {shown(value)} cannot be used. Convert the model again."
                 ) from None
             values[name] = kind(value)
         known = {f.name for f in fields(cls)}
@@ -152,7 +152,8 @@ class Sampler:
         if not math.isfinite(top):
             raise HybridError(
                 f"the logits hold {'NaN' if math.isnan(top) else 'no finite maximum'} (token {best}): "
-                "the weights are damaged or out of range. Convert the model again with --verify."
+                "the weights are damaged or out of range. Convert the model again.",
+                remedy=Remedy.VERIFY,
             )
         if self.params.greedy:
             return best
@@ -164,7 +165,7 @@ class Sampler:
         return int(tokens[min(int(np.searchsorted(edges, draw, side="right")), len(tokens) - 1)])
 
     def state(self) -> dict[str, Any]:
-        """All that the next draws depend on besides the params; plain JSON."""
+        """All that the next draws depend on except the params; plain JSON."""
         inner = self._random.state["state"]
         return {
             "seed": self.seed,
@@ -175,7 +176,7 @@ class Sampler:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on where `state` was taken. StateError when it is none of ours."""
+        """Goes on where `state` was taken. StateError when it is not a state of this class."""
         try:
             if state["generator"] != "PCG64":
                 raise ValueError
@@ -186,7 +187,7 @@ class Sampler:
             if not all(0 <= token < self.n_vocab for token in recent):
                 raise ValueError
         except (KeyError, TypeError, ValueError, OverflowError):  # OverflowError: infinity
-            raise StateError("the sampler state is not of this version. Start without the saved state.") from None
+            raise StateError("the sampler state is not of this version.", remedy=Remedy.WITHOUT_STATE) from None
         self.seed = seed
         whole: Any = {"bit_generator": "PCG64", "state": inner, "has_uint32": 0, "uinteger": 0}
         self._random.state = whole
@@ -199,7 +200,7 @@ class Sampler:
         return (int(self._random.random_raw()) >> 11) * 2.0**-53
 
     def _adjusted(self, logits: np.ndarray) -> np.ndarray:
-        """Logits with bias, bans and penalties; the caller's own array when there are none."""
+        """Logits with bias, bans and penalties; the caller's own array when there is nothing to change."""
         params = self.params
         penalized = params.penalizes and self._counts
         if not (penalized or params.logit_bias or self._banned):

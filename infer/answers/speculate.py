@@ -61,7 +61,7 @@ class NGramSpeculator:
         self._seen = len(mine)
 
     def guess(self, room: int) -> list[int]:
-        """Tokens that may come next, at most `room`; none where that would not pay."""
+        """Tokens that may come next, at most `room`; empty where a guess would not pay."""
         if room <= 0 or len(self.ids) < self._rests:
             return []
         if not self.costs.may_pay(self.most):

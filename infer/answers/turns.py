@@ -1,13 +1,13 @@
 """The turns of a conversation: a tree, since an answer may be generated again, a question edited, a branch begun.
 
-Nothing is ever removed from it: what was taken back can be gone back to by its number.
+Nothing is ever removed from it: a turn that was taken back can be reached again by its number.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 MAIN = "main"
 
@@ -46,7 +46,7 @@ class Turn:
 
 
 class Turns:
-    """All turns, the named branches and the one that is being talked on. A branch is the turn it goes on from."""
+    """All turns, the named branches, and which of them is the current one. A branch is the turn it goes on from."""
 
     def __init__(self) -> None:
         self.all: list[Turn] = []
@@ -78,13 +78,13 @@ class Turns:
         path = self.path
         if not 1 <= n <= len(path):
             there = f"turns 1 to {len(path)}" if path else "no turns yet"
-            raise UsageError(f"there is no turn {n}: this conversation has {there}. /tree shows them.")
+            raise UsageError(f"there is no turn {n}: this conversation has {there}.", remedy=Remedy.LIST_TURNS)
         return path[n - 1]
 
     def fork(self, name: str) -> None:
         """Begin a branch at the head and go on there."""
         if name in self.branches:
-            raise UsageError(f"there is a branch {name} already. /switch {name} goes on there.")
+            raise UsageError(f"there is a branch {name} already.", remedy=Remedy.SWITCH_BRANCH, value=name)
         if not name.isprintable() or any(c.isspace() for c in name) or name.isdigit():
             raise UsageError(f"a branch cannot be called {name!r}: use one word that is not a number.")
         self.branches[name] = self.head
@@ -102,7 +102,7 @@ class Turns:
             self.head = turn
         else:
             known = ", ".join(self.branches)
-            raise UsageError(f"there is no branch {name}. There are: {known}. /fork {name} makes one.")
+            raise UsageError(f"there is no branch {name}. There are: {known}.", remedy=Remedy.FORK_BRANCH, value=name)
 
     def lines(self, width: int = 60) -> list[str]:
         """The tree as text, a line for each turn: its number, how the question begins, the branches that end here."""

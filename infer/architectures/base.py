@@ -51,7 +51,7 @@ class AttentionHparams(Hparams):
     n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True)  # 0 marks a layer without attention
 
     def head_size(self, w: Weights, stated: int = 0) -> int:
-        """`stated`: attention.key_length, 0 where there is none."""
+        """`stated`: attention.key_length, 0 where the file has no such key."""
         if not stated and self.n_embd % self.n_head:
             raise w.wrong("attention.head_count", self.n_head, f"a divisor of embedding_length = {self.n_embd}")
         return stated or self.n_embd // self.n_head
@@ -81,7 +81,7 @@ class Mamba2Hparams(Hparams):
     d_state: int = key("ssm.state_size", minimum=1)
     n_ssm_head: int = key("ssm.time_step_rank", minimum=1)
     n_group: int = key("ssm.group_count", minimum=1)
-    # keys that only our converter writes: limits of the step size, and of the norm's epsilon where it is another
+    # keys that only our converter writes: limits of the step size, and the norm's epsilon where it differs
     dt_min: float = key("ssm.time_step_min", 0.0)
     dt_max: float = key("ssm.time_step_max", 0.0)  # 0: none
     gated_eps: float = key("ssm.norm_rms_epsilon", 0.0)  # 0: eps

@@ -39,7 +39,7 @@ class Gemma2Hparams(RopeHparams, AttentionHparams):
 
 @dataclass(frozen=True)
 class Gemma3Hparams(Gemma2Hparams):
-    """Other defaults: no caps, and one base of RoPE for local layers and one for the others."""
+    """Other defaults: no caps, and different bases of RoPE for local layers and for the rest."""
 
     window: int = key("attention.sliding_window", 0)
     local: tuple[bool, ...] = key("attention.sliding_window_pattern", 6, pattern=True)

@@ -15,7 +15,7 @@ from .rope import RopeHparams
 
 @dataclass(frozen=True)
 class Gpt2Hparams(Hparams):
-    """All heads have keys of their own."""
+    """Every head has its own keys."""
 
     eps: float = key("attention.layer_norm_epsilon")
     n_head: int = key("attention.head_count", minimum=1)

@@ -13,7 +13,7 @@ from .rope import RopeHparams
 
 @dataclass(frozen=True)
 class GraniteHparams(RopeHparams, AttentionHparams):
-    """n_expert 0: dense; n_ff_shared: width of an expert that every token uses, 0: none."""
+    """n_expert 0: dense; n_ff_shared: width of an expert that every token uses, 0: no such expert."""
 
     n_ff: int = key("feed_forward_length", minimum=1)
     n_expert: int = key("expert_count", 0)
@@ -57,7 +57,7 @@ def attention(h: GraniteHparams, i: int, w: Weights) -> Layer:
 
 
 def feed_forward(h: GraniteHparams, i: int) -> Layer:
-    """Dense, or experts, with a shared one beside them or none."""
+    """Dense, or experts, with or without a shared one."""
     if not h.n_expert:
         return GatedFeedForward(i, h.n_embd, h.n_ff)
     experts = MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, renormalize=True)

@@ -11,7 +11,7 @@ from .base import AttentionHparams, Family, Mamba1Hparams, Part
 
 @dataclass(frozen=True)
 class JambaHparams(AttentionHparams, Mamba1Hparams):
-    """A layer without heads of keys is Mamba-1; n_ff is the width of an expert, too."""
+    """A layer without heads of keys is Mamba-1; n_ff is also the width of an expert."""
 
     n_ff: int = key("feed_forward_length", minimum=1)
     n_expert: int = key("expert_count", 0)

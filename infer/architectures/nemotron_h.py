@@ -13,7 +13,7 @@ from .base import AttentionHparams, Family, Mamba2Hparams, Part
 class NemotronHHparams(AttentionHparams, Mamba2Hparams):
     """A layer without heads of keys and without feed-forward width is Mamba-2."""
 
-    n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True)  # 0 marks a layer that is no feed-forward part
+    n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True)  # 0 marks a layer without feed-forward part
     d_head: int = key("attention.key_length", 0)
     n_expert: int = key("expert_count", 0)
     n_expert_used: int = key("expert_used_count", 0)

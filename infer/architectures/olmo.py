@@ -14,8 +14,7 @@ from .llama import Llama, LlamaHparams
 
 @dataclass(frozen=True)
 class Olmo2Hparams(LlamaHparams):
-    """OLMo 3 in llama.cpp's files: `local` layers have a window, and RoPE unscaled, with a base of their own (0: the
-    same)."""
+    """OLMo 3 in llama.cpp's files: `local` layers have a window, and RoPE unscaled, with another base (0: the same)."""
 
     window: int = key("attention.sliding_window", 0)
     local: tuple[bool, ...] = key("attention.sliding_window_pattern", 4, pattern=True)

@@ -1,4 +1,4 @@
-"""OpenELM: heads and feed-forward sizes of their own in every layer. arXiv:2404.14619"""
+"""OpenELM: every layer has its own number of heads and feed-forward size. arXiv:2404.14619"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

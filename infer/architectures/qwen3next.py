@@ -13,7 +13,7 @@ from .rope import RopeHparams
 
 @dataclass(frozen=True)
 class Qwen3NextHparams(RopeHparams, AttentionHparams):
-    """n_ssm_head heads of d_inner / n_ssm_head values on n_group heads of keys; a 0 of experts' widths: from n_ff."""
+    """n_ssm_head heads of d_inner / n_ssm_head values on n_group heads of keys; a width of experts of 0: n_ff."""
 
     n_ff: int = key("feed_forward_length", 0)  # of a layer without experts
     d_head: int = key("attention.key_length", 0)

@@ -15,8 +15,8 @@ from .base import AttentionHparams, Family, Part
 
 @dataclass(frozen=True)
 class RecurrentGemmaHparams(AttentionHparams):
-    """A layer without heads of keys has a recurrence: n_channel channels in n_lru_head heads, each with gates of its
-    own matrices."""
+    """A layer without heads of keys has a recurrence: n_channel channels in n_lru_head heads, each with its own
+    matrices for the gates."""
 
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("attention.key_length", 0)

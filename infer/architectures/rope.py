@@ -1,5 +1,5 @@
 """The keys of rotary positions, and of the ways to stretch them to longer contexts, of every architecture that has
-them. llama.cpp's keys and formulas; docs/gguf-extensions.md has the one of our own."""
+them. llama.cpp's keys and formulas; docs/gguf-extensions.md has the one key that is ours."""
 
 import math
 from collections.abc import Container
@@ -63,7 +63,7 @@ class RopeHparams(Hparams):
         if not self.attention > 0:
             raise w.wrong("rope.scaling.attn_factor", self.attention, "a positive number")
         rope = Rope(n_rot, self.freq_base, style, magnitude=self.attention)
-        # an odd n_rot is refused where the layer is loaded, by a key of its own
+        # an odd n_rot is refused where the layer is loaded, by another key
         if self.scaling == "yarn":
             rope.factors = self._yarn(w, n_rot)
             rope.magnitude *= self.magnitude or _magnitude(self.factor) / _magnitude(self.factor, self.log_share)

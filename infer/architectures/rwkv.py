@@ -16,7 +16,7 @@ from .base import Family, Part
 
 @dataclass(frozen=True)
 class RwkvHparams(Hparams):
-    """What all of them have. n_shift: inputs that a layer keeps for the next token."""
+    """What all RWKV models have. n_shift: inputs that a layer keeps for the next token."""
 
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("wkv.head_size", minimum=1)
@@ -70,7 +70,7 @@ class Rwkv7Hparams(Ranks7):
 
 @dataclass(frozen=True)
 class Rwkv6Qwen2Hparams(Ranks6):
-    """n_kv: heads of keys that the others share, 0: each has its own."""
+    """n_kv: heads of keys, shared by the query heads, 0: each head has its own."""
 
     n_kv: int = key("attention.head_count_kv", 0)
 

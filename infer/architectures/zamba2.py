@@ -1,4 +1,4 @@
-"""Zamba2: Mamba-2, and transformer blocks that some layers share in front of it, with adapters of each layer's own.
+"""Zamba2: Mamba-2, and transformer blocks that some layers share in front of it, with separate adapters for each layer.
 arXiv:2411.15242
 
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.

@@ -1,4 +1,4 @@
-"""Speed of a model, measured as llama-bench measures it, and what llama-bench does not tell.
+"""Speed of a model, measured as llama-bench measures it, and more.
 
     pp512           a prompt of 512 tokens in one go, logits of the last one
     tg128           128 tokens one by one, logits of each
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..loading.options import DEFAULT_UBATCH, KVTypeName, LoadOptions, Precision
 
@@ -97,10 +97,10 @@ class BenchOptions:
             tests += [BenchTest(p, g, depth) for p, g in self.pairs if p + g]
         if not tests:
             raise UsageError(
-                "nothing to measure. Give a prompt (-p), a number of tokens to generate (-n) or both (-pg)."
+                "nothing to measure: no prompt, no tokens to generate.", remedy=Remedy.SOMETHING_TO_MEASURE
             )
         if self.repetitions < 1:
-            raise UsageError(f"-r {self.repetitions}: at least 1 repetition is needed.")
+            raise UsageError(f"repetitions = {self.repetitions}: at least 1 repetition is needed.")
         return tests
 
 

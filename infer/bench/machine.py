@@ -1,7 +1,7 @@
 """What the machine can do at most, so that a kernel's rate can be stated as a share of it.
 
 Three tiny loops in LLVM IR, compiled for this CPU in some milliseconds: reading memory, f32 multiply-add in registers,
-and the 8-bit dot product in registers. No limit of a specification sheet says what a virtual machine gets today.
+and the 8-bit dot product in registers. A specification sheet does not say what a virtual machine gets today.
 """
 
 import ctypes

@@ -46,7 +46,7 @@ def parse_ints(text: str, option: str, minimum: int = 0) -> list[int]:
 
 
 def parse_pair(text: str, option: str) -> tuple[int, int]:
-    """`512,128`: a prompt of 512 tokens, then 128 generated. UsageError when it is anything else."""
+    """`512,128`: a prompt of 512 tokens, then 128 generated. UsageError for anything else."""
     match = re.fullmatch(r"([0-9]{1,9}),([0-9]{1,9})", text.replace(" ", ""))
     if match is None or match[1].strip("0") + match[2].strip("0") == "":
         raise UsageError(f"{option} {text}: expected PROMPT,GENERATED, as in 512,128.")

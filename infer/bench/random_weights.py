@@ -66,7 +66,7 @@ class RandomWeights:
         done = 0
         while done < rows:
             # The blocks of a row are moved round: rows that are equal would give equal logits, and ties where a model
-            # has none.
+            # has no ties.
             turn = int(self._rng.integers(blocks)) * TRAITS[kind].nbytes
             n = min(len(tile), rows - done)
             yield np.roll(tile[:n], turn, axis=1)

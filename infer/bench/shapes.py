@@ -271,12 +271,12 @@ def find_shape(name: str, more: Mapping[str, AnyShape] | None = None) -> AnyShap
     """The shape of this name, here or among `more`. UsageError lists those there are."""
     known = {**SHAPES, **(more or {})}
     if name not in known:
-        raise UsageError(f"--shape {name}: not a known shape. Known: {', '.join(known)}.")
+        raise UsageError(f"shape {shown(name)}: not a known shape. Known: {', '.join(known)}.")
     return known[name]
 
 
 def find_type(name: str) -> FileType | GGMLType:
-    """What --type means: all matrices in one weight type (Q4_K), or a mix as llama-quantize makes it (Q4_K_M).
+    """The type of this name: all matrices in one weight type (Q4_K), or a mix as llama-quantize makes it (Q4_K_M).
 
     UsageError lists those there are.
     """
@@ -287,7 +287,7 @@ def find_type(name: str) -> FileType | GGMLType:
         if mix.name == key:
             return mix
     names = ", ".join(t.name for t in (*GGMLType, *MIXES))
-    raise UsageError(f"--type {shown(name)}: not a type that files of random weights can have. Choose some of {names}.")
+    raise UsageError(f"type {shown(name)}: not a type that files of random weights can have. Choose some of {names}.")
 
 
 def file_type_of(target: FileType | GGMLType) -> FileType:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..kernels import execute
@@ -26,7 +26,7 @@ from .network import Network
 from .ubatch import Control, Segment
 
 LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outputs take several runs
-MAX_BYTES_UNPATIENT = 1 << 33  # weights below which a short program ends soon enough to answer Ctrl-C
+MIN_BYTES_INTERRUPTIBLE = 1 << 33  # weights from which even a short program is slow enough to need stopping
 Progress = Callable[[str, int, int], None]
 
 
@@ -76,7 +76,8 @@ class Engine:
         self.n_vocab = net.n_vocab
         if net.positions and n_ctx > net.positions.rows:
             raise UsageError(
-                f"a context of {n_ctx}: {gguf.path.name} has {net.positions.rows} positions. Use no more (-c)."
+                f"a context of {n_ctx} tokens: {gguf.path.name} has {net.positions.rows} positions.",
+                remedy=Remedy.SMALLER_CONTEXT,
             )
         self.memory = plan_memory(net.specs, n_seq_max, n_ctx, kv_type, spare)
         self.memory.learned_positions = net.positions is not None
@@ -90,7 +91,7 @@ class Engine:
         self._control = Control(n_ubatch)
         self.batch = self._control.batch
         self._nll = np.zeros(n_ubatch, np.float64)
-        self.stop: Stop | None = None  # what ends the runs of now
+        self.stop: Stop | None = None  # what ends the current runs
         self._inputs: InputSums | None = None
         self._one: tuple[Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
@@ -103,7 +104,7 @@ class Engine:
 
     @contextmanager
     def collecting(self, collection: Collection) -> Iterator[None]:
-        """Within, runs add to the collection; its programs stay with it, so that none before or after is slower."""
+        """Within, runs add to the collection; its programs are kept apart, so that no run before or after is slower."""
         before = self._inputs, self._programs, self._one
         try:
             self._inputs, self._programs, self._one = collection.sums, collection.programs, None
@@ -217,7 +218,7 @@ class Engine:
             self.stop = before
 
     def stoppable(self) -> AbstractContextManager[None]:
-        """Something for `Model.stop` to set, where the caller has given nothing."""
+        """A Stop for `Model.stop` to set, where the caller has given none."""
         return self.stopped_by(Stop()) if self.stop is None else nullcontext()
 
     def _run(self, program: Program, patient: bool, stamps: int = 0) -> None:
@@ -230,7 +231,7 @@ class Engine:
         with `hidden` the rows behind the last norm, f32 [n_out, n_embd], of which logits are made.
 
         Raises Interrupted when stopped. The memory of every sequence is then as it was before: a ubatch is read whole,
-        or not at all. What is short and overwrites states in place is not stopped, but what follows it.
+        or not at all. A short run that overwrites states in place is not stopped; what follows it is.
         """
         n_tok = sum(len(s.tokens) for s in segments)
         assert 0 < n_tok <= self.n_ubatch
@@ -261,7 +262,7 @@ class Engine:
 
     def _is_long(self, n_tok: int) -> bool:
         """Whether a run of so many tokens takes so long that it must be possible to stop it."""
-        return n_tok > GEMV_COLUMNS or self.gguf.nbytes >= MAX_BYTES_UNPATIENT
+        return n_tok > GEMV_COLUMNS or self.gguf.nbytes >= MIN_BYTES_INTERRUPTIBLE
 
     def step(self, slot: int, token: int) -> np.ndarray:
         """`run` of one token that wants its logits, f32 [n_vocab], without the arrangements for several.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
-from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.errors import Remedy, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..architectures import ENCODERS, FAMILIES, Family
@@ -48,7 +48,8 @@ class Network:
         arch = gguf.get("general.architecture")
         if arch in ENCODERS:
             raise UnsupportedError(
-                f"{gguf.path.name} is an encoder ({arch}): it makes embeddings and no text. Use `hybrid embed`."
+                f"{gguf.path.name} is an encoder ({arch}): it makes embeddings and no text.",
+                remedy=Remedy.EMBEDDINGS,
             )
         if arch not in FAMILIES:
             known = ", ".join(sorted(FAMILIES))

@@ -2,7 +2,7 @@
 
 MARGIN = 1.15  # a guess costs more than its pass: looking up, taking back, a state to be copied
 WORTH = 1.25  # tokens per plain pass that must be expected of a guess
-UNKNOWN = 0.35  # what a token more is taken to cost until a wider pass was measured
+UNKNOWN = 0.35  # assumed cost of one more token until a wider pass was measured
 WIDE = 8  # passes of up to so many tokens have one program, wider ones another (program.FEW_COLUMNS)
 AT_START, AT_MOST, SHARE = 1.0, 8.0, 0.01
 

@@ -16,7 +16,7 @@ from typing import Self, Unpack
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, UsageError
+from hybrid.quant.ggml.errors import Remedy, TokenizerError, UnsupportedError, UsageError
 from hybrid.quant.ggml.split import open_gguf
 
 from ..architectures import ENCODERS
@@ -33,14 +33,14 @@ MOST_SEQUENCES = 32  # texts that a generating model reads together
 
 
 class Pooling(StrEnum):
-    """What the vector of a text is made of."""
+    """What the vector of a text is made from."""
 
     CLS = "cls"  # its first token
     MEAN = "mean"  # all of its tokens
     LAST = "last"  # its last token
 
 
-# `pooling_type` of GGUF; 0 is none, 4 the score of a reranker.
+# `pooling_type` of GGUF; 0: no pooling, 4: the score of a reranker.
 _POOLING = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
 
 
@@ -71,7 +71,10 @@ class Embedder:
         self.pooling = pooling or self._stated(arch) or (Pooling.MEAN if self.encoder else Pooling.LAST)
         trained = trained_context(self.gguf, arch)
         if self.encoder and given.n_ctx > trained:
-            raise UsageError(f"a context of {given.n_ctx}: {self.path.name} has {trained} positions. Use no more (-c).")
+            raise UsageError(
+                f"a context of {given.n_ctx} tokens: {self.path.name} has {trained} positions.",
+                remedy=Remedy.SMALLER_CONTEXT,
+            )
         self.n_ctx = given.n_ctx or (trained if self.encoder else given.context_of(trained))
         self._model: Model | None = None
         self._load_model = lambda n_ctx, n_seq: Model.load(path, given, n_ctx=n_ctx, n_seq_max=n_seq, progress=progress)
@@ -83,7 +86,7 @@ class Embedder:
         if number and number not in _POOLING:
             what = "that of a reranker, which makes no embeddings" if number == 4 else "unknown"
             raise UnsupportedError(
-                f"{self.path.name}: {arch}.pooling_type = {number} is {what}. Choose one with --pooling."
+                f"{self.path.name}: {arch}.pooling_type = {number} is {what}.", remedy=Remedy.POOLING
             )
         return _POOLING.get(number)
 
@@ -100,7 +103,7 @@ class Embedder:
     def tokens(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[int]]:
         """The ids of every text, with what the model wants around it.
 
-        UsageError names the first text (counted from 1) that has none, or more than fit; truncate: these lose the
+        UsageError names the first text (counted from 1) without ids, or with more than fit. truncate: these lose the
         tokens before their last, if that is one that ends every text, otherwise the last ones.
         """
         ids = [self.tokenizer.encode(text) for text in texts]
@@ -110,8 +113,8 @@ class Embedder:
             if len(text) > self.n_ctx:
                 if not truncate:
                     raise UsageError(
-                        f"text {i + 1} has {len(text)} tokens, the context has {self.n_ctx}. Cut it up, or use "
-                        f"--truncate{'' if self.encoder else ' or a larger context (-c)'}."
+                        f"text {i + 1} has {len(text)} tokens, the context has {self.n_ctx}.",
+                        remedy=Remedy.TRUNCATE if self.encoder else Remedy.TRUNCATE_OR_LARGER_CONTEXT,
                     )
                 kept = 1 if self.tokenizer.add_eos and self.n_ctx > 1 else 0
                 ids[i] = text[: self.n_ctx - kept] + text[len(text) - kept :]

@@ -14,7 +14,7 @@ from random import Random
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..model import Model, Work
 from .shared import eval_shared
@@ -101,12 +101,12 @@ def hellaswag(
 def _encoded(model: Model, task: Task, ending: str) -> list[int]:
     ids = model.tokenizer.encode(f"{task.context} {ending}")
     if len(ids) > model.n_ctx:
-        raise UsageError(f"a task has {len(ids)} tokens, the context {model.n_ctx}. Use a larger context (-c).")
+        raise UsageError(f"a task has {len(ids)} tokens, the context {model.n_ctx}.", remedy=Remedy.LARGER_CONTEXT)
     return ids
 
 
 def common_prefix(texts: Sequence[Sequence[int]]) -> int:
-    """Tokens that all texts begin with, of which each has one more at least."""
+    """Tokens that all texts begin with; every text has at least one more."""
     most = min(map(len, texts)) - 1
     return next((i for i in range(most) if len({ids[i] for ids in texts}) > 1), most)
 

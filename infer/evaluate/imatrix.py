@@ -2,7 +2,7 @@
 
 The text is cut as llama-imatrix cuts it: tokenized once, with BOS in front if the model adds one, into chunks of n_ctx
 tokens whose first is replaced by BOS if the model adds one; an incomplete last chunk is dropped. Each chunk is a
-sequence of its own. As there, weights outside of the layers (embedding, output) have no importance.
+separate sequence. As there, weights outside of the layers (embedding, output) have no importance.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def collect(
     """Evaluates chunks first, first + 1, ... as many together as the model has sequences, and yields after each group.
 
     chunks: how many of the text, with those before `first`; None: all. UsageError when there are too few, FormatError
-    when an input is not a number.
+    when an input is not finite.
     """
     tokens = document_ids(model.tokenizer, text)
     check_length(len(tokens), n_ctx, n_ctx, len(tokens))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError, UsageError, shown
+from hybrid.quant.ggml.errors import FormatError, Remedy, UsageError, shown
 from hybrid.quant.ggml.replacing import Replacement, failures_named
 
 from .kl_statistics import KLDivergenceResult, KLDivergenceSoFar, Running, ScoredTokens, summary
@@ -76,10 +76,10 @@ class BaseFile:
             size = self.path.stat().st_size
         except OSError as error:
             raise UsageError(
-                f"{shown(path)} cannot be read: {error.strerror}. Make it with --kl-divergence-base and the base model."
+                f"{shown(path)} cannot be read: {error.strerror}.", remedy=Remedy.KL_DIVERGENCE_BASE
             ) from None
         if len(head) < len(MAGIC) + _COUNTS.size or not head.startswith(MAGIC):
-            raise FormatError(f"{shown(path)} holds no log-probabilities. Make it with --kl-divergence-base.")
+            raise FormatError(f"{shown(path)} holds no log-probabilities.", remedy=Remedy.KL_DIVERGENCE_BASE)
         self.n_ctx, self.n_vocab, self.n_chunks = _COUNTS.unpack(head[len(MAGIC) :])
         if min(self.n_ctx - 3, self.n_vocab, self.n_chunks) < 1:
             raise FormatError(f"{shown(path)} is damaged: it says {self.n_chunks} chunks of {self.n_ctx} tokens.")

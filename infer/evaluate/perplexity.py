@@ -1,8 +1,8 @@
 """Perplexity of a text, by the protocols of llama.cpp's llama-perplexity, so that figures can be compared.
 
 The text is tokenized once, with BOS in front if the model adds one. Chunk i is tokens [i * n_ctx, (i + 1) * n_ctx),
-its first token replaced by BOS if the model adds one; an incomplete last chunk is dropped. Each chunk is a sequence of
-its own. Only its second half is scored, so that every prediction has at least n_ctx / 2 tokens of context: position j
+its first token replaced by BOS if the model adds one; an incomplete last chunk is dropped. Each chunk is a separate
+sequence. Only its second half is scored, so that every prediction has at least n_ctx / 2 tokens of context: position j
 predicts token j + 1 for j = n_ctx // 2 .. n_ctx - 2, which makes n_ctx - n_ctx // 2 - 1 scores per chunk.
 
     PPL = exp(mean nll)        +/- PPL * sqrt(variance of the nlls / (scores - 1))
@@ -106,11 +106,13 @@ def perplexity(
 def _check(model: "Model", n_ctx: int, stride: int, chunks: int | None, n_tokens: int) -> None:
     window = n_ctx + stride // 2
     if n_ctx < LEAST_CONTEXT:
-        raise UsageError(f"-c {n_ctx}: perplexity needs a context of at least {LEAST_CONTEXT} tokens.")
+        raise UsageError(f"a context of {n_ctx} tokens: perplexity needs at least {LEAST_CONTEXT}.")
     if stride < 0 or stride >= window:
-        raise UsageError(f"--stride {stride}: expected 0 or a number below {2 * n_ctx}.")
+        raise UsageError(f"stride = {stride}: expected 0 or a number below {2 * n_ctx}.")
     if chunks == 0:
-        raise UsageError("--chunks 0: at least 1 chunk is needed. Leave it out to use the whole text.")
+        raise UsageError("chunks = 0: at least 1 is needed. Leave it out to use the whole text.")
     if window - 1 > model.n_ctx:
-        raise UsageError(f"-c {n_ctx}: a chunk has {window} tokens, the model was loaded for {model.n_ctx}.")
+        raise UsageError(
+            f"a context of {n_ctx} tokens: a chunk has {window} tokens, the model was loaded for {model.n_ctx}."
+        )
     check_length(n_tokens, n_ctx, 2 * window, 0 if stride else n_tokens // 2)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..model import Model, Work
 from ..sequence import Result
@@ -56,7 +56,7 @@ def eval_entries(model: Model, entries: Sequence[Entry]) -> dict[tuple[int, int]
             if seqs.setdefault(seq.id, seq) is not seq or places.get(seq.id, [-1])[-1] == place:
                 raise UsageError(f"{where} is given twice.")
             if len(ids.get(seq.id, ())) >= seq.room:
-                raise UsageError(f"{where} does not fit the context of {model.n_ctx}. Use a larger context (-c).")
+                raise UsageError(f"{where} does not fit the context of {model.n_ctx}.", remedy=Remedy.LARGER_CONTEXT)
             ids.setdefault(seq.id, []).append(entry.token)
             places.setdefault(seq.id, []).append(place)
     paths = [
@@ -144,12 +144,12 @@ def _common(group: list[_Path]) -> int:
 
 
 def _first_wanted(group: list[_Path], n: int) -> int:
-    """The first of the next n tokens whose logits one of the paths wants; n if there is none."""
+    """The first of the next n tokens whose logits one of the paths wants; n if no path wants any."""
     return min((w - p.done for p in group for w in p.wanted if p.done <= w < p.done + n), default=n)
 
 
 def _parted(group: list[_Path]) -> list[list[_Path]]:
-    """The groups that a group falls into by its next tokens; what has come to its end is in none."""
+    """The groups that a group falls into by its next tokens; a path that has come to its end is in no group."""
     parts: dict[int, list[_Path]] = {}
     for path in group:
         if path.done < len(path.ids):

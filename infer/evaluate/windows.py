@@ -74,7 +74,7 @@ def check_length(n_tokens: int, n_ctx: int, least: int, largest_ctx: int = 0) ->
     largest_ctx: for which this text would be long enough; 0: the caller has no choice.
     """
     if n_tokens < least:
-        smaller = f" or a context of at most {largest_ctx} (-c)" if largest_ctx >= LEAST_CONTEXT else ""
+        smaller = f" or a context of at most {largest_ctx} tokens" if largest_ctx >= LEAST_CONTEXT else ""
         raise UsageError(
             f"the text has {n_tokens} tokens, a context of {n_ctx} needs at least {least}. Give a longer text{smaller}."
         )

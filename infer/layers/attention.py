@@ -74,7 +74,7 @@ class Attention:
     scale     of the scores; 0: 1 / sqrt(d_head)
     window    a token sees the last so many, itself included; 0: all
     soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: they stay
-    norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: there is none
+    norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: no such norm
     norm_all  that norm is one of all heads together
     fused     queries, keys and values are one matrix, attn_qkv
     clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not

@@ -85,7 +85,7 @@ class Adapter:
 
 
 def optional_bias(w: Weights, weight: str, n: int) -> int:
-    """The address of the bias that belongs to a matrix; 0 where the file has none."""
+    """The address of the bias that belongs to a matrix; 0 where the file has no such bias."""
     name = weight.removesuffix("weight") + "bias"
     return w.vector(name, n) if name in w else 0
 

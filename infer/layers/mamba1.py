@@ -21,9 +21,9 @@ A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
 
 @dataclass
 class Mamba1:
-    """`norms`: '' none, 'weighted' with ssm_dt_norm, ssm_b_norm, ssm_c_norm, 'plain' without weights.
+    """`norms`: '' no norms, 'weighted' with ssm_dt_norm, ssm_b_norm, ssm_c_norm, 'plain' without weights.
 
-    n_head: as many scans side by side, each over its share of the channels with dt, B and C of its own; ssm_x and
+    n_head: as many scans side by side, each over its share of the channels with its own dt, B and C; ssm_x and
     ssm_dt are stacks then. 0: one scan. Projections in and out have biases where the file does.
     """
 

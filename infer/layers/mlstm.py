@@ -1,4 +1,4 @@
-"""The mLSTM of xLSTM: a matrix memory with exponential gates and a norm of its own. Beck et al. 2024, arXiv:2405.04517;
+"""The mLSTM of xLSTM: a matrix memory with exponential gates and its own norm. Beck et al. 2024, arXiv:2405.04517;
 Beck et al. 2025, arXiv:2503.13427."""
 
 import math

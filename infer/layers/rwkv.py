@@ -2,7 +2,7 @@
 arXiv:2503.14456
 
 A layer keeps the last input of both parts: time mixing's, then channel mixing's, in one row. The models that were
-distilled from transformers have these layers' time mixing before another model's feed-forward part, which keeps none.
+distilled from transformers have only the first: their feed-forward parts are another model's.
 """
 
 from dataclasses import dataclass
@@ -165,7 +165,7 @@ class Rwkv6(_TimeMix):
 @dataclass
 class Rwkv7(_TimeMix):
     """Ranks of the low-rank maps: of the decay, of the in-context learning rate, of what is taken from the first
-    layer's value, of the gate (0: there is none). Some models have no norm of the heads."""
+    layer's value, of the gate (0: no gate). Some models have no norm of the heads."""
 
     n_decay: int
     n_rate: int

@@ -1,4 +1,4 @@
-"""A transformer block that several layers share, in front of a layer of their own, as in Zamba (arXiv:2405.16712) and
+"""A transformer block that stands in front of several layers, which share it, as in Zamba (arXiv:2405.16712) and
 Zamba2 (arXiv:2411.15242)."""
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from .feed_forward import GatedFeedForward
 @dataclass
 class SharedTransformer:
     """mixer(norm(x + W f(norm(a(norm([x, e])))))) of the residual stream x, which stays as it is, and the token's
-    embedding e; attention a and feed-forward f without residuals of their own, both with the weights of layer `block`.
+    embedding e; attention a and feed-forward f without residuals, both with the weights of layer `block`.
     """
 
     layer: int

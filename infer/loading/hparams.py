@@ -71,7 +71,7 @@ class Hparams:
 
     @classmethod
     def read(cls: type[H], gguf: GGUFFile, arch: str) -> H:
-        """Raises FormatError naming the key when one is missing or not what it should be."""
+        """Raises FormatError naming the key that is missing or has a wrong value."""
         values: dict[str, Any] = {}
         if not gguf.tensors:
             raise FormatError(f"{gguf.path.name} holds no tensors, only metadata. Give a file with a model.")
@@ -93,7 +93,7 @@ class Hparams:
 
 
 def wrong(gguf: GGUFFile, name: str, value: Any, expected: str) -> FormatError:
-    """The error for a value that is there but cannot be right."""
+    """The error for an impossible value."""
     return FormatError(f"{gguf.path.name}: {name} = {shown(repr(value), 60)}, expected {expected}.")
 
 

@@ -1,4 +1,4 @@
-"""The tensors of an open GGUF file as the layers ask for them: checked, in place, none left over."""
+"""The tensors of an open GGUF file as the layers ask for them: checked, in place, and every one of them used."""
 
 from collections.abc import Callable, Hashable, Sequence
 

@@ -19,7 +19,7 @@ Layout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype, sha
 class AttentionSpec:
     """What one attention layer keeps per token: `n_kv` heads of `d_head` keys and as many values.
 
-    rotation  of the keys, None: they do not depend on their position
+    rotation of the keys, None: they do not depend on their position
     window    a token sees the last so many; 0: all
     """
 
@@ -98,7 +98,7 @@ class AttentionMemory:
                 self._put(slot, i, self._copied(page))
 
     def remove(self, slot: int, start: int, end: int, n: int) -> None:
-        """Forget positions start..end of n; what follows moves down, as it is. The pages must be its own."""
+        """Forget positions start..end of n; what follows moves down, as it is. Nobody else may own the pages."""
         for s in self.specs:
             for view in self._views(s).values():
                 # ascending, so that nothing is overwritten before it was read
@@ -108,7 +108,7 @@ class AttentionMemory:
         self.cut(slot, n - (end - start))
 
     def turn(self, slot: int, start: int, deltas: npt.NDArray[np.int64]) -> None:
-        """Give the keys from position `start` on the places that lie `deltas` further. The pages must be its own."""
+        """Move the keys from position `start` on by `deltas` positions. Nobody else may own the pages."""
         moved = np.flatnonzero(deltas)
         for s in self.specs:
             if s.rotation is None:

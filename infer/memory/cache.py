@@ -1,4 +1,4 @@
-"""What earlier texts left in the memory, found again by their tokens: no prompt is processed twice.
+"""What earlier texts left in the memory, found by tokens: no prompt is processed twice.
 
 Texts are kept in a radix tree with their keys and values; checkpoints mark where a recurrent state is known. For a new
 text `find` gives the last known position from which it can go on. What lies between that and the end of what is known
@@ -6,8 +6,8 @@ is processed again: at most LADDER tokens, since a sequence leaves a checkpoint 
 
 Under a budget in bytes. What the sequences themselves hold does not count. First to go is the checkpoint that saves
 least: the tokens processed again without it, more for a boundary (the end of a prompt or an answer, where people go
-back to), less the longer it was not used. Texts without any checkpoint go with it; models without recurrent layers
-need none, so there the text that was not used for longest goes.
+back to), less the longer it was not used. Texts without any checkpoint go with it; models without recurrent layers need
+no checkpoints: there the text that was not used for longest goes.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Found:
 class PromptCache:
     """Texts and checkpoints beside the sequences of `memory`, of at most `budget` bytes.
 
-    kind: how states are kept. Only f32 gives back the bits of a text that was never left.
+    kind: how states are kept. Only f32 gives the bits of a text that was processed without a break.
     """
 
     def __init__(self, memory: HybridMemory, budget: int, kind: ParkedType = "f32") -> None:
@@ -57,7 +57,7 @@ class PromptCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by nobody but this cache: states, logits, pages."""
+        """Bytes held by this cache alone: states, logits, pages."""
         size = 0
         pages: dict[int, int] = {}
         for node in self.tree:
@@ -96,7 +96,7 @@ class PromptCache:
         return point
 
     def place(self, node: Node, point: Checkpoint) -> None:
-        """A checkpoint that was made elsewhere, in a node that has none at its position."""
+        """A checkpoint that was made elsewhere, in a node that has no checkpoint at its position."""
         assert node.start < point.position <= node.end and point.position not in node.checkpoints
         self._clock += 1
         self._touch(node)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.errors import Remedy, StateError
 
 from ..kernels.attention.kv import PAGE, pages_of
 from .cache import PromptCache
@@ -96,7 +96,7 @@ def _chosen(cache: PromptCache, limit: int, own: set[int]) -> dict[int, set[int]
 def load_cache(cache: PromptCache, state: StateFile, n_vocab: int) -> None:
     """Add what the file holds to the cache, as far as the budget goes; its own sequence is in the cache already.
 
-    StateError when something is missing or does not fit the model; the cache then holds what came before it.
+    StateError when something is missing or does not fit the model; what was added before that stays in the cache.
     """
     texts: list[np.ndarray] = []
     size = cache.nbytes
@@ -112,10 +112,12 @@ def load_cache(cache: PromptCache, state: StateFile, n_vocab: int) -> None:
         if not fits or not all(start < p <= start + n for p, _, _ in points) or start + n > cache.memory.n_ctx:
             if fits and start + n > cache.memory.n_ctx:
                 return
-            raise StateError(f"{state.path.name} is damaged: entry {i} of its cache. Start without it.")
+            raise StateError(f"{state.path.name} is damaged: entry {i} of its cache.", remedy=Remedy.WITHOUT_STATE)
         tokens = state.expect(f"cache.{i}.tokens", np.int32, (n,))
         if not (tokens.min() >= 0 and tokens.max() < n_vocab):
-            raise StateError(f"{state.path.name} holds tokens that are not of this vocabulary. Start without it.")
+            raise StateError(
+                f"{state.path.name} holds tokens that are not of this vocabulary.", remedy=Remedy.WITHOUT_STATE
+            )
         texts.append(np.concatenate([texts[parent], tokens]) if parent >= 0 else tokens.copy())
         size += n * cache.memory.bytes_kv_per_token * kv + len(points) * cache.memory.bytes_state_per_seq
         full = full or size > cache.budget

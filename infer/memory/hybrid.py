@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybrid.quant.ggml.byte_sizes import size_text
-from hybrid.quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
 from ..kernels.attention.kv import PAGE, KVType, pages_of
 from .attention import AttentionMemory, AttentionSpec, Layout
@@ -38,7 +38,7 @@ def plan_memory(specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, spare: i
     """A memory with room for up to `spare` bytes beside the sequences.
 
     UsageError when what the sequences can use is larger than the machine's memory: to be known before it is half used.
-    Pages are only taken when they are written, so the system itself says yes to almost any size.
+    Pages are only taken when they are written, so the system itself grants almost any size.
     """
     kv, states = split_specs(specs)
     per_token = sum(s.bytes_per_token(kind) for s in kv)
@@ -50,7 +50,8 @@ def plan_memory(specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, spare: i
     if need > have:
         raise UsageError(
             f"{n_seq_max} sequence{'s' * (n_seq_max > 1)} of {n_ctx} tokens need {size_text(need)}, this machine "
-            f"has {size_text(have)}. Use a smaller context (-c){' or batch (-b)' * (n_seq_max > 1)}."
+            f"has {size_text(have)}.",
+            remedy=Remedy.SMALLER_MEMORY if n_seq_max > 1 else Remedy.SMALLER_CONTEXT,
         )
     spare = min(spare, have - need)
     page = PAGE * per_token
@@ -121,9 +122,10 @@ class HybridMemory(Moves):
         return self.n_ctx - max(past, self.positions[seq].at(past))
 
     def size_of(self, seq: int, n: int) -> str:
-        """What a sequence and n more tokens come to, for errors."""
+        """Size of a sequence with n more tokens, in words, for errors."""
         at = "" if self.positions[seq].plain else f", from position {self.next_position(seq)} on,"
-        return f"{self.n_past[seq]} + {n} tokens{at}"
+        past = int(self.n_past[seq])
+        return f"{past} tokens and {n} more{at}" if past else f"{n} tokens{at}"
 
     # --- runs ---
     def begin(self, seq: int, n: int, *, keep: bool = False, pieces: int = 1) -> Move:
@@ -277,7 +279,7 @@ class HybridMemory(Moves):
         self.mark(seq)
 
     def seq_keep(self, seq: int) -> None:
-        """Forget every sequence but one."""
+        """Forget every sequence except one."""
         self._check(seq)
         for other in range(self.n_seq_max):
             if other != seq:

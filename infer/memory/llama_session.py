@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.errors import Remedy, StateError
 from hybrid.quant.ggml.types import GGMLType
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "Hybri
     if magic == GGSN:
         found = r.bytes(r.u32("length of the architecture"), "architecture").decode("utf-8", "replace")
         if found != arch:
-            raise StateError(f"{name} was saved by a '{found[:40]}' model, this one is '{arch}'.")
+            raise StateError(f"{name} was saved by a '{found[:40]}' model, this one is '{arch}'. Give that model.")
     arrays: Arrays = {}
     positions = _read_kv(r, memory, arrays) if memory.attention.specs else None
     if memory.recurrent.specs:
@@ -123,11 +123,12 @@ def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "Hybri
         raise r.wrong(f"its memory has {n} positions, its text {len(tokens)} tokens")
     if len(tokens) > memory.n_ctx:
         raise StateError(
-            f"{name} holds {len(tokens)} tokens, the context is {memory.n_ctx}. Use a larger context (-c)."
+            f"{name} holds {len(tokens)} tokens, the context is {memory.n_ctx}.", remedy=Remedy.LARGER_CONTEXT
         )
     if positions[-1] >= memory.n_ctx:
         raise StateError(
-            f"{name} goes to position {positions[-1]}, the context is {memory.n_ctx}. Use a larger context (-c)."
+            f"{name} goes to position {positions[-1]}, the context is {memory.n_ctx}.",
+            remedy=Remedy.LARGER_CONTEXT,
         )
     for key, array in arrays.items():
         if not np.isfinite(array).all():
@@ -191,7 +192,7 @@ class _Reader:
         try:
             return GGMLType(number)
         except ValueError:
-            raise self.wrong(f"type of {what} is {number}, which is none of ggml's") from None
+            raise self.wrong(f"type of {what} is {number}, which is not one of ggml's") from None
 
     def positions(self, n: int, with_ids: bool) -> np.ndarray:
         """i32 [n], all of one sequence."""
@@ -222,7 +223,7 @@ def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
             what, width = f"blk.{s.layer}.{name}", s.n_kv * s.d_head
             found = r.kind(what)
             if _KV_TYPES.get(found) != kind:
-                raise StateError(f"{r.name} keeps {what} in {found.name}. {_advice(found, kind)}")
+                raise _other_type(r.name, what, found, kind)
             dtype = DTYPES[kind]
             if name == "v" and transposed:
                 r.expect(r.u32(f"size of a value of {what}"), dtype.itemsize, f"the size of a value of {what}")
@@ -235,10 +236,11 @@ def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
     return order[places].astype(np.int64)
 
 
-def _advice(found: GGMLType, kind: str) -> str:
-    if found in _KV_TYPES:
-        return f"Use --kv-type {_KV_TYPES[found]}; this model was loaded for {kind}."
-    return "Only F16 and F32 can be exchanged: save it with -ctk f16 -ctv f16."
+def _other_type(name: str, what: str, found: GGMLType, kind: str) -> StateError:
+    if found not in _KV_TYPES:
+        return StateError(f"{name} keeps {what} in {found.name}, only F16 and F32 can be exchanged. Save it in F16.")
+    other = _KV_TYPES[found]
+    return StateError(f"{name} keeps {what} in {other}, this model in {kind}.", remedy=Remedy.KV_TYPE, value=other)
 
 
 def _read_recurrent(r: _Reader, memory: "HybridMemory", n_layer: int, with_ids: bool, arrays: Arrays) -> int:

@@ -14,7 +14,7 @@ _HUGE_FROM = 1 << 22  # bytes from which numpy, too, asks for large pages
 def mapped_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
     """Zeros from the start of a page on, not resident until they are written, given back with the last view of them.
 
-    np.zeros promises that only where malloc maps a region of its own: below 32 MiB it may get memory that was in use
+    np.zeros promises that only where malloc maps a separate region: below 32 MiB it may get memory that was in use
     before, and clears it, which takes milliseconds and makes all of it resident. MemoryError as np.zeros raises it.
     """
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize

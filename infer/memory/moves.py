@@ -5,15 +5,15 @@ that RoPE turned are turned on to their new position, whatever type they are kep
 Recurrent layers have no positions: they only note the new ones.
 
 What was moved is not what the model would make of the tokens that are left, since these were computed beside others at
-other positions. So `computed` says how many tokens at the beginning are as they ever were: nobody takes the rest for
-their text.
+other positions. So `computed` says how many tokens at the beginning are unchanged: the rest is never taken for the
+memory of their text.
 """
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from .positions import Places, Positions
 
@@ -105,14 +105,14 @@ class Moves:
         """Take n tokens behind the first `keep` out of the attention layers; the rest moves up to their positions.
 
         Recurrent layers go on from the state they have, which has seen all tokens. Returns the position at which the
-        sequence goes on. UsageError when not a token would be left behind them, or positions are learned.
+        sequence goes on. UsageError when no token would be left after them, or positions are learned.
         """
         self._check(seq)
         past = int(self.n_past[seq])
         if keep < 0 or n < 1 or keep + n >= past:
             raise UsageError(
-                f"sequence {seq}: {n} tokens after the first {keep} cannot leave a sequence of {past}. "
-                "Keep fewer tokens, or use a larger context (-c)."
+                f"sequence {seq}: {n} tokens after the first {keep} cannot leave a sequence of {past}.",
+                remedy=Remedy.FEWER_KEPT_TOKENS,
             )
         self._check_movable(seq)
         places = self.positions[seq].of(0, past)
@@ -150,7 +150,7 @@ class Moves:
         self._close(seq, moved[lost:], computed)
 
     def _open(self, seq: int, first: int) -> None:
-        """Before tokens from index `first` on are changed: whatever interrupts that, the sequence has those before."""
+        """Before tokens from index `first` on are changed: after an interrupt the sequence has those before."""
         self.attention.own(seq, first)
         self.n_past[seq] = 0 if self.is_recurrent else first
         self.positions[seq].cut(int(self.n_past[seq]))
@@ -165,7 +165,8 @@ class Moves:
         if self.learned_positions:
             raise UsageError(
                 f"sequence {seq} cannot be shifted: its model has learned positions, which are in all that it keeps. "
-                "Use a larger context (-c), or process the text again."
+                "Process the text again.",
+                remedy=Remedy.LARGER_CONTEXT,
             )
 
     def _check_windows(self, seq: int) -> None:

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 
-from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.errors import Remedy, StateError
 
 
 class Pool:
-    """Indices 0 .. size - 1. A place is given out with one owner, may get more, and is free again without any.
+    """Indices 0 .. size - 1. A place is given out with one owner, may get more, and is free again without owners.
 
     Places freed last are given out first, so that the memory behind them grows with what is used at a time.
-    `refill` is called when all are in use: it gives something up and returns True, or False when there is nothing.
+    `refill` is called when all are in use: it gives something up and returns True; False when
+    there is nothing to give up.
     """
 
     def __init__(self, size: int, what: str) -> None:
@@ -35,14 +36,15 @@ class Pool:
                 self._free.append(len(self._owners) - 1)
             elif not self.refill():
                 raise StateError(
-                    f"the memory is full: all {self.size} {self.what} are in use. Close a sequence or use a larger -c."
+                    f"the memory is full: all {self.size} {self.what} are in use. Close a sequence.",
+                    remedy=Remedy.LARGER_CONTEXT,
                 )
         place = self._free.pop()
         self._owners[place] = 1
         return place
 
     def take_many(self, n: int) -> list[int]:
-        """n places, or StateError and none."""
+        """n places; StateError, and nothing taken, when there are not so many."""
         taken: list[int] = []
         try:
             while len(taken) < n:

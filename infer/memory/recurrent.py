@@ -52,7 +52,7 @@ class RecurrentMemory:
         self.specs = specs
         n = 2 * n_slots + n_spare if specs else 0
         self.pool = Pool(n, "rows of recurrent states")
-        self.row = [-1] * n_slots  # of each sequence; -1: it has none
+        self.row = [-1] * n_slots  # of each sequence; -1: it has no row
         self.conv = {s.layer: mapped_zeros((n, s.d_conv - 1, s.n_channel), np.float32) for s in specs}
         self.ssm = {
             s.layer: mapped_zeros((n, *state_shape(s.n_head, s.n_lane, s.depth)), np.float32)

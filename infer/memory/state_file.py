@@ -2,7 +2,7 @@
 
     byte   field      type    meaning
        0   magic      8s      b"hybstate"
-       8   version    u32     1, or 2 where tokens were moved (a shifted context): no text to older versions
+       8   version    u32     1, or 2 where tokens were moved (a shifted context), which older versions cannot read
       12   crc32      u32     of the header's bytes
       16   nbytes     u64     length of the header
       24   header     utf-8   one JSON object (below)
@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.errors import Remedy, StateError
 from hybrid.quant.ggml.replacing import replace_file
 
 from .state_header import (
@@ -117,16 +117,18 @@ class StateFile:
         return DTYPES[self._entries[name].dtype]
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """The array `name`. StateError when the file has none or its bytes were changed."""
+        """The array `name`. StateError when the file has no such array or its bytes were changed."""
         if name in self._arrays:
             return self._arrays[name]
         if name not in self._entries:
-            raise StateError(f"{self.path.name}: array '{name}' is missing. Start without --state.")
+            raise StateError(f"{self.path.name}: array '{name}' is missing.", remedy=Remedy.WITHOUT_STATE)
         entry = self._entries[name]
         end = entry.offset + entry.nbytes
         raw = self._data[entry.offset : end]
         if zlib.crc32(raw) != entry.crc32 or any(self._data[end : padded(end)]):
-            raise StateError(f"{self.path.name}: array '{name}' is damaged (checksum differs). Start without --state.")
+            raise StateError(
+                f"{self.path.name}: array '{name}' is damaged (its checksum differs).", remedy=Remedy.WITHOUT_STATE
+            )
         array = np.frombuffer(raw, DTYPES[entry.dtype]).reshape(entry.shape)
         self._arrays[name] = array
         return array
@@ -143,7 +145,8 @@ class StateFile:
             wanted = DTYPE_NAMES.get(np.dtype(dtype), str(np.dtype(dtype)))
             raise StateError(
                 f"{self.path.name}: array '{name}' is {_describe(self._entries[name].dtype, array.shape)}, this model "
-                f"needs {_describe(wanted, shape)}. Start without --state."
+                f"needs {_describe(wanted, shape)}.",
+                remedy=Remedy.WITHOUT_STATE,
             )
         return array
 
@@ -166,12 +169,12 @@ class StateFile:
 
 
 def read_state(path: str | os.PathLike[str]) -> StateFile:
-    """Open a state file and check everything but the arrays' contents. StateError when anything is wrong with it."""
+    """Open a state file and check everything but the arrays' contents. StateError when the file is not sound."""
     path = Path(path)
     try:
         if not path.is_file():
             what = "no such file" if not path.exists() else "is a folder" if path.is_dir() else "is not a regular file"
-            raise StateError(f"{path}: {what}. Start without --state.")
+            raise StateError(f"{path}: {what}.", remedy=Remedy.WITHOUT_STATE)
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size < _PROLOGUE.size:
@@ -195,11 +198,12 @@ def _read_header(path: Path, view: memoryview) -> tuple[StateHeader, int]:
     """The checked header and the byte at which the data starts."""
     magic, version, crc, nbytes = _PROLOGUE.unpack_from(view)
     if magic != MAGIC:
-        raise StateError(f"{path.name} is not a state file of hybrid (magic {magic!r}). Start without --state.")
+        raise StateError(f"{path.name} is not a state file of hybrid (magic {magic!r}).", remedy=Remedy.WITHOUT_STATE)
     if not PLAIN_VERSION <= version <= VERSION:
+        update = " Update hybrid." if version > VERSION else ""
         raise StateError(
-            f"{path.name}: state format {version}, this version reads {PLAIN_VERSION} to {VERSION}. "
-            f"{'Update hybrid' if version > VERSION else 'Start without --state'}."
+            f"{path.name}: state format {version}, this version reads {PLAIN_VERSION} to {VERSION}.{update}",
+            remedy=None if update else Remedy.WITHOUT_STATE,
         )
     if nbytes > min(MAX_HEADER, len(view) - _PROLOGUE.size):
         raise _damaged(path, f"its header claims {nbytes} bytes, the file has {len(view)}")
@@ -214,7 +218,7 @@ def _read_header(path: Path, view: memoryview) -> tuple[StateHeader, int]:
     if start + end != len(view):
         problem = "is cut off" if start + end > len(view) else "has bytes that belong to nothing"
         raise StateError(
-            f"{path.name} {problem}: {start + end} bytes expected, {len(view)} found. Start without --state."
+            f"{path.name} {problem}: {start + end} bytes expected, {len(view)} found.", remedy=Remedy.WITHOUT_STATE
         )
     if any(view[_PROLOGUE.size + nbytes : start]):
         raise _damaged(path, "there is something between its header and its arrays")
@@ -222,7 +226,7 @@ def _read_header(path: Path, view: memoryview) -> tuple[StateHeader, int]:
 
 
 def _damaged(path: Path, what: str) -> StateError:
-    return StateError(f"{path.name} is damaged: {what}. Start without --state.")
+    return StateError(f"{path.name} is damaged: {what}.", remedy=Remedy.WITHOUT_STATE)
 
 
 def _describe(dtype: str, shape: tuple[int, ...]) -> str:

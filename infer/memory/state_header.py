@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.errors import Remedy, StateError
 
 VERSION = 2  # the latest
 PLAIN_VERSION = 1  # of files whose memory is what the model makes of their tokens: all versions of hybrid read them
@@ -53,9 +53,9 @@ class StateHeader:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that the caller wants back: sampler and RNG state, chat history."""
     cache: Sequence[Mapping[str, Any]] = ()
-    """What the file holds of the prompt cache: see cache_file.py. Files without any have no such list."""
+    """What the file holds of the prompt cache: see cache_file.py. Files without a cache have no such list."""
     computed: int | None = None
-    """How many tokens at the beginning are what the model makes of them; None: all. Fewer behind a shift."""
+    """How many tokens at the beginning are what the model makes of them; None: all. Fewer after a shift."""
     library: str = ""
     arrays: tuple[ArrayEntry, ...] = ()
 
@@ -68,7 +68,8 @@ class StateHeader:
         """Raise StateError unless the state belongs to the model with this fingerprint."""
         if self.fingerprint != fingerprint:
             raise StateError(
-                f"{path.name} was saved by '{self.model}', not by this model ('{model}'). Start without --state."
+                f"{path.name} was saved by '{self.model}', not by this model ('{model}').",
+                remedy=Remedy.WITHOUT_STATE,
             )
 
 
@@ -158,7 +159,7 @@ class _Fields:
         return value
 
     def text(self, name: str) -> str:
-        """Short and printable, since it may come to be part of an error's one line."""
+        """Short and printable, since it may become part of a one-line error."""
         value: str = self.get(name, str)
         if len(value) > 500 or not value.isprintable():
             raise HeaderError(f"{name} of its {self._where} is not a short printable text: {value[:40]!r}")
@@ -172,7 +173,7 @@ class _Fields:
 
 
 def _check_layout(entries: tuple[ArrayEntry, ...]) -> int:
-    """The arrays must follow each other without a gap, so none can overlap or lie outside. Returns the data's size."""
+    """The arrays must follow each other without a gap, so that none overlap. Returns the data's size."""
     end = 0
     seen: set[str] = set()
     for entry in entries:

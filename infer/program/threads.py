@@ -88,10 +88,10 @@ def _ticks_per_us() -> int:
 
 
 class Stop:
-    """Ends the work that it was given to, and no other: for threads that serve several, and signal handlers.
+    """Ends the work that it was given to, and no other work: for threads that serve several, and for signal handlers.
 
     `set` may come from anywhere at any time: before the work begins, which then does not begin; or after its end, when
-    it changes nothing. It stays set: every piece of work has a Stop of its own.
+    it changes nothing. It stays set: give every piece of work its own Stop.
     """
 
     def __init__(self) -> None:
@@ -148,10 +148,10 @@ class Pool:
         return ctypes.c_int64.from_address(self._address + at)
 
     def hurry(self, stop: Stop | None) -> None:
-        """Let the run that `stop` ends finish the op that it is in; nothing when another one runs.
+        """Let the run that `stop` ends finish the op that it is in; does nothing when another one runs.
 
         What shares its work through a counter (attention at a depth of 64 k tokens takes seconds) finds nothing left to
-        take. What the run has written is worth nothing.
+        take. What the run has written is not to be used.
         """
         with self._lock:
             if self._stop is stop and self._counters is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hybrid.quant.ggml.errors import TemplateError, shown
+from hybrid.quant.ggml.errors import Remedy, TemplateError, shown
 
 from .tokenizer import Tokenizer
 from .tokenizer.vocabulary import MetadataFile
@@ -37,11 +37,11 @@ class ChatTemplate:
         try:
             self._template = self._environment.from_string(source)
         except (JinjaError, RecursionError, MemoryError, ValueError, OverflowError, SyntaxError) as error:
-            raise TemplateError(f"{name}: {_reason(error)}. Use --no-template.") from None
+            raise TemplateError(f"{name}: {_reason(error)}.", remedy=Remedy.WITHOUT_TEMPLATE) from None
 
     @classmethod
     def from_gguf(cls, gguf: MetadataFile, tokenizer: Tokenizer, name: str | None = None) -> "ChatTemplate | None":
-        """The file's template, or the named one of several; None when it has none."""
+        """The file's template, or the named one of several; None when it has no template."""
         key = "tokenizer.chat_template" + (f".{name}" if name else "")
         source = gguf.metadata.get(key)
         if source is None and name is None:
@@ -196,7 +196,7 @@ def _environment() -> Any:
             return _replace_concatenation(tree)
 
     class Generation(Extension):
-        """{% generation %} marks what a model is trained on; for us it is nothing."""
+        """{% generation %} marks what a model is trained on; here it has no effect."""
 
         tags = {"generation"}  # noqa: RUF012
 

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def sequence_start(tokenizer: "Tokenizer") -> int | None:
-    """The token that begins every text of this model; None when there is none."""
+    """The token that begins every text of this model; None when there is no such token."""
     return tokenizer.bos if tokenizer.add_bos else None
 
 
 def document_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """A text to be measured: BOS in front if the model adds one, nothing behind, special tokens as plain text."""
+    """A text to be measured: BOS in front if the model adds one, nothing at the end, special tokens as plain text."""
     bos = sequence_start(tokenizer)
     ids = tokenizer.encode(text, add_special=False)
     return ids if bos is None else [bos, *ids]
@@ -45,7 +45,7 @@ def continuation_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
     ids = tokenizer.encode(text, add_special=False)
     if tokenizer.kind == "gpt2" or not text:
         return ids
-    # A line feed is a token of its own there: what follows it in the ids of both is `text` without the space.
+    # A line feed is a separate token there: what follows it in the ids of both is `text` without the space.
     feed = tokenizer.encode("\n", add_special=False)
     both = tokenizer.encode("\n" + text, add_special=False)
     return both[len(feed) :] if both[: len(feed)] == feed else ids

@@ -1,4 +1,4 @@
-"""LoRA adapters in GGUF: for some matrices W two thin ones, whose product is added to W. Hu et al. 2021,
+"""LoRA adapters in GGUF: for some matrices W two thin matrices, whose product is added to W. Hu et al. 2021,
 arXiv:2106.09685.
 
     general.type = adapter, adapter.type = lora, general.architecture as the model's
@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from .errors import FormatError, UnsupportedError, UsageError, shown
+from .errors import FormatError, Remedy, UnsupportedError, UsageError, shown
 from .reader import GGUFFile
 
 A, B = ".lora_a", ".lora_b"
@@ -28,12 +28,14 @@ class Adapter:
         self.gguf, self.scale, self.path = gguf, scale, gguf.path
         self._where = shown(gguf.path.name)
         if gguf.get("general.type", "") != "adapter" or gguf.get("adapter.type", "") != "lora":
-            raise FormatError(f"{self._where} is no LoRA adapter. Make one: hybrid convert BASE --lora FOLDER -o FILE")
+            raise FormatError(f"{self._where} is not a LoRA adapter.", remedy=Remedy.MAKE_ADAPTER)
         if "adapter.alora.invocation_tokens" in gguf.metadata:
             raise UnsupportedError(f"{self._where} is an activated LoRA (aLoRA), which this version cannot apply.")
         alpha = gguf.get("adapter.lora.alpha", 0.0)
         if not isinstance(alpha, float) or not math.isfinite(alpha):
-            raise FormatError(f"{self._where}: adapter.lora.alpha = {shown(alpha)} is no number. Convert it again.")
+            raise FormatError(
+                f"{self._where}: adapter.lora.alpha = {shown(alpha)}, expected a number. Convert it again."
+            )
         self.alpha = alpha
         names = [name for name in gguf.tensors if name.endswith((A, B))]
         self.names = list(dict.fromkeys(name.removesuffix(A).removesuffix(B) for name in names))
@@ -51,7 +53,7 @@ class Adapter:
 
     @classmethod
     def open(cls, given: Given, arch: str) -> Self:
-        """FormatError, UnsupportedError or UsageError when it is none, or not for models of that architecture."""
+        """FormatError, UnsupportedError or UsageError unless it is an adapter for models of that architecture."""
         path, scale = given
         if not math.isfinite(scale):
             raise UsageError(f"{shown(path)}: its scale is {scale}, expected a number such as 1 or 0.5.")
@@ -107,7 +109,7 @@ class Adapter:
 
 
 def open_all(given: Sequence[Given], arch: str) -> list[Adapter]:
-    """All of them, or none: those opened before an error are closed."""
+    """All of them. After an error those already opened are closed."""
     adapters: list[Adapter] = []
     try:
         for one in given:

@@ -1,18 +1,83 @@
 """The errors a user can cause. Each message is one line: object, what was found, what was expected, what to do.
 
-The command line prints a `HybridError` as `error: <message>` and exits with `exit_code`; anything else is a bug of ours
-and keeps its traceback.
+A message states facts, and advice that holds for every program that uses the library ("Convert the model again."). What
+to do in one program only - an option of the command line, a command of the chat, a field of a request - is a `Remedy`:
+the error carries it, and the program says it in its own words (cli/remedies.py).
+
+The command line prints a `HybridError` as `error: <message> <remedy>` and exits with `exit_code`; any other exception
+is a bug of ours and keeps its traceback.
 """
+
+from enum import StrEnum
+
+
+class Remedy(StrEnum):
+    """What would help. Where a comment names a value, the error has it as `value`."""
+
+    # the model and its memory
+    LARGER_CONTEXT = "larger_context"
+    SMALLER_CONTEXT = "smaller_context"
+    SMALLER_MEMORY = "smaller_memory"  # a smaller context, or fewer sequences
+    LESS_MEMORY = "less_memory"  # a smaller context, or a smaller file
+    FEWER_KEPT_TOKENS = "fewer_kept_tokens"  # or a larger context
+    WITHOUT_CONTEXT_SHIFT = "without_context_shift"  # or a larger context
+    SEPARATE_ADAPTER = "separate_adapter"  # an adapter was given as the model
+    EMBEDDINGS = "embeddings"  # the model makes embeddings and no text
+    WITHOUT_TEMPLATE = "without_template"
+    # states
+    WITHOUT_STATE = "without_state"
+    KV_TYPE = "kv_type"  # value: the type that the file has
+    KV_TYPE_OR_WITHOUT_STATE = "kv_type_or_without_state"  # value: the type that the file has
+    STATE_IS_COMPLETION = "state_is_completion"  # value: the file
+    ONE_SEQUENCE = "one_sequence"
+    GENERATE_ONE_TOKEN = "generate_one_token"
+    # conversations
+    SHORTER_CONVERSATION = "shorter_conversation"  # or a larger context
+    CONTEXT_SHIFT = "context_shift"  # or a shorter conversation, or a larger context
+    LIST_TURNS = "list_turns"
+    SWITCH_BRANCH = "switch_branch"  # value: the name
+    FORK_BRANCH = "fork_branch"  # value: the name
+    # measuring
+    SOMETHING_TO_MEASURE = "something_to_measure"
+    KL_DIVERGENCE_BASE = "kl_divergence_base"
+    POOLING = "pooling"
+    TRUNCATE = "truncate"
+    TRUNCATE_OR_LARGER_CONTEXT = "truncate_or_larger_context"
+    # quantizing
+    ALLOW_REQUANTIZE = "allow_requantize"
+    IMATRIX = "imatrix"  # or another type
+    MAKE_IMATRIX = "make_imatrix"
+    IMATRIX_PATTERNS = "imatrix_patterns"
+    TENSOR_TYPE = "tensor_type"  # value: PATTERN=TYPE
+    LIST_TENSORS = "list_tensors"
+    LIST_KEYS = "list_keys"  # value: the file
+    MAKE_HASHES = "make_hashes"
+    MAKE_ADAPTER = "make_adapter"
+    ADAPTER_AT_RUN_TIME = "adapter_at_run_time"
+    # converting
+    QUANTIZE = "quantize"
+    OUTTYPE = "outtype"
+    TOKENIZER = "tokenizer"  # of another model
+    BASE_MODEL = "base_model"  # of an adapter
+    LIST_ARCHITECTURES = "list_architectures"
+    VERIFY = "verify"
 
 
 class HybridError(Exception):
-    """Base of all errors caused by input: files, checkpoints, options, states."""
+    """Base of all errors caused by input: files, checkpoints, options, states.
+
+    `str()` is the fact. remedy, value: what the program that shows it may add.
+    """
 
     exit_code = 1
 
+    def __init__(self, message: object = "", *, remedy: Remedy | None = None, value: object = "") -> None:
+        super().__init__(message)
+        self.remedy, self.value = remedy, str(value)
+
 
 class UsageError(HybridError):
-    """The command or the call was put wrongly (exit code 2)."""
+    """The command or the call is wrong (exit code 2)."""
 
     exit_code = 2
 
@@ -22,7 +87,7 @@ class FormatError(HybridError):
 
 
 class CheckpointError(HybridError):
-    """A Hugging Face checkpoint lacks something, has too much, or holds what cannot be converted."""
+    """A Hugging Face checkpoint lacks something, has too much, or holds something that cannot be converted."""
 
 
 class UnsupportedError(HybridError):

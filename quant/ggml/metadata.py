@@ -52,7 +52,7 @@ class Cursor:
         )
 
     def damaged(self, what: str) -> FormatError:
-        """The error for what cannot stand in a file."""
+        """The error for contents that no sound file has."""
         return FormatError(f"{self.where} is damaged: {what}. Copy it again.")
 
     def need(self, nbytes: int, what: str) -> None:
@@ -105,7 +105,7 @@ class Cursor:
         self.need(pos - self.pos, what)
 
     def entry(self, index: int) -> tuple[str, StoredValue]:
-        """One key-value pair: the key decoded, the value skipped."""
+        """One key-value pair: the key is decoded, the value is skipped."""
         start = self.pos
         key = self.name(f"key {index}")
         what = f"key {shown(key)}"

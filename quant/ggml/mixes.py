@@ -5,7 +5,7 @@ and down projections; two also for queries and keys, one for gate and up project
 token_embd.weight, is Q6_K (Q5_K in files of IQ1, IQ2 and IQ3_XXS), but Q8_0 where rows are not whole blocks of the most
 common type and in files of Q8_0.
 
-Left out: Llama 70B and Falcon, which have rules of their own.
+Left out: Llama 70B and Falcon, which have special rules.
 """
 
 import re
@@ -88,7 +88,7 @@ class Recipe:
 
 
 def middle(kind: GGMLType) -> Rule:
-    """But in the first and the last eighth."""
+    """Everywhere except in the first and the last eighth."""
     return lambda at: kind if at.n // 8 <= at.i < 7 * at.n // 8 else None
 
 

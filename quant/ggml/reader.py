@@ -107,7 +107,7 @@ class GGUFFile:
         return (self,)
 
     def get(self, key: str, default: Any = _REQUIRED) -> Any:
-        """The value of `key`; `default` when it is absent, FormatError when it is and no default was given."""
+        """The value of `key`, or `default` when the key is absent; FormatError when there is no default either."""
         if key in self.metadata:
             return self.metadata[key]
         if default is _REQUIRED:
@@ -120,7 +120,7 @@ class GGUFFile:
         return self._map[entry.start : entry.end]
 
     def info(self, name: str) -> TensorInfo:
-        """FormatError when there is no such tensor."""
+        """FormatError when the file has no such tensor."""
         try:
             return self.tensors[name]
         except KeyError:
@@ -204,7 +204,7 @@ class GGUFFile:
             if number not in OTHER_TYPE_NAMES:
                 raise cursor.damaged(f"tensor {shown(name)} has type {number}, which ggml does not have")
             raise UnsupportedError(
-                f"{self._where}: tensor {shown(name)} is {OTHER_TYPE_NAMES[number]}, which is no type for "
+                f"{self._where}: tensor {shown(name)} is {OTHER_TYPE_NAMES[number]}, which is not a type for "
                 "weights. Convert the model again."
             )
         kind = GGMLType(number)

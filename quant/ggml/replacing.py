@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside the old one, which they replace when they are on the disk.
+"""Files that are either complete or absent: written beside the old one, which they replace when they are on the disk.
 
     .NAME.0123abcd.tmp     an unfinished NAME, in the folder where NAME will be; locked while its writer lives
 
@@ -127,7 +127,7 @@ def replace_file(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def check_target(path: Path) -> None:
-    """UsageError when something other than a file is where the new one shall be: a folder, a device, a pipe."""
+    """UsageError when the path of the new file is taken by something else: a folder, a device, a pipe."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{shown(path)} is not a regular file. Give another output path.")
 
@@ -145,7 +145,7 @@ def remove_unfinished(folder: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def failures_named(path: Path | str) -> Iterator[None]:
-    """What goes wrong inside with the file system as a HybridError: `path`, the reason, and what to do."""
+    """Turns an OSError inside into a HybridError: `path`, the reason, and what to do."""
     try:
         yield
     except OSError as error:

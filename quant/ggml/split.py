@@ -86,8 +86,8 @@ class SplitFile(GGUFFile):
 def open_gguf(path: Path | str) -> GGUFFile:
     """A GGUF file, or all parts of a model whose first part `path` is.
 
-    UsageError when it is another part, or one is missing; FormatError when they do not belong together; else as
-    `GGUFFile.open`.
+    UsageError when it is not the first part, or a part is missing; FormatError when they do not belong together;
+    otherwise as `GGUFFile.open`.
     """
     first = GGUFFile.open(path)
     try:
@@ -123,7 +123,8 @@ def _part(first: Path, i: int, count: int) -> GGUFFile:
     path = part_path(first, i, count)
     if not path.exists():
         raise UsageError(
-            f"{shown(path)} is missing: {shown(first.name)} is the first of {count} parts of a model. Put it there."
+            f"{shown(path)} is missing: {shown(first.name)} is the first of {count} parts of a model. "
+            "Put it beside the others."
         )
     file = GGUFFile.open(path)
     no, says = _number(file, NO), _number(file, COUNT)
@@ -145,7 +146,7 @@ class SplitWriter:
     """A `GGUFWriter` for several files: a tensor with which a part would have more than `max_bytes` of tensors, or more
     than `max_tensors`, begins the next one (0: no limit), as does one after `cut`. One part alone is an ordinary file.
 
-    Parts get their names when all are complete; after any exception none is there.
+    Parts get their names when all are complete; after any exception not one is there.
     """
 
     def __init__(self, path: Path | str, arch: str | None, *, max_bytes: int = 0, max_tensors: int = 0) -> None:
@@ -165,7 +166,7 @@ class SplitWriter:
         self._whole.add_raw(key, source)
 
     def cut(self, *, empty: bool = False) -> None:
-        """The next tensor begins a part; `empty`: also when the last one has none."""
+        """The next tensor begins a part; `empty`: also when the last part is empty."""
         n = len(self._whole.declared)
         if n > self._starts[-1] or empty:
             self._starts.append(n)
@@ -193,7 +194,9 @@ class SplitWriter:
     def paths(self) -> list[Path]:
         count = self.n_parts
         if count > MAX_PARTS:
-            raise UsageError(f"{shown(self._path)} would be in {count} parts, at most {MAX_PARTS} can be. Allow more.")
+            raise UsageError(
+                f"{shown(self._path)} would have {count} parts, at most {MAX_PARTS} are allowed. Allow larger parts."
+            )
         return [part_path(self._path, i, count) for i in range(count)] if count > 1 else [self._path]
 
     @property

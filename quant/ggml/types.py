@@ -81,7 +81,7 @@ TRAITS: dict[GGMLType, TypeTraits] = {
 }
 assert TRAITS.keys() == set(GGMLType)
 
-# Types of ggml that are no weights, so that a file that uses one is not called damaged.
+# Types of ggml that are not for weights, so that a file that uses one is not called damaged.
 OTHER_TYPE_NAMES: dict[int, str] = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 
 
@@ -159,7 +159,7 @@ class FileType(IntEnum):
     Q2_0 = 41
 
 
-# What llama-quantize gives a matrix for which it has no rule of its own. A trap: in a file called IQ2_S it is IQ2_XS.
+# What llama-quantize gives a matrix for which it has no special rule. A trap: in a file called IQ2_S it is IQ2_XS.
 FILE_TYPE_WEIGHT: dict[FileType, GGMLType] = {
     FileType.F32: GGMLType.F32,
     FileType.F16: GGMLType.F16,

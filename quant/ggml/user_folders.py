@@ -11,7 +11,7 @@ def cache_folder() -> Path:
 
 
 def former_cache_folders() -> list[Path]:
-    """Where earlier versions kept some of it; nothing is read from there."""
+    """Where earlier versions kept such files; nothing is read from there."""
     from platformdirs import user_cache_path
 
     return [user_cache_path("hybrid-lm")]

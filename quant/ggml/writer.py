@@ -1,6 +1,6 @@
 """Writing GGUF version 3: streaming, in constant memory, and atomic (layout: see `reader`).
 
-Pairs and tensor infos are collected first; the first `write` puts down the header, and tensors follow in the order in
+Pairs and tensor infos are collected first; the first `write` writes the header, and tensors follow in the order in
 which they were declared. Everything goes to a temporary file beside the target, which replaces it when all is there.
 """
 
@@ -203,7 +203,7 @@ class GGUFWriter:
             self.discard()
 
     def check_target(self) -> None:
-        """UsageError when something other than a file is where the new one shall be."""
+        """UsageError when the path is taken by something that is not a file."""
         check_target(self._given)
 
     def check_room(self, nbytes: int) -> None:
@@ -291,14 +291,14 @@ class GGUFWriter:
     def _sync_ahead(self) -> None:
         assert self._file is not None
         if self._syncing is not None:
-            self._syncing.result()  # what went wrong is told once, to whoever asks first
+            self._syncing.result()  # the error is raised once, to the first caller
         self._file.flush()
         self._disk = self._disk or ThreadPoolExecutor(1, thread_name_prefix="disk")
         self._syncing = self._disk.submit(_sync_data, self._file.fileno())
         self._unsynced = 0
 
     def _synced(self) -> None:
-        """Waits for the disk; raises what it could not do."""
+        """Waits for the disk; raises its error, if there was one."""
         syncing, self._syncing = self._syncing, None
         if self._disk is not None:
             self._disk.shutdown()

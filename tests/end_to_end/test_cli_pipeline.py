@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -136,12 +137,23 @@ def test_a_state_of_another_model_is_refused(cli: Cli, files: dict[str, Path], t
     state = tmp_path / "s.state"
     ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 2, "--state", state))
     before = state.read_bytes()
-    assert "s.state" in failed(cli("run", files["bf16"], "-p", "x", "-n", 2, "--state", state), code=1)
+    error = failed(cli("run", files["bf16"], "-p", "x", "-n", 2, "--state", state), code=1)
+    assert re.fullmatch(
+        r"error: s\.state was saved by '.*', not by this model \('.*'\)\. Start without --state\.", error.strip()
+    )
     error = failed(cli("run", files["q8_0"], "-p", "x", "-n", 2, "--state", state, "--kv-type", "q8_0"), code=1)
-    assert "keeps keys and values in f16, this model in q8_0. Use --kv-type f16" in " ".join(error.split())
+    assert "keeps keys and values in f16, this model in q8_0. Use --kv-type f16, or start without --state." in " ".join(
+        error.split()
+    )
     assert state.read_bytes() == before
     state.write_bytes(before[:1000])
-    failed(cli("run", files["q8_0"], "-p", "x", "-n", 2, "--state", state), code=1)
+    assert "Start without --state." in failed(cli("run", files["q8_0"], "-p", "x", "-n", 2, "--state", state), code=1)
+    assert failed(cli("state", "show", state), code=1).endswith("the file has 1000."), "nothing starts there"
+
+
+def test_a_prompt_that_does_not_fit_names_the_option(cli: Cli, files: dict[str, Path]) -> None:
+    error = failed(cli("run", files["q8_0"], "-p", PROMPT * 9, "-n", 2, "-c", 8), code=2)
+    assert error.endswith(" tokens do not fit the context of 8. Use a larger context (-c)."), error
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--tensor-type", "nothing=Q8_0"], "--tensor-type nothing: no weight matrix of the model has such a name."),
+        (["--tensor-type", "nothing=Q8_0"], "the pattern 'nothing' matches. `hybrid inspect --tensors` lists them."),
         (["--tensor-type", "ssm_in"], "--tensor-type ssm_in: expected REGEX=TYPE"),
         (["--tensor-type", "=Q8_0"], "expected REGEX=TYPE"),
         (["--tensor-type", "ssm_in=IQ1_S"], "blk.0.ssm_in.weight: IQ1_S needs an importance matrix. Add --imatrix"),
@@ -134,7 +134,7 @@ def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) 
         "other.gguf is of another model: this one has no tensor blk.0.attn_q": (*measure, "-o", other, "--resume"),
         "nothing to do": ("imatrix",),
         "-o FILE is missing": measure,
-        "cannot be gone on with": ("imatrix", files["bf16"], "-f", prose, "-c", "32", "-o", whole, "--resume"),
+        "others cannot be added to it": ("imatrix", files["bf16"], "-f", prose, "-c", "32", "-o", whole, "--resume"),
         "4 of 4 chunks are done already": (*measure, "-o", whole, "--chunks", 4, "--resume"),
     }.items():
         assert says in failed(cli(*args), code=2)

@@ -246,7 +246,7 @@ def test_a_damaged_folder_is_refused_by_run(
 
 CONVERT_OPTIONS: dict[str, tuple[list[str], int, str]] = {
     "outtype": (["--outtype", "q9"], 2, "q9"),
-    "metadata missing": (["--metadata", "no.json"], 2, "no.json is no file"),
+    "metadata missing": (["--metadata", "no.json"], 2, "no.json is not a file"),
     "metadata no JSON": (["--metadata", "text.txt"], 1, "text.txt is not JSON"),
     "tokenizer missing": (["--tokenizer", "no"], 2, "no"),
     "tokenizer damaged": (["--tokenizer", "damaged.gguf"], 1, "damaged.gguf"),

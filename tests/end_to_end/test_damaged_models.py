@@ -109,7 +109,7 @@ STRUCTURE: dict[str, tuple[Callable[[Tiny], None], str]] = {
     "overflowing": (_overflowing, "has the impossible shape"),
     "empty": (_empty, "has the impossible shape 0x32"),
     "type of nobody": (_type_of_nobody, "has type 4, which ggml does not have"),
-    "type of activations": (_type_of_activations, "is Q8_K, which is no type for weights"),
+    "type of activations": (_type_of_activations, "is Q8_K, which is not a type for weights"),
 }
 
 

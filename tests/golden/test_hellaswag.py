@@ -13,7 +13,7 @@ import pytest
 from hybrid.cli.main import run
 from hybrid.infer import Model
 from hybrid.infer.evaluate.hellaswag import LINES, Task, _scores, common_prefix, hellaswag, read_tasks, some_of
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 PEER = os.environ.get("PEER", "")
 # Right answers of 40, F32 files: llama-perplexity --hellaswag (commit 0c1e57098) has the same for the Jamba; of models
@@ -76,8 +76,9 @@ def test_scores_are_those_of_each_text_alone(name: str, converted: Callable[...,
         right = sum(int(s.argmax()) == t.gold for s, t in zip(got, some, strict=True))
         assert result.acc_norm == right / 3 and 0 <= result.low <= result.acc_norm <= result.high <= 1
         assert len(model._free) == 12
-        with pytest.raises(UsageError, match=r"tokens, the context 128\. Use a larger context"):
+        with pytest.raises(UsageError, match=r"tokens, the context 128\.$") as refused:
             hellaswag(model, [Task("a " * 200, 0, ("b", "c", "d", "e"))])
+        assert refused.value.remedy is Remedy.LARGER_CONTEXT
     with Model.load(converted(name), n_ctx=128, n_seq_max=3) as model, pytest.raises(UsageError, match="4 sequences"):
         hellaswag(model, some)
 

@@ -9,7 +9,7 @@ import pytest
 from hybrid.infer import Model
 from hybrid.infer.bench.shapes import Shape
 from hybrid.infer.kernels.attention.kv import KV_TYPES
-from hybrid.quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 from hybrid.quant.ggml.types import FileType
 
 SHAPES = {
@@ -83,9 +83,8 @@ def test_a_state_of_another_type_is_refused(random_model: Callable[..., Path], t
     with Model.load(path, n_ctx=16) as model:
         with pytest.raises(StateError) as caught:
             model.restore(tmp_path / "my.state")
-        assert str(caught.value) == (
-            "my.state keeps keys and values in q8_0, this model in f16. Use --kv-type q8_0, or start without --state."
-        )
+        assert str(caught.value) == "my.state keeps keys and values in q8_0, this model in f16."
+        assert (caught.value.remedy, caught.value.value) == (Remedy.KV_TYPE_OR_WITHOUT_STATE, "q8_0")
         model.sequence().close()
     with pytest.raises(UsageError, match="kv_type = 'f12': keys and values are kept in one of f32, f16, q8_0"):
         Model.load(path, kv_type="f12")  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ VECTOR = Vec(F32, 16)
 
 @dataclass(frozen=True)
 class KVType:
-    """How keys and values are kept: bytes of a value, and of the scale of GROUP values (0: there is none)."""
+    """How keys and values are kept: bytes of a value, and of the scale of GROUP values (0: no scale)."""
 
     name: str
     item: int

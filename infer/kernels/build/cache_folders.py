@@ -2,8 +2,8 @@
 
 A folder is named after what all code depends on: our version, numba and LLVM, the CPU and its features. The files in
 it are named after the kernel and the sources it was made from (sources.py): who edits one compiles what depends on it.
-The folder lies in the user's cache directory or, when that cannot be written, in a directory of the user's own under
-the system's temporary one. Files in it are executed: a folder that someone else owns or may write is not used.
+The folder lies in the user's cache directory or, when that cannot be written, in a directory that only the user owns,
+under the system's temporary one. Files in it are executed: a folder that someone else owns or may write is not used.
 
 `about.json` in each folder says for people what it belongs to; its time is when the folder was last used.
 """
@@ -33,7 +33,7 @@ from hybrid.quant.ggml.user_folders import cache_folder, former_cache_folders
 from ..emit.isa import cpu_features, cpu_target, host
 
 ABOUT = "about.json"
-KEEP_DAYS = 60  # a folder that nobody used for so long is removed when another one is made
+KEEP_DAYS = 60  # a folder that was not used for so long is removed when another one is made
 KEEP_KERNEL_DAYS = 14  # a kernel that nobody used for so long, of sources that were edited
 _NAME = re.compile("[0-9a-f]{16}")
 Which = Literal["current", "old", "all"]
@@ -65,7 +65,7 @@ class CacheFolder:
     path: Path
     in_use: bool
     trouble: str | None
-    """Why it is not used although it may fit."""
+    """Why it is not used, although it might fit."""
     n_kernels: int
     nbytes: int
     last_used: str
@@ -105,15 +105,15 @@ def roots() -> list[Path]:
 
 
 def former_roots() -> list[Path]:
-    """Where earlier versions kept theirs, for `hybrid cache` to show and remove."""
+    """Where earlier versions kept their folders, for `hybrid cache` to show and remove."""
     return [root / "kernels" for root in former_cache_folders() if root.is_absolute()]
 
 
 @cache
 def folder() -> Path | None:
-    """The folder in use, made if necessary; None when there is none that can be trusted and written.
+    """The folder in use, made if necessary; None when no folder can be trusted and written.
 
-    One that can only be read is used when it has kernels.
+    A read-only folder is used when it has kernels.
     """
     name = owner().digest
     for root in roots():
@@ -153,7 +153,7 @@ def trouble(place: Path) -> str | None:
         except OSError as error:
             return f"{what} cannot be read: {error.strerror}"
         if not stat.S_ISDIR(found.st_mode):
-            return f"{what} is no folder"
+            return f"{what} is not a folder"
         if found.st_uid != os.geteuid():
             return f"{what} belongs to another user ({found.st_uid})"
         if found.st_mode & 0o022:
@@ -232,7 +232,7 @@ def remove(places: list[Path]) -> None:
 
 
 def folders() -> list[CacheFolder]:
-    """All folders of all versions, the last used first."""
+    """All folders of all versions, the most recently used first."""
     ours = [root / owner().digest for root in roots()]
     used = next((place for place in ours if place.is_dir() and not trouble(place)), None)
     found = []
@@ -268,7 +268,7 @@ def _describe(place: Path, in_use: bool) -> CacheFolder:
 
 
 def clear(which: Which) -> list[CacheFolder]:
-    """Remove the folder in use, the others ("old"), or all; returns what was removed."""
+    """Remove the folder in use, all other folders ("old"), or all; returns what was removed."""
     wanted = [f for f in folders() if which == "all" or f.in_use == (which == "current")]
     remove([f.path for f in wanted])
     for root in former_roots():

@@ -217,8 +217,8 @@ def _lowered(function: Callable[..., Any], args: Sequence[Any], result: Any) -> 
 
 
 def _add_entry(symbol: str, made: Any, library: _Library) -> None:
-    """A C function that calls the kernel; numba's has an address for the result and tells of exceptions: there are
-    none."""
+    """A C function that calls the kernel; numba's has an address for the result and tells of exceptions, which kernels
+    do not raise."""
     target = cpu_target.target_context
     module = target.create_module("entry")
     results = [] if made.restype == types.void else [target.get_value_type(made.restype)]

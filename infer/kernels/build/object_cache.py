@@ -1,7 +1,7 @@
 """Machine code on disk: one file per kernel, linked into the process by LLVM's linker, no compiler involved.
 
-Files are written whole or not at all, and are checked before they are used, so processes may start at the same time and
-a damaged file only means that a kernel is compiled again. Which folder they are in: cache_folders.py.
+Files are either written completely or not at all, and are checked before they are used, so processes may start at the
+same time and a damaged file only means that a kernel is compiled again. Which folder they are in: cache_folders.py.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def _path(name: str) -> Path | None:
 
 
 def read(name: str) -> CompiledObject | None:
-    """The kernel of this name, or None when the cache does not have it whole."""
+    """The kernel of this name, or None when the cache does not have a complete one."""
     path = _path(name)
     if path is None:
         return None
@@ -51,7 +51,7 @@ def read(name: str) -> CompiledObject | None:
 
 
 def write(name: str, made: CompiledObject) -> None:
-    """Keep a kernel; a cache that cannot be written is no error."""
+    """Keep a kernel; a cache that cannot be written is not an error."""
     path = _path(name)
     if path is None:
         return
@@ -61,7 +61,7 @@ def write(name: str, made: CompiledObject) -> None:
 
 
 def link(objects: list[CompiledObject]) -> Any:
-    """One engine with all the objects' code, or None when there are none. It owns the code."""
+    """One engine with all the objects' code, which it owns; None when there are no objects."""
     if not objects:
         return None
     llvm.initialize_native_target()

@@ -27,7 +27,7 @@ class Groups:
     codes   <32 x i8> per group
     scale   block of 256: <8 x f32>; smaller ones: the stored bits, an i16, for all their groups
     mins    one or two as `n_min` says; block of 256: <8 x f32>; smaller ones: i16 with the bits of an f16
-    subs    <16 x i16>, two per group; None when the type has none
+    subs    <16 x i16>, two per group; None when the type has no such factors
     """
 
     codes: list[Value]

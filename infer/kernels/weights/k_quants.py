@@ -60,7 +60,7 @@ def _q5_k(e: Emitter, p: Value) -> Groups:
 
 
 def _bit_at(e: Emitter, v: Value, place: int, n: int, to: int) -> Value:
-    """Bits place..place + n - 1 of every byte, moved to `to`. Shifts by 16 bits: x86 has none by 8."""
+    """Bits place..place + n - 1 of every byte, moved to `to`. Shifts work on 16 bits: x86 has no shift of bytes."""
     b = e.b
     mask = const(v.type, ((1 << n) - 1) << to)
     wide = Vec(I16, v.type.count // 2)

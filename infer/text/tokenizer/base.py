@@ -1,4 +1,4 @@
-"""What every tokenizer does alike: BOS and EOS, special tokens in text, bytes back to text."""
+"""What all tokenizers have in common: BOS and EOS, special tokens in text, bytes back to text."""
 
 import codecs
 from abc import ABC, abstractmethod
@@ -35,7 +35,7 @@ class Tokenizer(ABC):
         self.eos = vocabulary.eos
         self.eot = vocabulary.eot
         self.eog = vocabulary.eog
-        # A file that asks for a token it does not name gets none.
+        # A file that asks for a token without naming it gets no such token.
         self.add_bos = bool(vocabulary.add_bos) and self.bos is not None
         self.add_eos = bool(vocabulary.add_eos) and self.eos is not None
         self._control = frozenset(vocabulary.of_type(TokenType.CONTROL))
@@ -51,7 +51,7 @@ class Tokenizer(ABC):
         add_special    BOS and EOS where the vocabulary says so
         parse_special  control tokens written out in the text become those tokens (chat templates); without it they are
                        text like any other. A rendered chat template wants add_special=False, parse_special=True
-        continues      the text goes on from other text: no BOS, and none of sentencepiece's space before it
+        continues      the text goes on from other text: no BOS, and no leading space of sentencepiece's
         """
         matcher = self._all_special if parse_special else self._user_defined
         bos = add_special and self.add_bos and not continues

@@ -13,7 +13,7 @@ from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
 from .base import Place, Tokenizer
 from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
 
-# llama.cpp splits these two by code of its own; the table's regular expressions only stand for it.
+# llama.cpp splits these two by special code; the table's regular expressions only stand for it.
 _BY_CODE = frozenset({"kimi-k2", "afmoe"})
 
 _NEWLINES = re.compile(r"(\n+)")
@@ -94,7 +94,7 @@ class BPETokenizer(Tokenizer):
     @property
     def _form(self) -> str | None:
         """The Unicode normalization form that text is brought into first. None where the file does not say: llama.cpp
-        brings text into none before BPE, whatever the pre-tokenizer's name."""
+        does not normalize text before BPE, whatever the pre-tokenizer's name."""
         stated = (self.vocabulary.normalizer or "none").upper()
         if stated not in (*pretokenizers.FORMS, "NONE"):
             raise UnsupportedError(

@@ -156,7 +156,7 @@ def _pieces(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> It
 
 
 def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
-    """token id -> byte, of the BYTE tokens; empty when there are none. A part of them would lose text silently."""
+    """token id -> byte, of the BYTE tokens; empty when there are no such tokens. With only some, text would be lost."""
     found: dict[int, int] = {}
     for token in vocabulary.of_type(TokenType.BYTE):
         match = BYTE_TOKEN.fullmatch(vocabulary.tokens[token])
@@ -169,7 +169,7 @@ def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
     if found and sorted(found.values()) != list(range(256)):
         raise TokenizerError(
             f"{vocabulary.source}: {len(set(found.values()))} of 256 bytes have a BYTE token ({len(found)} tokens), "
-            "expected each once or none at all. Convert the model again."
+            "expected each once, or no BYTE tokens. Convert the model again."
         )
     return found
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
 
 
 class TokenType(IntEnum):
@@ -76,7 +76,7 @@ class Vocabulary:
     types: np.ndarray = field(repr=False)  # int32 [n_vocab], TokenType
     scores: np.ndarray | None = field(repr=False)  # f32 [n_vocab]
     merges: list[str] | None = field(repr=False)
-    charsmap: bytes = field(repr=False)  # sentencepiece's compiled normalization rules; empty = none
+    charsmap: bytes = field(repr=False)  # sentencepiece's compiled normalization rules; empty: no rules
     normalizer: str | None  # our own key: "NFC", "none"; None = the file does not say
     split: list[str] | None = field(repr=False)  # our own key: the expressions, where no name stands for them
     bos: int | None
@@ -166,7 +166,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
     model = keys.text(prefix + "model")
     if model is None:
         raise TokenizerError(
-            f"{keys.source} has no tokenizer (no {prefix}model). Convert the model again, with --tokenizer if need be."
+            f"{keys.source} has no tokenizer (no {prefix}model). Convert the model again.", remedy=Remedy.TOKENIZER
         )
     tokens = keys.strings(prefix + "tokens")
     if not tokens:

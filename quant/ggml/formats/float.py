@@ -33,7 +33,7 @@ def encode_bf16(x: np.ndarray, out: np.ndarray) -> None:
     rounded = bits >> 16
     rounded &= 1
     rounded += 0x7FFF
-    rounded += bits  # a NaN may wrap around here and is put right below
+    rounded += bits  # a NaN may wrap around here; corrected below
     rounded >>= 16
     upper = out.view("<u2")
     upper[...] = rounded

@@ -1,9 +1,9 @@
 """Which point of a code book stands for which codes: what the searches behind IQ1, IQ2 and IQ3 look up.
 
 A code is the number of a weight's level, from the smallest; the codes of a point's weights make one number, the first
-weight its lowest digit. Where a number has a point, that is it. Where it has none, the points nearest to it (squared
-distance of codes; as many distances as ggml takes) are tried with the weights at hand, in the order of distance and
-number (ggml-quants.c, iq2xs_init_impl and iq3xs_init_impl).
+weight its lowest digit. A number that has a point stands for that point. For one that has no point, the points nearest
+to it (squared distance of codes; as many distances as ggml takes) are tried with the weights at hand, in the order of
+distance and number (ggml-quants.c, iq2xs_init_impl and iq3xs_init_impl).
 """
 
 from dataclasses import dataclass

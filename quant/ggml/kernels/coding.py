@@ -1,7 +1,7 @@
 """Weights to blocks and back by kernels, for `quantize`: bytes and values of `formats`, several times as fast.
 
-A type's kernels are compiled when it is met first. What has none here is left to `formats`, whose searches are kernels
-anyway.
+A type's kernels are compiled when it is met first. Types without kernels here are left to `formats`, whose searches are
+kernels anyway.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ _DECODERS: dict[GGMLType, Kernel] = {
     GGMLType.TQ2_0: ternary.decode_tq2_0,
     GGMLType.MXFP4: fp4.decode_mxfp4,
 }
-KINDS = {*_FLOATS, *_DECODERS}  # that have kernels of their own, at least to decode
+KINDS = {*_FLOATS, *_DECODERS}  # types that have kernels, at least to decode
 
 
 def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:

@@ -40,7 +40,7 @@ def any_set(typing: Any, mask: Any) -> Any:
 
 @intrinsic
 def first_set(typing: Any, mask: Any) -> Any:
-    """The first lane that is set, 0 when none is."""
+    """The first lane that is set; 0 when no lane is."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         bits = builder.zext(builder.bitcast(args[0], ir.IntType(mask.n)), ir.IntType(64))

@@ -216,7 +216,7 @@ def can_recode(source: GGMLType, target: GGMLType, n: int) -> bool:
 def recode(source: GGMLType, target: GGMLType, raw: np.ndarray, out: np.ndarray, sums: np.ndarray) -> bool:
     """raw u8 [row, bytes] of `source` -> out u8 [row, bytes] of `target`, sums f64 [row, 3] as `error_sums` has them.
 
-    False when a sum is infinite or NaN; what is in `out` then is nothing to keep.
+    False when a sum is infinite or NaN; `out` is then to be thrown away.
     """
     traits = TRAITS[target]
     n = out.shape[1] // traits.nbytes * traits.block

@@ -229,7 +229,7 @@ def fit_shifted(
 
 
 def best_scales(x: np.ndarray, w: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """x, w, q f32 [n, 256] -> d f32 [n] with the least weighted error of x = d * q, NaN where there is none."""
+    """x, w, q f32 [n, 256] -> d f32 [n] with the least weighted error of x = d * q, NaN where no d has one."""
     sums = np.empty((len(x), 2), np.float32)
     _fit_scales(x.reshape(-1), w.reshape(-1), np.ascontiguousarray(q).reshape(-1), *x.shape, sums.reshape(-1))
     best: np.ndarray = np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.float32(np.nan))

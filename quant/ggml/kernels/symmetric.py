@@ -75,7 +75,7 @@ def _moved_codes(xs, ws, qs, k, sumlx, suml2, low, high, by_rest):  # type: igno
             new_sl2 = sl2 + weight * new * new
             changed = (slx > zero) & ((sl2 if by_rest else new_sl2) > zero)
             changed = changed & (new_slx * new_slx * suml2 > sumlx * sumlx * new_sl2)
-            # the same code again is no change, though its sums may round otherwise
+            # the same code again is not a change, though its sums may round otherwise
             changed = changed & (magnitude(new - code) > zero)
             if any_set(changed):
                 moved = True

@@ -140,7 +140,7 @@ def test_lfm2_moe() -> None:
     written = keys("lfm2moe", {"routed_scaling_factor": 1.5})
     assert written["expert_weights_scale"] == 1.5
     assert "expert_weights_scale" not in keys("lfm2moe", {"routed_scaling_factor": 1.0})
-    assert "passes over routed_scaling_factor" in notes("lfm2moe", {"routed_scaling_factor": 1.5})
+    assert "ignores routed_scaling_factor" in notes("lfm2moe", {"routed_scaling_factor": 1.5})
     # no bias is one of zeros, which readers want
     (bias,) = (r for r in family("lfm2moe", {"use_expert_bias": False}).rows() if r.target == "blk.1.exp_probs_b.bias")
     np.testing.assert_array_equal(bias.constant, np.zeros(5, np.float32))

@@ -133,5 +133,5 @@ def test_overrides_that_are_wrong(jamba, tmp_path, content, message):
 
 
 def test_override_that_is_missing(jamba, tmp_path):
-    with pytest.raises(UsageError, match="is no file"):
+    with pytest.raises(UsageError, match="is not a file"):
         plan(jamba().write(), metadata=tmp_path / "m.json")

@@ -139,12 +139,12 @@ def test_a_base_that_the_adapter_names(base: Path, thin: dict, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("rename", "error", "says"),
     [
-        ({"lora_A.weight": "lora_magnitude_vector"}, UnsupportedError, "is no lora_A or lora_B of a matrix"),
+        ({"lora_A.weight": "lora_magnitude_vector"}, UnsupportedError, "is not lora_A or lora_B of a matrix"),
         ({"lora_A.weight": "lora_embedding_A"}, UnsupportedError, "adapts an embedding"),
         ({"lora_A.weight": "lora_B.other.weight"}, UnsupportedError, "holds several adapters of"),
         ({"layers.1": "layers.7"}, CheckpointError, r"changes model\.layers\.7.*, which the base model does not have"),
         ({"down_proj": "up_proj"}, CheckpointError, r"is for a matrix \[96, 160\], the base has \[160, 96\]"),
-        ({"mlp.down_proj": "input_layernorm"}, UnsupportedError, r"attn_norm\.weight is no matrix"),
+        ({"mlp.down_proj": "input_layernorm"}, UnsupportedError, r"attn_norm\.weight is not a matrix"),
     ],
 )
 def test_tensors_that_are_refused(
@@ -186,7 +186,7 @@ def test_damaged_and_missing_files(base: Path, thin: dict, tmp_path: Path) -> No
         convert_lora(folder, tmp_path / "a.gguf", base=base)
     with pytest.raises(UsageError, match="is not a folder"):
         convert_lora(tmp_path / "none", base=base)
-    with pytest.raises(UsageError, match=r"--outtype q8_0: adapters are written as f32"):
+    with pytest.raises(UsageError, match=r"^outtype q8_0: adapters are written as f32"):
         convert_lora(folder, base=base, outtype="q8_0")
 
 

@@ -167,7 +167,7 @@ def test_bamba(bamba, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"attn_rotary_emb": 7}, "attn_rotary_emb = 7.*an even part"),
+        ({"attn_rotary_emb": 7}, "attn_rotary_emb = 7.*a positive even number"),
         ({"attn_rotary_emb": 18}, "attn_rotary_emb = 18.*from 2 to 16"),
         ({"attn_layer_indices": [3]}, "attn_layer_indices = .3.*numbers of the 3 layers"),
     ],

@@ -100,9 +100,9 @@ def test_what_roberta_puts_around_a_text(folder: Path, tmp_path: Path) -> None:
     [
         (lambda t: t["model"].update(vocab={}), "not a list of tokens with scores"),
         (lambda t: t["model"].update(vocab=[["a"]]), "not a list of tokens with scores"),
-        (lambda t: t["model"]["vocab"].append(["x", "y"]), "scores that are no numbers"),
-        (lambda t: t["model"].update(unk_id=None), "unk_id = None is no token"),
-        (lambda t: t["model"].update(unk_id=10**6), "is no token of it"),
+        (lambda t: t["model"]["vocab"].append(["x", "y"]), "scores that are not numbers"),
+        (lambda t: t["model"].update(unk_id=None), "unk_id = None is not one of its tokens"),
+        (lambda t: t["model"].update(unk_id=10**6), "is not one of its tokens"),
         (lambda t: t["normalizer"]["normalizers"][0].update(precompiled_charsmap="#"), "not base64"),
         (lambda t: t.update(pre_tokenizer={"type": "ByteLevel"}), "pre-tokenizer ByteLevel is not supported"),
     ],

@@ -9,7 +9,7 @@ from reference.xxh64 import xxh64
 
 from hybrid.quant import hashing as h
 from hybrid.quant import rewrite
-from hybrid.quant.ggml.errors import FormatError, UsageError
+from hybrid.quant.ggml.errors import FormatError, Remedy, UsageError
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.xxh64 import Xxh64
@@ -77,14 +77,19 @@ def test_manifests(file: Path, tmp_path: Path) -> None:
     assert verdicts == {"a": True, "b": False, "c": None, "": True}
 
 
-def test_manifests_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_not_manifests(tmp_path: Path) -> None:
     path = tmp_path / "list"
-    with pytest.raises(UsageError, match=r"--check .*list cannot be read: No such file"):
+    with pytest.raises(UsageError, match=r"list cannot be read: No such file"):
         h.read_manifest(path)
-    for text, says in (("", "holds no hashes"), ("md5 1 a.gguf", "line 1 is not `kind"), ("sha1 12", "line 1 is not")):
+    for text, says in (
+        ("", "holds no hashes"),
+        ("md5 1 a.gguf", "line 1: expected `kind"),
+        ("sha1 12", "line 1: expected"),
+    ):
         path.write_text(text)
         with pytest.raises(FormatError, match=says):
             h.read_manifest(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(FormatError, match="is not a list of hashes"):
+    with pytest.raises(FormatError, match="is not a list of hashes") as refused:
         h.read_manifest(path)
+    assert refused.value.remedy is Remedy.MAKE_HASHES

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 from hybrid.quant.ggml.mixes import Model
 from hybrid.quant.ggml.reader import TensorInfo
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType
@@ -131,19 +131,19 @@ def test_pure_and_chosen_types() -> None:
 def test_options_that_fit_nothing() -> None:
     tensors = model((64, 96), "blk.0.ssm_in.weight", "blk.0.attn_norm.weight")
 
-    def refused(*types: tuple[str, GGMLType]) -> str:
+    def refused(*types: tuple[str, GGMLType]) -> tuple[str, Remedy | None, str]:
         with pytest.raises(UsageError) as caught:
             decide(tensors, FileType.Q8_0, Model(2), Options(tensor_types=types))
-        return str(caught.value)
+        return str(caught.value), caught.value.remedy, caught.value.value
 
-    assert refused(("ssm_on", Q4_0)) == (
-        "--tensor-type ssm_on: no weight matrix of the model has such a name. See its tensors with hybrid inspect."
-    )
-    assert "attn_norm: no weight matrix" in refused(("attn_norm", Q4_0))
-    assert re.match(r"--tensor-type \(: no regular expression \(.+\)\. Put it right\.$", refused(("(", Q4_0)))
+    for pattern in ("ssm_on", "attn_norm"):
+        says = f"no weight matrix of the model has a name that the pattern '{pattern}' matches."
+        assert refused((pattern, Q4_0)) == (says, Remedy.LIST_TENSORS, "")
+    assert re.match(r"the pattern '\(' of a tensor type is not a regular expression: .+\.$", refused(("(", Q4_0))[0])
     assert refused(("ssm", Q4_K)) == (
-        "blk.0.ssm_in.weight: row of 96 values is not a multiple of 256 (Q4_K). "
-        "Use --tensor-type 'blk.0.ssm_in.weight=Q5_0'."
+        "blk.0.ssm_in.weight: row of 96 values is not a multiple of 256 (Q4_K).",
+        Remedy.TENSOR_TYPE,
+        "blk.0.ssm_in.weight=Q5_0",
     )
     with pytest.raises(UsageError, match=r"^--x: Q9 is not a type that can be written\. Choose one of F32, F16, "):
         type_named("Q9", "--x")

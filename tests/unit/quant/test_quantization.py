@@ -11,7 +11,7 @@ import pytest
 from hybrid.quant import Imatrix, InputSums
 from hybrid.quant import quantization as q
 from hybrid.quant.ggml import formats
-from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
+from hybrid.quant.ggml.errors import FormatError, HybridError, Remedy, UsageError
 from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType, ValueType
@@ -176,10 +176,11 @@ def test_quantizing_again_must_be_asked_for(tmp_path: Path) -> None:
     q.quantize(model(tmp_path / "in.gguf"), q8, "Q8_0")
     message = (
         r"q8\.gguf: blk\.2\.ffn_down_exps\.weight is Q8_0 already; Q4_0 made from it is worse than from the original\. "
-        r"Start from the F32, F16 or BF16 file, or give --allow-requantize\.$"
+        r"Start from the F32, F16 or BF16 file\.$"
     )
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as refused:
         q.quantize(q8, tmp_path / "out.gguf", "Q4_0")
+    assert refused.value.remedy is Remedy.ALLOW_REQUANTIZE
     assert not (tmp_path / "out.gguf").exists()
     q.quantize(q8, tmp_path / "out.gguf", "Q4_0", allow_requantize=True)
     with GGUFFile.open(q8) as a, GGUFFile.open(tmp_path / "out.gguf") as b:
@@ -203,7 +204,7 @@ def test_unknown_type_lists_those_there_are(tmp_path: Path) -> None:
 
 
 def test_negative_threads(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^-1 threads cannot be\. Give 0 for all, or a positive number\.$"):
+    with pytest.raises(UsageError, match=r"^n_threads = -1: expected a positive number, or 0 for all cores\.$"):
         q.quantize(model(tmp_path / "in.gguf"), tmp_path / "out.gguf", "Q8_0", n_threads=-1)
 
 
@@ -394,20 +395,22 @@ def test_importance_of_another_model(tmp_path: Path) -> None:
 def test_types_that_need_importance(tmp_path: Path) -> None:
     src = wide_model(tmp_path / "in.gguf")
 
-    def refused(target: str, imatrix: Imatrix | None = None) -> str:
+    def refused(target: str, imatrix: Imatrix | None = None) -> tuple[str, Remedy | None, str]:
         with pytest.raises(UsageError) as error:
             q.quantize(src, tmp_path / "out.gguf", target, imatrix=imatrix)
         assert not (tmp_path / "out.gguf").exists()
-        return str(error.value)
+        return str(error.value), error.value.remedy, error.value.value
 
-    hint = "Add --imatrix FILE (hybrid imatrix makes one), or choose another type, for example IQ3_S or Q2_K."
-    assert refused("Q2_K_S") == f"blk.0.attn_v.weight: Q2_K needs an importance matrix in a file of Q2_K_S. {hint}"
-    assert refused("IQ2_XS") == f"blk.0.ffn_down.weight: IQ2_XS needs an importance matrix. {hint}"
+    fact = "blk.0.attn_v.weight: Q2_K needs an importance matrix in a file of Q2_K_S."
+    assert refused("Q2_K_S") == (fact, Remedy.IMATRIX, "")
+    assert refused("IQ2_XS") == ("blk.0.ffn_down.weight: IQ2_XS needs an importance matrix.", Remedy.IMATRIX, "")
     part = importance_of(src)
     del part.entries["blk.0.ffn_down.weight"]
     assert refused("IQ1_M", part) == (
         "blk.0.ffn_down.weight: IQ1_M needs its importance, which the importance matrix does not have. "
-        "Use --tensor-type 'ffn_down=Q2_K', or another matrix."
+        "Use another matrix, or another type.",
+        Remedy.TENSOR_TYPE,
+        "ffn_down=Q2_K",
     )
     for target in ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M"):
         report = q.quantize(src, tmp_path / f"{target}.gguf", target, imatrix=importance_of(src))

@@ -41,7 +41,7 @@ def test_both_kinds_are_found() -> None:
     assert set(ALL_SHAPES) == {*SHAPES, *CONFIG_SHAPES}
     assert not set(SHAPES) & set(CONFIG_SHAPES)
     assert all(shape.name == name for name, shape in ALL_SHAPES.items())
-    with pytest.raises(UsageError, match=r"--shape no: not a known shape\. Known: jamba-3b, .*rwkv7-0.4b"):
+    with pytest.raises(UsageError, match=r"^shape no: not a known shape\. Known: jamba-3b, .*rwkv7-0.4b"):
         find("no")
 
 

@@ -51,8 +51,9 @@ def test_commands_of_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("one\n\ntwo\n\nthree\n\n")
     for says in (
         "taken back: a (/switch 1 goes there again)", "error: there is nothing to take back.", "on branch x",
+        "error: there is no branch 9. There are: main, x. /fork 9 makes one.",
         "error: /fork needs a name: /fork NAME", "error: /edit needs the number of a question", "> 3 c  [*x]",
-        "on branch main, after turn 2", "error: there is no branch 9", "nothing (--checkpoint-budget 0)",
+        "on branch main, after turn 2", "nothing (--checkpoint-budget 0)",
     ):  # fmt: skip
         assert says in err, says
 

@@ -9,7 +9,7 @@ from test_conversation import GOOD
 
 from hybrid.cli.commands.chat import Chat
 from hybrid.infer.answers.conversation import Conversation
-from hybrid.quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
 
 def grown(keep: int = 0, system: str = "", n_ctx: int = 60) -> tuple[FakeModel, Conversation]:
@@ -117,16 +117,18 @@ def test_damage(more: dict[str, Any]) -> None:
 def test_what_cannot_fit_is_refused_and_nothing_leaves() -> None:
     model, chat = grown()
     before = list(model.seq.tokens)
-    with pytest.raises(UsageError, match=r"conversation has 139 tokens, the context 60\. Use /clear"):
+    with pytest.raises(UsageError, match=r"conversation has 139 tokens, the context 60\.$") as refused:
         chat.undo()
         said(chat.answer("x" * 100))
+    assert refused.value.remedy is Remedy.SHORTER_CONVERSATION
     assert model.seq.tokens == before and len(model.shifts) == 1
     plain = talk(FakeModel("a" * 30, "b" * 40, n_ctx=60), Template())
     said(plain.answer("q"))
     said(plain.answer("r"))
     assert plain.result is not None and plain.result.reason == "context"
-    with pytest.raises(UsageError, match=r"oldest part go \(--context-shift\)"):
+    with pytest.raises(UsageError, match=r"the context 60\.$") as refused:
         said(plain.answer("s"))
+    assert refused.value.remedy is Remedy.CONTEXT_SHIFT
 
 
 def test_it_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fake_chat import N_VOCAB, NAMES, FakeModel, Template, said, talk
 
-from hybrid.quant.ggml.errors import HybridError, UsageError
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
 
 @pytest.mark.parametrize("template", [Template(), Template(before=" "), Template(trim=True)])
@@ -140,8 +140,9 @@ def test_names_of_branches(name: str, says: str) -> None:
     chat = talk(FakeModel(), Template())
     with pytest.raises(UsageError, match=says):
         chat.turns.fork(name)
-    with pytest.raises(UsageError, match=r"there is no branch x\. There are: main\. /fork x makes one"):
+    with pytest.raises(UsageError, match=r"there is no branch x\. There are: main\.$") as refused:
         chat.turns.switch("x")
+    assert (refused.value.remedy, refused.value.value) == (Remedy.FORK_BRANCH, "x")
     assert chat.turns.lines() == ["  - no turns yet  [*main]"]
 
 
@@ -161,8 +162,9 @@ def test_interrupted_prompt_takes_the_question_back() -> None:
 
 def test_a_conversation_that_is_too_long_is_an_error_and_the_question_is_taken_back() -> None:
     chat = talk(FakeModel("one", n_ctx=16), Template())
-    with pytest.raises(UsageError, match=r"conversation has 34 tokens, the context 16\. Use /clear"):
+    with pytest.raises(UsageError, match=r"conversation has 34 tokens, the context 16\.$") as refused:
         said(chat.answer("x" * 30))
+    assert refused.value.remedy is Remedy.CONTEXT_SHIFT
     assert chat.messages == []
     assert said(chat.answer("y")) == "one"
 

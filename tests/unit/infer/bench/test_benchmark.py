@@ -9,7 +9,7 @@ from fake_model import Clock, FakeModel
 
 from hybrid.infer.bench import benchmark as module
 from hybrid.infer.bench.benchmark import BenchOptions, BenchReport, BenchTest, benchmark
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 
 class Loader:
@@ -54,9 +54,10 @@ def test_tests_are_in_llama_benchs_order() -> None:
 
 
 def test_nothing_to_do() -> None:
-    with pytest.raises(UsageError, match="nothing to measure"):
+    with pytest.raises(UsageError, match="nothing to measure") as refused:
         BenchOptions(prompts=(0,), gens=()).tests()
-    with pytest.raises(UsageError, match="-r 0: at least 1"):
+    assert refused.value.remedy is Remedy.SOMETHING_TO_MEASURE
+    with pytest.raises(UsageError, match="repetitions = 0: at least 1"):
         BenchOptions(repetitions=0).tests()
 
 

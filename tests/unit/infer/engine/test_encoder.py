@@ -15,7 +15,7 @@ from hybrid.infer import Model
 from hybrid.infer.engine.encoder import PASS_TEXTS, PASS_TOKENS, Encoder
 from hybrid.infer.evaluate.embed import Embedder, Pooling
 from hybrid.quant import quantize
-from hybrid.quant.ggml.errors import FormatError, TokenizerError, UnsupportedError, UsageError
+from hybrid.quant.ggml.errors import FormatError, Remedy, TokenizerError, UnsupportedError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.writer import GGUFWriter
 
@@ -162,17 +162,16 @@ def test_pooling_and_length(made: Made) -> None:
 def test_texts_that_do_not_fit(made: Made) -> None:
     with Embedder(made("bert")) as embedder:
         long = "word " * 400
-        with pytest.raises(
-            UsageError, match=r"^text 2 has \d+ tokens, the context has 160\. Cut it up, or use --trunc"
-        ):
+        with pytest.raises(UsageError, match=r"^text 2 has \d+ tokens, the context has 160\.$") as refused:
             embedder.embed(["short", long])
+        assert refused.value.remedy is Remedy.TRUNCATE
         ids = embedder.tokens(["short", long], truncate=True)
         whole = embedder.tokenizer.encode(long)
         assert ids[1] == [*whole[:159], whole[-1]]
         assert embedder.embed(["short", long], truncate=True).shape == (2, 60)
     with Embedder(made("bert"), n_ctx=20) as embedder:
         assert len(embedder.tokens([long], truncate=True)[0]) == 20
-    with pytest.raises(UsageError, match=r"a context of 161: .* has 160 positions"):
+    with pytest.raises(UsageError, match=r"a context of 161 tokens: .* has 160 positions"):
         Embedder(made("bert"), n_ctx=161)
 
 
@@ -212,9 +211,10 @@ def changed(path: Path, target: Path, n_rows: int = 0, **keys: object) -> Path:
 def test_what_is_wrong_with_a_file_is_said(made: Made, tmp_path: Path) -> None:
     path = made("bert")
     with pytest.raises(
-        UnsupportedError, match=r"is an encoder \(bert\): it makes embeddings and no text. Use `hybrid embed`"
-    ):
+        UnsupportedError, match=r"is an encoder \(bert\): it makes embeddings and no text\.$"
+    ) as refused:
         Model.load(path)
+    assert refused.value.remedy is Remedy.EMBEDDINGS
     with pytest.raises(FormatError, match=r"bert\.context_length = 159, expected 160, the rows of position_embd"):
         Encoder.load(changed(path, tmp_path / "a.gguf", context_length=159))
     with pytest.raises(

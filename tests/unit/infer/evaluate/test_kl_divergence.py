@@ -11,7 +11,7 @@ import pytest
 from hybrid.infer.evaluate import kl_divergence as kl
 from hybrid.infer.evaluate.kl_divergence import BaseFile, BaseWriter, compare, decode, encode
 from hybrid.infer.evaluate.kl_statistics import Estimate, KLDivergenceSoFar, summary
-from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
+from hybrid.quant.ggml.errors import FormatError, HybridError, Remedy, UsageError
 
 N_VOCAB, N_CTX, N_CHUNKS = 37, 9, 12
 SCORES = N_CTX - 1 - N_CTX // 2
@@ -143,8 +143,9 @@ def test_tokens_below_the_range_count_for_nothing() -> None:
 
 def test_files_that_are_no_base(tmp_path: Path) -> None:
     path = tmp_path / "x.kld"
-    with pytest.raises(UsageError, match=r"x\.kld cannot be read: No such file or directory\. Make it with"):
+    with pytest.raises(UsageError, match=r"x\.kld cannot be read: No such file or directory\.$") as refused:
         BaseFile(path)
+    assert refused.value.remedy is Remedy.KL_DIVERGENCE_BASE
     for content, says in {
         b"": "holds no log-probabilities",
         b"_logits?" + bytes(12): "holds no log-probabilities",

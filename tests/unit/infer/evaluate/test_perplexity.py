@@ -135,7 +135,8 @@ def test_needs_two_contexts_of_text() -> None:
     with pytest.raises(UsageError) as caught:
         measure(FakeModel(), TOKENS[:31], n_ctx=16)
     assert str(caught.value) == (
-        "the text has 31 tokens, a context of 16 needs at least 32. Give a longer text or a context of at most 15 (-c)."
+        "the text has 31 tokens, a context of 16 needs at least 32. "
+        "Give a longer text or a context of at most 15 tokens."
     )
     with pytest.raises(UsageError, match=r"the text has 1 tokens, .* needs at least 32\. Give a longer text\.$"):
         measure(FakeModel(), "", n_ctx=16)
@@ -144,11 +145,11 @@ def test_needs_two_contexts_of_text() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_ctx": 3}, "-c 3: perplexity needs a context of at least 4 tokens"),
-        ({"n_ctx": 16, "stride": -1}, "--stride -1: expected 0 or a number below 32"),
-        ({"n_ctx": 16, "stride": 32}, "--stride 32: expected 0 or a number below 32"),
-        ({"n_ctx": 16, "chunks": 0}, "--chunks 0: at least 1 chunk is needed"),
-        ({"n_ctx": 66}, "-c 66: a chunk has 66 tokens, the model was loaded for 64"),
+        ({"n_ctx": 3}, "a context of 3 tokens: perplexity needs at least 4"),
+        ({"n_ctx": 16, "stride": -1}, "stride = -1: expected 0 or a number below 32"),
+        ({"n_ctx": 16, "stride": 32}, "stride = 32: expected 0 or a number below 32"),
+        ({"n_ctx": 16, "chunks": 0}, "chunks = 0: at least 1 is needed"),
+        ({"n_ctx": 66}, "a context of 66 tokens: a chunk has 66 tokens, the model was loaded for 64"),
     ],
 )
 def test_refused(options: dict[str, int], message: str) -> None:

@@ -274,7 +274,7 @@ def test_gaps_count_against_the_context() -> None:
     append(memory, 0, [*range(20)])
     assert memory.seq_add(0, 10, -1, 200) == 220 and memory.room(0) == 36
     append(memory, 0, [*range(36)])
-    with pytest.raises(UsageError, match=r"56 \+ 1 tokens, from position 256 on, do not fit the context of 256"):
+    with pytest.raises(UsageError, match=r"56 tokens and 1 more, from position 256 on, do not fit the context of 256"):
         memory.begin(0, 1)
     assert memory.seq_div(0, 0, -1, 4) == 64 and memory.room(0) == 192, "more tokens than positions"
     append(memory, 0, [*range(192)])

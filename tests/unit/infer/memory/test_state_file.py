@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hybrid.infer.memory.state_file import ALIGNMENT, StateFile, StateHeader, read_state, write_state
-from hybrid.quant.ggml.errors import StateError
+from hybrid.quant.ggml.errors import Remedy, StateError
 
 HEADER = StateHeader("00ff", "granite-4.0-h-tiny Q4_K", 7, {"sampler": {"seed": 3, "rng": [1, 2**63]}, "chat": ["Où?"]})
 
@@ -136,9 +136,8 @@ def test_wrong_model(saved: Path) -> None:
         state.header.check_model("00ff", "whatever", saved)
         with pytest.raises(StateError) as caught:
             state.header.check_model("0100", "jamba F32", saved)
-    assert str(caught.value) == (
-        "chat.state was saved by 'granite-4.0-h-tiny Q4_K', not by this model ('jamba F32'). Start without --state."
-    )
+    assert str(caught.value) == ("chat.state was saved by 'granite-4.0-h-tiny Q4_K', not by this model ('jamba F32').")
+    assert caught.value.remedy is Remedy.WITHOUT_STATE
 
 
 def test_expect_names_both_sides(saved: Path) -> None:
@@ -159,6 +158,7 @@ def refused(path: Path) -> str:
         for name in state:
             state[name]
     message = str(caught.value)
+    assert caught.value.remedy is (None if "Update hybrid" in message else Remedy.WITHOUT_STATE)
     assert "\n" not in message
     assert path.name in message
     return message

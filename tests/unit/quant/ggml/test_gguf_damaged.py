@@ -135,7 +135,7 @@ STRUCTURE: dict[str, tuple[bytes, type[HybridError], str]] = {
     "unsupported type": (
         with_info(b.info("blk.0.ffn_up.weight", [256], 15, 0)),
         UnsupportedError,
-        "tensor blk.0.ffn_up.weight is Q8_K, which is no type for weights. Convert the model again.",
+        "tensor blk.0.ffn_up.weight is Q8_K, which is not a type for weights. Convert the model again.",
     ),
     "row of half a block": (
         with_info(b.info("t", [16, 2], 8, 0)),

@@ -1,0 +1,155 @@
+"""What the command line adds to an error of the library: which option, command or file would help.
+
+A sentence is said where all options that it names exist (`-c`, `--state`) and, in a chat, its commands (`/clear`). What
+stands in backticks is a whole command line. The first sentence of a remedy that fits is the one.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid.quant.ggml.errors import HybridError, Remedy, shown
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an error is shown. offered: all options, and commands of the chat; used: the options that were given."""
+
+    offered: frozenset[str] = frozenset()
+    used: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """`{value}` in `text` stands for the error's value; the sentence is said only if the options `used` were given."""
+
+    text: str
+    used: frozenset[str] = frozenset()
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The options and commands of the chat that the text names."""
+        return frozenset(_NAMED.findall(_COMMAND_LINE.sub("", self.text)))
+
+    @property
+    def command_lines(self) -> list[str]:
+        return [text.strip("`") for text in _COMMAND_LINE.findall(self.text)]
+
+    def fits(self, place: Place) -> bool:
+        return self.named <= place.offered and self.used <= place.used
+
+
+_NAMED = re.compile(r"(?<![\w/-])(?:--?[a-z][\w-]*|/[a-z]+)")
+_COMMAND_LINE = re.compile(r"`[^`]*`")
+
+
+def _if_used(option: str, text: str) -> Sentence:
+    return Sentence(text, frozenset({option}))
+
+
+SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
+    Remedy.LARGER_CONTEXT: (Sentence("Use a larger context (-c)."),),
+    Remedy.SMALLER_CONTEXT: (Sentence("Use a smaller context (-c)."), Sentence("Use fewer tokens (-p, -n, -d).")),
+    Remedy.SMALLER_MEMORY: (
+        Sentence("Use a smaller context (-c), or fewer answers at a time (--parallel)."),
+        Sentence("Use a smaller context (-c) or batch (-b)."),
+        Sentence("Use fewer sequences (-np), or fewer tokens (-p, -n, -d)."),
+        Sentence("Use a smaller context (-c)."),
+    ),
+    Remedy.LESS_MEMORY: (
+        Sentence("Use a smaller context (-c), or a smaller file (`hybrid quantize`)."),
+        Sentence("Use a smaller file (`hybrid quantize`)."),
+    ),
+    Remedy.FEWER_KEPT_TOKENS: (Sentence("Use a smaller --keep, or a larger context (-c)."),),
+    Remedy.WITHOUT_CONTEXT_SHIFT: (
+        _if_used("--context-shift", "Leave out --context-shift, or use a larger context (-c)."),
+    ),
+    Remedy.SEPARATE_ADAPTER: (Sentence("Give the model it belongs to, and this with --lora."),),
+    Remedy.EMBEDDINGS: (Sentence("Use `hybrid embed`."),),
+    Remedy.WITHOUT_TEMPLATE: (Sentence("Use --no-template."),),
+    Remedy.WITHOUT_STATE: (
+        _if_used("--state", "Start without --state."),
+        _if_used("--continue", "Start without --continue."),
+    ),
+    Remedy.KV_TYPE: (Sentence("Use --kv-type {value}."),),
+    Remedy.KV_TYPE_OR_WITHOUT_STATE: (
+        _if_used("--state", "Use --kv-type {value}, or start without --state."),
+        _if_used("--continue", "Use --kv-type {value}, or start without --continue."),
+        Sentence("Use --kv-type {value}."),
+    ),
+    Remedy.STATE_IS_COMPLETION: (Sentence("Continue it: `hybrid run -p TEXT --state {value}`."),),
+    Remedy.ONE_SEQUENCE: (Sentence("Export one sequence (--sequence)."),),
+    Remedy.GENERATE_ONE_TOKEN: (Sentence("Generate one: `hybrid run MODEL --state FILE -n 1`."),),
+    Remedy.SHORTER_CONVERSATION: (Sentence("Use /clear, or start with a larger context (-c)."),),
+    Remedy.CONTEXT_SHIFT: (
+        Sentence("Use /clear, or start with a larger context (-c), or let its oldest part go (--context-shift)."),
+    ),
+    Remedy.LIST_TURNS: (Sentence("/tree shows them."),),
+    Remedy.SWITCH_BRANCH: (Sentence("/switch {value} goes on there."),),
+    Remedy.FORK_BRANCH: (Sentence("/fork {value} makes one."),),
+    Remedy.SOMETHING_TO_MEASURE: (Sentence("Give a prompt (-p), a number of tokens to generate (-n) or both (-pg)."),),
+    Remedy.KL_DIVERGENCE_BASE: (Sentence("Make it with --kl-divergence-base and the base model."),),
+    Remedy.POOLING: (Sentence("Choose one with --pooling."),),
+    Remedy.TRUNCATE: (Sentence("Cut it up, or use --truncate."),),
+    Remedy.TRUNCATE_OR_LARGER_CONTEXT: (Sentence("Cut it up, or use --truncate or a larger context (-c)."),),
+    Remedy.ALLOW_REQUANTIZE: (Sentence("Or give --allow-requantize."),),
+    Remedy.IMATRIX: (
+        Sentence("Add --imatrix FILE (`hybrid imatrix` makes one), or choose another type, for example IQ3_S or Q2_K."),
+    ),
+    Remedy.MAKE_IMATRIX: (Sentence("`hybrid imatrix` makes one."),),
+    Remedy.IMATRIX_PATTERNS: (Sentence("Change --include-weights or --exclude-weights."),),
+    Remedy.TENSOR_TYPE: (Sentence("Use --tensor-type '{value}'."),),
+    Remedy.LIST_TENSORS: (Sentence("`hybrid inspect --tensors` lists them."),),
+    Remedy.LIST_KEYS: (Sentence("`hybrid gguf show {value}` lists those it has."),),
+    Remedy.MAKE_HASHES: (Sentence("Make one with `hybrid gguf hash`."),),
+    Remedy.MAKE_ADAPTER: (Sentence("Make one: `hybrid convert BASE --lora FOLDER -o FILE`."),),
+    Remedy.ADAPTER_AT_RUN_TIME: (Sentence("Or apply the adapter while running: `hybrid run MODEL --lora FILE`."),),
+    Remedy.QUANTIZE: (Sentence("Use `hybrid quantize` to change its type."),),
+    Remedy.OUTTYPE: (
+        Sentence("Use --outtype bf16 or f32."),
+        Sentence("Convert it with `hybrid convert --outtype bf16`."),
+    ),
+    Remedy.TOKENIZER: (
+        Sentence("Give another folder or GGUF file with --tokenizer."),
+        Sentence("`hybrid convert --tokenizer` takes that of another folder or GGUF file."),
+    ),
+    Remedy.BASE_MODEL: (Sentence("For example: `hybrid convert FOLDER --lora ADAPTER`."),),
+    Remedy.LIST_ARCHITECTURES: (Sentence("`hybrid convert --list-architectures` lists those that are."),),
+    Remedy.VERIFY: (Sentence("`hybrid convert --verify` checks the file."),),
+}
+
+
+def sentence(remedy: Remedy, value: str, place: Place) -> str:
+    """What to do there; "" where no option or command of the place helps."""
+    for candidate in SENTENCES[remedy]:
+        if candidate.fits(place):
+            return candidate.text.replace("{value}", shown(value))
+    return ""
+
+
+def message(error: HybridError, place: Place) -> str:
+    """The fact and what to do, as one text."""
+    fact = str(error)
+    help_text = "" if error.remedy is None else sentence(error.remedy, error.value, place)
+    if not help_text:
+        return fact
+    return f"{fact}{'' if fact.endswith(('.', '?', '!')) else '.'} {help_text}"
+
+
+def options(command: Any) -> frozenset[str]:
+    """All options of a typer command."""
+    return frozenset(option for param in command.params for option in param.opts if option.startswith("-"))
+
+
+def place_of(ctx: Any) -> Place:
+    """The command that runs in a typer context, and the options it was given."""
+    given = (p for p in ctx.command.params if getattr(ctx.get_parameter_source(p.name), "name", "") == "COMMANDLINE")
+    return Place(options(ctx.command), frozenset(option for param in given for option in param.opts))
+
+
+def place_of_chat(commands: Iterable[str]) -> Place:
+    """A chat: its own commands, and the options with which `hybrid run` could be started again."""
+    from .main import load
+
+    return Place(options(load("run")) | frozenset(command.split()[0] for command in commands))
