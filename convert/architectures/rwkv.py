@@ -213,7 +213,7 @@ class Rwkv7(Family):
     n_embd: int
     n_ff: int
     d_head: int
-    ranks: tuple[int, int, int, int]  # of decay (w), learning rate (a), value residual (v), gate (g; 0: there is none)
+    ranks: tuple[int, int, int, int]  # of decay (w), learning rate (a), value residual (v), gate (g; 0: no gate)
     eps: float
     turned: bool  # the low-rank matrices are [in, out]
     fused: bool  # the weights of the token shift are one tensor, x_x

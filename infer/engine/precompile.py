@@ -19,7 +19,7 @@ from .engine import Engine
 
 def main(arguments: list[str]) -> int:
     """Compiles what the first run of such a model needs, last kernels first, at a lower priority. Exit code 1: the file
-    is none."""
+    cannot be loaded."""
     path, n_ubatch, n_threads, precision, kv_type = arguments
     os.nice(1)
     try:

@@ -103,7 +103,7 @@ def test_what_is_no_number_is_refused(scores: Any) -> None:
 def test_too_short_a_text() -> None:
     check_length(32, 16, 32)
     says = "the text has {} tokens, a context of 16 needs at least 32. Give a longer text{}."
-    for n, largest, smaller in [(31, 15, " or a context of at most 15 (-c)"), (31, 0, ""), (7, 3, "")]:
+    for n, largest, smaller in [(31, 15, " or a context of at most 15 tokens"), (31, 0, ""), (7, 3, "")]:
         with pytest.raises(UsageError) as caught:
             check_length(n, 16, 32, largest)
         assert str(caught.value) == says.format(n, smaller)
