@@ -148,8 +148,6 @@ def place_of(ctx: Any) -> Place:
     return Place(options(ctx.command), frozenset(option for param in given for option in param.opts))
 
 
-def place_of_chat(commands: Iterable[str]) -> Place:
-    """A chat: its own commands, and the options with which `hybrid run` could be started again."""
-    from .main import load
-
-    return Place(options(load("run")) | frozenset(command.split()[0] for command in commands))
+def place_of_chat(commands: Iterable[str], run: Any) -> Place:
+    """A chat: its own commands, and the options with which typer's command `run` could start it again."""
+    return Place(options(run) | frozenset(command.split()[0] for command in commands))

@@ -57,8 +57,8 @@ def split(
     """Takes a file apart into `dst`-00001-of-00003.gguf, ..., at the places where llama.cpp's gguf-split does.
 
     A part has at most `max_bytes` of tensors, or `max_tensors` of them (0: no limit); a tensor larger than that is a
-    part alone. first_without_tensors: the first has metadata alone. progress(tensor, done, total) in bytes of tensors. A
-    model in parts can be split again. Raises UsageError (nothing to split, a target is a source), FormatError,
+    part alone. first_without_tensors: the first has metadata alone. progress(tensor, done, total) in bytes of tensors.
+    A model in parts can be split again. Raises UsageError (nothing to split, a target is a source), FormatError,
     HybridError (writing failed).
     """
     with open_gguf(src) as file:

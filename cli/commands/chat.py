@@ -63,7 +63,7 @@ class Chat:
                 with contextlib.suppress(KeyboardInterrupt):  # the file is then as it was
                     self.keep()
             except HybridError as err:
-                console.error(remedies.message(err, remedies.place_of_chat(HELP)))
+                console.error(remedies.message(err, place()))
             except OSError as err:
                 console.error(f"{err.filename}: {err.strerror}.")
 
@@ -170,6 +170,13 @@ class Chat:
         if not argument:
             raise UsageError(f"{command} needs a file name: {command} FILE")
         return Path(argument).expanduser()
+
+
+def place() -> remedies.Place:
+    """What an error in a chat can be answered with: its commands, and the options of `hybrid run`."""
+    from ..main import load
+
+    return remedies.place_of_chat(HELP, load("run"))
 
 
 def help_text() -> str:

@@ -170,7 +170,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     # options
     "quantize m.gguf x.gguf Q9_9": (2, "Q9_9 is not a file type"),
     "quantize m.gguf x.gguf Q8_0 -t -1": (2, "-t"),
-    "quantize m.gguf x.gguf Q8_0 -t 100000": (2, "100000 threads"),
+    "quantize m.gguf x.gguf Q8_0 -t 100000": (2, "n_threads = 100000"),
     "quantize m.gguf x.gguf Q8_0 --ssm-type q2": (2, "--ssm-type"),
     "inspect m.gguf -c 0": (2, "-c"),
     "run m.gguf -p a --temp nan": (2, "temp = nan"),
@@ -196,7 +196,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "bench m.gguf -p 999999999 -n 0": (2, "iB, this machine has"),
     "bench m.gguf -p 4 -n 0 -b 999999999": (2, "n_ubatch = 999999999"),
     "bench m.gguf -p 4 -n 0 -t 100000": (2, "n_threads = 100000"),
-    "bench m.gguf -r 0": (2, "-r 0"),
+    "bench m.gguf -r 0": (2, "repetitions = 0"),
     "bench m.gguf -o xml": (2, "xml"),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hybrid.cli import remedies
-from hybrid.cli.commands.chat import HELP
+from hybrid.cli.commands import chat
 from hybrid.cli.main import COMMANDS, load
 from hybrid.cli.remedies import SENTENCES, Place, Sentence
 from hybrid.quant.ggml.errors import HybridError, Remedy, StateError
@@ -28,7 +28,7 @@ def commands() -> dict[str, Any]:
 
 
 ALL_COMMANDS = commands()
-CHAT = remedies.place_of_chat(HELP)
+CHAT = chat.place()
 EVERY_SENTENCE = [(remedy, s) for remedy, sentences in SENTENCES.items() for s in sentences]
 
 
@@ -114,7 +114,7 @@ def sources(package: str) -> list[Path]:
 
 OPTION = re.compile(r"--[a-z]|(?:^|[\s('])-[a-zA-Z]\b")
 COMMAND = re.compile(rf"\bhybrid (?:{'|'.join(COMMANDS)})\b")
-CHAT_COMMAND = re.compile(rf"(?:^|\s)(?:{'|'.join(name.split()[0] for name in HELP)})\b")
+CHAT_COMMAND = re.compile(rf"(?:^|\s)(?:{'|'.join(name.split()[0] for name in chat.HELP)})\b")
 
 
 @pytest.mark.parametrize("package", LIBRARY)
