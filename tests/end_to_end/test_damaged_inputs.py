@@ -191,7 +191,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     f"perplexity m.gguf -f text.txt -c 16 -b {HUGE}": (2, "iB, this machine has"),
     "perplexity m.gguf -f text.txt -c 16 --stride 100": (2, "stride = 100"),
     f"perplexity m.gguf -f text.txt -c 16 --stride {HUGE}": (2, "n_ctx"),
-    "perplexity m.gguf -f text.txt -c 16 --chunks 0": (2, "chunks = 0"),
+    "perplexity m.gguf -f text.txt -c 16 --chunks 0": (2, "--chunks"),
     "bench m.gguf -p x": (2, "'x' is not a number"),
     "bench m.gguf -p 999999999 -n 0": (2, "iB, this machine has"),
     "bench m.gguf -p 4 -n 0 -b 999999999": (2, "n_ubatch = 999999999"),
