@@ -64,8 +64,8 @@ def once(
 ) -> tuple[float, GenerationResult]:
     """Tokens per second of the answer."""
     reused = seq.resume(prompt)
-    model = seq.model
-    sampler = Sampler(SamplingParams(temp=0), model.n_vocab) if answer is None else Dictated(answer, model.n_vocab)
+    n_vocab = seq.runner.n_vocab
+    sampler = Sampler(SamplingParams(temp=0), n_vocab) if answer is None else Dictated(answer, n_vocab)
     run = generate(seq, prompt[reused:], sampler, max_tokens=n, ignore_eos=True, speculate=speculate)
     for _ in run:
         pass

@@ -8,12 +8,13 @@ answer.result.reason
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import UsageError
 
+from ..engine.pass_costs import PassCosts
 from ..text.tokenizer import Tokenizer
 from .context_shift import MARGIN, Shiftable, make_room
 from .drawing import Drawing, GenerationResult, Piece, Reason
@@ -29,7 +30,9 @@ class TextSequence(Shiftable, Protocol):
     @property
     def logits(self) -> np.ndarray | None: ...
     @property
-    def model(self) -> Any: ...  # .tokenizer, .pass_costs
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def pass_costs(self) -> PassCosts: ...
     def prefill(
         self, ids: Sequence[int], progress: Callable[[int, int], None] | None = None, boundaries: Sequence[int] = ()
     ) -> np.ndarray: ...
@@ -59,6 +62,7 @@ def generate(
     stop        strings that end the text; they are found across tokens and are not part of it
     ignore_eos  tokens that end an answer are never drawn
     progress    (done, total) while the prompt is processed
+    tokenizer   None: the model's own
     boundaries  positions in the whole text that will be come back to: see Sequence.prefill
     speculate   guess tokens from what the text said before: the same tokens in fewer passes
     keep        so many tokens at the beginning of the sequence stay when the context is full, and half of the others
@@ -67,8 +71,7 @@ def generate(
     UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
     the generation as reason "interrupt"; what was generated up to there is kept.
     """
-    own = tokenizer if tokenizer is not None else seq.model.tokenizer
-    drawing = Drawing(sampler, own, max_tokens, stop, ignore_eos)
+    drawing = Drawing(sampler, tokenizer or seq.tokenizer, max_tokens, stop, ignore_eos)
     return Generation(seq, list(prompt_ids), drawing, progress, boundaries, speculate, keep)
 
 
@@ -140,7 +143,7 @@ class Generation:
         finally:
             result.prompt_seconds = time.perf_counter() - begin
         if self._speculate:
-            self._speculator = NGramSpeculator(seq.tokens, seq.model.pass_costs)
+            self._speculator = NGramSpeculator(seq.tokens, seq.pass_costs)
         while (reason := drawing.ended) is None:
             piece = drawing.draw(logits)
             if result.ttft is None:

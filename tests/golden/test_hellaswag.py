@@ -75,7 +75,7 @@ def test_scores_are_those_of_each_text_alone(name: str, converted: Callable[...,
         result = hellaswag(model, some)
         right = sum(int(s.argmax()) == t.gold for s, t in zip(got, some, strict=True))
         assert result.acc_norm == right / 3 and 0 <= result.low <= result.acc_norm <= result.high <= 1
-        assert len(model._free) == 12
+        assert model.n_free == 12
         with pytest.raises(UsageError, match=r"tokens, the context 128\. Use a larger context"):
             hellaswag(model, [Task("a " * 200, 0, ("b", "c", "d", "e"))])
     with Model.load(converted(name), n_ctx=128, n_seq_max=3) as model, pytest.raises(UsageError, match="4 sequences"):

@@ -32,9 +32,9 @@ CALLS: dict[str, tuple[int, Callable[[Sequence, list[int]], np.ndarray | None]]]
     "few": (4, lambda seq, ids: seq.prefill(ids)),
     "guesses": (4, lambda seq, ids: seq.verify(ids)),
     "prompt": (ADDED, lambda seq, ids: seq.prefill(ids)),
-    "nothing wanted": (ADDED, lambda seq, ids: seq.model.eval([Work(seq, ids, "none")])[0].logits),
+    "nothing wanted": (ADDED, lambda seq, ids: seq.runner.eval([Work(seq, ids, "none")])[0].logits),
     "all logits": (ADDED, lambda seq, ids: seq.logits_of(ids)),
-    "likelihood": (ADDED, lambda seq, ids: seq.model.eval([Work(seq, ids, slice(0, -1), ids[1:])])[0].nll),
+    "likelihood": (ADDED, lambda seq, ids: seq.runner.eval([Work(seq, ids, slice(0, -1), ids[1:])])[0].nll),
 }
 FAMILIES = [
     "jamba",  # has the layers of the next two
