@@ -69,7 +69,7 @@ def once(
     run = generate(seq, prompt[reused:], sampler, max_tokens=n, ignore_eos=True, speculate=speculate)
     for _ in run:
         pass
-    return run.result.gen_rate, run.result
+    return run.result.gen_tokens / run.result.gen_seconds, run.result
 
 
 def measure(model: Model, tokenizer: Tokenizer, cases: list[str], n_tokens: int, rounds: int) -> Iterator[list[str]]:

@@ -25,12 +25,13 @@ from hybrid.quant.ggml.split import open_gguf
 
 from .engine.engine import Engine, OpTime
 from .kernels.attention.kv import KV_TYPES
+from .kernels.build.jit import CompileProgress
 from .loading.hparams import trained_context, wrong
 from .loading.model_file import ModelFile
 from .loading.options import LoadFields, LoadOptions, Precision, merged
 from .memory import PromptCache
 from .program.threads import Interrupted, Stop, default_threads
-from .progress import CompileProgress, TokenProgress
+from .progress import TokenProgress
 from .runner import Result, Runner, Split, Work
 from .sequence import Sequence, restored
 

@@ -279,7 +279,7 @@ class Runner:
         self.check(works)
         rows: list[list[np.ndarray]] = [[] for _ in works]
         total, done = sum(len(w.ids) for w in works), 0
-        with self.engine.stoppable():
+        with self.engine.with_stop():
             for pieces in SPLITS[split]([len(w.ids) for w in works], self.n_ubatch):
                 parts = [_Part(i, _segment(works[i], begin, end)) for i, begin, end in pieces]
                 values = self._pass(works, parts, likelihood=likelihood, hidden=hidden)
@@ -330,7 +330,7 @@ class Runner:
         self.check(works)
         start = [len(w.seq.tokens) for w in works]
         try:
-            with self.engine.stoppable():
+            with self.engine.with_stop():
                 return self.engine.profile([_segment(w, 0, len(w.ids)) for w in works])
         finally:
             for w, n in zip(works, start, strict=True):

@@ -241,7 +241,7 @@ class Pool:
     def __init__(self, n: int) -> None:
         self.n = n
 
-    def run(self, program: Any, *, patient: bool, stop: Any = None, stamps: int = 0) -> None:
+    def run(self, program: Any, *, stoppable: bool, stop: Any = None, stamps: int = 0) -> None:
         program.counters[:] = 0
         for record in program.records[: len(program.ops)]:
             for tid in range(self.n):

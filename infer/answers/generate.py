@@ -7,7 +7,7 @@ answer.result.reason
 """
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -15,9 +15,10 @@ import numpy as np
 from hybrid.quant.ggml.errors import UsageError
 
 from ..engine.pass_costs import PassCosts
+from ..progress import TokenProgress
 from ..text.tokenizer import Tokenizer
 from .context_shift import MARGIN, Shiftable, make_room
-from .drawing import Drawing, GenerationResult, Piece, Reason
+from .drawing import Drawing, GenerationResult, Reason, TextPiece
 from .sampling import Sampler
 from .speculate import NGramSpeculator
 
@@ -34,7 +35,7 @@ class TextSequence(Shiftable, Protocol):
     @property
     def pass_costs(self) -> PassCosts: ...
     def prefill(
-        self, ids: Sequence[int], progress: Callable[[int, int], None] | None = None, boundaries: Sequence[int] = ()
+        self, ids: Sequence[int], progress: TokenProgress | None = None, boundaries: Sequence[int] = ()
     ) -> np.ndarray: ...
     def decode(self, token: int) -> np.ndarray: ...
     def verify(self, ids: Sequence[int]) -> np.ndarray: ...
@@ -49,7 +50,7 @@ def generate(
     max_tokens: int = -1,
     stop: Sequence[str] = (),
     ignore_eos: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: TokenProgress | None = None,
     tokenizer: Tokenizer | None = None,
     boundaries: Sequence[int] = (),
     speculate: bool = False,
@@ -76,14 +77,14 @@ def generate(
 
 
 class Generation:
-    """Iterator over Pieces. `result` can be read at any time and is complete after the last piece."""
+    """Iterator over the pieces of the answer. `result` can be read at any time and is complete after the last piece."""
 
     def __init__(
         self,
         seq: TextSequence,
         prompt: list[int],
         drawing: Drawing,
-        progress: Callable[[int, int], None] | None,
+        progress: TokenProgress | None,
         boundaries: Sequence[int],
         speculate: bool,
         keep: int | None = None,
@@ -102,7 +103,7 @@ class Generation:
     def __iter__(self) -> "Generation":
         return self
 
-    def __next__(self) -> Piece:
+    def __next__(self) -> TextPiece:
         return next(self._pieces)
 
     def close(self) -> None:
@@ -118,7 +119,7 @@ class Generation:
             self._seq.decode(self.result.pending[0])
             self.result.pending = []
 
-    def _run(self) -> Generator[Piece, None, None]:
+    def _run(self) -> Generator[TextPiece, None, None]:
         result = self.result
         try:
             result.reason = yield from self._loop()
@@ -133,7 +134,7 @@ class Generation:
         if rest is not None:
             yield rest
 
-    def _loop(self) -> Generator[Piece, None, Reason]:
+    def _loop(self) -> Generator[TextPiece, None, Reason]:
         """Yields pieces; returns the reason of the end."""
         seq, drawing, result = self._seq, self._drawing, self.result
         begin = time.perf_counter()
@@ -227,4 +228,4 @@ class Generation:
         return self._seq.logits
 
 
-__all__ = ["Generation", "GenerationResult", "Piece", "Reason", "generate"]
+__all__ = ["Generation", "GenerationResult", "Reason", "TextPiece", "generate"]

@@ -21,11 +21,12 @@ from hybrid.quant.ggml.split import open_gguf
 
 from ..architectures import ENCODERS
 from ..engine.encoder import Encoder
+from ..kernels.build.jit import CompileProgress
 from ..loading.hparams import trained_context, wrong
 from ..loading.model_file import fitting_tokenizer
 from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
 from ..model import Model
-from ..progress import CompileProgress, TokenProgress
+from ..progress import TokenProgress
 from ..runner import Work
 from ..text.tokenizer import Tokenizer, load_tokenizer
 

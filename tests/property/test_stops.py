@@ -49,11 +49,11 @@ def at_op(model: Model, number: int, happens: Callable[[], None], monkeypatch: p
     done = 0
     run = model.engine._run
 
-    def watched(program: Program, patient: bool, stamps: int = 0) -> None:
+    def watched(program: Program, stoppable: bool, stamps: int = 0) -> None:
         nonlocal done
         op, done = number - done, done + len(program.ops)
         if not 0 <= op < len(program.ops):
-            return run(program, patient, stamps)
+            return run(program, stoppable, stamps)
         kernel = int(program.records[op, 0])
         call = prototype(kernel)
 
@@ -65,7 +65,7 @@ def at_op(model: Model, number: int, happens: Callable[[], None], monkeypatch: p
         callback = prototype(between)
         program.records[op, 0] = ctypes.cast(callback, ctypes.c_void_p).value
         try:
-            return run(program, patient, stamps)
+            return run(program, stoppable, stamps)
         finally:
             program.records[op, 0] = kernel
 

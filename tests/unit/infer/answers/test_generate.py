@@ -243,9 +243,6 @@ def test_times(tok: Tokenizer) -> None:
     assert result.ttft is not None
     assert result.ttft >= result.prompt_seconds > 0
     assert result.gen_seconds > 0
-    assert result.gen_rate == result.gen_tokens / result.gen_seconds
-    assert result.prompt_rate == 1 / result.prompt_seconds
-    assert start(Script(tok, "")).result.gen_rate == 0
 
 
 def test_refusals(tok: Tokenizer) -> None:
