@@ -4,6 +4,9 @@ A step is one pass through the model: the next token of every answer that is bei
 left a slice of the prompts that are being read, first come first served. What comes out for a prompt depends on
 nothing else in the step, to the bit.
 
+    jobs = [Job(ids, Drawing(Sampler(params, model.n_vocab), model.tokenizer, 200, ())) for ids in prompts]
+    results = answer_all(model, jobs, n_parallel=8)   # or a Batcher, for jobs that come and go
+
 Prompts that begin alike are processed once: a prompt waits while another one that shares more of it than is known is
 being read, and prompts get checkpoints where those behind them in the queue part from them.
 """

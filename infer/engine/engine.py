@@ -111,7 +111,10 @@ class Engine:
             self._inputs, self._programs, self._one = before
 
     def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
-        """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block."""
+        """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block.
+
+        To find the layer in which a model and its reference begin to differ.
+        """
         n_tok = sum(len(s.tokens) for s in segments)
         b = self._builder(self._size(n_tok, self.n_ubatch))
         kept: list[Rows] = []

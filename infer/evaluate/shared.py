@@ -3,6 +3,10 @@
 Sequences with the same history are one until they part: one of them goes through the model, the others share its pages
 and its state, and each gets the logits it asked for. That holds whether a token is given for several sequences or for
 each of them again, and for sequences whose histories have become the same by separate ways: they share memory again.
+
+    eval_shared          `Model.eval` of works that begin alike
+    eval_shared_tokens   token by token, each for several sequences: trees of texts
+    score_endings        of one context: tests with several answers to choose from
 """
 
 from collections.abc import Sequence
