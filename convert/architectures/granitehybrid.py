@@ -1,6 +1,7 @@
-"""Granite 4 H: Mamba-2 and some attention, dense or with experts beside a shared one. Of ibm-granite.
+"""Granite 4 H and Bamba: Mamba-2 and some attention, dense or with experts beside a shared one. Of ibm-granite and
+ibm-ai-platform.
 
-With what is stored like it: Granite with experts and attention alone, and Bamba.
+With Granite that has experts and attention alone, which is a Granite 4 H without Mamba-2. Bamba is stored as one.
 """
 
 from collections.abc import Iterator, Mapping

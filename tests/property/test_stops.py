@@ -122,7 +122,7 @@ def test_a_stop_at_every_op(
     large: as in a model whose single tokens take so long that they, too, can be stopped.
     """
     if large:
-        monkeypatch.setattr(engines, "MAX_BYTES_UNPATIENT", 0)
+        monkeypatch.setattr(engines, "QUICK_BYTES", 0)
     n_stopped = n_read = 0
     with Model.load(random_model(MODELS[family], FileType.F32), n_ctx=N_CTX, n_ubatch=32, n_threads=2) as model:
         seq = model.sequence()
