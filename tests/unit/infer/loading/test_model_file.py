@@ -39,8 +39,6 @@ def test_a_tokenizer_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     gguf = FakeGGUF({})
     gguf.path = Path("odd.gguf")
     monkeypatch.setattr("hybrid.infer.text.tokenizer.load_tokenizer", lambda _: SimpleNamespace(n_vocab=257))
-    with pytest.raises(
-        TokenizerError, match=r"odd.gguf: the tokenizer has 257 tokens, token_embd.weight 320 rows"
-    ):
+    with pytest.raises(TokenizerError, match=r"odd.gguf: the tokenizer has 257 tokens, token_embd.weight 320 rows"):
         fitting_tokenizer(gguf, 320)  # type: ignore[arg-type]
     assert fitting_tokenizer(gguf, 257).n_vocab == 257  # type: ignore[arg-type]
