@@ -63,7 +63,7 @@ def measure(heads: str, kv_type: str, depth: int, n_tok: int, n_threads: int, re
         best = math.inf
         for _ in range(repetitions + 1):
             start = time.perf_counter()
-            pool.run(program, patient=True)
+            pool.run(program, stoppable=True)
             best = min(best, time.perf_counter() - start)
     finally:
         pool.close()

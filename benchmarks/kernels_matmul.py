@@ -62,7 +62,7 @@ class Bench:
         begin = time.perf_counter()
         while len(measured) < 3 or time.perf_counter() - begin < self.seconds:
             start = time.perf_counter()
-            self.pool.run(program, patient=True, stamps=int(stamps.ctypes.data))
+            self.pool.run(program, stoppable=True, stamps=int(stamps.ctypes.data))
             seconds = time.perf_counter() - start
             spent = np.diff(stamps)
             measured.append(seconds * float(spent[products].sum() / spent.sum()) / (n_matrix * times))

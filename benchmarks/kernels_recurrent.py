@@ -212,7 +212,7 @@ class Bench:
         begin = time.perf_counter()
         while len(times) < 3 or time.perf_counter() - begin < self.seconds:
             start = time.perf_counter()
-            self.pool.run(program, patient=True)
+            self.pool.run(program, stoppable=True)
             times.append((time.perf_counter() - start) / len(layers))
         return min(times[1:])
 

@@ -64,12 +64,12 @@ def once(
 ) -> tuple[float, GenerationResult]:
     """Tokens per second of the answer."""
     reused = seq.resume(prompt)
-    model = seq.model
-    sampler = Sampler(SamplingParams(temp=0), model.n_vocab) if answer is None else Dictated(answer, model.n_vocab)
+    n_vocab = seq.runner.n_vocab
+    sampler = Sampler(SamplingParams(temp=0), n_vocab) if answer is None else Dictated(answer, n_vocab)
     run = generate(seq, prompt[reused:], sampler, max_tokens=n, ignore_eos=True, speculate=speculate)
     for _ in run:
         pass
-    return run.result.gen_rate, run.result
+    return run.result.gen_tokens / run.result.gen_seconds, run.result
 
 
 def measure(model: Model, tokenizer: Tokenizer, cases: list[str], n_tokens: int, rounds: int) -> Iterator[list[str]]:

@@ -79,11 +79,11 @@ def op_costs(n_threads: int) -> tuple[float, float]:
     per_op, per_run = [], []
     for _ in range(30):
         begin = time.perf_counter()
-        pool.run(long, patient=False)
+        pool.run(long, stoppable=False)
         per_op.append((time.perf_counter() - begin) / 5000)
         time.sleep(0.002)
         begin = time.perf_counter()
-        pool.run(short, patient=False)
+        pool.run(short, stoppable=False)
         per_run.append(time.perf_counter() - begin)
     pool.close()
     return median(per_op) * 1e6, median(per_run) * 1e6

@@ -300,7 +300,10 @@ LLAMA: dict[str, tuple[Change, str]] = {
         "llama.attention.head_count_kv = 3",
     ),
     "head_count_kv 0": (key(".attention.head_count_kv", 0), "llama.attention.head_count_kv = 0"),
-    "rope 7": (key(".rope.dimension_count", 7), "llama.rope.dimension_count = 7, expected an even part of a head of 8"),
+    "rope 7": (
+        key(".rope.dimension_count", 7),
+        "llama.rope.dimension_count = 7, expected an even number of the 8 values of a head",
+    ),
     "rope 16 of 8": (key(".rope.dimension_count", 16), "llama.rope.dimension_count = 16"),
     "rope 2^30": (key(".rope.dimension_count", 2**30), "llama.rope.dimension_count = 1073741824"),
     "rope -2": (key(".rope.dimension_count", -2, b.I32), "llama.rope.dimension_count = -2"),

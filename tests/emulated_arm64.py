@@ -1,6 +1,6 @@
 """All kernels as aarch64 code in an emulator: tests of kernels, and whole models, on a machine of another kind.
 
-    python -m pytest -p emulated_arm64 tests/unit/infer/kernels/products/test_matmul.py
+    python -m pytest -p emulated_arm64 tests/unit/infer/kernels/products/test_products.py
 
 As a pytest plugin (or after `install()`) the code path of the process is NEON, numba stops before it makes machine
 code, LLVM compiles what numba has made for aarch64, and `unicorn` executes it, one thread after the other. The emulated
@@ -241,7 +241,7 @@ class Pool:
     def __init__(self, n: int) -> None:
         self.n = n
 
-    def run(self, program: Any, *, patient: bool, stop: Any = None, stamps: int = 0) -> None:
+    def run(self, program: Any, *, stoppable: bool, stop: Any = None, stamps: int = 0) -> None:
         program.counters[:] = 0
         for record in program.records[: len(program.ops)]:
             for tid in range(self.n):

@@ -1,7 +1,7 @@
 """Run Python under another instruction set: every x86 path on one machine, each with compiled kernels of its own.
 
     done = python("avx2", "-c", "...")                      a script
-    done = python("plain", "-m", "pytest", "tests/unit/infer/kernels/products/test_matmul.py", "-k", "q4_0")
+    done = python("plain", "-m", "pytest", "tests/unit/infer/kernels/products/test_products.py", "-k", "q4_0")
 
 Paths that this machine cannot execute can still be compiled: `assembly` returns what LLVM makes of a kernel.
 """

@@ -1,13 +1,12 @@
 """The model families that can be converted: one file each, and this table by the name in config.json."""
 
-from .bamba import Bamba
 from .bert import Bert, Roberta
 from .falcon_h1 import FalconH1
 from .family import Family, Row
 from .gemma import Gemma2, Gemma3
 from .gpt2 import Gpt2
 from .granite import Granite
-from .granitehybrid import GraniteHybrid, GraniteMoe
+from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .jamba import Jamba
 from .lfm2 import Lfm2, Lfm2Moe
 from .llama import Llama, Mistral

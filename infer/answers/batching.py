@@ -4,6 +4,9 @@ A step is one pass through the model: the next token of every answer that is bei
 left a slice of the prompts that are being read, first come first served. What comes out for a prompt depends on
 nothing else in the step, to the bit.
 
+    jobs = [Job(ids, Drawing(Sampler(params, model.n_vocab), model.tokenizer, 200, ())) for ids in prompts]
+    results = answer_all(model, jobs, n_parallel=8)   # or a Batcher, for jobs that come and go
+
 What prompts have in common is processed once: a prompt waits while another one is read that will make more of its
 beginning known, and prompts get checkpoints where later ones in the queue differ from them.
 """
@@ -44,12 +47,10 @@ class Job:
     keep: int | None = None
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
-    _seq: TokenSequence | None = field(default=None, repr=False)
-    _marks: list[int] = field(default_factory=list, repr=False)  # positions of checkpoints that are still to be taken
-    _cancelled: bool = field(default=False, repr=False)
+    cancelled: bool = False
 
     def __post_init__(self) -> None:
-        self._tokens = np.asarray(self.ids, np.int64)
+        self.tokens = np.asarray(self.ids, np.int64)  # `ids`, for comparisons
 
     @property
     def result(self) -> GenerationResult:
@@ -57,19 +58,36 @@ class Job:
 
     def cancel(self) -> None:
         """The answer ends at the next step, as "interrupt"."""
-        self._cancelled = True
+        self.cancelled = True
+
+
+@dataclass(eq=False)
+class _Answer:
+    """A job that has joined. marks: positions in its prompt where checkpoints are to be left."""
+
+    job: Job
+    seq: TokenSequence
+    marks: list[int] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[int]:
+        return self.job.ids
+
+    @property
+    def result(self) -> GenerationResult:
+        return self.job.result
 
 
 class Batcher:
     """Answers up to n_parallel jobs at a time; any number can wait."""
 
     def __init__(self, model: Model, n_parallel: int) -> None:
-        if not 1 <= n_parallel <= min(model.memory.n_seq_max, model.engine.n_ubatch):
-            most = min(model.memory.n_seq_max, model.engine.n_ubatch)
+        most = min(model.n_seq_max, model.n_ubatch)
+        if not 1 <= n_parallel <= most:
             raise UsageError(f"{n_parallel} answers at a time: this model was loaded for 1 to {most}.")
         self.model, self.n_parallel = model, n_parallel
         self._waiting: deque[Job] = deque()
-        self._running: list[Job] = []
+        self._running: list[_Answer] = []
         self.n_steps = 0
         self._changed = False  # whether a job that had to wait may go on
 
@@ -101,7 +119,7 @@ class Batcher:
 
     def step(self) -> list[Job]:
         """One pass; returns the jobs that are done with it. After an Interrupted only `close` is left."""
-        ended = [job for job in (*self._running, *self._waiting) if job._cancelled]
+        ended = [job for job in self._jobs() if job.cancelled]
         for job in ended:
             self._end(job)
         if self._changed:
@@ -111,69 +129,80 @@ class Batcher:
         if works:
             results = self.model.eval(works)
             self.n_steps += 1
-            for job, work, result in zip(owners, works, results, strict=True):
-                self._after(job, work, None if result.logits is None else result.logits[-1])
+            for answer, work, result in zip(owners, works, results, strict=True):
+                self._after(answer, work, None if result.logits is None else result.logits[-1])
         return ended + self._end_those_over()
+
+    def _jobs(self) -> list[Job]:
+        return [*(answer.job for answer in self._running), *self._waiting]
 
     def _end_those_over(self) -> list[Job]:
         over = []
-        for job in list(self._running):
-            reason = job.drawing.ended
-            if reason is None and job.result.pending and job._seq is not None:
-                self._make_room(job, job._seq)
-                reason = "context" if not job._seq.room else None
+        for answer in list(self._running):
+            reason = answer.job.drawing.ended
+            if reason is None and answer.result.pending:
+                self._make_room(answer)
+                reason = "context" if not answer.seq.room else None
             if reason is not None:
-                job.result.reason = reason
-                self._end(job)
-                over.append(job)
+                answer.result.reason = reason
+                self._end(answer.job)
+                over.append(answer.job)
         return over
 
-    def _make_room(self, job: Job, seq: TokenSequence) -> None:
+    def _make_room(self, answer: _Answer) -> None:
         """For another token of an answer, where older ones may leave the context: at the same places as `generate`."""
-        if job.keep is not None and seq.room <= MARGIN:
-            job.result.discarded += make_room(seq, 1 + MARGIN, job.keep)
+        if answer.job.keep is not None and answer.seq.room <= MARGIN:
+            answer.result.discarded += make_room(answer.seq, 1 + MARGIN, answer.job.keep)
 
     def close(self) -> None:
         """Give up all jobs."""
-        for job in (*self._running, *self._waiting):
+        for job in self._jobs():
             self._end(job)
 
     # --- joining ---
     def _admit(self) -> None:
         """Waiting jobs get sequences, in order, except those that should wait for work of another job."""
         held: list[Job] = []
-        self._changed = False
-        while self._waiting and len(self._running) < self.n_parallel and len(held) < LOOK_AHEAD:
-            job = self._waiting.popleft()
-            if self._is_being_read(job):
-                held.append(job)
-                continue
-            seq = job._seq = self.model.sequence()
-            job.n_known = seq.resume(job.ids)
-            others = (*held, *islice(self._waiting, LOOK_AHEAD))
-            parts = Counter(common_beginning(job._tokens, other._tokens) for other in others)
-            least = max(job.n_known + 1, WORTH_SHARING)
-            job._marks = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
-            self._running.append(job)
-            if job.n_known == len(job.ids):
-                assert seq.logits is not None
-                self._draw(job, seq.logits)
-        self._waiting.extendleft(reversed(held))
+        try:
+            while self._waiting and len(self._running) < self.n_parallel and len(held) < LOOK_AHEAD:
+                job = self._waiting[0]
+                if self._is_being_read(job):
+                    held.append(self._waiting.popleft())
+                    continue
+                answer = _Answer(job, self.model.sequence())
+                self._running.append(answer)
+                self._waiting.popleft()
+                self._join(answer, held)
+            self._changed = False
+        finally:
+            self._waiting.extendleft(reversed(held))
+
+    def _join(self, answer: _Answer, held: Sequence[Job]) -> None:
+        """What is known of the prompt, and where those behind it, and the jobs that are held, part from it."""
+        job, seq = answer.job, answer.seq
+        job.n_known = seq.resume(job.ids)
+        others = (*held, *islice(self._waiting, LOOK_AHEAD))
+        parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
+        least = max(job.n_known + 1, WORTH_SHARING)
+        answer.marks = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
+        if job.n_known == len(job.ids):
+            assert seq.logits is not None
+            self._draw(job, seq.logits)
 
     def _is_being_read(self, job: Job) -> bool:
         """Whether a running job reads tokens that this one could share, if it waits."""
         if self.model.cache is None:
             return False
-        found = self.model.cache.find(job.ids)
-        known = found.position if found else 0
+        beginning = self.model.cache.find(job.ids)
+        known = beginning.position if beginning else 0
         for other in self._running:
-            past = other._seq.n_past if other._seq is not None else 0
+            past = other.seq.n_past
             # a shift may have left fewer tokens than the prompt had
             if other.result.ids or past >= len(other.ids):
                 continue
-            n = common_beginning(job._tokens, other._tokens)
+            n = common_beginning(job.tokens, other.job.tokens)
             # where it will leave a checkpoint yet that this job can go on from
-            points = [m for m in other._marks if m > past] + [n // LADDER * LADDER]
+            points = [m for m in other.marks if m > past] + [n // LADDER * LADDER]
             if n == len(other.ids) or not self.model.memory.is_recurrent:
                 points.append(n)
             ahead = max((p for p in points if past < p <= n), default=0)
@@ -183,34 +212,33 @@ class Batcher:
         return False
 
     # --- a pass ---
-    def _plan(self) -> tuple[list[Work], list[Job]]:
+    def _plan(self) -> tuple[list[Work], list[_Answer]]:
         works: list[Work] = []
-        owners: list[Job] = []
-        room = self.model.engine.n_ubatch
-        for job in self._running:
-            if job.result.pending and job._seq is not None:  # an answer: its last token goes through the model
-                works.append(Work(job._seq, list(job.result.pending)))
-                owners.append(job)
+        owners: list[_Answer] = []
+        room = self.model.n_ubatch
+        for answer in self._running:
+            if answer.result.pending:  # being drawn: its last token goes through the model
+                works.append(Work(answer.seq, list(answer.result.pending)))
+                owners.append(answer)
                 room -= 1
         if works:
             room = min(room, SLICE)
-        for job in self._running:
-            seq = job._seq
-            if seq is None or job.result.ids or room <= 0 or seq.n_past >= len(job.ids):
+        for answer in self._running:
+            seq, ids = answer.seq, answer.ids
+            if answer.result.ids or room <= 0 or seq.n_past >= len(ids):
                 continue
             past = seq.n_past
-            stops = [len(job.ids), past + room]
+            stops = [len(ids), past + room]
             if self.model.cache is not None:
-                stops += [(past // LADDER + 1) * LADDER, *(m for m in job._marks if m > past)]
+                stops += [(past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past)]
             end = min(stops)
-            works.append(Work(seq, job.ids[past:end], "last" if end == len(job.ids) else "none"))
-            owners.append(job)
+            works.append(Work(seq, ids[past:end], "last" if end == len(ids) else "none"))
+            owners.append(answer)
             room -= end - past
         return works, owners
 
-    def _after(self, job: Job, work: Work, logits: np.ndarray | None) -> None:
-        seq, result = job._seq, job.result
-        assert seq is not None
+    def _after(self, answer: _Answer, work: Work, logits: np.ndarray | None) -> None:
+        job, seq, result = answer.job, answer.seq, answer.result
         if result.pending:
             result.pending = []
             result.gen_tokens += 1
@@ -224,8 +252,8 @@ class Batcher:
             seq.logits = logits
             seq.checkpoint()
             self._draw(job, logits)
-        elif seq.n_past in job._marks or seq.n_past % LADDER == 0:
-            seq.checkpoint(boundary=seq.n_past in job._marks)
+        elif seq.n_past in answer.marks or seq.n_past % LADDER == 0:
+            seq.checkpoint(boundary=seq.n_past in answer.marks)
 
     def _draw(self, job: Job, logits: np.ndarray) -> None:
         if job.drawing.ended is None:
@@ -234,14 +262,14 @@ class Batcher:
     def _end(self, job: Job) -> None:
         job.drawing.finish()
         job.done = self._changed = True
-        if job in self._running:
-            self._running.remove(job)
-        elif job in self._waiting:
+        if job in self._waiting:
             self._waiting.remove(job)
-        if job._seq is not None:
-            # nothing continues from the end of an answer here
-            job._seq.close(remember=False)
-            job._seq = None
+        for answer in self._running:
+            if answer.job is job:
+                self._running.remove(answer)
+                # nothing continues from the end of an answer here
+                answer.seq.close(remember=False)
+                break
 
 
 def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:

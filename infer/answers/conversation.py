@@ -7,14 +7,15 @@ the tail); otherwise the rendering is encoded as a whole. The sequence then resu
 prompt that is known from this or any other branch.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import Remedy, StateError, TemplateError, UsageError
 
-from ..text.encode import continuation_ids, rendered_ids
+from ..progress import TokenProgress
+from ..text.encode import continuation_ids, message_ids, rendered_ids
 from .turns import Turn, Turns
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .sampling import SamplingParams
 
 Message = dict[str, str]
-Progress = Callable[[int, int], None]
 SAVED_CHECKPOINTS = 256 << 20  # bytes of checkpoints and other branches in a saved chat, at most
 MOST_BOUNDARIES = 32  # messages that get a checkpoint when a whole conversation is encoded: the first, and the last
 
@@ -80,10 +80,10 @@ class Conversation:
         return self._messages(self.turns.head)
 
     def _messages(self, head: Turn | None) -> list[Message]:
-        made = [{"role": "system", "content": self.system}] if self.system else []
+        messages = [{"role": "system", "content": self.system}] if self.system else []
         for turn in head.path() if head else []:
-            made += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
-        return made
+            messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
+        return messages
 
     # --- text and tokens ---
     def render(self, messages: list[Message], add_generation_prompt: bool = True) -> str:
@@ -128,29 +128,30 @@ class Conversation:
         """Where in `ids`, the encoded conversation, its messages end: people come back there."""
         if self.template is None:
             return []
-        found = set()
+        tok = self.model.tokenizer
+        ends = set()
         for n in sorted({0, 1, *range(max(0, len(messages) - MOST_BOUNDARIES), len(messages))}):
             try:
-                part = self.encode(self.render(messages[:n], add_generation_prompt=False))
+                part = message_ids(tok, self.template, messages[:n], add_generation_prompt=False)
             except TemplateError:
                 continue  # not every template takes every beginning of a conversation
             same = (i for i, (a, b) in enumerate(zip(part, ids, strict=False)) if a != b)
-            found.add(next(same, min(len(part), len(ids))))
-        return sorted(found - {0})
+            ends.add(next(same, min(len(part), len(ids))))
+        return sorted(ends - {0})
 
     # --- talking ---
-    def answer(self, text: str, progress: Progress | None = None) -> Iterator[str]:
+    def answer(self, text: str, progress: TokenProgress | None = None) -> Iterator[str]:
         """Adds the user's `text` and yields the answer as it is generated; after an error nothing stays."""
         yield from self._generate(self.turns.head, text, progress)
 
-    def regenerate(self, progress: Progress | None = None) -> Iterator[str]:
+    def regenerate(self, progress: TokenProgress | None = None) -> Iterator[str]:
         """Yields another answer to the last question."""
         last = self.turns.head
         if last is None:
             raise UsageError("there is no answer yet. Write something first.")
         yield from self._generate(last.parent, last.user, progress)
 
-    def edit(self, n: int, text: str, progress: Progress | None = None) -> Iterator[str]:
+    def edit(self, n: int, text: str, progress: TokenProgress | None = None) -> Iterator[str]:
         """Asks `text` instead of the n-th question and yields the answer; what followed stays a branch of the tree."""
         yield from self._generate(self.turns.nth(n).parent, text, progress)
 
@@ -162,7 +163,7 @@ class Conversation:
         self.turns.head = last.parent
         return last
 
-    def _generate(self, parent: Turn | None, question: str, progress: Progress | None) -> Iterator[str]:
+    def _generate(self, parent: Turn | None, question: str, progress: TokenProgress | None) -> Iterator[str]:
         """Answers `question` after `parent`."""
         from .generate import generate
 

@@ -15,7 +15,7 @@ Reason = Literal["eos", "stop", "length", "context", "interrupt"]
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """One drawn token and the text that became complete with it, often ""; id None: text released at the end."""
 
     text: str
@@ -41,16 +41,6 @@ class GenerationResult:
     gen_seconds: float = 0.0
     discarded: int = 0  # tokens that left the attention layers when the context was full
     ttft: float | None = None  # from the call of the first `next` to the first drawn token
-
-    @property
-    def prompt_rate(self) -> float:
-        """Prompt tokens per second; 0 where nothing was measured."""
-        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds > 0 else 0.0
-
-    @property
-    def gen_rate(self) -> float:
-        """Generated tokens per second; 0 where nothing was measured."""
-        return self.gen_tokens / self.gen_seconds if self.gen_seconds > 0 else 0.0
 
 
 class Drawing:
@@ -83,7 +73,7 @@ class Drawing:
         """Tokens that may still be drawn; None: as many as fit."""
         return None if self.max_tokens < 0 else self.max_tokens - len(self.result.ids)
 
-    def draw(self, logits: np.ndarray) -> Piece | None:
+    def draw(self, logits: np.ndarray) -> TextPiece | None:
         """The next token; None when the model ends the answer. It is pending until somebody says it was processed."""
         result, token = self.result, self.sampler.sample(logits)
         if self._tokenizer.is_eog(token):
@@ -95,7 +85,7 @@ class Drawing:
         text = self._text.push(token)
         result.text += text
         result.stop = self._text.found
-        return Piece(text, token)
+        return TextPiece(text, token)
 
     @property
     def ended(self) -> Reason | None:
@@ -106,11 +96,11 @@ class Drawing:
             return "stop"
         return "length" if self.left == 0 else None
 
-    def finish(self) -> Piece | None:
+    def finish(self) -> TextPiece | None:
         """The text held back for a stop string that did not come."""
         rest = self._text.finish()
         self.result.text += rest
-        return Piece(rest, None) if rest else None
+        return TextPiece(rest, None) if rest else None
 
 
 class StopText:

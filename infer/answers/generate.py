@@ -7,16 +7,18 @@ answer.result.reason
 """
 
 import time
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from collections.abc import Generator, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import UsageError
 
+from ..engine.pass_costs import PassCosts
+from ..progress import TokenProgress
 from ..text.tokenizer import Tokenizer
 from .context_shift import MARGIN, Shiftable, make_room
-from .drawing import Drawing, GenerationResult, Piece, Reason
+from .drawing import Drawing, GenerationResult, Reason, TextPiece
 from .sampling import Sampler
 from .speculate import NGramSpeculator
 
@@ -29,9 +31,11 @@ class TextSequence(Shiftable, Protocol):
     @property
     def logits(self) -> np.ndarray | None: ...
     @property
-    def model(self) -> Any: ...  # .tokenizer, .pass_costs
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def pass_costs(self) -> PassCosts: ...
     def prefill(
-        self, ids: Sequence[int], progress: Callable[[int, int], None] | None = None, boundaries: Sequence[int] = ()
+        self, ids: Sequence[int], progress: TokenProgress | None = None, boundaries: Sequence[int] = ()
     ) -> np.ndarray: ...
     def decode(self, token: int) -> np.ndarray: ...
     def verify(self, ids: Sequence[int]) -> np.ndarray: ...
@@ -46,7 +50,7 @@ def generate(
     max_tokens: int = -1,
     stop: Sequence[str] = (),
     ignore_eos: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: TokenProgress | None = None,
     tokenizer: Tokenizer | None = None,
     boundaries: Sequence[int] = (),
     speculate: bool = False,
@@ -59,6 +63,7 @@ def generate(
     stop        strings that end the text; they are found across tokens and are not part of it
     ignore_eos  tokens that end an answer are never drawn
     progress    (done, total) while the prompt is processed
+    tokenizer   None: the model's own
     boundaries  positions in the whole text that later texts may continue from: see Sequence.prefill
     speculate   guess tokens from what the text said before: the same tokens in fewer passes
     keep        so many tokens at the beginning of the sequence stay when the context is full, and half of the others
@@ -67,20 +72,19 @@ def generate(
     UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
     the generation as reason "interrupt"; what was generated up to there is kept.
     """
-    own = tokenizer if tokenizer is not None else seq.model.tokenizer
-    drawing = Drawing(sampler, own, max_tokens, stop, ignore_eos)
+    drawing = Drawing(sampler, tokenizer or seq.tokenizer, max_tokens, stop, ignore_eos)
     return Generation(seq, list(prompt_ids), drawing, progress, boundaries, speculate, keep)
 
 
 class Generation:
-    """Iterator over Pieces. `result` can be read at any time and is complete after the last piece."""
+    """Iterator over the pieces of the answer. `result` can be read at any time and is complete after the last piece."""
 
     def __init__(
         self,
         seq: TextSequence,
         prompt: list[int],
         drawing: Drawing,
-        progress: Callable[[int, int], None] | None,
+        progress: TokenProgress | None,
         boundaries: Sequence[int],
         speculate: bool,
         keep: int | None = None,
@@ -99,7 +103,7 @@ class Generation:
     def __iter__(self) -> "Generation":
         return self
 
-    def __next__(self) -> Piece:
+    def __next__(self) -> TextPiece:
         return next(self._pieces)
 
     def close(self) -> None:
@@ -115,7 +119,7 @@ class Generation:
             self._seq.decode(self.result.pending[0])
             self.result.pending = []
 
-    def _run(self) -> Generator[Piece, None, None]:
+    def _run(self) -> Generator[TextPiece, None, None]:
         result = self.result
         try:
             result.reason = yield from self._loop()
@@ -130,7 +134,7 @@ class Generation:
         if rest is not None:
             yield rest
 
-    def _loop(self) -> Generator[Piece, None, Reason]:
+    def _loop(self) -> Generator[TextPiece, None, Reason]:
         """Yields pieces; returns the reason of the end."""
         seq, drawing, result = self._seq, self._drawing, self.result
         begin = time.perf_counter()
@@ -140,7 +144,7 @@ class Generation:
         finally:
             result.prompt_seconds = time.perf_counter() - begin
         if self._speculate:
-            self._speculator = NGramSpeculator(seq.tokens, seq.model.pass_costs)
+            self._speculator = NGramSpeculator(seq.tokens, seq.pass_costs)
         while (reason := drawing.ended) is None:
             piece = drawing.draw(logits)
             if result.ttft is None:
@@ -224,4 +228,4 @@ class Generation:
         return self._seq.logits
 
 
-__all__ = ["Generation", "GenerationResult", "Piece", "Reason", "generate"]
+__all__ = ["Generation", "GenerationResult", "Reason", "TextPiece", "generate"]

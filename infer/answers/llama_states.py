@@ -9,6 +9,7 @@ from hybrid.quant.ggml.replacing import replace_file
 
 from ..memory.llama_session import DTYPES, encode_session, read_session
 from ..memory.positions import first_moved
+from ..memory.saved_text import SavedText
 from ..model import Model
 from ..sequence import Sequence
 
@@ -25,7 +26,7 @@ def import_session(model: Model, path: str | os.PathLike[str]) -> Sequence:
     StateError when the file is damaged, of another model as far as it can be told, or longer than the context.
     """
     path = Path(path)
-    _check_architecture(model, path.name)
+    _check_architecture(model.arch, path.name)
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -35,13 +36,12 @@ def import_session(model: Model, path: str | os.PathLike[str]) -> Sequence:
     if tokens and not all(0 <= t < model.n_vocab for t in tokens):
         raise StateError(f"{path.name} holds tokens that are not of this model's vocabulary of {model.n_vocab}.")
     seq = model.sequence()
-    model.memory.load(seq.slot, n, session.arrays)
     # what lies behind a gap was computed beside tokens that are gone
     computed = first_moved(session.positions)
-    model.memory.mark(seq.slot, session.positions, 0 if model.memory.is_recurrent and computed < n else computed)
+    computed = 0 if model.memory.is_recurrent and computed < n else computed
+    seq.load(SavedText(tokens[:n], None, {}, session.arrays, session.positions, computed))
     if n == len(tokens) and not model.memory.is_recurrent:
-        n = model.memory.truncate(seq.slot, n - 1)
-    seq.tokens = tokens[:n]
+        n = seq.truncate(n - 1)
     seq.extra = {"pending": tokens[n:]} if tokens[n:] else {}
     return seq
 
@@ -56,19 +56,20 @@ def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool =
 
     StateError when it cannot be written, UsageError when llama.cpp has no such state.
     """
-    model, path = seq.model, Path(path)
-    _check_architecture(model, "the state")
-    if model.kv_type not in DTYPES and model.memory.attention.specs:
-        raise UsageError(f"llama.cpp rotates keys and values of {model.kv_type}: only f32 and f16 can be exported.")
+    runner, path = seq.runner, Path(path)
+    arch, n_layer, memory = runner.file.arch, runner.file.n_layer, runner.memory
+    _check_architecture(arch, "the state")
+    if runner.kv_type not in DTYPES and memory.attention.specs:
+        raise UsageError(f"llama.cpp rotates keys and values of {runner.kv_type}: only f32 and f16 can be exported.")
     n = len(seq.tokens)
     tokens = [*seq.tokens, *seq.pending[:1]] if whole else seq.tokens
-    positions = model.memory.positions[seq.slot]
+    positions = memory.positions[seq.slot]
     if whole and not positions.plain:
         raise UsageError(
             "llama-completion takes no positions with gaps, and these have some.", remedy=Remedy.ONE_SEQUENCE
         )
     if whole and len(tokens) == n:
-        if model.memory.is_recurrent:
+        if memory.is_recurrent:
             raise UsageError(
                 "llama-completion needs a token that is drawn and not computed, and this state has none.",
                 remedy=Remedy.GENERATE_ONE_TOKEN,
@@ -76,9 +77,9 @@ def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool =
         n -= 1
     if n < 1:
         raise UsageError("the state holds no tokens that were computed: there is nothing to export.")
-    arrays = dict(model.memory.export(seq.slot))
+    arrays = dict(memory.export(seq.slot))
     parts = encode_session(
-        tokens, positions.of(0, n), arrays, model.arch, model.n_layer, model.memory, whole=whole, transposed=transposed
+        tokens, positions.of(0, n), arrays, arch, n_layer, memory, whole=whole, transposed=transposed
     )
     data = b"".join(parts)
     try:
@@ -88,7 +89,7 @@ def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool =
     return len(data)
 
 
-def _check_architecture(model: Model, what: str) -> None:
-    if model.arch not in ARCHITECTURES:
+def _check_architecture(arch: str, what: str) -> None:
+    if arch not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        raise UsageError(f"{what}: states of '{model.arch}' are not exchanged with llama.cpp, only those of {known}.")
+        raise UsageError(f"{what}: states of '{arch}' are not exchanged with llama.cpp, only those of {known}.")

@@ -9,13 +9,14 @@ run that was interrupted goes on after the last line it wrote, and refuses a fil
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hybrid.quant.ggml.errors import Remedy, TemplateError, UsageError, shown
 
+from ..progress import AnswerProgress
 from ..text.encode import rendered_ids
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class BatchResult:
 
 def read_prompts(text: str, name: str, model: "Model") -> list[Prompt]:
     """The prompts of a file's text, in order. UsageError names the first line that is not a prompt."""
-    made: list[Prompt] = []
+    prompts: list[Prompt] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -68,10 +69,10 @@ def read_prompts(text: str, name: str, model: "Model") -> list[Prompt]:
         prompt = value.get("prompt") if messages is None else _rendered(messages, model, where)
         if not isinstance(prompt, str) or not prompt:
             raise UsageError(f"{where}: its prompt is not a text.")
-        made.append(Prompt(len(made), prompt, value.get("id"), messages is not None))
-    if not made:
+        prompts.append(Prompt(len(prompts), prompt, value.get("id"), messages is not None))
+    if not prompts:
         raise UsageError(f"{name} has no prompts.")
-    return made
+    return prompts
 
 
 def _rendered(messages: Any, model: "Model", where: str) -> str:
@@ -138,9 +139,7 @@ class Batch:
     n_samples: int = 1
     keep: int | None = None
 
-    def run(
-        self, prompts: list[Prompt], target: Path | TextIO, progress: Callable[[int, int], None] | None = None
-    ) -> BatchResult:
+    def run(self, prompts: list[Prompt], target: Path | TextIO, progress: AnswerProgress | None = None) -> BatchResult:
         """Write the answers to `target`; a file that has some answers is continued.
 
         OSError names the file when no more can be written; it then holds the answers so far.

@@ -55,8 +55,8 @@ class NGramSpeculator:
                     self._after[i][last[i]] = n
                 last[i] = (last[i] << 32 | token) & _MASKS[i]
             for i, length in enumerate(LENGTHS):
-                if n + 1 >= length and (found := self._after[i].get(last[i])) is not None:
-                    self._at = found
+                if n + 1 >= length and (place := self._after[i].get(last[i])) is not None:
+                    self._at = place
                     break
         self._seen = len(mine)
 

@@ -145,17 +145,17 @@ class Turns:
     @classmethod
     def from_json(cls, values: Any, n_vocab: int) -> "Turns":
         """KeyError, TypeError or ValueError when these are not the turns of a conversation."""
-        made = cls()
-        for turn in _read_turns(values["turns"], made.all, n_vocab):
-            made.all.append(turn)
+        turns = cls()
+        for turn in _read_turns(values["turns"], turns.all, n_vocab):
+            turns.all.append(turn)
         branches = dict(values["branches"])
-        if not branches or not all(type(n) is int and 0 <= n <= len(made.all) for n in branches.values()):
+        if not branches or not all(type(n) is int and 0 <= n <= len(turns.all) for n in branches.values()):
             raise ValueError("branches")
-        made.branches = {str(name): made.all[n - 1] if n else None for name, n in branches.items()}
-        made.branch = str(values["branch"])
-        if made.branch not in made.branches:
+        turns.branches = {str(name): turns.all[n - 1] if n else None for name, n in branches.items()}
+        turns.branch = str(values["branch"])
+        if turns.branch not in turns.branches:
             raise ValueError("branch")
-        return made
+        return turns
 
 
 def _turn_json(turn: Turn) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from .base import EncoderFamily, Family
 from .bert import Bert
 from .falcon_h1 import FalconH1
 from .gemma import Gemma2, Gemma3
-from .gpt2 import Gpt2, Phi2, StarCoder2
-from .granite import Granite, GraniteMoe
-from .granitehybrid import GraniteHybrid
+from .gpt2 import Gpt2
+from .granite import Granite
+from .granitehybrid import GraniteHybrid, GraniteMoe
 from .jamba import Jamba
 from .lfm2 import Lfm2, Lfm2Moe
 from .llama import Llama
@@ -21,7 +21,9 @@ from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
-from .rwkv import Arwkv7, Rwkv6, Rwkv6Qwen2, Rwkv7
+from .rwkv import Rwkv6, Rwkv7
+from .rwkv_distilled import Arwkv7, Rwkv6Qwen2
+from .starcoder2 import Phi2, StarCoder2
 from .xlstm import Xlstm
 from .zamba import Zamba
 from .zamba2 import Zamba2

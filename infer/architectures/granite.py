@@ -1,4 +1,4 @@
-"""Granite: attention with RoPE on every layer, dense or with experts, and four factors. Of ibm-granite."""
+"""Granite 3: attention with RoPE on every layer, and four factors. Of ibm-granite."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,12 +41,6 @@ class Granite(Family):
     def block(self, h: GraniteHparams, i: int, w: Weights) -> Iterator[Part]:
         yield "attn_norm.weight", attention(h, i, w)
         yield "ffn_norm.weight", feed_forward(h, i)
-
-
-class GraniteMoe(Granite):
-    """Granite 3 with experts; the same code, as sizes tell."""
-
-    name = "granitemoe"
 
 
 def attention(h: GraniteHparams, i: int, w: Weights) -> Layer:

@@ -1,11 +1,12 @@
-"""Granite 4 H: Mamba-2 and some attention, dense or with experts beside a shared one. Of ibm-granite."""
+"""Granite 4 H: Mamba-2 and some attention, dense or with experts beside a shared one; and Granite with experts and
+attention alone. Of ibm-granite."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..loading.weights import Weights
 from .base import Family, Mamba2Hparams, Part
-from .granite import GraniteHparams, attention, feed_forward
+from .granite import Granite, GraniteHparams, attention, feed_forward
 
 
 @dataclass(frozen=True)
@@ -22,3 +23,9 @@ class GraniteHybrid(Family):
     def block(self, h: GraniteHybridHparams, i: int, w: Weights) -> Iterator[Part]:
         yield "attn_norm.weight", attention(h, i, w) if h.n_head_kv[i] else h.mamba2(i)
         yield "ffn_norm.weight", feed_forward(h, i)
+
+
+class GraniteMoe(Granite):
+    """Granite 3 with experts, and Granite 4 where no layer is Mamba-2; the code of the dense one, as sizes tell."""
+
+    name = "granitemoe"

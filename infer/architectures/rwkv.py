@@ -1,12 +1,9 @@
-"""RWKV-6 and RWKV-7: recurrent, without attention. arXiv:2404.05892, arXiv:2503.14456
-
-And what was distilled from Qwen2 into them, with its feed-forward parts and norms: QRWKV6, ARWKV. arXiv:2501.15570
-"""
+"""RWKV-6 and RWKV-7: recurrent, without attention. arXiv:2404.05892, arXiv:2503.14456"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..layers import ChannelMix, GatedFeedForward
+from ..layers import ChannelMix
 from ..layers import Rwkv6 as TimeMix6
 from ..layers import Rwkv7 as TimeMix7
 from ..loading.hparams import Hparams, key
@@ -68,13 +65,6 @@ class Rwkv7Hparams(Ranks7):
     n_gate: int = key("attention.gate_lora_rank", minimum=1)
 
 
-@dataclass(frozen=True)
-class Rwkv6Qwen2Hparams(Ranks6):
-    """n_kv: heads of keys, shared by the query heads, 0: each head has its own."""
-
-    n_kv: int = key("attention.head_count_kv", 0)
-
-
 class _Rwkv(Family):
     layer_norms = True
     embedding_norm = "token_embd_norm.weight"
@@ -104,32 +94,3 @@ class Rwkv7(_Rwkv):
 
     def block(self, h: Rwkv7Hparams, i: int, w: Weights) -> Iterator[Part]:
         yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 2, h.head_eps, *h.ranks))
-
-
-class _Distilled(Family):
-    def parts(self, h: RwkvHparams, i: int, w: Weights, mixer: TimeMix6 | TimeMix7) -> Iterator[Part]:
-        if h.n_shift != 1:
-            raise w.wrong("token_shift_count", h.n_shift, "1")
-        yield "attn_norm.weight", mixer
-        yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)
-
-
-class Rwkv6Qwen2(_Distilled):
-    """QRWKV6 (arXiv:2505.03005): RWKV-6's time mixing as gated linear attention."""
-
-    name = "rwkv6qwen2"
-    hparams = Rwkv6Qwen2Hparams
-
-    def block(self, h: Rwkv6Qwen2Hparams, i: int, w: Weights) -> Iterator[Part]:
-        mixer = TimeMix6(i, h.n_embd, h.d_head, 1, h.head_eps, h.n_mix, h.n_decay, h.n_kv)
-        yield from self.parts(h, i, w, mixer)
-
-
-class Arwkv7(_Distilled):
-    """ARWKV: RWKV-7's time mixing, with a gate or without."""
-
-    name = "arwkv7"
-    hparams = Ranks7
-
-    def block(self, h: Ranks7, i: int, w: Weights) -> Iterator[Part]:
-        yield from self.parts(h, i, w, TimeMix7(i, h.n_embd, h.d_head, 1, h.head_eps, *h.ranks))

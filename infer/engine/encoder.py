@@ -5,7 +5,7 @@ program, where the next layer's take their place. A text's rows are the same bit
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -18,7 +18,7 @@ from hybrid.quant.ggml.split import open_gguf
 from ..architectures import ENCODERS
 from ..kernels import execute
 from ..kernels.attention.kv import F32_KV, pages_of
-from ..kernels.build.jit import compile_kernels
+from ..kernels.build.jit import CompileProgress, compile_kernels
 from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.rows import elementwise
@@ -32,7 +32,6 @@ from ..program.threads import Pool, default_threads
 PASS_TOKENS = 512  # of a pass, unless one text is longer
 PASS_TEXTS = 32  # of a pass
 Norm = tuple[int, int]  # addresses of weights and biases
-Progress = Callable[[str, int, int], None]
 
 
 class Encoder:
@@ -60,7 +59,7 @@ class Encoder:
         path: Path | str,
         options: LoadOptions | None = None,
         *,
-        progress: Progress | None = None,
+        progress: CompileProgress | None = None,
         **fields: Unpack[LoadFields],
     ) -> "Encoder":
         """Open a GGUF file. options, fields and progress as in `Model.load`; those about memory have no effect, because
@@ -138,7 +137,7 @@ class Encoder:
         b.op(execute.nothing, x)  # keeps it to the end
         return b.build(), x
 
-    def _program(self, n: int, progress: Progress | None = None) -> tuple[Program, Rows]:
+    def _program(self, n: int, progress: CompileProgress | None = None) -> tuple[Program, Rows]:
         """One for n tokens: of the narrowest kind, or for a whole pass."""
         narrow = gemm.tiles(host())[0].cols
         size = next((size for size in (GEMV_COLUMNS, narrow, PASS_TOKENS) if n <= size), self.n_most)
@@ -190,9 +189,9 @@ class Encoder:
         c["all_tokens"][:4] = (1, 0, 0, total)
         program, rows = self._program(total)
         self._pool = self._pool or Pool(self.n_threads)
-        self._pool.run(program, patient=True)
-        made = program.view(rows, total).copy()
-        return np.split(made, np.cumsum([len(text) for text in texts])[:-1])
+        self._pool.run(program, stoppable=True)
+        states = program.view(rows, total).copy()
+        return np.split(states, np.cumsum([len(text) for text in texts])[:-1])
 
     def close(self) -> None:
         if self._pool is not None:

@@ -1,7 +1,7 @@
 """The engine: one model's weights and memory, its programs by shape of work, and the batches that run through them."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 
 from ..kernels import execute
 from ..kernels.attention.kv import KVType
-from ..kernels.build.jit import Kernel, compile_kernels
+from ..kernels.build.jit import CompileProgress, Kernel, compile_kernels
 from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.products.inputs import InputSums
@@ -26,8 +26,7 @@ from .network import Network
 from .ubatch import Control, Segment
 
 LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outputs take several runs
-MIN_BYTES_INTERRUPTIBLE = 1 << 33  # weights from which even a short program is slow enough to need stopping
-Progress = Callable[[str, int, int], None]
+QUICK_BYTES = 1 << 33  # of weights: with fewer, a pass of one token ends so soon that Ctrl-C can wait for it
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,10 @@ class Engine:
             self._inputs, self._programs, self._one = before
 
     def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
-        """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block."""
+        """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block.
+
+        To find the layer in which a model and its reference begin to differ.
+        """
         n_tok = sum(len(s.tokens) for s in segments)
         b = self._builder(self._size(n_tok, self.n_ubatch))
         kept: list[Rows] = []
@@ -125,7 +127,7 @@ class Engine:
         moves = self._begin(segments, keep=True)
         self._control.fill(segments, moves)
         with self._whole(moves):
-            self._run(program, patient=True)
+            self._run(program, stoppable=True)
         return [program.view(rows, n_tok).copy() for rows in kept]
 
     def _add_likelihood(self, b: Builder, logits: Rows) -> None:
@@ -178,13 +180,15 @@ class Engine:
         shape = self._key(part, n)
         key = (*shape, profiled) if profiled else shape
         if key not in self._programs:
-            made, logits = self._build(*shape, profiled=profiled)
-            self._compile(made.kernels)
-            made.link()
-            self._programs[key] = (made, logits)
+            program, logits = self._build(*shape, profiled=profiled)
+            self._compile(program.kernels)
+            program.link()
+            self._programs[key] = (program, logits)
         return self._programs[key]
 
-    def _compile(self, kernels: Iterable[Kernel], progress: Progress | None = None, helper: Sequence[str] = ()) -> None:
+    def _compile(
+        self, kernels: Iterable[Kernel], progress: CompileProgress | None = None, helper: Sequence[str] = ()
+    ) -> None:
         kernels = [execute.EXECUTE, *kernels]
         pending = [k for k in dict.fromkeys(kernels) if not k.ready]
         self.compile_seconds += compile_kernels(pending, progress, helper)
@@ -199,13 +203,13 @@ class Engine:
         """The kernels that `prepare` makes ready."""
         return [execute.EXECUTE, *(k for program, _ in self._first_programs().values() for k in program.kernels)]
 
-    def prepare(self, progress: Progress | None = None, helper: Sequence[str] = ()) -> None:
+    def prepare(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> None:
         """Build and compile what generation needs; `helper`: see compile_kernels."""
-        made = self._first_programs()
-        self._compile((k for program, _ in made.values() for k in program.kernels), progress, helper)
-        for program, _ in made.values():
+        programs = self._first_programs()
+        self._compile((k for program, _ in programs.values() for k in program.kernels), progress, helper)
+        for program, _ in programs.values():
             program.link()
-        self._programs.update(made)
+        self._programs.update(programs)
 
     # --- running ---
     @contextmanager
@@ -217,14 +221,14 @@ class Engine:
         finally:
             self.stop = before
 
-    def stoppable(self) -> AbstractContextManager[None]:
-        """A Stop for `Model.stop` to set, where the caller has given none."""
+    def with_stop(self) -> AbstractContextManager[None]:
+        """Something for `Model.stop` to set, where the caller has given nothing."""
         return self.stopped_by(Stop()) if self.stop is None else nullcontext()
 
-    def _run(self, program: Program, patient: bool, stamps: int = 0) -> None:
+    def _run(self, program: Program, stoppable: bool, stamps: int = 0) -> None:
         if self.pool is None:
             self.pool = Pool(self.n_threads)
-        self.pool.run(program, patient=patient, stop=self.stop, stamps=stamps)
+        self.pool.run(program, stoppable=stoppable, stop=self.stop, stamps=stamps)
 
     def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:
         """One ubatch. Returns logits f32 [n_out, n_vocab], or with `likelihood` -log p of the targets f64 [n_out], or
@@ -236,33 +240,33 @@ class Engine:
         n_tok = sum(len(s.tokens) for s in segments)
         assert 0 < n_tok <= self.n_ubatch
         self.expects_few = self.expects_few or any(s.each for s in segments)
-        patient = self._is_long(n_tok)
-        moves = self._begin(segments, keep=patient)
+        stoppable = self._is_long(n_tok)
+        moves = self._begin(segments, keep=stoppable)
         rows, targets = self._control.fill(segments, moves)
         wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
         if n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head":
             self._control.want(rows)
             program, logits = self.program("step", n_tok)
             with self._whole(moves):
-                self._run(program, patient=patient)
+                self._run(program, stoppable=stoppable)
             assert logits is not None
             return program.view(logits, len(rows)).copy()
         body, _ = self.program("body", n_tok)
         results = []
         with self._whole(moves):
-            self._run(body, patient=patient)
+            self._run(body, stoppable=stoppable)
             for i in range(0, len(rows), self.n_out_max):
                 part = rows[i : i + self.n_out_max]
                 self._control.want(part, targets[i : i + self.n_out_max])
                 head, logits = self.program(wanted, len(part))
-                self._run(head, patient=patient and len(part) > GEMV_COLUMNS)
+                self._run(head, stoppable=stoppable and len(part) > GEMV_COLUMNS)
                 assert logits is not None
                 results.append(self._nll[: len(part)].copy() if likelihood else head.view(logits, len(part)).copy())
         return np.concatenate(results) if results else None
 
     def _is_long(self, n_tok: int) -> bool:
         """Whether a run of so many tokens takes so long that it must be possible to stop it."""
-        return n_tok > GEMV_COLUMNS or self.gguf.nbytes >= MIN_BYTES_INTERRUPTIBLE
+        return n_tok > GEMV_COLUMNS or self.gguf.nbytes >= QUICK_BYTES
 
     def step(self, slot: int, token: int) -> np.ndarray:
         """`run` of one token that wants its logits, f32 [n_vocab], without the arrangements for several.
@@ -289,7 +293,7 @@ class Engine:
         program, view = self._one
         position = past + self.memory.positions[slot].offset
         self._control.fill_one(slot, token, past, position, row, before)
-        self._run(program, patient=False)
+        self._run(program, stoppable=False)
         if move is not None:
             self.memory.finish(move)
         return view.copy()
@@ -354,11 +358,11 @@ class Engine:
                     )
         return sorted(totals.values(), key=lambda t: -t.seconds)
 
-    def _timed(self, program: Program, patient: bool) -> list[tuple[Op, float]]:
+    def _timed(self, program: Program, stoppable: bool) -> list[tuple[Op, float]]:
         """Run a program; every op with its seconds."""
         stamps = np.zeros(len(program.ops) + 1, np.int64)
         start = time.perf_counter()
-        self._run(program, patient=patient, stamps=int(stamps.ctypes.data))
+        self._run(program, stoppable=stoppable, stamps=int(stamps.ctypes.data))
         elapsed = time.perf_counter() - start
         ticks = max(1, int(stamps[-1] - stamps[0]))
         return [(op, float(t) / ticks * elapsed) for op, t in zip(program.ops, np.diff(stamps), strict=True)]

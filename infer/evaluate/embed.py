@@ -7,7 +7,7 @@ with Embedder("bge-small.gguf") as embedder:
 A vector depends on its text alone, to the bit: not on the texts beside it, nor on the number of threads.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -16,17 +16,18 @@ from typing import Self, Unpack
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import Remedy, TokenizerError, UnsupportedError, UsageError
+from hybrid.quant.ggml.errors import Remedy, UnsupportedError, UsageError
 from hybrid.quant.ggml.split import open_gguf
 
 from ..architectures import ENCODERS
 from ..engine.encoder import Encoder
-from ..engine.engine import Progress
+from ..kernels.build.jit import CompileProgress
 from ..loading.hparams import trained_context, wrong
+from ..loading.model_file import fitting_tokenizer
 from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
-from ..memory.splits import split_simple
 from ..model import Model
-from ..sequence import Work
+from ..progress import TokenProgress
+from ..runner import Work
 from ..text.tokenizer import Tokenizer, load_tokenizer
 
 MOST_SEQUENCES = 32  # texts that a generating model reads together
@@ -60,7 +61,7 @@ class Embedder:
         options: LoadOptions | None = None,
         *,
         pooling: Pooling | None = None,
-        progress: Progress | None = None,
+        progress: CompileProgress | None = None,
         **fields: Unpack[LoadFields],
     ) -> None:
         given = merged(options, fields)
@@ -92,13 +93,7 @@ class Embedder:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        made = load_tokenizer(self.gguf)
-        if self.encoder and made.n_vocab != self.encoder.n_vocab:
-            raise TokenizerError(
-                f"{self.path.name}: the tokenizer has {made.n_vocab} tokens, token_embd.weight {self.encoder.n_vocab} "
-                "rows. Convert the model again."
-            )
-        return made
+        return fitting_tokenizer(self.gguf, self.encoder.n_vocab) if self.encoder else load_tokenizer(self.gguf)
 
     def tokens(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[int]]:
         """The ids of every text, with what the model wants around it.
@@ -126,7 +121,7 @@ class Embedder:
         *,
         normalize: bool = True,
         truncate: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: TokenProgress | None = None,
     ) -> np.ndarray:
         """Vectors of the texts, f32 [n, n_embd]; `normalize`: of length 1. `progress` gets tokens done and in all."""
         return self.embed_ids(self.tokens(texts, truncate=truncate), normalize=normalize, progress=progress)
@@ -136,7 +131,7 @@ class Embedder:
         ids: Sequence[Sequence[int]],
         *,
         normalize: bool = True,
-        progress: Callable[[int, int], None] | None = None,
+        progress: TokenProgress | None = None,
     ) -> np.ndarray:
         """`embed` of token ids, as `tokens` gives them.
 
@@ -155,11 +150,11 @@ class Embedder:
                 progress(done, total)
         if not vectors:
             return np.zeros((0, self.n_embd), np.float32)
-        made = np.stack(vectors)
+        rows = np.stack(vectors)
         if normalize:
-            length = np.sqrt(np.square(made).sum(axis=1, keepdims=True))
-            made = np.divide(made, length, out=made, where=length > 0)
-        return made.astype(np.float32)
+            length = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
+            rows = np.divide(rows, length, out=rows, where=length > 0)
+        return rows.astype(np.float32)
 
     @property
     def n_embd(self) -> int:
@@ -193,15 +188,15 @@ class Embedder:
                 self._close_model()
                 self._model = self._load_model(self.n_ctx, n_seq)
         model = self._model
-        # what the last norm makes was divided by this, see Engine._load
+        # hidden states have been divided by this, see Runner.hidden_states
         scale = float(model.hparams.scales.logits)
-        size = model.memory.n_seq_max
+        size = model.n_seq_max
         output = {Pooling.MEAN: slice(None), Pooling.CLS: slice(0, 1), Pooling.LAST: slice(-1, None)}[self.pooling]
         for first in range(0, len(ids), size):
             part = ids[first : first + size]
             works = [Work(model.sequence(), text, output) for text in part]
             try:
-                for work, rows in zip(works, _hidden(model, works), strict=True):
+                for work, rows in zip(works, model.runner.hidden_states(works), strict=True):
                     yield len(work.ids), self._pooled(rows) * scale
             finally:
                 for work in works:
@@ -223,17 +218,3 @@ class Embedder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-
-def _hidden(model: Model, works: Sequence[Work]) -> list[np.ndarray]:
-    """What the model makes logits of, f32 [n_out, n_embd], for the outputs of every work."""
-    model.check(list(works))
-    found: list[list[np.ndarray]] = [[] for _ in works]
-    for pieces in split_simple([len(work.ids) for work in works], model.engine.n_ubatch):
-        segments = [model._segment(works[i], begin, end) for i, begin, end in pieces]
-        rows = model.engine.run(segments, hidden=True)
-        ends = np.cumsum([len(segment.outputs) for segment in segments])
-        if rows is not None:
-            for (i, _, _), some in zip(pieces, np.split(rows, ends[:-1]), strict=True):
-                found[i].append(some)
-    return [np.concatenate(parts) for parts in found]

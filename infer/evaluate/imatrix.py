@@ -14,7 +14,8 @@ import numpy as np
 from hybrid.quant.ggml.errors import UsageError
 
 from ..engine.engine import Collection
-from ..sequence import Sequence, Work
+from ..runner import Work
+from ..sequence import Sequence
 from ..text.encode import document_ids
 from .windows import Window, check_finite, check_length, chunked, in_groups
 

@@ -3,6 +3,10 @@
 Sequences with the same history are one until they part: one of them goes through the model, the others share its pages
 and its state, and each gets the logits it asked for. That holds whether a token is given for several sequences or for
 each of them again, and for sequences whose histories have become the same by separate ways: they share memory again.
+
+    eval_shared          `Model.eval` of works that begin alike
+    eval_shared_tokens   token by token, each for several sequences: trees of texts
+    score_endings        of one context: tests with several answers to choose from
 """
 
 from collections.abc import Sequence
@@ -12,18 +16,17 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
-from ..model import Model, Work
-from ..sequence import Result
-from ..sequence import Sequence as TokenSequence
+from ..model import Model, measured
+from ..runner import Result, Slot, Work
 from .windows import log_likelihood
 
 
 @dataclass(frozen=True)
-class Entry:
+class SharedToken:
     """A token that is appended to each of `seqs`; logits: whether those after it are wanted, for each of them."""
 
     token: int
-    seqs: Sequence[TokenSequence]
+    seqs: Sequence[Slot]
     logits: bool = False
 
 
@@ -31,21 +34,21 @@ class Entry:
 class _Path:
     """What one sequence gets, and the logits it has got so far."""
 
-    seq: TokenSequence
+    seq: Slot
     ids: list[int]
     wanted: frozenset[int]
     done: int = 0
     rows: dict[int, np.ndarray] = field(default_factory=dict)
 
 
-def eval_entries(model: Model, entries: Sequence[Entry]) -> dict[tuple[int, int], np.ndarray]:
+def eval_shared_tokens(model: Model, entries: Sequence[SharedToken]) -> dict[tuple[int, int], np.ndarray]:
     """Append tokens to sequences; (place in `entries`, id of the sequence) -> logits f32 [n_vocab].
 
     UsageError names token and sequence, before anything runs.
     """
     ids: dict[int, list[int]] = {}
     places: dict[int, list[int]] = {}
-    seqs: dict[int, TokenSequence] = {}
+    seqs: dict[int, Slot] = {}
     for place, entry in enumerate(entries):
         if not entry.seqs:
             raise UsageError(f"entry {place}: token {entry.token} belongs to no sequence.")
@@ -69,7 +72,7 @@ def eval_entries(model: Model, entries: Sequence[Entry]) -> dict[tuple[int, int]
 def eval_shared(model: Model, works: Sequence[Work]) -> list[Result]:
     """`Model.eval` for works without targets, to the bit, with what the sequences have in common computed once."""
     works = list(works)
-    model.check(works)
+    model.runner.check(works)
     if any(work.targets is not None or work.each for work in works):
         raise UsageError("shared tokens give logits: leave out targets, and verify guesses apart.")
     paths = [_Path(work.seq, [int(i) for i in work.ids], frozenset(work.outputs())) for work in works]
@@ -84,18 +87,15 @@ def score_endings(model: Model, context: Sequence[int], endings: Sequence[Sequen
         raise UsageError("the context and every ending need a token at least.")
     first = len(context) - 1
     scores: list[float] = []
-    for begin in range(0, len(endings), len(model._free) or 1):
-        part = endings[begin : begin + (len(model._free) or 1)]
-        seqs = [model.sequence() for _ in part]
-        try:
+    together = model.n_free or 1  # without a free one opening it says so
+    for begin in range(0, len(endings), together):
+        part = endings[begin : begin + together]
+        with measured(model, len(part)) as seqs:
             # the last token is only predicted
             works = [Work(s, [*context, *e[:-1]], slice(first, None)) for s, e in zip(seqs, part, strict=True)]
             for ending, result in zip(part, eval_shared(model, works), strict=True):
                 assert result.logits is not None
                 scores.append(float(log_likelihood(result.logits, ending).sum()))
-        finally:
-            for seq in seqs:
-                seq.close(remember=False)
     return np.array(scores)
 
 

@@ -19,7 +19,7 @@ from ..text.encode import sequence_start
 
 if TYPE_CHECKING:
     from ..model import Model
-    from ..sequence import Result, Work
+    from ..runner import Result, Work
     from ..sequence import Sequence as TokenSequence
     from ..text.tokenizer import Tokenizer
 
@@ -94,7 +94,7 @@ def in_groups(
     work: what is asked of a window. during(): surrounds the evaluation of each group, but not what the caller does
     with its results. Between groups no sequence is in use, and nothing of them is kept.
     """
-    from ..sequence import measured
+    from ..model import measured
 
     remaining = iter(windows)
     while group := list(islice(remaining, n_parallel or model.memory.n_seq_max)):
@@ -108,7 +108,7 @@ def score_windows(model: "Model", windows: Iterable[Window], n_parallel: int | N
 
     FormatError when they are not finite.
     """
-    from ..sequence import Work
+    from ..runner import Work
 
     def scored(seq: "TokenSequence", window: Window) -> Work:
         return Work(seq, window.ids[:-1], output=window.scored, targets=window.targets)
@@ -126,7 +126,7 @@ def score_logits(
 
     changed: a weight that is not the file's now, for the error.
     """
-    from ..sequence import Work
+    from ..runner import Work
 
     def predicted(seq: "TokenSequence", window: Window) -> Work:
         return Work(seq, window.ids[:-1], output=window.scored)

@@ -110,7 +110,9 @@ class Attention:
         if not self.n_kv or self.n_head % self.n_kv:
             raise w.wrong("attention.head_count_kv", self.n_kv, f"a divisor of the {self.n_head} query heads")
         if self.rope and (self.rope.n_rot % 2 or self.rope.n_rot > self.d_head):
-            raise w.wrong("rope.dimension_count", self.rope.n_rot, f"an even part of a head of {self.d_head} values")
+            raise w.wrong(
+                "rope.dimension_count", self.rope.n_rot, f"an even number of the {self.d_head} values of a head"
+            )
         p = f"blk.{self.block if self.block >= 0 else self.layer}."
         n_kv = self.n_kv * self.d_head
         sizes = {"q": (2 if self.gated else 1) * self.n_head * self.d_head, "k": n_kv, "v": n_kv}

@@ -21,11 +21,10 @@ from .prefix_tree import Checkpoint, Node, PrefixTree
 
 LADDER = 512  # positions between checkpoints that are taken in any case
 BOUNDARY_WORTH = 16  # a checkpoint at a boundary is worth so many of the ladder
-DEFAULT_BUDGET = 1 << 30
 
 
 @dataclass(frozen=True)
-class Found:
+class KnownText:
     """A known beginning: `position` tokens of the text that ends in `node`; its checkpoint, if there is one there."""
 
     node: Node
@@ -108,7 +107,7 @@ class PromptCache:
         while self.nbytes > self.budget and self._give_up_one():
             pass
 
-    def find(self, ids: Sequence[int]) -> Found | None:
+    def find(self, ids: Sequence[int]) -> KnownText | None:
         """The last position from which `ids` can go on: logits are known there, or a token is left to compute them."""
         node, n = self.tree.match(np.asarray(ids, np.int32))
         for part in reversed(node.path()):
@@ -116,22 +115,22 @@ class PromptCache:
             usable = (c for c in points if c.position < len(ids) or c.logits is not None)
             best = max(usable, key=lambda c: c.position, default=None)
             if best and (self.memory.is_recurrent or best.position == len(ids)):
-                return Found(part, best.position, best)
+                return KnownText(part, best.position, best)
         # keys and values alone can be cut anywhere
         at = 0 if self.memory.is_recurrent else min(n, len(ids) - 1)
-        return Found(node, at, None) if at > 0 else None
+        return KnownText(node, at, None) if at > 0 else None
 
-    def restore(self, seq: int, found: Found) -> None:
+    def restore(self, seq: int, known: KnownText) -> None:
         """The sequence goes on from there."""
-        pages = self.tree.pages(found.node, found.position)
-        row = self.row_of(found.checkpoint) if found.checkpoint and self.memory.is_recurrent else -1
-        self.memory.adopt(seq, found.position, pages, row)
+        pages = self.tree.pages(known.node, known.position)
+        row = self.row_of(known.checkpoint) if known.checkpoint and self.memory.is_recurrent else -1
+        self.memory.adopt(seq, known.position, pages, row)
         if row >= 0:
             self.memory.recurrent.pool.drop(row)
         self._clock += 1
-        self._touch(found.node)
-        if found.checkpoint:
-            found.checkpoint.used = self._clock
+        self._touch(known.node)
+        if known.checkpoint:
+            known.checkpoint.used = self._clock
 
     def row_of(self, point: Checkpoint) -> int:
         """A row with the state of a checkpoint, of which the caller becomes an owner."""

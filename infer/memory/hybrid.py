@@ -1,8 +1,8 @@
 """The memory of a hybrid model: an attention memory and a recurrent memory under one set of sequences.
 
-Vocabulary of llama.cpp (PRs #5328, #7531, #13979): `seq_rm`, `seq_cp`, `seq_keep`, `seq_add`, `seq_div`. All but
-`seq_keep` return the position at which the sequence goes on, which may lie before the one asked for: attention can be
-cut anywhere, a recurrent state cannot. What moves tokens to other positions is in moves.py.
+Vocabulary of llama.cpp (PRs #5328, #7531, #13979): `seq_cp` here; `seq_rm`, `seq_add` and `seq_div`, which leave tokens
+at other positions, in moves.py. All return the position at which the sequence goes on, which may lie before the one
+asked for: attention can be cut anywhere, a recurrent state cannot.
 A sequence id is the index of its row in every table, so any set of ids, in any order, costs the same. Sequences share
 pages of keys and values and rows of states; what is shared is copied when one of them writes it.
 
@@ -17,12 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybrid.quant.ggml.byte_sizes import size_text
-from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..kernels.attention.kv import PAGE, KVType, pages_of
 from .attention import AttentionMemory, AttentionSpec, Layout
-from .moves import Moves
-from .positions import Positions
+from .positions import Places, Positions
 from .recurrent import RecurrentMemory, RecurrentSpec
 
 MOST_PIECES = 32  # states that one run can leave of a sequence
@@ -74,7 +73,7 @@ class Move:
     position: int
 
 
-class HybridMemory(Moves):
+class HybridMemory:
     """Memory for `n_seq_max` sequences of up to `n_ctx` tokens; `kind` is how keys and values are kept.
 
     n_spare_pages, n_spare_rows: room for what is kept beside the sequences (see cache.py).
@@ -127,6 +126,34 @@ class HybridMemory(Moves):
         past = int(self.n_past[seq])
         return f"{past} tokens and {n} more{at}" if past else f"{n} tokens{at}"
 
+    def computed(self, seq: int) -> int:
+        """Tokens at the beginning of a sequence that are what the model makes of them: all, unless it was moved."""
+        past = int(self.n_past[seq])
+        return min(past, self._computed.get(seq, past))
+
+    def is_moved(self, seq: int) -> bool:
+        """Whether the sequence is not what the model makes of all its tokens."""
+        return seq in self._computed
+
+    def next_position(self, seq: int) -> int:
+        """Where the sequence goes on."""
+        return self.positions[seq].at(int(self.n_past[seq]))
+
+    def mark(self, seq: int, listed: Places | None = None, computed: int | None = None) -> None:
+        """Positions of the first tokens (None: 0, 1, 2...), and how many tokens are `computed` (None: all)."""
+        self.positions[seq] = Positions() if listed is None else Positions(listed)
+        self._computed.pop(seq, None)
+        if computed is not None and computed < self.n_past[seq]:
+            self._computed[seq] = computed
+
+    def _check_windows(self, seq: int) -> None:
+        """Layers with a window count tokens, so there must be no gap between positions where there are such layers."""
+        if self.positions[seq].has_gaps and any(s.window for s in self.attention.specs):
+            raise UsageError(
+                f"sequence {seq} has gaps between its positions, and its model sees through a window of positions. "
+                "Close them first (seq_add)."
+            )
+
     # --- runs ---
     def begin(self, seq: int, n: int, *, keep: bool = False, pieces: int = 1) -> Move:
         """Room for n more tokens. keep: the state before them stays, so that the run can be given up.
@@ -171,7 +198,7 @@ class HybridMemory(Moves):
         if self.is_recurrent:
             self._drop_rows(move, self.recurrent.row[move.seq])
         self.n_past[move.seq] = move.past
-        self._trim(move.seq)
+        self.trim(move.seq)
 
     def _drop_rows(self, move: Move, kept: int) -> None:
         for row in move.rows:
@@ -188,24 +215,25 @@ class HybridMemory(Moves):
                 self.finish(move)
 
     # --- sequences ---
-    def _check(self, seq: int) -> None:
+    def check(self, seq: int) -> None:
+        """UsageError: there is no such sequence. What its last run did is settled afterwards."""
         if not 0 <= seq < self.n_seq_max:
             raise UsageError(f"there is no sequence {seq}: this memory has sequences 0 to {self.n_seq_max - 1}.")
         self._settle(seq)
 
     def release(self, seq: int) -> None:
         """Forget a sequence."""
-        self._check(seq)
+        self.check(seq)
         self.n_past[seq] = 0
-        self._trim(seq)
+        self.trim(seq)
 
     def hold(self, seq: int) -> tuple[list[int], int]:
         """Pages and row of a sequence, which is about to share them: it copies before it writes them again."""
-        self._check(seq)
+        self.check(seq)
         self.writable[seq] = 0
         return self.attention.pages(seq), self.recurrent.row[seq]
 
-    def _trim(self, seq: int) -> None:
+    def trim(self, seq: int) -> None:
         """Give back what lies after `n_past`."""
         n = int(self.n_past[seq])
         self.attention.cut(seq, n)
@@ -216,40 +244,13 @@ class HybridMemory(Moves):
             self._computed.pop(seq, None)
         self.writable[seq] = 0
 
-    def seq_rm(self, seq: int, p0: int, p1: int = -1) -> int:
-        """Forget the tokens at positions p0..p1 (-1: to the end). Returns the position at which the sequence goes on.
-
-        From the middle of a sequence attention alone can forget: a gap is left there (see moves.py), and later tokens
-        are as they were computed. StateError where a recurrent state would remember what was removed.
-        """
-        self._check(seq)
-        n = int(self.n_past[seq])
-        first, end = self.positions[seq].indices(p0, p1, n)
-        if first < end:
-            self.remove(seq, first, end)
-        return self.next_position(seq)
-
-    def remove(self, seq: int, start: int, end: int) -> None:
-        """`seq_rm` of tokens start..end, counted from the beginning."""
-        self._check(seq)
-        n = int(self.n_past[seq])
-        if end >= n:
-            self.truncate(seq, start)
-        elif self.is_recurrent:
-            raise StateError(
-                f"sequence {seq}: cannot remove tokens {start} to {end} of {n}: the recurrent state has seen them. "
-                "Remove up to the end and process the rest again, or shift the context."
-            )
-        elif start < end:
-            self._remove(seq, start, end)
-
     def truncate(self, seq: int, n: int) -> int:
         """Keep the first n tokens at most; returns how many are left: a recurrent state cannot be cut."""
-        self._check(seq)
+        self.check(seq)
         if n < self.n_past[seq]:
             # the state at n is gone unless nothing recurrent has to know it
             self.n_past[seq] = max(0, n) if not self.is_recurrent else 0
-            self._trim(seq)
+            self.trim(seq)
         return int(self.n_past[seq])
 
     def seq_cp(self, source: int, target: int, p1: int = -1) -> int:
@@ -257,8 +258,8 @@ class HybridMemory(Moves):
 
         Returns the position at which it goes on.
         """
-        self._check(source)
-        self._check(target)
+        self.check(source)
+        self.check(target)
         n = int(self.n_past[source])
         wanted = self.positions[source].indices(0, p1, n)[1]
         if wanted < n and self.is_recurrent:
@@ -270,7 +271,7 @@ class HybridMemory(Moves):
 
     def adopt(self, seq: int, n: int, pages: list[int], row: int) -> None:
         """The sequence becomes the n tokens whose keys and values lie in `pages` and whose state is `row`, shared."""
-        self._check(seq)
+        self.check(seq)
         self.attention.adopt(seq, pages[: pages_of(n)] if self.attention.specs else [])
         if self.is_recurrent:
             self.recurrent.put(seq, self.recurrent.pool.share(row) if n else -1)
@@ -278,17 +279,10 @@ class HybridMemory(Moves):
         self.writable[seq] = 0
         self.mark(seq)
 
-    def seq_keep(self, seq: int) -> None:
-        """Forget every sequence except one."""
-        self._check(seq)
-        for other in range(self.n_seq_max):
-            if other != seq:
-                self.release(other)
-
     # --- as arrays ---
     def export(self, seq: int) -> Iterator[tuple[str, np.ndarray]]:
         """Named arrays that hold everything the memory knows of a sequence, in a layout without padding."""
-        self._check(seq)
+        self.check(seq)
         n = int(self.n_past[seq])
         yield from self.attention.export(self.attention.pages(seq), n)
         if n:

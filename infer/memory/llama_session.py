@@ -102,9 +102,9 @@ def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "Hybri
     if magic == GGSQ and len(tokens) and tokens[0] == -1:
         tokens = _unpacked(r, tokens)
     if magic == GGSN:
-        found = r.bytes(r.u32("length of the architecture"), "architecture").decode("utf-8", "replace")
-        if found != arch:
-            raise StateError(f"{name} was saved by a '{found[:40]}' model, this one is '{arch}'. Give that model.")
+        saved_by = r.bytes(r.u32("length of the architecture"), "architecture").decode("utf-8", "replace")
+        if saved_by != arch:
+            raise StateError(f"{name} was saved by a '{saved_by[:40]}' model, this one is '{arch}'. Give that model.")
     arrays: Arrays = {}
     positions = _read_kv(r, memory, arrays) if memory.attention.specs else None
     if memory.recurrent.specs:
@@ -221,9 +221,9 @@ def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
     for name in ("k", "v"):
         for s in memory.attention.specs:
             what, width = f"blk.{s.layer}.{name}", s.n_kv * s.d_head
-            found = r.kind(what)
-            if _KV_TYPES.get(found) != kind:
-                raise _other_type(r.name, what, found, kind)
+            kind_found = r.kind(what)
+            if _KV_TYPES.get(kind_found) != kind:
+                raise _other_type(r.name, what, kind_found, kind)
             dtype = DTYPES[kind]
             if name == "v" and transposed:
                 r.expect(r.u32(f"size of a value of {what}"), dtype.itemsize, f"the size of a value of {what}")
@@ -253,9 +253,9 @@ def _read_recurrent(r: _Reader, memory: "HybridMemory", n_layer: int, with_ids: 
     for part in ("conv", "ssm"):
         for s in memory.recurrent.specs:
             what = f"blk.{s.layer}.{part}"
-            found = r.kind(what)
-            if found != GGMLType.F32:
-                raise r.wrong(f"{what} is {found.name}, expected F32")
+            kind_found = r.kind(what)
+            if kind_found != GGMLType.F32:
+                raise r.wrong(f"{what} is {kind_found.name}, expected F32")
             shape = s.shapes[what]
             r.expect(r.u64(f"row size of {what}"), 4 * shape[0] * shape[1], f"the size of {what}")
             stored = r.array(np.dtype("<f4"), shape[::-1] if part == "conv" else shape, what)

@@ -83,10 +83,10 @@ class PrefixTree:
 
     def pages(self, node: Node, n: int) -> list[int]:
         """Pages of the first n positions of a text that ends in `node`."""
-        found: list[int] = []
+        pages: list[int] = []
         for part in node.path():
-            found[part.start // PAGE :] = part.pages
-        return found[: pages_of(n)]
+            pages[part.start // PAGE :] = part.pages
+        return pages[: pages_of(n)]
 
     def insert(self, ids: Tokens, pages: list[int]) -> Node:
         """The node that ends after `ids`, made where it is missing with `pages`, those of the whole text."""

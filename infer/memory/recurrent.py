@@ -35,10 +35,10 @@ class RecurrentSpec:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of what is exported: conv, oldest input first, and ssm without padding."""
-        made: dict[str, tuple[int, ...]] = {f"blk.{self.layer}.conv": (self.d_conv - 1, self.n_channel)}
+        shapes: dict[str, tuple[int, ...]] = {f"blk.{self.layer}.conv": (self.d_conv - 1, self.n_channel)}
         if self.n_head:
-            made[f"blk.{self.layer}.ssm"] = (self.n_head * self.n_lane, self.depth)
-        return made
+            shapes[f"blk.{self.layer}.ssm"] = (self.n_head * self.n_lane, self.depth)
+        return shapes
 
 
 class RecurrentMemory:

@@ -7,13 +7,13 @@ fills every ubatch, is what is used; the others are there for what needs their s
 
 from collections.abc import Callable, Iterator, Sequence
 
-Piece = tuple[int, int, int]
-Plan = Iterator[list[Piece]]
+Stretch = tuple[int, int, int]  # of one sequence, see above
+Plan = Iterator[list[Stretch]]
 
 
 def split_simple(lengths: Sequence[int], n: int) -> Plan:
     """Full ubatches: sequence after sequence, cut wherever an ubatch ends."""
-    pieces: list[Piece] = []
+    pieces: list[Stretch] = []
     room = n
     for i, length in enumerate(lengths):
         begin = 0

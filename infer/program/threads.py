@@ -157,14 +157,14 @@ class Pool:
             if self._stop is stop and self._counters is not None:
                 self._counters[:] = EXHAUSTED
 
-    def run(self, program: Program, *, patient: bool, stop: Stop | None = None, stamps: int = 0) -> None:
-        """Execute `program`. patient: it may take long, so `stop` or an exception of a signal handler ends it early.
+    def run(self, program: Program, *, stoppable: bool, stop: Stop | None = None, stamps: int = 0) -> None:
+        """Execute `program`. stoppable: it may take long, so `stop` or an exception of a signal handler ends it early.
 
         Raises Interrupted when it was ended early: some ops have then not run, or not in full. Otherwise an exception
         of a signal handler leaves it when the whole program has run, or nothing of it.
         """
         assert self._exit.value == 0
-        stop = stop if patient else None
+        stop = stop if stoppable else None
         with self._lock:
             program.counters[:] = 0
             self._counters, self._stop = program.counters, stop
@@ -185,7 +185,7 @@ class Pool:
                 break
             except BaseException as error:
                 signal = error
-                if patient:
+                if stoppable:
                     self._interrupt.value = 1
                     self.hurry(stop)
         if self._interrupt.value or (stop is not None and stop.is_set):

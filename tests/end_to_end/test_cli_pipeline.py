@@ -210,7 +210,7 @@ def test_a_signal_ends_quietly(
 
 @pytest.mark.parametrize("temp", [0, 0.7])
 def test_guesses_change_nothing(cli: Cli, files: dict[str, Path], temp: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrid.infer.model.PassCosts", Free)  # this model is too small for guesses to pay
+    monkeypatch.setattr("hybrid.infer.runner.PassCosts", Free)  # this model is too small for guesses to pay
     text = "One day a cat sat on a mat. One day a dog sat on a mat. One day a cat sat"
     options = ("run", files["q8_0"], "-p", text, "-n", 40, "--temp", temp, "--seed", 5, "--json")
     plain, guessed = json.loads(ok(cli(*options))), json.loads(ok(cli(*options, "--spec", "ngram")))

@@ -75,7 +75,7 @@ def test_scores_are_those_of_each_text_alone(name: str, converted: Callable[...,
         result = hellaswag(model, some)
         right = sum(int(s.argmax()) == t.gold for s, t in zip(got, some, strict=True))
         assert result.acc_norm == right / 3 and 0 <= result.low <= result.acc_norm <= result.high <= 1
-        assert len(model._free) == 12
+        assert model.n_free == 12
         with pytest.raises(UsageError, match=r"tokens, the context 128\.$") as refused:
             hellaswag(model, [Task("a " * 200, 0, ("b", "c", "d", "e"))])
         assert refused.value.remedy is Remedy.LARGER_CONTEXT

@@ -192,7 +192,7 @@ def test_every_truncation_and_every_changed_number_is_refused(model: Model, tmp_
     refused(model, path, data[:12] + struct.pack("<i", -1) + data[16:], "vocabulary of")
     last = len(data) - 4
     refused(model, path, data[:last] + struct.pack("<f", float("nan")), "not finite")
-    assert len(model._free) == 1, "no sequence is left behind"
+    assert model.n_free == 1, "no sequence is left behind"
 
 
 def refused(model: Model, path: Path, data: bytes, says: str = "") -> None:

@@ -72,7 +72,7 @@ def test_joining_and_leaving_changes_nothing(family: str, random_model: Callable
             assert sorted(j.key for j in done) == [*range(14), 99]  # type: ignore[type-var]
             assert [(j.result.ids, j.result.reason) for j in jobs] == want
             assert cancelled.result.reason in ("interrupt", "eos")
-            assert len(model._free) == 5
+            assert model.n_free == 5
             if budget:
                 assert model.cache is not None
                 model.cache.clear()

@@ -231,7 +231,7 @@ def test_a_stop_leaves_a_sequence_that_goes_on(family: str, random_model: Callab
         # what it holds is a prefix of what it was given, and it continues from there as if nothing had happened
         rest = (ids[:50] + long)[len(seq.tokens) :][:1]
         went_on = seq.decode(rest[0])
-        check = model.sequence() if model._free else None
+        check = model.sequence() if model.n_free else None
         if check is None:
             seq_tokens = list(seq.tokens)
             seq.clear()

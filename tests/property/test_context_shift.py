@@ -16,6 +16,7 @@ from hybrid.infer.answers.drawing import Drawing
 from hybrid.infer.answers.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.shared import eval_shared
+from hybrid.infer.memory.moves import seq_add
 from hybrid.infer.memory.state_file import read_state, write_state
 from hybrid.infer.memory.state_header import StateHeader
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
@@ -36,7 +37,7 @@ def test_attention_knows_distances_alone(family: str, random_model: Callable[...
         seq.prefill(ids)
         if family in LEARNED:
             with pytest.raises(UsageError, match="its model has learned positions"):
-                model.memory.seq_add(seq.slot, 0, -1, 50)
+                seq_add(model.memory, seq.slot, 0, -1, 50)
             with pytest.raises(UsageError, match=rf"\({model.arch}\) has learned positions"):
                 kept_tokens(model, ids)
             return
@@ -44,7 +45,7 @@ def test_attention_knows_distances_alone(family: str, random_model: Callable[...
         rows = []
         for delta in (0, 100, 57):
             other = seq.copy()
-            assert model.memory.seq_add(other.slot, 0, -1, delta) == 90 + delta
+            assert seq_add(model.memory, other.slot, 0, -1, delta) == 90 + delta
             assert other.n_past == 90 and other.room == 166 - delta and other.is_shifted == (delta > 0)
             rows.append(other.logits_of(more))
             other.close()
@@ -283,7 +284,7 @@ def test_tokens_are_removed_from_the_middle_or_the_end(family: str, random_model
         assert seq.tokens == ids[7:90] and seq.is_shifted and model.memory.next_position(seq.slot) == 90
         # values are as they were, and positions too: as if those before were masked
         rows = seq.logits_of(tokens(9, 3))
-        model.memory.seq_add(seq.slot, 0, -1, -7)
+        seq_add(model.memory, seq.slot, 0, -1, -7)
         seq.rewind(83)
         assert model.memory.next_position(seq.slot) == 83
         again = seq.logits_of(tokens(9, 3))
@@ -319,7 +320,7 @@ def test_how_much_leaves() -> None:
 @pytest.mark.parametrize(("keep", "kept"), [(0, 1), (3, 4), (6, 6), (50, 6), (-1, 6)])
 def test_what_is_kept(keep: int, kept: int, random_model: Callable[..., Path]) -> None:
     with Model.load(random_model(SHAPES["llama"], FileType.Q8_0), n_ctx=32) as model:
-        model.__dict__["tokenizer"] = type("Bos", (), {"bos": 261})
+        model.file.__dict__["tokenizer"] = type("Bos", (), {"bos": 261})
         assert kept_tokens(model, [261, 5, 6, 7, 8, 9], keep) == kept
         assert kept_tokens(model, [5, 261, 6, 7, 8, 9], keep) == (kept if keep in (50, -1) else keep)
         with pytest.raises(UsageError, match=r"30 kept tokens fill the context of 32: nothing") as refused:
@@ -342,7 +343,7 @@ def test_a_changed_file_is_refused(random_model: Callable[..., Path], tmp_path: 
         again.close()
         with read_state(tmp_path / "state") as state:
             header, arrays = state.header, {name: state[name].copy() for name in state}
-        free = len(model._free)
+        free = model.n_free
         for change in (lambda p: -p, lambda p: p[::-1], lambda p: p + 2**31):
             changed = {**arrays, "positions": change(arrays["positions"])}
             write_state(tmp_path / "bad", header, changed.items())
@@ -356,4 +357,4 @@ def test_a_changed_file_is_refused(random_model: Callable[..., Path], tmp_path: 
         liar = StateHeader(header.fingerprint, header.model, header.n_tokens)
         write_state(tmp_path / "bad", liar, arrays.items())
         assert model.memory.computed(model.restore(tmp_path / "bad").slot) == 5
-        assert len(model._free) == free - 1
+        assert model.n_free == free - 1

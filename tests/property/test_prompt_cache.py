@@ -84,7 +84,7 @@ def test_a_closed_sequence_is_remembered(random_model: Callable[..., Path]) -> N
         assert again.resume([*ids, 300]) == 50
         assert again.resume([*ids[:40], 300]) == 40
         assert same(again.decode(ids[40]), want[0])
-        for seq in (again, model.sequence() if model._free else None):
+        for seq in (again, model.sequence() if model.n_free else None):
             if seq is not None:
                 seq.close()
         assert model.cache is not None

@@ -10,7 +10,7 @@ from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
 from hybrid.infer import Model, Work
 from hybrid.infer.engine.engine import Engine
-from hybrid.infer.evaluate.shared import Entry, eval_entries, eval_shared, score_endings
+from hybrid.infer.evaluate.shared import SharedToken, eval_shared, eval_shared_tokens, score_endings
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 
@@ -46,12 +46,12 @@ def test_a_prefix_of_8_over_4_sequences(
         entries = []
         for i, token in enumerate(prefix):
             owners = [[s] for s in seqs] if separate else [seqs]
-            entries += [Entry(token, group, i == 7) for group in owners]
+            entries += [SharedToken(token, group, i == 7) for group in owners]
         n_prefix = len(entries)
         owner = [(s, n, t) for s, tail in enumerate(tails) for n, t in enumerate(tail)]
-        entries += [Entry(t, [seqs[s]], True) for s, _, t in owner]
+        entries += [SharedToken(t, [seqs[s]], True) for s, _, t in owner]
         computed.clear()
-        got = eval_entries(model, entries)
+        got = eval_shared_tokens(model, entries)
         assert sum(computed) == 8 + 1 + 2 + 2 + 5, "each token once"
         assert computed[0] == 8
         assert len(got) == 4 + 11
@@ -107,13 +107,16 @@ def test_wrong_entries_are_named(random_model: Callable[..., Path]) -> None:
         a, b = model.sequence(), model.sequence()
         a.prefill(tokens(15))
         for entries, says in (
-            ([Entry(320, [a])], "entry 0: token 320 of sequence 0 is not of this model's vocabulary of 320"),
-            ([Entry(261, [b]), Entry(261, [a, b, b])], "entry 1: token 261 of sequence 1 is given twice"),
-            ([Entry(261, [a]), Entry(262, [a])], "entry 1: token 262 of sequence 0 does not fit the context of 16"),
-            ([Entry(261, [])], "entry 0: token 261 belongs to no sequence"),
+            ([SharedToken(320, [a])], "entry 0: token 320 of sequence 0 is not of this model's vocabulary of 320"),
+            ([SharedToken(261, [b]), SharedToken(261, [a, b, b])], "entry 1: token 261 of sequence 1 is given twice"),
+            (
+                [SharedToken(261, [a]), SharedToken(262, [a])],
+                "entry 1: token 262 of sequence 0 does not fit the context of 16",
+            ),
+            ([SharedToken(261, [])], "entry 0: token 261 belongs to no sequence"),
         ):
             with pytest.raises(UsageError, match=says):
-                eval_entries(model, entries)
+                eval_shared_tokens(model, entries)
         assert a.n_past == 15 and b.n_past == 0
         with pytest.raises(UsageError, match="leave out targets"):
             eval_shared(model, [Work(b, [261], "all", [262])])

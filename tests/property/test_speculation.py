@@ -53,7 +53,7 @@ def test_rolled_back_at_random_points(family: str, budget: int, random_model: Ca
 def test_the_same_tokens_in_fewer_passes(family: str, temp: float, random_model: Callable[..., Path]) -> None:
     prompt = tokens(12) * 4
     with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64) as model:
-        model.pass_costs = Free()
+        model.runner.pass_costs = Free()
         results = []
         for speculate in (False, True):
             seq = model.sequence()

@@ -32,9 +32,9 @@ CALLS: dict[str, tuple[int, Callable[[Sequence, list[int]], np.ndarray | None]]]
     "few": (4, lambda seq, ids: seq.prefill(ids)),
     "guesses": (4, lambda seq, ids: seq.verify(ids)),
     "prompt": (ADDED, lambda seq, ids: seq.prefill(ids)),
-    "nothing wanted": (ADDED, lambda seq, ids: seq.model.eval([Work(seq, ids, "none")])[0].logits),
+    "nothing wanted": (ADDED, lambda seq, ids: seq.runner.eval([Work(seq, ids, "none")])[0].logits),
     "all logits": (ADDED, lambda seq, ids: seq.logits_of(ids)),
-    "likelihood": (ADDED, lambda seq, ids: seq.model.eval([Work(seq, ids, slice(0, -1), ids[1:])])[0].nll),
+    "likelihood": (ADDED, lambda seq, ids: seq.runner.eval([Work(seq, ids, slice(0, -1), ids[1:])])[0].nll),
 }
 FAMILIES = [
     "jamba",  # has the layers of the next two
@@ -49,11 +49,11 @@ def at_op(model: Model, number: int, happens: Callable[[], None], monkeypatch: p
     done = 0
     run = model.engine._run
 
-    def watched(program: Program, patient: bool, stamps: int = 0) -> None:
+    def watched(program: Program, stoppable: bool, stamps: int = 0) -> None:
         nonlocal done
         op, done = number - done, done + len(program.ops)
         if not 0 <= op < len(program.ops):
-            return run(program, patient, stamps)
+            return run(program, stoppable, stamps)
         kernel = int(program.records[op, 0])
         call = prototype(kernel)
 
@@ -65,7 +65,7 @@ def at_op(model: Model, number: int, happens: Callable[[], None], monkeypatch: p
         callback = prototype(between)
         program.records[op, 0] = ctypes.cast(callback, ctypes.c_void_p).value
         try:
-            return run(program, patient, stamps)
+            return run(program, stoppable, stamps)
         finally:
             program.records[op, 0] = kernel
 
@@ -122,7 +122,7 @@ def test_a_stop_at_every_op(
     large: as in a model whose single tokens take so long that they, too, can be stopped.
     """
     if large:
-        monkeypatch.setattr(engines, "MAX_BYTES_UNPATIENT", 0)
+        monkeypatch.setattr(engines, "QUICK_BYTES", 0)
     n_stopped = n_read = 0
     with Model.load(random_model(MODELS[family], FileType.F32), n_ctx=N_CTX, n_ubatch=32, n_threads=2) as model:
         seq = model.sequence()

@@ -80,11 +80,11 @@ class Tokenizer(ABC):
 
     def piece(self, token: int) -> bytes:
         """The bytes of one token; of control tokens, their name."""
-        found = self._pieces.get(token)
-        if found is None:
+        piece = self._pieces.get(token)
+        if piece is None:
             self._check(token)
-            found = self._pieces[token] = b"" if self.vocabulary.is_padding(token) else self._piece(int(token))
-        return found
+            piece = self._pieces[token] = b"" if self.vocabulary.is_padding(token) else self._piece(int(token))
+        return piece
 
     def is_control(self, token: int) -> bool:
         """BOS, EOS, turn markers: not text, even though they have a name."""

@@ -157,7 +157,7 @@ def _pieces(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> It
 
 def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
     """token id -> byte, of the BYTE tokens; empty when there are no such tokens. With only some, text would be lost."""
-    found: dict[int, int] = {}
+    values: dict[int, int] = {}
     for token in vocabulary.of_type(TokenType.BYTE):
         match = BYTE_TOKEN.fullmatch(vocabulary.tokens[token])
         if match is None:
@@ -165,13 +165,13 @@ def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
                 f"{vocabulary.source}: token {token} is of type BYTE but spelled {shown(vocabulary.tokens[token])}, "
                 "expected <0x00> to <0xFF>. Convert the model again."
             )
-        found[token] = int(match[1], 16)
-    if found and sorted(found.values()) != list(range(256)):
+        values[token] = int(match[1], 16)
+    if values and sorted(values.values()) != list(range(256)):
         raise TokenizerError(
-            f"{vocabulary.source}: {len(set(found.values()))} of 256 bytes have a BYTE token ({len(found)} tokens), "
+            f"{vocabulary.source}: {len(set(values.values()))} of 256 bytes have a BYTE token ({len(values)} tokens), "
             "expected each once, or no BYTE tokens. Convert the model again."
         )
-    return found
+    return values
 
 
 @cache

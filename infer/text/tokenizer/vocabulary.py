@@ -229,14 +229,14 @@ def _end_of_generation(tokens: list[str], types: np.ndarray) -> dict[str, int]:
     a NORMAL one is text.
     """
     marked = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
-    found: dict[str, int] = {}
+    ends: dict[str, int] = {}
     for text in _END_OF_GENERATION.intersection(tokens):
         token = tokens.index(text)
         if types[token] in marked or text.startswith("<|") or text.endswith("|>"):
-            found[text] = token
-    calls = "<|call|>" in found or "<|calls|>" in found
-    if calls and ("<|return|>" in found or "<|flush|>" in found):
-        found.pop("<|end|>", None)  # gpt-oss, Solar Open: <|end|> closes a channel, the answer goes on
-    if "<|tool_response>" in found:
-        found.pop("</s>", None)  # Gemma 4: HTML, whatever its type
-    return found
+            ends[text] = token
+    calls = "<|call|>" in ends or "<|calls|>" in ends
+    if calls and ("<|return|>" in ends or "<|flush|>" in ends):
+        ends.pop("<|end|>", None)  # gpt-oss, Solar Open: <|end|> closes a channel, the answer goes on
+    if "<|tool_response>" in ends:
+        ends.pop("</s>", None)  # Gemma 4: HTML, whatever its type
+    return ends

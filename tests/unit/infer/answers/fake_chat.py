@@ -57,6 +57,7 @@ class FakeSequence:
         self.shifted = False
         self.extra: dict[str, Any] = {}
 
+    tokenizer = property(lambda self: self.model.tokenizer)
     n_past = property(lambda self: len(self.tokens))
     room = property(lambda self: self.model.n_ctx - len(self.tokens))
     logits = property(lambda self: self._next())

@@ -12,12 +12,12 @@ import pytest
 SELECTIONS = [
     ("elementwise", "not slow", "not likelihood and not log"),
     (
-        "matmul",
+        "products",
         "not slow",
         "(test_product and (160 or 256) and not 2560 and (True or BF16 or F16)) or extreme or groups",
     ),
     # values from a table, from codebooks with signs, digits of base 3
-    ("matmul", "slow", "test_product and ((IQ4_NL and 160) or ((IQ3_S or IQ2_XXS or TQ1_0) and 256 and not 2560))"),
+    ("products", "slow", "test_product and ((IQ4_NL and 160) or ((IQ3_S or IQ2_XXS or TQ1_0) and 256 and not 2560))"),
     ("attention", "not slow", "window or cap or sequences"),
     ("conv", "not slow", ""),
     ("delta", "not slow", "float64"),
@@ -47,7 +47,7 @@ def passes(name: str, marked: str, selection: str) -> None:
 
 @pytest.mark.slow
 def test_a_product() -> None:
-    passes("matmul", "not slow", "test_product and Q8_0-True and 160")
+    passes("products", "not slow", "test_product and Q8_0-True and 160")
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 
 from hybrid.infer.kernels.attention.kv import KV_TYPES, PAGE
 from hybrid.infer.memory import AttentionSpec, HybridMemory, PromptCache, RecurrentSpec
+from hybrid.infer.memory.moves import seq_rm
 from hybrid.infer.memory.prefix_tree import PrefixTree
 from hybrid.quant.ggml.errors import StateError, UsageError
 
@@ -234,16 +235,16 @@ def test_random_texts_are_found_as_a_list_would_find_them() -> None:
 
 def test_wrong_sequences_are_named() -> None:
     memory, _ = setup()
-    for call in (lambda: memory.seq_rm(3, 0), lambda: memory.seq_cp(0, -1), lambda: memory.seq_keep(9)):
+    for call in (lambda: seq_rm(memory, 3, 0), lambda: memory.seq_cp(0, -1), lambda: memory.release(9)):
         with pytest.raises(UsageError, match=r"there is no sequence .*: this memory has sequences 0 to 2"):
             call()
     with pytest.raises(UsageError, match=r"sequence 1: 300 tokens do not fit the context of 256"):
         memory.begin(1, 300)
     ids = run(memory, 0, [], text((1, 10)))
     with pytest.raises(StateError, match="sequence 0: cannot remove tokens 2 to 5 of 10: the recurrent state"):
-        memory.seq_rm(0, 2, 5)
+        seq_rm(memory, 0, 2, 5)
     check(memory, 0, ids)
-    assert memory.seq_rm(0, 4) == 0, "a recurrent state cannot be cut"
+    assert seq_rm(memory, 0, 4) == 0, "a recurrent state cannot be cut"
 
 
 def test_an_empty_tree_knows_nothing() -> None:

@@ -11,6 +11,7 @@ from hybrid.infer.kernels.attention.kv import KV_TYPES, PAGE
 from hybrid.infer.kernels.attention.rope import rope_turns
 from hybrid.infer.memory import AttentionSpec, HybridMemory, RecurrentSpec, Rotation
 from hybrid.infer.memory.attention import AttentionMemory
+from hybrid.infer.memory.moves import seq_add, seq_div, seq_rm, shift
 from hybrid.infer.memory.positions import Positions, first_moved
 from hybrid.quant.ggml.errors import StateError, UsageError
 
@@ -161,7 +162,7 @@ def test_random_moves_are_those_of_a_list() -> None:
             first = text[-1][1] + 1 if text else 0
             text += [(x, first + i) for i, x in enumerate(new)]
         elif do == "rm":
-            goes_on = memory.seq_rm(seq, p0, p1)
+            goes_on = seq_rm(memory, seq, p0, p1)
             text = [item for item, gone in zip(text, inside, strict=True) if not gone]
         elif do in ("add", "div"):
             by = int(rng.integers(-30, 30)) if do == "add" else int(rng.integers(1, 4))
@@ -174,10 +175,10 @@ def test_random_moves_are_those_of_a_list() -> None:
             fine = places == sorted(places) and places[-1] < memory.n_ctx and not (any(negative) and not inside[0])
             if not fine:
                 with pytest.raises(UsageError, match="cannot be"):
-                    memory.seq_add(seq, p0, p1, by) if do == "add" else memory.seq_div(seq, p0, p1, by)
+                    seq_add(memory, seq, p0, p1, by) if do == "add" else seq_div(memory, seq, p0, p1, by)
                 do = "refused"
             else:
-                goes_on = memory.seq_add(seq, p0, p1, by) if do == "add" else memory.seq_div(seq, p0, p1, by)
+                goes_on = seq_add(memory, seq, p0, p1, by) if do == "add" else seq_div(memory, seq, p0, p1, by)
                 text = [item for item, gone in zip(new_text, negative, strict=True) if not gone]
         elif do == "cp":
             target = (seq + 1) % 3
@@ -187,7 +188,7 @@ def test_random_moves_are_those_of_a_list() -> None:
         elif len(text) > 3:
             keep = int(rng.integers(0, len(text) - 2))
             n = int(rng.integers(1, len(text) - keep))
-            goes_on = memory.shift(seq, keep, n)
+            goes_on = shift(memory, seq, keep, n)
             by = text[keep + n][1] - text[keep][1]
             text = text[:keep] + [(x, p - by) for x, p in text[keep + n :]]
         counts[do] = counts.get(do, 0) + 1
@@ -209,21 +210,21 @@ def test_what_is_computed_is_known() -> None:
     memory = memory_of(AttentionSpec(0, 1, 16))
     append(memory, 0, [*range(40)])
     assert memory.computed(0) == 40 and not memory.is_moved(0)
-    memory.shift(0, 10, 5)
+    shift(memory, 0, 10, 5)
     append(memory, 0, [50, 51])
     assert memory.computed(0) == 10 and memory.is_moved(0)
     memory.seq_cp(0, 1)
     assert memory.computed(1) == 10 and memory.is_moved(1)
-    memory.seq_rm(0, 4, 6)
+    seq_rm(memory, 0, 4, 6)
     assert memory.computed(0) == 4
     assert memory.truncate(1, 12) == 12 and memory.is_moved(1)
     assert memory.truncate(1, 10) == 10 and not memory.is_moved(1), "what is left was never touched"
-    memory.seq_add(0, 0, -1, 3)
+    seq_add(memory, 0, 0, -1, 3)
     assert memory.computed(0) == 0 and memory.next_position(0) == 40
     hybrid = memory_of(AttentionSpec(0, 1, 16), STATE)
     append(hybrid, 0, [*range(40)])
     row = hybrid.recurrent.row[0]
-    assert hybrid.shift(0, 10, 5) == 35
+    assert shift(hybrid, 0, 10, 5) == 35
     assert hybrid.computed(0) == 0, "the state has seen what left"
     assert hybrid.recurrent.row[0] == row, "and goes on"
     assert hybrid.truncate(0, 10) == 0
@@ -235,24 +236,24 @@ def test_what_cannot_be_done_changes_nothing(recurrent: bool) -> None:
     append(memory, 0, [*range(40)])
     before = held(memory, 0)
     refusals: list[tuple[Callable[[], object], type[Exception], str]] = [
-        (lambda: memory.shift(0, 10, 30), UsageError, "30 tokens after the first 10 cannot leave a sequence of 40"),
-        (lambda: memory.shift(0, -1, 3), UsageError, "cannot leave"),
-        (lambda: memory.seq_add(0, 3, 6, 5), UsageError, r"positions 3 to 5 cannot be shifted by 5: .*beyond others"),
-        (lambda: memory.seq_add(0, 3, -1, 300), UsageError, "beyond the context of 256"),
-        (lambda: memory.seq_add(0, 3, -1, -5), UsageError, "cannot be shifted by -5, below 0"),
-        (lambda: memory.seq_div(0, 20, -1, 2), UsageError, "cannot be divided by 2: tokens would lie beyond others"),
-        (lambda: memory.seq_div(0, 20, -1, 0), UsageError, "cannot be divided by 0"),
-        (lambda: memory.seq_add(7, 0, -1, 1), UsageError, "there is no sequence 7"),
+        (lambda: shift(memory, 0, 10, 30), UsageError, "30 tokens after the first 10 cannot leave a sequence of 40"),
+        (lambda: shift(memory, 0, -1, 3), UsageError, "cannot leave"),
+        (lambda: seq_add(memory, 0, 3, 6, 5), UsageError, r"positions 3 to 5 cannot be shifted by 5: .*beyond others"),
+        (lambda: seq_add(memory, 0, 3, -1, 300), UsageError, "beyond the context of 256"),
+        (lambda: seq_add(memory, 0, 3, -1, -5), UsageError, "cannot be shifted by -5, below 0"),
+        (lambda: seq_div(memory, 0, 20, -1, 2), UsageError, "cannot be divided by 2: tokens would lie beyond others"),
+        (lambda: seq_div(memory, 0, 20, -1, 0), UsageError, "cannot be divided by 0"),
+        (lambda: seq_add(memory, 7, 0, -1, 1), UsageError, "there is no sequence 7"),
     ]
     if recurrent:
-        refusals.append((lambda: memory.seq_rm(0, 3, 6), StateError, "the recurrent state has seen them"))
-        refusals.append((lambda: memory.seq_add(0, 0, -1, -5), UsageError, "below 0"))
+        refusals.append((lambda: seq_rm(memory, 0, 3, 6), StateError, "the recurrent state has seen them"))
+        refusals.append((lambda: seq_add(memory, 0, 0, -1, -5), UsageError, "below 0"))
     for call, kind, says in refusals:
         with pytest.raises(kind, match=says):
             call()
         assert held(memory, 0) == before and memory.positions[0].plain and not memory.is_moved(0)
     memory.learned_positions = True
-    for call in (lambda: memory.shift(0, 10, 5), lambda: memory.seq_add(0, 0, -1, 1)):
+    for call in (lambda: shift(memory, 0, 10, 5), lambda: seq_add(memory, 0, 0, -1, 1)):
         with pytest.raises(UsageError, match="its model has learned positions"):
             call()
     assert held(memory, 0) == before and memory.n_past[0] == 40
@@ -261,10 +262,10 @@ def test_what_cannot_be_done_changes_nothing(recurrent: bool) -> None:
 def test_a_window_needs_positions_without_gaps() -> None:
     memory = memory_of(AttentionSpec(0, 1, 16, None, 8))
     append(memory, 0, [*range(20)])
-    assert memory.seq_rm(0, 5, 9) == 20
+    assert seq_rm(memory, 0, 5, 9) == 20
     with pytest.raises(UsageError, match="gaps between its positions, and its model sees through a window"):
         memory.begin(0, 1)
-    assert memory.seq_add(0, 9, -1, -4) == 16
+    assert seq_add(memory, 0, 9, -1, -4) == 16
     append(memory, 0, [20])
     assert held(memory, 0) == [*range(5), *range(9, 21)]
 
@@ -272,11 +273,11 @@ def test_a_window_needs_positions_without_gaps() -> None:
 def test_gaps_count_against_the_context() -> None:
     memory = memory_of(AttentionSpec(0, 1, 16))
     append(memory, 0, [*range(20)])
-    assert memory.seq_add(0, 10, -1, 200) == 220 and memory.room(0) == 36
+    assert seq_add(memory, 0, 10, -1, 200) == 220 and memory.room(0) == 36
     append(memory, 0, [*range(36)])
     with pytest.raises(UsageError, match=r"56 tokens and 1 more, from position 256 on, do not fit the context of 256"):
         memory.begin(0, 1)
-    assert memory.seq_div(0, 0, -1, 4) == 64 and memory.room(0) == 192, "more tokens than positions"
+    assert seq_div(memory, 0, 0, -1, 4) == 64 and memory.room(0) == 192, "more tokens than positions"
     append(memory, 0, [*range(192)])
     assert memory.n_past[0] == 248 and memory.room(0) == 0
 
@@ -290,7 +291,7 @@ def test_an_interrupted_move_leaves_the_beginning(monkeypatch: pytest.MonkeyPatc
         append(memory, 0, [*range(40)])
         monkeypatch.setattr(memory.attention, "remove", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            memory.shift(0, 10, 5)
+            shift(memory, 0, 10, 5)
         assert memory.n_past[0] == left and held(memory, 0) == [*range(left)]
         append(memory, 0, [7])
         assert held(memory, 0) == [*range(left), 7]

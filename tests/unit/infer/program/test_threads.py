@@ -21,15 +21,15 @@ from hybrid.infer.program.builder import Builder, aligned_empty
 from hybrid.infer.program.threads import Pool, cpu_quota, default_threads, physical_cores
 
 
-@pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize("stoppable", [False, True])
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
-def test_every_op_sees_what_the_one_before_wrote(n_threads: int, patient: bool) -> None:
+def test_every_op_sees_what_the_one_before_wrote(n_threads: int, stoppable: bool) -> None:
     cells = np.zeros(101, np.int64)
     made = program(cells, 20, n_threads)
     pool = Pool(n_threads)
     for _ in range(5):
         cells[:] = 0
-        pool.run(made, patient=patient)
+        pool.run(made, stoppable=stoppable)
         assert (cells == 2 * (2**20 - 1)).all()
     pool.close()
 
@@ -37,7 +37,7 @@ def test_every_op_sees_what_the_one_before_wrote(n_threads: int, patient: bool) 
 def test_idle_threads_use_no_time() -> None:
     cells = np.zeros(10, np.int64)
     pool = Pool(2)
-    pool.run(program(cells, 5, 2), patient=True)
+    pool.run(program(cells, 5, 2), stoppable=True)
     begin = time.process_time()
     time.sleep(0.3)
     assert time.process_time() - begin < 0.1
@@ -64,7 +64,7 @@ def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
     made.link()
     pool = Pool(n_threads)
     for _ in range(20):
-        pool.run(made, patient=False)
+        pool.run(made, stoppable=False)
     pool.close()
     assert (cells == 10_000).all(), cells
 
@@ -72,7 +72,7 @@ def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
 def test_shares_that_take_longer_than_the_spin_are_waited_for() -> None:
     made = slow_program(3, 20)
     pool = Pool(3)
-    pool.run(made, patient=True)
+    pool.run(made, stoppable=True)
     pool.close()
     assert (made.arena[: 3 * 64].view(np.int64).reshape(3, 8)[:, 1] == 20).all()
 
@@ -117,7 +117,7 @@ def test_the_caller_hears_of_signals_while_a_run_goes_on() -> None:
         return int(inner(*args))
 
     pool._execute = counted  # type: ignore[assignment]
-    pool.run(made, patient=True)
+    pool.run(made, stoppable=True)
     assert made.arena[8:16].view(np.int64)[0] == 1000
     assert calls > 1
     pool._execute = inner
@@ -130,7 +130,7 @@ def test_threads_left_alone_do_not_keep_the_process_alive() -> None:
         "import numpy as np\n"
         "from hybrid.infer.kernels import execute\n"
         "b = Builder(1, 2, exact=False, batch=Batch(*[0] * 12)); b.op(execute.nothing); p = b.build(); p.link()\n"
-        "pool = Pool(2); pool.run(p, patient=False); print('done')"
+        "pool = Pool(2); pool.run(p, stoppable=False); print('done')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.stdout == "done\n", done.stderr
@@ -207,7 +207,7 @@ made = b.build()
 made.link()
 pool = Pool(3)
 for _ in range(30):
-    pool.run(made, patient=False)
+    pool.run(made, stoppable=False)
 pool.close()
 print(*cells)
 """
@@ -243,9 +243,9 @@ def test_a_core_that_is_taken_away_in_the_middle() -> None:
     try:
         small = program(cells, 30, 3)
         for _ in range(20):
-            pool.run(made, patient=False)
+            pool.run(made, stoppable=False)
             cells[:] = 0
-            pool.run(small, patient=True)
+            pool.run(small, stoppable=True)
             assert (cells == 2 * (2**30 - 1)).all()
     finally:
         ended.set()

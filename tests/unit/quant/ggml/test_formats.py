@@ -27,7 +27,7 @@ def test_golden_blocks(kind: GGMLType) -> None:
     np.testing.assert_array_equal(formats.decode(kind, encoded), GOLDEN[f"{kind.name}_decoded"])
 
 
-@pytest.mark.exhaustive  # bytes of the same encoders are golden: above, and in test_encoders.py
+@pytest.mark.exhaustive  # bytes of the same encoders are golden: above, and in test_formats_encoders.py
 @pytest.mark.parametrize("kind", [F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, TQ1_0, TQ2_0, MXFP4], ids=lambda k: k.name)
 def test_same_as_the_gguf_package(kind: GGMLType) -> None:
     """Enough blocks to reach roundings that one in a million weights meets."""

@@ -160,7 +160,7 @@ def test_swiglu_at_the_ends_of_the_scale() -> None:
 
 @pytest.mark.parametrize("kind", [GGMLType.F32, GGMLType.F16, GGMLType.BF16])
 def test_embedding_decodes_rows(kind: GGMLType) -> None:
-    """Of any length; the other types are in products/test_matmul."""
+    """Of any length; the other types are in products/test_products."""
     n = 77
     table = np.random.default_rng(1).standard_normal((9, n)).astype(np.float32)
     raw = formats.encode(kind, table)

@@ -25,7 +25,7 @@ def product(raw: np.ndarray, x: np.ndarray, capacity: int, n_threads: int = 1, *
     compile_kernels(program.kernels)
     program.link()
     pool = Pool(n_threads)
-    pool.run(program, patient=True)
+    pool.run(program, stoppable=True)
     pool.close()
     return program.view(y, len(x)).copy()
 

@@ -27,11 +27,11 @@ def test_stop_ends_a_run_and_the_next_one_is_whole(n_threads: int) -> None:
     timer.start()
     with pytest.raises(Interrupted):
         while True:
-            pool.run(long, patient=True, stop=stop)
+            pool.run(long, stoppable=True, stop=stop)
     timer.join()
     for _ in range(3):
         cells[:] = 0
-        pool.run(short, patient=True)
+        pool.run(short, stoppable=True)
         assert (cells == 14).all()
     pool.close()
 
@@ -55,7 +55,7 @@ def test_stop_ends_an_op_that_would_never_end(n_threads: int) -> None:
         timer = threading.Timer(0.02, stop.set)
         timer.start()
         with pytest.raises(Interrupted):
-            pool.run(made, patient=True, stop=stop)
+            pool.run(made, stoppable=True, stop=stop)
         timer.join()
     pool.close()
 
@@ -67,17 +67,17 @@ def test_a_stop_is_for_its_own_runs() -> None:
     early, late, unused = Stop(), Stop(), Stop()
     early.set()
     with pytest.raises(Interrupted):
-        pool.run(made, patient=True, stop=early)
+        pool.run(made, stoppable=True, stop=early)
     assert not cells.any(), "what was stopped before it began has run"
-    pool.run(made, patient=True, stop=late)
+    pool.run(made, stoppable=True, stop=late)
     late.set()
     unused.set()
     for stop in (None, Stop()):
         cells[:] = 0
-        pool.run(made, patient=True, stop=stop)
+        pool.run(made, stoppable=True, stop=stop)
         assert (cells == 14).all()
     cells[:] = 0
-    pool.run(made, patient=False, stop=early)  # runs to its end
+    pool.run(made, stoppable=False, stop=early)  # runs to its end
     assert (cells == 14).all()
     pool.close()
 
@@ -104,12 +104,12 @@ def test_stops_that_come_late_do_not_reach_other_runs(n_threads: int) -> None:
             stop = Stop()
             waiting.append(stop)
             try:
-                pool.run(made, patient=True, stop=stop)
+                pool.run(made, stoppable=True, stop=stop)
             except Interrupted:
                 assert stop.is_set
                 interrupted += 1
             cells[:] = 0
-            pool.run(made, patient=True, stop=Stop())
+            pool.run(made, stoppable=True, stop=Stop())
             assert (cells == 30).all()
     finally:
         ended.set()
@@ -127,11 +127,11 @@ def test_ctrl_c_reaches_a_long_run() -> None:
         with pytest.raises(KeyboardInterrupt):
             timer.start()  # here, or a busy machine ends pytest
             while True:
-                pool.run(long, patient=True)
+                pool.run(long, stoppable=True)
     finally:
         timer.join()
         signal.signal(signal.SIGINT, before)
-    pool.run(long, patient=True)
+    pool.run(long, stoppable=True)
     pool.close()
 
 
@@ -153,21 +153,21 @@ def test_a_signal_at_any_instruction_leaves_the_threads_in_step(n_threads: int) 
                 raise KeyboardInterrupt
         return trace
 
-    for patient in (False, True):
+    for stoppable in (False, True):
         for _ in range(300):
             cells[:] = 0
             countdown = int(rng.integers(1, 250))
             sys.settrace(trace)
             try:
-                pool.run(made, patient=patient)
+                pool.run(made, stoppable=stoppable)
             except KeyboardInterrupt:
                 hits += 1
             finally:
                 sys.settrace(None)
-            if not patient:
+            if not stoppable:
                 assert (cells == cells[0]).all() and cells[0] in (0, 6), "half a program has run"
             cells[:] = 0
-            pool.run(made, patient=False)
+            pool.run(made, stoppable=False)
             assert (cells == 6).all(), "something of the stop was left"
     print(f"{hits} of 600 runs interrupted")
     assert hits > 100

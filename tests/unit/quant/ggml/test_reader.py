@@ -1,4 +1,4 @@
-"""Reading sound files. Damaged ones: test_gguf_damaged.py."""
+"""Reading sound files. Damaged ones: test_reader_damaged.py."""
 
 import struct
 import time

@@ -85,9 +85,9 @@ def test_chunks_views_and_outputs(kind: GGMLType) -> None:
 @pytest.mark.parametrize("kind", WRITTEN, ids=lambda k: k.name)
 def test_as_ggml_encodes(kind: GGMLType) -> None:
     if kind is GGMLType.IQ4_NL:
-        pytest.skip("llama-quantize tries more scales than the reference function: see test_encoders")
+        pytest.skip("llama-quantize tries more scales than the reference function: see test_formats_encoders")
     if f"{kind.name}_encoded" not in GOLDEN:
-        pytest.skip("the reference needs importance, or has no function without it: see test_encoders")
+        pytest.skip("the reference needs importance, or has no function without it: see test_formats_encoders")
     encoded = formats.encode(kind, GOLDEN["x"])
     expected = GOLDEN[f"{kind.name}_encoded"].reshape(encoded.shape)
     if kind is GGMLType.IQ3_S:

@@ -18,7 +18,7 @@ from tiny_models import D_HEAD, FAMILIES, Tensor, Tiny
 from hybrid.convert import convert
 from hybrid.infer import Model, Work
 from hybrid.infer.architectures.rope import RopeHparams
-from hybrid.infer.evaluate.embed import Embedder, _hidden
+from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.layers import Rope
 from hybrid.infer.loading.weights import Weights
 from hybrid.quant.ggml.errors import FormatError, StateError, UnsupportedError
@@ -110,7 +110,7 @@ def test_an_embedding_is_that_of_the_context_asked_for(file: Callable[..., Path]
             alone = embedder.embed_ids([IDS[:9]])
             np.testing.assert_array_equal(embedder.embed_ids(texts)[:1], alone)
         with Model.load(path, n_ctx=n_ctx, n_threads=1, precision="exact") as model:
-            hidden = _hidden(model, [Work(model.sequence(), IDS[:9], slice(-1, None))])[0][0]
+            hidden = model.runner.hidden_states([Work(model.sequence(), IDS[:9], slice(-1, None))])[0][0]
         np.testing.assert_allclose(alone[0], hidden / np.linalg.norm(hidden), atol=1e-6)
 
 

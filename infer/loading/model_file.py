@@ -1,0 +1,97 @@
+"""What an open file says about its model: names, sizes, an identity, the tokenizer and the chat template."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hybrid.quant.ggml.adapter import Adapter
+from hybrid.quant.ggml.errors import TokenizerError
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import FileType
+
+from .hparams import Hparams
+
+if TYPE_CHECKING:
+    from ..text.chat_template import ChatTemplate
+    from ..text.tokenizer import Tokenizer
+
+
+class ModelFile:
+    """A GGUF file with the adapters that are applied to it.
+
+    n_ctx    tokens that a sequence can hold: of some models they decide which weights count (`Hparams.variant`)
+    n_vocab  rows of the embedding
+    """
+
+    def __init__(
+        self, gguf: GGUFFile, hparams: Hparams, n_ctx: int, n_vocab: int, adapters: Sequence[Adapter] = ()
+    ) -> None:
+        self.gguf, self.adapters, self.n_vocab = gguf, list(adapters), n_vocab
+        self.path = gguf.path
+        self.arch: str = gguf.get("general.architecture")
+        self.name: str = str(gguf.get("general.name", "") or gguf.path.stem)
+        self.n_layer = hparams.n_layer
+        self.n_bytes = sum(t.nbytes for t in gguf.tensors.values())
+        self.n_params = sum(int(np.prod(t.shape)) for t in gguf.tensors.values())
+        self._variant = hparams.variant(gguf.tensors, n_ctx)
+
+    @property
+    def file_type(self) -> str:
+        """Display name of general.file_type, or of the type of most weights when the key is absent or unknown."""
+        number = self.gguf.get("general.file_type", None)
+        try:
+            return FileType(number if isinstance(number, int) else -1).name
+        except ValueError:
+            sizes: dict[str, int] = {}
+            for t in self.gguf.tensors.values():
+                sizes[t.type.name] = sizes.get(t.type.name, 0) + t.nbytes
+            return max(sizes, key=lambda k: sizes[k])
+
+    @property
+    def description(self) -> str:
+        """Name and file type, with what the context changes and the adapters that are applied."""
+        named = f"{self.name} {self.file_type}" + (f" ({self._variant})" if self._variant else "")
+        return " + ".join([named, *(adapter.label for adapter in self.adapters)])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies the weights: a hash of the tensors' names, types and shapes and of samples of their bytes; of
+        adapters, of all; and what the context changes in their results."""
+        digest = hashlib.sha256(self.arch.encode())
+        for t in self.gguf.tensors.values():
+            digest.update(f"{t.name} {t.type} {t.shape};".encode())
+            flat = self.gguf.raw(t.name).reshape(-1)
+            digest.update(flat[: 4096 if flat.size < 1 << 20 else 512].tobytes())
+            digest.update(flat[-512:].tobytes())
+        for adapter in self.adapters:
+            adapter.update(digest)
+        digest.update(self._variant.encode())
+        return digest.hexdigest()[:32]
+
+    @cached_property
+    def tokenizer(self) -> "Tokenizer":
+        """The file's own. TokenizerError: it does not fit the embedding."""
+        return fitting_tokenizer(self.gguf, self.n_vocab)
+
+    @cached_property
+    def chat_template(self) -> "ChatTemplate | None":
+        """None where the file has none."""
+        from ..text.chat_template import ChatTemplate
+
+        return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
+
+
+def fitting_tokenizer(gguf: GGUFFile, n_vocab: int) -> "Tokenizer":
+    """The tokenizer of a file whose embedding has `n_vocab` rows. TokenizerError when it has more or fewer tokens."""
+    from ..text.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(gguf)
+    if tokenizer.n_vocab != n_vocab:
+        raise TokenizerError(
+            f"{gguf.path.name}: the tokenizer has {tokenizer.n_vocab} tokens, token_embd.weight {n_vocab} rows. "
+            "Convert the model again."
+        )
+    return tokenizer

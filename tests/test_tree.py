@@ -1,0 +1,92 @@
+"""The tree says where things are: unit tests lie where what they test lies, and a family has one name on both sides."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from hybrid.convert.architectures import FAMILIES as CONVERTED
+from hybrid.infer.architectures import ENCODERS, FAMILIES
+
+ROOT = Path(__file__).resolve().parent.parent
+UNIT = ROOT / "tests" / "unit"
+FOLDERS = ("benchmarks", "cli", "convert", "infer", "quant")
+
+# Tests of unit/ that belong to a folder as a whole, with the reason.
+OF_A_FOLDER = {
+    "infer/kernels/test_arm64.py": "other tests of kernels, repeated in an emulator",
+    "infer/kernels/test_assembly.py": "the machine code of all products",
+    "benchmarks/test_kernels.py": "kernels_matmul.py, kernels_attention.py, kernels_recurrent.py",
+}
+
+# Files of architectures/ that are no family's, and what they are.
+SHARED = {
+    "convert": {
+        "__init__": "the registry", "blocks": "parts", "decoder": "what most decoders have", "experts": "parts",
+        "family": "what a family declares", "rope": "positions", "unused_fields": "fields", "windows": "parts",
+    },
+    "infer": {"__init__": "the registry", "base": "what a family declares", "rope": "positions"},
+}  # fmt: skip
+
+
+def problems(lines: list[str]) -> None:
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+def names_in(folder: Path) -> set[str]:
+    """Modules and packages of a folder, and the folder itself: a test may be of all of it."""
+    modules = {path.stem for path in folder.glob("*.py")}
+    return {folder.name} | modules | {path.parent.name for path in folder.glob("*/*.py")}
+
+
+def is_named_after(test: str, names: set[str]) -> bool:
+    """test_MODULE.py, or test_MODULE_ASPECT.py where one file would be too long."""
+    name = test.removeprefix("test_")
+    return any(name == module or name.startswith(f"{module}_") for module in names)
+
+
+def test_unit_tests_mirror_the_tree() -> None:
+    lines = []
+    for path in sorted(UNIT.rglob("test_*.py")):
+        where = path.relative_to(UNIT)
+        folder = ROOT / where.parent
+        if where.parts[0] not in FOLDERS or not folder.is_dir():
+            lines.append(f"tests/unit/{where}: there is no folder {where.parent}. Move it to where its module is.")
+        elif where.as_posix() not in OF_A_FOLDER and not is_named_after(path.stem, names_in(folder)):
+            lines.append(
+                f"tests/unit/{where}: {where.parent} has no such module. Name it test_MODULE or test_MODULE_ASPECT."
+            )
+    lines += [f"OF_A_FOLDER: there is no tests/unit/{name}" for name in OF_A_FOLDER if not (UNIT / name).is_file()]
+    problems(lines)
+
+
+def test_a_test_is_named_after_a_module() -> None:
+    names = names_in(ROOT / "infer" / "memory")
+    assert {"memory", "cache", "moves"} <= names
+    assert is_named_after("test_cache", names) and is_named_after("test_cache_under_load", names)
+    assert not is_named_after("test_caches", names) and not is_named_after("test_load", names)
+
+
+def test_families_have_one_name_on_both_sides() -> None:
+    """An architecture of GGUF is written by convert/architectures/NAME.py and run by infer/architectures/NAME.py."""
+    written: dict[str, set[str]] = defaultdict(set)
+    for family in CONVERTED:
+        written[family.arch].add(family.__module__.rpartition(".")[2])
+    run = {name: type(family).__module__.rpartition(".")[2] for name, family in {**FAMILIES, **ENCODERS}.items()}
+    lines = []
+    for arch in sorted(written.keys() | run.keys()):
+        if written.get(arch) != {run.get(arch)}:
+            there = ", ".join(sorted(written.get(arch, set()))) or "nothing"
+            lines.append(f"{arch}: convert/architectures has it in {there}, infer/architectures in {run.get(arch)}")
+    for stage, shared in SHARED.items():
+        files = {path.stem for path in (ROOT / stage / "architectures").glob("*.py")}
+        families = set().union(*written.values()) if stage == "convert" else set(run.values())
+        lines += [
+            f"{stage}/architectures/{name}.py has no family: add it to SHARED"
+            for name in files - families - set(shared)
+        ]
+        lines += [
+            f"SHARED: {stage}/architectures/{name}.py is no shared file" for name in set(shared) - (files - families)
+        ]
+    problems(lines)
