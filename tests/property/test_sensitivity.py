@@ -94,7 +94,7 @@ def test_too_little_text(random_model: Callable[..., Path], tmp_path: Path) -> N
         with pytest.raises(UsageError, match=says.format(64, 64, "")):
             next(divergences(model, "a", [], n_ctx=64))
         tokens = document_ids(model.tokenizer, TEXT)[:127]
-        with pytest.raises(UsageError, match=says.format(64, 128, r" or a context of at most \d+ \(-c\)")):
+        with pytest.raises(UsageError, match=says.format(64, 128, r" or a context of at most \d+ tokens")):
             write_base(model, tmp_path / "base.kld", tokens, 64)
     assert list(tmp_path.iterdir()) == []
 
