@@ -15,12 +15,18 @@ GEMM, pairs     as GEMM, float, of the columns of GEMV, pairs, two BF16 in the p
 
 x = d * q with d = max |x| / 127 of the 32 (f32; llama.cpp rounds it to f16), q = x / d rounded to nearest even.
 
-Op record: 0 x, 1 ldx (bytes), 2 out, 3 bytes per column or tile, 4 length of the source rows, 5 K (padded), 6 groups,
-7 i64 source row of each column (0: column c is row c), 8 counter, 9 cols (tiles).
+Fields, the same of all packers, also those that one of them has no use for:
+    x, ldx       f32 rows of n values
+    out, stride  bytes from column to column, or from tile to tile
+    n, K         length of the source rows, and padded
+    groups       see gemv.py
+    index        i64, source row of each column; 0: column c is row c
+    cols         columns of a tile
 """
 
 from ..build.jit import Kernel, device, kernel, variant
-from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldf, ldi, stf
+from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, atomic_add, const, emit, ldf, ldi, stf
+from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA
 
 V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
@@ -255,8 +261,10 @@ def column_piece(x, out, K, b0, b1):  # replaced in every variant
 
 
 @kernel
-def pack_int_columns(a, tid, nth):
-    x, ldx, out, stride, K, groups, index = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 5), arg(a, 6), arg(a, 7)
+def pack_int_columns(
+    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
+    index: Address = 0, counter: Counter, cols: Int = 1,
+):  # fmt: skip
     n_blocks = K // 32
     per_column = (n_blocks + CHUNK - 1) // CHUNK
     for g in range(ldi(groups)):
@@ -269,9 +277,10 @@ def pack_int_columns(a, tid, nth):
 
 
 @kernel
-def pack_float_columns(a, tid, nth):
-    x, ldx, out, stride, n, K = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    groups, index = arg(a, 6), arg(a, 7)
+def pack_float_columns(
+    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
+    index: Address = 0, counter: Counter, cols: Int = 1,
+):  # fmt: skip
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
         first = ldi(group + 8)
@@ -303,9 +312,10 @@ def _pairs(e, x, out, n, K):
 
 
 @kernel
-def pack_pairs_columns(a, tid, nth):
-    x, ldx, out, stride, n, K = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    groups, index = arg(a, 6), arg(a, 7)
+def pack_pairs_columns(
+    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
+    index: Address = 0, counter: Counter, cols: Int = 1,
+):  # fmt: skip
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
         first = ldi(group + 8)
@@ -336,9 +346,10 @@ def _put(e, address, value):
 
 
 @kernel
-def pack_int_tiles(a, tid, nth):
-    x, ldx, out, stride, K, groups, index = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 5), arg(a, 6), arg(a, 7)
-    counter, cols = arg(a, 8), arg(a, 9)
+def pack_int_tiles(
+    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
+    index: Address = 0, counter: Counter, cols: Int = 1,
+):  # fmt: skip
     rows = _eight_rows()
     n_blocks = K // 32
     per_eight = (n_blocks + CHUNK - 1) // CHUNK
@@ -346,12 +357,12 @@ def pack_int_tiles(a, tid, nth):
     i = atomic_add(counter, 1)
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
-        first, n = ldi(group + 8), ldi(group + 16)
-        items = (n + cols - 1) // cols * (cols // 8) * per_eight
+        first, n_cols = ldi(group + 8), ldi(group + 16)
+        items = (n_cols + cols - 1) // cols * (cols // 8) * per_eight
         while i < done + items:
             column = (i - done) // per_eight * 8
             b0 = (i - done) % per_eight * CHUNK
-            _gather(rows, x, ldx, index, first + min(column, n - 1), max(1, n - column))
+            _gather(rows, x, ldx, index, first + min(column, n_cols - 1), max(1, n_cols - column))
             tile = out + (first + column) // cols * stride
             tile_piece(rows, tile + (first + column) % cols * 4, cols, b0, min(n_blocks, b0 + CHUNK), n_blocks)
             i = atomic_add(counter, 1)
@@ -359,22 +370,23 @@ def pack_int_tiles(a, tid, nth):
 
 
 @kernel
-def pack_float_tiles(a, tid, nth):
-    x, ldx, out, stride, length, K = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    groups, index, counter, cols = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9)
+def pack_float_tiles(
+    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
+    index: Address = 0, counter: Counter, cols: Int = 1,
+):  # fmt: skip
     rows = _eight_rows()
-    whole = length // 8 * 8
+    whole = n // 8 * 8
     per_eight = max(1, (whole + 32 * CHUNK - 1) // (32 * CHUNK))
     done = 0
     i = atomic_add(counter, 1)
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
-        first, n = ldi(group + 8), ldi(group + 16)
-        items = (n + cols - 1) // cols * (cols // 8) * per_eight
+        first, n_cols = ldi(group + 8), ldi(group + 16)
+        items = (n_cols + cols - 1) // cols * (cols // 8) * per_eight
         while i < done + items:
             column = (i - done) // per_eight * 8
             part = (i - done) % per_eight
-            _gather(rows, x, ldx, index, first + min(column, n - 1), max(1, n - column))
+            _gather(rows, x, ldx, index, first + min(column, n_cols - 1), max(1, n_cols - column))
             tile = out + (first + column) // cols * stride + (first + column) % cols * 4
             k0 = part * 32 * CHUNK
             _float_tile(rows, tile, cols, k0, min(whole, k0 + 32 * CHUNK), K)
@@ -382,7 +394,7 @@ def pack_float_tiles(a, tid, nth):
                 for k in range(whole, K):
                     place = tile + (k % 16 * (K // 16) + k // 16) * cols * 4
                     for j in range(8):
-                        stf(place + 4 * j, ldf(ldi(rows + 8 * j) + 4 * k) if k < length else 0.0)
+                        stf(place + 4 * j, ldf(ldi(rows + 8 * j) + 4 * k) if k < n else 0.0)
             i = atomic_add(counter, 1)
         done += items
 
