@@ -17,7 +17,7 @@ from ..kernels.build.jit import Kernel, compile_kernels
 from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.products.inputs import InputSums
-from ..kernels.rows import elementwise
+from ..kernels.rows.likelihood import negative_log_likelihood
 from ..loading.hparams import Hparams
 from ..memory import Move, plan_memory
 from ..program.builder import FEW_COLUMNS, GEMV_COLUMNS, Builder, Op, Program, Rows, round_up
@@ -130,7 +130,7 @@ class Engine:
 
     def _add_likelihood(self, b: Builder, logits: Rows) -> None:
         b.op(
-            elementwise.negative_log_likelihood, name="likelihood", count=self.batch.n_out, logits=logits,
+            negative_log_likelihood, name="likelihood", count=self.batch.n_out, logits=logits,
             n_vocab=self.n_vocab, targets=self.batch.targets, out=int(self._nll.ctypes.data),
         )  # fmt: skip
 

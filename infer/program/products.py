@@ -12,7 +12,7 @@ from hybrid.quant.ggml.types import GGMLType
 
 from ..kernels.build.jit import Kernel
 from ..kernels.emit.isa import ISA
-from ..kernels.products import gemm, gemv, gemv_columns, pack
+from ..kernels.products import gemm, gemv, gemv_columns, pack, pack_codes
 from ..kernels.weights import INT_BLOCKS
 from .operands import ALIGN, Buffer, Columns, Ref, Rows, Weight, round_up
 from .record import OpFields, Recorder
@@ -104,7 +104,7 @@ class Products:
         if integer and way is Way.MANY:
             how = gemm.scheme(w.kind, self.isa)
             form, kernel = how.packing, pack.PACK_TILES[how.packing]
-            nbytes = w.n // 32 * (how.steps + pack.LINES) * 4 * width
+            nbytes = w.n // 32 * (how.steps + pack_codes.LINES) * 4 * width
         elif integer:
             form = "column" if way is Way.ONE else gemv_columns.form(w.kind, self.isa)
             kernel, nbytes = pack.PACK_COLUMNS[form], w.n // 32 * 40

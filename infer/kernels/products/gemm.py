@@ -15,7 +15,7 @@ from ..emit.isa import ISA, host
 from .gemm_schemes import Tile, float_tile_of, scheme, tiles
 from .gemm_tiles import make_float_tile, make_int_tile
 from .gemm_unpack import make_float_unpack, make_int_unpack
-from .pack import LINES
+from .pack_codes import LINES
 
 __all__ = ["ROWS", "Tile", "gemm", "make_gemm", "make_pairs_gemm", "scheme", "scratch_bytes", "tiles"]
 

@@ -7,7 +7,7 @@ import numpy as np
 from ..build.jit import kernel
 from ..emit.emitter import F32, Vec, emit, ldf, ldi, stf
 from ..emit.fields import Address, Int
-from ..rows.elementwise import _over as over_values
+from ..rows.elementwise import over_values
 
 V16F = Vec(F32, 16)
 

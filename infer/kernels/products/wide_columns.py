@@ -12,7 +12,7 @@ from hybrid.quant.ggml.types import GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
 from ..weights import Groups
-from .pack import EIGHT_PLACES
+from .pack_codes import EIGHT_PLACES
 from .wide_products import WideProducts
 
 V16I, V16F, V64I8, V32I16 = Vec(I32, 16), Vec(F32, 16), Vec(I8, 64), Vec(I16, 32)

@@ -3,8 +3,7 @@
 from ..build.jit import kernel
 from ..emit.emitter import F32, Vec, const, emit, ldi
 from ..emit.fields import Address, Float, Int
-from .elementwise import CHUNK
-from .elementwise import _over as over_values
+from .elementwise import CHUNK, over_values
 
 
 @emit("i64,i64,f32->void")

@@ -1,4 +1,4 @@
-"""Row-wise operations: embedding, RMS norm, SwiGLU, log-likelihood.
+"""Row-wise operations: embedding, RMS norm, sums, gates.
 
 Rows are f32 [row][n], `ld` bytes apart; row lengths are arbitrary. `count` is the address of an i64 that holds the
 number of rows, so that one program serves every number of tokens.
@@ -20,7 +20,7 @@ V16F = Vec(F32, 16)
 CHUNK = 512  # values of a row that a thread handles at a time where rows are split
 
 
-def _over(e: Emitter, n: Value, whole, single) -> None:
+def over_values(e: Emitter, n: Value, whole, single) -> None:
     """whole(byte offset) for every 16 values, single(byte offset) for the rest."""
     b = e.b
     full = b.and_(n, const(I64, -16))
@@ -84,7 +84,7 @@ def add_row(e, x, r, n, scale):
     def single(o):
         e.store(e.fma(scale, e.load(F32, r, o), e.load(F32, x, o)), x, o)
 
-    _over(e, n, whole, single)
+    over_values(e, n, whole, single)
 
 
 @emit("i64,i64,i64,i64,f32->void")
@@ -112,14 +112,14 @@ def _rms_norm_row(e, x, weight, out, n, eps):
     weighted = b.icmp_signed("!=", weight, const(I64, 0))
     with b.if_else(weighted) as (then, otherwise):
         with then:
-            _over(
+            over_values(
                 e,
                 n,
                 lambda o: e.store(b.fmul(b.fmul(e.load(V16F, x, o), wide), e.load(V16F, weight, o)), out, o),
                 lambda o: e.store(b.fmul(b.fmul(e.load(F32, x, o), scale), e.load(F32, weight, o)), out, o),
             )
         with otherwise:
-            _over(
+            over_values(
                 e,
                 n,
                 lambda o: e.store(b.fmul(e.load(V16F, x, o), wide), out, o),
@@ -170,7 +170,7 @@ def add_groups(
 @emit("i64,i64,f32->void")
 def _scale_row(e, x, n, scale):
     wide = e.splat(scale, 16)
-    _over(
+    over_values(
         e,
         n,
         lambda o: e.store(e.b.fmul(wide, e.load(V16F, x, o)), x, o),
@@ -212,7 +212,7 @@ def _gate_row(e, x, gate, n):
     def single(o):
         e.store(_gated_one(e, e.load(F32, gate, o), e.load(F32, x, o)), x, o)
 
-    _over(e, n, whole, single)
+    over_values(e, n, whole, single)
 
 
 def _gated_one(e: Emitter, gate: Value, x: Value) -> Value:
@@ -249,7 +249,7 @@ def _swiglu(e, gate, up, out, n):
         g = e.lane(e.sigmoid_times(e.splat(e.load(F32, gate, o), 4)), 0)
         e.store(b.fmul(g, e.load(F32, up, o)), out, o)
 
-    _over(e, n, whole, single)
+    over_values(e, n, whole, single)
 
 
 @kernel
@@ -286,7 +286,7 @@ def _make_geglu(gelu: Callable[[Emitter, Value], Value]) -> Any:
             g = e.lane(gelu(e, e.splat(e.load(F32, gate, o), 4)), 0)
             e.store(b.fmul(g, e.load(F32, up, o)), out, o)
 
-        _over(e, n, whole, single)
+        over_values(e, n, whole, single)
 
     return emit("i64,i64,i64,i64->void")(geglu_row)
 
@@ -307,7 +307,7 @@ def _cap_row(e, x, n, cap):
         limit = e.splat(twice, lanes)
         return b.fsub(sigmoid(e, b.fmul(v, e.splat(scale, lanes)), limit), e.splat(cap, lanes))
 
-    _over(
+    over_values(
         e,
         n,
         lambda o: e.store(capped(e.load(V16F, x, o), 16), x, o),
@@ -337,7 +337,7 @@ def _relu_squared(e, x, n):
 
         return one
 
-    _over(e, n, some(V16F), some(F32))
+    over_values(e, n, some(V16F), some(F32))
 
 
 @kernel
@@ -347,67 +347,3 @@ def relu_squared(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int):
     for i in range(tid, ldi(count) * per_row, nth):
         o = i % per_row * CHUNK
         _relu_squared(x + i // per_row * ldx + 4 * o, min(CHUNK, n - o))
-
-
-# --- log-likelihood ---
-@emit("i64,i64->f32")
-def _row_max(e, x, n):
-    b = e.b
-    full = b.and_(n, const(I64, -16))
-    (lanes,) = e.loop(
-        b.shl(full, const(I64, 2)),
-        lambda o, m: [e.intr("maxnum", m[0], e.load(V16F, x, o))],
-        [const(V16F, float("-inf"))],
-        step=64,
-    )
-    (top,) = e.loop(
-        b.shl(n, const(I64, 2)),
-        lambda o, m: [e.intr("maxnum", m[0], e.load(F32, x, o))],
-        [e.halving_max(lanes)],
-        start=b.shl(full, const(I64, 2)),
-        step=4,
-    )
-    return top
-
-
-@emit("i64,i64,f32->f32")
-def _sum_exp(e, x, n, top):
-    """Sum of exp(x - top) over n values."""
-    b = e.b
-    full = b.and_(n, const(I64, -16))
-    wide = e.splat(top, 16)
-    (lanes,) = e.loop(
-        b.shl(full, const(I64, 2)),
-        lambda o, s: [b.fadd(s[0], e.exp_nonpositive(b.fsub(e.load(V16F, x, o), wide)))],
-        [const(V16F, 0.0)],
-        step=64,
-    )
-
-    def one(o, s):
-        v = e.splat(b.fsub(e.load(F32, x, o), top), 4)
-        return [b.fadd(s[0], e.lane(e.exp_nonpositive(v), 0))]
-
-    (total,) = e.loop(b.shl(n, const(I64, 2)), one, [e.halving_sum(lanes)], start=b.shl(full, const(I64, 2)), step=4)
-    return total
-
-
-@emit("i64,f64->void")
-def _store64(e, address, value):
-    e.store(value, address)
-
-
-@kernel
-def negative_log_likelihood(
-    a, tid, nth, *, count: Address, logits: Address, ldlogits: Int, n_vocab: Int, targets: Address, out: Address
-):  # fmt: skip
-    """out[i] = -log softmax(logits[i])[targets[i]]: logits f32 [count][n_vocab], targets i64 [count], out f64 [count].
-
-    exp in f32, sums of 4096 values in f32, the rest in f64.
-    """
-    for t in range(tid, ldi(count), nth):
-        row = logits + t * ldlogits
-        top = _row_max(row, n_vocab)
-        total = 0.0
-        for o in range(0, n_vocab, 4096):
-            total += _sum_exp(row + 4 * o, min(4096, n_vocab - o), top)
-        _store64(out + 8 * t, math.log(total) - (float(ldf(row + 4 * ldi(targets + 8 * t))) - float(top)))

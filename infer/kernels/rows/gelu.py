@@ -6,8 +6,7 @@ from typing import Any
 from ..build.jit import kernel, variant
 from ..emit.emitter import F32, Emitter, Value, Vec, emit, ldi
 from ..emit.fields import Address, Int
-from .elementwise import CHUNK, gelu_by_tanh
-from .elementwise import _over as over_values
+from .elementwise import CHUNK, gelu_by_tanh, over_values
 
 
 def _make_row(function: Callable[[Emitter, Value], Value]) -> Any:

@@ -6,7 +6,7 @@ from reference.run_kernel import record, run
 
 from hybrid.infer.kernels.build.jit import variant
 from hybrid.infer.kernels.emit import isa
-from hybrid.infer.kernels.products import gemm, gemv, gemv_columns, pack, wide_columns
+from hybrid.infer.kernels.products import gemm, gemv, gemv_columns, pack, pack_codes, wide_columns
 from hybrid.infer.kernels.rows import elementwise
 from hybrid.infer.kernels.weights import FLOAT_BLOCKS, INT_BLOCKS
 from hybrid.infer.program.builder import aligned_empty, round_up
@@ -93,7 +93,7 @@ class Product:
         groups = groups or [(0, 0, len(self.x))]
         if integer:
             how = gemm.scheme(self.kind, target)
-            stride = self.n // 32 * (how.steps + pack.LINES) * 4 * tile.cols
+            stride = self.n // 32 * (how.steps + pack_codes.LINES) * 4 * tile.cols
             packer = pack.PACK_TILES[how.packing]
         else:
             stride, packer = self.K * 4 * tile.cols, pack.pack_float_tiles

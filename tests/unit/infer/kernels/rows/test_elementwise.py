@@ -170,25 +170,3 @@ def test_embedding_decodes_rows(kind: GGMLType) -> None:
     fields = of_rows(elementwise.EMBED[kind], 4, tokens=tokens, table=raw, stride=raw.strides[0], out=out, n=n)
     run(elementwise.EMBED[kind], fields, 2)
     np.testing.assert_array_equal(out, formats.decode(kind, raw)[tokens])
-
-
-@pytest.mark.parametrize("n", [3, 320, 9001])
-def test_negative_log_likelihood(n: int) -> None:
-    logits = rows((6, n), 1)
-    logits *= 9
-    targets = np.random.default_rng(2).integers(0, n, 6)
-    out = np.full(6, np.nan)
-    kernel = elementwise.negative_log_likelihood
-    run(kernel, of_rows(kernel, 6, logits=logits, n_vocab=n, targets=targets, out=out), 2)
-    wide = logits.astype(np.float64)
-    expected = np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1)) + wide.max(1) - wide[np.arange(6), targets]
-    assert np.abs(out - expected).max() < 2e-6
-
-
-def test_a_broken_logit_is_not_a_likelihood() -> None:
-    logits = np.zeros((1, 40), np.float32)
-    logits[0, 5] = np.nan
-    out = np.zeros(1)
-    kernel = elementwise.negative_log_likelihood
-    run(kernel, of_rows(kernel, 1, logits=logits, n_vocab=40, targets=np.array([5]), out=out))
-    assert np.isnan(out[0])
