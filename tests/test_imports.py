@@ -158,7 +158,16 @@ def circles(graph: Mapping[str, set[str]]) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize(
     "stage",
-    ["cli", "convert", "quant", "infer.architectures", "infer.kernels", "infer.layers", "infer.memory", "infer.program"],
+    [
+        "cli",
+        "convert",
+        "quant",
+        "infer.architectures",
+        "infer.kernels",
+        "infer.layers",
+        "infer.memory",
+        "infer.program",
+    ],
 )
 def test_no_circles(stage: str) -> None:
     """Nor any that are broken up by imports inside functions, or for types alone: the type belongs below both."""
