@@ -69,8 +69,8 @@ def digest(*modules: str) -> str:
     for module in modules:
         if module in _SOURCES:
             continue
-        file = getattr(sys.modules[module], "__file__", None)
-        # what is in no file (python -c) cannot be known again
+        file = getattr(sys.modules.get(module), "__file__", None)
+        # what is in no file (python -c), or whose file nobody names, cannot be known again
         source = Path(file).read_bytes() if file else secrets.token_bytes()
         key.update(source)
         pending += _imports(source, module.rpartition(".")[0])

@@ -14,7 +14,7 @@ rows that have none of their own. Who gives rows gives their strides, and where 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from numbers import Integral, Real
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -48,11 +48,10 @@ class Field:
 
     def accepts(self, value: Any) -> bool:
         """Floats and integers are not taken for one another; what an address may be is up to who writes the record."""
-        is_int = isinstance(value, Integral)
-        is_float = isinstance(value, Real) and not is_int
-        if self.kind in (Kind.ADDRESS, Kind.COUNTER):
-            return not is_float
-        return is_float if self.kind is Kind.FLOAT else is_int
+        if self.kind is Kind.INT:
+            return isinstance(value, int | np.integer)
+        is_float = isinstance(value, float | np.floating)
+        return is_float if self.kind is Kind.FLOAT else not is_float
 
     def word(self, value: int | float) -> int:
         """The int64 of a record."""
@@ -92,9 +91,19 @@ class Layout:
         assert not unknown, f"{kernel} has no fields {sorted(unknown)} that could be missing"
         return replace(self, kernel=kernel, fields=tuple(f for f in self.fields if f.name not in without))
 
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, Field]]:
+        return {field.name: (i, field) for i, field in enumerate(self.fields)}
+
+    @cached_property
+    def _strides(self) -> dict[str, str]:
+        """The field with the stride of each that may be rows."""
+        names = self._places.keys()
+        return {name: own for name in names if (own := "ld" + name if "ld" + name in names else "ld") in names}
+
     def find(self, name: str) -> tuple[int, Field] | None:
         """Place and field."""
-        return next(((i, field) for i, field in enumerate(self.fields) if field.name == name), None)
+        return self._places.get(name)
 
     def arranged(
         self, given: Mapping[str, Any], strides: Mapping[str, int], counter: Callable[[], Any]
@@ -104,13 +113,12 @@ class Layout:
         Raises TypeError for fields that are missing, that there are not, and for values that do not fit.
         """
         values = {name: value for name, value in given.items() if value is not None}
-        values |= self._strides(values, strides)
-        known = {field.name: field for field in self.fields}
-        wrong = [f"there is no field {name}" for name in given if name not in known]
+        self._add_strides(values, strides)
+        wrong = [f"there is no field {name}" for name in given if name not in self._places]
         record = []
-        for name, field in known.items():
-            if name in values:
-                value = values[name]
+        for field in self.fields:
+            name, value = field.name, values.get(field.name)
+            if value is not None:
                 if not field.accepts(value):
                     wrong.append(f"{name} is {field.kind.value}, not {value!r}")
             elif field.kind is Kind.COUNTER:
@@ -122,24 +130,22 @@ class Layout:
                 wrong.append(f"{name} is missing")
             record.append((field, value))
         if wrong:
-            raise TypeError(f"op {self.kernel}: {'; '.join(wrong)}. Its fields: {', '.join(known)}.")
+            raise TypeError(f"op {self.kernel}: {'; '.join(wrong)}. Its fields: {', '.join(self._places)}.")
         return record
 
-    def _strides(self, values: Mapping[str, Any], strides: Mapping[str, int]) -> dict[str, int]:
+    def _add_strides(self, values: dict[str, Any], strides: Mapping[str, int]) -> None:
         """Those that go with rows, and zeros for rows that are left out."""
-        names = {field.name for field in self.fields}
         filled: dict[str, int] = {}
         for name, stride in strides.items():
-            own = "ld" + name if "ld" + name in names else "ld"
-            if own not in names:
+            own = self._strides.get(name)
+            if own is None:
                 continue
             if own in values or filled.setdefault(own, stride) != stride:
                 raise TypeError(f"op {self.kernel}: {own} is given by {name}, and again with another value")
-        for name in names:
-            rows = name.removeprefix("ld")
-            if rows != name and rows in names and rows not in values and name not in values:
-                filled[name] = 0
-        return filled
+        values |= filled
+        for name, own in self._strides.items():
+            if own == "ld" + name and name not in values:
+                values.setdefault(own, 0)
 
 
 # --- in the emitter ---------------------------------------------------------------------------------------------------
