@@ -22,17 +22,19 @@ import numpy as np
 from hybrid.infer.bench.machine import cpu_name, measure_machine
 from hybrid.infer.bench.tables import markdown_table
 from hybrid.infer.kernels.build.jit import Kernel, compile_kernels, kernel
-from hybrid.infer.kernels.emit.emitter import F32, I64, Vec, arg, const, emit
+from hybrid.infer.kernels.emit.emitter import F32, I64, Vec, const, emit
+from hybrid.infer.kernels.emit.fields import Address, Int
 from hybrid.infer.kernels.recurrent import conv, delta, mamba1, mamba2, rglru, wkv
 from hybrid.infer.kernels.recurrent.states import state_shape
-from hybrid.infer.program.builder import Batch, Builder, Counter
+from hybrid.infer.program.builder import Batch, Builder
+from hybrid.infer.program.operands import Rows
 from hybrid.infer.program.threads import Pool, default_threads
 
 EXP, SILU, SOFTPLUS = 12, 14, 24  # operations of Emitter.exp2, sigmoid_times, softplus
 MOST_STATE = 256 << 20  # bytes of all states of a measurement
 LARGE = 128 << 20  # bytes, beyond any cache
 BATCHES = {"prompt": (512, 1), "1 seq": (1, 1), "16 seqs": (1, 16)}  # tokens of each, sequences
-Field = np.ndarray | int | float | Counter
+Fields = dict[str, np.ndarray | int | float]
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ class Case:
     state: tuple[int, ...]
     ops: int
     row_bytes: int
-    fields: Callable[[int, int, int, np.ndarray], list[Field]]
-    """(ctl, seg, tokens, states) -> the op's fields."""
+    fields: Callable[[int], Fields]
+    """Tokens -> the op's fields but for batch control and states."""
 
 
 def rows(n_tok: int, width: int, low: float = -1.0, high: float = 1.0) -> np.ndarray:
@@ -54,20 +56,14 @@ def rows(n_tok: int, width: int, low: float = -1.0, high: float = 1.0) -> np.nda
     return np.random.default_rng(width).uniform(low, high, (n_tok, width)).astype(np.float32)
 
 
-def with_ld(*arrays: np.ndarray) -> list[Field]:
-    """Arrays as fields of an op: each followed by the bytes from row to row."""
-    return [field for a in arrays for field in (a, a.strides[0])]
-
-
 def conv_case(item: Kernel, model: str, n_layer: int, channels: int, taps: int, gates: int, activation: int) -> Case:
     """A convolution of `taps` taps over `channels`, with `gates` rows of gates; `activation` operations per value."""
 
-    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+    def fields(n: int) -> Fields:
         x, y = rows(n, channels), rows(n, channels)
         w, bias = rows(taps, channels), rows(1, channels)
-        gated = with_ld(*(rows(n, channels) for _ in range(gates)))
-        head: list[Field] = [ctl, seg, *with_ld(x), w, bias, states, states.strides[0], *with_ld(y), channels, taps]
-        return [*head, Counter(), *gated]
+        gated = {name: rows(n, channels) for name in ("before", "after")[:gates]}
+        return {"x": x, "w": w, "bias": bias, "y": y, "n_channel": channels, "d_conv": taps, **gated}
 
     ops = channels * (taps + activation + gates)
     return Case(item, model, n_layer, (taps - 1, channels), ops, 4 * channels * (2 + 2 * gates), fields)
@@ -76,15 +72,15 @@ def conv_case(item: Kernel, model: str, n_layer: int, channels: int, taps: int, 
 def mamba1_case(model: str, n_layer: int, channels: int, d_state: int) -> Case:
     """The selective scan of `channels` with d_state states each."""
 
-    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+    def fields(n: int) -> Fields:
         x, dt, z, y = (rows(n, channels) for _ in range(4))
         bias, skip = rows(1, channels, -7, -2), rows(1, channels)
         decay = mamba1.scan_decay(-np.tile(np.arange(1.0, d_state + 1), (channels, 1)))
         B, C = rows(n, d_state), rows(n, d_state)
-        return [
-            ctl, seg, *with_ld(x, dt), bias, decay, skip, *with_ld(B, C, z), states, states.strides[0], *with_ld(y),
-            channels, d_state, Counter(),
-        ]  # fmt: skip
+        return {
+            "x": x, "dt": dt, "dt_bias": bias, "decay": decay, "skip": skip, "b": B, "c": C, "z": z, "y": y,
+            "n_channel": channels, "d_state": d_state,
+        }  # fmt: skip
 
     ops = channels * (d_state * (EXP + 4) + SOFTPLUS + SILU + 5)
     return Case(
@@ -96,14 +92,15 @@ def mamba2_case(model: str, n_layer: int, n_head: int, d_head: int, d_state: int
     """The scan of n_head heads of d_head x d_state; n_group groups of B and C."""
     inner = n_head * d_head
 
-    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+    def fields(n: int) -> Fields:
         xbc, z, y = rows(n, inner + 2 * n_group * d_state), rows(n, inner), rows(n, inner)
         delta, decay = rows(n, n_head, 0.001, 0.1), rows(n, n_head, 0.5, 1.0)
         b = xbc.ctypes.data + 4 * inner
-        return [
-            ctl, seg, xbc, b, b + 4 * n_group * d_state, xbc.strides[0], *with_ld(delta, decay), rows(1, n_head),
-            *with_ld(z), states, states.strides[0], *with_ld(y), n_head, d_head, d_state, n_group, Counter(),
-        ]  # fmt: skip
+        return {
+            "x": xbc, "b": b, "c": b + 4 * n_group * d_state, "ld": xbc.strides[0], "delta": delta, "decay": decay,
+            "skip": rows(1, n_head), "z": z, "y": y, "n_head": n_head, "d_head": d_head, "d_state": d_state,
+            "n_group": n_group,
+        }  # fmt: skip
 
     ops = inner * (3 * d_state + SILU + 3)
     state = state_shape(n_head, d_head, d_state)
@@ -113,14 +110,15 @@ def mamba2_case(model: str, n_layer: int, n_head: int, d_head: int, d_state: int
 def delta_case(model: str, n_layer: int, n_head: int, n_k_head: int, d_k: int, d_v: int, n_channel: int) -> Case:
     """The delta rule: n_head values of d_v, n_k_head keys of d_k, n_channel gates per head (1 or d_k)."""
 
-    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+    def fields(n: int) -> Fields:
         qkv, y = rows(n, 2 * n_k_head * d_k + n_head * d_v, -0.1, 0.1), rows(n, n_head * d_v)
         gate, beta = rows(n, n_head * n_channel, 0.9, 1.0), rows(n, n_head, 0.0, 1.0)
         k = qkv.ctypes.data + 4 * n_k_head * d_k
-        return [
-            ctl, seg, qkv, k, k + 4 * n_k_head * d_k, qkv.strides[0], *with_ld(gate, beta), states, states.strides[0],
-            *with_ld(y), n_head, n_k_head, n_head // n_k_head, d_k, d_v, n_channel, Counter(),
-        ]  # fmt: skip
+        return {
+            "q": qkv, "k": k, "v": k + 4 * n_k_head * d_k, "ld": qkv.strides[0], "gate": gate, "beta": beta, "y": y,
+            "n_head": n_head, "n_k_head": n_k_head, "repeat": n_head // n_k_head, "d_k": d_k, "d_v": d_v,
+            "n_channel": n_channel,
+        }  # fmt: skip
 
     ops = n_head * d_v * (4 * d_k + 3)
     return Case(
@@ -131,13 +129,13 @@ def delta_case(model: str, n_layer: int, n_head: int, n_k_head: int, d_k: int, d
 def rg_lru_case(model: str, n_layer: int, channels: int) -> Case:
     """The recurrence of RG-LRU over `channels`."""
 
-    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+    def fields(n: int) -> Fields:
         x, r, i, y = (rows(n, channels) for _ in range(4))
         bias, rate = rows(1, channels), rglru.lru_rate(rows(1, channels)[0])
-        return [
-            ctl, seg, *with_ld(x, r), bias, *with_ld(i), bias, rate, states, states.strides[0], *with_ld(y), channels,
-            Counter(),
-        ]  # fmt: skip
+        return {
+            "x": x, "gate_r": r, "bias_r": bias, "gate_i": i, "bias_i": bias, "rate": rate, "y": y,
+            "n_channel": channels,
+        }  # fmt: skip
 
     ops = channels * (2 * SILU + 2 * EXP + 8)
     return Case(rglru.rg_lru, model, n_layer, state_shape(1, channels, 1), ops, 4 * 4 * channels, fields)
@@ -149,13 +147,13 @@ def wkv_case(item: Kernel, model: str, n_layer: int, n_head: int, d: int) -> Cas
     if item is wkv.wkv7_scan:
         parts, fma = 6, 5
 
-    def fields(ctl: int, seg: int, n: int, states: np.ndarray) -> list[Field]:
+    def fields(n: int) -> Fields:
         y, w = rows(n, width), rows(n, width, 0.9, 1.0)
-        several = [rows(n, width, -0.1, 0.1), rows(n, width, -0.1, 0.1), rows(n, width), w]
-        several += [rows(n, width, -0.03, 0.03)] * (parts - 4)
-        more: list[Field] = [y.strides[0], rows(1, width)] if parts == 4 else with_ld(rows(n, 3 * n_head))
-        head: list[Field] = [ctl, seg, *several, y.strides[0], *more, states, states.strides[0], *with_ld(y)]
-        return [*head, n_head, d, Counter(), 1]
+        own: Fields = {"u": rows(1, width)}
+        if item is wkv.wkv7_scan:
+            own = {name: rows(n, width, -0.03, 0.03) for name in ("rate", "kk")} | {"dots": rows(n, 3 * n_head)}
+        r, k, v = rows(n, width, -0.1, 0.1), rows(n, width, -0.1, 0.1), rows(n, width)
+        return {"r": r, "k": k, "v": v, "w": w, "ld": y.strides[0], "y": y, "n_head": n_head, "d": d, **own}
 
     ops = width * (fma * d + 4)
     return Case(item, model, n_layer, state_shape(n_head, d, d), ops, 4 * (parts + 1) * width, fields)
@@ -188,10 +186,10 @@ def _scale_floats(e, x, n):
 
 
 @kernel
-def bench_update(a, tid, nth):
-    """x /= 2. 0 x, 1 number of floats, a multiple of 16 * nth."""
-    share = arg(a, 1) // nth
-    _scale_floats(arg(a, 0) + 4 * tid * share, share)
+def bench_update(a, tid, nth, *, x: Address, n: Int):
+    """x /= 2, n floats, a multiple of 16 * nth."""
+    share = n // nth
+    _scale_floats(x + 4 * tid * share, share)
 
 
 class Bench:
@@ -200,11 +198,11 @@ class Bench:
     def __init__(self, n_threads: int, seconds: float) -> None:
         self.pool, self.n_threads, self.seconds = Pool(n_threads), n_threads, seconds
 
-    def time(self, item: Kernel, layers: list[list[Field]]) -> float:
+    def time(self, item: Kernel, layers: list[Fields]) -> float:
         """Seconds of one op: the shortest of some runs, as the limits are."""
         b = Builder(1, self.n_threads, exact=True, batch=Batch(*[0] * 12))
         for fields in layers:
-            b.op(item, *[f.ctypes.data if isinstance(f, np.ndarray) else f for f in fields])
+            b.op(item, **{name: self._operand(item, name, value) for name, value in fields.items()})
         program = b.build()
         compile_kernels(program.kernels)
         program.link()
@@ -216,10 +214,23 @@ class Bench:
             times.append((time.perf_counter() - start) / len(layers))
         return min(times[1:])
 
+    @staticmethod
+    def _operand(item: Kernel, name: str, value: np.ndarray | int | float) -> Rows | int | float:
+        """Arrays become rows where the kernel has a field for their stride, otherwise their address."""
+        if not isinstance(value, np.ndarray):
+            return value
+        if item.layout.find("ld" + name):
+            return Rows(value.ctypes.data, value.shape[-1], value.strides[0])
+        return int(value.ctypes.data)
+
     def update_rate(self) -> float:
         """Bytes per second, read and written."""
         x = np.ones(LARGE // 4, np.float32)
-        return 2 * x.nbytes / self.time(bench_update, [[x, x.size // (16 * self.n_threads) * 16 * self.n_threads]])
+        return (
+            2
+            * x.nbytes
+            / self.time(bench_update, [{"x": x, "n": x.size // (16 * self.n_threads) * 16 * self.n_threads}])
+        )
 
     def case(self, case: Case, n_tok: int, n_seq: int) -> float:
         """Seconds per call of a kernel: `n_seq` sequences of `n_tok` tokens, states from memory."""
@@ -228,9 +239,8 @@ class Bench:
         ctl = np.array([n_tok * n_seq, n_seq, 0], np.int64)
         seg = np.array([(i * n_tok, n_tok, i, i) for i in range(n_seq)], np.int64)
         states = [np.zeros((n_seq, *case.state), np.float32) for _ in range(n_layer)]
-        first = case.fields(ctl.ctypes.data, seg.ctypes.data, n_tok * n_seq, states[0])
-        at = next(i for i, field in enumerate(first) if field is states[0])
-        layers = [[*first[:at], state, *first[at + 1 :]] for state in states]
+        fields = case.fields(n_tok * n_seq) | {"ctl": ctl, "seg": seg}
+        layers = [fields | {"state": state, "stride": state.strides[0]} for state in states]
         return self.time(case.kernel, layers)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from hybrid.infer import Model
 from hybrid.infer.bench.tables import markdown_table
-from hybrid.infer.kernels import execute
+from hybrid.infer.kernels.build.jit import kernel
 from hybrid.infer.program.builder import Batch, Builder
 from hybrid.infer.program.threads import Pool, default_threads
 from hybrid.quant.ggml.errors import HybridError
@@ -62,11 +62,16 @@ def _confine(cpus: set[int]) -> None:
             os.sched_setaffinity(int(task.name), cpus)
 
 
+@kernel
+def nothing(a, tid, nth):
+    """Does nothing."""
+
+
 def empty_program(n_ops: int, n_threads: int):
     """A program of ops that do nothing."""
     b = Builder(1, n_threads, exact=False, batch=Batch(*[0] * 12))
     for _ in range(n_ops):
-        b.op(execute.nothing)
+        b.op(nothing)
     program = b.build()
     program.link()
     return program

@@ -46,17 +46,10 @@ KERNEL_ROOMS = (
     ("execute",),
 )
 
-# Circles that are still there, each by its modules. A new one is refused, and so is an entry whose circle is gone.
-CIRCLES: tuple[frozenset[str], ...] = (
-    frozenset({"infer.kernels.build.compiler", "infer.kernels.build.jit"}),
-    frozenset({"infer.program.builder", "infer.program.products"}),
-)
-
 # module -> names with an underscore in front that it uses of others, and why
 PRIVATES = {
     "infer.kernels.build.compiler": "numba and llvmlite have no public way to a library's module and its target",
 }
-SHARED_PRIVATES = ("infer.kernels.rows.elementwise._over",)  # to be given a public name
 
 NEVER = {"torch": "weights are read without it", "transformers": "references are made with it, outside this repository"}
 
@@ -213,11 +206,9 @@ def test_no_circles() -> None:
 
     def violations() -> Iterator[str]:
         there = circles(graph)
-        for members in sorted(there - set(CIRCLES), key=min):
+        for members in sorted(there, key=min):
             way = " -> ".join(shortest_circle(graph, members))
             yield f"a circle: {way}. Put what both need (a type, mostly) into a module below them."
-        for members in set(CIRCLES) - there:
-            yield f"the circle of {', '.join(sorted(members))} is gone: remove it from CIRCLES"
 
     refuse(violations())
 
@@ -264,7 +255,7 @@ def test_privates_stay_private() -> None:
                 if is_private(node.attr) and node.attr not in mine:
                     yield f"{path.relative_to(ROOT)}:{node.lineno} uses {node.attr} of another module's object"
             for line, name in ours(path):
-                if is_private(name.rpartition(".")[2]) and name not in SHARED_PRIVATES:
+                if is_private(name.rpartition(".")[2]):
                     yield f"{path.relative_to(ROOT)}:{line} imports {name}"
 
     refuse(violations())

@@ -125,16 +125,18 @@ class Encoder:
             (self.positions, self.batch.pos, places),
         ):
             b.op(
-                elementwise.EMBED[table.kind], n_tok, index, table.address, table.stride, out, out.ld, out.n,
-                name="embed",
+                elementwise.EMBED[table.kind], name="embed", count=n_tok, tokens=index, table=table.address,
+                stride=table.stride, out=out, n=out.n,
             )  # fmt: skip
         if self.first_type:
-            b.op(elementwise.add_rows, n_tok, x, x.ld, self.first_type, 0, x.n, 1.0, name="embed")
-        b.op(elementwise.add_rows, n_tok, x, x.ld, places, places.ld, x.n, 1.0, name="embed")
+            b.op(
+                elementwise.add_rows, name="embed", count=n_tok, x=x, residual=self.first_type, ldresidual=0, n=x.n
+            )  # fmt: skip
+        b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=places, n=x.n)
         x = self._add_norm(b, x, self.embedding_norm)
         for layer, norm in self.parts:
             x = self._add_norm(b, x, norm, layer.build(b, x, self.memory))
-        b.op(execute.nothing, x)  # keeps it to the end
+        b.keep(x)
         return b.build(), x
 
     def _program(self, n: int, progress: CompileProgress | None = None) -> tuple[Program, Rows]:

@@ -17,7 +17,7 @@ from ..kernels.build.jit import CompileProgress, Kernel, compile_kernels
 from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.products.inputs import InputSums
-from ..kernels.rows import elementwise
+from ..kernels.rows.likelihood import negative_log_likelihood
 from ..loading.hparams import Hparams
 from ..memory import Move, plan_memory
 from ..program.builder import FEW_COLUMNS, GEMV_COLUMNS, Builder, Op, Program, Rows, round_up
@@ -120,7 +120,7 @@ class Engine:
         b = self._builder(self._size(n_tok, self.n_ubatch))
         kept: list[Rows] = []
         self.network.add_body(b, self.memory, kept)
-        b.op(execute.nothing, *kept)
+        b.keep(*kept)
         program = b.build()
         self._compile(program.kernels)
         program.link()
@@ -132,8 +132,8 @@ class Engine:
 
     def _add_likelihood(self, b: Builder, logits: Rows) -> None:
         b.op(
-            elementwise.negative_log_likelihood, self.batch.n_out, logits, logits.ld, self.n_vocab, self.batch.targets,
-            int(self._nll.ctypes.data), name="likelihood",
+            negative_log_likelihood, name="likelihood", count=self.batch.n_out, logits=logits,
+            n_vocab=self.n_vocab, targets=self.batch.targets, out=int(self._nll.ctypes.data),
         )  # fmt: skip
 
     def _size(self, n: int, largest: int) -> int:
@@ -162,8 +162,7 @@ class Engine:
             if part == "likelihood":
                 self._add_likelihood(b, logits)
             else:
-                # keeps the logits' memory to the end of the program
-                b.op(execute.nothing, logits)
+                b.keep(logits)
         if profiled:
             b.keep_groups()
         return b.build(), logits

@@ -98,24 +98,25 @@ class Network:
         `trace` collects rows that keep the embedding and the residual stream after every block.
         """
         h, x = self.hparams, self.stream
+        n_tok = b.batch.n_tok
         b.op(
-            elementwise.EMBED[self.embedding.kind], b.batch.n_tok, b.batch.tokens, self.embedding.address,
-            self.embedding.stride, x, x.ld, h.n_embd, name="embed",
+            elementwise.EMBED[self.embedding.kind], name="embed", count=n_tok, tokens=b.batch.tokens,
+            table=self.embedding.address, stride=self.embedding.stride, out=x, n=x.n,
         )  # fmt: skip
         if self.positions:
             own, table = b.rows(x.n), self.positions
             b.op(
-                elementwise.EMBED[table.kind], b.batch.n_tok, b.batch.rope_pos, table.address, table.stride, own,
-                own.ld, own.n, name="embed",
+                elementwise.EMBED[table.kind], name="embed", count=n_tok, tokens=b.batch.rope_pos, table=table.address,
+                stride=table.stride, out=own, n=own.n,
             )  # fmt: skip
-            b.op(elementwise.add_rows, b.batch.n_tok, x, x.ld, own, own.ld, x.n, 1.0, name="embed")
+            b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=own, n=x.n)
         if h.scales.embedding != 1.0:
-            b.op(elementwise.scale_rows, b.batch.n_tok, x, x.ld, x.n, float(h.scales.embedding))
+            b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=float(h.scales.embedding))
         if self.embedding_norm:
             weight, bias = self.embedding_norm
             b.op(
-                layer_norm, b.batch.n_tok, x, x.ld, 0, 0, weight, x, x.ld, x.n, float(h.eps), 0, 1.0, bias,
-                name="token_embd_norm",
+                layer_norm, name="token_embd_norm", count=n_tok, x=x, weight=weight, bias=bias, out=x, n=x.n,
+                eps=float(h.eps),
             )  # fmt: skip
         residual: Rows | None = None
         for i, part in enumerate(self.parts):
@@ -130,12 +131,14 @@ class Network:
             ends = i + 1 == len(self.parts) or part.block != self.parts[i + 1].block
             if h.halve_every and ends and (part.block + 1) % h.halve_every == 0:
                 self.add_residual(b, residual)
-                b.op(elementwise.scale_rows, b.batch.n_tok, x, x.ld, x.n, 0.5)
+                b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=0.5)
                 residual = None
         if trace is not None:
             trace.append(self._add_tap(b, residual))
         n_past = int(memory.n_past.ctypes.data)
-        b.op(execute.advance, b.batch.n_seg, b.batch.seg, b.batch.pos, b.batch.slot, n_past)
+        b.op(
+            execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past
+        )  # fmt: skip
         return residual
 
     def _add_tap(self, b: Builder, residual: Rows | None) -> Rows:
@@ -144,12 +147,12 @@ class Network:
         if residual is not None:
             self.add_residual(b, residual)
         kept = b.rows(x.n)
-        b.op(elementwise.copy_rows, b.batch.n_tok, x, x.ld, kept, kept.ld, x.n)
+        b.op(elementwise.copy_rows, count=b.batch.n_tok, x=x, out=kept, n=x.n)
         return kept
 
     def add_residual(self, b: Builder, residual: Rows) -> None:
         x, scale = self.stream, float(self.hparams.scales.residual)
-        b.op(elementwise.add_rows, b.batch.n_tok, x, x.ld, residual, residual.ld, x.n, scale)
+        b.op(elementwise.add_rows, count=b.batch.n_tok, x=x, residual=residual, n=x.n, scale=scale)
 
     def add_last_norm(self, b: Builder, residual: Rows | None) -> Rows:
         """The final norm of the output tokens."""
@@ -164,8 +167,10 @@ class Network:
         out = self.add_last_norm(b, residual)
         logits = b.matmul(out, self.output, "output", Columns(b.batch.all_outputs, b.capacity))
         if self.output_bias:
-            bias = (self.output_bias, 0, logits.n, 1.0)
-            b.op(elementwise.add_rows, b.batch.n_out, logits, logits.ld, *bias, name="bias")
+            b.op(
+                elementwise.add_rows, name="bias", count=b.batch.n_out, x=logits, residual=self.output_bias,
+                ldresidual=0, n=logits.n,
+            )  # fmt: skip
         if cap := self.hparams.logit_cap:
-            b.op(elementwise.cap_rows, b.batch.n_out, logits, logits.ld, logits.n, float(cap))
+            b.op(elementwise.cap_rows, count=b.batch.n_out, x=logits, n=logits.n, cap=float(cap))
         return logits

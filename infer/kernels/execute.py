@@ -1,10 +1,11 @@
 """The executor: threads share the ops of a program without waiting for one another's presence.
 
-A program is an array of op records of RECORD int64: the kernel's address, then its fields. An op is `nth` shares of
-work, kernel(args, share, nth) for share = 0 .. nth - 1. A thread takes the next share that nobody has taken; whoever
-completes the last one publishes the next op. So an op needs all its shares done, but no particular thread: one that the
-system has put to sleep between two shares is not missed, the others do its work, and when it comes back it takes part
-in whatever op is running then. Only a share that was begun has to be waited for. Kernels must not wait for each other.
+A program is an array of op records of RECORD int64: the kernel's address, then its fields (emit/fields.py). An op is
+`nth` shares of work, kernel(args, share, nth) for share = 0 .. nth - 1. A thread takes the next share that nobody has
+taken; whoever completes the last one publishes the next op. So an op needs all its shares done, but no particular
+thread: one that the system has put to sleep between two shares is not missed, the others do its work, and when it comes
+back it takes part in whatever op is running then. Only a share that was begun has to be waited for. Kernels must not
+wait for each other.
 
 STATE is one i64: shares taken, shares done, and the generation, which grows by one with every op of every run. Taking
 is one atomic addition, and its result says for which op: a thread that is late by any number of ops (or runs) cannot
@@ -19,9 +20,8 @@ import ctypes
 import sys
 
 from .build.jit import Kernel, device, kernel
-from .emit.emitter import I32, I64, arg, atomic_add, atomic_load, call_kernel, const, emit, ldi, pause, sched_yield, sti
-
-RECORD = 24  # int64 per op: address and up to 23 fields
+from .emit.emitter import I32, I64, atomic_add, atomic_load, call_kernel, const, emit, ldi, pause, sched_yield, sti
+from .emit.fields import RECORD, Address
 
 # STATE: bits 0-11 shares taken, 12-23 shares done, 24-62 generation
 _BITS = 12
@@ -203,20 +203,14 @@ def executor():
 
 
 @kernel
-def advance(a, tid, nth):
+def advance(a, tid, nth, *, n_seg: Address, seg: Address, pos: Address, slot: Address, n_past: Address):
     """n_past[slot] = position after the last token of each segment.
 
-    0 count of segments, 1 seg, 2 pos and 3 slot of every token, 4 n_past.
+    n_seg i64, seg i64 [n_seg][4] (see recurrent/states.py), pos and slot i64 [tok], n_past i64 [slot].
 
     The last op of every program that changes a memory: whether a run took effect is then written by the run itself.
     """
     if tid == 0:
-        seg, pos, slot, n_past = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4)
-        for s in range(ldi(arg(a, 0))):
+        for s in range(ldi(n_seg)):
             last = ldi(seg + 32 * s) + ldi(seg + 32 * s + 8) - 1
             sti(n_past + 8 * ldi(slot + 8 * last), ldi(pos + 8 * last) + 1)
-
-
-@kernel
-def nothing(a, tid, nth):
-    """Does nothing; naming a buffer in it keeps the buffer's memory until there."""

@@ -20,7 +20,8 @@ from ..kernels.rows.clamp import clamp
 from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, Rotation
-from ..program.builder import Builder, Counter, Ref, Rows
+from ..program.builder import Builder, Ref, Rows
+from ..program.record import OpFields
 from .base import Adapter, add_bias, optional_bias
 
 
@@ -44,8 +45,8 @@ class Rope:
         alike = None if self.factors is None else np.asarray(self.factors, np.float64).tobytes()
         key = ("rope", n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.magnitude, alike)
         if key not in w.shared:
-            made = rope_table(n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors, self.magnitude)
-            w.shared[key] = w.keep(made)
+            table = rope_table(n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors, self.magnitude)
+            w.shared[key] = w.keep(table)
         return w.shared[key]
 
     @property
@@ -141,24 +142,24 @@ class Attention:
             q, gate = self._part(b, q, 0), self._part(b, q, 1)
         if self.norm_eps:
             for rows, heads, weight in ((q, self.n_head, self.norms[0]), (k, self.n_kv, self.norms[1])):
-                groups = (1, rows.n) if self.norm_all else (heads, self.d_head)
+                n_group, n = (1, rows.n) if self.norm_all else (heads, self.d_head)
                 b.op(
-                    gated_norm, batch.n_tok, rows, rows.ld, 0, 0, weight, 0, rows, rows.ld, *groups,
-                    float(self.norm_eps), 0, 0, name="attn_norm",
+                    gated_norm, name="attn_norm", count=batch.n_tok, y=rows, weight=weight, stride=0, out=rows,
+                    n_group=n_group, n=n, eps=float(self.norm_eps),
                 )  # fmt: skip
         for rows in (q, k, v) if self.clip else ():
-            b.op(clamp, batch.n_tok, rows, rows.ld, rows.n, float(self.clip), name="attn_clip")
+            b.op(clamp, name="attn_clip", count=batch.n_tok, x=rows, n=rows.n, limit=float(self.clip))
         if self.rope:
             table = self.rope.table(self._weights, memory.n_ctx)
             for rows, heads in ((q, self.n_head), (k, self.n_kv)):
                 b.op(
-                    rope, batch.ctl, batch.rope_pos, rows, rows.ld, heads, self.d_head, self.rope.n_rot, table,
-                    self.rope.style, Counter(),
+                    rope, ctl=batch.ctl, pos=batch.rope_pos, x=rows, n_head=heads, d_head=self.d_head,
+                    n_rot=self.rope.n_rot, table=table, style=self.rope.style,
                 )  # fmt: skip
         self.store(b, k, v, memory)
         out = self.attend(b, q, memory)
         if self.gated:
-            b.op(elementwise.gate_rows, batch.n_tok, out, out.ld, gate, gate.ld, out.n, 0)
+            b.op(elementwise.gate_rows, count=batch.n_tok, x=out, gate=gate, n=out.n)
         return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
 
     def _project(self, b: Builder, x: Rows) -> tuple[Rows, Rows, Rows]:
@@ -174,8 +175,8 @@ class Attention:
         """The queries (0) or the gates (1) of rows that hold them head by head."""
         part, source = b.rows(self.n_head * self.d_head), both.columns(i * self.d_head, self.d_head)
         b.op(
-            elementwise.take_parts, b.batch.n_tok, source, source.ld, part, part.ld, self.n_head, self.d_head,
-            8 * self.d_head,
+            elementwise.take_parts, count=b.batch.n_tok, x=source, out=part, n_group=self.n_head, n=self.d_head,
+            stride=8 * self.d_head,
         )  # fmt: skip
         return part
 
@@ -184,8 +185,9 @@ class Attention:
         batch, at = b.batch, self.pages(memory)
         per_thread = b.need_scratch(store_scratch_bytes(self.d_head))
         b.op(
-            KV_STORE[at.kind.name], batch.ctl, batch.pos, batch.slot, k, k.ld, v, v.ld, at.k, at.v, at.table,
-            at.table_stride, self.n_kv, self.d_head, at.nbytes, Ref(b.scratch), per_thread, name="kv_store",
+            KV_STORE[at.kind.name], name="kv_store", ctl=batch.ctl, pos=batch.pos, slot=batch.slot, k=k, v=v, keys=at.k,
+            values=at.v, table=at.table, table_stride=at.table_stride, n_kv=self.n_kv, d_head=self.d_head,
+            page_bytes=at.nbytes, scratch=Ref(b.scratch), scratch_bytes=per_thread,
         )  # fmt: skip
 
     def pages(self, memory: HybridMemory) -> "Pages":
@@ -211,15 +213,18 @@ class Attention:
         out = b.rows(self.n_head * self.d_head)
         per_thread = b.need_scratch(attention_scratch_bytes(self.d_head))
         n_records = chunk_records(b.capacity, self.n_head, memory.n_ctx, self.window) if b.n_threads > 1 else 0
-        records = b.buffer(n_records * chunk_record_bytes(self.d_head))
-        fields = (
-            batch.ctl, batch.last, batch.slot, q, q.ld, at.k, at.v, at.table, at.table_stride, out, out.ld,
-            self.n_head, self.n_kv, self.d_head, float(self.scale), at.nbytes, Ref(b.scratch), per_thread, Counter(),
-            self.window, float(self.soft_cap), Ref(records), n_records,
+        both: OpFields = {
+            "ctl": batch.ctl, "pos": batch.last, "out": out, "n_head": self.n_head, "n_kv": self.n_kv,
+            "d_head": self.d_head, "scratch": Ref(b.scratch), "scratch_bytes": per_thread, "window": self.window,
+            "records": Ref(b.buffer(n_records * chunk_record_bytes(self.d_head))), "n_records": n_records,
+        }  # fmt: skip
+        b.op(
+            ATTENTION[at.kind.name], name="attention", work=lambda segments: self.work(at.kind, segments), **both,
+            slot=batch.slot, q=q, keys=at.k, values=at.v, table=at.table, table_stride=at.table_stride,
+            page_bytes=at.nbytes, scale=float(self.scale), cap=float(self.soft_cap),
         )  # fmt: skip
-        b.op(ATTENTION[at.kind.name], *fields, name="attention", work=lambda segments: self.work(at.kind, segments))
         if n_records:
-            b.op(attention_merge, *fields)
+            b.op(attention_merge, **both)
         return out
 
 

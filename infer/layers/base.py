@@ -40,7 +40,7 @@ class Sum:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         total, more = self.first.build(b, x, memory), self.second.build(b, x, memory)
-        b.op(elementwise.add_rows, b.batch.n_tok, total, total.ld, more, more.ld, total.n, 1.0)
+        b.op(elementwise.add_rows, count=b.batch.n_tok, x=total, residual=more, n=total.n)
         return total
 
 
@@ -81,7 +81,7 @@ class Adapter:
     def add(self, b: Builder, x: Rows, product: Rows) -> None:
         """product += B A x"""
         more = b.matmul(b.matmul(x, self.a, "lora_a"), self.b, "lora_b")
-        b.op(elementwise.add_rows, b.batch.n_tok, product, product.ld, more, more.ld, product.n, 1.0, name="lora_add")
+        b.op(elementwise.add_rows, name="lora_add", count=b.batch.n_tok, x=product, residual=more, n=product.n)
 
 
 def optional_bias(w: Weights, weight: str, n: int) -> int:
@@ -92,5 +92,5 @@ def optional_bias(w: Weights, weight: str, n: int) -> int:
 
 def add_bias(b: Builder, x: Rows, bias: int) -> Rows:
     if bias:
-        b.op(elementwise.add_rows, b.batch.n_tok, x, x.ld, bias, 0, x.n, 1.0, name="bias")
+        b.op(elementwise.add_rows, name="bias", count=b.batch.n_tok, x=x, residual=bias, ldresidual=0, n=x.n)
     return x

@@ -14,7 +14,7 @@ from ..kernels.rows import elementwise
 from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program.builder import Builder, Counter, Rows
+from ..program.builder import Builder, Rows
 from .mamba2 import A_LOWEST
 
 L2_EPS = 1e-6  # of the lengths that queries and keys are divided by, whatever the epsilon of the model's norms
@@ -83,27 +83,28 @@ class GatedDeltaNet:
         beta, alpha = self._beta_alpha(b, x)
         mixed = b.rows(inputs.n)
         b.op(
-            conv1d_silu, batch.ctl, batch.seg, inputs, inputs.ld, self.taps, 0, conv.ctypes.data, conv.strides[0],
-            mixed, mixed.ld, mixed.n, self.d_conv, Counter(),
+            conv1d_silu, ctl=batch.ctl, seg=batch.seg, x=inputs, w=self.taps, state=conv.ctypes.data,
+            stride=conv.strides[0], y=mixed, n_channel=mixed.n, d_conv=self.d_conv,
         )  # fmt: skip
         q, k = mixed.columns(0, self.n_key), mixed.columns(self.n_key, self.n_key)
         v = mixed.columns(2 * self.n_key, self.n_value)
         b.op(
-            delta_prepare, batch.n_tok, q, k, mixed.ld, alpha, alpha.ld, beta, beta.ld, self.dt_bias, self.rate,
-            self.n_k_head, self.d_k, n_head, n_head, L2_EPS, 1 / math.sqrt(self.d_k),
+            delta_prepare, count=batch.n_tok, q=q, k=k, gate=alpha, beta=beta, gate_bias=self.dt_bias, rate=self.rate,
+            n_k_head=self.n_k_head, d_k=self.d_k, n_gate=n_head, n_head=n_head, eps=L2_EPS,
+            scale=1 / math.sqrt(self.d_k),
         )  # fmt: skip
         if self.beta_scale != 1.0:
-            b.op(elementwise.scale_rows, batch.n_tok, beta, beta.ld, beta.n, float(self.beta_scale))
+            b.op(elementwise.scale_rows, count=batch.n_tok, x=beta, n=beta.n, scale=float(self.beta_scale))
         y = b.rows(self.n_value)
-        repeat = n_head // self.n_k_head if self.grouped else 1
         b.op(
-            delta_scan, batch.ctl, batch.seg, q, k, v, mixed.ld, alpha, alpha.ld, beta, beta.ld, state.ctypes.data,
-            state.strides[0], y, y.ld, n_head, self.n_k_head, repeat, self.d_k, self.d_v, 1, Counter(),
-            nbytes=2 * state[0].nbytes, flops=8 * self.n_value * self.d_k,
+            delta_scan, nbytes=2 * state[0].nbytes, flops=8 * self.n_value * self.d_k, ctl=batch.ctl, seg=batch.seg,
+            q=q, k=k, v=v, gate=alpha, beta=beta, state=state.ctypes.data, stride=state.strides[0], y=y, n_head=n_head,
+            n_k_head=self.n_k_head, repeat=n_head // self.n_k_head if self.grouped else 1, d_k=self.d_k, d_v=self.d_v,
+            n_channel=1,
         )  # fmt: skip
         b.op(
-            gated_norm, batch.n_tok, y, y.ld, z, z.ld, self.norm, 0, y, y.ld, n_head, self.d_v, float(self.eps), 1, 0,
-            name="ssm_norm",
+            gated_norm, name="ssm_norm", count=batch.n_tok, y=y, z=z, weight=self.norm, stride=0, out=y, n_group=n_head,
+            n=self.d_v, eps=float(self.eps), norm_first=1,
         )  # fmt: skip
         return b.matmul(y, self.w_out, "ssm_out")
 
@@ -112,12 +113,10 @@ class GatedDeltaNet:
         if not self.one_ba:
             return b.matmul(x, self.w_beta, "ssm_beta"), b.matmul(x, self.w_alpha, "ssm_alpha")
         both, share = b.matmul(x, self.w_ba, "ssm_ba"), self.n_head // self.n_k_head
-        made = []
-        for i in range(2):
-            part, source = b.rows(self.n_head), both.columns(i * share, share)
+        beta, alpha = b.rows(self.n_head), b.rows(self.n_head)
+        for i, part in enumerate((beta, alpha)):
             b.op(
-                elementwise.take_parts, b.batch.n_tok, source, source.ld, part, part.ld, self.n_k_head, share,
-                8 * share,
+                elementwise.take_parts, count=b.batch.n_tok, x=both.columns(i * share, share), out=part,
+                n_group=self.n_k_head, n=share, stride=8 * share,
             )  # fmt: skip
-            made.append(part)
-        return made[0], made[1]
+        return beta, alpha

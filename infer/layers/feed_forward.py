@@ -8,7 +8,7 @@ from ..kernels.build.jit import Kernel
 from ..kernels.rows import elementwise, moe
 from ..loading.weights import Weights
 from ..memory import HybridMemory
-from ..program.builder import FEW_COLUMNS, Builder, Columns, Counter, Ref, Rows, round_up
+from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, round_up
 from .base import Adapter, MemorySpec, add_bias, optional_bias
 
 Activation = Literal["silu", "gelu", "gelu_erf"]  # gelu: by its tanh formula
@@ -59,11 +59,11 @@ class GatedFeedForward:
         if self.adapter:
             self.adapter.add(b, x, rows[-1])
         gate, up = (rows[0].columns(i * self.n_ff, self.n_ff) for i in range(2)) if self.fused else rows
-        b.op(GATES[self.activation], b.batch.n_tok, gate, gate.ld, up, up.ld, gate, gate.ld, gate.n)
+        b.op(GATES[self.activation], count=b.batch.n_tok, gate=gate, up=up, out=gate, n=gate.n)
         out = add_bias(b, b.matmul(gate, self.w_down, "ffn_down" + self.suffix), self.bias["down"])
         if self.weighted:
             weight = b.matmul(x, self.w_weight, "ffn_router_shexp")
-            b.op(elementwise.gate_rows, b.batch.n_tok, out, out.ld, weight, weight.ld, out.n, 1)
+            b.op(elementwise.gate_rows, count=b.batch.n_tok, x=out, gate=weight, n=out.n, one_gate=1)
         return out
 
 
@@ -71,7 +71,7 @@ class GatedFeedForward:
 class FeedForward:
     """Without a gate: down(act(up(x))), with biases where the file has them. `suffix` as above.
 
-    act: an op in place on rows (count, x, ldx, length)
+    act: an op in place on rows (count, x, n)
     """
 
     layer: int
@@ -90,7 +90,7 @@ class FeedForward:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         up = add_bias(b, b.matmul(x, self.w_up, "ffn_up" + self.suffix), self.bias[0])
-        b.op(self.act, b.batch.n_tok, up, up.ld, up.n)
+        b.op(self.act, count=b.batch.n_tok, x=up, n=up.n)
         return add_bias(b, b.matmul(up, self.w_down, "ffn_down" + self.suffix), self.bias[1])
 
 
@@ -163,9 +163,11 @@ class MixtureOfExperts:
         source, total = Ref(b.buffer(8 * n_slots)), Ref(b.buffer(8))
         slots, weights = Ref(b.buffer(8 * pairs)), Ref(b.buffer(4 * pairs))
         b.op(
-            moe.moe_route, b.batch.n_tok, logits, logits.ld, self.n_expert, self.n_used, width, groups, source, total,
-            slots, weights, Ref(b.buffer(12 * self.n_expert)), Ref(b.buffer(16 * self.n_expert)), self.renormalize,
-            self.sigmoid, self.bias, float(self.scale), self.n_group, self.n_group_used,
+            moe.moe_route, count=b.batch.n_tok, logits=logits, n_expert=self.n_expert, n_used=self.n_used, width=width,
+            groups=groups, rows=source, n_slots=total, slots=slots, weights=weights,
+            scores=Ref(b.buffer(12 * self.n_expert)), counts=Ref(b.buffer(16 * self.n_expert)),
+            renormalize=self.renormalize, by_sigmoid=self.sigmoid, bias=self.bias, scale=float(self.scale),
+            n_group=self.n_group, n_group_used=self.n_group_used,
         )  # fmt: skip
         if self.n_latent:
             x = add_bias(b, b.matmul(x, self.w_into, "ffn_latent_down"), self.latent_bias[0])
@@ -174,10 +176,11 @@ class MixtureOfExperts:
         if self.gated:
             hidden = b.swiglu(b.matmul(x, self.w_gate, "ffn_gate_exps", gathered), hidden, total)
         else:
-            b.op(elementwise.relu_squared, total, hidden, hidden.ld, hidden.n)
+            b.op(elementwise.relu_squared, count=total, x=hidden, n=hidden.n)
         down = b.matmul(hidden, self.w_down, "ffn_down_exps", Columns(groups, n_slots, few=few))
         out = b.rows(self.n_latent or self.n_embd)
         b.op(
-            moe.moe_combine, b.batch.n_tok, down, down.ld, slots, weights, self.n_used, out, out.ld, out.n, Counter(),
+            moe.moe_combine, count=b.batch.n_tok, y=down, slots=slots, weights=weights, n_used=self.n_used, out=out,
+            n=out.n,
         )  # fmt: skip
         return add_bias(b, b.matmul(out, self.w_back, "ffn_latent_up"), self.latent_bias[1]) if self.n_latent else out

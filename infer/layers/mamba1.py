@@ -13,7 +13,7 @@ from ..kernels.recurrent.states import pad_channels
 from ..kernels.rows import elementwise
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program.builder import Builder, Counter, Rows, Weight
+from ..program.builder import Builder, Rows, Weight
 from .base import add_bias, optional_bias
 
 A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
@@ -84,8 +84,8 @@ class Mamba1:
         inner, gate = xz.columns(0, self.d_inner), xz.columns(self.d_inner, self.d_inner)
         mixed = b.rows(self.d_inner)
         b.op(
-            conv1d_silu, batch.ctl, batch.seg, inner, inner.ld, self.taps, self.conv_bias, conv.ctypes.data,
-            conv.strides[0], mixed, mixed.ld, self.d_inner, self.d_conv, Counter(),
+            conv1d_silu, ctl=batch.ctl, seg=batch.seg, x=inner, w=self.taps, bias=self.conv_bias,
+            state=conv.ctypes.data, stride=conv.strides[0], y=mixed, n_channel=self.d_inner, d_conv=self.d_conv,
         )  # fmt: skip
         y = b.rows(self.d_inner)
         width = self.d_inner // len(self.w_x)
@@ -105,15 +105,16 @@ class Mamba1:
             dt, B, C = (self._norm(b, part, weight) for part, weight in zip((dt, B, C), self.norm_weights, strict=True))
         step = b.matmul(dt, self.w_dt[h], "ssm_dt")
         b.op(
-            mamba1_scan, batch.ctl, batch.seg, x, x.ld, step, step.ld, self.dt_bias[h], self.decay[h], self.skip[h],
-            B, B.ld, C, C.ld, gate, gate.ld, state.ctypes.data + h * state.strides[1], state.strides[0], y, y.ld, x.n,
-            self.d_state, Counter(), nbytes=2 * state[0, 0].nbytes,
+            mamba1_scan, nbytes=2 * state[0, 0].nbytes, ctl=batch.ctl, seg=batch.seg, x=x, dt=step,
+            dt_bias=self.dt_bias[h], decay=self.decay[h], skip=self.skip[h], b=B, c=C, z=gate,
+            state=state.ctypes.data + h * state.strides[1], stride=state.strides[0], y=y, n_channel=x.n,
+            d_state=self.d_state,
         )  # fmt: skip
 
     def _norm(self, b: Builder, x: Rows, weight: int) -> Rows:
         out = b.rows(x.n)
         b.op(
-            elementwise.rms_norm, b.batch.n_tok, x, x.ld, 0, 0, weight, out, out.ld, x.n, float(self.eps), 0,
-            name="ssm_norm",
+            elementwise.rms_norm, name="ssm_norm", count=b.batch.n_tok, x=x, weight=weight, out=out, n=x.n,
+            eps=float(self.eps),
         )  # fmt: skip
         return out

@@ -13,7 +13,7 @@ from ..kernels.recurrent.mamba2 import decay_rate, mamba2_scan, mamba2_steps
 from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program.builder import Builder, Counter, Rows
+from ..program.builder import Builder, Rows
 from .base import add_bias, optional_bias
 
 A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
@@ -80,29 +80,30 @@ class Mamba2:
         gate, inputs = rows.columns(0, self.d_inner), rows.columns(self.d_inner, self.n_mixed)
         dt = rows.columns(self.d_inner + self.n_mixed, self.n_head)
         delta, decay = b.rows(self.n_head), b.rows(self.n_head)
+        low, high = self.limits
         b.op(
-            mamba2_steps, batch.n_tok, dt, dt.ld, self.dt_bias, self.rate, delta, delta.ld, decay, decay.ld,
-            self.n_head, *self.limits,
+            mamba2_steps, count=batch.n_tok, dt=dt, dt_bias=self.dt_bias, rate=self.rate, delta=delta, decay=decay,
+            n_head=self.n_head, low=low, high=high,
         )  # fmt: skip
         mixed = b.rows(self.n_mixed)
         b.op(
-            conv1d_silu, batch.ctl, batch.seg, inputs, inputs.ld, self.taps, self.conv_bias, conv.ctypes.data,
-            conv.strides[0], mixed, mixed.ld, self.n_mixed, self.d_conv, Counter(),
+            conv1d_silu, ctl=batch.ctl, seg=batch.seg, x=inputs, w=self.taps, bias=self.conv_bias,
+            state=conv.ctypes.data, stride=conv.strides[0], y=mixed, n_channel=self.n_mixed, d_conv=self.d_conv,
         )  # fmt: skip
         groups = self.n_group * self.d_state
         B, C = mixed.columns(self.d_inner, groups), mixed.columns(self.d_inner + groups, groups)
         y = b.rows(self.d_inner)
         after = self.normed and self.norm_first
-        scan_gate, norm_gate = ((0, 0), (gate, gate.ld)) if after else ((gate, gate.ld), (0, 0))
         b.op(
-            mamba2_scan, batch.ctl, batch.seg, mixed, B, C, mixed.ld, delta, delta.ld, decay, decay.ld, self.skip,
-            *scan_gate, state.ctypes.data, state.strides[0], y, y.ld, self.n_head, self.d_inner // self.n_head,
-            self.d_state, self.n_group, Counter(), nbytes=2 * state[0].nbytes, flops=5 * self.d_inner * self.d_state,
+            mamba2_scan, nbytes=2 * state[0].nbytes, flops=5 * self.d_inner * self.d_state, ctl=batch.ctl,
+            seg=batch.seg, x=mixed, b=B, c=C, delta=delta, decay=decay, skip=self.skip, z=None if after else gate,
+            state=state.ctypes.data, stride=state.strides[0], y=y, n_head=self.n_head,
+            d_head=self.d_inner // self.n_head, d_state=self.d_state, n_group=self.n_group,
         )  # fmt: skip
         if self.normed:
             n = self.d_inner // self.n_group
             b.op(
-                gated_norm, batch.n_tok, y, y.ld, *norm_gate, self.norm, 4 * n, y, y.ld, self.n_group, n,
-                float(self.eps), int(after), 0, name="ssm_norm",
+                gated_norm, name="ssm_norm", count=batch.n_tok, y=y, z=gate if after else None, weight=self.norm,
+                stride=4 * n, out=y, n_group=self.n_group, n=n, eps=float(self.eps), norm_first=int(after),
             )  # fmt: skip
         return add_bias(b, b.matmul(y, self.w_out, "ssm_out"), self.bias_out)

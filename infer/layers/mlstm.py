@@ -11,7 +11,7 @@ from ..kernels.recurrent.mlstm import mlstm_gates, mlstm_inputs, mlstm_output
 from ..kernels.rows import elementwise
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program.builder import Builder, Counter, Rows
+from ..program.builder import Builder, Rows
 
 
 @dataclass
@@ -47,21 +47,22 @@ class Mlstm:
         q, k, v, out_gate, i, f = (b.matmul(x, w, f"mlstm_{part}") for part, w in self.w.items())
         gain, decay, low = (b.rows(n_head) for _ in range(3))
         b.op(
-            mlstm_gates, batch.ctl, batch.seg, i, i.ld, self.bias["igate"], f, f.ld, self.bias["fgate"],
-            float(self.cap), largest.ctypes.data, largest.strides[0], gain, gain.ld, decay, decay.ld, low, low.ld,
-            n_head, Counter(),
+            mlstm_gates, ctl=batch.ctl, seg=batch.seg, gate_i=i, bias_i=self.bias["igate"], gate_f=f,
+            bias_f=self.bias["fgate"], cap=float(self.cap), state=largest.ctypes.data, stride=largest.strides[0],
+            gain=gain, decay=decay, low=low, n_head=n_head,
         )  # fmt: skip
-        b.op(elementwise.scale_rows, batch.n_tok, q, q.ld, q.n, 1 / math.sqrt(d_k))
+        b.op(elementwise.scale_rows, count=batch.n_tok, x=q, n=q.n, scale=1 / math.sqrt(d_k))
         n_v, n_k = n_head * (d_v + 1), n_head * d_k
         rows, y, out = b.rows(n_v + 2 * n_k), b.rows(n_v), b.rows(n_head * d_v)
-        b.op(mlstm_inputs, batch.n_tok, v, v.ld, k, k.ld, q, q.ld, rows, rows.ld, n_head, d_k, d_v)
+        b.op(mlstm_inputs, count=batch.n_tok, v=v, k=k, q=q, out=rows, n_head=n_head, d_k=d_k, d_v=d_v)
         b.op(
-            mamba2_scan, batch.ctl, batch.seg, rows, rows.columns(n_v, n_k), rows.columns(n_v + n_k, n_k), rows.ld,
-            gain, gain.ld, decay, decay.ld, self.skip, 0, 0, state.ctypes.data, state.strides[0], y, y.ld, n_head,
-            d_v + 1, d_k, n_head, Counter(), name="mlstm_scan", nbytes=2 * state[0].nbytes, flops=5 * n_v * d_k,
+            mamba2_scan, name="mlstm_scan", nbytes=2 * state[0].nbytes, flops=5 * n_v * d_k, ctl=batch.ctl,
+            seg=batch.seg, x=rows, b=rows.columns(n_v, n_k), c=rows.columns(n_v + n_k, n_k), delta=gain, decay=decay,
+            skip=self.skip, state=state.ctypes.data, stride=state.strides[0], y=y, n_head=n_head, d_head=d_v + 1,
+            d_state=d_k, n_group=n_head,
         )  # fmt: skip
         b.op(
-            mlstm_output, batch.n_tok, y, y.ld, low, low.ld, out_gate, out_gate.ld, self.norm, out, out.ld, n_head,
-            d_v, float(self.eps), float(self.norm_eps),
+            mlstm_output, count=batch.n_tok, y=y, low=low, gate=out_gate, weight=self.norm, out=out, n_head=n_head,
+            d=d_v, eps=float(self.eps), norm_eps=float(self.norm_eps),
         )  # fmt: skip
         return b.matmul(out, self.w_out, "mlstm_out")

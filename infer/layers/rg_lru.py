@@ -10,7 +10,7 @@ from ..kernels.recurrent.rglru import lru_rate, rg_lru
 from ..kernels.rows import elementwise
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program.builder import Builder, Counter, Rows
+from ..program.builder import Builder, Rows
 from .base import add_bias, optional_bias
 
 
@@ -52,16 +52,16 @@ class RgLru:
         inner = add_bias(b, b.matmul(x, self.w_in, "lru_in"), self.bias["in"])
         mixed, y = b.rows(n), b.rows(n)
         b.op(
-            conv1d, batch.ctl, batch.seg, inner, inner.ld, self.taps, self.conv_bias, conv.ctypes.data,
-            conv.strides[0], mixed, mixed.ld, n, self.d_conv, Counter(),
+            conv1d, ctl=batch.ctl, seg=batch.seg, x=inner, w=self.taps, bias=self.conv_bias, state=conv.ctypes.data,
+            stride=conv.strides[0], y=mixed, n_channel=n, d_conv=self.d_conv,
         )  # fmt: skip
         recurrence, into = (self._blocks(b, mixed, name) for name in ("recurrence", "input"))
         b.op(
-            rg_lru, batch.ctl, batch.seg, mixed, mixed.ld, recurrence, recurrence.ld, self.gate_bias["recurrence"],
-            into, into.ld, self.gate_bias["input"], self.rate, state.ctypes.data, state.strides[0], y, y.ld, n,
-            Counter(), nbytes=2 * state[0].nbytes,
+            rg_lru, nbytes=2 * state[0].nbytes, ctl=batch.ctl, seg=batch.seg, x=mixed, gate_r=recurrence,
+            bias_r=self.gate_bias["recurrence"], gate_i=into, bias_i=self.gate_bias["input"], rate=self.rate,
+            state=state.ctypes.data, stride=state.strides[0], y=y, n_channel=n,
         )  # fmt: skip
-        b.op(elementwise.geglu, batch.n_tok, branch, branch.ld, y, y.ld, y, y.ld, n)
+        b.op(elementwise.geglu, count=batch.n_tok, gate=branch, up=y, out=y, n=n)
         return add_bias(b, b.matmul(y, self.w_out, "lru_out"), self.bias["out"])
 
     def _blocks(self, b: Builder, x: Rows, name: str) -> Rows:
@@ -70,5 +70,7 @@ class RgLru:
         for h in range(self.n_head):
             part = b.matmul(x.columns(h * width, width), self.blocks[name].one(h), f"lru_{name}_gate")
             target = out.columns(h * width, width)
-            b.op(elementwise.take_parts, b.batch.n_tok, part, part.ld, target, target.ld, 1, width, 0)
+            b.op(
+                elementwise.take_parts, count=b.batch.n_tok, x=part, out=target, n_group=1, n=width, stride=0
+            )  # fmt: skip
         return out

@@ -15,7 +15,8 @@ from ..kernels.recurrent.wkv import gla_scan, wkv6_scan, wkv7_scan
 from ..kernels.rows import elementwise
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program.builder import Builder, Counter, Rows, round_up
+from ..program.builder import Builder, Rows, round_up
+from ..program.record import OpFields
 from .base import MemorySpec, add_bias, optional_bias
 
 FIRST_VALUE = "rwkv7 first value"
@@ -27,18 +28,18 @@ def _shifted(
     """n_mix mixtures of x and what is before it, then the difference if asked for; `part` of the layer's row."""
     states, n, width = memory.recurrent.conv[layer], x.n, round_up(x.n, 16)
     y = b.rows(n_mix * width)
-    made = [y.columns(j * width, n) for j in range(n_mix)]
-    more = [b.rows(n)] if difference else []
+    mixtures = [y.columns(j * width, n) for j in range(n_mix)]
+    more: OpFields = {"difference": b.rows(n)} if difference else {}
     b.op(
-        rwkv.token_shift_difference if difference else rwkv.token_shift, b.batch.ctl, b.batch.seg, x, x.ld, mu, n_mix,
-        states.ctypes.data + 4 * part * n, states.strides[0], y, y.ld, 4 * width, n, Counter(),
-        *(field for rows in more for field in (rows, rows.ld)), name="token_shift",
+        rwkv.token_shift_difference if difference else rwkv.token_shift, name="token_shift", ctl=b.batch.ctl,
+        seg=b.batch.seg, x=x, mu=mu, n_mix=n_mix, state=states.ctypes.data + 4 * part * n, stride=states.strides[0],
+        y=y, part=4 * width, n_channel=n, **more,
     )  # fmt: skip
-    return made + more
+    return [*mixtures, *more.values()]
 
 
-def _map(b: Builder, kernel: Kernel, x: Rows, bias: int = 0) -> Rows:
-    b.op(kernel, b.batch.n_tok, x, x.ld, x.n, bias)
+def _map(b: Builder, kernel: Kernel, x: Rows) -> Rows:
+    b.op(kernel, count=b.batch.n_tok, x=x, n=x.n)
     return x
 
 
@@ -129,9 +130,9 @@ class Rwkv6(_TimeMix):
         ranks = _map(b, rwkv.tanh_rows, b.matmul(mixed, self.w1, "time_mix_w1"))
         parts = []
         for i in range(5):
-            made = b.matmul(ranks.columns(i * self.n_mix, self.n_mix), self.w2.one(i), "time_mix_w2")
-            b.op(rwkv.mix_rows, batch.n_tok, x, x.ld, difference, difference.ld, self.mu + 4 * i * n, made, made.ld, n)
-            parts.append(made)
+            part = b.matmul(ranks.columns(i * self.n_mix, self.n_mix), self.w2.one(i), "time_mix_w2")
+            b.op(rwkv.mix_rows, count=batch.n_tok, x=x, difference=difference, mu=self.mu + 4 * i * n, y=part, n=n)
+            parts.append(part)
         for_decay, for_key, for_value, for_receptance, for_gate = parts
         r, k, v = (
             add_bias(b, self._matmul(b, rows, part), self.bias[part])
@@ -140,25 +141,29 @@ class Rwkv6(_TimeMix):
         gate = self._matmul(b, for_gate, "gate")
         ranks = _map(b, rwkv.tanh_rows, b.matmul(for_decay, self.decay_w1, "time_mix_decay_w1"))
         decay = b.matmul(ranks, self.decay_w2, "time_mix_decay_w2")
-        _map(b, rwkv.decay_rows, decay, self.decay)
+        b.op(rwkv.decay_rows, count=batch.n_tok, x=decay, bias=self.decay, n=decay.n)
         repeat = self.n_head // self.n_kv if self.n_kv else 1
         if not self.first:
             keys = b.rows(n)
-            b.op(rwkv.gla_keys, batch.n_tok, k, k.ld, decay, decay.ld, keys, keys.ld, self.n_head, repeat, self.d_head)
+            b.op(
+                rwkv.gla_keys, count=batch.n_tok, k=k, w=decay, out=keys, n_head=self.n_head, repeat=repeat,
+                d=self.d_head,
+            )  # fmt: skip
             k = keys
-        y, scale = b.rows(n), float(self.d_head**-0.5)
+        y = b.rows(n)
+        own: OpFields = {"u": self.first} if self.first else {"scale": float(self.d_head**-0.5)}
         b.op(
-            wkv6_scan if self.first else gla_scan, batch.ctl, batch.seg, r, k, v, decay, r.ld, v.ld,
-            self.first or scale, state.ctypes.data, state.strides[0], y, y.ld, self.n_head, self.d_head, Counter(),
-            repeat, nbytes=2 * state[0].nbytes, flops=6 * n * self.d_head,
+            wkv6_scan if self.first else gla_scan, nbytes=2 * state[0].nbytes, flops=6 * n * self.d_head,
+            ctl=batch.ctl, seg=batch.seg, r=r, k=k, v=v, w=decay, state=state.ctypes.data, stride=state.strides[0], y=y,
+            n_head=self.n_head, d=self.d_head, repeat=repeat, **own,
         )  # fmt: skip
         if self.first:
             b.op(
-                rwkv.wkv6_output, batch.n_tok, y, y.ld, gate, gate.ld, self.norm, self.norm_bias, 0, 0, 0, 0,
-                self.n_head, self.d_head, self.head_eps,
+                rwkv.wkv6_output, count=batch.n_tok, y=y, gate=gate, weight=self.norm, bias=self.norm_bias,
+                n_head=self.n_head, d=self.d_head, eps=self.head_eps,
             )  # fmt: skip
         else:
-            b.op(elementwise.gate_rows, batch.n_tok, y, y.ld, gate, gate.ld, n, 0)
+            b.op(elementwise.gate_rows, count=batch.n_tok, x=y, gate=gate, n=n)
         return self._matmul(b, y, "output")
 
 
@@ -206,26 +211,28 @@ class Rwkv7(_TimeMix):
         if for_g:
             gate = b.matmul(_map(b, rwkv.sigmoid_rows, self._down(b, for_g[0], "g")), self.low["g"][1], "time_mix_g2")
         removed, dots, y = b.rows(n), b.rows(3 * n_head), b.rows(n)
-        mix: tuple[Rows | int, Rows | int] = (0, 0)
+        per: OpFields = {name: self.bias[name] for name in ("w0", "a0", "k_k", "k_a", "r_k")}
         if self.layer == 0:
             b.named[FIRST_VALUE], kernel = v, rwkv.wkv7_prepare_first
         else:
             share = b.matmul(self._down(b, for_v, "v"), self.low["v"][1], "time_mix_v2")
-            kernel, mix = rwkv.wkv7_prepare, (share, b.named[FIRST_VALUE])
-        per = self.bias
+            kernel = rwkv.wkv7_prepare
+            per |= {"mix": share, "first": b.named[FIRST_VALUE], "v0": self.bias["v0"]}
         b.op(
-            kernel, batch.n_tok, r, k, v, decay, rate, removed, *mix, r.ld, dots, dots.ld, per["w0"], per["a0"],
-            per.get("v0", 0), per["k_k"], per["k_a"], per["r_k"], n_head, self.d_head, name="wkv7_prepare",
+            kernel, name="wkv7_prepare", count=batch.n_tok, r=r, k=k, v=v, w=decay, rate=rate, kk=removed, dots=dots,
+            n_head=n_head, d=self.d_head, **per,
         )  # fmt: skip
         b.op(
-            wkv7_scan, batch.ctl, batch.seg, r, k, v, decay, rate, removed, r.ld, dots, dots.ld, state.ctypes.data,
-            state.strides[0], y, y.ld, n_head, self.d_head, Counter(), nbytes=2 * state[0].nbytes,
-            flops=10 * n * self.d_head,
+            wkv7_scan, nbytes=2 * state[0].nbytes, flops=10 * n * self.d_head, ctl=batch.ctl, seg=batch.seg, r=r, k=k,
+            v=v, w=decay, rate=rate, kk=removed, dots=dots, state=state.ctypes.data, stride=state.strides[0], y=y,
+            n_head=n_head, d=self.d_head,
         )  # fmt: skip
+        finish: OpFields = {"gate": gate} if gate else {}
+        if self.norm:
+            finish |= {"weight": self.norm, "bias": self.norm_bias, "eps": self.head_eps}
         b.op(
-            rwkv.WKV7_OUTPUT[gate is not None, bool(self.norm)], batch.n_tok, y, y.ld,
-            *((gate, gate.ld) if gate else (0, 0)), self.norm, self.norm_bias, v, v.ld, dots, dots.ld, n_head,
-            self.d_head, self.head_eps, name="wkv7_output",
+            rwkv.WKV7_OUTPUT[gate is not None, bool(self.norm)], name="wkv7_output", count=batch.n_tok, y=y, v=v,
+            dots=dots, n_head=n_head, d=self.d_head, **finish,
         )  # fmt: skip
         return self._matmul(b, y, "output")
 
@@ -256,9 +263,9 @@ class ChannelMix:
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         mixed = _shifted(b, x, self.mu, 2 if self.gated else 1, memory, self.layer, 1)
         k = b.matmul(mixed[0], self.key, "channel_mix_key")
-        b.op(elementwise.relu_squared, b.batch.n_tok, k, k.ld, k.n)
+        b.op(elementwise.relu_squared, count=b.batch.n_tok, x=k, n=k.n)
         out = b.matmul(k, self.value, "channel_mix_value")
         if self.gated:
             gate = b.matmul(mixed[1], self.receptance, "channel_mix_receptance")
-            b.op(elementwise.gate_rows, b.batch.n_tok, out, out.ld, gate, gate.ld, out.n, 0)
+            b.op(elementwise.gate_rows, count=b.batch.n_tok, x=out, gate=gate, n=out.n)
         return out

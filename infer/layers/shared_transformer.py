@@ -42,11 +42,10 @@ class SharedTransformer:
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         n, n_tok = self.n_embd, b.batch.n_tok
         both = b.rows(2 * n)
-        b.op(elementwise.copy_rows, n_tok, x, x.ld, both, both.ld, n)
-        embedded = both.columns(n, n)
+        b.op(elementwise.copy_rows, count=n_tok, x=x, out=both, n=n)
         b.op(
-            elementwise.EMBED[self.embedding.kind], n_tok, b.batch.tokens, self.embedding.address,
-            self.embedding.stride, embedded, embedded.ld, n, name="embed",
+            elementwise.EMBED[self.embedding.kind], name="embed", count=n_tok, tokens=b.batch.tokens,
+            table=self.embedding.address, stride=self.embedding.stride, out=both.columns(n, n), n=n,
         )  # fmt: skip
         h = self.attention.build(b, b.norm(both, self.norm_in, self.eps), memory)
         h = self.feed_forward.build(b, b.norm(h, self.norm_between, self.eps), memory)

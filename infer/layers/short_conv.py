@@ -8,7 +8,7 @@ import numpy as np
 from ..kernels.recurrent.conv import conv1d_gated
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program.builder import Builder, Counter, Rows
+from ..program.builder import Builder, Rows
 from .base import add_bias, optional_bias
 
 
@@ -37,7 +37,7 @@ class ShortConv:
         before, after, inner = (rows.columns(i * n, n) for i in range(3))
         y = b.rows(n)
         b.op(
-            conv1d_gated, batch.ctl, batch.seg, inner, inner.ld, self.taps, self.bias, conv.ctypes.data,
-            conv.strides[0], y, y.ld, n, self.d_conv, Counter(), before, before.ld, after, after.ld,
+            conv1d_gated, ctl=batch.ctl, seg=batch.seg, x=inner, w=self.taps, bias=self.bias, state=conv.ctypes.data,
+            stride=conv.strides[0], y=y, n_channel=n, d_conv=self.d_conv, before=before, after=after,
         )  # fmt: skip
         return add_bias(b, b.matmul(y, self.w_out, "shortconv_out"), self.bias_out)

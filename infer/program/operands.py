@@ -1,11 +1,8 @@
 """What the ops of a program are said to work on: rows in an arena, weights where they lie, the batch, columns."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hybrid.quant.ggml.types import GGMLType
-
-from ..kernels.build.jit import Kernel
 
 ALIGN = 64
 
@@ -99,24 +96,6 @@ class Batch:
     rope_pos: int = 0  # i64 per token: the position it has for RoPE and learned positions, mostly its index
 
 
-# bytes and operations of an op in a run, given tokens before it and tokens in it of every segment
-Work = Callable[[Sequence[tuple[int, int]]], tuple[int, int]]
-
-
-@dataclass
-class Op:
-    """A record, and what the op is said to do: bytes, and operations per column; per group of columns and column of
-    these where there are `groups` (an expert's weights are read when it has columns); or `work`, which goes first."""
-
-    name: str
-    kernel: Kernel
-    fields: list["int | Ref | Counter"]
-    nbytes: int = 0
-    flops: int = 0
-    groups: "Ref | None" = None
-    work: Work | None = None
-
-
 @dataclass(frozen=True)
 class Columns:
     """The columns of a product: which groups of them, where a column's source row is, and how many at most."""
@@ -125,7 +104,3 @@ class Columns:
     capacity: int  # columns, gaps included
     index: "int | Ref" = 0
     few: bool = False  # whether every group is expected to have few of them
-
-
-class Counter:
-    """Stands for the address of a zeroed i64 of its own."""

@@ -7,18 +7,15 @@ MANY   gemm.py           register tiles: prompts
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.types import GGMLType
 
 from ..kernels.build.jit import Kernel
 from ..kernels.emit.isa import ISA
-from ..kernels.products import gemm, gemv, gemv_columns, pack
+from ..kernels.products import gemm, gemv, gemv_columns, pack, pack_codes
 from ..kernels.weights import INT_BLOCKS
-from .operands import ALIGN, Buffer, Columns, Counter, Ref, Rows, Weight, round_up
-
-if TYPE_CHECKING:
-    from .builder import Builder
+from .operands import ALIGN, Buffer, Columns, Ref, Rows, Weight, round_up
+from .record import OpFields, Recorder
 
 GEMV_COLUMNS = 3  # up to this many columns are multiplied one at a time
 FEW_COLUMNS = 8  # up to this many, rows go straight to all columns; with more they are unpacked for register tiles
@@ -46,17 +43,17 @@ class Packed:
 class Products:
     """Adds the ops of products to a program; packs rows once for all products that want the same form of them."""
 
-    def __init__(self, builder: "Builder") -> None:
-        self.builder, self.isa = builder, builder.isa
+    def __init__(self, recorder: Recorder, isa: ISA, *, exact: bool) -> None:
+        self.recorder, self.isa, self.exact = recorder, isa, exact
         narrow, wide = gemm.tiles(self.isa)
-        self.tile = narrow if builder.capacity <= narrow.cols else wide
+        self.tile = narrow if recorder.capacity <= narrow.cols else wide
         self._packed: dict[tuple, Packed] = {}
 
     def way(self, few: bool) -> Way:
         """How columns are multiplied; `few`: each of their groups is expected to be small."""
-        if self.builder.capacity <= GEMV_COLUMNS:
+        if self.recorder.capacity <= GEMV_COLUMNS:
             return Way.ONE
-        return Way.FEW if few or self.builder.capacity <= FEW_COLUMNS else Way.MANY
+        return Way.FEW if few or self.recorder.capacity <= FEW_COLUMNS else Way.MANY
 
     def width(self, few: bool) -> int:
         """Groups of columns begin at multiples of this."""
@@ -64,27 +61,30 @@ class Products:
 
     def product(self, x: Rows, w: Weight, name: str, columns: Columns) -> Rows:
         """y = W x for every column."""
-        b, way = self.builder, self.way(columns.few)
+        recorder, way = self.recorder, self.way(columns.few)
         assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
-        integer = not b.exact and w.kind in INT_BLOCKS
+        integer = not self.exact and w.kind in INT_BLOCKS
         # BF16 weights in pairs
-        pairs = self.isa.bf16 and not b.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
+        pairs = self.isa.bf16 and not self.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
         K = w.n // 2 if pairs else w.n
         if pairs:
-            x_at, stride = self._pack_pairs(x, w, columns)
+            packed, stride = self._pack_pairs(x, w, columns)
         else:
-            x_at, stride = self._pack(x, w, integer, columns)
-        y = b.rows(w.rows, columns.capacity)
-        groups = columns.groups if isinstance(columns.groups, Ref) else None
-        said = {"nbytes": w.nbytes, "flops": 2 * w.rows * w.n, "groups": groups}
-        head = (w.address, w.stride, x_at, stride, y, y.ld, w.rows, K, Counter(), columns.groups, w.expert_stride)
+            packed, stride = self._pack(x, w, integer, columns)
+        y = recorder.rows(w.rows, columns.capacity)
+        more: OpFields = {}
         if way is Way.MANY:
             rows = self._chunk_rows(w, gemm.scheme(w.kind, self.isa).code_bytes if integer else 2 if pairs else 4)
             nbytes = gemm.scratch_bytes(w.kind, self.tile, K, rows, integer=integer, isa=self.isa)
             kernel = gemm_kernel(w.kind, self.tile, integer, self.isa, pairs)
-            b.op(kernel, *head, Ref(b.scratch), b.need_scratch(nbytes), rows, name=name, **said)
+            scratch_bytes = recorder.need_scratch(nbytes)
+            more = {"scratch": Ref(recorder.scratch), "scratch_bytes": scratch_bytes, "rows": rows}
         else:
-            b.op(row_kernel(way, w.kind, integer, self.isa, pairs), *head, name=name, **said)
+            kernel = row_kernel(way, w.kind, integer, self.isa, pairs)
+        recorder.op(
+            kernel, name=name, nbytes=w.nbytes, flops=2 * w.rows * w.n, w=w.address, stride=w.stride, x=packed,
+            x_stride=stride, y=y, N=w.rows, K=K, groups=columns.groups, expert_stride=w.expert_stride, **more,
+        )  # fmt: skip
         return y
 
     def _chunk_rows(self, w: Weight, item: int) -> int:
@@ -92,7 +92,7 @@ class Products:
         lanes = self.isa.lanes
         # rows too long to fit: with AVX-512 the columns are read again too often for few of them
         fitting = SCRATCH_TARGET[lanes] // (w.n * item) // gemm.ROWS or (4 if lanes == 16 else 1)
-        sharing = max(1, w.rows // (4 * self.builder.n_threads) // gemm.ROWS)
+        sharing = max(1, w.rows // (4 * self.recorder.n_threads) // gemm.ROWS)
         return gemm.ROWS * min(fitting, sharing, 4)
 
     # --- columns ---
@@ -104,7 +104,7 @@ class Products:
         if integer and way is Way.MANY:
             how = gemm.scheme(w.kind, self.isa)
             form, kernel = how.packing, pack.PACK_TILES[how.packing]
-            nbytes = w.n // 32 * (how.steps + pack.LINES) * 4 * width
+            nbytes = w.n // 32 * (how.steps + pack_codes.LINES) * 4 * width
         elif integer:
             form = "column" if way is Way.ONE else gemv_columns.form(w.kind, self.isa)
             kernel, nbytes = pack.PACK_COLUMNS[form], w.n // 32 * 40
@@ -130,10 +130,11 @@ class Products:
         """x packed by `kernel`, which has been done already if the key is known. nbytes: of a column, or of a tile."""
         if key not in self._packed:
             stride = round_up(nbytes, ALIGN)
-            buffer = self.builder.buffer(stride * ((columns.capacity + width - 1) // width))
-            self.builder.op(
-                kernel, x, x.ld, Ref(buffer), stride, n, K, columns.groups, index, Counter(), width, name="pack"
-            )
+            buffer = self.recorder.buffer(stride * ((columns.capacity + width - 1) // width))
+            self.recorder.op(
+                kernel, name="pack", x=x, out=Ref(buffer), stride=stride, n=n, K=K, groups=columns.groups, index=index,
+                cols=width,
+            )  # fmt: skip
             self._packed[key] = Packed(buffer, stride)
         return Ref(self._packed[key].buffer), self._packed[key].stride
 
@@ -154,6 +155,5 @@ def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA, pairs:
     """The kernel of a weight type and tile, made once per process; `pairs`: of BF16 weights with vdpbf16ps."""
     key = (kind, tile, integer, isa, pairs)
     if key not in _GEMMS:
-        made = gemm.make_pairs_gemm(tile, isa) if pairs else gemm.make_gemm(kind, tile, integer=integer, isa=isa)
-        _GEMMS[key] = made
+        _GEMMS[key] = gemm.make_pairs_gemm(tile, isa) if pairs else gemm.make_gemm(kind, tile, integer=integer, isa=isa)
     return _GEMMS[key]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..kernels.execute import CLOSED, EXIT, GENERATION, N_SHARES, STOP, STOPPER, SYNC_BYTES, TICKS_PER_US, executor
-from .builder import Program, aligned_empty
+from .record import Program, aligned_empty
 
 EXHAUSTED = 1 << 40  # of a counter: more than any op has items, small enough to be multiplied by their sizes
 

@@ -15,18 +15,21 @@ class Record(np.ndarray):
     keep: tuple[Any, ...] = ()
 
 
-def record(*fields: Any) -> Record:
-    """Arrays become their address, floats the bits of an f32; integers stay."""
-    values = []
-    for field in fields:
-        if isinstance(field, np.ndarray):
-            values.append(field.ctypes.data)
-        elif isinstance(field, float | np.floating):
-            values.append(int(np.float32(field).view(np.uint32)))
-        else:
-            values.append(int(field))
-    made = np.array(values, np.int64).view(Record)
-    made.keep = fields
+def record(kernel: Any, /, **fields: Any) -> Record:
+    """The record of an op of `kernel`, as `Recorder.op` makes it of rows.
+
+    Arrays become their address, and those with a field for their stride give that, too: `x=array` is x and ldx. None
+    is as if it were not given. Counters are made here.
+    """
+    strides = {
+        name: value.strides[0]
+        for name, value in fields.items()
+        if isinstance(value, np.ndarray) and kernel.layout.find("ld" + name) and "ld" + name not in fields
+    }
+    arranged = kernel.layout.arranged(fields, strides, lambda: np.zeros(1, np.int64))
+    words = [value.ctypes.data if isinstance(value, np.ndarray) else field.word(value) for field, value in arranged]
+    made = np.array(words, np.int64).view(Record)
+    made.keep = tuple(value for _, value in arranged)
     return made
 
 

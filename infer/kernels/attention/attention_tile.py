@@ -170,10 +170,10 @@ def copy_record(e, source, target, d_head):
 def merge_record(e, total, chunk, d_head):
     """total = total and the next chunk, both under the larger of their maxima. An empty total changes nothing."""
     b = e.b
-    before, found = e.load(F32, total), e.load(F32, chunk)
-    top = e.intr("maxnum", before, found)
+    before, latest = e.load(F32, total), e.load(F32, chunk)
+    top = e.intr("maxnum", before, latest)
     pair = e.splat(b.fsub(before, top), 4)
-    pair = b.insert_element(pair, b.fsub(found, top), const(I32, 1))
+    pair = b.insert_element(pair, b.fsub(latest, top), const(I32, 1))
     pair = e.exp2(pair)
     old, new = e.lane(pair, 0), e.lane(pair, 1)
     e.store(top, total)

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..build.jit import Kernel, kernel, variant
-from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit, ldi
+from ..emit.fields import Address, Int
 
 K_LANES = 16  # positions side by side in K
 PAGE = 64  # positions of a page, a multiple of what attention reads at once
@@ -178,12 +179,6 @@ def _encode_row(kind: KVType) -> Any:
     return encode
 
 
-@emit("i64,i64,i64,i64->void")
-def spread_bytes(e, source, target, n, step):
-    """target[i * step] = source[i], one byte each."""
-    e.loop(n, lambda i, _: e.store(e.load(I8, source, i), target, e.b.mul(i, step)))
-
-
 def _spread(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64->void")
     def spread(e, source, target, d_pad, d_head):
@@ -211,37 +206,38 @@ encode_row, spread_row, ITEM, SCALE = _encode_row(F32_KV), _spread(F32_KV), F32_
 
 
 @kernel
-def kv_store(a, tid, nth):
+def kv_store(
+    a, tid, nth, *, ctl: Address, pos: Address, slot: Address, k: Address, ldk: Int, v: Address, ldv: Int,
+    keys: Address, values: Address, table: Address, table_stride: Int, n_kv: Int, d_head: Int, page_bytes: Int,
+    scratch: Address, scratch_bytes: Int,
+):  # fmt: skip
     """Write the keys and values of the batch into the cache. One kernel per type: see KV_STORE.
 
-     0 ctl, 1 pos, 2 slot
-     3 k, 4 ldk, 5 v, 6 ldv     f32 [tok][head_kv][d_head], keys after rope
-     7 K, 8 V                   the caches, on 16-byte boundaries
-     9 table, 10 its stride     of rows, in bytes
-    11 n_kv, 12 d_head
-    13 bytes of a page         in K, and in V
-    14 scratch, 15 scratch bytes per thread: see `store_scratch_bytes`
+    ctl, pos, slot       batch control
+    k, v                 f32 [tok][head_kv][d_head], keys after rope
+    keys, values         the caches, on 16-byte boundaries; page_bytes: of a page in either
+    table, table_stride  i64 [sequence][page]; bytes from row to row
+    scratch              scratch_bytes for each thread: see `store_scratch_bytes`
 
     Reference: tests/reference/attention.py, the same bits.
     """
-    n_kv, d_head = arg(a, 11), arg(a, 12)
     d_pad = (d_head + 15) // 16 * 16
     row = d_pad * ITEM + (d_head + 31) // 32 * SCALE
-    padded = arg(a, 14) + tid * arg(a, 15)
+    padded = scratch + tid * scratch_bytes
     encoded = padded + 4 * d_pad
-    total = ldi(arg(a, 0)) * n_kv
+    total = ldi(ctl) * n_kv
     for j in range(total * tid // nth, total * (tid + 1) // nth):
         t = j // n_kv
         h = j - t * n_kv
-        p, s = ldi(arg(a, 1) + 8 * t), ldi(arg(a, 2) + 8 * t)
-        page = ldi(arg(a, 9) + s * arg(a, 10) + p // PAGE * 8) * arg(a, 13)
+        p, s = ldi(pos + 8 * t), ldi(slot + 8 * t)
+        page = ldi(table + s * table_stride + p // PAGE * 8) * page_bytes
         p = p % PAGE
-        pad_row(arg(a, 3) + t * arg(a, 4) + h * d_head * 4, padded, d_head)
+        pad_row(k + t * ldk + h * d_head * 4, padded, d_head)
         encode_row(padded, encoded, d_pad)
-        block = arg(a, 7) + page + (h * PAGE + p // 16 * 16) * row
+        block = keys + page + (h * PAGE + p // 16 * 16) * row
         spread_row(encoded, block + p % 16 * ITEM, d_pad, d_head)
-        pad_row(arg(a, 5) + t * arg(a, 6) + h * d_head * 4, padded, d_head)
-        encode_row(padded, arg(a, 8) + page + (h * PAGE + p) * row, d_pad)
+        pad_row(v + t * ldv + h * d_head * 4, padded, d_head)
+        encode_row(padded, values + page + (h * PAGE + p) * row, d_pad)
 
 
 KV_STORE: dict[str, Kernel] = {

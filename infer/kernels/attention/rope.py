@@ -1,8 +1,8 @@
 """Rotary position embedding (Su et al. 2021, arXiv:2104.09864): pairs of values of a head turn with the position.
 
-ctl   i64 [3]         number of tokens, of segments, of outputs
-pos   i64 [tok]       position of the token: its index in the sequence unless positions were shifted or divided
-ctr   i64             counter of work items, zero before each run
+ctl      i64 [3]       number of tokens, of segments, of outputs
+pos      i64 [tok]     position of the token: its index in the sequence unless positions were shifted or divided
+counter  i64           of work items, zero before each run
 """
 
 from collections.abc import Callable
@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..build.jit import kernel
-from ..emit.emitter import F32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, atomic_add, const, emit, ldi
+from ..emit.fields import Address, Counter, Int
 
 ROTATE_ITEM = 4096  # values rotated by one item
 
@@ -78,43 +79,43 @@ rotate_neox_wide, rotate_neox_one = emit(_ROTATE)(_rotate(8, True)), emit(_ROTAT
 
 
 @kernel
-def rope(a, tid, nth):
+def rope(
+    a, tid, nth, *, ctl: Address, pos: Address, x: Address, ldx: Int, n_head: Int, d_head: Int, n_rot: Int,
+    table: Address, style: Int, counter: Counter,
+):  # fmt: skip
     """Rotary position embedding of the first n_rot values of each head, in place.
 
-     0 ctl, 1 pos
-     2 x, 3 ldx     f32 [tok][head][d_head]
-     4 n_head, 5 d_head, 6 n_rot (even)
-     7 table        f32 [n_ctx][n_rot / 2][2] cos, sin: see `rope_table`
-     8 style        NORM: pairs (2i, 2i + 1), NEOX: pairs (i, i + n_rot / 2)
-     9 ctr
+    ctl, pos, counter  batch control
+    x                  f32 [tok][head][d_head]
+    n_rot              even
+    table              f32 [n_ctx][n_rot / 2][2] cos, sin: see `rope_table`
+    style              NORM: pairs (2i, 2i + 1), NEOX: pairs (i, i + n_rot / 2)
 
     Reference: tests/reference/attention.py. Error: 2e-7 of max(1, |x|).
     """
-    n_tok = ldi(arg(a, 0))
-    pos, n_head, d_head, half = arg(a, 1), arg(a, 4), arg(a, 5), arg(a, 6) // 2
-    neox = arg(a, 8) != NORM
-    total = n_tok * n_head
+    half, neox = n_rot // 2, style != NORM
+    total = ldi(ctl) * n_head
     chunk = max(1, ROTATE_ITEM // max(1, d_head))
     while True:
-        first = atomic_add(arg(a, 9), 1) * chunk
+        first = atomic_add(counter, 1) * chunk
         if first >= total:
             break
         for j in range(first, min(total, first + chunk)):
             t = j // n_head
-            x = arg(a, 2) + t * arg(a, 3) + (j - t * n_head) * d_head * 4
-            table = arg(a, 7) + ldi(pos + 8 * t) * half * 8
+            head = x + t * ldx + (j - t * n_head) * d_head * 4
+            turns = table + ldi(pos + 8 * t) * half * 8
             i = 0
             if neox:
                 while i + 8 <= half:
-                    rotate_neox_wide(x, table, i, half)
+                    rotate_neox_wide(head, turns, i, half)
                     i += 8
                 while i < half:
-                    rotate_neox_one(x, table, i, half)
+                    rotate_neox_one(head, turns, i, half)
                     i += 1
             else:
                 while i + 8 <= half:
-                    rotate_norm_wide(x, table, i, half)
+                    rotate_norm_wide(head, turns, i, half)
                     i += 8
                 while i < half:
-                    rotate_norm_one(x, table, i, half)
+                    rotate_norm_one(head, turns, i, half)
                     i += 1

@@ -99,9 +99,9 @@ def owner() -> Owner:
 def roots() -> list[Path]:
     """Directories of such folders, the preferred one first."""
     # of the second one level, for it and the folders in it are what `trouble` looks at
-    found = [cache_folder() / "kernels", Path(tempfile.gettempdir()) / f"hybrid-lm-{os.geteuid()}"]
+    candidates = [cache_folder() / "kernels", Path(tempfile.gettempdir()) / f"hybrid-lm-{os.geteuid()}"]
     # without a home directory the first would be relative to wherever we are
-    return [root for root in found if root.is_absolute()]
+    return [root for root in candidates if root.is_absolute()]
 
 
 def former_roots() -> list[Path]:
@@ -149,14 +149,14 @@ def trouble(place: Path) -> str | None:
     """Why machine code in this folder must not be executed."""
     for path, what in ((place, "it"), (place.parent, "the folder above")):
         try:
-            found = path.lstat()
+            status = path.lstat()
         except OSError as error:
             return f"{what} cannot be read: {error.strerror}"
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             return f"{what} is not a folder"
-        if found.st_uid != os.geteuid():
-            return f"{what} belongs to another user ({found.st_uid})"
-        if found.st_mode & 0o022:
+        if status.st_uid != os.geteuid():
+            return f"{what} belongs to another user ({status.st_uid})"
+        if status.st_mode & 0o022:
             return f"{what} can be written by others"
     return None
 
@@ -215,14 +215,14 @@ def _all(root: Path) -> list[Path]:
 
 def _unused(root: Path) -> list[Path]:
     oldest = time.time() - KEEP_DAYS * 86400
-    found = []
+    unused = []
     for place in _all(root):
         try:
             if place.name != owner().digest and _last_used(place) < oldest:
-                found.append(place)
+                unused.append(place)
         except OSError:
             continue  # another process was faster
-    return found
+    return unused
 
 
 def remove(places: list[Path]) -> None:
@@ -235,14 +235,14 @@ def folders() -> list[CacheFolder]:
     """All folders of all versions, the most recently used first."""
     ours = [root / owner().digest for root in roots()]
     used = next((place for place in ours if place.is_dir() and not trouble(place)), None)
-    found = []
+    known = []
     for root in [*roots(), *former_roots()]:
         for place in _all(root):
             try:
-                found.append((_last_used(place), _describe(place, place == used)))
+                known.append((_last_used(place), _describe(place, place == used)))
             except OSError:
                 continue  # another process has removed it
-    return [item for _, item in sorted(found, key=lambda f: -f[0])]
+    return [item for _, item in sorted(known, key=lambda f: -f[0])]
 
 
 def _describe(place: Path, in_use: bool) -> CacheFolder:

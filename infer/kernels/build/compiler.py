@@ -29,8 +29,9 @@ from numba.core.typed_passes import IRLegalization, NativeLowering, NopythonType
 from numba.core.typing import signature as typed
 from numba.core.untyped_passes import FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
 
-from ..emit.emitter import I64, VOID, Emitter, Piece, Value
-from .jit import Device, Kernel
+from ..emit.emitter import F32, I64, VOID, Emitter, Piece, Value, const
+from ..emit.fields import Kind, load_field
+from .kernel import Device, KernelSource
 from .object_cache import CompiledObject
 
 _PASSES = (
@@ -98,13 +99,13 @@ def _piece(piece: Piece) -> Callable[..., _Call]:
 
 def _device(device: Device) -> Callable[..., _Call]:
     def call(*args: Any) -> _Call:
-        made, library = _lowered(device.function, args, None)
+        lowered, library = _lowered(device.function, args, None)
 
         def write(context: Any, builder: Any, call_type: Any, values: Sequence[Value]) -> Value:
             context.add_linking_libs([library])
-            return context.call_internal(builder, made, call_type, values)
+            return context.call_internal(builder, lowered, call_type, values)
 
-        return typed(made.restype, *args), write
+        return typed(lowered.restype, *args), write
 
     return call
 
@@ -157,9 +158,12 @@ def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
         what = scope.get(name, _BUILTINS.get(name))
         if isinstance(what, Piece | Device | _Builtin):
             scope[name] = _global(what)
-    made = python_types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
-    made.__qualname__, made.__module__ = function.__qualname__, function.__module__
-    return made
+    # keyword-only parameters follow the others in a function's code
+    n = function.__code__.co_argcount + function.__code__.co_kwonlyargcount
+    code = function.__code__.replace(co_argcount=n, co_kwonlyargcount=0)
+    bound = python_types.FunctionType(code, scope, function.__name__)
+    bound.__qualname__, bound.__module__ = function.__qualname__, function.__module__
+    return bound
 
 
 # --- the front end ----------------------------------------------------------------------------------------------------
@@ -212,21 +216,36 @@ def _lowered(function: Callable[..., Any], args: Sequence[Any], result: Any) -> 
     flags.enable_pyobject = flags.nrt = False
     flags.error_model = "numpy"
     library = _Library(target.codegen(), function.__qualname__)
-    made = compiler.compile_extra(_TYPING, target, _bound(function), tuple(args), result, flags, {}, library, _Compiler)
-    return made.fndesc, library
+    bound = _bound(function)
+    done = compiler.compile_extra(_TYPING, target, bound, tuple(args), result, flags, {}, library, _Compiler)
+    return done.fndesc, library
 
 
-def _add_entry(symbol: str, made: Any, library: _Library) -> None:
-    """A C function that calls the kernel; numba's has an address for the result and tells of exceptions, which kernels
-    do not raise."""
+def _add_entry(symbol: str, source: KernelSource, lowered: Any, library: _Library) -> None:
+    """A C function that reads the fields of a record and calls the kernel with them, inline.
+
+    numba's function has an address for the result and tells of exceptions, which kernels do not raise.
+    """
     target = cpu_target.target_context
     module = target.create_module("entry")
-    results = [] if made.restype == types.void else [target.get_value_type(made.restype)]
-    values = [target.get_value_type(t) for t in made.argtypes]
-    kernel = ir.Function(module, target.call_conv.get_function_type(made.restype, made.argtypes), made.llvm_func_name)
-    entry = ir.Function(module, ir.FunctionType(results[0] if results else VOID, values), symbol)
+    results = [] if lowered.restype == types.void else [target.get_value_type(lowered.restype)]
+    n = len(lowered.argtypes) - len(source.parameters)
+    kind = target.call_conv.get_function_type(lowered.restype, lowered.argtypes)
+    kernel = ir.Function(module, kind, lowered.llvm_func_name)
+    entry_type = ir.FunctionType(
+        results[0] if results else VOID, [target.get_value_type(t) for t in lowered.argtypes[:n]]
+    )
+    entry = ir.Function(module, entry_type, symbol)
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
-    _, value = target.call_conv.call_function(builder, kernel, made.restype, made.argtypes, entry.args)
+    e = Emitter(builder)
+    fields = [
+        const(F32 if field.kind is Kind.FLOAT else I64, 0)
+        if source.layout.find(name) is None
+        else load_field(e, entry.args[0], source.layout, name)
+        for field, name in source.parameters
+    ]
+    args = [*entry.args, *fields]
+    _, value = target.call_conv.call_function(builder, kernel, lowered.restype, lowered.argtypes, args)
     builder.ret(value) if results else builder.ret_void()
     library.add_ir_module(module)
 
@@ -238,12 +257,13 @@ def machine() -> Any:
 
 
 @global_compiler_lock
-def optimized(kernel: Kernel) -> tuple[Any, str]:
+def optimized(kernel: KernelSource) -> tuple[Any, str]:
     """The LLVM module of a kernel after all passes, and the name of its function, the only one that others see."""
     args, result = normalize_signature(kernel.signature)
-    made, library = _lowered(kernel.function, args, result)
+    fields = [types.float32 if field.kind is Kind.FLOAT else types.int64 for field, _ in kernel.parameters]
+    lowered, library = _lowered(kernel.function, [*args, *fields], result)
     symbol = f"hybrid_{kernel.name}"
-    _add_entry(symbol, made, library)
+    _add_entry(symbol, kernel, lowered, library)
     library.finalize()
     module = library._final_module
     for item in (*module.functions, *module.global_variables):
@@ -256,7 +276,7 @@ def optimized(kernel: Kernel) -> tuple[Any, str]:
     return module, symbol
 
 
-def compile_kernel(kernel: Kernel) -> CompiledObject:
+def compile_kernel(kernel: KernelSource) -> CompiledObject:
     """Machine code of a kernel. It refers to nothing but functions of the C library."""
     module, symbol = optimized(kernel)
     foreign = [f.name for f in module.functions if f.is_declaration and f.name.startswith(("numba_", "NRT_", "Py"))]
@@ -264,5 +284,5 @@ def compile_kernel(kernel: Kernel) -> CompiledObject:
     return CompiledObject(symbol, machine().emit_object(module))
 
 
-def assembly(kernel: Kernel) -> str:
+def assembly(kernel: KernelSource) -> str:
     return str(machine().emit_assembly(optimized(kernel)[0]))

@@ -1,7 +1,7 @@
 """Kernels: functions `void(args, tid, nth)` compiled on demand, kept on disk, called by address from a program.
 
-`args` is the address of an op record (int64 fields), `tid` of `nth` threads is calling. A kernel takes its share of
-disjoint outputs, allocates nothing and never raises.
+`args` is the address of an op record (see emit/fields.py), `tid` of `nth` threads is calling. A kernel takes its share
+of disjoint outputs, allocates nothing and never raises.
 
 numba compiles a kernel once per machine (compiler.py); object_cache.py keeps the machine code and links it again later,
 without numba, whose import alone takes longer than everything else at the start of a warm run. Therefore nothing here
@@ -12,46 +12,25 @@ import os
 import subprocess
 import sys
 import time
-import types as python_types
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from typing import Any
 
+from .kernel import KernelSource, device, with_globals
 from .object_cache import CompiledObject, folder, link, read, write
-from .sources import digest
 
-KERNEL_SIGNATURE = "void(int64,int64,int64)"
+__all__ = ["CompileProgress", "Kernel", "compile_backwards", "compile_kernels", "device", "kernel", "variant"]
+
 CompileProgress = Callable[[str, int, int], None]
 
 
-class Device:
-    """A function that kernels call; compiled into each of them."""
+class Kernel(KernelSource):
+    """A kernel that is linked from the disk cache, or compiled, when its address is first asked for."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.__name__ = function, function.__name__
-
-
-def device(function: Callable[..., Any]) -> Any:
-    """@device on a function that is called by kernels."""
-    return Device(function)
-
-
-class Kernel:
-    """A kernel that is linked from the disk cache, or compiled, when its address is first asked for.
-
-    Its name must be unique among those of the sources it was made from: the two name the cached file.
-    """
-
-    def __init__(self, function: Callable[..., Any], signature: str = KERNEL_SIGNATURE) -> None:
-        self.function, self.signature, self.name = function, signature, function.__qualname__
+    def __init__(self, function: Callable[..., Any], *args: Any, **how: Any) -> None:
+        super().__init__(function, *args, **how)
         self._address = 0
         self._keep: Any = None
         self.from_cache = False
-
-    @cached_property
-    def file(self) -> str:
-        """Name under which the cache keeps it."""
-        return f"{self.name}-{digest(self.function.__module__)}"
 
     @property
     def ready(self) -> bool:
@@ -71,39 +50,35 @@ class Kernel:
         """Compile with numba and write the machine code to the cache."""
         from .compiler import compile_kernel
 
-        made = compile_kernel(self)
-        write(self.file, made)
-        _use({self: made}, from_cache=False)
-
-    def __repr__(self) -> str:
-        return f"<kernel {self.name}>"
+        compiled = compile_kernel(self)
+        write(self.file, compiled)
+        _use({self: compiled}, from_cache=False)
 
 
 def kernel(function: Callable[..., Any]) -> Kernel:
-    """@kernel on `def op(a, tid, nth)`."""
+    """@kernel on `def op(a, tid, nth, *, x: Address, ldx: Int, ...)`, whose keyword-only parameters are the fields of
+    the op's records (emit/fields.py)."""
     return Kernel(function)
 
 
-def variant(template: Kernel | Callable[..., Any], name: str, **pieces: Any) -> Kernel:
-    """The kernel `template` with some of its globals replaced, e.g. the unpacking of a weight type."""
+def variant(
+    template: Kernel | Callable[..., Any], name: str, /, *, without: Iterable[str] = (), **pieces: Any
+) -> Kernel:
+    """The kernel `template` with some of its globals replaced, e.g. the unpacking of a weight type, and with all of its
+    fields but those `without`."""
     source = template.function if isinstance(template, Kernel) else template
-    missing = [p for p in pieces if p not in source.__code__.co_names]
-    assert not missing, f"{source.__name__} does not use {missing}"
-    made = python_types.FunctionType(source.__code__, {**source.__globals__, **pieces}, name, source.__defaults__)
-    made.__qualname__ = name
-    made.__module__ = source.__module__
-    return Kernel(made)
+    return Kernel(with_globals(source, name, pieces), without=without)
 
 
-def _use(found: dict[Kernel, CompiledObject], *, from_cache: bool) -> None:
-    linked = link(list(found.values()))
-    for item, made in found.items():
-        item.use(linked.get_function_address(made.symbol), linked, from_cache=from_cache)
+def _use(compiled: dict[Kernel, CompiledObject], *, from_cache: bool) -> None:
+    linked = link(list(compiled.values()))
+    for item, code in compiled.items():
+        item.use(linked.get_function_address(code.symbol), linked, from_cache=from_cache)
 
 
 def load_cached(kernels: Sequence[Kernel]) -> list[Kernel]:
     """Link those that the disk cache has; returns the others."""
-    _use({k: made for k in kernels if (made := read(k.file)) is not None}, from_cache=True)
+    _use({k: code for k in kernels if (code := read(k.file)) is not None}, from_cache=True)
     return [k for k in kernels if not k.ready]
 
 

@@ -50,12 +50,12 @@ def read(name: str) -> CompiledObject | None:
     return CompiledObject(symbol.decode(), code)
 
 
-def write(name: str, made: CompiledObject) -> None:
+def write(name: str, kernel: CompiledObject) -> None:
     """Keep a kernel; a cache that cannot be written is not an error."""
     path = _path(name)
     if path is None:
         return
-    payload = made.symbol.encode() + b"\n" + made.code
+    payload = kernel.symbol.encode() + b"\n" + kernel.code
     with contextlib.suppress(OSError), Replacement(path, mode=0o600, durable=False) as file:
         file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
 
@@ -68,7 +68,7 @@ def link(objects: list[CompiledObject]) -> Any:
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    for made in objects:
-        engine.add_object_file(llvm.ObjectFileRef.from_data(made.code))
+    for item in objects:
+        engine.add_object_file(llvm.ObjectFileRef.from_data(item.code))
     engine.finalize_object()
     return engine

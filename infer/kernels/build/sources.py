@@ -42,7 +42,7 @@ def _imports(source: bytes, package: str) -> Iterator[str]:
 def _read() -> dict[str, tuple[bytes, tuple[str, ...]]]:
     """Of every module of the package and those of ours that they import: the hash, and what it imports itself."""
     here = Path(__file__).parents[1]
-    found: dict[str, tuple[bytes, tuple[str, ...]]] = {}
+    sources: dict[str, tuple[bytes, tuple[str, ...]]] = {}
     outside: set[str] = set()
     for path in here.rglob("*.py"):
         parts = path.relative_to(here).with_suffix("").parts
@@ -50,28 +50,30 @@ def _read() -> dict[str, tuple[bytes, tuple[str, ...]]]:
         module = ".".join([_PACKAGE, *(parts[:-1] if is_package else parts)])
         source = path.read_bytes()
         imports = tuple(dict.fromkeys(_imports(source, module if is_package else module.rpartition(".")[0])))
-        found[module] = hashlib.sha256(source).digest(), imports
+        sources[module] = hashlib.sha256(source).digest(), imports
         outside.update(name for name in imports if not name.startswith(_PACKAGE))
     for name in outside:
         if (beside := _path(name)) is not None:
-            found[name] = hashlib.sha256(beside.read_bytes()).digest(), ()
-    return found
+            sources[name] = hashlib.sha256(beside.read_bytes()).digest(), ()
+    return sources
 
 
 _SOURCES = _read()
 
 
 @cache
-def digest(module: str) -> str:
-    """Of the sources that a kernel defined in this module depends on. Modules elsewhere (of tests) may be asked for."""
+def digest(*modules: str) -> str:
+    """Of the sources that a kernel of these modules depends on. Modules elsewhere (of tests) may be asked for."""
     key = hashlib.sha256()
-    pending = [module]
-    if module not in _SOURCES:
-        file = getattr(sys.modules[module], "__file__", None)
-        # what is in no file (python -c) cannot be known again
+    pending = [module for module in modules if module in _SOURCES]
+    for module in modules:
+        if module in _SOURCES:
+            continue
+        file = getattr(sys.modules.get(module), "__file__", None)
+        # what is in no file (python -c), or whose file nobody names, cannot be known again
         source = Path(file).read_bytes() if file else secrets.token_bytes()
         key.update(source)
-        pending = list(_imports(source, module.rpartition(".")[0]))
+        pending += _imports(source, module.rpartition(".")[0])
     reached: set[str] = set()
     while pending:
         name = pending.pop()

@@ -15,7 +15,7 @@ from .elementary import ElementaryFunctions
 from .isa import ISA
 
 __all__ = [
-    "F32", "I1", "I8", "I16", "I32", "I64", "VOID", "Emitter", "Piece", "Value", "Vec", "arg", "atomic_add",
+    "F32", "I1", "I8", "I16", "I32", "I64", "VOID", "Emitter", "Piece", "Value", "Vec", "atomic_add",
     "atomic_load", "call_kernel", "const", "emit", "ldf", "ldi", "pause", "sched_yield", "stf", "sti",
 ]  # fmt: skip
 
@@ -115,13 +115,18 @@ class Emitter(ElementaryFunctions):
     def table(self, name: str, content: bytes) -> Value:
         """Address of constant bytes, one copy per module; `name` says what they are."""
         name = f"hybrid.{name}"
-        made = self.module.globals.get(name)
-        if made is None:
+        constant = self.module.globals.get(name)
+        if constant is None:
             ty = ir.ArrayType(I8, len(content))
-            made = ir.GlobalVariable(self.module, ty, name)
-            made.linkage, made.global_constant, made.unnamed_addr, made.align = "internal", True, True, 64
-            made.initializer = ir.Constant(ty, bytearray(content))
-        return self.b.inttoptr(self.b.ptrtoint(made, I64), PTR)
+            constant = ir.GlobalVariable(self.module, ty, name)
+            constant.linkage, constant.global_constant, constant.unnamed_addr, constant.align = (
+                "internal",
+                True,
+                True,
+                64,
+            )
+            constant.initializer = ir.Constant(ty, bytearray(content))
+        return self.b.inttoptr(self.b.ptrtoint(constant, I64), PTR)
 
     def lookup16(self, values: Sequence[int], index: Value) -> Value:
         """values[i] for every i (0..15) of a vector of 16, 32 or (for 16 lanes of 32 bits) 64 i8."""
@@ -134,8 +139,8 @@ class Emitter(ElementaryFunctions):
             half = Vec(I8, 16)
             table = const(half, list(values))
             parts = [self.part(index, k, 16) for k in range(0, ty.count, 16)]
-            made = [self.call("llvm.aarch64.neon.tbl1.v16i8", half, table, p) for p in parts]
-            return made[0] if ty.count == 16 else self.cat(made[0], made[1])
+            looked_up = [self.call("llvm.aarch64.neon.tbl1.v16i8", half, table, p) for p in parts]
+            return looked_up[0] if ty.count == 16 else self.cat(looked_up[0], looked_up[1])
         # a tree of selections by the bits of the index: no instruction of a target needed
         candidates = [const(ty, v) for v in values]
         for bit in range(4):
@@ -273,12 +278,6 @@ def call_kernel(e, function, args, tid, nth):
 @emit("i64->i64")
 def ldi(e, address):
     return e.load(I64, address)
-
-
-@emit("i64,i64->i64")
-def arg(e, args, i):
-    """Field `i` of an op record."""
-    return e.load(I64, args, e.b.shl(i, const(I64, 3)))
 
 
 @emit("i64,i64->void")

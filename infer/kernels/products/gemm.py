@@ -9,12 +9,13 @@ gemv.py.
 from hybrid.quant.ggml.types import GGMLType
 
 from ..build.jit import Kernel, device, kernel, variant
-from ..emit.emitter import F32, I64, Vec, arg, atomic_add, const, emit, ldf, ldi, stf
+from ..emit.emitter import F32, I64, Vec, atomic_add, const, emit, ldf, ldi, stf
+from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA, host
 from .gemm_schemes import Tile, float_tile_of, scheme, tiles
 from .gemm_tiles import make_float_tile, make_int_tile
 from .gemm_unpack import make_float_unpack, make_int_unpack
-from .pack import LINES
+from .pack_codes import LINES
 
 __all__ = ["ROWS", "Tile", "gemm", "make_gemm", "make_pairs_gemm", "scheme", "scratch_bytes", "tiles"]
 
@@ -96,8 +97,11 @@ def _chunk(w, groups, expert_stride, stride, rows, n_chunks, i):
 
 
 @kernel
-def gemm(a, tid, nth):
-    """Op record: gemv.py. Scratch: units, unpacked [16 chains][rows][]; f32 out, q, chain [TILES][rows][cols]; zeros.
+def gemm(
+    a, tid, nth, *, w: Address, stride: Int, x: Address, x_stride: Int, y: Address, ldy: Int, N: Int, K: Int,
+    counter: Counter, groups: Address, expert_stride: Int, scratch: Address, scratch_bytes: Int, rows: Int,
+):  # fmt: skip
+    """Fields: gemv.py. Scratch: units, unpacked [16 chains][rows][]; f32 out, q, chain [TILES][rows][cols]; zeros.
 
     The columns of some tiles meet all rows of the chunk chain by chain: what a chain reads lies together and stays in
     the first-level cache meanwhile, the chunk in the second. Chains are added up as `Emitter.chain_total` says: a tile
@@ -106,13 +110,11 @@ def gemm(a, tid, nth):
     wait for no memory, unpacking for nothing else: so the weights that this thread will probably unpack next are asked
     for meanwhile, and come to the second-level cache.
     """
-    w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
-    scratch, rows = arg(a, 11) + tid * arg(a, 12), arg(a, 13)
+    codes = scratch + tid * scratch_bytes
     n_units = K // UNIT
     per_chain, longer = n_units // 16, n_units % 16
     line = row_stride(n_units, RECORD)
-    out = (scratch + 16 * rows * line + 63) // 64 * 64
+    out = (codes + 16 * rows * line + 63) // 64 * 64
     plane = rows * COLS
     q, chain, zeros = out + 4 * TILES * plane, out + 8 * TILES * plane, out + 12 * TILES * plane
     _clear(zeros, TILE_ROWS * COLS)
@@ -129,7 +131,7 @@ def gemm(a, tid, nth):
         first, n_cols = ldi(group + 8), ldi(group + 16)
         source = _chunk(w, groups, expert_stride, stride, rows, n_chunks, i)
         for r in range(n_rows):
-            unpack_piece(source + r * stride, scratch + r * line, rows * line, n_units)
+            unpack_piece(source + r * stride, codes + r * line, rows * line, n_units)
         soon = soon_end = lines = 0
         if READ_AHEAD and i + nth < total:
             soon = _chunk(w, groups, expert_stride, stride, rows, n_chunks, i + nth)
@@ -152,7 +154,7 @@ def gemm(a, tid, nth):
                             part = columns + t * x_stride + (begin + u) * UNIT_BYTES
                             column = c + t * COLS
                             for r in range(0, n_rows, TILE_ROWS):
-                                unpacked = scratch + (k * rows + r) * line + u * RECORD
+                                unpacked = codes + (k * rows + r) * line + u * RECORD
                                 at = 4 * (t * plane + r * COLS)
                                 start = chain + at if u else zeros
                                 before = (zeros if first_of_four else q + at) if ends else 0
@@ -222,7 +224,7 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
 
 
 def make_pairs_gemm(tile: Tile, isa: ISA) -> Kernel:
-    """BF16 weights times pairs of BF16; K of the op record counts pairs, which are moved about as if they were f32."""
+    """BF16 weights times pairs of BF16; the field K counts pairs, which are moved about as if they were f32."""
     tile = float_tile_of(tile)
     return variant(
         gemm,

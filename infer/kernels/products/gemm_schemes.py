@@ -71,26 +71,26 @@ def scheme(kind: GGMLType, isa: ISA) -> Scheme:
     block = INT_BLOCKS[kind]
     bias = block.bias or 0
 
-    def made(name: str, steps: int, code_bytes: int, add: int, base: int, restore: int, factors: int) -> Scheme:
+    def new_scheme(name: str, steps: int, code_bytes: int, add: int, base: int, restore: int, factors: int) -> Scheme:
         return Scheme(name, steps, code_bytes, add, base, restore, factors, 1 + factors + block.n_min)
 
     factors = 2 if block.subs else 0
     if isa.dot.startswith("vnni"):
         add = 128 if block.signed else 0
         fits = 16 * block.largest * 127 < 1 << 15
-        return made("vnni", 8, 1, add, bias + add, 0, 1 if factors and fits else factors)
+        return new_scheme("vnni", 8, 1, add, bias + add, 0, 1 if factors and fits else factors)
     if isa.dot.startswith("neon"):
-        return made("sdot", 8, 1, -bias, 0, 0, factors)
+        return new_scheme("sdot", 8, 1, -bias, 0, 0, factors)
     # 16 sums of products of a block, or of half a block, in 16 bits: 16 * 16 * 127 and 8 * 32 * 127 fit
     limit = 32 if block.subs else 16
     if isa.dot == "avx2":
         if block.signed and block.largest <= 16:
-            return made("ub", 8, 1, 16, 16, 0, factors)
+            return new_scheme("ub", 8, 1, 16, 16, 0, factors)
         if not block.signed and block.largest <= limit:
-            return made("ub", 8, 1, 0, bias, 0, factors)
+            return new_scheme("ub", 8, 1, 0, bias, 0, factors)
         if not block.signed and block.largest < 2 * limit and not bias:
-            return made("ub", 8, 1, 0, limit, limit, factors)
-    return made("s16", 16, 2, -bias, 0, 0, 0)
+            return new_scheme("ub", 8, 1, 0, limit, limit, factors)
+    return new_scheme("s16", 16, 2, -bias, 0, 0, 0)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, e
 from ..emit.isa import ISA
 from ..weights import INT_BLOCKS
 from .gemm_schemes import QUAD, Scheme, Tile
-from .pack import LINES
+from .pack_codes import LINES
 
 
 def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:

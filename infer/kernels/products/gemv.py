@@ -11,25 +11,24 @@ and adds them one after the other, starting from +0. The 16 chains are added as 
     pairs    (BF16 weights where the processor has vdpbf16ps) a unit is two elements, whose products are added to the
              chain, see `Emitter.dot_pairs`; x is rounded to BF16
 
-Op record of a product y = W x for every column of every group (see `groups` below):
-     0 w         address of the first row of expert 0
-     1 stride    bytes from row to row
-     2 x         packed columns (pack.py)
-     3 x_stride  bytes from column to column (GEMV) or from tile to tile (GEMM)
-     4 y         f32 output, row of column 0
-     5 ldy       bytes from column to column of y
-     6 N         rows of W
-     7 K         length of a row, a multiple of 32 (integer) or 16 (float)
-     8 counter   i64, zero before the run: hands out chunks of rows
-     9 groups    i64 [0] number of groups, then per group: expert, first column, number of columns
-    10 expert_stride  bytes from expert to expert
-    11 scratch, 12 scratch bytes per thread, 13 rows per chunk       (GEMM)
+Fields of a product y = W x for every column of every group:
+    w              address of the first row of expert 0
+    stride         bytes from row to row
+    x, x_stride    packed columns (pack.py); bytes from column to column (GEMV) or from tile to tile (GEMM)
+    y, ldy         f32 output [column][N]
+    N              rows of W
+    K              length of a row, a multiple of 32 (integer) or 16 (float)
+    counter        hands out chunks of rows
+    groups         i64 [0] number of groups, then per group: expert, first column, number of columns
+    expert_stride  bytes from expert to expert
+    scratch, scratch_bytes, rows      GEMM only: scratch_bytes for each thread; rows of a chunk
 """
 
 from hybrid.quant.ggml.types import GGMLType
 
 from ..build.jit import Kernel, device, kernel, variant
-from ..emit.emitter import F32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldi
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, atomic_add, const, emit, ldi
+from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA
 from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, PAIRS, FloatBlock, has_sixteen
 from .row_products import PREFETCH, RowProducts
@@ -151,10 +150,11 @@ def next_rows(counter, groups, N, stride, nth):
 
 
 @kernel
-def gemv(a, tid, nth):
+def gemv(
+    a, tid, nth, *, w: Address, stride: Int, x: Address, x_stride: Int, y: Address, ldy: Int, N: Int, K: Int,
+    counter: Counter, groups: Address, expert_stride: Int,
+):  # fmt: skip
     """Chunks of rows; within a chunk the columns one after the other, so that the rows come from the cache."""
-    w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
     while True:
         group, r0, r1 = next_rows(counter, groups, N, stride, nth)
         if group == 0:
@@ -174,7 +174,7 @@ FLOAT_GEMV: dict[GGMLType, Kernel] = {
 
 
 def pairs_gemv(isa: ISA) -> Kernel:
-    """BF16 weights times pairs of BF16; K of the op record counts pairs."""
+    """BF16 weights times pairs of BF16; the field K counts pairs."""
     if isa not in _PAIRS_GEMV:
         piece = make_float_gemv(GGMLType.F32, isa, pairs=True)
         _PAIRS_GEMV[isa] = variant(gemv, f"gemv_pairs_{isa.name}", piece=piece)

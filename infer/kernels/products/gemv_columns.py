@@ -1,6 +1,6 @@
 """Products with a few columns (batches, speculation): rows straight from the mapped file, read once for all.
 
-The op record and the order of accumulation are those of gemv.py; so are the columns but for the order of their s8
+The fields and the order of accumulation are those of gemv.py; so are the columns but for the order of their s8
 (pack.py). Weights are unpacked into registers and meet the columns one after the other. Nothing is computed for columns
 that are not there, so 2 sequences, or an expert's 3 tokens, cost what they need. With more columns a register tile
 (gemm.py), in which a broadcast weight meets 16 columns at once, is faster.
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from hybrid.quant.ggml.types import GGMLType
 
 from ..build.jit import Kernel, kernel, variant
-from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const, emit, ldi
+from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA
 from ..weights import FLOAT_BLOCKS, INT_BLOCKS, PAIRS, Groups, IntBlock
 from .gemv import float_row, next_rows
@@ -241,9 +242,11 @@ def columns_piece(w, stride, x, x_stride, y, ldy, r0, r1, K, n):  # replaced in 
 
 
 @kernel
-def gemv_columns(a, tid, nth):
-    w, stride, x, x_stride, y, ldy = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    N, K, counter, groups, expert_stride = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
+def gemv_columns(
+    a, tid, nth, *, w: Address, stride: Int, x: Address, x_stride: Int, y: Address, ldy: Int, N: Int, K: Int,
+    counter: Counter, groups: Address, expert_stride: Int,
+):  # fmt: skip
+    """Chunks of rows; up to MOST columns at a time meet each row."""
     while True:
         group, r0, r1 = next_rows(counter, groups, N, stride, nth)
         if group == 0:
@@ -266,7 +269,7 @@ FLOAT_COLUMNS: dict[GGMLType, Kernel] = {
 
 
 def pairs_columns(isa: ISA) -> Kernel:
-    """BF16 weights times pairs of BF16; K of the op record counts pairs."""
+    """BF16 weights times pairs of BF16; the field K counts pairs."""
     if isa not in _PAIRS:
         piece = make_float_columns(GGMLType.F32, isa, pairs=True)
         _PAIRS[isa] = variant(gemv_columns, f"gemv_columns_pairs_{isa.name}", columns_piece=piece)

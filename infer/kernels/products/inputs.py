@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..build.jit import kernel
-from ..emit.emitter import F32, Vec, arg, emit, ldf, ldi, stf
-from ..rows.elementwise import _over as over_values
+from ..emit.emitter import F32, Vec, emit, ldf, ldi, stf
+from ..emit.fields import Address, Int
+from ..rows.elementwise import over_values
 
 V16F = Vec(F32, 16)
 
@@ -26,25 +27,28 @@ def _add_squares(e, x, sums, n):
 
 
 @kernel
-def square_sums(a, tid, nth):
+def square_sums(
+    a, tid, nth, *, groups: Address, x: Address, ldx: Int, index: Address = 0, n: Int, sums: Address, counts: Address
+):  # fmt: skip
     """Adds the squares of the inputs of a product to sums, column by column, row after row in their order.
 
-    0 groups (see gemv.py), 1 x, 2 ldx, 3 i64 row of x for each of the product's columns or 0, 4 length,
-    5 sums f32 [expert, length], 6 counts f32 [expert]: how many rows were added
+    groups  see gemv.py
+    index   i64, the row of x for each of the product's columns; 0: column c is row c
+    sums    f32 [expert][n]
+    counts  f32 [expert], how many rows were added
     """
-    groups, x, ldx, index, n = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4)
     lines = (n + 15) // 16
     first, last = lines * tid // nth * 16, min(lines * (tid + 1) // nth * 16, n)
     for g in range(ldi(groups)):
         expert, begin, count = ldi(groups + 8 + 24 * g), ldi(groups + 16 + 24 * g), ldi(groups + 24 + 24 * g)
-        sums = arg(a, 5) + 4 * (expert * n + first)
+        place = sums + 4 * (expert * n + first)
         if first < last:
             for column in range(begin, begin + count):
                 row = ldi(index + 8 * column) if index else column
-                _add_squares(x + row * ldx + 4 * first, sums, last - first)
+                _add_squares(x + row * ldx + 4 * first, place, last - first)
         if tid == 0:
-            counts = arg(a, 6) + 4 * expert
-            stf(counts, ldf(counts) + np.float32(count))
+            total = counts + 4 * expert
+            stf(total, ldf(total) + np.float32(count))
 
 
 @dataclass

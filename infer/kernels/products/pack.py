@@ -13,216 +13,24 @@ GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and
 GEMM, float     per tile: f32 [K][cols], element k at place (k % 16) * (K / 16) + k / 16: chain after chain
 GEMM, pairs     as GEMM, float, of the columns of GEMV, pairs, two BF16 in the place of an f32
 
-x = d * q with d = max |x| / 127 of the 32 (f32; llama.cpp rounds it to f16), q = x / d rounded to nearest even.
+d and q: see pack_codes.py.
 
-Op record: 0 x, 1 ldx (bytes), 2 out, 3 bytes per column or tile, 4 length of the source rows, 5 K (padded), 6 groups,
-7 i64 source row of each column (0: column c is row c), 8 counter, 9 cols (tiles).
+Fields, the same of all packers, also those that one of them has no use for:
+    x, ldx       f32 rows of n values
+    out, stride  bytes from column to column, or from tile to tile
+    n, K         length of the source rows, and padded
+    groups       see gemv.py
+    index        i64, source row of each column; 0: column c is row c
+    cols         columns of a tile
 """
 
 from ..build.jit import Kernel, device, kernel, variant
-from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, arg, atomic_add, const, emit, ldf, ldi, stf
-from ..emit.isa import ISA
+from ..emit.emitter import F32, I16, I64, Vec, atomic_add, const, emit, ldf, ldi, stf
+from ..emit.fields import Address, Counter, Int
+from .pack_codes import make_int_column, make_int_tile
 
-V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
+V8F = Vec(F32, 8)
 CHUNK = 32  # blocks of 32 values that a thread packs at a time
-LINES = 3  # 4-byte numbers per column and block beside the dwords
-BLOCK = 128  # bytes of 32 floats
-EIGHT_PLACES = (0, 2, 4, 6, 1, 3, 5, 7)  # the order of blocks in which wide_columns.py finds dwords of pairs of blocks
-
-
-def chain_place(e: Emitter, i: Value, n: Value) -> Value:
-    """Where unit i of n lies when they are sorted into 16 chains of units c, c + 16, c + 32..."""
-    b = e.b
-    chain = b.and_(i, const(I64, 15))
-    longer = e.intr("smin", chain, b.and_(n, const(I64, 15)))
-    begin = b.add(b.mul(chain, b.lshr(n, const(I64, 4))), longer)
-    return b.add(begin, b.lshr(i, const(I64, 4)))
-
-
-def _maximum(e: Emitter, a: Value, c: Value) -> Value:
-    """Of magnitudes as bits; a NaN is larger than all numbers and stays."""
-    return e.intr("smax", a, c)
-
-
-def _magnitudes(e: Emitter, parts: list[Value]) -> Value:
-    """Largest |x| of four vectors, lane by lane, as bits."""
-    bits = [e.b.and_(e.b.bitcast(v, V8I), const(V8I, 0x7FFFFFFF)) for v in parts]
-    return _maximum(e, _maximum(e, bits[0], bits[1]), _maximum(e, bits[2], bits[3]))
-
-
-def _steps(e: Emitter, peak: Value) -> tuple[Value, Value]:
-    """Largest magnitudes (f32) -> d and 1 / d."""
-    b, ty = e.b, peak.type
-    one = const(ty, 127.0)
-    positive = b.fcmp_ordered(">", peak, const(ty, 0.0))
-    return b.fmul(peak, const(ty, 1 / 127)), b.select(positive, b.fdiv(one, peak), const(ty, 0.0))
-
-
-def _codes(e: Emitter, v: Value, inverse: Value) -> Value:
-    """<8 x f32> -> <8 x i32>, rounded to nearest even.
-
-    Clamped: 127 / peak overflows for the smallest magnitudes, and a NaN (which d keeps) must not become a wild integer.
-    """
-    b = e.b
-    scaled = b.fmul(v, inverse)
-    for comparison, bound in ((">", -127.0), ("<", 127.0)):
-        scaled = b.select(b.fcmp_ordered(comparison, scaled, const(V8F, bound)), scaled, const(V8F, bound))
-    if e.isa.x86 and e.isa.dot != "plain":
-        return e.call("llvm.x86.avx.cvt.ps2dq.256", V8I, scaled)
-    return b.fptosi(e.intr("rint", scaled), V8I)
-
-
-def _quantize8(e: Emitter, sources: list[Value]) -> tuple[list[list[Value]], Value]:
-    """8 blocks of 32 floats -> per block four vectors of 8 codes (i32), and <8 x f32> d."""
-    b = e.b
-    blocks = [[e.load(V8F, p, 32 * k) for k in range(4)] for p in sources]
-    peaks = _maximum(e, *e.reduce8([_magnitudes(e, parts) for parts in blocks], lambda a, c: _maximum(e, a, c)))
-    d, inverse = _steps(e, b.bitcast(peaks, V8F))
-    scales = [e.splat(e.lane(inverse, j), 8) for j in range(8)]
-    return [[_codes(e, v, scale) for v in parts] for parts, scale in zip(blocks, scales, strict=True)], d
-
-
-def _as_bytes(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
-    """Four vectors of 8 codes -> <8 x i32> of four s8 each, and which dword of the block each lane is."""
-    b = e.b
-    if e.isa.x86 and e.isa.dot != "plain":
-        words = [e.call("llvm.x86.avx2.packssdw", V16I16, q[k], q[k + 1]) for k in (0, 2)]
-        return b.bitcast(e.call("llvm.x86.avx2.packsswb", V32I8, *words), V8I), [0, 2, 4, 6, 1, 3, 5, 7]
-    return b.bitcast(b.trunc(e.cat(e.cat(q[0], q[1]), e.cat(q[2], q[3])), V32I8), V8I), list(range(8))
-
-
-def _as_words(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
-    """Two vectors of 8 codes -> <8 x i32> of two s16 each, and which dword of the half block each lane is."""
-    if e.isa.x86 and e.isa.dot != "plain":
-        return e.b.bitcast(e.call("llvm.x86.avx2.packssdw", V16I16, *q), V8I), [0, 1, 4, 5, 2, 3, 6, 7]
-    return e.b.bitcast(e.b.trunc(e.cat(q[0], q[1]), V16I16), V8I), list(range(8))
-
-
-def _byte_pairs(e: Emitter, v: Value) -> Value:
-    """<8 x i32> of four s8 -> <16 x i16>, neighbours added."""
-    if e.isa.x86 and e.isa.dot != "plain":
-        return e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, const(V32I8, 1), e.b.bitcast(v, V32I8))
-    wide = e.b.sext(e.b.bitcast(v, V32I8), Vec(I16, 32))
-    return e.b.add(e.shuffle(wide, list(range(0, 32, 2))), e.shuffle(wide, list(range(1, 32, 2))))
-
-
-def _word_pairs(e: Emitter, v: Value) -> Value:
-    """<16 x i16> -> <8 x i32>, neighbours added."""
-    wide = e.b.sext(v, Vec(I32, 16))
-    return e.b.add(e.shuffle(wide, list(range(0, 16, 2))), e.shuffle(wide, list(range(1, 16, 2))))
-
-
-def _low_high(e: Emitter, low: Value, high: Value) -> Value:
-    """Two <8 x i32> -> one with `low` and `high` as the halves of each lane."""
-    b = e.b
-    return b.or_(b.and_(low, const(V8I, 0xFFFF)), b.shl(high, const(V8I, 16)))
-
-
-def _make_int_column(form: str):
-    """Blocks b0..b1 of one column; b0 is a multiple of 16."""
-
-    def int_column(e: Emitter, x, out, K, b0, b1):
-        b = e.b
-        x_d = e.at(out, K)
-        x_sum = e.at(x_d, b.lshr(K, const(I64, 3)))
-        in_sixteens = b.lshr(K, const(I64, 9))
-
-        def eight(turn, _):
-            i = b.shl(turn, const(I64, 3))
-            o = b.shl(i, const(I64, 2))
-            block, target, step = b.mul(i, const(I64, BLOCK)), b.shl(i, const(I64, 5)), const(I64, 32)
-            places = [const(I64, BLOCK * k) for k in range(8)]
-            if form == "wide":
-                wide = b.icmp_unsigned("<", b.lshr(turn, const(I64, 1)), in_sixteens)
-                second = b.mul(b.and_(turn, const(I64, 1)), const(I64, 256 - 32))
-                target = b.select(wide, b.sub(target, second), target)
-                step = b.select(wide, const(I64, 64), step)
-                places = [b.select(wide, places[k], place) for k, place in zip(EIGHT_PLACES, places, strict=True)]
-            blocks, d = _quantize8(e, [e.at(x, b.add(block, place)) for place in places])
-            packed = [_as_bytes(e, q) for q in blocks]
-            dwords = [e.shuffle(v, [order.index(s) for s in range(8)]) for v, order in packed]
-            for k, v in enumerate(dwords if form == "column" else e.transpose8(dwords)):
-                e.store(v, out, b.add(target, b.mul(step, const(I64, k))))
-            quads = [_word_pairs(e, _byte_pairs(e, v)) for v in dwords]
-            e.store(d, x_d, o)
-            e.store(_half_sums(e, quads), x_sum, o)
-
-        turns = b.lshr(b1, const(I64, 3))
-        e.loop(turns, eight, start=b.lshr(b0, const(I64, 3)))
-
-        def single(i, _):
-            parts = [e.load(V8F, x, b.add(b.mul(i, const(I64, BLOCK)), const(I64, 32 * k))) for k in range(4)]
-            bits = _magnitudes(e, parts)
-            for n in (4, 2, 1):
-                bits = _maximum(e, e.part(bits, 0, n), e.part(bits, n, n))
-            d, inverse = _steps(e, b.bitcast(e.lane(bits, 0), F32))
-            q = [_codes(e, v, e.splat(inverse, 8)) for v in parts]
-            e.store(b.trunc(e.cat(e.cat(q[0], q[1]), e.cat(q[2], q[3])), V32I8), out, b.shl(i, const(I64, 5)))
-            o = b.shl(i, const(I64, 2))
-            e.store(d, x_d, o)
-            for h in (0, 1):
-                total = e.halving_sum(b.add(q[2 * h], q[2 * h + 1]))
-                e.store(b.trunc(total, I16), x_sum, b.add(o, const(I64, 2 * h)))
-
-        e.loop(b1, single, start=e.intr("smax", b0, b.shl(turns, const(I64, 3))))
-
-    return emit("i64,i64,i64,i64,i64->void")(int_column)
-
-
-def _half_sums(e: Emitter, quads: list[Value]) -> Value:
-    """8 x 8 sums of four codes -> <8 x i32>: in each the sums of both halves of a block as i16."""
-    return _low_high(e, *e.reduce8(quads, e.b.add))
-
-
-def _make_int_tile(form: str, isa: ISA | None = None):
-    """Blocks b0..b1 of 8 columns, whose row addresses are in `rows`, into a tile of `cols` columns."""
-    steps = 16 if form == "s16" else 8
-
-    def int_tile(e: Emitter, rows, out, cols, b0, b1, n_blocks):
-        b = e.b
-        line = b.shl(cols, const(I64, 2))  # bytes of one step
-        sources = [e.load(I64, rows, 8 * j) for j in range(8)]
-
-        def put(v: Value, base: Value, k: int) -> None:
-            e.store(v, base, b.mul(line, const(I64, k)))
-
-        def block(i, _):
-            base = e.at(out, b.mul(chain_place(e, i, n_blocks), b.mul(line, const(I64, steps + LINES))))
-            blocks, d = _quantize8(e, [e.at(p, b.mul(i, const(I64, BLOCK))) for p in sources])
-            put(d, base, steps)
-            for h in (0, 1):
-                if form == "s16":
-                    packed = [_as_words(e, q[2 * h : 2 * h + 2]) for q in blocks]
-                    lanes = e.transpose8([v for v, _ in packed])
-                    by_step = [lanes[packed[0][1].index(k)] for k in range(8)]
-                    for k, v in enumerate(by_step):
-                        put(v, base, 8 * h + k)
-                    sums = [_word_pairs(e, b.bitcast(v, V16I16)) for v in by_step]
-                    even, odd = (_total(e, sums[first::2]) for first in (0, 1))
-                    put(_low_high(e, even, odd), base, steps + 1 + h)
-            if form != "s16":
-                packed = [_as_bytes(e, q) for q in blocks]
-                lanes = e.transpose8([v for v, _ in packed])
-                by_step = [lanes[packed[0][1].index(k)] for k in range(8)]
-                for k, v in enumerate(by_step):
-                    put(v, base, k)
-                pairs = [_byte_pairs(e, v) for v in by_step]
-                first, second = (_total(e, pairs[4 * h : 4 * h + 4]) for h in (0, 1))
-                if form == "dots":
-                    put(_word_pairs(e, b.add(first, second)), base, steps + 1)
-                    put(_word_pairs(e, second), base, steps + 2)
-                else:
-                    put(b.bitcast(first, V8I), base, steps + 1)
-                    put(b.bitcast(second, V8I), base, steps + 2)
-
-        e.loop(b1, block, start=b0)
-
-    return emit("i64,i64,i64,i64,i64,i64->void", isa)(int_tile)
-
-
-def _total(e: Emitter, values: list[Value]) -> Value:
-    """Sum of four vectors of integers."""
-    return e.b.add(e.b.add(values[0], values[1]), e.b.add(values[2], values[3]))
 
 
 @emit("i64,i64,i64,i64,i64,i64->void")
@@ -255,8 +63,10 @@ def column_piece(x, out, K, b0, b1):  # replaced in every variant
 
 
 @kernel
-def pack_int_columns(a, tid, nth):
-    x, ldx, out, stride, K, groups, index = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 5), arg(a, 6), arg(a, 7)
+def pack_int_columns(
+    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
+    index: Address = 0, counter: Counter, cols: Int = 1,
+):  # fmt: skip
     n_blocks = K // 32
     per_column = (n_blocks + CHUNK - 1) // CHUNK
     for g in range(ldi(groups)):
@@ -269,9 +79,10 @@ def pack_int_columns(a, tid, nth):
 
 
 @kernel
-def pack_float_columns(a, tid, nth):
-    x, ldx, out, stride, n, K = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    groups, index = arg(a, 6), arg(a, 7)
+def pack_float_columns(
+    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
+    index: Address = 0, counter: Counter, cols: Int = 1,
+):  # fmt: skip
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
         first = ldi(group + 8)
@@ -303,9 +114,10 @@ def _pairs(e, x, out, n, K):
 
 
 @kernel
-def pack_pairs_columns(a, tid, nth):
-    x, ldx, out, stride, n, K = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    groups, index = arg(a, 6), arg(a, 7)
+def pack_pairs_columns(
+    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
+    index: Address = 0, counter: Counter, cols: Int = 1,
+):  # fmt: skip
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
         first = ldi(group + 8)
@@ -336,9 +148,10 @@ def _put(e, address, value):
 
 
 @kernel
-def pack_int_tiles(a, tid, nth):
-    x, ldx, out, stride, K, groups, index = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 5), arg(a, 6), arg(a, 7)
-    counter, cols = arg(a, 8), arg(a, 9)
+def pack_int_tiles(
+    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
+    index: Address = 0, counter: Counter, cols: Int = 1,
+):  # fmt: skip
     rows = _eight_rows()
     n_blocks = K // 32
     per_eight = (n_blocks + CHUNK - 1) // CHUNK
@@ -346,12 +159,12 @@ def pack_int_tiles(a, tid, nth):
     i = atomic_add(counter, 1)
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
-        first, n = ldi(group + 8), ldi(group + 16)
-        items = (n + cols - 1) // cols * (cols // 8) * per_eight
+        first, n_cols = ldi(group + 8), ldi(group + 16)
+        items = (n_cols + cols - 1) // cols * (cols // 8) * per_eight
         while i < done + items:
             column = (i - done) // per_eight * 8
             b0 = (i - done) % per_eight * CHUNK
-            _gather(rows, x, ldx, index, first + min(column, n - 1), max(1, n - column))
+            _gather(rows, x, ldx, index, first + min(column, n_cols - 1), max(1, n_cols - column))
             tile = out + (first + column) // cols * stride
             tile_piece(rows, tile + (first + column) % cols * 4, cols, b0, min(n_blocks, b0 + CHUNK), n_blocks)
             i = atomic_add(counter, 1)
@@ -359,22 +172,23 @@ def pack_int_tiles(a, tid, nth):
 
 
 @kernel
-def pack_float_tiles(a, tid, nth):
-    x, ldx, out, stride, length, K = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    groups, index, counter, cols = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9)
+def pack_float_tiles(
+    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
+    index: Address = 0, counter: Counter, cols: Int = 1,
+):  # fmt: skip
     rows = _eight_rows()
-    whole = length // 8 * 8
+    whole = n // 8 * 8
     per_eight = max(1, (whole + 32 * CHUNK - 1) // (32 * CHUNK))
     done = 0
     i = atomic_add(counter, 1)
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
-        first, n = ldi(group + 8), ldi(group + 16)
-        items = (n + cols - 1) // cols * (cols // 8) * per_eight
+        first, n_cols = ldi(group + 8), ldi(group + 16)
+        items = (n_cols + cols - 1) // cols * (cols // 8) * per_eight
         while i < done + items:
             column = (i - done) // per_eight * 8
             part = (i - done) % per_eight
-            _gather(rows, x, ldx, index, first + min(column, n - 1), max(1, n - column))
+            _gather(rows, x, ldx, index, first + min(column, n_cols - 1), max(1, n_cols - column))
             tile = out + (first + column) // cols * stride + (first + column) % cols * 4
             k0 = part * 32 * CHUNK
             _float_tile(rows, tile, cols, k0, min(whole, k0 + 32 * CHUNK), K)
@@ -382,17 +196,17 @@ def pack_float_tiles(a, tid, nth):
                 for k in range(whole, K):
                     place = tile + (k % 16 * (K // 16) + k // 16) * cols * 4
                     for j in range(8):
-                        stf(place + 4 * j, ldf(ldi(rows + 8 * j) + 4 * k) if k < length else 0.0)
+                        stf(place + 4 * j, ldf(ldi(rows + 8 * j) + 4 * k) if k < n else 0.0)
             i = atomic_add(counter, 1)
         done += items
 
 
 PACK_TILES: dict[str, Kernel] = {
-    form: variant(pack_int_tiles, f"pack_tiles_{form}", tile_piece=_make_int_tile(form))
+    form: variant(pack_int_tiles, f"pack_tiles_{form}", tile_piece=make_int_tile(form))
     for form in ("s8", "s16", "dots")
 }
 PACK_COLUMNS: dict[str, Kernel] = {
-    "column": variant(pack_int_columns, "pack_int_columns", column_piece=_make_int_column("column")),
-    "columns": variant(pack_int_columns, "pack_int_dwords", column_piece=_make_int_column("columns")),
-    "wide": variant(pack_int_columns, "pack_int_wide", column_piece=_make_int_column("wide")),
+    "column": variant(pack_int_columns, "pack_int_columns", column_piece=make_int_column("column")),
+    "columns": variant(pack_int_columns, "pack_int_dwords", column_piece=make_int_column("columns")),
+    "wide": variant(pack_int_columns, "pack_int_wide", column_piece=make_int_column("wide")),
 }

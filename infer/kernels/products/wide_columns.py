@@ -12,7 +12,7 @@ from hybrid.quant.ggml.types import GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
 from ..weights import Groups
-from .pack import EIGHT_PLACES
+from .pack_codes import EIGHT_PLACES
 from .wide_products import WideProducts
 
 V16I, V16F, V64I8, V32I16 = Vec(I32, 16), Vec(F32, 16), Vec(I8, 64), Vec(I16, 32)
@@ -114,11 +114,11 @@ def _by_dword(e: Emitter, pairs: list[Value]) -> list[Value]:
         low = [zipped(v[f + j], v[f + j + 1], (0, 16, 1, 17)) for j in (0, 2)]
         high = [zipped(v[f + j], v[f + j + 1], (2, 18, 3, 19)) for j in (0, 2)]
         quads.append([zipped(a, c, places) for a, c in (low, high) for places in ((0, 1, 16, 17), (2, 3, 18, 19))])
-    made = []
+    sorted_dwords = []
     for half in (0, 1):
         order = [16 * side + 4 * (quad + half) + i for side in (0, 1) for quad in (0, 2) for i in range(4)]
-        made += [e.shuffle(a, order, c) for a, c in zip(*quads, strict=True)]
-    return [e.b.bitcast(w, V64I8) for w in made]
+        sorted_dwords += [e.shuffle(a, order, c) for a, c in zip(*quads, strict=True)]
+    return [e.b.bitcast(w, V64I8) for w in sorted_dwords]
 
 
 class Sixteens:

@@ -1,5 +1,5 @@
 """The gated delta rule. Yang et al. 2024, arXiv:2412.06464 (one gate per head); Kimi Linear, arXiv:2510.26692 (one per
-channel of the keys). Batch control, items and states: see recurrent.py.
+channel of the keys). Batch control, items and states: see states.py.
 
     S = diag(gate) S;  S = S + k (beta (v - S^T k))^T;  y = S^T q
 
@@ -15,17 +15,16 @@ import numpy.typing as npt
 
 from ..build.jit import kernel
 from ..emit.elementary import LOG2E
-from ..emit.emitter import F32, I64, Value, Vec, arg, const, emit, ldi
+from ..emit.emitter import F32, I64, Value, Vec, const, emit, ldi
+from ..emit.fields import Address, Counter, Fields, Float, Int
 from .head_scan import head_scan
-from .states import GROUP, F32Array, Fields, each_group, load_lanes, sigmoid, store_lanes
+from .states import GROUP, F32Array, each_group, load_lanes, sigmoid, store_lanes
 
 CHUNK = 512  # gates that a thread handles at a time
-PREPARE = "count q k ld gate ldgate beta ldbeta gate_bias rate n_k_head d_k n_gate n_head eps scale"
-FIELDS = "ctl seg q k v ld gate ldgate beta ldbeta state stride y ldy n_head n_k_head repeat d_k d_v n_channel ctr"
 
 
 def decay_rates(a: npt.ArrayLike, n_channel: int = 1) -> F32Array:
-    """A of the file (negative, [head]) -> A2 of `delta_prepare`: A * log2(e), one for each of a head's gates."""
+    """A of the file (negative, [head]) -> rate of `delta_prepare`: A * log2(e), one for each of a head's gates."""
     return np.repeat((np.asarray(a, np.float64) * LOG2E).astype(np.float32), n_channel)
 
 
@@ -33,7 +32,7 @@ def decay_rates(a: npt.ArrayLike, n_channel: int = 1) -> F32Array:
 @emit("i64,i64,i64->void")
 def _normalize(e, a, t, h):
     """q and k of head h of token t. Squares are summed in 16 lanes, halved at the end; missing lanes are zero."""
-    b, f, ty, zero = e.b, Fields(e, a, PREPARE), Vec(F32, GROUP), const(I64, 0)
+    b, f, ty, zero = e.b, Fields(e, a, delta_prepare), Vec(F32, GROUP), const(I64, 0)
     for name in ("q", "k"):
         row = f.rows(name, t, b.mul(h, f.d_k), "ld").at(zero)
 
@@ -42,8 +41,8 @@ def _normalize(e, a, t, h):
             return [e.fma(v, v, sums[0])]
 
         (sums,) = each_group(e, f.d_k, square, [const(ty, 0.0)])
-        factor = b.fdiv(const(F32, 1.0), e.intr("sqrt", b.fadd(e.halving_sum(sums), f.f32("eps"))))
-        wide = e.splat(b.fmul(factor, f.f32("scale")) if name == "q" else factor, GROUP)
+        factor = b.fdiv(const(F32, 1.0), e.intr("sqrt", b.fadd(e.halving_sum(sums), f.eps)))
+        wide = e.splat(b.fmul(factor, f.scale) if name == "q" else factor, GROUP)
 
         def scale(o: Value, left: Value, _: list[Value], row: Value = row, wide: Value = wide) -> None:
             (v,) = load_lanes(e, e.at(row, o), left, 1)
@@ -55,7 +54,7 @@ def _normalize(e, a, t, h):
 @emit("i64,i64,i64,i64->void")
 def _gates(e, a, t, c, n):
     """n gates from c of token t."""
-    b, f, column = e.b, Fields(e, a, PREPARE), e.b.shl(c, const(I64, 2))
+    b, f, column = e.b, Fields(e, a, delta_prepare), e.b.shl(c, const(I64, 2))
     row, bias, rate = f.rows("gate", t, c).at(const(I64, 0)), e.at(f.gate_bias, column), e.at(f.rate, column)
 
     def some(o: Value, left: Value, _: list[Value]) -> None:
@@ -68,7 +67,7 @@ def _gates(e, a, t, c, n):
 
 @emit("i64,i64->void")
 def _betas(e, a, t):
-    f = Fields(e, a, PREPARE)
+    f = Fields(e, a, delta_prepare)
     row = f.rows("beta", t, const(I64, 0)).at(const(I64, 0))
 
     def some(o: Value, left: Value, _: list[Value]) -> None:
@@ -79,23 +78,25 @@ def _betas(e, a, t):
 
 
 @kernel
-def delta_prepare(a, tid, nth):
+def delta_prepare(
+    a, tid, nth, *, count: Address, q: Address, k: Address, ld: Int, gate: Address, ldgate: Int, beta: Address,
+    ldbeta: Int, gate_bias: Address, rate: Address, n_k_head: Int, d_k: Int, n_gate: Int, n_head: Int, eps: Float,
+    scale: Float,
+):  # fmt: skip
     """In place: q *= scale / sqrt(sum(q^2) + eps) and k /= sqrt(sum(k^2) + eps) for every head,
     gate = exp(A * softplus(gate + gate_bias)), beta = sigmoid(beta).
 
-     0 count                   of tokens
-     1 q, 2 k, 3 ld            f32 rows after convolution: [tok][k head][d_k] both
-     4 gate, 5 ldgate          f32 [tok][n_gate]: heads, or heads x d_k
-     6 beta, 7 ldbeta          f32 [tok][head]
-     8 gate_bias, 9 A2         f32 [n_gate]; A2 = A * log2(e), see `decay_rates`
-    10 n_k_head, 11 d_k, 12 n_gate, 13 n_head, 14 eps, 15 scale
+    count            of tokens
+    q, k             f32 rows after convolution: [tok][k head][d_k] both
+    gate             f32 [tok][n_gate]: heads, or heads x d_k
+    beta             f32 [tok][head]
+    gate_bias, rate  f32 [n_gate]; rate = A * log2(e), see `decay_rates`
 
     Reference: tests/reference/recurrent.py. Error: 1e-6 of max(1, |value|).
     """
-    n_k_head, n_gate = arg(a, 10), arg(a, 12)
     n_chunk = (n_gate + CHUNK - 1) // CHUNK
     per_token = n_k_head + n_chunk + 1
-    for i in range(tid, ldi(arg(a, 0)) * per_token, nth):
+    for i in range(tid, ldi(count) * per_token, nth):
         t, part = i // per_token, i % per_token
         if part < n_k_head:
             _normalize(a, t, part)
@@ -110,7 +111,7 @@ def delta_prepare(a, tid, nth):
 @emit("i64,i64,i64,i64,i64,i64->void")
 def _lanes(e, a, first, n, head, lane, state):
     """n tokens from row `first` for up to 16 lanes of a head. With 32, a CPU of 16 registers would spill the sums."""
-    b, f, ty = e.b, Fields(e, a, FIELDS), Vec(F32, GROUP)
+    b, f, ty = e.b, Fields(e, a, delta_scan), Vec(F32, GROUP)
     column, left = b.add(b.mul(head, f.d_v), lane), b.sub(f.d_v, lane)
     key_column = b.mul(b.srem(b.sdiv(head, f.repeat), f.n_k_head), f.d_k)
     q, k = (f.rows(name, first, key_column, "ld") for name in ("q", "k"))
@@ -160,19 +161,24 @@ def _lanes(e, a, first, n, head, lane, state):
     e.loop(f.d_k, lambda i, _: e.store(e.fma(broadcast(last, i), added, e.load(ty, place(i))), place(i)))
 
 
-delta_scan = head_scan("delta_scan", FIELDS, _lanes, width="d_v", depth="d_k")
-"""Scan of the gated delta rule (see above) over what `delta_prepare` left.
+@head_scan(_lanes, width="d_v", depth="d_k")
+def delta_scan(
+    *, ctl: Address, seg: Address, q: Address, k: Address, v: Address, ld: Int, gate: Address, ldgate: Int,
+    beta: Address, ldbeta: Int, state: Address, stride: Int, y: Address, ldy: Int, n_head: Int, n_k_head: Int,
+    repeat: Int, d_k: Int, d_v: Int, n_channel: Int, counter: Counter,
+):  # fmt: skip
+    """Scan of the gated delta rule (see above) over what `delta_prepare` left.
 
- 0 ctl, 1 seg            batch control
- 2 q, 3 k, 4 v, 5 ld     f32 rows: q and k [tok][k head][d_k], v [tok][head][d_v]
- 6 gate, 7 ldgate        f32 [tok][head][n_channel]: factors of the state
- 8 beta, 9 ldbeta        f32 [tok][head]
-10 state, 11 stride      f32 [row][head][d_v / 16][d_k][16], read and written; stride of rows in bytes
-12 y, 13 ldy             f32 [tok][head][d_v], not v
-14 n_head, 15 n_k_head, 16 repeat      head h reads k head (h // repeat) % n_k_head
-17 d_k, 18 d_v, 19 n_channel (1 or d_k), 20 ctr
+    ctl, seg, counter  batch control
+    q, k, v            f32 rows: q and k [tok][k head][d_k], v [tok][head][d_v]
+    gate               f32 [tok][head][n_channel]: factors of the state
+    beta               f32 [tok][head]
+    state, stride      f32 [row][head][d_v / 16][d_k][16], read and written; bytes from row to row
+    y                  f32 [tok][head][d_v], not v
+    repeat             head h reads k head (h // repeat) % n_k_head
+    n_channel          1 or d_k
 
-Sums over d_k: even channels and odd ones by fma in ascending order, from 0, then the two sums; k . q in 16 lanes,
-halved at the end.
-Reference: tests/reference/recurrent.py. Error: 2e-7 of max(1, |y|), 1.3e-7 of max(1, |S|).
-"""
+    Sums over d_k: even channels and odd ones by fma in ascending order, from 0, then the two sums; k . q in 16 lanes,
+    halved at the end.
+    Reference: tests/reference/recurrent.py. Error: 2e-7 of max(1, |y|), 1.3e-7 of max(1, |S|).
+    """

@@ -1,4 +1,4 @@
-"""The selective scan of Mamba-1. Batch control, items and states: see recurrent.py."""
+"""The selective scan of Mamba-1. Batch control, items and states: see states.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +8,11 @@ import numpy.typing as npt
 
 from ..build.jit import kernel
 from ..emit.elementary import LOG2E
-from ..emit.emitter import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
-from .states import GROUP, F32Array, Fields, arrange_heads, enter_state, next_part, strip_of
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit, ldi
+from ..emit.fields import Address, Counter, Fields, Int
+from .states import GROUP, F32Array, arrange_heads, enter_state, next_part, strip_of
 
 TILE = 16  # tokens of a tile
-FIELDS = "ctl seg x ldx dt lddt dt_bias decay skip b ldb c ldc z ldz state stride y ldy n_channel d_state ctr"
 
 
 def scan_decay(a: npt.ArrayLike) -> F32Array:
@@ -24,7 +24,7 @@ class _Channels:
     """`width` channels from c of a group, for tokens from row u: what both forms of the scan read and write."""
 
     def __init__(self, e: Emitter, a: Value, u: Value, c: Value, width: int) -> None:
-        b, f, ty = e.b, Fields(e, a, FIELDS), Vec(F32, width)
+        b, f, ty = e.b, Fields(e, a, mamba1_scan), Vec(F32, width)
         zero, column = const(I64, 0), b.shl(c, const(I64, 2))
         self.x, self.dt, self.z, self.y = (f.rows(name, u, c) for name in ("x", "dt", "z", "y"))
         self.B, self.C = f.rows("b", u, zero), f.rows("c", u, zero)
@@ -145,49 +145,50 @@ scan_tile, scan_wide, scan_one = emit(_SCAN)(_scan_tile(GROUP)), emit(_SCAN)(_sc
 
 
 @kernel
-def mamba1_scan(a, tid, nth):
+def mamba1_scan(
+    a, tid, nth, *, ctl: Address, seg: Address, x: Address, ldx: Int, dt: Address, lddt: Int, dt_bias: Address,
+    decay: Address, skip: Address, b: Address, ldb: Int, c: Address, ldc: Int, z: Address, ldz: Int, state: Address,
+    stride: Int, y: Address, ldy: Int, n_channel: Int, d_state: Int, counter: Counter,
+):  # fmt: skip
     """Selective scan of Mamba-1 with everything around it. Gu & Dao 2023, arXiv:2312.00752.
 
         delta = softplus(dt + dt_bias)
         h[n]  = exp(delta * A[n]) * h[n] + (delta * x) * B[n]        n = 0 .. d_state - 1
         y     = (D * x + sum_n C[n] * h[n]) * silu(z)
 
-     0 ctl, 1 seg      batch control
-     2 x, 3 ldx        f32 [tok][C] after convolution
-     4 dt, 5 lddt      f32 [tok][C] before bias and softplus
-     6 dt_bias         f32 [C]
-     7 A2              f32 [group][d_state][16]: A * log2(e), see `scan_decay`
-     8 D               f32 [C padded to 16]
-     9 B, 10 ldb       f32 [tok][d_state]
-    11 C, 12 ldc       f32 [tok][d_state]
-    13 z, 14 ldz       f32 [tok][C]
-    15 state           f32 [row][group][d_state][16], read and written
-    16 row stride in bytes
-    17 y, 18 ldy       f32 [tok][C]; may be x or z
-    19 C, 20 d_state, 21 ctr
+    ctl, seg, counter  batch control
+    x                  f32 [tok][n_channel] after convolution
+    dt                 f32 [tok][n_channel] before bias and softplus
+    dt_bias            f32 [n_channel]
+    decay              f32 [group][d_state][16]: A * log2(e), see `scan_decay`
+    skip               D: f32 [n_channel padded to 16]
+    b, c               B and C: f32 [tok][d_state]
+    z                  f32 [tok][n_channel]
+    state, stride      f32 [row][group][d_state][16], read and written; bytes from row to row
+    y                  f32 [tok][n_channel]; may be x or z
 
     Even states are added to D * x, odd ones to 0, both by fma in ascending order; then the two sums.
     Reference: tests/reference/recurrent.py. Error: 1.3e-6 of max(1, |y|)
     with 16 states, 3.4e-6 with 65.
     """
-    n_seg, n_channel, d_state, ctr = ldi(arg(a, 0) + 8), arg(a, 19), arg(a, 20), arg(a, 21)
+    n_seg = ldi(ctl + 8)
     strip = strip_of(n_channel, n_seg, nth, 2048)
     c0 = c1 = s = 0
     while True:
-        c0, c1, s = next_part(ctr, n_channel, strip, arg(a, 1), n_seg, c0, c1, s)
+        c0, c1, s = next_part(counter, n_channel, strip, seg, n_seg, c0, c1, s)
         if c0 == n_channel:
             break
         first, n = ldi(s), ldi(s + 8)
-        state = arg(a, 15) + ldi(s + 16) * arg(a, 16)
+        row = state + ldi(s + 16) * stride
         size = (c1 - c0 + GROUP - 1) // GROUP * GROUP * d_state
-        enter_state(s, arg(a, 15), arg(a, 16), 4 * c0 * d_state, size)
+        enter_state(s, state, stride, 4 * c0 * d_state, size)
         for t in range(0, n, TILE):
             u, m = first + t, min(TILE, n - t)
-            for c in range(c0, c1 - GROUP + 1, GROUP):
-                at = state + 4 * c * d_state
+            for i in range(c0, c1 - GROUP + 1, GROUP):
+                at = row + 4 * i * d_state
                 if m < 3:
-                    scan_wide(a, u, c, at, m)
+                    scan_wide(a, u, i, at, m)
                 else:
-                    scan_tile(a, u, c, at, m)
-            for c in range(c1 // GROUP * GROUP, c1):
-                scan_one(a, u, c, state + 4 * (c // GROUP * GROUP * d_state + c % GROUP), m)
+                    scan_tile(a, u, i, at, m)
+            for i in range(c1 // GROUP * GROUP, c1):
+                scan_one(a, u, i, row + 4 * (i // GROUP * GROUP * d_state + i % GROUP), m)

@@ -1,4 +1,4 @@
-"""State space duality, the layer of Mamba-2. Dao & Gu 2024, arXiv:2405.21060. Batch control and states: recurrent.py.
+"""State space duality, the layer of Mamba-2. Dao & Gu 2024, arXiv:2405.21060. Batch control and states: states.py.
 
 Tokens pass one after the other, two of them in every pass over a head's state. The chunked form of the paper would need
 two multiply-adds per state and token instead of three, but its sums depend on where a chunk begins.
@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..build.jit import device, kernel
+from ..build.jit import kernel
 from ..emit.elementary import LOG2E
-from ..emit.emitter import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit, ldi
+from ..emit.fields import Address, Counter, Fields, Float, Int
 from .head_scan import head_scan
-from .states import GROUP, F32Array, Fields, load_lanes, store_lanes
+from .states import GROUP, F32Array, load_lanes, store_lanes
 
 STRIP = 32  # lanes of a head that pass together: 4 registers of 8 lanes for the state, 8 for the sums of two tokens
-STEPS = "count dt lddt dt_bias rate delta lddelta decay lddecay n_head low high"
-FIELDS = "ctl seg x b c ld delta lddelta decay lddecay skip z ldz state stride y ldy n_head d_head d_state n_group ctr"
 
 
 def decay_rate(a: npt.ArrayLike) -> F32Array:
@@ -30,7 +29,7 @@ def decay_rate(a: npt.ArrayLike) -> F32Array:
 @emit("i64,i64,i64,i64->void")
 def _steps(e, a, t, h, n):
     """16 heads from h of token t, of which n exist."""
-    b, f, ty = e.b, Fields(e, a, STEPS), Vec(F32, GROUP)
+    b, f, ty = e.b, Fields(e, a, mamba2_steps), Vec(F32, GROUP)
     column = b.shl(h, const(I64, 2))
     zero = const(I64, 0)
     raw, bias, rate = (
@@ -38,7 +37,7 @@ def _steps(e, a, t, h, n):
         for pointer in (f.rows("dt", t, h).at(zero), e.at(f.dt_bias, column), e.at(f.rate, column))
     )
     step = e.softplus(b.fadd(raw, bias))
-    low, high = e.splat(f.f32("low"), GROUP), e.splat(f.f32("high"), GROUP)
+    low, high = e.splat(f.low, GROUP), e.splat(f.high, GROUP)
     # written such that NaN stays NaN
     step = b.select(b.fcmp_ordered("<", step, low), low, step)
     step = b.select(b.fcmp_ordered(">", step, high), high, step)
@@ -48,20 +47,22 @@ def _steps(e, a, t, h, n):
 
 
 @kernel
-def mamba2_steps(a, tid, nth):
+def mamba2_steps(
+    a, tid, nth, *, count: Address, dt: Address, lddt: Int, dt_bias: Address, rate: Address, delta: Address,
+    lddelta: Int, decay: Address, lddecay: Int, n_head: Int, low: Float, high: Float,
+):  # fmt: skip
     """delta = clamp(softplus(dt + dt_bias), low, high), decay = exp(delta * A).
 
-    0 count            of tokens
-    1 dt, 2 lddt       f32 [tok][head]
-    3 dt_bias, 4 A2    f32 [head]; A2 = A * log2(e), see `decay_rate`
-    5 delta, 6 lddelta, 7 decay, 8 lddecay      f32 [tok][head]
-    9 n_head, 10 low, 11 high                   0 and infinity: no limits
+    count         of tokens
+    dt            f32 [tok][head]
+    dt_bias, rate f32 [head]; rate = A * log2(e), see `decay_rate`
+    delta, decay  written: f32 [tok][head]
+    low, high     0 and infinity: no limits
 
     Reference: tests/reference/recurrent.py. Error: 1e-6 of max(1, |value|).
     """
-    n_head = arg(a, 9)
     per_token = (n_head + GROUP - 1) // GROUP
-    for i in range(tid, ldi(arg(a, 0)) * per_token, nth):
+    for i in range(tid, ldi(count) * per_token, nth):
         h = i % per_token * GROUP
         _steps(a, i // per_token, h, min(GROUP, n_head - h))
 
@@ -71,7 +72,7 @@ def _strip(groups: int) -> Any:
     """n tokens from row `first` for up to 16 * groups lanes of a head."""
 
     def strip(e: Emitter, a: Value, first: Value, n: Value, head: Value, lane: Value, state: Value) -> None:
-        b, f = e.b, Fields(e, a, FIELDS)
+        b, f = e.b, Fields(e, a, mamba2_scan)
         column, left = b.add(b.mul(head, f.d_head), lane), b.sub(f.d_head, lane)
         group = b.sdiv(b.mul(head, f.n_group), f.n_head)
         b_or_c = b.mul(group, f.d_state)
@@ -135,34 +136,38 @@ def _strip(groups: int) -> Any:
 strip_two, strip_one = _strip(2), _strip(1)
 
 
-D_HEAD = FIELDS.split().index("d_head")
+@emit("i64,i64,i64,i64,i64,i64->void")
+def _strips(e, a, first, n, head, lane, state):
+    args = (a, first, n, head, lane, state)
+    left = e.b.sub(Fields(e, a, mamba2_scan).d_head, lane)
+    with e.b.if_else(e.b.icmp_signed(">", left, const(I64, GROUP))) as (more, few):
+        with more:
+            strip_two.body(e, *args)
+        with few:
+            strip_one.body(e, *args)
 
 
-@device
-def _strips(a, first, n, head, lane, state):
-    if arg(a, D_HEAD) - lane > GROUP:
-        strip_two(a, first, n, head, lane, state)
-    else:
-        strip_one(a, first, n, head, lane, state)
+@head_scan(_strips, width="d_head", depth="d_state", strip=STRIP)
+def mamba2_scan(
+    *, ctl: Address, seg: Address, x: Address, b: Address, c: Address, ld: Int, delta: Address, lddelta: Int,
+    decay: Address, lddecay: Int, skip: Address, z: Address = 0, ldz: Int, state: Address, stride: Int, y: Address,
+    ldy: Int, n_head: Int, d_head: Int, d_state: Int, n_group: Int, counter: Counter,
+):  # fmt: skip
+    """Scan of Mamba-2; steps and decays come from `mamba2_steps`.
 
+        h[p][n] = decay * h[p][n] + (delta * x[p]) * B[n]
+        y[p]    = (D * x[p] + sum_n C[n] * h[p][n]) * silu(z[p])
 
-mamba2_scan = head_scan("mamba2_scan", FIELDS, _strips, width="d_head", depth="d_state", strip=STRIP)
-"""Scan of Mamba-2; steps and decays come from `mamba2_steps`.
+    ctl, seg, counter  batch control
+    x, b, c            f32 rows after convolution: x [tok][head][d_head], B and C [tok][group][d_state]
+    delta, decay       f32 [tok][head]
+    skip               D: f32 [head]
+    z                  f32 [tok][head][d_head]; 0: no gate
+    state, stride      f32 [row][head][d_head / 16][d_state][16], read and written; bytes from row to row
+    y                  f32 [tok][head][d_head]; may be z
+    n_group            head h reads group h * n_group // n_head
 
-    h[p][n] = decay * h[p][n] + (delta * x[p]) * B[n]
-    y[p]    = (D * x[p] + sum_n C[n] * h[p][n]) * silu(z[p])
-
- 0 ctl, 1 seg           batch control
- 2 x, 3 B, 4 C, 5 ld    f32 rows after convolution: x [tok][head][d_head], B and C [tok][group][d_state]
- 6 delta, 7 lddelta     f32 [tok][head]
- 8 decay, 9 lddecay     f32 [tok][head]
-10 D                    f32 [head]
-11 z, 12 ldz            f32 [tok][head][d_head]; z = 0: no gate
-13 state, 14 stride     f32 [row][head][d_head / 16][d_state][16], read and written; stride of rows in bytes
-15 y, 16 ldy            f32 [tok][head][d_head]; may be z
-17 n_head, 18 d_head, 19 d_state, 20 n_group, 21 ctr      head h reads group h * n_group // n_head
-
-The sum begins with D * x, then one fma per n, ascending.
-Reference: tests/reference/recurrent.py. Error of the state: 2.4e-7 of max(1, |h|); of y: 7e-7 of sqrt(d_state) |h|
-with 256 states.
-"""
+    The sum begins with D * x, then one fma per n, ascending.
+    Reference: tests/reference/recurrent.py. Error of the state: 2.4e-7 of max(1, |h|); of y: 7e-7 of sqrt(d_state) |h|
+    with 256 states.
+    """

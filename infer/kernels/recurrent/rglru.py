@@ -1,4 +1,4 @@
-"""Real-gated linear recurrent unit. De et al. 2024, arXiv:2402.19427. Batch control and states: recurrent.py."""
+"""Real-gated linear recurrent unit. De et al. 2024, arXiv:2402.19427. Batch control and states: states.py."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ import numpy.typing as npt
 
 from ..build.jit import kernel
 from ..emit.elementary import LOG2E
-from ..emit.emitter import F32, I32, I64, Emitter, Value, Vec, arg, const, emit, ldi
-from .states import GROUP, F32Array, Fields, enter_state, next_part, optional, sigmoid, strip_of
+from ..emit.emitter import F32, I32, I64, Emitter, Value, Vec, const, emit, ldi
+from ..emit.fields import Address, Counter, Fields, Int
+from .states import GROUP, F32Array, enter_state, next_part, optional, sigmoid, strip_of
 
 TILE = 16  # tokens of a tile
 POWER = 8.0  # c of the paper
-FIELDS = "ctl seg x ldx r ldr r_bias i ldi i_bias rate state stride y ldy n_channel ctr"
 
 
 def lru_rate(recurrent_param: npt.ArrayLike) -> F32Array:
@@ -43,9 +43,9 @@ def _channels(width: int) -> Any:
     """m tokens from row u for `width` channels from c; the very first of a sequence when fresh != 0."""
 
     def channels(e: Emitter, a: Value, u: Value, c: Value, state: Value, fresh: Value, m: Value) -> None:
-        b, f, ty, column = e.b, Fields(e, a, FIELDS), Vec(F32, width), e.b.shl(c, const(I64, 2))
-        x, r, i, y = (f.rows(name, u, c) for name in ("x", "r", "i", "y"))
-        r_bias, i_bias = optional(e, ty, f.r_bias, column), optional(e, ty, f.i_bias, column)
+        b, f, ty, column = e.b, Fields(e, a, rg_lru), Vec(F32, width), e.b.shl(c, const(I64, 2))
+        x, r, i, y = (f.rows(name, u, c) for name in ("x", "gate_r", "gate_i", "y"))
+        r_bias, i_bias = optional(e, ty, f.bias_r, column), optional(e, ty, f.bias_i, column)
         rate = e.load(ty, f.rate, column)
         begins = b.icmp_signed("!=", fresh, const(I64, 0))
 
@@ -69,37 +69,40 @@ channels_wide, channels_one = _channels(GROUP), _channels(1)
 
 
 @kernel
-def rg_lru(a, tid, nth):
+def rg_lru(
+    a, tid, nth, *, ctl: Address, seg: Address, x: Address, ldx: Int, gate_r: Address, ldgate_r: Int,
+    bias_r: Address = 0, gate_i: Address, ldgate_i: Int, bias_i: Address = 0, rate: Address, state: Address,
+    stride: Int, y: Address, ldy: Int, n_channel: Int, counter: Counter,
+):  # fmt: skip
     """Recurrence of RG-LRU with its gates; their products with the weights come before.
 
-        a = exp(-8 softplus(Lambda) sigmoid(r + r_bias))
-        h = a h + sqrt(1 - a^2) (sigmoid(i + i_bias) x);  at the first token of a sequence the root is 1
+        a = exp(-8 softplus(Lambda) sigmoid(r + bias_r))
+        h = a h + sqrt(1 - a^2) (sigmoid(i + bias_i) x);  at the first token of a sequence the root is 1
         y = h
 
-     0 ctl, 1 seg             batch control
-     2 x, 3 ldx               f32 [tok][C] after convolution
-     4 r, 5 ldr, 6 r_bias     f32 [tok][C]; bias f32 [C], or 0: none
-     7 i, 8 ldi, 9 i_bias     the same
-    10 rate                   f32 [C], see `lru_rate`
-    11 state, 12 stride       f32 [row][C / 16][1][16], read and written; stride of rows in bytes
-    13 y, 14 ldy              f32 [tok][C]; may be x, r or i
-    15 C, 16 ctr
+    ctl, seg, counter  batch control
+    x                  f32 [tok][n_channel] after convolution
+    gate_r, gate_i     r and i: f32 [tok][n_channel]; y may be x or one of them
+    bias_r, bias_i     f32 [n_channel]; 0: none
+    rate               f32 [n_channel], see `lru_rate`
+    state, stride      f32 [row][n_channel / 16][1][16], read and written; bytes from row to row
+    y                  f32 [tok][n_channel]
 
     Reference: tests/reference/recurrent.py. Error: 6e-7 of max(1, |h|).
     """
-    n_seg, n_channel, ctr = ldi(arg(a, 0) + 8), arg(a, 15), arg(a, 16)
+    n_seg = ldi(ctl + 8)
     strip = strip_of(n_channel, n_seg, nth, 512)
     c0 = c1 = s = 0
     while True:
-        c0, c1, s = next_part(ctr, n_channel, strip, arg(a, 1), n_seg, c0, c1, s)
+        c0, c1, s = next_part(counter, n_channel, strip, seg, n_seg, c0, c1, s)
         if c0 == n_channel:
             break
         first, n, fresh = ldi(s), ldi(s + 8), 1 if ldi(s + 24) < 0 else 0
-        state = arg(a, 11) + ldi(s + 16) * arg(a, 12)
-        enter_state(s, arg(a, 11), arg(a, 12), 4 * c0, (c1 - c0 + GROUP - 1) // GROUP * GROUP)
+        row = state + ldi(s + 16) * stride
+        enter_state(s, state, stride, 4 * c0, (c1 - c0 + GROUP - 1) // GROUP * GROUP)
         for t in range(0, n, TILE):
             u, m, begins = first + t, min(TILE, n - t), fresh if t == 0 else 0
             for c in range(c0, c1 - GROUP + 1, GROUP):
-                channels_wide(a, u, c, state + 4 * c, begins, m)
+                channels_wide(a, u, c, row + 4 * c, begins, m)
             for c in range(c1 // GROUP * GROUP, c1):
-                channels_one(a, u, c, state + 4 * c, begins, m)
+                channels_one(a, u, c, row + 4 * c, begins, m)

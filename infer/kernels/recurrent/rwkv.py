@@ -1,5 +1,5 @@
 """What stands around RWKV's scans (wkv.py): token shift, gates, norm of the heads. Peng et al. 2024, arXiv:2404.05892
-(RWKV-6); Peng et al. 2025, arXiv:2503.14456 (RWKV-7). Batch control, items and states: see recurrent.py.
+(RWKV-6); Peng et al. 2025, arXiv:2503.14456 (RWKV-7). Batch control, items and states: see states.py.
 
 Sums over a head's channels are made in 16 lanes, halved at the end. References: tests/reference/rwkv.py. Errors: 1e-6
 of max(1, |value|).
@@ -11,11 +11,11 @@ from typing import Any
 
 from ..build.jit import Kernel, kernel, variant
 from ..emit.elementary import LOG2E
-from ..emit.emitter import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit, ldi
+from ..emit.fields import Address, Counter, Fields, Float, Int, Layout
 from ..rows.layer_norm import centre
 from .states import (
     GROUP,
-    Fields,
     copy_floats,
     each_group,
     enter_state,
@@ -28,20 +28,17 @@ from .states import (
 
 TILE = 16  # tokens of a tile
 CHUNK = 512  # values of a row that a thread handles at a time
-SHIFT = "ctl seg x ldx mu n_mix state stride y ldy part n_channel ctr difference lddifference"
-WKV7 = "count r k v w a kk mix first ld dots lddots w0 a0 v0 k_k k_a r_k n_head d"
-OUTPUT = "count y ldy gate ldgate weight bias v ldv dots lddots n_head d eps"
 ROW = Vec(F32, GROUP)
 SLOWEST = -math.exp(-0.5) * LOG2E  # log2 of the smallest decay of RWKV-7
 NORM_LOWEST = 1e-12  # RWKV-7 divides by no smaller norm
 
 
 # --- token shift ------------------------------------------------------------------------------------------------------
-def _shift(width: int, with_difference: bool) -> Any:
+def _shift(layout: Layout, width: int, with_difference: bool) -> Any:
     """m tokens from row u for `width` channels from c; the row before them lies at `past`."""
 
     def shift(e: Emitter, a: Value, u: Value, past: Value, c: Value, m: Value) -> None:
-        b, f, ty, column = e.b, Fields(e, a, SHIFT), Vec(F32, width), e.b.shl(c, const(I64, 2))
+        b, f, ty, column = e.b, Fields(e, a, layout), Vec(F32, width), e.b.shl(c, const(I64, 2))
         x, y = f.rows("x", u, c), f.rows("y", u, c)
         difference = f.rows("difference", u, c) if with_difference else None
         mu, step, n_mix, part = e.at(f.mu, column), b.shl(f.n_channel, const(I64, 2)), f.n_mix, f.part
@@ -70,29 +67,32 @@ def shift_wide(a, u, past, c, m):  # replaced in every variant
 shift_one = shift_wide
 
 
-def _token_shift(a, tid, nth):
+def _token_shift(
+    a, tid, nth, *, ctl: Address, seg: Address, x: Address, ldx: Int, mu: Address, n_mix: Int, state: Address,
+    stride: Int, y: Address, ldy: Int, part: Int, n_channel: Int, counter: Counter, difference: Address,
+    lddifference: Int,
+):  # fmt: skip
     """y[j] = x + (x before - x) * mu[j] for each of n_mix rows of weights; x before the first token is 0.
 
-     0 ctl, 1 seg          batch control
-     2 x, 3 ldx            f32 [tok][C]
-     4 mu, 5 n_mix         f32 [n_mix][C]
-     6 state, 7 stride     f32 [row][C], the last x; read and written; stride of rows in bytes
-     8 y, 9 ldy, 10 part   f32 [tok][n_mix][C], not x; `part` bytes from one mix of a token to the next
-    11 C, 12 ctr
-    13 difference, 14 ld   f32 [tok][C], x before - x; only of `token_shift_difference`
+    ctl, seg, counter  batch control
+    x                  f32 [tok][n_channel]
+    mu                 f32 [n_mix][n_channel]
+    state, stride      f32 [row][n_channel], the last x; read and written; bytes from row to row
+    y, part            f32 [tok][n_mix][n_channel], not x; `part` bytes from one mix of a token to the next
+    difference         f32 [tok][n_channel], x before - x; only of `token_shift_difference`
     """
-    n_seg, x, ldx, n_channel, ctr = ldi(arg(a, 0) + 8), arg(a, 2), arg(a, 3), arg(a, 11), arg(a, 12)
+    n_seg = ldi(ctl + 8)
     strip = strip_of(n_channel, n_seg, nth, CHUNK)
     c0 = c1 = s = 0
     while True:
-        c0, c1, s = next_part(ctr, n_channel, strip, arg(a, 1), n_seg, c0, c1, s)
+        c0, c1, s = next_part(counter, n_channel, strip, seg, n_seg, c0, c1, s)
         if c0 == n_channel:
             break
-        first, n, state = ldi(s), ldi(s + 8), arg(a, 6) + ldi(s + 16) * arg(a, 7)
-        enter_state(s, arg(a, 6), arg(a, 7), 4 * c0, c1 - c0)
+        first, n, row = ldi(s), ldi(s + 8), state + ldi(s + 16) * stride
+        enter_state(s, state, stride, 4 * c0, c1 - c0)
         for t in range(0, n, TILE):
             u, m, c = first + t, min(TILE, n - t), c0
-            past = state if t == 0 else x + (u - 1) * ldx
+            past = row if t == 0 else x + (u - 1) * ldx
             while c + GROUP <= c1:
                 shift_wide(a, u, past + 4 * c, c, m)
                 c += GROUP
@@ -100,12 +100,14 @@ def _token_shift(a, tid, nth):
                 shift_one(a, u, past + 4 * c, c, m)
                 c += 1
         if n > 0:
-            copy_floats(x + (first + n - 1) * ldx + 4 * c0, state + 4 * c0, c1 - c0)
+            copy_floats(x + (first + n - 1) * ldx + 4 * c0, row + 4 * c0, c1 - c0)
 
 
 def _make_shift(name: str, with_difference: bool) -> Kernel:
-    wide, one = (_shift(width, with_difference) for width in (GROUP, 1))
-    return variant(_token_shift, name, shift_wide=wide, shift_one=one)
+    without = () if with_difference else ("difference", "lddifference")
+    layout = Layout.of(_token_shift).named(name, without)
+    wide, one = (_shift(layout, width, with_difference) for width in (GROUP, 1))
+    return variant(_token_shift, name, without=without, shift_wide=wide, shift_one=one)
 
 
 token_shift = _make_shift("token_shift", False)
@@ -113,8 +115,8 @@ token_shift_difference = _make_shift("token_shift_difference", True)
 
 
 # --- functions of rows ------------------------------------------------------------------------------------------------
-@emit("i64,i64,i64->void")
-def _tanh_part(e, x, _, n):
+@emit("i64,i64->void")
+def _tanh_part(e, x, n):
     def some(o: Value, left: Value, _: list[Value]) -> None:
         (v,) = load_lanes(e, e.at(x, o), left, 1)
         store_lanes(e, [e.tanh(v)], e.at(x, o), left)
@@ -122,8 +124,8 @@ def _tanh_part(e, x, _, n):
     each_group(e, n, some)
 
 
-@emit("i64,i64,i64->void")
-def _sigmoid_part(e, x, _, n):
+@emit("i64,i64->void")
+def _sigmoid_part(e, x, n):
     def some(o: Value, left: Value, _: list[Value]) -> None:
         (v,) = load_lanes(e, e.at(x, o), left, 1)
         store_lanes(e, [sigmoid(e, v)], e.at(x, o), left)
@@ -145,17 +147,24 @@ def _decay_part(e, x, bias, n):
 
 
 @kernel
-def tanh_rows(a, tid, nth):
-    """x = tanh(x). 0 count, 1 x, 2 ldx, 3 length, 4 bias f32 [length], of `decay_rows` only."""
-    x, ldx, n, bias = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4)
+def tanh_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int):
+    """x = tanh(x)."""
     per_row = (n + CHUNK - 1) // CHUNK
-    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+    for i in range(tid, ldi(count) * per_row, nth):
         o = i % per_row * CHUNK
-        _tanh_part(x + i // per_row * ldx + 4 * o, bias + 4 * o, min(CHUNK, n - o))
+        _tanh_part(x + i // per_row * ldx + 4 * o, min(CHUNK, n - o))
 
 
 sigmoid_rows = variant(tanh_rows, "sigmoid_rows", _tanh_part=_sigmoid_part)  # x = sigmoid(x)
-decay_rows = variant(tanh_rows, "decay_rows", _tanh_part=_decay_part)  # x = exp(-exp(x + bias)), RWKV-6
+
+
+@kernel
+def decay_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, bias: Address, n: Int):
+    """x = exp(-exp(x + bias)), bias f32 [n]: the decay of RWKV-6."""
+    per_row = (n + CHUNK - 1) // CHUNK
+    for i in range(tid, ldi(count) * per_row, nth):
+        o = i % per_row * CHUNK
+        _decay_part(x + i // per_row * ldx + 4 * o, bias + 4 * o, min(CHUNK, n - o))
 
 
 @emit("i64,i64,i64,i64,i64->void")
@@ -168,13 +177,13 @@ def _mix_row(e, x, difference, mu, y, n):
 
 
 @kernel
-def mix_rows(a, tid, nth):
-    """y = x + difference * (mu + y): the shift of RWKV-6, whose weights depend on the token.
-
-    0 count, 1 x, 2 ldx, 3 difference, 4 lddifference, 5 mu f32 [length], 6 y, 7 ldy, 8 length
-    """
-    for t in range(tid, ldi(arg(a, 0)), nth):
-        _mix_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5), arg(a, 6) + t * arg(a, 7), arg(a, 8))
+def mix_rows(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, difference: Address, lddifference: Int, mu: Address,
+    y: Address, ldy: Int, n: Int,
+):  # fmt: skip
+    """y = x + difference * (mu + y), mu f32 [n]: the shift of RWKV-6, whose weights depend on the token."""
+    for t in range(tid, ldi(count), nth):
+        _mix_row(x + t * ldx, difference + t * lddifference, mu, y + t * ldy, n)
 
 
 @emit("i64,i64,i64,i64->void")
@@ -187,18 +196,16 @@ def _keys_of_head(e, k, w, out, n):
 
 
 @kernel
-def gla_keys(a, tid, nth):
-    """out = k (1 - w), keys of heads that share them written for each.
-
-    0 count, 1 k, 2 ldk f32 [tok][head / repeat][d], 3 w, 4 ldw, 5 out, 6 ldo f32 [tok][head][d], 7 n_head, 8 repeat,
-    9 d
-    """
-    n_head, repeat, d = arg(a, 7), arg(a, 8), arg(a, 9)
-    for i in range(tid, ldi(arg(a, 0)) * n_head, nth):
+def gla_keys(
+    a, tid, nth, *, count: Address, k: Address, ldk: Int, w: Address, ldw: Int, out: Address, ldout: Int, n_head: Int,
+    repeat: Int, d: Int,
+):  # fmt: skip
+    """out = k (1 - w), keys of heads that share them written for each: k f32 [tok][head / repeat][d], w and out
+    f32 [tok][head][d]."""
+    for i in range(tid, ldi(count) * n_head, nth):
         t, h = i // n_head, i % n_head
         row = 4 * h * d
-        k = arg(a, 1) + t * arg(a, 2) + 4 * (h // repeat) * d
-        _keys_of_head(k, arg(a, 3) + t * arg(a, 4) + row, arg(a, 5) + t * arg(a, 6) + row, d)
+        _keys_of_head(k + t * ldk + 4 * (h // repeat) * d, w + t * ldw + row, out + t * ldout + row, d)
 
 
 # --- what comes before the scan of RWKV-7 -----------------------------------------------------------------------------
@@ -206,9 +213,10 @@ def _prepare_head(is_first: bool) -> Any:
     """One head of a token, see `wkv7_prepare`; the first layer's values stay."""
 
     def prepare(e: Emitter, a: Value, t: Value, h: Value) -> None:
-        b, f, zero, one = e.b, Fields(e, a, WKV7), const(ROW, 0.0), const(ROW, 1.0)
+        b, zero, one = e.b, const(ROW, 0.0), const(ROW, 1.0)
+        f = Fields(e, a, wkv7_prepare_first if is_first else wkv7_prepare)
         column = b.mul(h, f.d)
-        names = ("r", "k", "v", "w", "a", "kk", *(() if is_first else ("mix", "first")))
+        names = ("r", "k", "v", "w", "rate", "kk", *(() if is_first else ("mix", "first")))
         row = {name: f.rows(name, t, column, "ld").at(const(I64, 0)) for name in names}
         per = {
             name: e.at(getattr(f, name), b.shl(column, const(I64, 2)))
@@ -229,19 +237,19 @@ def _prepare_head(is_first: bool) -> Any:
         factor = e.splat(b.fdiv(const(F32, 1.0), norm), GROUP)
 
         def some(o: Value, left: Value, sums: list[Value]) -> list[Value]:
-            r, k, w, gate = (lanes(row[name], o, left) for name in ("r", "k", "w", "a"))
+            r, k, w, gate = (lanes(row[name], o, left) for name in ("r", "k", "w", "rate"))
             w0, a0, k_k, k_a, r_k = (lanes(per[name], o, left) for name in ("w0", "a0", "k_k", "k_a", "r_k"))
             decay = e.exp2(b.fmul(sigmoid(e, b.fadd(w, w0)), const(ROW, SLOWEST)))
             gate = sigmoid(e, b.fadd(gate, a0))
             removed = b.fmul(b.fmul(k, k_k), factor)
             back = b.fmul(removed, gate)
             key = e.fma(b.fmul(k, k_a), b.fsub(gate, one), k)
-            made = {"w": decay, "k": key, "kk": removed, "a": back, "r": b.fmul(r, decay)}
+            new = {"w": decay, "k": key, "kk": removed, "rate": back, "r": b.fmul(r, decay)}
             if not is_first:
                 v, first = lanes(row["v"], o, left), lanes(row["first"], o, left)
                 share = sigmoid(e, b.fadd(lanes(row["mix"], o, left), lanes(per["v0"], o, left)))
-                made["v"] = e.fma(b.fsub(first, v), share, v)
-            for name, value in made.items():
+                new["v"] = e.fma(b.fsub(first, v), share, v)
+            for name, value in new.items():
                 store_lanes(e, [value], e.at(row[name], o), left)
             rk = b.fmul(r, key)
             return [b.fadd(sums[0], rk), e.fma(r, back, sums[1]), e.fma(rk, r_k, sums[2])]
@@ -257,45 +265,50 @@ _prepare_mixed = _prepare_head(False)
 
 
 @kernel
-def wkv7_prepare(a, tid, nth):
+def wkv7_prepare(
+    a, tid, nth, *, count: Address, r: Address, k: Address, v: Address, w: Address, rate: Address, kk: Address,
+    mix: Address, first: Address, ld: Int, dots: Address, lddots: Int, w0: Address, a0: Address, v0: Address,
+    k_k: Address, k_a: Address, r_k: Address, n_head: Int, d: Int,
+):  # fmt: skip
     """What the scan and the norm of RWKV-7 need, in place. Per channel, with the sums over a head's:
 
-        kk = k k_k / max(|k k_k|, 1e-12),  gate = sigmoid(a + a0),  a = kk gate,  k = k (1 + (gate - 1) k_a)
+        kk = k k_k / max(|k k_k|, 1e-12),  gate = sigmoid(rate + a0),  rate = kk gate,  k = k (1 + (gate - 1) k_a)
         w = exp(-exp(-1/2) sigmoid(w + w0)),  v = v + (first - v) sigmoid(mix + v0),  r = r w
-        dots = (sum r k, sum r a, sum r k r_k), with r as it was
+        dots = (sum r k, sum r rate, sum r k r_k), with r as it was
 
-     0 count                                     of tokens
-     1 r, 2 k, 3 v, 4 w, 5 a, 6 kk, 7 mix, 8 first, 9 ld   f32 [tok][head][d]; kk is only written
-    10 dots, 11 lddots                           f32 [tok][head][3], written
-    12 w0, 13 a0, 14 v0, 15 k_k, 16 k_a, 17 r_k  f32 [head][d]
-    18 n_head, 19 d
+    count                          of tokens
+    r, k, v, w, rate, mix, first   f32 [tok][head][d]; rate is the paper's a
+    kk                             the same, only written
+    dots                           written: f32 [tok][head][3]
+    w0, a0, v0, k_k, k_a, r_k      f32 [head][d]
 
     `wkv7_prepare_first`, of the first layer, has no mix, first and v0, and leaves v alone.
     """
-    n_head = arg(a, 18)
-    for i in range(tid, ldi(arg(a, 0)) * n_head, nth):
+    for i in range(tid, ldi(count) * n_head, nth):
         _prepare_mixed(a, i // n_head, i % n_head)
 
 
-wkv7_prepare_first = variant(wkv7_prepare, "wkv7_prepare_first", _prepare_mixed=_prepare_head(True))
+wkv7_prepare_first = variant(
+    wkv7_prepare, "wkv7_prepare_first", without=("mix", "first", "v0"), _prepare_mixed=_prepare_head(True)
+)
 
 
 # --- what comes after the scan ----------------------------------------------------------------------------------------
 Activation = Callable[[Emitter, Value], Value]
 
 
-def _finish_head(act: Activation | None, *, with_bonus: bool, normed: bool = True) -> Any:
-    """One head of a token, see `wkv6_output`; without an activation there is no gate."""
+def _finish_head(layout: Layout, act: Activation | None, *, with_bonus: bool, normed: bool) -> Any:
+    """One head of a token, see `_output`; without an activation there is no gate."""
 
     def finish(e: Emitter, a: Value, t: Value, h: Value) -> None:
-        b, f, zero = e.b, Fields(e, a, OUTPUT), const(I64, 0)
+        b, f, zero = e.b, Fields(e, a, layout), const(I64, 0)
         column = b.mul(h, f.d)
         y = f.rows("y", t, column).at(zero)
         if act:
             gate = f.rows("gate", t, column).at(zero)
         if normed:
             weight, bias = (e.at(pointer, b.shl(column, const(I64, 2))) for pointer in (f.weight, f.bias))
-            factor = centre(e, y, y, f.d, f.f32("eps"))
+            factor = centre(e, y, y, f.d, f.eps)
         if with_bonus:
             v = f.rows("v", t, column).at(zero)
             dots = f.rows("dots", t, b.mul(h, const(I64, 3))).at(zero)
@@ -319,32 +332,48 @@ def _finish_head(act: Activation | None, *, with_bonus: bool, normed: bool = Tru
     return emit("i64,i64,i64->void")(finish)
 
 
-_finish = _finish_head(lambda e, g: e.sigmoid_times(g), with_bonus=False)
+def finish_piece(a, t, h):  # replaced in every variant
+    raise NotImplementedError
 
 
-@kernel
-def wkv6_output(a, tid, nth):
-    """Layer norm of every head, bonus and gate, in place: y = (norm(y) * weight + bias) * silu(gate).
+def _output(
+    a, tid, nth, *, count: Address, y: Address, ldy: Int, gate: Address, ldgate: Int, weight: Address, bias: Address,
+    eps: Float, v: Address, ldv: Int, dots: Address, lddots: Int, n_head: Int, d: Int,
+):  # fmt: skip
+    """Layer norm of every head, bonus and gate, in place.
 
-     0 count                  of tokens
-     1 y, 2 ldy               f32 [tok][head][d]
-     3 gate, 4 ldgate         the same
-     5 weight, 6 bias         f32 [head][d]
-     7 v, 8 ldv, 9 dots, 10 lddots   WKV7_OUTPUT only, as `wkv7_prepare` left them
-    11 n_head, 12 d, 13 eps
+        wkv6_output                             y = (norm(y) * weight + bias) * silu(gate)
+        WKV7_OUTPUT[has a gate, is normed]      y = (norm(y) * weight + bias + dots[2] * v) * gate
 
-    WKV7_OUTPUT[has a gate, is normed]: y = (norm(y) * weight + bias + dots[2] * v) * gate, without what there is not.
+    count         of tokens
+    y, gate, v    f32 [tok][head][d]
+    weight, bias  f32 [head][d]
+    dots          f32 [tok][head][3], as `wkv7_prepare` left them
+
+    A kernel has no fields for what its formula has not.
     """
-    n_head = arg(a, 11)
-    for i in range(tid, ldi(arg(a, 0)) * n_head, nth):
-        _finish(a, i // n_head, i % n_head)
+    for i in range(tid, ldi(count) * n_head, nth):
+        finish_piece(a, i // n_head, i % n_head)
 
 
+def _make_output(name: str, act: Activation | None, *, with_bonus: bool, normed: bool = True) -> Kernel:
+    without = (
+        *(("gate", "ldgate") if act is None else ()),
+        *(("weight", "bias", "eps") if not normed else ()),
+        *(("v", "ldv", "dots", "lddots") if not with_bonus else ()),
+    )
+    layout = Layout.of(_output).named(name, without)
+    finish = _finish_head(layout, act, with_bonus=with_bonus, normed=normed)
+    return variant(_output, name, without=without, finish_piece=finish)
+
+
+wkv6_output = _make_output("wkv6_output", lambda e, g: e.sigmoid_times(g), with_bonus=False)
 WKV7_OUTPUT: dict[tuple[bool, bool], Kernel] = {
-    (gated, normed): variant(
-        wkv6_output,
+    (gated, normed): _make_output(
         "wkv7_output" + "_no_gate" * (not gated) + "_no_norm" * (not normed),
-        _finish=_finish_head((lambda e, g: g) if gated else None, with_bonus=True, normed=normed),
+        (lambda e, g: g) if gated else None,
+        with_bonus=True,
+        normed=normed,
     )
     for gated in (True, False)
     for normed in (True, False)

@@ -2,10 +2,10 @@
 
 Batch control:
 
-    ctl   i64 [3]         number of tokens, of segments, of outputs
-    seg   i64 [n_seg][4]  first token, number of tokens, row of the state after them, row of the state before them
-                          (the tokens of one sequence, in order; row before -1: the sequence begins, its state is zero)
-    ctr   i64             counter of work items, zero before each run
+    ctl      i64 [3]         number of tokens, of segments, of outputs
+    seg      i64 [n_seg][4]  first token, number of tokens, row of the state after them, row of the state before them
+                             (the tokens of one sequence, in order; row before -1: the sequence begins, its state is 0)
+    counter  i64             of work items, zero before each run
 
 The two rows may be the same one. Otherwise the row before stays as it is, which costs a copy: that is how states are
 kept, shared and gone back to. A segment whose row before is the row after of the one before it continues that one (one
@@ -49,11 +49,6 @@ def n_groups(n_lane: int) -> int:
 def state_shape(n_head: int, n_lane: int, depth: int) -> tuple[int, int, int, int]:
     """One sequence's state: [head][lane / 16][depth][16]."""
     return n_head, n_groups(n_lane), depth, GROUP
-
-
-def conv_state_bytes(n_channel: int, d_conv: int) -> int:
-    """One sequence's state of a convolution: f32 [d_conv - 1][channel], oldest input first."""
-    return 4 * n_channel * (d_conv - 1)
 
 
 def arrange_heads(a: npt.ArrayLike) -> F32Array:
@@ -150,42 +145,7 @@ def enter_state(s, base, stride, offset, n):
         copy_floats(base + before * stride + offset, base + after * stride + offset, n)
 
 
-# --- rows and fields in the emitter -----------------------------------------------------------------------------------
-class RowsAt:
-    """One column (or a vector of columns) of rows: element t lies t * stride bytes after `start`."""
-
-    def __init__(self, e: Emitter, start: Value, stride: Value) -> None:
-        self.e, self.start, self.stride = e, start, stride
-
-    def at(self, t: Value) -> Value:
-        return self.e.at(self.start, self.e.b.mul(t, self.stride))
-
-    def load(self, ty: Any, t: Value) -> Value:
-        return self.e.load(ty, self.at(t))
-
-    def store(self, value: Value, t: Value) -> None:
-        self.e.store(value, self.at(t))
-
-
-class Fields:
-    """The fields of an op record by name, loaded where they are asked for."""
-
-    def __init__(self, e: Emitter, record: Value, names: str) -> None:
-        self._e, self._record, self._names = e, record, names.split()
-
-    def __getattr__(self, name: str) -> Value:
-        return self._e.load(I64, self._record, 8 * self._names.index(name))
-
-    def f32(self, name: str) -> Value:
-        return self._e.load(F32, self._record, 8 * self._names.index(name))
-
-    def rows(self, name: str, token: Value, column: Value, stride: str = "") -> RowsAt:
-        """Rows of the field `name`, from `token` and `column` on; their stride is the field `ld` + name."""
-        b, ld = self._e.b, getattr(self, stride or "ld" + name)
-        offset = b.add(b.mul(token, ld), b.shl(column, const(I64, 2)))
-        return RowsAt(self._e, self._e.at(getattr(self, name), offset), ld)
-
-
+# --- in the emitter ---------------------------------------------------------------------------------------------------
 def optional(e: Emitter, ty: Any, address: Value, offset: Value) -> Value:
     """What lies `offset` bytes after `address`; zeros where the address is 0."""
     nothing = e.stack(ty)

@@ -1,5 +1,5 @@
 """The recurrences of RWKV. Peng et al. 2024, arXiv:2404.05892 (RWKV-6); Peng et al. 2025, arXiv:2503.14456 (RWKV-7).
-Batch control, items and states: see recurrent.py and head_scan.py; lanes are a head's values, depth its keys.
+Batch control, items and states: see states.py and head_scan.py; lanes are a head's values, depth its keys.
 
     RWKV-6    y = S^T r + (r . (u k)) v;    S = diag(w) S + k v^T
     GLA       S = diag(w) S + k v^T;    y = scale S^T r      (gated linear attention, arXiv:2312.06635)
@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit
+from ..emit.fields import Address, Counter, Fields, Float, Int, RowsAt
 from .head_scan import head_scan
-from .states import GROUP, Fields, RowsAt, each_group, load_lanes, store_lanes
+from .states import GROUP, each_group, load_lanes, store_lanes
 
-WKV6 = "ctl seg r k v w ld ldv u state stride y ldy n_head d ctr repeat"
-WKV7 = "ctl seg r k v w a kk ld dots lddots state stride y ldy n_head d ctr"
 ROW = Vec(F32, GROUP)
 
 
@@ -46,13 +45,13 @@ def _make_lanes6(after: bool) -> Any:
     """`after`: y is made of the state after the token, without a bonus (GLA)."""
 
     def lanes(e: Emitter, a: Value, first: Value, n: Value, head: Value, lane: Value, state: Value) -> None:
-        b, f = e.b, Fields(e, a, WKV6)
+        b, f = e.b, Fields(e, a, gla_scan if after else wkv6_scan)
         it = _Lanes(e, f, first, head, lane, state)
         r, k, w = (it.rows(name) for name in "rkw")
         v = f.rows("v", first, b.add(b.mul(b.sdiv(head, f.repeat), f.d), lane))
         y = f.rows("y", first, it.values)
         u = e.at(f.u, b.shl(it.keys, const(I64, 2))) if not after else None
-        scale = e.splat(f.f32("u"), GROUP) if after else None
+        scale = e.splat(f.scale, GROUP) if after else None
 
         def token(t: Value, _: list[Value]) -> None:
             rrow, krow, wrow = r.at(t), k.at(t), w.at(t)
@@ -88,9 +87,9 @@ def _make_lanes6(after: bool) -> Any:
 
 @emit("i64,i64,i64,i64,i64,i64->void")
 def _lanes7(e, a, first, n, head, lane, state):
-    b, f = e.b, Fields(e, a, WKV7)
+    b, f = e.b, Fields(e, a, wkv7_scan)
     it = _Lanes(e, f, first, head, lane, state)
-    r, k, w, back, removed = (it.rows(name) for name in ("r", "k", "w", "a", "kk"))
+    r, k, w, back, removed = (it.rows(name) for name in ("r", "k", "w", "rate", "kk"))
     v, y = f.rows("v", first, it.values, "ld"), f.rows("y", first, it.values)
     dots = f.rows("dots", first, b.mul(head, const(I64, 3)))
 
@@ -127,35 +126,50 @@ def _lanes7(e, a, first, n, head, lane, state):
     e.loop(f.d, lambda i, _: e.store(change(last, i, e.load(ROW, it.place(i)), *carried), it.place(i)))
 
 
-wkv6_scan = head_scan("wkv6_scan", WKV6, _make_lanes6(False))
-"""Scan of RWKV-6 (see above).
+@head_scan(_make_lanes6(False))
+def wkv6_scan(
+    *, ctl: Address, seg: Address, r: Address, k: Address, w: Address, ld: Int, v: Address, ldv: Int, u: Address,
+    state: Address, stride: Int, y: Address, ldy: Int, n_head: Int, d: Int, repeat: Int = 1, counter: Counter,
+):  # fmt: skip
+    """Scan of RWKV-6 (see above).
 
- 0 ctl, 1 seg                 batch control
- 2 r, 3 k, 5 w, 6 ld          f32 [tok][head][d]; w: factors of the state
- 4 v, 7 ldv                   f32 [tok][head / repeat][d]
- 8 u                          f32 [head][d]; of `gla_scan` the scale, an f32
- 9 state, 10 stride           f32 [row][head][d / 16][d][16], read and written; stride of rows in bytes
-11 y, 12 ldy                  f32 [tok][head][d], none of the others
-13 n_head, 14 d, 15 ctr
-16 repeat                     neighbouring heads that share values
+    ctl, seg, counter  batch control
+    r, k, w            f32 [tok][head][d]; w: factors of the state
+    v                  f32 [tok][head / repeat][d]
+    u                  f32 [head][d]
+    state, stride      f32 [row][head][d / 16][d][16], read and written; bytes from row to row
+    y                  f32 [tok][head][d], none of the others
+    repeat             neighbouring heads that share values
 
-Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums; r . (u k) in 16 lanes,
-halved at the end.
-Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
-"""
+    Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums; r . (u k) in 16 lanes,
+    halved at the end.
+    Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
+    """
 
-gla_scan = head_scan("gla_scan", WKV6, _make_lanes6(True))
 
-wkv7_scan = head_scan("wkv7_scan", WKV7, _lanes7)
-"""Scan of RWKV-7 (see above) over what `wkv7_prepare` left.
+@head_scan(_make_lanes6(True))
+def gla_scan(
+    *, ctl: Address, seg: Address, r: Address, k: Address, w: Address, ld: Int, v: Address, ldv: Int, scale: Float,
+    state: Address, stride: Int, y: Address, ldy: Int, n_head: Int, d: Int, repeat: Int = 1, counter: Counter,
+):  # fmt: skip
+    """Scan of gated linear attention (see above). As `wkv6_scan`, with a factor of the result in the place of u."""
 
- 0 ctl, 1 seg                               batch control
- 2 r, 3 k, 4 v, 5 w, 6 a, 7 kk, 8 ld        f32 [tok][head][d]; r is r w, a is kk a
- 9 dots, 10 lddots                          f32 [tok][head][3]: r . k and r . (kk a) come first
-11 state, 12 stride                         f32 [row][head][d / 16][d][16], read and written
-13 y, 14 ldy                                f32 [tok][head][d], none of the others
-15 n_head, 16 d, 17 ctr
 
-Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums.
-Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
-"""
+@head_scan(_lanes7)
+def wkv7_scan(
+    *, ctl: Address, seg: Address, r: Address, k: Address, v: Address, w: Address, rate: Address, kk: Address,
+    ld: Int, dots: Address, lddots: Int, state: Address, stride: Int, y: Address, ldy: Int, n_head: Int, d: Int,
+    counter: Counter,
+):  # fmt: skip
+    """Scan of RWKV-7 (see above) over what `wkv7_prepare` left.
+
+    ctl, seg, counter  batch control
+    r, k, v, w, kk     f32 [tok][head][d]; r is r w
+    rate               the same, kk a
+    dots               f32 [tok][head][3]: r . k and r . (kk a) come first
+    state, stride      f32 [row][head][d / 16][d][16], read and written; bytes from row to row
+    y                  f32 [tok][head][d], none of the others
+
+    Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums.
+    Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
+    """

@@ -1,11 +1,9 @@
 """Values kept within a limit on either side of zero."""
 
 from ..build.jit import kernel
-from ..emit.emitter import F32, Vec, arg, const, emit, ldf, ldi
-from .elementwise import CHUNK
-from .elementwise import _over as over_values
-
-LIMIT = 8 * 4  # bytes to field 4 of a record
+from ..emit.emitter import F32, Vec, const, emit, ldi
+from ..emit.fields import Address, Float, Int
+from .elementwise import CHUNK, over_values
 
 
 @emit("i64,i64,f32->void")
@@ -27,10 +25,9 @@ def _clamp_row(e, x, n, limit):
 
 
 @kernel
-def clamp(a, tid, nth):
-    """x within -limit .. limit. 0 count, 1 x, 2 ldx, 3 length, 4 limit f32."""
-    x, ldx, n, limit = arg(a, 1), arg(a, 2), arg(a, 3), ldf(a + LIMIT)
+def clamp(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int, limit: Float):
+    """x within -limit .. limit."""
     per_row = (n + CHUNK - 1) // CHUNK
-    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+    for i in range(tid, ldi(count) * per_row, nth):
         o = i % per_row * CHUNK
         _clamp_row(x + i // per_row * ldx + 4 * o, min(CHUNK, n - o), limit)

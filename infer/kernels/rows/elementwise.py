@@ -1,6 +1,6 @@
-"""Row-wise operations: embedding, RMS norm, SwiGLU, log-likelihood.
+"""Row-wise operations: embedding, RMS norm, sums, gates.
 
-Rows are f32 with a stride in bytes; row lengths are arbitrary. `count` fields are addresses of an i64 that holds the
+Rows are f32 [row][n], `ld` bytes apart; row lengths are arbitrary. `count` is the address of an i64 that holds the
 number of rows, so that one program serves every number of tokens.
 """
 
@@ -11,7 +11,8 @@ from typing import Any
 from hybrid.quant.ggml.types import GGMLType
 
 from ..build.jit import Kernel, kernel, variant
-from ..emit.emitter import F32, I64, Emitter, Value, Vec, arg, const, emit, ldf, ldi, stf
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit, ldf, ldi, stf
+from ..emit.fields import Address, Float, Int
 from ..recurrent.states import copy_floats, sigmoid
 from ..weights import FLOAT_BLOCKS, LOAD1
 
@@ -19,7 +20,7 @@ V16F = Vec(F32, 16)
 CHUNK = 512  # values of a row that a thread handles at a time where rows are split
 
 
-def _over(e: Emitter, n: Value, whole, single) -> None:
+def over_values(e: Emitter, n: Value, whole, single) -> None:
     """whole(byte offset) for every 16 values, single(byte offset) for the rest."""
     b = e.b
     full = b.and_(n, const(I64, -16))
@@ -58,11 +59,12 @@ def embed_piece(source, out, n):  # replaced in every variant
 
 
 @kernel
-def embed(a, tid, nth):
-    """0 count, 1 tokens i64, 2 table, 3 row bytes, 4 out, 5 ldo, 6 row length."""
-    tokens, table, stride, out, ldo, n = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5), arg(a, 6)
-    for t in range(tid, ldi(arg(a, 0)), nth):
-        embed_piece(table + ldi(tokens + 8 * t) * stride, out + t * ldo, n)
+def embed(
+    a, tid, nth, *, count: Address, tokens: Address, table: Address, stride: Int, out: Address, ldout: Int, n: Int
+):  # fmt: skip
+    """out[t] = row tokens[t] of the table, decoded. tokens i64 [count]; the table's rows are `stride` bytes apart."""
+    for t in range(tid, ldi(count), nth):
+        embed_piece(table + ldi(tokens + 8 * t) * stride, out + t * ldout, n)
 
 
 EMBED: dict[GGMLType, Kernel] = {
@@ -82,7 +84,7 @@ def add_row(e, x, r, n, scale):
     def single(o):
         e.store(e.fma(scale, e.load(F32, r, o), e.load(F32, x, o)), x, o)
 
-    _over(e, n, whole, single)
+    over_values(e, n, whole, single)
 
 
 @emit("i64,i64,i64,i64,f32->void")
@@ -110,14 +112,14 @@ def _rms_norm_row(e, x, weight, out, n, eps):
     weighted = b.icmp_signed("!=", weight, const(I64, 0))
     with b.if_else(weighted) as (then, otherwise):
         with then:
-            _over(
+            over_values(
                 e,
                 n,
                 lambda o: e.store(b.fmul(b.fmul(e.load(V16F, x, o), wide), e.load(V16F, weight, o)), out, o),
                 lambda o: e.store(b.fmul(b.fmul(e.load(F32, x, o), scale), e.load(F32, weight, o)), out, o),
             )
         with otherwise:
-            _over(
+            over_values(
                 e,
                 n,
                 lambda o: e.store(b.fmul(e.load(V16F, x, o), wide), out, o),
@@ -126,44 +128,49 @@ def _rms_norm_row(e, x, weight, out, n, eps):
 
 
 @kernel
-def rms_norm(a, tid, nth):
+def rms_norm(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, residual: Address = 0, ldresidual: Int, weight: Address = 0,
+    out: Address, ldout: Int, n: Int, eps: Float, index: Address = 0, scale: Float = 1.0,
+):  # fmt: skip
     """x += scale * residual (kept), then out = norm(x) * weight. Zhang & Sennrich 2019, arXiv:1910.07467.
 
-    0 count, 1 x, 2 ldx, 3 residual or 0, 4 ldr, 5 weight or 0, 6 out, 7 ldo, 8 length, 9 eps,
-    10 i64 rows of x and residual to take or 0 (row i of out is then row index[i] of x), 11 scale
+    residual, weight    f32 [row][n] and f32 [n]; 0: none
+    index               i64 [count], rows of x and residual to take: row i of out is that of row index[i]; 0: row i
     """
-    x, ldx, residual, ldr, weight = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    out, ldo, n, index = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 10)
-    eps, scale = ldf(a + 72), ldf(a + 88)
-    for t in range(tid, ldi(arg(a, 0)), nth):
+    for t in range(tid, ldi(count), nth):
         row = ldi(index + 8 * t) if index else t
         source = x + row * ldx
         if residual:
-            add_row(source, residual + row * ldr, n, scale)
-        _rms_norm_row(source, weight, out + t * ldo, n, eps)
+            add_row(source, residual + row * ldresidual, n, scale)
+        _rms_norm_row(source, weight, out + t * ldout, n, eps)
 
 
 @kernel
-def add_rows(a, tid, nth):
-    """x += scale * residual. 0 count, 1 x, 2 ldx, 3 residual, 4 ldr, 5 length, 6 scale."""
-    for t in range(tid, ldi(arg(a, 0)), nth):
-        add_row(arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4), arg(a, 5), ldf(a + 48))
+def add_rows(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, residual: Address, ldresidual: Int, n: Int,
+    scale: Float = 1.0,
+):  # fmt: skip
+    """x += scale * residual; with ldresidual = 0 the same row for all."""
+    for t in range(tid, ldi(count), nth):
+        add_row(x + t * ldx, residual + t * ldresidual, n, scale)
 
 
 @kernel
-def add_groups(a, tid, nth):
-    """As add_rows, in the columns of all groups. 0 groups (see kernels/products/gemv.py), the others alike."""
-    groups, x, ldx, residual, ldr = arg(a, 0), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4)
+def add_groups(
+    a, tid, nth, *, groups: Address, x: Address, ldx: Int, residual: Address, ldresidual: Int, n: Int,
+    scale: Float = 1.0,
+):  # fmt: skip
+    """As add_rows, in the columns of all groups (see kernels/products/gemv.py)."""
     for g in range(ldi(groups)):
         first = ldi(groups + 24 * g + 16)
         for c in range(first + tid, first + ldi(groups + 24 * g + 24), nth):
-            add_row(x + c * ldx, residual + c * ldr, arg(a, 5), ldf(a + 48))
+            add_row(x + c * ldx, residual + c * ldresidual, n, scale)
 
 
 @emit("i64,i64,f32->void")
 def _scale_row(e, x, n, scale):
     wide = e.splat(scale, 16)
-    _over(
+    over_values(
         e,
         n,
         lambda o: e.store(e.b.fmul(wide, e.load(V16F, x, o)), x, o),
@@ -172,31 +179,28 @@ def _scale_row(e, x, n, scale):
 
 
 @kernel
-def scale_rows(a, tid, nth):
-    """x *= scale. 0 count, 1 x, 2 ldx, 3 length, 4 scale."""
-    for t in range(tid, ldi(arg(a, 0)), nth):
-        _scale_row(arg(a, 1) + t * arg(a, 2), arg(a, 3), ldf(a + 32))
+def scale_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int, scale: Float):
+    """x *= scale."""
+    for t in range(tid, ldi(count), nth):
+        _scale_row(x + t * ldx, n, scale)
 
 
 @kernel
-def copy_rows(a, tid, nth):
-    """out = x. 0 count, 1 x, 2 ldx, 3 out, 4 ldo, 5 length."""
-    for t in range(tid, ldi(arg(a, 0)), nth):
-        for k in range(arg(a, 5)):
-            stf(arg(a, 3) + t * arg(a, 4) + 4 * k, ldf(arg(a, 1) + t * arg(a, 2) + 4 * k))
+def copy_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n: Int):
+    """out = x."""
+    for t in range(tid, ldi(count), nth):
+        for k in range(n):
+            stf(out + t * ldout + 4 * k, ldf(x + t * ldx + 4 * k))
 
 
 @kernel
-def take_parts(a, tid, nth):
-    """out[t][g] = n values of x[t], `stride` bytes after those of g - 1: every other head, say.
-
-    0 count, 1 x, 2 ldx, 3 out, 4 ldo, 5 n_group, 6 n, 7 stride
-    """
-    n_group, n = arg(a, 5), arg(a, 6)
-    for t in range(tid, ldi(arg(a, 0)), nth):
-        x, out = arg(a, 1) + t * arg(a, 2), arg(a, 3) + t * arg(a, 4)
+def take_parts(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_group: Int, n: Int, stride: Int
+):  # fmt: skip
+    """out[t][g] = n values of x[t], `stride` bytes after those of g - 1: every other head, say."""
+    for t in range(tid, ldi(count), nth):
         for g in range(n_group):
-            copy_floats(x + g * arg(a, 7), out + 4 * g * n, n)
+            copy_floats(x + t * ldx + g * stride, out + t * ldout + 4 * g * n, n)
 
 
 # --- gates ---
@@ -208,7 +212,7 @@ def _gate_row(e, x, gate, n):
     def single(o):
         e.store(_gated_one(e, e.load(F32, gate, o), e.load(F32, x, o)), x, o)
 
-    _over(e, n, whole, single)
+    over_values(e, n, whole, single)
 
 
 def _gated_one(e: Emitter, gate: Value, x: Value) -> Value:
@@ -222,14 +226,15 @@ def _sigmoid_at(e, gate):
 
 
 @kernel
-def gate_rows(a, tid, nth):
-    """x *= sigmoid(gate). 0 count, 1 x, 2 ldx, 3 gate, 4 ldg, 5 length, 6 one gate for a row's values."""
-    x, ldx, gate, ldg, n, only = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5), arg(a, 6)
-    for t in range(tid, ldi(arg(a, 0)), nth):
-        if only:
-            _scale_row(x + t * ldx, n, _sigmoid_at(gate + t * ldg))
+def gate_rows(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, gate: Address, ldgate: Int, n: Int, one_gate: Int = 0
+):  # fmt: skip
+    """x *= sigmoid(gate). gate f32 [row][n], or with one_gate f32 [row], for all values of a row."""
+    for t in range(tid, ldi(count), nth):
+        if one_gate:
+            _scale_row(x + t * ldx, n, _sigmoid_at(gate + t * ldgate))
         else:
-            _gate_row(x + t * ldx, gate + t * ldg, n)
+            _gate_row(x + t * ldx, gate + t * ldgate, n)
 
 
 # --- SwiGLU ---
@@ -244,18 +249,20 @@ def _swiglu(e, gate, up, out, n):
         g = e.lane(e.sigmoid_times(e.splat(e.load(F32, gate, o), 4)), 0)
         e.store(b.fmul(g, e.load(F32, up, o)), out, o)
 
-    _over(e, n, whole, single)
+    over_values(e, n, whole, single)
 
 
 @kernel
-def swiglu(a, tid, nth):
-    """out = silu(gate) * up. 0 count, 1 gate, 2 ldg, 3 up, 4 ldu, 5 out, 6 ldo, 7 length."""
-    gate, ldg, up, ldu, out, ldo, n = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5), arg(a, 6), arg(a, 7)
+def swiglu(
+    a, tid, nth, *, count: Address, gate: Address, ldgate: Int, up: Address, ldup: Int, out: Address, ldout: Int,
+    n: Int,
+):  # fmt: skip
+    """out = silu(gate) * up; out may be either."""
     per_row = (n + CHUNK - 1) // CHUNK
-    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+    for i in range(tid, ldi(count) * per_row, nth):
         t = i // per_row
         o = i % per_row * CHUNK
-        _swiglu(gate + t * ldg + 4 * o, up + t * ldu + 4 * o, out + t * ldo + 4 * o, min(CHUNK, n - o))
+        _swiglu(gate + t * ldgate + 4 * o, up + t * ldup + 4 * o, out + t * ldout + 4 * o, min(CHUNK, n - o))
 
 
 # --- GeGLU ---
@@ -279,7 +286,7 @@ def _make_geglu(gelu: Callable[[Emitter, Value], Value]) -> Any:
             g = e.lane(gelu(e, e.splat(e.load(F32, gate, o), 4)), 0)
             e.store(b.fmul(g, e.load(F32, up, o)), out, o)
 
-        _over(e, n, whole, single)
+        over_values(e, n, whole, single)
 
     return emit("i64,i64,i64,i64->void")(geglu_row)
 
@@ -300,7 +307,7 @@ def _cap_row(e, x, n, cap):
         limit = e.splat(twice, lanes)
         return b.fsub(sigmoid(e, b.fmul(v, e.splat(scale, lanes)), limit), e.splat(cap, lanes))
 
-    _over(
+    over_values(
         e,
         n,
         lambda o: e.store(capped(e.load(V16F, x, o), 16), x, o),
@@ -309,13 +316,12 @@ def _cap_row(e, x, n, cap):
 
 
 @kernel
-def cap_rows(a, tid, nth):
-    """x = cap * tanh(x / cap). 0 count, 1 x, 2 ldx, 3 length, 4 cap."""
-    n = arg(a, 3)
+def cap_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int, cap: Float):
+    """x = cap * tanh(x / cap)."""
     per_row = (n + CHUNK - 1) // CHUNK
-    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+    for i in range(tid, ldi(count) * per_row, nth):
         o = i % per_row * CHUNK
-        _cap_row(arg(a, 1) + i // per_row * arg(a, 2) + 4 * o, min(CHUNK, n - o), ldf(a + 32))
+        _cap_row(x + i // per_row * ldx + 4 * o, min(CHUNK, n - o), cap)
 
 
 # --- squared ReLU ---
@@ -331,77 +337,13 @@ def _relu_squared(e, x, n):
 
         return one
 
-    _over(e, n, some(V16F), some(F32))
+    over_values(e, n, some(V16F), some(F32))
 
 
 @kernel
-def relu_squared(a, tid, nth):
-    """x = max(x, 0)^2. So et al. 2021, arXiv:2109.08668. 0 count, 1 x, 2 ldx, 3 length."""
-    x, ldx, n = arg(a, 1), arg(a, 2), arg(a, 3)
+def relu_squared(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int):
+    """x = max(x, 0)^2. So et al. 2021, arXiv:2109.08668."""
     per_row = (n + CHUNK - 1) // CHUNK
-    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+    for i in range(tid, ldi(count) * per_row, nth):
         o = i % per_row * CHUNK
         _relu_squared(x + i // per_row * ldx + 4 * o, min(CHUNK, n - o))
-
-
-# --- log-likelihood ---
-@emit("i64,i64->f32")
-def _row_max(e, x, n):
-    b = e.b
-    full = b.and_(n, const(I64, -16))
-    (lanes,) = e.loop(
-        b.shl(full, const(I64, 2)),
-        lambda o, m: [e.intr("maxnum", m[0], e.load(V16F, x, o))],
-        [const(V16F, float("-inf"))],
-        step=64,
-    )
-    (top,) = e.loop(
-        b.shl(n, const(I64, 2)),
-        lambda o, m: [e.intr("maxnum", m[0], e.load(F32, x, o))],
-        [e.halving_max(lanes)],
-        start=b.shl(full, const(I64, 2)),
-        step=4,
-    )
-    return top
-
-
-@emit("i64,i64,f32->f32")
-def _sum_exp(e, x, n, top):
-    """Sum of exp(x - top) over n values."""
-    b = e.b
-    full = b.and_(n, const(I64, -16))
-    wide = e.splat(top, 16)
-    (lanes,) = e.loop(
-        b.shl(full, const(I64, 2)),
-        lambda o, s: [b.fadd(s[0], e.exp_nonpositive(b.fsub(e.load(V16F, x, o), wide)))],
-        [const(V16F, 0.0)],
-        step=64,
-    )
-
-    def one(o, s):
-        v = e.splat(b.fsub(e.load(F32, x, o), top), 4)
-        return [b.fadd(s[0], e.lane(e.exp_nonpositive(v), 0))]
-
-    (total,) = e.loop(b.shl(n, const(I64, 2)), one, [e.halving_sum(lanes)], start=b.shl(full, const(I64, 2)), step=4)
-    return total
-
-
-@emit("i64,f64->void")
-def _store64(e, address, value):
-    e.store(value, address)
-
-
-@kernel
-def negative_log_likelihood(a, tid, nth):
-    """out[i] = -log softmax(logits[i])[target[i]]. 0 count, 1 logits, 2 ld, 3 n_vocab, 4 targets i64, 5 out f64.
-
-    exp in f32, sums of 4096 values in f32, the rest in f64.
-    """
-    logits, ld, n, targets, out = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    for t in range(tid, ldi(arg(a, 0)), nth):
-        row = logits + t * ld
-        top = _row_max(row, n)
-        total = 0.0
-        for o in range(0, n, 4096):
-            total += _sum_exp(row + 4 * o, min(4096, n - o), top)
-        _store64(out + 8 * t, math.log(total) - (float(ldf(row + 4 * ldi(targets + 8 * t))) - float(top)))

@@ -3,21 +3,20 @@
 from typing import Any
 
 from ..build.jit import kernel
-from ..emit.emitter import F32, I64, Emitter, Value, Vec, arg, const, emit, ldi
-from ..recurrent.states import GROUP, Fields, each_group, load_lanes, sigmoid, store_lanes
-
-FIELDS = "count y ldy z ldz weight stride out ldout n_group n eps norm_first sigmoid"
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit, ldi
+from ..emit.fields import Address, Fields, Float, Int
+from ..recurrent.states import GROUP, each_group, load_lanes, sigmoid, store_lanes
 
 
 def _norm_group(gate: str) -> Any:
     """One group of a token; `gate` is '', 'before' or 'after' the norm. Squares are summed in 16 lanes, then halved."""
 
     def norm_group(e: Emitter, a: Value, t: Value, g: Value) -> None:
-        b, f, ty, zero = e.b, Fields(e, a, FIELDS), Vec(F32, GROUP), const(I64, 0)
+        b, f, ty, zero = e.b, Fields(e, a, gated_norm), Vec(F32, GROUP), const(I64, 0)
         first = b.mul(g, f.n)
         y, z, out = (f.rows(name, t, first).at(zero) for name in ("y", "z", "out"))
         weight = e.at(f.weight, b.mul(g, f.stride))
-        is_sigmoid = b.icmp_signed("!=", f.sigmoid, zero)
+        is_sigmoid = b.icmp_signed("!=", f.by_sigmoid, zero)
 
         def act(o: Value, left: Value) -> Value:
             (v,) = load_lanes(e, e.at(z, o), left, 1)
@@ -37,7 +36,7 @@ def _norm_group(gate: str) -> Any:
 
         (sums,) = each_group(e, f.n, square, [const(ty, 0.0)])
         mean = b.fdiv(e.halving_sum(sums), b.sitofp(f.n, F32))
-        factor = e.splat(b.fdiv(const(F32, 1.0), e.intr("sqrt", b.fadd(mean, f.f32("eps")))), GROUP)
+        factor = e.splat(b.fdiv(const(F32, 1.0), e.intr("sqrt", b.fadd(mean, f.eps))), GROUP)
         each_group(e, f.n, scale)
 
     return emit("i64,i64,i64->void")(norm_group)
@@ -47,24 +46,26 @@ norm_only, gate_then_norm, norm_then_gate = _norm_group(""), _norm_group("before
 
 
 @kernel
-def gated_norm(a, tid, nth):
+def gated_norm(
+    a, tid, nth, *, count: Address, y: Address, ldy: Int, z: Address = 0, ldz: Int, weight: Address, stride: Int,
+    out: Address, ldout: Int, n_group: Int, n: Int, eps: Float, norm_first: Int = 0, by_sigmoid: Int = 0,
+):  # fmt: skip
     """RMS norm of every group of a row, gated. Zhang & Sennrich 2019, arXiv:1910.07467; Dao & Gu 2024.
 
         norm_first = 0    out = norm(y * act(z)) * weight       Mamba-2
         norm_first = 1    out = norm(y) * weight * act(z)       delta rule
         norm(v) = v / sqrt(mean(v^2) + eps) over the n values of a group
 
-    0 count                of tokens
-    1 y, 2 ldy             f32 [tok][group][n]
-    3 z, 4 ldz             the same; z = 0: no gate
-    5 weight, 6 stride     f32 [n] per group, `stride` bytes apart (0: the same for all)
-    7 out, 8 ldo           may be y, not z
-    9 n_group, 10 n, 11 eps, 12 norm_first, 13 act: 0 SiLU, 1 sigmoid
+    count           of tokens
+    y               f32 [tok][group][n]
+    z               the same; 0: no gate
+    weight, stride  f32 [n] per group, `stride` bytes apart (0: the same for all)
+    out             may be y, not z
+    by_sigmoid      act is the sigmoid; otherwise SiLU
 
     Reference: tests/reference/recurrent.py. Error: 5e-7 of max(1, |out|).
     """
-    z, n_group, norm_first = arg(a, 3), arg(a, 9), arg(a, 12)
-    for i in range(tid, ldi(arg(a, 0)) * n_group, nth):
+    for i in range(tid, ldi(count) * n_group, nth):
         t, g = i // n_group, i % n_group
         if z == 0:
             norm_only(a, t, g)

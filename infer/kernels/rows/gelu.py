@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..build.jit import kernel, variant
-from ..emit.emitter import F32, Emitter, Value, Vec, arg, emit, ldi
-from .elementwise import CHUNK, gelu_by_tanh
-from .elementwise import _over as over_values
+from ..emit.emitter import F32, Emitter, Value, Vec, emit, ldi
+from ..emit.fields import Address, Int
+from .elementwise import CHUNK, gelu_by_tanh, over_values
 
 
 def _make_row(function: Callable[[Emitter, Value], Value]) -> Any:
@@ -25,11 +25,10 @@ _gelu_row = _make_row(Emitter.gelu)
 
 
 @kernel
-def gelu(a, tid, nth):
-    """x = gelu(x). 0 count, 1 x, 2 ldx, 3 length. Error: 4e-7 of max(1, |x|)."""
-    x, ldx, n = arg(a, 1), arg(a, 2), arg(a, 3)
+def gelu(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int):
+    """x = gelu(x). Error: 4e-7 of max(1, |x|)."""
     per_row = (n + CHUNK - 1) // CHUNK
-    for i in range(tid, ldi(arg(a, 0)) * per_row, nth):
+    for i in range(tid, ldi(count) * per_row, nth):
         o = i % per_row * CHUNK
         _gelu_row(x + i // per_row * ldx + 4 * o, min(CHUNK, n - o))
 

@@ -1,7 +1,8 @@
 """Layer norm with a bias. Ba et al. 2016, arXiv:1607.06450"""
 
 from ..build.jit import kernel
-from ..emit.emitter import F32, Emitter, Value, Vec, arg, const, emit, ldf, ldi
+from ..emit.emitter import F32, Emitter, Value, Vec, const, emit, ldi
+from ..emit.fields import Address, Float, Int
 from ..recurrent.states import GROUP, each_group, load_lanes, store_lanes
 from .elementwise import add_row
 
@@ -44,15 +45,17 @@ def _layer_norm_row(e, x, weight, bias, out, n, eps):
 
 
 @kernel
-def layer_norm(a, tid, nth):
+def layer_norm(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, residual: Address = 0, ldresidual: Int, weight: Address,
+    bias: Address, out: Address, ldout: Int, n: Int, eps: Float, index: Address = 0, scale: Float = 1.0,
+):  # fmt: skip
     """x += scale * residual (kept), then out = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias.
 
-    The fields of `rms_norm`, then 12 bias. out may be x where no rows are picked out.
+    weight and bias f32 [n], the others as in `rms_norm`. out may be x where no rows are picked out.
     Reference: tests/unit/infer/kernels/rows/test_layer_norm.py. Error: 5e-7 of max(1, |out|).
     """
-    x, ldx, residual, ldr, n, index = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 8), arg(a, 10)
-    for t in range(tid, ldi(arg(a, 0)), nth):
+    for t in range(tid, ldi(count), nth):
         row = ldi(index + 8 * t) if index else t
         if residual:
-            add_row(x + row * ldx, residual + row * ldr, n, ldf(a + 88))
-        _layer_norm_row(x + row * ldx, arg(a, 5), arg(a, 12), arg(a, 6) + t * arg(a, 7), n, ldf(a + 72))
+            add_row(x + row * ldx, residual + row * ldresidual, n, scale)
+        _layer_norm_row(x + row * ldx, weight, bias, out + t * ldout, n, eps)

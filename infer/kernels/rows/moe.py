@@ -7,7 +7,8 @@ width, so that products run expert by expert over whole tiles; slots in between 
 import numpy as np
 
 from ..build.jit import device, kernel
-from ..emit.emitter import F32, I64, Vec, arg, atomic_add, const, emit, ldf, ldi, stf, sti
+from ..emit.emitter import F32, I64, Vec, atomic_add, const, emit, ldf, ldi, stf, sti
+from ..emit.fields import Address, Counter, Float, Int
 
 V16F = Vec(F32, 16)
 ZERO, ONE, LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
@@ -46,32 +47,39 @@ def _keep_groups(score, total, size, n_group, n_used):
 
 
 @kernel
-def moe_route(a, tid, nth):
+def moe_route(
+    a, tid, nth, *, count: Address, logits: Address, ldlogits: Int, n_expert: Int, n_used: Int, width: Int,
+    groups: Address, rows: Address, n_slots: Address, slots: Address, weights: Address, scores: Address,
+    counts: Address, renormalize: Int = 0, by_sigmoid: Int = 0, bias: Address = 0, scale: Float = 1.0,
+    n_group: Int = 1, n_group_used: Int = 1,
+):  # fmt: skip
     """Softmax over all experts, or the sigmoid of each; the best `n_used` by that plus a bias (ties: the lower index),
     their slots. The weights are without the bias. One thread.
 
     With groups (arXiv:2412.19437) experts are of n_group groups of neighbours, and those of the n_group_used groups
     whose two best add up to most, with the bias (ties: the lower index), are the only ones to choose from.
 
-    0 count of tokens, 1 router logits f32, 2 ld, 3 n_expert, 4 n_used, 5 tile width,
-    6 groups out (see gemv.py), 7 source row of each slot i64, 8 slots in all (i64, gaps included),
-    9 slot of (token, j) i64, 10 weight of (token, j) f32, j in order of expert index, 11 f32 scratch [3 * n_expert],
-    12 i64 scratch [2 * n_expert], 13 renormalize the weights to sum 1, 14 sigmoid, 15 bias f32 [n_expert] or 0,
-    16 what the weights are multiplied by at last, 17 n_group, 18 n_group_used (1, 1: no groups; otherwise two experts
-    or more in a group)
+    count           of tokens
+    logits          of the router, f32 [tok][n_expert]
+    width           of a tile, in slots
+    groups          written: see gemv.py
+    rows            written: i64 [slot], the token of each
+    n_slots         written: i64, slots in all, gaps included
+    slots, weights  written: i64 and f32 [tok][n_used], in order of expert index
+    scores, counts  scratch, f32 [3 * n_expert] and i64 [2 * n_expert]
+    renormalize     weights sum up to 1, before they are multiplied by `scale`
+    by_sigmoid      instead of the softmax
+    bias            f32 [n_expert]; 0: none
+    n_group_used    of n_group; the same: no groups, otherwise a group has two experts or more
     """
     if tid != 0:
         return
-    n_tok, logits, ld, n_expert, n_used, width = ldi(arg(a, 0)), arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    groups, rows, n_slots, slots, weights = arg(a, 6), arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10)
-    p, counts, renormalize = arg(a, 11), arg(a, 12), arg(a, 13)
-    by_sigmoid, bias, scale = arg(a, 14), arg(a, 15), ldf(a + 128)
+    n_tok, p = ldi(count), scores
     starts, score = counts + 8 * n_expert, p + 4 * n_expert
-    n_group, n_group_used = arg(a, 17), arg(a, 18)
     for x in range(n_expert):
         sti(counts + 8 * x, 0)
     for t in range(n_tok):
-        row = logits + t * ld
+        row = logits + t * ldlogits
         top = ldf(row)
         for x in range(1, n_expert):
             top = max(top, ldf(row + 4 * x))
@@ -160,18 +168,17 @@ def _accumulate(e, out, y, weight, n, first):
 
 
 @kernel
-def moe_combine(a, tid, nth):
-    """out[t] = sum over j of weight[t, j] * y[slot[t, j]].
-
-    0 count of tokens, 1 y, 2 ldy, 3 slots, 4 weights, 5 n_used, 6 out, 7 ldo, 8 length, 9 counter
-    """
-    y, ldy, slots, weights, n_used = arg(a, 1), arg(a, 2), arg(a, 3), arg(a, 4), arg(a, 5)
-    out, ldo, n = arg(a, 6), arg(a, 7), arg(a, 8)
-    n_tok = ldi(arg(a, 0))
+def moe_combine(
+    a, tid, nth, *, count: Address, y: Address, ldy: Int, slots: Address, weights: Address, n_used: Int, out: Address,
+    ldout: Int, n: Int, counter: Counter,
+):  # fmt: skip
+    """out[t] = sum over j of weights[t, j] * y[slots[t, j]]: y f32 [slot][n], out f32 [tok][n], the others as
+    `moe_route` left them."""
+    n_tok = ldi(count)
     while True:
-        t = atomic_add(arg(a, 9), 1)
+        t = atomic_add(counter, 1)
         if t >= n_tok:
             break
         for j in range(n_used):
             i = t * n_used + j
-            _accumulate(out + t * ldo, y + ldi(slots + 8 * i) * ldy, ldf(weights + 4 * i), n, 1 if j == 0 else 0)
+            _accumulate(out + t * ldout, y + ldi(slots + 8 * i) * ldy, ldf(weights + 4 * i), n, 1 if j == 0 else 0)

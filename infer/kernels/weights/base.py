@@ -105,15 +105,15 @@ def one_block(e: Emitter, block: IntBlock, p: Value) -> tuple[list[Value], Value
 def halves(e: Emitter, block: IntBlock, codes: Value) -> tuple[Value, Value]:
     """code - bias as two <16 x i32>."""
     b = e.b
-    made = []
+    values = []
     for first in (0, 16):
         part = e.part(codes, first, 16)
         if block.signed:
-            made.append(b.sext(part, Vec(I32, 16)))
+            values.append(b.sext(part, Vec(I32, 16)))
         else:
             wide = b.zext(part, Vec(I32, 16))
-            made.append(b.sub(wide, const(Vec(I32, 16), block.bias)) if block.bias else wide)
-    return made[0], made[1]
+            values.append(b.sub(wide, const(Vec(I32, 16), block.bias)) if block.bias else wide)
+    return values[0], values[1]
 
 
 def floats_of(block: IntBlock) -> FloatBlock:

@@ -38,11 +38,11 @@ def _bits(e: Emitter, v: Value, places: Sequence[int], n: int, to: int = 0) -> V
 
 def _matrices(places: Sequence[int], n: int, to: int) -> Value:
     """Eight times 8 x 8 bits: row 7 - i, a byte, says of which bits of a byte bit i of the result is the sum."""
-    made: list[int] = []
+    matrices: list[int] = []
     for place in places:
         rows = [1 << place + 7 - i - to if to <= 7 - i < to + n else 0 for i in range(8)]
-        made += [row - 256 if row > 127 else row for row in rows] * (8 // len(places))
-    return const(V64I8, made)
+        matrices += [row - 256 if row > 127 else row for row in rows] * (8 // len(places))
+    return const(V64I8, matrices)
 
 
 def _q4_k(e: Emitter, p: Value) -> list[Value]:
@@ -56,23 +56,23 @@ def _q5_k(e: Emitter, p: Value) -> list[Value]:
 
 
 def _q6_k(e: Emitter, p: Value) -> list[Value]:
-    made = []
+    codes = []
     for n in range(2):
         low, top = e.load(V64I8, p, 64 * n), _twice(e, p, 128 + 32 * n)
         for j in (0, 1):
             nibbles, places = _bits(e, low, (4 * j, 4 * j), 4), (4 * j, 4 * j + 2)
-            made.append(e.b.or_(nibbles, _bits(e, top, places, 2, 4)))
-    return made
+            codes.append(e.b.or_(nibbles, _bits(e, top, places, 2, 4)))
+    return codes
 
 
 def _q3_k(e: Emitter, p: Value) -> list[Value]:
-    top, made = _twice(e, p, 0), []
+    top, codes = _twice(e, p, 0), []
     for n in range(2):
         packed = _twice(e, p, 32 + 32 * n)
         for j in (0, 2):
             low = _bits(e, packed, (2 * j, 2 * j + 2), 2)
-            made.append(e.b.or_(low, _bits(e, top, (4 * n + j, 4 * n + j + 1), 1, 2)))
-    return made
+            codes.append(e.b.or_(low, _bits(e, top, (4 * n + j, 4 * n + j + 1), 1, 2)))
+    return codes
 
 
 def _two_bits(offset: int) -> "Pairs":
@@ -113,11 +113,11 @@ def _iq4_xs(e: Emitter, p: Value) -> list[Value]:
 
 
 def _mxfp4(e: Emitter, p: Value) -> list[Value]:
-    made = []
+    codes = []
     for k in range(0, 8, 2):
         both = e.cat(*(e.load(Vec(I64, 2), p, j * TRAITS[GGMLType.MXFP4].nbytes + 1) for j in (k, k + 1)))
-        made.append(e.lookup16(_table(E2M1_VALUES, 16), _two_of_sixteen(e, both)))
-    return made
+        codes.append(e.lookup16(_table(E2M1_VALUES, 16), _two_of_sixteen(e, both)))
+    return codes
 
 
 def _q8_0(e: Emitter, p: Value) -> list[Value]:
@@ -137,13 +137,13 @@ def _small_nibbles(e: Emitter, p: Value, nbytes: int, offset: int) -> list[Value
 
     What two blocks have lies in 64 bytes, which are chosen so that they do not reach beyond the eight blocks.
     """
-    made = []
+    codes = []
     for k in range(0, 8, 2):
         begin = min(k * nbytes, 8 * nbytes - WINDOW)
         window = e.load(V32I16, p, begin)
         words = [(j * nbytes + offset - begin) // 2 + i for j in (k, k, k + 1, k + 1) for i in range(8)]
-        made.append(_nibbles(e, e.b.bitcast(e.shuffle(window, words), V64I8)))
-    return made
+        codes.append(_nibbles(e, e.b.bitcast(e.shuffle(window, words), V64I8)))
+    return codes
 
 
 def _four(kind: GGMLType, offset: int) -> "Pairs":
@@ -155,11 +155,11 @@ def _five(kind: GGMLType, offset: int) -> "Pairs":
     nbytes = TRAITS[kind].nbytes
 
     def pairs(e: Emitter, p: Value) -> list[Value]:
-        b, made = e.b, []
+        b, codes = e.b, []
         for k, nibbles in enumerate(_small_nibbles(e, p, nbytes, offset)):
             # a sum, not `or`: x86 has a masked one for bytes
-            made.append(b.select(_fifth_bits(e, p, nbytes, offset, 2 * k), b.add(nibbles, const(V64I8, 16)), nibbles))
-        return made
+            codes.append(b.select(_fifth_bits(e, p, nbytes, offset, 2 * k), b.add(nibbles, const(V64I8, 16)), nibbles))
+        return codes
 
     return pairs
 
@@ -215,16 +215,17 @@ def _fields(e: Emitter, ty: Vec, p: Value, nbytes: int, places: list[int]) -> Va
     can be."""
     n = ty.count
     size = WINDOW // n
-    left, lanes, made = sorted(places), {}, None
+    left, lanes, gathered = sorted(places), {}, None
     while left:
         begin = min(left[0], nbytes - WINDOW)
         inside = [place for place in left if place + size <= begin + WINDOW]
-        window, first = e.load(ty, p, begin), 0 if made is None else len(lanes)
+        window, first = e.load(ty, p, begin), 0 if gathered is None else len(lanes)
         chosen = list(range(first)) + [(n if first else 0) + (place - begin) // size for place in inside]
-        made = e.shuffle(window if made is None else made, chosen + [0] * (n - len(chosen)), window if first else None)
+        chosen += [0] * (n - len(chosen))
+        gathered = e.shuffle(window if gathered is None else gathered, chosen, window if first else None)
         lanes.update({place: first + i for i, place in enumerate(inside)})
         left = left[len(inside) :]
-    return e.shuffle(made, [lanes[place] for place in places])
+    return e.shuffle(gathered, [lanes[place] for place in places])
 
 
 Pairs = Callable[[Emitter, Value], list[Value]]

@@ -42,19 +42,19 @@ def _planes(e: Emitter, kind: GGMLType, low: Value, tops: Sequence[Value]) -> li
     """Low and high bytes of 64 entries. Their places: low eight bits <64 x i8>, higher ones <64 x i1> each."""
     b = e.b
     choices = [None, b.icmp_signed("<", low, const(V64I8, 0)), *tops]  # of 2, 4, 8 and 16 times as many places
-    made = []
+    planes = []
     for name, content in zip(("low", "high"), _book(kind)[0], strict=True):
         table = e.table(f"{name}_bytes_{kind.name.lower()}", content)
 
-        def found(first: int, n: int, table: Value = table) -> Value:
+        def entries(first: int, n: int, table: Value = table) -> Value:
             if n > CHUNK:
-                places = [found(first + k, n // 2) for k in (0, n // 2)]
+                places = [entries(first + k, n // 2) for k in (0, n // 2)]
                 return b.select(choices[(n // CHUNK).bit_length() - 1], places[1], places[0])
             halves = [e.load(V64I8, table, first + k, 64) for k in (0, 64)]
             return e.call("llvm.x86.avx512.vpermi2var.qi.512", V64I8, halves[0], low, halves[1])
 
-        made.append(found(0, len(content)))
-    return made
+        planes.append(entries(0, len(content)))
+    return planes
 
 
 def _weights(e: Emitter, kind: GGMLType, low: Value, tops: Sequence[Value], added: int) -> list[Value]:
@@ -71,7 +71,7 @@ def _weights(e: Emitter, kind: GGMLType, low: Value, tops: Sequence[Value], adde
                             planes[1]), V32I16)
         for h in (0, 8)
     ]  # fmt: skip
-    made = []
+    weights = []
     if bits == 2:
         amounts = const(V64I8, list(range(0, 16, 2)) * 8)
         spread = [e.shuffle(halves[j % 2], [j // 2 * 8 + i // 4 for i in range(32)]) for j in range(8)]
@@ -82,8 +82,8 @@ def _weights(e: Emitter, kind: GGMLType, low: Value, tops: Sequence[Value], adde
         spread = [e.shuffle(dwords[0], places, dwords[1]) for places in order]
     for v in spread:
         fields = e.call("llvm.x86.avx512.pmultishift.qb.512", V64I8, amounts, b.bitcast(v, V64I8))
-        made.append(e.call("llvm.x86.avx512.permvar.qi.512", V64I8, const(V64I8, by_field), fields))
-    return made
+        weights.append(e.call("llvm.x86.avx512.permvar.qi.512", V64I8, const(V64I8, by_field), fields))
+    return weights
 
 
 def _spread(e: Emitter, v: Value, k: int) -> Value:

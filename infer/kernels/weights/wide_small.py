@@ -37,17 +37,17 @@ def _digits() -> tuple[bytes, bytes]:
 
 
 def _tq1_0(e: Emitter, p: Value) -> list[Value]:
-    b, nbytes, made = e.b, TRAITS[GGMLType.TQ1_0].nbytes, []
+    b, nbytes, groups = e.b, TRAITS[GGMLType.TQ1_0].nbytes, []
     for begin, at in ((0, 0), (2 * nbytes - 64, 64 - nbytes)):  # 64 bytes that have a block from byte `at` on
         raw = e.load(V64I8, p, begin)
         planes = []
         for name, content in zip(("first", "fifth"), _digits(), strict=True):
             table = e.table(f"{name}_digits", content)
             parts = [e.load(V64I8, table, k, 64) for k in range(0, 256, 64)]
-            found = [
+            halves = [
                 e.call("llvm.x86.avx512.vpermi2var.qi.512", V64I8, parts[k], raw, parts[k + 1]) for k in (0, 2)
             ]  # fmt: skip
-            planes.append(b.select(b.icmp_signed("<", raw, const(V64I8, 0)), found[1], found[0]))
+            planes.append(b.select(b.icmp_signed("<", raw, const(V64I8, 0)), halves[1], halves[0]))
 
         def codes(bytes_: list[int], digits: list[int], at: int = at, planes: list[Value] = planes) -> Value:
             """These digits of these bytes of a block."""
@@ -56,11 +56,11 @@ def _tq1_0(e: Emitter, p: Value) -> list[Value]:
             return _shifted(e, e.shuffle(planes[0], places, planes[1] if 4 in digits else None), amounts)
 
         whole, half, last = list(range(32)), list(range(32, 48)), list(range(48, 52))
-        made += [codes(whole * 2, [n] * 32 + [n + 1] * 32) for n in (0, 2)]
-        made.append(codes(whole + half * 2, [4] * 32 + [0] * 16 + [1] * 16))
+        groups += [codes(whole * 2, [n] * 32 + [n + 1] * 32) for n in (0, 2)]
+        groups.append(codes(whole + half * 2, [4] * 32 + [0] * 16 + [1] * 16))
         ends = [n for n in range(4) for _ in last]
-        made.append(codes(half * 3 + last * 4, [2] * 16 + [3] * 16 + [4] * 16 + ends))
-    return made
+        groups.append(codes(half * 3 + last * 4, [2] * 16 + [3] * 16 + [4] * 16 + ends))
+    return groups
 
 
 WIDE_SMALL: dict[GGMLType, Callable[[Emitter, Value], list[Value]]] = {

@@ -36,8 +36,8 @@ def test_a_kernel_that_reads_what_nobody_wrote(model: Model) -> None:
     engine = model.engine
     b: Builder = engine._builder(1)
     kept, unwritten = b.rows(16), b.rows(16)
-    b.op(elementwise.copy_rows, b.batch.n_tok, unwritten, unwritten.ld, kept, kept.ld, 16)
-    b.op(elementwise.copy_rows, b.batch.n_tok, kept, kept.ld, unwritten, unwritten.ld, 16)
+    b.op(elementwise.copy_rows, count=b.batch.n_tok, x=unwritten, out=kept, n=16)
+    b.op(elementwise.copy_rows, count=b.batch.n_tok, x=kept, out=unwritten, n=16)
     program = b.build()
     engine._compile(program.kernels)
     program.link()

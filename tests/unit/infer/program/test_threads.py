@@ -14,7 +14,8 @@ from pool_programs import NO_BATCH, program, slow_program
 
 from hybrid.infer.kernels import execute
 from hybrid.infer.kernels.build.jit import kernel
-from hybrid.infer.kernels.emit.emitter import arg, atomic_add
+from hybrid.infer.kernels.emit.emitter import atomic_add
+from hybrid.infer.kernels.emit.fields import Address
 from hybrid.infer.kernels.execute import CLOSED, GENERATION, N_SHARES, SYNC_BYTES, TICKS_PER_US, executor
 from hybrid.infer.program import threads
 from hybrid.infer.program.builder import Builder, aligned_empty
@@ -49,9 +50,9 @@ def test_cores_are_counted() -> None:
 
 
 @kernel
-def enter(a, tid, nth):
-    """Counts the calls of each share: 0 cells."""
-    atomic_add(arg(a, 0) + 8 * tid, 1)
+def enter(a, tid, nth, *, cells: Address):
+    """Counts the calls of each share."""
+    atomic_add(cells + 8 * tid, 1)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 7])
@@ -59,7 +60,7 @@ def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
     cells = np.zeros(n_threads, np.int64)
     b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
     for _ in range(500):
-        b.op(enter, cells.ctypes.data)
+        b.op(enter, cells=cells.ctypes.data)
     made = b.build()
     made.link()
     pool = Pool(n_threads)
@@ -128,8 +129,9 @@ def test_threads_left_alone_do_not_keep_the_process_alive() -> None:
     code = (
         "from hybrid.infer.program.threads import Pool\nfrom hybrid.infer.program.builder import *\n"
         "import numpy as np\n"
-        "from hybrid.infer.kernels import execute\n"
-        "b = Builder(1, 2, exact=False, batch=Batch(*[0] * 12)); b.op(execute.nothing); p = b.build(); p.link()\n"
+        "from hybrid.infer.kernels.rows.elementwise import copy_rows\n"
+        "b = Builder(1, 2, exact=False, batch=Batch(*[0] * 12)); count = np.zeros(1, np.int64)\n"
+        "b.op(copy_rows, count=count.ctypes.data, x=0, ldx=0, out=0, ldout=0, n=0); p = b.build(); p.link()\n"
         "pool = Pool(2); pool.run(p, stoppable=False); print('done')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
@@ -188,21 +190,22 @@ sys.platform = "other"  # what the executor's pieces ask when they are compiled
 import numpy as np
 from hybrid.infer.kernels import execute
 from hybrid.infer.kernels.build.compiler import assembly
-from hybrid.infer.kernels.emit.emitter import arg, atomic_add
+from hybrid.infer.kernels.emit.emitter import atomic_add
+from hybrid.infer.kernels.emit.fields import Address
 from hybrid.infer.kernels.build.jit import kernel
 from hybrid.infer.program.builder import Batch, Builder
 from hybrid.infer.program.threads import Pool
 
 @kernel
-def enter(a, tid, nth):
-    atomic_add(arg(a, 0) + 8 * tid, 1)
+def enter(a, tid, nth, *, cells: Address):
+    atomic_add(cells + 8 * tid, 1)
 
 execute.EXECUTE.compile()
 assert "syscall" not in assembly(execute.EXECUTE)
 cells = np.zeros(3, np.int64)
 b = Builder(1, 3, exact=False, batch=Batch(*[0] * 12))
 for _ in range(300):
-    b.op(enter, cells.ctypes.data)
+    b.op(enter, cells=cells.ctypes.data)
 made = b.build()
 made.link()
 pool = Pool(3)

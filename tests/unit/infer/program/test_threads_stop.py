@@ -10,9 +10,10 @@ import pytest
 from pool_programs import NO_BATCH, program, slow_program
 
 from hybrid.infer.kernels.build.jit import compile_kernels, kernel
-from hybrid.infer.kernels.emit.emitter import arg, atomic_add
+from hybrid.infer.kernels.emit.emitter import atomic_add
+from hybrid.infer.kernels.emit.fields import Counter
 from hybrid.infer.kernels.execute import EXECUTE
-from hybrid.infer.program.builder import Builder, Counter
+from hybrid.infer.program.builder import Builder
 from hybrid.infer.program.threads import Interrupted, Pool, Stop
 
 
@@ -37,15 +38,15 @@ def test_stop_ends_a_run_and_the_next_one_is_whole(n_threads: int) -> None:
 
 
 @kernel
-def count_for_ever(a, tid, nth):
-    while atomic_add(arg(a, 0), 1) < 1 << 39:  # hours
+def count_for_ever(a, tid, nth, *, counter: Counter):
+    while atomic_add(counter, 1) < 1 << 39:  # hours
         pass
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_stop_ends_an_op_that_would_never_end(n_threads: int) -> None:
     b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
-    b.op(count_for_ever, Counter())
+    b.op(count_for_ever)
     made = b.build()
     compile_kernels([*made.kernels, EXECUTE])
     made.link()

@@ -52,12 +52,13 @@ class Layer:
             view[...] = a.reshape(n, -1)
             inputs.append(whole)
         scratch, size, guard = self._scratch(kv.store_scratch_bytes(self.d_head), n_threads)
-        run(
-            kv.KV_STORE[self.kind],
-            record(ctl, pos, slot, inputs[0], inputs[0].strides[0], inputs[1], inputs[1].strides[0], self.k, self.v,
-                   self.table, self.table.strides[0], self.n_kv, self.d_head, self.k.strides[0], scratch, size),
-            n_threads,
+        kernel = kv.KV_STORE[self.kind]
+        fields = record(
+            kernel, ctl=ctl, pos=pos, slot=slot, k=inputs[0], v=inputs[1], keys=self.k, values=self.v, table=self.table,
+            table_stride=self.table.strides[0], n_kv=self.n_kv, d_head=self.d_head, page_bytes=self.k.strides[0],
+            scratch=scratch, scratch_bytes=size,
         )  # fmt: skip
+        run(kernel, fields, n_threads)
         assert (guard == 3.5).all(), "wrote beyond the scratch"
 
     def attend(self, q: np.ndarray, *rows: tuple[int, int, int], n_threads: int = 1, share: bool = True) -> np.ndarray:
@@ -71,15 +72,19 @@ class Layer:
         room = kernels.chunk_records(n, self.n_head, self.n_ctx, self.window) if share else 0
         records = np.full(room * kernels.chunk_record_bytes(self.d_head) // 4 + 64, np.nan, np.float32)
         records[-64:] = 3.5
-        counter = np.zeros(1, np.int64)
+        kernel = kernels.ATTENTION[self.kind]
+        both = {
+            "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_head": self.d_head,
+            "scratch": scratch, "scratch_bytes": size, "window": self.window, "records": records, "n_records": room,
+        }  # fmt: skip
         fields = record(
-            ctl, pos, slot, asked, asked.strides[0], self.k, self.v, self.table, self.table.strides[0],
-            whole, whole.strides[0], self.n_head, self.n_kv, self.d_head, np.float32(self.scale), self.k.strides[0],
-            scratch, size, counter, self.window, np.float32(self.cap), records, room,
+            kernel, **both, slot=slot, q=asked, keys=self.k, values=self.v, table=self.table,
+            table_stride=self.table.strides[0], scale=np.float32(self.scale), page_bytes=self.k.strides[0],
+            cap=np.float32(self.cap),
         )  # fmt: skip
-        run(kernels.ATTENTION[self.kind], fields, n_threads)
+        run(kernel, fields, n_threads)
         self.shared = bool((records[:-64] == records[:-64]).any())
-        run(kernels.attention_merge, fields, n_threads)
+        run(kernels.attention_merge, record(kernels.attention_merge, **both), n_threads)
         assert (guard == 3.5).all(), "wrote beyond the scratch"
         assert (records[-64:] == 3.5).all(), "wrote beyond the records"
         assert (whole[:, out.shape[1] :] == 7.25).all(), "wrote beyond the rows"

@@ -23,10 +23,20 @@ def test_rope(style: int, n_head: int, d_head: int, n_rot: int) -> None:
     for threads in (1, 2, 3):
         whole, rows = guarded((n, n_head * d_head))
         rows[...] = x.reshape(n, -1)
-        ctl, counter = np.array([n, 1, 0], np.int64), np.zeros(1, np.int64)
+        ctl = np.array([n, 1, 0], np.int64)
         run(
             kernels.rope,
-            record(ctl, pos, whole, whole.strides[0], n_head, d_head, n_rot, table, style, counter),
+            record(
+                kernels.rope,
+                ctl=ctl,
+                pos=pos,
+                x=whole,
+                n_head=n_head,
+                d_head=d_head,
+                n_rot=n_rot,
+                table=table,
+                style=style,
+            ),
             threads,
         )
         assert (whole[:, n_head * d_head :] == 7.25).all()

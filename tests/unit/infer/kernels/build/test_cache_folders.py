@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hybrid.infer.kernels import execute
+from hybrid.infer.kernels.attention.rope import rope
 from hybrid.infer.kernels.build import cache_folders
 from hybrid.infer.kernels.build.cache_folders import (
     ABOUT,
@@ -24,13 +25,14 @@ from hybrid.infer.kernels.build.cache_folders import (
     trouble,
 )
 
-FILES = [f"{k.file}.bin" for k in (execute.advance, execute.nothing)]
+FILES = [f"{k.file}.bin" for k in (execute.advance, rope)]
 COMPILE = """
 import sys, numpy as np
 from hybrid.infer.kernels import execute
+from hybrid.infer.kernels.attention.rope import rope
 from hybrid.infer.kernels.build import jit
 from hybrid.infer.kernels.build.cache_folders import folder
-kernels = [execute.nothing, execute.advance]
+kernels = [rope, execute.advance]
 jit.compile_kernels(kernels)
 print(folder(), sum(k.from_cache for k in kernels))
 """

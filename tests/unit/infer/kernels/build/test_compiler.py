@@ -10,7 +10,8 @@ from reference.run_kernel import record, run
 from hybrid.infer.kernels import execute
 from hybrid.infer.kernels.build import compiler
 from hybrid.infer.kernels.build.jit import Kernel, device
-from hybrid.infer.kernels.emit.emitter import F32, I64, arg, const, emit, ldf, ldi, stf, sti
+from hybrid.infer.kernels.emit.emitter import F32, I64, const, emit, ldf, ldi, stf, sti
+from hybrid.infer.kernels.emit.fields import Address
 
 
 @emit("i64->i64", apart=True)
@@ -34,17 +35,15 @@ def either(x, y):
     return plus_one(low) if low > 0 else high
 
 
-def integers(a, tid, nth):
-    x, y = ldi(arg(a, 0)), ldi(arg(a, 0) + 8)
-    out = arg(a, 1)
+def integers(a, tid, nth, *, xy: Address, out: Address):
+    x, y = ldi(xy), ldi(xy + 8)
     low, high = extremes(x, y)
     for i, value in enumerate((low, high, either(x, y), x // y, x % y)):
         sti(out + 8 * i, value)
 
 
-def floats(a, tid, nth):
-    x, y = ldf(arg(a, 0)), ldf(arg(a, 0) + 4)
-    out = arg(a, 1)
+def floats(a, tid, nth, *, xy: Address, out: Address):
+    x, y = ldf(xy), ldf(xy + 4)
     total = x
     for _ in range(3):
         total += halved(y)
@@ -57,7 +56,8 @@ def floats(a, tid, nth):
 @pytest.mark.parametrize(("x", "y"), [(7, 5), (-7, 5), (7, -5), (-3, -4), (2, 9)])
 def test_integers(x: int, y: int) -> None:
     out = np.zeros(5, np.int64)
-    run(Kernel(integers), record(np.array([x, y], np.int64), out))
+    kernel = Kernel(integers)
+    run(kernel, record(kernel, xy=np.array([x, y], np.int64), out=out))
     low = min(x, y)
     assert out.tolist() == [low, max(x, y, 3), low + 1 if low > 0 else max(x, y, 3), x // y, x % y]
 
@@ -66,14 +66,15 @@ def test_integers(x: int, y: int) -> None:
 def test_floats_as_python_has_them(x: float, y: float) -> None:
     """min and max keep the first where a comparison with NaN fails; a division by zero is no exception."""
     out = np.full(4, 9, np.float32)
-    run(Kernel(floats), record(np.array([x, y], np.float32), out))
+    kernel = Kernel(floats)
+    run(kernel, record(kernel, xy=np.array([x, y], np.float32), out=out))
     with np.errstate(all="ignore"):
         want = [min(x, y), max(x, y), x + 1.5 * y, np.float32(x) / np.float32(y)]
     np.testing.assert_array_equal(out, np.array(want, np.float32))
 
 
 def mixed(a, tid, nth):
-    sti(arg(a, 0), min(ldi(arg(a, 0)), ldf(arg(a, 0))))
+    sti(a, min(ldi(a), ldf(a)))
 
 
 def test_min_of_an_integer_and_a_float_is_refused() -> None:
@@ -82,7 +83,7 @@ def test_min_of_an_integer_and_a_float_is_refused() -> None:
 
 
 def allocating(a, tid, nth):
-    sti(arg(a, 0), len([a, tid]))
+    sti(a, len([a, tid]))
 
 
 def test_a_kernel_that_needs_python_is_refused() -> None:

@@ -9,7 +9,8 @@ from reference.run_kernel import record, run
 
 from hybrid.infer.kernels import execute
 from hybrid.infer.kernels.build import jit, object_cache
-from hybrid.infer.kernels.emit.emitter import arg, ldi, sti
+from hybrid.infer.kernels.emit.emitter import atomic_load, ldi, sti
+from hybrid.infer.kernels.emit.fields import Address
 
 
 @pytest.fixture
@@ -19,16 +20,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def triple(a, tid, nth):
+def triple(a, tid, nth, *, cell: Address):
     if tid == 0:
-        sti(arg(a, 0), 3 * ldi(arg(a, 0)))
+        sti(cell, 3 * ldi(cell))
 
 
 def works(item: jit.Kernel) -> bool:
     import numpy as np
 
     cell = np.array([7], np.int64)
-    run(item, record(cell))
+    run(item, record(item, cell=cell))
     return bool(cell[0] == 21)
 
 
@@ -70,9 +71,9 @@ def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_variant_uses_its_own_pieces() -> None:
-    made = jit.variant(triple, "zero", ldi=arg)
+    made = jit.variant(triple, "zero", ldi=atomic_load)
     assert made.name == "zero"
-    assert made.function.__globals__["ldi"] is arg
+    assert made.function.__globals__["ldi"] is atomic_load
     assert triple.__globals__["ldi"] is ldi
 
 
@@ -109,7 +110,7 @@ def test_a_helper_shares_the_work(cache: Path) -> None:
     path = cache / f"{jit.Kernel(triple).file}.bin"
     ready = path.read_bytes()
     path.unlink()
-    kernels = [jit.variant(triple, f"copy_{i}", arg=arg) for i in range(6)]
+    kernels = [jit.variant(triple, f"copy_{i}", sti=sti) for i in range(6)]
     files = [k.file for k in kernels[1:]]
     script = f"from pathlib import Path; [Path({str(cache)!r}, n + '.bin').write_bytes({ready!r}) for n in {files}]"
     jit.compile_kernels(kernels, None, ["-c", script])

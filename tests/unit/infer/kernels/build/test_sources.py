@@ -10,7 +10,9 @@ import hybrid.infer.kernels
 from hybrid.infer.kernels.attention.attention import attention
 from hybrid.infer.kernels.build import sources
 from hybrid.infer.kernels.products.gemm import gemm
+from hybrid.infer.kernels.recurrent.delta import delta_scan
 from hybrid.infer.kernels.recurrent.rglru import rg_lru
+from hybrid.infer.kernels.recurrent.wkv import wkv7_scan
 
 PACKAGE = Path(hybrid.infer.kernels.__file__).parent
 MODULES = [kernel.function.__module__ for kernel in (attention, gemm, rg_lru)]
@@ -60,10 +62,19 @@ def test_kernels_are_named_by_it() -> None:
         assert kernel.file == f"{kernel.name}-{sources.digest(kernel.function.__module__)}"
 
 
+def test_kernels_depend_on_the_modules_of_their_pieces() -> None:
+    """A scan is a template of head_scan.py with pieces of the module that declares it."""
+    for kernel in (delta_scan, wkv7_scan):
+        modules = {kernel.function.__module__, kernel.function.__globals__["lanes_piece"].body.__module__}
+        assert len(modules) == 2
+        assert kernel.file == f"{kernel.name}-{sources.digest(*sorted(modules))}"
+    assert sources.digest(*MODULES) not in {sources.digest(module) for module in MODULES}
+
+
 def test_a_module_elsewhere_counts_with_what_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     made = []
-    for i, imported in enumerate(("emit.emitter import arg", "attention.rope import rope")):
+    for i, imported in enumerate(("emit.emitter import ldi", "attention.rope import rope")):
         for text in ("x = 1\n", "x = 2\n"):
             name = f"a_module_{i}_{text[4]}"
             (tmp_path / f"{name}.py").write_text(f"from hybrid.infer.kernels.{imported}\n{text}")

@@ -7,7 +7,8 @@ import numpy as np
 from reference.run_kernel import record, run
 
 from hybrid.infer.kernels.build.jit import Kernel
-from hybrid.infer.kernels.emit.emitter import F32, I64, Vec, arg, const, emit
+from hybrid.infer.kernels.emit.emitter import F32, I64, Vec, const, emit
+from hybrid.infer.kernels.emit.fields import Address, Int
 
 
 @emit("i64,i64,i64->void")
@@ -19,15 +20,15 @@ def apply_tanh(e, x, y, n):
     e.loop(n, body, step=16)
 
 
-def tanh_of_the_emitter(a: int, tid: int, nth: int) -> None:
-    apply_tanh(arg(a, 0), arg(a, 1), arg(a, 2))
+def tanh_of_the_emitter(a: int, tid: int, nth: int, *, x: Address, y: Address, n: Int) -> None:
+    apply_tanh(x, y, n)
 
 
 def applied(function: Callable[..., Any], x: np.ndarray) -> np.ndarray:
     kernel = Kernel(function)
     x = np.resize(x, -(-x.size // 16) * 16)
     y = np.full_like(x, np.nan)
-    run(kernel, record(x, y, x.size))
+    run(kernel, record(kernel, x=x, y=y, n=x.size))
     return y
 
 

@@ -16,7 +16,7 @@ from hybrid.infer.kernels.build.cache_folders import owner
 from reference.run_kernel import record, run
 x = np.arange(40, dtype=np.float32).reshape(2, 20)
 out = np.full_like(x, np.nan)
-run(elementwise.copy_rows, record(np.array([2]), x, 80, out, 80, 20))
+run(elementwise.copy_rows, record(elementwise.copy_rows, count=np.array([2]), x=x, out=out, n=20))
 assert (out == x).all()
 print(isa.host().name, owner().digest, *isa.used_features())
 """

@@ -6,7 +6,7 @@ from reference.run_kernel import record, run
 
 from hybrid.infer.kernels.build.jit import variant
 from hybrid.infer.kernels.emit import isa
-from hybrid.infer.kernels.products import gemm, gemv, gemv_columns, pack, wide_columns
+from hybrid.infer.kernels.products import gemm, gemv, gemv_columns, pack, pack_codes, wide_columns
 from hybrid.infer.kernels.rows import elementwise
 from hybrid.infer.kernels.weights import FLOAT_BLOCKS, INT_BLOCKS
 from hybrid.infer.program.builder import aligned_empty, round_up
@@ -47,24 +47,24 @@ class Product:
     def _run(self, kernel, packer, stride, width, integer, n_threads, groups, index, target, chunk=gemm.ROWS):
         n_slots = max(first + count for _, first, count in groups)
         table = np.array([len(groups), *(v for g in groups for v in g)], np.int64)
-        counter = np.zeros(1, np.int64)
         packed = aligned_empty(stride * round_up(n_slots, width) // width)
         packed[:] = 255
         y = np.full((n_slots + 1, self.rows), np.nan, np.float32)
-        rows = np.asarray(index, np.int64) if index is not None else 0
-        fields = record(self.x, self.x.strides[0], packed, stride, self.n, self.K, table, rows, counter, width)
+        rows = np.asarray(index, np.int64) if index is not None else None
+        fields = record(
+            packer, x=self.x, out=packed, stride=stride, n=self.n, K=self.K, groups=table, index=rows, cols=width
+        )  # fmt: skip
         run(packer, fields, n_threads)
-        counter[:] = 0
-        tail = []
+        own = {}
         if width > 1:
             tile = NARROW if width == NARROW.cols else WIDE if target is isa.host() else TILE_OF[target]
             per_thread = gemm.scratch_bytes(self.kind, tile, self.K, chunk, integer=integer, isa=target)
             scratch = aligned_empty(per_thread * n_threads)
             scratch[:] = 255
-            tail = [scratch, per_thread, chunk]
+            own = {"scratch": scratch, "scratch_bytes": per_thread, "rows": chunk}
         fields = record(
-            self.raw, self.raw.strides[1], packed, stride, y, y.strides[0], self.rows, self.K, counter, table,
-            self.raw.strides[0], *tail,
+            kernel, w=self.raw, stride=self.raw.strides[1], x=packed, x_stride=stride, y=y, N=self.rows, K=self.K,
+            groups=table, expert_stride=self.raw.strides[0], **own,
         )  # fmt: skip
         run(kernel, fields, n_threads)
         assert np.isnan(y[n_slots]).all(), "wrote beyond the columns"
@@ -93,7 +93,7 @@ class Product:
         groups = groups or [(0, 0, len(self.x))]
         if integer:
             how = gemm.scheme(self.kind, target)
-            stride = self.n // 32 * (how.steps + pack.LINES) * 4 * tile.cols
+            stride = self.n // 32 * (how.steps + pack_codes.LINES) * 4 * tile.cols
             packer = pack.PACK_TILES[how.packing]
         else:
             stride, packer = self.K * 4 * tile.cols, pack.pack_float_tiles
@@ -221,7 +221,10 @@ def test_rows_of_floats_are_what_the_decoder_gives(kind: GGMLType) -> None:
     out = np.full((7, n + 5), np.nan, np.float32)
     tokens = np.arange(7)[::-1].astype(np.int64)
     count = np.array([7], np.int64)
-    run(elementwise.EMBED[kind], record(count, tokens, raw, raw.strides[0], out, out.strides[0], n), 2)
+    fields = record(
+        elementwise.EMBED[kind], count=count, tokens=tokens, table=raw, stride=raw.strides[0], out=out, n=n
+    )  # fmt: skip
+    run(elementwise.EMBED[kind], fields, 2)
     np.testing.assert_array_equal(bits(out[:, :n].copy()), bits(formats.decode(kind, raw)[::-1].copy()))
     assert np.isnan(out[:, n:]).all()
 

@@ -14,7 +14,6 @@ from reference import recurrent as twin
 from reference.run_kernel import record, run, same_bits
 
 from hybrid.infer.kernels.recurrent import conv
-from hybrid.infer.kernels.recurrent import states as recurrent
 
 KERNELS = {"silu": conv.conv1d_silu, "plain": conv.conv1d, "gated": conv.conv1d_gated}
 
@@ -28,7 +27,6 @@ class Conv:
         self.w = rng.standard_normal((taps, channels), np.float32)
         self.bias = rng.standard_normal(channels, np.float32) if bias else None
         self.state = np.full((n_slot, taps - 1, channels), np.nan, np.float32)
-        assert self.state[0].nbytes == recurrent.conv_state_bytes(channels, taps)
 
     def inputs(self, n: int, seed: int = 0) -> Inputs:
         rng = np.random.default_rng(seed)
@@ -40,9 +38,9 @@ class Conv:
         batch = Batch(inputs, rows, channels)
         x, *gates = batch.inputs
         fields = record(
-            batch.ctl, batch.seg, x, x.strides[0], self.w, 0 if self.bias is None else self.bias, self.state,
-            self.state.strides[0], batch.whole, batch.whole.strides[0], channels, taps, batch.counter,
-            *(field for gate in gates for field in (gate, gate.strides[0])),
+            KERNELS[self.kind], ctl=batch.ctl, seg=batch.seg, x=x, w=self.w, bias=self.bias, state=self.state,
+            stride=self.state.strides[0], y=batch.whole, n_channel=channels, d_conv=taps,
+            **dict(zip(("before", "after"), gates, strict=False)),
         )  # fmt: skip
         run(KERNELS[self.kind], fields, n_threads)
         return batch.result()

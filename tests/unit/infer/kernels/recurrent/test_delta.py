@@ -49,9 +49,9 @@ class Delta:
         qkv, gate, beta = batch.inputs
         k = qkv.ctypes.data + 4 * n_k_head * d_k
         fields = record(
-            batch.ctl, batch.seg, qkv, k, k + 4 * n_k_head * d_k, qkv.strides[0], gate, gate.strides[0], beta,
-            beta.strides[0], self.state, self.state.strides[0], batch.whole, batch.whole.strides[0], n_head, n_k_head,
-            self.repeat, d_k, d_v, self.n_channel, batch.counter,
+            delta.delta_scan, ctl=batch.ctl, seg=batch.seg, q=qkv, k=k, v=k + 4 * n_k_head * d_k, ld=qkv.strides[0],
+            gate=gate, beta=beta, state=self.state, stride=self.state.strides[0], y=batch.whole, n_head=n_head,
+            n_k_head=n_k_head, repeat=self.repeat, d_k=d_k, d_v=d_v, n_channel=self.n_channel,
         )  # fmt: skip
         run(delta.delta_scan, fields, n_threads)
         return batch.result()
@@ -119,9 +119,9 @@ def test_prepare(n_head: int, n_k_head: int, d_k: int, per_channel: bool) -> Non
             view[...] = a
         qk, gate, beta = (whole for whole, _ in pairs)
         fields = record(
-            np.array([n]), qk, qk.ctypes.data + 4 * n_k_head * d_k, qk.strides[0], gate, gate.strides[0], beta,
-            beta.strides[0], bias, delta.decay_rates(A, n_channel), n_k_head, d_k, n_head * n_channel, n_head, 1e-6,
-            float(1 / np.sqrt(d_k)),
+            delta.delta_prepare, count=np.array([n]), q=qk, k=qk.ctypes.data + 4 * n_k_head * d_k, ld=qk.strides[0],
+            gate=gate, beta=beta, gate_bias=bias, rate=delta.decay_rates(A, n_channel), n_k_head=n_k_head, d_k=d_k,
+            n_gate=n_head * n_channel, n_head=n_head, eps=1e-6, scale=float(1 / np.sqrt(d_k)),
         )  # fmt: skip
         run(delta.delta_prepare, fields, n_threads)
         for (whole, _), a in zip(pairs, inputs, strict=True):

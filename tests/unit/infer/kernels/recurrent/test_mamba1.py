@@ -35,11 +35,10 @@ class Scan:
     def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
         batch = Batch(inputs, rows, self.A.shape[0])
         x, dt, bm, cm, z = batch.inputs
-        decay, skip = mamba1.scan_decay(self.A), recurrent.pad_channels(self.D)
         fields = record(
-            batch.ctl, batch.seg, x, x.strides[0], dt, dt.strides[0], self.dt_bias, decay, skip, bm, bm.strides[0],
-            cm, cm.strides[0], z, z.strides[0], self.state, self.state.strides[0], batch.whole, batch.whole.strides[0],
-            self.A.shape[0], self.A.shape[1], batch.counter,
+            mamba1.mamba1_scan, ctl=batch.ctl, seg=batch.seg, x=x, dt=dt, dt_bias=self.dt_bias,
+            decay=mamba1.scan_decay(self.A), skip=recurrent.pad_channels(self.D), b=bm, c=cm, z=z, state=self.state,
+            stride=self.state.strides[0], y=batch.whole, n_channel=self.A.shape[0], d_state=self.A.shape[1],
         )  # fmt: skip
         run(mamba1.mamba1_scan, fields, n_threads)
         return batch.result()

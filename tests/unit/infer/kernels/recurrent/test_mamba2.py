@@ -42,11 +42,10 @@ class Scan:
         batch = Batch(inputs, rows, n_head * d_head)
         xbc, delta, decay, *z = batch.inputs
         b = xbc.ctypes.data + 4 * n_head * d_head
-        gate = (z[0], z[0].strides[0]) if z else (0, 0)
         fields = record(
-            batch.ctl, batch.seg, xbc, b, b + 4 * n_group * d_state, xbc.strides[0], delta, delta.strides[0],
-            decay, decay.strides[0], self.D, *gate, self.state, self.state.strides[0], batch.whole,
-            batch.whole.strides[0], n_head, d_head, d_state, n_group, batch.counter,
+            mamba2.mamba2_scan, ctl=batch.ctl, seg=batch.seg, x=xbc, b=b, c=b + 4 * n_group * d_state,
+            ld=xbc.strides[0], delta=delta, decay=decay, skip=self.D, z=z[0] if z else None, state=self.state,
+            stride=self.state.strides[0], y=batch.whole, n_head=n_head, d_head=d_head, d_state=d_state, n_group=n_group,
         )  # fmt: skip
         run(mamba2.mamba2_scan, fields, n_threads)
         return batch.result()
@@ -106,8 +105,8 @@ def test_steps(n_head: int) -> None:
         for n_threads in (1, 3):
             (whole_delta, delta), (whole_decay, decay) = guarded(dt.shape), guarded(dt.shape, 3)
             fields = record(
-                np.array([len(dt)]), dt, dt.strides[0], bias, mamba2.decay_rate(A), whole_delta, whole_delta.strides[0],
-                whole_decay, whole_decay.strides[0], n_head, float(low), float(high),
+                mamba2.mamba2_steps, count=np.array([len(dt)]), dt=dt, dt_bias=bias, rate=mamba2.decay_rate(A),
+                delta=whole_delta, decay=whole_decay, n_head=n_head, low=float(low), high=float(high),
             )  # fmt: skip
             run(mamba2.mamba2_steps, fields, n_threads)
             assert (whole_delta[:, n_head:] == 7.25).all() and (whole_decay[:, n_head:] == 7.25).all()

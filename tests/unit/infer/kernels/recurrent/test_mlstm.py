@@ -38,8 +38,9 @@ class Gates:
         i, f = batch.inputs
         out, ld = batch.whole.ctypes.data, batch.whole.strides[0]
         fields = record(
-            batch.ctl, batch.seg, i, i.strides[0], self.i_bias, f, f.strides[0], self.f_bias, CAP, self.state,
-            self.state.strides[0], out, ld, out + 4 * n, ld, out + 8 * n, ld, n, batch.counter,
+            mlstm.mlstm_gates, ctl=batch.ctl, seg=batch.seg, gate_i=i, bias_i=self.i_bias, gate_f=f, bias_f=self.f_bias,
+            cap=float(CAP), state=self.state, stride=self.state.strides[0], gain=out, ldgain=ld, decay=out + 4 * n,
+            lddecay=ld, low=out + 8 * n, ldlow=ld, n_head=n,
         )  # fmt: skip
         run(mlstm.mlstm_gates, fields, n_threads)
         return batch.result()
@@ -85,7 +86,7 @@ def test_inputs_are_put_side_by_side() -> None:
     v, k, q = (rng.standard_normal((4, n_head * d), np.float32) for d in (d_v, d_k, d_k))
     whole, out = guarded((4, n_head * (d_v + 1) + 2 * n_head * d_k))
     fields = record(
-        np.array([4]), v, v.strides[0], k, k.strides[0], q, q.strides[0], whole, whole.strides[0], n_head, d_k, d_v
+        mlstm.mlstm_inputs, count=np.array([4]), v=v, k=k, q=q, out=whole, n_head=n_head, d_k=d_k, d_v=d_v
     )  # fmt: skip
     run(mlstm.mlstm_inputs, fields, 3)
     with_ones = np.concatenate([v.reshape(4, n_head, d_v), np.ones((4, n_head, 1), np.float32)], axis=2)
@@ -102,8 +103,8 @@ def test_output(n_head: int, d: int) -> None:
     for n_threads in (1, 2, 3):
         whole, out = guarded((5, n_head * d))
         fields = record(
-            np.array([5]), y, y.strides[0], low, low.strides[0], gate, gate.strides[0], weight, whole,
-            whole.strides[0], n_head, d, 1e-6, 1e-5,
+            mlstm.mlstm_output, count=np.array([5]), y=y, low=low, gate=gate, weight=weight, out=whole, n_head=n_head,
+            d=d, eps=1e-6, norm_eps=1e-5,
         )  # fmt: skip
         run(mlstm.mlstm_output, fields, n_threads)
         assert (whole[:, n_head * d :] == 7.25).all()

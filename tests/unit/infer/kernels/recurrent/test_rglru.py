@@ -34,11 +34,10 @@ class Lru:
     def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
         batch = Batch(inputs, rows, len(self.param))
         x, r, i = batch.inputs
-        r_bias, i_bias = (0 if bias is None else bias for bias in (self.r_bias, self.i_bias))
         fields = record(
-            batch.ctl, batch.seg, x, x.strides[0], r, r.strides[0], r_bias, i, i.strides[0], i_bias,
-            rglru.lru_rate(self.param), self.state, self.state.strides[0], batch.whole, batch.whole.strides[0],
-            len(self.param), batch.counter,
+            rglru.rg_lru, ctl=batch.ctl, seg=batch.seg, x=x, gate_r=r, bias_r=self.r_bias, gate_i=i, bias_i=self.i_bias,
+            rate=rglru.lru_rate(self.param), state=self.state, stride=self.state.strides[0], y=batch.whole,
+            n_channel=len(self.param),
         )  # fmt: skip
         run(rglru.rg_lru, fields, n_threads)
         return batch.result()

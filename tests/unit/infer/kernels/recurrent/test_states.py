@@ -69,5 +69,5 @@ def test_bits_are_the_same_on_every_path(path: str) -> None:
 def test_more_registers_are_used() -> None:
     """What this machine may not execute is compiled at least."""
     for kernel in ("mamba1:mamba1_scan", "mamba2:mamba2_scan", "delta:delta_scan"):
-        text = forced_isa.assembly("avx512-vnni", f"hybrid.infer.kernels.{kernel}")
+        text = forced_isa.assembly("avx512-vnni", f"hybrid.infer.kernels.recurrent.{kernel}")
         assert "vfmadd231ps" in text and "zmm3" in text, kernel

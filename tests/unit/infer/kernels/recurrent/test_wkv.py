@@ -50,14 +50,19 @@ class Wkv:
         width = self.n_head * self.d
         batch = Batch(inputs, rows, width)
         whole, *dots = batch.inputs
-        columns = [whole.ctypes.data + 4 * width * i for i in range(6 if self.version == 7 else 4)]
-        u = self.u if self.version == 6 else SCALE
-        more = (dots[0], dots[0].strides[0]) if self.version == 7 else (whole.strides[0], u)
+        kernel = {0: wkv.gla_scan, 6: wkv.wkv6_scan, 7: wkv.wkv7_scan}[self.version]
+        names = ("r", "k", "v", "w", "rate", "kk") if self.version == 7 else ("r", "k", "v", "w")
+        parts = {name: whole.ctypes.data + 4 * width * i for i, name in enumerate(names)}
+        own = {
+            0: {"scale": SCALE, "ldv": whole.strides[0]},
+            6: {"u": self.u, "ldv": whole.strides[0]},
+            7: {"dots": dots[0] if dots else None},
+        }[self.version]
         fields = record(
-            batch.ctl, batch.seg, *columns, whole.strides[0], *more, self.state, self.state.strides[0], batch.whole,
-            batch.whole.strides[0], self.n_head, self.d, batch.counter, 1, whole, *dots,
+            kernel, ctl=batch.ctl, seg=batch.seg, **parts, ld=whole.strides[0], **own, state=self.state,
+            stride=self.state.strides[0], y=batch.whole, n_head=self.n_head, d=self.d,
         )  # fmt: skip
-        run({0: wkv.gla_scan, 6: wkv.wkv6_scan, 7: wkv.wkv7_scan}[self.version], fields, n_threads)
+        run(kernel, fields, n_threads)
         return batch.result()
 
     def twin(self, inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:

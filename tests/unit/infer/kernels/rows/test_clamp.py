@@ -14,6 +14,6 @@ def test_clamp(n: int, n_threads: int) -> None:
     values[:, :: max(1, n // 3)] = [[0.0], [-1.5], [np.nan]]
     whole, x = guarded((3, n))
     x[...] = values
-    run(clamp, record(np.array([3], np.int64), x, x.strides[0], n, np.float32(1.5)), n_threads)
+    run(clamp, record(clamp, count=np.array([3], np.int64), x=x, n=n, limit=1.5), n_threads)
     assert (whole[:, n:] == 7.25).all()
     assert same_bits(x, np.clip(values, np.float32(-1.5), np.float32(1.5)))

@@ -1,6 +1,7 @@
 """Row-wise kernels against float64 at odd lengths."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,9 @@ def rows(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return view
 
 
-def count(n: int) -> np.ndarray:
-    return np.array([n], np.int64)
+def of_rows(kernel: Kernel, n: int, /, **fields: Any) -> np.ndarray:
+    """The record of an op on n rows."""
+    return record(kernel, count=np.array([n], np.int64), **fields)
 
 
 @pytest.mark.parametrize("n", LENGTHS)
@@ -31,10 +33,10 @@ def count(n: int) -> np.ndarray:
 @pytest.mark.parametrize("scale", [1.0, 0.6])
 def test_rms_norm_adds_the_residual_and_normalizes(n: int, weighted: bool, scale: float) -> None:
     x, r, out = rows((5, n), 1), rows((5, n), 2), rows((5, n), 3)
-    w = np.random.default_rng(4).standard_normal(n).astype(np.float32) if weighted else 0
+    w = np.random.default_rng(4).standard_normal(n).astype(np.float32) if weighted else None
     before, total = x + r, x.astype(np.float64) + np.float32(scale) * r.astype(np.float64)
     expected = total / np.sqrt((total**2).mean(1, keepdims=True) + 1e-5) * (w if weighted else 1.0)
-    fields = record(count(5), x, x.strides[0], r, r.strides[0], w, out, out.strides[0], n, np.float32(1e-5), 0, scale)
+    fields = of_rows(elementwise.rms_norm, 5, x=x, residual=r, weight=w, out=out, n=n, eps=1e-5, scale=scale)
     run(elementwise.rms_norm, fields, 2)
     assert worst(x, total) < 1e-6
     assert scale != 1.0 or same_bits(x.copy(), before)
@@ -45,7 +47,7 @@ def test_rms_norm_of_chosen_rows() -> None:
     x, out = rows((6, 20), 1), rows((2, 20), 2)
     index = np.array([4, 1], np.int64)
     before = x.copy()
-    fields = record(count(2), x, x.strides[0], 0, 0, 0, out, out.strides[0], 20, np.float32(0), index)
+    fields = of_rows(elementwise.rms_norm, 2, x=x, out=out, n=20, eps=0.0, index=index)
     run(elementwise.rms_norm, fields)
     chosen = before[[4, 1]].astype(np.float64)
     assert worst(out, chosen / np.sqrt((chosen**2).mean(1, keepdims=True))) < 2e-6
@@ -56,10 +58,10 @@ def test_rms_norm_of_chosen_rows() -> None:
 def test_scaled_rows(n: int) -> None:
     x, r = rows((5, n), 1), rows((5, n), 2)
     total = x.astype(np.float64) + np.float32(0.22) * r.astype(np.float64)
-    run(elementwise.add_rows, record(count(5), x, x.strides[0], r, r.strides[0], n, 0.22), 2)
+    run(elementwise.add_rows, of_rows(elementwise.add_rows, 5, x=x, residual=r, n=n, scale=0.22), 2)
     assert worst(x, total) < 1e-6
     product = x * np.float32(12.0)
-    run(elementwise.scale_rows, record(count(5), x, x.strides[0], n, 12.0), 3)
+    run(elementwise.scale_rows, of_rows(elementwise.scale_rows, 5, x=x, n=n, scale=12.0), 3)
     assert same_bits(x.copy(), product)
 
 
@@ -72,7 +74,7 @@ def test_rows_of_groups(n: int, n_threads: int) -> None:
     for column in (1, 2, 3, 6):
         expected[column] += r[column]
     groups = np.array([2, 4, 1, 3, 0, 6, 1], np.int64)
-    run(elementwise.add_groups, record(groups, x, x.strides[0], r, r.strides[0], n, 1.0), n_threads)
+    run(elementwise.add_groups, record(elementwise.add_groups, groups=groups, x=x, residual=r, n=n), n_threads)
     assert same_bits(x.copy(), expected)
 
 
@@ -82,8 +84,7 @@ def test_swiglu(n: int) -> None:
     gate *= 20
     g = gate.astype(np.float64)
     expected = g / (1 + np.exp(-g)) * up
-    fields = record(count(4), gate, gate.strides[0], up, up.strides[0], gate, gate.strides[0], n)
-    run(elementwise.swiglu, fields, 3)
+    run(elementwise.swiglu, of_rows(elementwise.swiglu, 4, gate=gate, up=up, out=gate, n=n), 3)
     assert worst(gate, expected) < 1e-6
 
 
@@ -93,14 +94,14 @@ def test_geglu(n: int, kernel: Kernel, gelu: Callable[[np.ndarray], np.ndarray])
     gate, up = rows((4, n), 1), rows((4, n), 2)
     gate *= 8
     expected = gelu(gate.astype(np.float64)) * up
-    run(kernel, record(count(4), gate, gate.strides[0], up, up.strides[0], gate, gate.strides[0], n), 3)
+    run(kernel, of_rows(kernel, 4, gate=gate, up=up, out=gate, n=n), 3)
     assert worst(gate, expected) < 1e-6
 
 
 def test_gelu_where_it_is_small() -> None:
     gate, up = np.linspace(-12, 12, 4801, dtype=np.float32)[None], np.ones((1, 4801), np.float32)
     gate[0, 0], expected = np.nan, gelu_erf(gate.astype(np.float64))
-    run(elementwise.geglu_erf, record(count(1), gate, 0, up, 0, gate, 0, gate.size))
+    run(elementwise.geglu_erf, of_rows(elementwise.geglu_erf, 1, gate=gate, up=up, out=gate, n=gate.size))
     assert np.isnan(gate[0, 0])
     got, expected = gate[0, 1:], expected[0, 1:]
     relative = np.abs(got - expected) / np.maximum(np.abs(expected), 1e-30)
@@ -116,7 +117,7 @@ def test_cap_rows(n: int) -> None:
     x *= 60
     x[1, -1] = np.nan
     expected = 30 * np.tanh(x.astype(np.float64) / 30)
-    run(elementwise.cap_rows, record(count(3), x, x.strides[0], n, np.float32(30)), 2)
+    run(elementwise.cap_rows, of_rows(elementwise.cap_rows, 3, x=x, n=n, cap=30.0), 2)
     np.testing.assert_allclose(x, expected, atol=4e-6)
 
 
@@ -125,7 +126,7 @@ def test_relu_squared(n: int) -> None:
     x = rows((4, n), 1)
     x[1, -1] = np.nan
     expected = np.where(x < 0, np.float32(0), x * x)
-    run(elementwise.relu_squared, record(count(4), x, x.strides[0], n), 3)
+    run(elementwise.relu_squared, of_rows(elementwise.relu_squared, 4, x=x, n=n), 3)
     np.testing.assert_array_equal(x, expected)
 
 
@@ -136,7 +137,7 @@ def test_gate_rows(n: int, only: bool) -> None:
     gate *= 20
     g = gate.astype(np.float64)
     expected = x / (1 + np.exp(-(g[:, :1] if only else g)))
-    run(elementwise.gate_rows, record(count(5), x, x.strides[0], gate, gate.strides[0], n, only), 3)
+    run(elementwise.gate_rows, of_rows(elementwise.gate_rows, 5, x=x, gate=gate, n=n, one_gate=only), 3)
     assert worst(x, expected) < 1e-6
 
 
@@ -144,7 +145,7 @@ def test_take_parts() -> None:
     """The second of every three groups of 5."""
     x, out = rows((4, 7 * 15), 1), rows((4, 35), 2)
     expected = x.reshape(4, 7, 3, 5)[:, :, 1].reshape(4, 35)
-    fields = record(count(4), x[:, 5:], x.strides[0], out, out.strides[0], 7, 5, 60)
+    fields = of_rows(elementwise.take_parts, 4, x=x[:, 5:], out=out, n_group=7, n=5, stride=60)
     run(elementwise.take_parts, fields, 3)
     np.testing.assert_array_equal(out, expected)
 
@@ -152,7 +153,7 @@ def test_take_parts() -> None:
 def test_swiglu_at_the_ends_of_the_scale() -> None:
     gate = np.array([[np.inf, -np.inf, 1e30, -1e30, 0.0, -0.0, np.nan, 88.0]], np.float32)
     up = np.ones_like(gate)
-    run(elementwise.swiglu, record(count(1), gate, 32, up, 32, gate, 32, 8))
+    run(elementwise.swiglu, of_rows(elementwise.swiglu, 1, gate=gate, up=up, out=gate, n=8))
     np.testing.assert_array_equal(gate[0, [0, 2, 4, 7]], np.array([np.inf, 1e30, 0.0, 88.0], np.float32))
     assert np.isnan(gate[0, 6])
     assert abs(gate[0, 3]) < 1e-7
@@ -166,26 +167,6 @@ def test_embedding_decodes_rows(kind: GGMLType) -> None:
     raw = formats.encode(kind, table)
     tokens = np.array([8, 0, 3, 3], np.int64)
     out = rows((4, n), 2)
-    fields = record(count(4), tokens, raw, raw.strides[0], out, out.strides[0], n)
+    fields = of_rows(elementwise.EMBED[kind], 4, tokens=tokens, table=raw, stride=raw.strides[0], out=out, n=n)
     run(elementwise.EMBED[kind], fields, 2)
     np.testing.assert_array_equal(out, formats.decode(kind, raw)[tokens])
-
-
-@pytest.mark.parametrize("n", [3, 320, 9001])
-def test_negative_log_likelihood(n: int) -> None:
-    logits = rows((6, n), 1)
-    logits *= 9
-    targets = np.random.default_rng(2).integers(0, n, 6)
-    out = np.full(6, np.nan)
-    run(elementwise.negative_log_likelihood, record(count(6), logits, logits.strides[0], n, targets, out), 2)
-    wide = logits.astype(np.float64)
-    expected = np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1)) + wide.max(1) - wide[np.arange(6), targets]
-    assert np.abs(out - expected).max() < 2e-6
-
-
-def test_a_broken_logit_is_not_a_likelihood() -> None:
-    logits = np.zeros((1, 40), np.float32)
-    logits[0, 5] = np.nan
-    out = np.zeros(1)
-    run(elementwise.negative_log_likelihood, record(count(1), logits, 160, 40, np.array([5]), out))
-    assert np.isnan(out[0])

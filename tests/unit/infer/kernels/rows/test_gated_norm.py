@@ -24,9 +24,9 @@ def test_matches_float64(n_tok: int, n_group: int, n: int, gate: str, shared: bo
     for n_threads in (1, 2, 3):
         whole, out = guarded(shape, 6)
         fields = record(
-            np.array([n_tok]), whole_y, whole_y.strides[0], 0 if gate == "none" else whole_z, whole_z.strides[0],
-            weight, 0 if shared else weight.strides[0], whole, whole.strides[0], n_group, n, float(EPS),
-            "after" in gate, "sigmoid" in gate,
+            gated_norm, count=np.array([n_tok]), y=whole_y, z=None if gate == "none" else whole_z, weight=weight,
+            stride=0 if shared else weight.strides[0], out=whole, n_group=n_group, n=n, eps=float(EPS),
+            norm_first="after" in gate, by_sigmoid="sigmoid" in gate,
         )  # fmt: skip
         run(gated_norm, fields, n_threads)
         assert (whole[:, n_group * n :] == 7.25).all()
@@ -45,11 +45,12 @@ def test_matches_float64(n_tok: int, n_group: int, n: int, gate: str, shared: bo
 def test_in_place() -> None:
     rng = np.random.default_rng(0)
     y, z, weight = (rng.standard_normal((5, 40)).astype(np.float32) for _ in range(3))
-    for gate, norm_first in ((0, 0), (z, 0), (z, 1)):
+    for gate, norm_first in ((None, 0), (z, 0), (z, 1)):
         apart, together = np.empty_like(y), y.copy()
         for source, target in ((y, apart), (together, together)):
-            run(
-                gated_norm,
-                record(np.array([5]), source, 160, gate, 160, weight, 0, target, 160, 1, 40, EPS, norm_first, 0),
-            )
+            fields = record(
+                gated_norm, count=np.array([5]), y=source, z=gate, weight=weight, stride=0, out=target, n_group=1, n=40,
+                eps=float(EPS), norm_first=norm_first,
+            )  # fmt: skip
+            run(gated_norm, fields)
         assert same_bits(apart, together)

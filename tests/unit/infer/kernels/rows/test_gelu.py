@@ -22,8 +22,8 @@ def test_gelu(n: int, kind: str) -> None:
     for n_threads in (1, 2, 3):
         whole, x = guarded((3, n))
         x[...] = values
-        fields = record(np.array([3], np.int64), x, x.strides[0], n)
-        run({"exact": gelu, "tanh": gelu_tanh}[kind], fields, n_threads)
+        kernel = {"exact": gelu, "tanh": gelu_tanh}[kind]
+        run(kernel, record(kernel, count=np.array([3], np.int64), x=x, n=n), n_threads)
         assert (whole[:, n:] == 7.25).all()
         made.append(x.copy())
     error = worst(made[0], expected)
@@ -35,6 +35,6 @@ def test_gelu(n: int, kind: str) -> None:
 def test_gelu_at_the_ends_of_the_scale() -> None:
     for kernel in (gelu, gelu_tanh):
         x = np.array([[0.0, -40.0, 40.0, -1e4, 1e4, np.nan, 1e-20, -1e-20]], np.float32)
-        run(kernel, record(np.array([1], np.int64), x, 32, 8))
+        run(kernel, record(kernel, count=np.array([1], np.int64), x=x, n=8))
         assert np.isnan(x[0, 5])
         assert worst(np.delete(x[0], 5), np.array([0, 0, 40, 0, 1e4, 5e-21, -5e-21])) < 1e-6

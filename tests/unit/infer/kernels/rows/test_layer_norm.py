@@ -20,8 +20,10 @@ def test_matches_float64(n_tok: int, n: int) -> None:
         (whole_x, view), (whole, out) = guarded(x.shape), guarded(x.shape, 6)
         whole_x[...] = np.nan
         view[...] = x
-        fields = (np.array([n_tok]), whole_x, whole_x.strides[0], 0, 0, weight, whole, whole.strides[0], n, EPS, 0, 1.0)
-        run(layer_norm, record(*fields, bias), n_threads)
+        fields = record(
+            layer_norm, count=np.array([n_tok]), x=whole_x, weight=weight, bias=bias, out=whole, n=n, eps=float(EPS)
+        )  # fmt: skip
+        run(layer_norm, fields, n_threads)
         assert (whole[:, n:] == 7.25).all()
         assert same_bits(view.copy(), x)
         results.append(out.copy())
@@ -36,12 +38,16 @@ def test_residual_rows_and_in_place() -> None:
     x, r, weight, bias = (rng.standard_normal((5, 40)).astype(np.float32) for _ in range(4))
     index = np.array([4, 1, 2])
     taken, out = x.copy(), np.empty((3, 40), np.float32)
-    run(layer_norm, record(np.array([3]), taken, 160, r, 160, weight[0], out, 160, 40, EPS, index, 0.5, bias[0]))
+    both = {"weight": weight[0], "bias": bias[0], "n": 40, "eps": float(EPS)}
+    fields = record(
+        layer_norm, count=np.array([3]), x=taken, residual=r, out=out, index=index, scale=0.5, **both
+    )  # fmt: skip
+    run(layer_norm, fields)
     moved = x + 0.5 * r
     assert worst(out, twin(moved[index].astype(np.float64), weight[0], bias[0], EPS)) < 1e-6
     assert same_bits(taken[[0, 3]], x[[0, 3]]), "rows that were not asked for"
     assert worst(taken[index], moved[index].astype(np.float64)) < 1e-6
     apart = np.empty_like(x)
     for target, source in ((apart, x.copy()), (x, x)):
-        run(layer_norm, record(np.array([5]), source, 160, 0, 0, weight[0], target, 160, 40, EPS, 0, 1.0, bias[0]))
+        run(layer_norm, record(layer_norm, count=np.array([5]), x=source, out=target, **both))
     assert same_bits(apart, x)

@@ -25,9 +25,10 @@ def route(
         "weights": np.full((n_tok, n_used), np.nan, np.float32),
     }
     fields = record(
-        np.array([n_tok]), logits, logits.strides[0], n_expert, n_used, width, *made.values(),
-        np.empty(3 * n_expert, np.float32), np.empty(2 * n_expert, np.int64), renormalize, sigmoid,
-        0 if bias is None else bias, np.float32(scale), n_group, n_group_used,
+        moe.moe_route, count=np.array([n_tok]), logits=logits, n_expert=n_expert, n_used=n_used, width=width,
+        groups=made["groups"], rows=made["source"], n_slots=made["total"], slots=made["slots"], weights=made["weights"],
+        scores=np.empty(3 * n_expert, np.float32), counts=np.empty(2 * n_expert, np.int64), renormalize=renormalize,
+        by_sigmoid=sigmoid, bias=bias, scale=float(scale), n_group=n_group, n_group_used=n_group_used,
     )  # fmt: skip
     run(moe.moe_route, fields, 2)
     return made
@@ -143,8 +144,8 @@ def test_combine() -> None:
     y = rng.standard_normal((int(made["total"][0]), N_EMBD)).astype(np.float32)
     out = np.full((N_TOK, N_EMBD), np.nan, np.float32)
     fields = record(
-        np.array([N_TOK]), y, y.strides[0], made["slots"], made["weights"], 3, out, out.strides[0], N_EMBD,
-        np.zeros(1, np.int64),
+        moe.moe_combine, count=np.array([N_TOK]), y=y, slots=made["slots"], weights=made["weights"], n_used=3, out=out,
+        n=N_EMBD,
     )  # fmt: skip
     run(moe.moe_combine, fields, 3)
     expected = (made["weights"][:, :, None].astype(np.float64) * y[made["slots"]]).sum(1)

@@ -1,0 +1,83 @@
+"""What a kernel is before it is machine code: its function, the fields of its records, the sources it is made from."""
+
+import inspect
+import types as python_types
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from ..emit.emitter import Piece
+from ..emit.fields import Layout
+from .sources import digest
+
+KERNEL_SIGNATURE = "void(int64,int64,int64)"
+
+
+class Device:
+    """A function that kernels call; compiled into each of them."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.__name__ = function, function.__name__
+
+
+def device(function: Callable[..., Any]) -> Any:
+    """@device on a function that is called by kernels."""
+    return Device(function)
+
+
+class KernelSource:
+    """A function f(a, tid, nth, *, fields) that becomes `void(args, tid, nth)`; `a` is args, the address of a record.
+
+    declaration  whose keyword-only parameters are the fields of the records; the function itself unless given
+    without      fields of it that this kernel does not have
+    names        of parameters whose field has another name
+    signature    of the machine code, when it is none of the above
+
+    Its name must be unique among those of the sources it was made from: the two name the cached file.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], signature: str = KERNEL_SIGNATURE, *,
+        declaration: Callable[..., Any] | None = None, without: Iterable[str] = (),
+        names: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.function, self.signature, self.name = function, signature, function.__qualname__
+        declaration = declaration or function
+        declared = Layout.of(declaration)
+        self.layout = declared.named(self.name, without)
+        own = (declared if declaration is function else Layout.of(function)).fields
+        self.parameters = tuple((field, (names or {}).get(field.name, field.name)) for field in own)
+        """The function's, each with the name of its field. Those of fields `without` are zero."""
+        for field, name in self.parameters:
+            place = declared.find(name)
+            assert place is not None and place[1].kind is field.kind, f"{self.name} reads {name}, {field.kind.value}"
+        self._modules = {function.__module__, declaration.__module__}
+
+    @cached_property
+    def file(self) -> str:
+        """Name under which the cache keeps it."""
+        return f"{self.name}-{digest(*sorted(self._modules | self._modules_of_callees()))}"
+
+    def _modules_of_callees(self) -> set[str]:
+        """Where the pieces and devices are defined that the function names: a variant's may come from anywhere."""
+        modules = set()
+        for name in self.function.__code__.co_names:
+            match self.function.__globals__.get(name):
+                case Piece(body=body):
+                    modules.add(body.__module__)
+                case Device(function=function):
+                    modules.add(function.__module__)
+        return modules
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+
+def with_globals(function: Callable[..., Any], name: str, scope: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function under another name, with some of its globals replaced."""
+    missing = [item for item in scope if item not in function.__code__.co_names]
+    assert not missing, f"{function.__name__} does not use {missing}"
+    copy = python_types.FunctionType(function.__code__, {**function.__globals__, **scope}, name, function.__defaults__)
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
+    copy.__qualname__, copy.__module__, copy.__doc__ = name, function.__module__, inspect.getdoc(function)
+    return copy

@@ -1,0 +1,191 @@
+"""Op records: the fields that a kernel declares, the values that an op gives them, and how pieces read them.
+
+A kernel's fields are the keyword-only parameters of its function. Its record has an int64 for each, in that order:
+
+    Address   memory, in a program's arena or anywhere else
+    Int       i64
+    Float     f32, in the low half
+    Counter   address of an i64 that is zero when a run begins; the program has one for each op that asks for one
+
+A field with a default may be left out. Strides in bytes go with their rows: field `ldx` with `x`, field `ld` with all
+rows that have none of their own. Who gives rows gives their strides, and where `x` is left out so is `ldx`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Annotated, Any
+
+import numpy as np
+
+from .core import F32, I64, EmitterCore, Value, const
+
+RECORD = 24  # int64 of an op record: the kernel's address and up to 23 fields
+OF_THE_OP = ("name", "nbytes", "flops", "work")  # what is said of an op beside its fields: see `Builder.op`
+
+
+class Kind(Enum):
+    ADDRESS = "an address"
+    INT = "an integer"
+    FLOAT = "a float"
+    COUNTER = "a counter"
+
+
+Address = Annotated[int, Kind.ADDRESS]
+Int = Annotated[int, Kind.INT]
+Float = Annotated[float, Kind.FLOAT]
+Counter = Annotated[int, Kind.COUNTER]
+
+
+@dataclass(frozen=True)
+class Field:
+    """`default` None: an op has to give it."""
+
+    name: str
+    kind: Kind
+    default: int | float | None = None
+
+    def accepts(self, value: Any) -> bool:
+        """Floats and integers are not taken for one another; what an address may be is up to who writes the record."""
+        if self.kind is Kind.INT:
+            return isinstance(value, int | np.integer)
+        is_float = isinstance(value, float | np.floating)
+        return is_float if self.kind is Kind.FLOAT else not is_float
+
+    def word(self, value: int | float) -> int:
+        """The int64 of a record."""
+        if self.kind is Kind.FLOAT:
+            return int(np.float32(value).view(np.uint32))
+        return int(value)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The fields of a kernel's records."""
+
+    kernel: str
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        names = [field.name for field in self.fields]
+        assert len(names) < RECORD, f"{self.kernel} has {len(names)} fields, a record has room for {RECORD - 1}"
+        taken = sorted({*names} & {*OF_THE_OP})
+        assert not taken, f"{self.kernel}: no fields can be called {taken}"
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "Layout":
+        """What a function declares."""
+        code, defaults = function.__code__, function.__kwdefaults__ or {}
+        names = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+        fields = []
+        for name in names:
+            kind = getattr(function.__annotations__.get(name), "__metadata__", (None,))[0]
+            assert isinstance(kind, Kind), f"{function.__name__}: field {name} has none of the types of fields"
+            fields.append(Field(name, kind, defaults.get(name)))
+        return cls(function.__name__, tuple(fields))
+
+    def named(self, kernel: str, without: Iterable[str] = ()) -> "Layout":
+        """Of a kernel of another name, which does not have the fields `without`."""
+        unknown = {*without} - {field.name for field in self.fields}
+        assert not unknown, f"{kernel} has no fields {sorted(unknown)} that could be missing"
+        return replace(self, kernel=kernel, fields=tuple(f for f in self.fields if f.name not in without))
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, Field]]:
+        return {field.name: (i, field) for i, field in enumerate(self.fields)}
+
+    @cached_property
+    def _strides(self) -> dict[str, str]:
+        """The field with the stride of each that may be rows."""
+        names = self._places.keys()
+        return {name: own for name in names if (own := "ld" + name if "ld" + name in names else "ld") in names}
+
+    def find(self, name: str) -> tuple[int, Field] | None:
+        """Place and field."""
+        return self._places.get(name)
+
+    def arranged(
+        self, given: Mapping[str, Any], strides: Mapping[str, int], counter: Callable[[], Any]
+    ) -> list[tuple[Field, Any]]:
+        """Every field with its value. `given`: by name, None as if it were not there; `strides`: of what is rows.
+
+        Raises TypeError for fields that are missing, that there are not, and for values that do not fit.
+        """
+        values = {name: value for name, value in given.items() if value is not None}
+        self._add_strides(values, strides)
+        wrong = [f"there is no field {name}" for name in given if name not in self._places]
+        record = []
+        for field in self.fields:
+            name, value = field.name, values.get(field.name)
+            if value is not None:
+                if not field.accepts(value):
+                    wrong.append(f"{name} is {field.kind.value}, not {value!r}")
+            elif field.kind is Kind.COUNTER:
+                value = counter()
+            elif field.default is not None:
+                value = field.default
+            else:
+                value = 0
+                wrong.append(f"{name} is missing")
+            record.append((field, value))
+        if wrong:
+            raise TypeError(f"op {self.kernel}: {'; '.join(wrong)}. Its fields: {', '.join(self._places)}.")
+        return record
+
+    def _add_strides(self, values: dict[str, Any], strides: Mapping[str, int]) -> None:
+        """Those that go with rows, and zeros for rows that are left out."""
+        filled: dict[str, int] = {}
+        for name, stride in strides.items():
+            own = self._strides.get(name)
+            if own is None:
+                continue
+            if own in values or filled.setdefault(own, stride) != stride:
+                raise TypeError(f"op {self.kernel}: {own} is given by {name}, and again with another value")
+        values |= filled
+        for name, own in self._strides.items():
+            if own == "ld" + name and name not in values:
+                values.setdefault(own, 0)
+
+
+# --- in the emitter ---------------------------------------------------------------------------------------------------
+class RowsAt:
+    """One column (or a vector of columns) of rows: element t lies t * stride bytes after `start`."""
+
+    def __init__(self, e: EmitterCore, start: Value, stride: Value) -> None:
+        self.e, self.start, self.stride = e, start, stride
+
+    def at(self, t: Value) -> Value:
+        return self.e.at(self.start, self.e.b.mul(t, self.stride))
+
+    def load(self, ty: Any, t: Value) -> Value:
+        return self.e.load(ty, self.at(t))
+
+    def store(self, value: Value, t: Value) -> None:
+        self.e.store(value, self.at(t))
+
+
+class Fields:
+    """The fields of a record by name, loaded where they are asked for. of: the Kernel, or its layout."""
+
+    def __init__(self, e: EmitterCore, record: Value, of: Any) -> None:
+        self._e, self._record = e, record
+        self._layout: Layout = of if isinstance(of, Layout) else of.layout
+
+    def __getattr__(self, name: str) -> Value:
+        return load_field(self._e, self._record, self._layout, name)
+
+    def rows(self, name: str, token: Value, column: Value, stride: str = "") -> RowsAt:
+        """Rows of the field `name`, from `token` and `column` on; their stride is the field `ld` + name."""
+        b, ld = self._e.b, getattr(self, stride or "ld" + name)
+        offset = b.add(b.mul(token, ld), b.shl(column, const(I64, 2)))
+        return RowsAt(self._e, self._e.at(getattr(self, name), offset), ld)
+
+
+def load_field(e: EmitterCore, record: Value, layout: Layout, name: str) -> Value:
+    """A field's i64 or f32."""
+    place = layout.find(name)
+    if place is None:
+        raise AttributeError(f"{layout.kernel} has no field {name}")
+    i, field = place
+    return e.load(F32 if field.kind is Kind.FLOAT else I64, record, 8 * i)

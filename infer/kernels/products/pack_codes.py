@@ -1,0 +1,207 @@
+"""Activations as 8-bit codes: how pack.py writes integer columns and tiles, in the forms that it lists.
+
+x = d * q with d = max |x| / 127 of the 32 (f32; llama.cpp rounds it to f16), q = x / d rounded to nearest even.
+"""
+
+from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
+from ..emit.isa import ISA
+
+V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
+LINES = 3  # 4-byte numbers per column and block beside the dwords
+BLOCK = 128  # bytes of 32 floats
+EIGHT_PLACES = (0, 2, 4, 6, 1, 3, 5, 7)  # the order of blocks in which wide_columns.py finds dwords of pairs of blocks
+
+
+def chain_place(e: Emitter, i: Value, n: Value) -> Value:
+    """Where unit i of n lies when they are sorted into 16 chains of units c, c + 16, c + 32..."""
+    b = e.b
+    chain = b.and_(i, const(I64, 15))
+    longer = e.intr("smin", chain, b.and_(n, const(I64, 15)))
+    begin = b.add(b.mul(chain, b.lshr(n, const(I64, 4))), longer)
+    return b.add(begin, b.lshr(i, const(I64, 4)))
+
+
+def _maximum(e: Emitter, a: Value, c: Value) -> Value:
+    """Of magnitudes as bits; a NaN is larger than all numbers and stays."""
+    return e.intr("smax", a, c)
+
+
+def _magnitudes(e: Emitter, parts: list[Value]) -> Value:
+    """Largest |x| of four vectors, lane by lane, as bits."""
+    bits = [e.b.and_(e.b.bitcast(v, V8I), const(V8I, 0x7FFFFFFF)) for v in parts]
+    return _maximum(e, _maximum(e, bits[0], bits[1]), _maximum(e, bits[2], bits[3]))
+
+
+def _steps(e: Emitter, peak: Value) -> tuple[Value, Value]:
+    """Largest magnitudes (f32) -> d and 1 / d."""
+    b, ty = e.b, peak.type
+    one = const(ty, 127.0)
+    positive = b.fcmp_ordered(">", peak, const(ty, 0.0))
+    return b.fmul(peak, const(ty, 1 / 127)), b.select(positive, b.fdiv(one, peak), const(ty, 0.0))
+
+
+def _codes(e: Emitter, v: Value, inverse: Value) -> Value:
+    """<8 x f32> -> <8 x i32>, rounded to nearest even.
+
+    Clamped: 127 / peak overflows for the smallest magnitudes, and a NaN (which d keeps) must not become a wild integer.
+    """
+    b = e.b
+    scaled = b.fmul(v, inverse)
+    for comparison, bound in ((">", -127.0), ("<", 127.0)):
+        scaled = b.select(b.fcmp_ordered(comparison, scaled, const(V8F, bound)), scaled, const(V8F, bound))
+    if e.isa.x86 and e.isa.dot != "plain":
+        return e.call("llvm.x86.avx.cvt.ps2dq.256", V8I, scaled)
+    return b.fptosi(e.intr("rint", scaled), V8I)
+
+
+def _quantize8(e: Emitter, sources: list[Value]) -> tuple[list[list[Value]], Value]:
+    """8 blocks of 32 floats -> per block four vectors of 8 codes (i32), and <8 x f32> d."""
+    b = e.b
+    blocks = [[e.load(V8F, p, 32 * k) for k in range(4)] for p in sources]
+    peaks = _maximum(e, *e.reduce8([_magnitudes(e, parts) for parts in blocks], lambda a, c: _maximum(e, a, c)))
+    d, inverse = _steps(e, b.bitcast(peaks, V8F))
+    scales = [e.splat(e.lane(inverse, j), 8) for j in range(8)]
+    return [[_codes(e, v, scale) for v in parts] for parts, scale in zip(blocks, scales, strict=True)], d
+
+
+def _as_bytes(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
+    """Four vectors of 8 codes -> <8 x i32> of four s8 each, and which dword of the block each lane is."""
+    b = e.b
+    if e.isa.x86 and e.isa.dot != "plain":
+        words = [e.call("llvm.x86.avx2.packssdw", V16I16, q[k], q[k + 1]) for k in (0, 2)]
+        return b.bitcast(e.call("llvm.x86.avx2.packsswb", V32I8, *words), V8I), [0, 2, 4, 6, 1, 3, 5, 7]
+    return b.bitcast(b.trunc(e.cat(e.cat(q[0], q[1]), e.cat(q[2], q[3])), V32I8), V8I), list(range(8))
+
+
+def _as_words(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
+    """Two vectors of 8 codes -> <8 x i32> of two s16 each, and which dword of the half block each lane is."""
+    if e.isa.x86 and e.isa.dot != "plain":
+        return e.b.bitcast(e.call("llvm.x86.avx2.packssdw", V16I16, *q), V8I), [0, 1, 4, 5, 2, 3, 6, 7]
+    return e.b.bitcast(e.b.trunc(e.cat(q[0], q[1]), V16I16), V8I), list(range(8))
+
+
+def _byte_pairs(e: Emitter, v: Value) -> Value:
+    """<8 x i32> of four s8 -> <16 x i16>, neighbours added."""
+    if e.isa.x86 and e.isa.dot != "plain":
+        return e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, const(V32I8, 1), e.b.bitcast(v, V32I8))
+    wide = e.b.sext(e.b.bitcast(v, V32I8), Vec(I16, 32))
+    return e.b.add(e.shuffle(wide, list(range(0, 32, 2))), e.shuffle(wide, list(range(1, 32, 2))))
+
+
+def _word_pairs(e: Emitter, v: Value) -> Value:
+    """<16 x i16> -> <8 x i32>, neighbours added."""
+    wide = e.b.sext(v, Vec(I32, 16))
+    return e.b.add(e.shuffle(wide, list(range(0, 16, 2))), e.shuffle(wide, list(range(1, 16, 2))))
+
+
+def _low_high(e: Emitter, low: Value, high: Value) -> Value:
+    """Two <8 x i32> -> one with `low` and `high` as the halves of each lane."""
+    b = e.b
+    return b.or_(b.and_(low, const(V8I, 0xFFFF)), b.shl(high, const(V8I, 16)))
+
+
+def make_int_column(form: str):
+    """Blocks b0..b1 of one column; b0 is a multiple of 16."""
+
+    def int_column(e: Emitter, x, out, K, b0, b1):
+        b = e.b
+        x_d = e.at(out, K)
+        x_sum = e.at(x_d, b.lshr(K, const(I64, 3)))
+        in_sixteens = b.lshr(K, const(I64, 9))
+
+        def eight(turn, _):
+            i = b.shl(turn, const(I64, 3))
+            o = b.shl(i, const(I64, 2))
+            block, target, step = b.mul(i, const(I64, BLOCK)), b.shl(i, const(I64, 5)), const(I64, 32)
+            places = [const(I64, BLOCK * k) for k in range(8)]
+            if form == "wide":
+                wide = b.icmp_unsigned("<", b.lshr(turn, const(I64, 1)), in_sixteens)
+                second = b.mul(b.and_(turn, const(I64, 1)), const(I64, 256 - 32))
+                target = b.select(wide, b.sub(target, second), target)
+                step = b.select(wide, const(I64, 64), step)
+                places = [b.select(wide, places[k], place) for k, place in zip(EIGHT_PLACES, places, strict=True)]
+            blocks, d = _quantize8(e, [e.at(x, b.add(block, place)) for place in places])
+            packed = [_as_bytes(e, q) for q in blocks]
+            dwords = [e.shuffle(v, [order.index(s) for s in range(8)]) for v, order in packed]
+            for k, v in enumerate(dwords if form == "column" else e.transpose8(dwords)):
+                e.store(v, out, b.add(target, b.mul(step, const(I64, k))))
+            quads = [_word_pairs(e, _byte_pairs(e, v)) for v in dwords]
+            e.store(d, x_d, o)
+            e.store(_half_sums(e, quads), x_sum, o)
+
+        turns = b.lshr(b1, const(I64, 3))
+        e.loop(turns, eight, start=b.lshr(b0, const(I64, 3)))
+
+        def single(i, _):
+            parts = [e.load(V8F, x, b.add(b.mul(i, const(I64, BLOCK)), const(I64, 32 * k))) for k in range(4)]
+            bits = _magnitudes(e, parts)
+            for n in (4, 2, 1):
+                bits = _maximum(e, e.part(bits, 0, n), e.part(bits, n, n))
+            d, inverse = _steps(e, b.bitcast(e.lane(bits, 0), F32))
+            q = [_codes(e, v, e.splat(inverse, 8)) for v in parts]
+            e.store(b.trunc(e.cat(e.cat(q[0], q[1]), e.cat(q[2], q[3])), V32I8), out, b.shl(i, const(I64, 5)))
+            o = b.shl(i, const(I64, 2))
+            e.store(d, x_d, o)
+            for h in (0, 1):
+                total = e.halving_sum(b.add(q[2 * h], q[2 * h + 1]))
+                e.store(b.trunc(total, I16), x_sum, b.add(o, const(I64, 2 * h)))
+
+        e.loop(b1, single, start=e.intr("smax", b0, b.shl(turns, const(I64, 3))))
+
+    return emit("i64,i64,i64,i64,i64->void")(int_column)
+
+
+def _half_sums(e: Emitter, quads: list[Value]) -> Value:
+    """8 x 8 sums of four codes -> <8 x i32>: in each the sums of both halves of a block as i16."""
+    return _low_high(e, *e.reduce8(quads, e.b.add))
+
+
+def make_int_tile(form: str, isa: ISA | None = None):
+    """Blocks b0..b1 of 8 columns, whose row addresses are in `rows`, into a tile of `cols` columns."""
+    steps = 16 if form == "s16" else 8
+
+    def int_tile(e: Emitter, rows, out, cols, b0, b1, n_blocks):
+        b = e.b
+        line = b.shl(cols, const(I64, 2))  # bytes of one step
+        sources = [e.load(I64, rows, 8 * j) for j in range(8)]
+
+        def put(v: Value, base: Value, k: int) -> None:
+            e.store(v, base, b.mul(line, const(I64, k)))
+
+        def block(i, _):
+            base = e.at(out, b.mul(chain_place(e, i, n_blocks), b.mul(line, const(I64, steps + LINES))))
+            blocks, d = _quantize8(e, [e.at(p, b.mul(i, const(I64, BLOCK))) for p in sources])
+            put(d, base, steps)
+            for h in (0, 1):
+                if form == "s16":
+                    packed = [_as_words(e, q[2 * h : 2 * h + 2]) for q in blocks]
+                    lanes = e.transpose8([v for v, _ in packed])
+                    by_step = [lanes[packed[0][1].index(k)] for k in range(8)]
+                    for k, v in enumerate(by_step):
+                        put(v, base, 8 * h + k)
+                    sums = [_word_pairs(e, b.bitcast(v, V16I16)) for v in by_step]
+                    even, odd = (_total(e, sums[first::2]) for first in (0, 1))
+                    put(_low_high(e, even, odd), base, steps + 1 + h)
+            if form != "s16":
+                packed = [_as_bytes(e, q) for q in blocks]
+                lanes = e.transpose8([v for v, _ in packed])
+                by_step = [lanes[packed[0][1].index(k)] for k in range(8)]
+                for k, v in enumerate(by_step):
+                    put(v, base, k)
+                pairs = [_byte_pairs(e, v) for v in by_step]
+                first, second = (_total(e, pairs[4 * h : 4 * h + 4]) for h in (0, 1))
+                if form == "dots":
+                    put(_word_pairs(e, b.add(first, second)), base, steps + 1)
+                    put(_word_pairs(e, second), base, steps + 2)
+                else:
+                    put(b.bitcast(first, V8I), base, steps + 1)
+                    put(b.bitcast(second, V8I), base, steps + 2)
+
+        e.loop(b1, block, start=b0)
+
+    return emit("i64,i64,i64,i64,i64,i64->void", isa)(int_tile)
+
+
+def _total(e: Emitter, values: list[Value]) -> Value:
+    """Sum of four vectors of integers."""
+    return e.b.add(e.b.add(values[0], values[1]), e.b.add(values[2], values[3]))

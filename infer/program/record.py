@@ -1,0 +1,194 @@
+"""A program: op records over one arena; and who collects them.
+
+A record is RECORD int64, the kernel's address and its fields (kernels/emit/fields.py). Buffers are named by the values
+that flow between ops; the recorder sees who uses what when, and buffers whose lives do not overlap get the same memory.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..kernels.build.jit import Kernel
+from ..kernels.emit.fields import RECORD
+from .operands import ALIGN, Buffer, Ref, Rows, round_up
+
+# bytes and operations of an op in a run, given tokens before it and tokens in it of every segment
+OpWork = Callable[[Sequence[tuple[int, int]]], tuple[int, int]]
+
+
+class OwnCounter:
+    """Stands for the address of an i64 of the op's own, zero when a run begins."""
+
+
+Operand = int | float | Ref | Rows | None
+OpFields = dict[str, Any]  # operands by field, to be given to `Recorder.op` with others
+
+
+@dataclass
+class Op:
+    """A record, and what the op is said to do: bytes, and operations per column; per group of columns and column of
+    these where there are `groups` (an expert's weights are read when it has columns); or `work`, which goes first."""
+
+    name: str
+    kernel: Kernel
+    fields: list[int | Ref | OwnCounter]
+    nbytes: int = 0
+    flops: int = 0
+    groups: Ref | None = None
+    work: OpWork | None = None
+
+
+def place_buffers(buffers: Sequence[Buffer]) -> int:
+    """Give every buffer an offset such that buffers alive at the same time do not overlap; returns the total size."""
+    placed: list[Buffer] = []
+    total = 0
+    for item in sorted(buffers, key=lambda b: -b.nbytes):
+        if item.first < 0:
+            continue
+        busy = sorted((p.offset, p.offset + p.nbytes) for p in placed if p.first <= item.last and item.first <= p.last)
+        offset = 0
+        for begin, end in busy:
+            if offset + item.nbytes <= begin:
+                break
+            offset = max(offset, end)
+        item.offset = offset
+        placed.append(item)
+        total = max(total, offset + item.nbytes)
+    return total
+
+
+def aligned_empty(nbytes: int) -> np.ndarray:
+    """u8 array on a 64-byte boundary, not initialized (and not resident until touched)."""
+    raw = np.empty(nbytes + ALIGN, np.uint8)
+    skip = -raw.ctypes.data % ALIGN
+    return raw[skip : skip + nbytes]
+
+
+class Program:
+    """The records of all ops, their arena and their counters. buffers: all that the ops name, not placed yet."""
+
+    def __init__(self, ops: list[Op], buffers: Sequence[Buffer], capacity: int) -> None:
+        self.ops = ops
+        self.capacity = capacity
+        self.arena = aligned_empty(place_buffers(buffers))
+        n_counters = sum(isinstance(field, OwnCounter) for op in ops for field in op.fields)
+        self.counters = aligned_empty(64 * max(1, n_counters)).view(np.int64)
+        self.records = aligned_empty(len(ops) * RECORD * 8).view(np.int64).reshape(-1, RECORD)
+        self.records[:] = 0
+        base = self.arena.ctypes.data
+        counter = self.counters.ctypes.data
+        for i, op in enumerate(ops):
+            for j, value in enumerate(op.fields):
+                if isinstance(value, OwnCounter):
+                    self.records[i, j + 1] = counter
+                    counter += 64
+                elif isinstance(value, Ref):
+                    assert isinstance(value.base, Buffer)
+                    self.records[i, j + 1] = base + value.base.offset + value.offset
+                else:
+                    self.records[i, j + 1] = value
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        return [op.kernel for op in self.ops]
+
+    def link(self) -> None:
+        """Put the addresses of the (compiled) kernels into the records."""
+        for i, op in enumerate(self.ops):
+            self.records[i, 0] = op.kernel.address
+
+    def work_of(self, op: Op, n: int, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """Bytes and operations of an op in the last run, of n columns; segments as in `OpWork`.
+
+        Where there are groups, the program must have been built to keep them.
+        """
+        if op.work is not None:
+            return op.work(segments)
+        if op.groups is None:
+            return op.nbytes, op.flops * n
+        assert isinstance(op.groups.base, Buffer)
+        start = op.groups.base.offset + op.groups.offset
+        words = self.arena[start : start + op.groups.base.nbytes // 8 * 8].view(np.int64)
+        used = int(words[0])
+        return op.nbytes * used, op.flops * int(words[3 : 1 + 3 * used : 3].sum())
+
+    def view(self, rows: Rows, count: int) -> np.ndarray:
+        """The first `count` rows as f32 [count, n] (a view: valid until the next run)."""
+        assert isinstance(rows.base, Buffer)
+        start = rows.base.offset + rows.offset
+        block = self.arena[start : start + count * rows.ld].view(np.float32)
+        return block.reshape(count, rows.ld // 4)[:, : rows.n]
+
+
+class Recorder:
+    """Collects ops, with the buffers that they name, for up to `capacity` columns on `n_threads` threads."""
+
+    def __init__(self, capacity: int, n_threads: int) -> None:
+        self.capacity, self.n_threads = capacity, n_threads
+        self.ops: list[Op] = []
+        self.buffers: list[Buffer] = []
+        self.scratch = Buffer(0)
+
+    def buffer(self, nbytes: int) -> Buffer:
+        """Memory of the arena."""
+        buffer = Buffer(round_up(max(nbytes, 1), ALIGN))
+        self.buffers.append(buffer)
+        return buffer
+
+    def rows(self, n: int, capacity: int | None = None) -> Rows:
+        """New rows, padded to a multiple of 16 values."""
+        ld = round_up(n, 16) * 4
+        return Rows(self.buffer(ld * (capacity or self.capacity)), n, ld)
+
+    def need_scratch(self, per_thread: int) -> int:
+        """Ask for bytes that belong to one thread during an op; returns the stride between threads when laid out."""
+        per_thread = round_up(per_thread, ALIGN)
+        self.scratch.nbytes = max(self.scratch.nbytes, per_thread * self.n_threads)
+        return per_thread
+
+    def op(
+        self, kernel: Kernel, /, *, name: str = "", nbytes: int = 0, flops: int = 0, work: OpWork | None = None,
+        **fields: Operand,
+    ) -> None:  # fmt: skip
+        """Append an op. fields: those of the kernel by name; None: not given, which fields with defaults need not be.
+
+        Rows give their stride, too: `x=rows` is fields x and ldx. An op whose kernel has groups of columns (field
+        `groups`, an address in the arena) does `nbytes` and `flops` for each of them. Raises TypeError when fields are
+        missing or unknown, and where an integer stands for a float or a float for an integer.
+        """
+        strides = {field: value.ld for field, value in fields.items() if isinstance(value, Rows)}
+        given = {field: value.ref if isinstance(value, Rows) else value for field, value in fields.items()}
+        record: list[int | Ref | OwnCounter] = []
+        for field, value in kernel.layout.arranged(given, strides, OwnCounter):
+            if isinstance(value, Ref):
+                record.append(self._used(value))
+            else:
+                record.append(value if isinstance(value, OwnCounter) else field.word(value))
+        groups = given.get("groups")
+        if not isinstance(groups, Ref):
+            groups = None
+        self.ops.append(Op(name or kernel.name, kernel, record, nbytes, flops, groups, work))
+
+    def _used(self, ref: Ref) -> Ref | int:
+        """The operand in a record; the next op is one that names its buffer."""
+        if isinstance(ref.base, int):
+            return ref.base + ref.offset
+        index = len(self.ops)
+        ref.base.first = index if ref.base.first < 0 else ref.base.first
+        ref.base.last = max(index, ref.base.last)
+        return ref
+
+    def keep(self, *operands: Rows | Ref) -> None:
+        """Their buffers keep their memory to the end of the program, and so are read when it has run."""
+        for operand in operands:
+            if isinstance(operand.base, Buffer):
+                operand.base.last = sys.maxsize
+
+    def build(self) -> Program:
+        """The program, to be linked when its kernels are compiled."""
+        self.scratch.first, self.scratch.last = 0, len(self.ops) - 1
+        buffers = [*self.buffers, self.scratch] if self.scratch.nbytes else self.buffers
+        return Program(self.ops, buffers, self.capacity)
