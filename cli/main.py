@@ -217,6 +217,12 @@ def _failed(err: Exception, running: Any) -> int:
     raise err
 
 
+def _ignore_interrupts() -> None:
+    """All is done: what comes now would be noise of an interpreter that is stopped while it stops."""
+    with contextlib.suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def main() -> None:
     """Entry point of the command `hybrid`: runs it and leaves with its exit code."""
     code: int | None = None
@@ -228,13 +234,12 @@ def main() -> None:
 
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, terminated)
-    try:
-        result = run(sys.argv[1:])
-    except KeyboardInterrupt:  # once more, while the first was being cleaned up after
-        result = 130
-    with contextlib.suppress(ValueError):
-        # all is done: what comes now would be noise of an interpreter that is stopped while it stops
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    result = 130
+    with contextlib.suppress(KeyboardInterrupt):  # once more, while this was being arranged
+        with contextlib.suppress(KeyboardInterrupt):  # once more, while the first was being cleaned up after
+            result = run(sys.argv[1:])
+        _ignore_interrupts()
+    _ignore_interrupts()
     # When text that is executed (dataclasses do that) is interrupted, CPython notes that it will end by SIGINT instead
     # of with an exit code, even if the interrupt is caught. The next such text makes it forget.
     exec("")

@@ -332,7 +332,7 @@ LLAMA: dict[str, tuple[Change, str]] = {
     "rope_freqs too long": (extra("rope_freqs.weight", 5), "rope_freqs.weight has shape [5]"),
     "rope_freqs 0": (keys(extra("rope_freqs.weight", 4), whole("rope_freqs.weight", 0.0)), "rope_freqs.weight"),
     "rope_freqs NaN": (keys(extra("rope_freqs.weight", 4), whole("rope_freqs.weight", NAN)), "rope_freqs.weight"),
-    "key_length 5": (key(".attention.key_length", 5), "llama.rope.dimension_count = 8, expected an even part"),
+    "key_length 5": (key(".attention.key_length", 5), "llama.rope.dimension_count = 8, expected an even number"),
     "key_length 6": (
         keys(key(".attention.key_length", 6), without(".rope.dimension_count")),
         "blk.0.attn_q.weight has shape [32, 32], the model's keys make it [24, 32]",
@@ -346,7 +346,7 @@ LLAMA: dict[str, tuple[Change, str]] = {
             *(shaped(f"blk.{i}.attn_{t}.weight", 18, N_EMBD) for i in range(2) for t in "kv"),
             *(shaped(f"blk.{i}.attn_output.weight", N_EMBD, 36) for i in range(2)),
         ),
-        "llama.rope.dimension_count = 9, expected an even part",
+        "llama.rope.dimension_count = 9, expected an even number",
     ),
     "head_count 5": (key(".attention.head_count", 5), "llama.attention.head_count = 5"),
 }

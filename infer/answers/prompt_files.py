@@ -207,7 +207,7 @@ class Batch:
 
     def _key(self, prompt: Prompt, sample: int) -> str:
         model = self.model
-        what = [model.fingerprint, model.kv_type, model.precision, self.params, self.max_tokens, [*self.stop]]
+        what = [model.fingerprint, model.kv_type, model.precision, self.params.changed, self.max_tokens, [*self.stop]]
         what += [] if self.keep is None else [self.keep]
         text = f"{what!r} {prompt.index} {prompt.templated} {sample} {self.n_samples}\n{prompt.text}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]

@@ -51,6 +51,12 @@ class SamplingParams:
                 raise UsageError(f"logit_bias of token {token} = {bias}, expected a finite number or -inf")
 
     @property
+    def changed(self) -> dict[str, Any]:
+        """The fields that are not at their defaults: a sampler of a later version that nobody uses is not there."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value != getattr(_DEFAULTS, name)}
+
+    @property
     def greedy(self) -> bool:
         return self.temp <= 0
 
@@ -86,6 +92,8 @@ class SamplingParams:
         assert not unknown, f"no sampling parameter {unknown}"
         return cls(**values)
 
+
+_DEFAULTS = SamplingParams()
 
 # general.sampling.<key> -> (field, type). The mirostat and xtc keys ask for samplers we do not have; they are rare.
 _METADATA_KEYS: dict[str, tuple[str, type]] = {

@@ -1,6 +1,7 @@
 """From text and messages to token ids: which of the special tokens a text may hold, and when BOS stands before it.
 
-The one place that knows: completions, conversations, files of prompts and measurements all come here.
+A plain prompt is `Tokenizer.encode(text)`. What is encoded in another way, in a conversation, a file of prompts or a
+measurement, is encoded here.
 """
 
 from collections.abc import Mapping, Sequence

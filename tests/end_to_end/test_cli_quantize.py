@@ -188,7 +188,7 @@ def test_quantize_to_a_size(cli: Cli, files: dict[str, Path], tmp_path: Path) ->
         "give one of TYPE, --target-bpw": ("--max-kld", "0.1", "--target-bpw", "4"),
         "--max-kld measures on a text. Give one with -f.": ("--max-kld", "0.1"),
         "expected a size like 900M": ("--target-size", "big"),
-        "--target-bpw 1.5: the smallest that is possible here is 3.": ("--target-bpw", "1.5"),
+        "1.5 bits per weight are too few: the smallest that is possible here is 3.": ("--target-bpw", "1.5"),
         "-f is for --target-bpw": ("Q8_0", "-f", "x.txt"),
     }.items():
         assert says in failed(cli("quantize", files["bf16"], out, *more), code=2)
@@ -234,4 +234,4 @@ def test_quantize_within_a_divergence(
     assert measured["kld"]["value"] == pytest.approx(report["kl_divergence"]["value"], rel=1e-6)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base.kld", "out.gguf"]
     impossible = cli("quantize", files["bf16"], out, "--max-kld", "1e-7", "-f", prose)
-    assert "the largest types there are to choose from give" in impossible[2] and impossible[0] == 2
+    assert "the largest types to choose from give" in impossible[2] and impossible[0] == 2

@@ -23,9 +23,10 @@ _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 HYBRID = """#!{python}
 import sys
 from pathlib import Path
-from hybrid.cli.chains import models
-models.cache_dir = lambda: Path({folder!r}) / "cache"
-models.state_dir = lambda: Path({folder!r}) / "state"
+from hybrid.cli.chains import cache_paths
+assert cache_paths.cache_dir and cache_paths.state_dir
+cache_paths.cache_dir = lambda: Path({folder!r}) / "cache"
+cache_paths.state_dir = lambda: Path({folder!r}) / "state"
 from hybrid.cli.__main__ import main
 sys.argv[0] = "hybrid"
 main()
