@@ -132,6 +132,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_query_heads": [3, 4, 6], "num_kv_heads": [1, 2, 2], "ffn_multipliers": [0.5, 1.3, 2.0],
         "ffn_dim_divisor": 32, "max_context_length": 512, "rope_freq_constant": 10000,
     },
+    "smollm3": {
+        "architectures": ["SmolLM3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 5,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 5e4,
+    },
     "starcoder2": {
         "architectures": ["Starcoder2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
         "num_attention_heads": 6, "num_key_value_heads": 2, "norm_epsilon": 1e-5, "rope_theta": 1e5, "use_bias": True,

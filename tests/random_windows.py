@@ -36,6 +36,11 @@ WINDOWS: dict[str, dict[str, Any]] = {
         "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True,
         "sliding_window": 12, "use_sliding_window": True, "tie_word_embeddings": False,
     },
+    "smollm3-window": {  # and other layers without RoPE than usual; its base is the usual one
+        "architectures": ["SmolLM3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5,
+        "no_rope_layers": [0, 1, 0], "sliding_window": 10, "use_sliding_window": True, "tie_word_embeddings": False,
+    },
     "gemma2-order": {
         "architectures": ["Gemma2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "rms_norm_eps": 1e-6, "sliding_window": 11,

@@ -23,6 +23,7 @@ from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
 from .rwkv_distilled import Arwkv7, Rwkv6Qwen2
+from .smollm3 import SmolLM3
 from .starcoder2 import Phi2, StarCoder2
 from .xlstm import Xlstm
 from .zamba import Zamba
@@ -31,8 +32,8 @@ from .zamba2 import Zamba2
 FAMILIES: tuple[type[Family], ...] = (
     Arwkv7, Bamba, Bert, FalconH1, Gemma2, Gemma3, Gpt2, Granite, GraniteHybrid, GraniteMoe, Jamba, Lfm2, Lfm2Moe,
     Llama, Mamba, Mamba2, Mistral, NemotronH, NemotronHMoe, Olmo2, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Qwen2,
-    Qwen3, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, StarCoder2,
-    Xlstm, Zamba, Zamba2,
+    Qwen3, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SmolLM3,
+    StarCoder2, Xlstm, Zamba, Zamba2,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

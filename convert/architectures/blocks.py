@@ -80,11 +80,11 @@ def read_layers(config: Config) -> int:
     return config.integer("num_hidden_layers", maximum=MAX_LAYERS)
 
 
-def read_rope(config: Config) -> tuple[Config, float]:
+def read_rope(config: Config, usual: float = 10000.0) -> tuple[Config, float]:
     """The settings of RoPE and its base. transformers 5 has one object; older configs have a number, and an object
-    that is null without scaling."""
+    that is null without scaling. `usual`: the base where the config does not say."""
     rope = config.section("rope_parameters", "rope_scaling")
-    return rope, rope.number("rope_theta", default=config.number("rope_theta", default=10000.0))
+    return rope, rope.number("rope_theta", default=config.number("rope_theta", default=usual))
 
 
 def read_turned(config: Config, d_head: int, default: float, named: str) -> int:
@@ -123,6 +123,11 @@ def read_kinds(config: Config, known: dict[str, str], *keys: str, n_layer: int =
         words = " or ".join(dict.fromkeys(known.values()))
         raise config.wrong(key, f"{n_layer} times {words}" if n_layer else f"{words} for every layer")
     return [known[kind] for kind in kinds]
+
+
+def all_but_last(period: int, n_layer: int) -> tuple[bool, ...]:
+    """Per layer, whether it is another one than the last of every `period`."""
+    return tuple(i % period < period - 1 for i in range(n_layer))
 
 
 def size_keys(

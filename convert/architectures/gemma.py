@@ -8,7 +8,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE
-from .blocks import Heads, read_rope, refuse_scaling, size_keys, swiglu
+from .blocks import Heads, all_but_last, read_rope, refuse_scaling, size_keys, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .rope import RopeScaling, read_stretching
@@ -85,7 +85,7 @@ class Gemma2(Decoder):
     @classmethod
     def read_local(cls, config: Config, n_layer: int) -> tuple[bool, ...]:
         """Per layer, whether it has the window."""
-        return tuple(read_layer_types(config, n_layer) or _every(cls.period, n_layer))
+        return tuple(read_layer_types(config, n_layer) or all_but_last(cls.period, n_layer))
 
     @classmethod
     def read_ropes(cls, config: Config) -> tuple[Config, float, float]:
@@ -96,7 +96,7 @@ class Gemma2(Decoder):
     @property
     def _period(self) -> int:
         """The number n of which it is true that the last of every n layers sees all tokens; 0: no layer does."""
-        fitting = (n for n in range(1, self.n_layer + 2) if self.local == _every(n, self.n_layer))
+        fitting = (n for n in range(1, self.n_layer + 2) if self.local == all_but_last(n, self.n_layer))
         return next(fitting, 0)
 
     @property
@@ -117,7 +117,7 @@ class Gemma2(Decoder):
             if cap or self.period == 2:
                 yield name, cap
         yield "attention.sliding_window", self.window
-        if self.local != _every(self.period, self.n_layer):
+        if self.local != all_but_last(self.period, self.n_layer):
             yield "attention.sliding_window_pattern", self._period or list(self.local)
         if not self._is_scaled_as_usual:
             yield "attention.scale", self.scalar**-0.5
@@ -169,7 +169,7 @@ class Gemma3(Gemma2):
     @classmethod
     def read_local(cls, config: Config, n_layer: int) -> tuple[bool, ...]:
         period = config.integer("sliding_window_pattern", default=cls.period)
-        return tuple(read_layer_types(config, n_layer) or _every(period, n_layer))
+        return tuple(read_layer_types(config, n_layer) or all_but_last(period, n_layer))
 
     @classmethod
     def read_ropes(cls, config: Config) -> tuple[Config, float, float]:
@@ -183,8 +183,3 @@ class Gemma3(Gemma2):
 
     def canonical(self, name: str) -> str:
         return name.replace("language_model.model.", "model.", 1).replace("model.language_model.", "model.", 1)
-
-
-def _every(period: int, n_layer: int) -> tuple[bool, ...]:
-    """Layers with a window, where the last of every `period` layers has no window."""
-    return tuple(i % period < period - 1 for i in range(n_layer))

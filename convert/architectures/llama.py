@@ -32,6 +32,7 @@ class Llama(Decoder):
     usually_tied: ClassVar[bool] = False
     usual_ctx: ClassVar[int] = 2048
     usual_eps: ClassVar[float] = 1e-6
+    usual_theta: ClassVar[float] = 10000.0
     rope_kinds: ClassVar[dict[str, str]] = {}  # what else the config calls a rope_type
     original_ctx: ClassVar[int] = 0  # the context before RoPE's scaling, where the config does not say; 0: as it is
     # of a layer: the checkpoint's and GGUF's names
@@ -56,7 +57,7 @@ class Llama(Decoder):
         sizes["tied"] |= _is_headless(config)
         heads = Heads.read(config, sizes["n_embd"])
         n_rot = cls.read_turned(config, heads)
-        rope, theta = read_rope(config)
+        rope, theta = read_rope(config, cls.usual_theta)
         n_ctx, kind = sizes["n_ctx"], read_kind(rope)
         original = original_context(config, rope, n_ctx, cls.original_ctx)
         rotation = Rotation(n_rot, theta, n_ctx, original)

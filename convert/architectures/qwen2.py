@@ -9,7 +9,7 @@ from .blocks import attention_bias_notes, read_layers, stacked_experts
 from .experts import read_moe_layers, weights_norm_note
 from .family import Row, row
 from .llama import Llama
-from .windows import read_layer_types, read_window
+from .windows import read_layer_types, read_window, windows_of
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,7 @@ class Qwen2(Llama):
         if local is None:
             first = config.integer("max_window_layers", default=28, minimum=0) if window else n_layer
             local = [i >= first for i in range(n_layer)]
-        if any(local) and not window:
-            raise config.wrong("layer_types", "no sliding_attention: use_sliding_window and sliding_window allow none")
-        return tuple(window if is_local else 0 for is_local in local)
+        return windows_of(config, window, local)
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield from ()

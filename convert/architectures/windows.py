@@ -25,6 +25,13 @@ def read_layer_types(config: Config, n_layer: int) -> list[bool] | None:
     return [kind == "sliding_attention" for kind in kinds]
 
 
+def windows_of(config: Config, window: int, local: Sequence[bool]) -> tuple[int, ...]:
+    """Per layer, the window of those that are local. CheckpointError where the config allows no window."""
+    if any(local) and not window:
+        raise config.wrong("layer_types", "no sliding_attention: use_sliding_window and sliding_window allow none")
+    return tuple(window if is_local else 0 for is_local in local)
+
+
 def window_keys(windows: Sequence[int]) -> Iterator[tuple[str, Any]]:
     """`windows`: per layer, as `read_window` has it."""
     if any(windows):

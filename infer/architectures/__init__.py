@@ -23,6 +23,7 @@ from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
 from .rwkv_distilled import Arwkv7, Rwkv6Qwen2
+from .smollm3 import SmolLM3
 from .starcoder2 import Phi2, StarCoder2
 from .xlstm import Xlstm
 from .zamba import Zamba
@@ -32,7 +33,7 @@ _ALL: tuple[Family, ...] = (
     Arwkv7(), FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(),
     Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(),
     Phi2(), Phi3(), Qwen2(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(),
-    Rwkv6Qwen2(), Rwkv7(), StarCoder2(), Xlstm(), Zamba(), Zamba2(),
+    Rwkv6Qwen2(), Rwkv7(), SmolLM3(), StarCoder2(), Xlstm(), Zamba(), Zamba2(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

@@ -45,8 +45,8 @@ class Llama(Family):
         """How many tokens a token of block i sees; 0: all."""
         return h.windows[i]
 
-    def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope:
-        """How n_rot values of a head of block i turn."""
+    def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope | None:
+        """How n_rot values of a head of block i turn; None: they do not."""
         return h.rope(w, n_rot, self.style)
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:

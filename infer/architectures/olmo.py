@@ -32,7 +32,7 @@ class Olmo2(Llama):
     def window(self, h: Any, i: int) -> int:
         return h.window if h.local[i] else 0
 
-    def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope:
+    def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope | None:
         whole = super().rope(h, i, w, n_rot)
         return Rope(n_rot, h.freq_base_local or h.freq_base, self.style) if self.window(h, i) else whole
 

@@ -40,6 +40,7 @@ NOISE = {
     "falcon-h1-gate": 6.4e-5,
     "jamba-bias": 1.3e-5,
     "mistral-window": 1.7e-5,
+    "smollm3": 1.4e-5,
 }
 # What the file's embedding is multiplied by, where that is no key of its own.
 EMBEDDING_SCALE = {"falcon-h1": 3.0, "falcon-h1-gate": 2.4}

@@ -57,10 +57,10 @@ REFUSED = {
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
     *(name for name in CONFIGS if name.startswith("phi3-")),
 }
-# Which it runs otherwise: without a window, in another order of layers, with other bounds of YaRN, with the epsilon of
-# heads of 64 values (RWKV).
+# Which it runs otherwise: without a window, in another order of layers, with other bounds of YaRN, with RoPE on other
+# layers, with the epsilon of heads of 64 values (RWKV).
 DIFFERENT = {"mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window", "gemma2-order",
-             "gemma3-order", "qwen2-yarn", "rwkv7", "arwkv7"}  # fmt: skip
+             "gemma3-order", "qwen2-yarn", "smollm3-window", "rwkv7", "arwkv7"}  # fmt: skip
 N_CTX, CHUNKS = 128, 4
 
 pytestmark = [

@@ -36,7 +36,7 @@ CHECKPOINTS = {
     "bamba": "legacy", "bert-embed": "", "falcon-h1": "", "falcon-mamba": "", "granite-dense": "legacy",
     "granite-moe": "legacy", "jamba-dense": "", "jamba-moe": "", "jamba-trained-bf16": "", "lfm2": "", "llama": "",
     "llama-unigram-bin": "", "mamba-bf16": "", "mamba-f32": "", "mamba-trained-bf16": "", "mamba2": "",
-    "nemotron-h": "legacy", "nemotron-h-moe": "legacy", "qwen3_5": "",
+    "nemotron-h": "legacy", "nemotron-h-moe": "legacy", "qwen3_5": "", "smollm3": "",
 }  # fmt: skip
 # Random checkpoints, with what its converter needs in their configs.
 RANDOM: dict[str, dict[str, Any]] = {
@@ -52,6 +52,7 @@ RANDOM: dict[str, dict[str, Any]] = {
     "mistral": {},
     "olmo2": {},
     "olmoe": {},
+    "smollm3": {"model_type": "smollm3"},
     "openelm": {"initializer_range": 0.02},
     "starcoder2": {"model_type": "starcoder2"},
     "phi2": {"model_type": "phi", "num_key_value_heads": None},

@@ -46,7 +46,8 @@ class Reference:
         self.eps = config.get("rms_norm_eps") or config.get("layer_norm_epsilon") or config.get("norm_eps")
         rope_of = config.get("rope_parameters") or {}
         rope_of = rope_of.get("full_attention", rope_of)
-        self.theta = rope_of.get("rope_theta") or config.get("rope_theta", 10000.0)
+        usual = 2e6 if config["architectures"] == ["SmolLM3ForCausalLM"] else 10000.0
+        self.theta = rope_of.get("rope_theta") or config.get("rope_theta", usual)
         self.part = rope_of.get("partial_rotary_factor") or config.get("partial_rotary_factor", 1.0)
 
     def linear(self, x: F64, name: str) -> F64:
@@ -75,12 +76,25 @@ class Reference:
             return c["layer_types"][i] == "sliding_attention"
         if kind.startswith("Gemma"):
             return i % 2 == 0 if kind == "Gemma2ForCausalLM" else (i + 1) % n != 0
+        if kind == "SmolLM3ForCausalLM":
+            return not self.turned(i)
         return i >= c.get("max_window_layers", 0)
+
+    def turned(self, i: int) -> bool:
+        """Whether layer i has RoPE."""
+        c = self.c
+        if c["architectures"] != ["SmolLM3ForCausalLM"]:
+            return True
+        if c.get("no_rope_layers") is not None:
+            return c["no_rope_layers"][i] == 1
+        return (i + 1) % c.get("no_rope_layer_interval", 4) != 0
 
     def window(self, i: int) -> int:
         """Tokens that a token of layer i sees; 0: all."""
         c, kind = self.c, self.c["architectures"][0]
-        if kind == "LlamaForCausalLM" or (kind.startswith("Qwen") and not c.get("use_sliding_window")):
+        if kind == "LlamaForCausalLM":
+            return 0
+        if kind.startswith(("Qwen", "SmolLM3")) and not c.get("use_sliding_window"):
             return 0
         return c.get("sliding_window") or 0 if self.local(i) else 0
 
@@ -259,7 +273,7 @@ class Reference:
         return np.stack([heads[:, h] @ w + bias[h] for h, w in enumerate(weight)], axis=1).reshape(x.shape)
 
     def llama(self, ids: list[int]) -> F64:
-        """Llama, Qwen2, Qwen3, Qwen3-MoE, Granite, Phi-3."""
+        """Llama, Qwen2, Qwen3, Qwen3-MoE, Granite, Phi-3, SmolLM3."""
         c = self.c
         x = self.t["model.embed_tokens.weight"][ids] * c.get("embedding_multiplier", 1.0)
         d = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
@@ -279,7 +293,8 @@ class Reference:
                 q, k = self.norm(q, p + "self_attn.q_norm"), self.norm(k, p + "self_attn.k_norm")
             if c.get("clip_qkv"):
                 q, k, v = (np.clip(part, -c["clip_qkv"], c["clip_qkv"]) for part in (q, k, v))
-            y = self.attend(q, k, v, d, int(d * self.part), c.get("attention_multiplier", 0.0), self.window(i))
+            n_rot = int(d * self.part) if self.turned(i) else 0
+            y = self.attend(q, k, v, d, n_rot, c.get("attention_multiplier", 0.0), self.window(i))
             y = self.linear(y, p + "self_attn.o_proj")
             x = x + residual * (self.norm(y, p + "post_attention_layernorm") if post else y)
             h, m = x if post else self.norm(x, p + "post_attention_layernorm"), p + "mlp."
@@ -395,6 +410,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
             "GraniteForCausalLM",
             "GraniteMoeForCausalLM",
             "Phi3ForCausalLM",
+            "SmolLM3ForCausalLM",
         ],
         Reference.llama,
     ),
