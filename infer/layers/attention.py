@@ -200,12 +200,12 @@ class Attention:
 
     def work(self, kind: KVType, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """Bytes of keys and values that segments (tokens before, tokens in it) read, once each, and operations."""
-        positions = pairs = 0
+        positions = n_scores = 0
         for past, n in segments:
             seen = [min(p, self.window or p) for p in range(past + 1, past + n + 1)]
             positions += min(past + n, (self.window or past + n) + n - 1)
-            pairs += sum(seen)
-        return 2 * positions * self.n_kv * kind.row_bytes(self.d_head), 4 * pairs * self.n_head * self.d_head
+            n_scores += sum(seen)
+        return 2 * positions * self.n_kv * kind.row_bytes(self.d_head), 4 * n_scores * self.n_head * self.d_head
 
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
         """Outputs of the heads for queries after rope."""

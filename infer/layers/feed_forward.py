@@ -153,15 +153,15 @@ class MixtureOfExperts:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         logits = b.matmul(x, self.w_router, "ffn_router")
-        pairs = b.capacity * self.n_used
-        few = pairs <= FEW_COLUMNS * self.n_expert
+        n_routed = b.capacity * self.n_used
+        few = n_routed <= FEW_COLUMNS * self.n_expert
         width = b.products.width(few)
         # every expert in use may leave all but one slot of its last tile empty
-        n_slots = round_up(pairs, width) + min(self.n_expert, pairs) * (width - 1)
+        n_slots = round_up(n_routed, width) + min(self.n_expert, n_routed) * (width - 1)
         n_slots = round_up(n_slots, width)
         groups = Ref(b.buffer(8 + 24 * self.n_expert))
         source, total = Ref(b.buffer(8 * n_slots)), Ref(b.buffer(8))
-        slots, weights = Ref(b.buffer(8 * pairs)), Ref(b.buffer(4 * pairs))
+        slots, weights = Ref(b.buffer(8 * n_routed)), Ref(b.buffer(4 * n_routed))
         b.op(
             moe.moe_route, count=b.batch.n_tok, logits=logits, n_expert=self.n_expert, n_used=self.n_used, width=width,
             groups=groups, rows=source, n_slots=total, slots=slots, weights=weights,
