@@ -90,7 +90,7 @@ def test_a_collection_ends_with_its_text(path: Path) -> None:
             states = collect(model, TEXT, n_ctx=32, chunks=5)
             next(states)
             other = model.sequence()
-            other.prefill(ids)  # a pass between two chunks that is none of theirs
+            other.prefill(ids)  # a pass between two chunks that belongs to neither
             other.close()
             for state in states:
                 last = state.sums
