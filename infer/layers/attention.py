@@ -22,7 +22,7 @@ from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, Rotation
 from ..program.builder import Builder, Ref, Rows
 from ..program.record import OpFields
-from .base import Adapter, add_bias, optional_bias
+from .base import LayerAdapter, add_bias, optional_bias
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Attention:
             heads = {"q": self.n_head, "k": self.n_kv} if self.norm_all else {"q": 1, "k": 1}
             self.norms = [w.vector(f"{p}attn_{part}_norm.weight", n * self.d_head) for part, n in heads.items()]
         own = f"blk.{self.layer}.attn_"
-        self.adapters = {k: Adapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
+        self.adapters = {k: LayerAdapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
         for adapter in self.adapters.values():
             adapter.load(w)
         self._weights = w

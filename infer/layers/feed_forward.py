@@ -9,7 +9,7 @@ from ..kernels.rows import elementwise, moe
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, round_up
-from .base import Adapter, MemorySpec, add_bias, optional_bias
+from .base import LayerAdapter, MemorySpec, add_bias, optional_bias
 
 Activation = Literal["silu", "gelu", "gelu_erf"]  # gelu: by its tanh formula
 GATES = {"silu": elementwise.swiglu, "gelu": elementwise.geglu, "gelu_erf": elementwise.geglu_erf}
@@ -43,7 +43,9 @@ class GatedFeedForward:
         sizes = {"up": 2 * self.n_ff} if self.fused else {"gate": self.n_ff, "up": self.n_ff}
         self.w_in = {part: w.matrix(f"{p}ffn_{part}{self.suffix}.weight", n, self.n_embd) for part, n in sizes.items()}
         self.w_down = w.matrix(f"{p}ffn_down{self.suffix}.weight", self.n_embd, self.n_ff)
-        self.adapter = Adapter(f"blk.{self.layer}.ffn_up", sizes["up"], self.n_embd, self.rank) if self.rank else None
+        self.adapter = (
+            LayerAdapter(f"blk.{self.layer}.ffn_up", sizes["up"], self.n_embd, self.rank) if self.rank else None
+        )
         if self.adapter:
             self.adapter.load(w)
         sizes["down"] = self.n_embd
