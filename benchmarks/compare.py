@@ -290,7 +290,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def planned(args: argparse.Namespace) -> Plan:
-    """The set with what the options say instead. UsageError when a number or a name is none."""
+    """The set with what the options say instead. UsageError when a number or a name is not valid."""
     plan = SETS[args.set]
     if args.p is not None:
         plan = replace(plan, prompts=parse_ints(args.p, "-p"))

@@ -30,7 +30,7 @@ from ..loading_options import (
 if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.answers.generate import GenerationResult
-    from hybrid.infer.answers.prompt_files import Batch
+    from hybrid.infer.answers.prompt_files import PromptBatch
 
 COMPLETION_TOKENS = 256
 SAMPLING = "Sampling (a model's own defaults replace those shown)"
@@ -236,7 +236,9 @@ def run(
         )
         if many and file is not None:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
-            batch = prompt_files.Batch(loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept)
+            batch = prompt_files.PromptBatch(
+                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept
+            )
             answer_file(batch, file, output)
         elif text is None:
             from .chat import chat
@@ -249,7 +251,7 @@ def run(
             complete(loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM, kept)
 
 
-def answer_file(batch: "Batch", file: Path, output: Path | None) -> None:
+def answer_file(batch: "PromptBatch", file: Path, output: Path | None) -> None:
     """All answers to a file of prompts, to `output` or stdout."""
     from hybrid.infer.answers import prompt_files
 

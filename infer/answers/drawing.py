@@ -11,7 +11,7 @@ from hybrid.quant.ggml.errors import UsageError
 from ..text.tokenizer import StreamDecoder, Tokenizer
 from .sampling import Sampler
 
-Reason = Literal["eos", "stop", "length", "context", "interrupt"]
+EndReason = Literal["eos", "stop", "length", "context", "interrupt"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TextPiece:
 class GenerationResult:
     """What was generated, why it ended, and how long it took (seconds)."""
 
-    reason: Reason = "interrupt"  # what it would be if nothing came after this
+    reason: EndReason = "interrupt"  # what it would be if nothing came after this
     text: str = ""
     ids: list[int] = field(default_factory=list)  # drawn tokens, without the one that ended the answer
     eog: int | None = None  # the token that ended it (reason "eos"); it is not in the sequence
@@ -88,7 +88,7 @@ class Drawing:
         return TextPiece(text, token)
 
     @property
-    def ended(self) -> Reason | None:
+    def ended(self) -> EndReason | None:
         """Why nothing more is to be drawn; None: it goes on."""
         if self.result.eog is not None:
             return "eos"

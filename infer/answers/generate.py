@@ -18,7 +18,7 @@ from ..engine.pass_costs import PassCosts
 from ..progress import TokenProgress
 from ..text.tokenizer import Tokenizer
 from .context_shift import MARGIN, Shiftable, make_room
-from .drawing import Drawing, GenerationResult, Reason, TextPiece
+from .drawing import Drawing, EndReason, GenerationResult, TextPiece
 from .sampling import Sampler
 from .speculate import NGramSpeculator
 
@@ -134,7 +134,7 @@ class Generation:
         if rest is not None:
             yield rest
 
-    def _loop(self) -> Generator[TextPiece, None, Reason]:
+    def _loop(self) -> Generator[TextPiece, None, EndReason]:
         """Yields pieces; returns the reason of the end."""
         seq, drawing, result = self._seq, self._drawing, self.result
         begin = time.perf_counter()
@@ -228,4 +228,4 @@ class Generation:
         return self._seq.logits
 
 
-__all__ = ["Generation", "GenerationResult", "Reason", "TextPiece", "generate"]
+__all__ = ["EndReason", "Generation", "GenerationResult", "TextPiece", "generate"]

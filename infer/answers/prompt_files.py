@@ -125,7 +125,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PromptBatch:
     """How to answer: n_samples answers to each prompt, n_parallel at a time.
 
     keep: of a prompt when the context is full and older tokens leave it; None: a full context ends an answer.

@@ -56,8 +56,8 @@ def cpu_name() -> str:
         lines = cpuinfo.read_text(errors="replace").splitlines()
         name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
     elif platform.system() == "Darwin":
-        found = subprocess.run(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
-        name = found.stdout.strip() or name
+        sysctl = subprocess.run(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
+        name = sysctl.stdout.strip() or name
     return f"{name} ({llvm.get_host_cpu_name()})"
 
 
@@ -247,14 +247,14 @@ def _sdot_body() -> _Body:
 
 
 def _pairs_body() -> _Body:
-    kind, pairs, name = "<16 x float>", "<32 x bfloat>", "@llvm.x86.avx512bf16.dpbf16ps.512"
+    kind, bf16s, name = "<16 x float>", "<32 x bfloat>", "@llvm.x86.avx512bf16.dpbf16ps.512"
     entry = (
         "  %t = trunc i64 %first to i32\n  %e = insertelement <16 x i32> zeroinitializer, i32 %t, i32 0\n"
         "  %f = shufflevector <16 x i32> %e, <16 x i32> zeroinitializer, <16 x i32> zeroinitializer\n"
-        f"  %u = bitcast <16 x i32> %f to {pairs}"
+        f"  %u = bitcast <16 x i32> %f to {bf16s}"
     )
-    step = lambda k: f"  %b{k} = call {kind} {name}({kind} %a{k}, {pairs} %u, {pairs} %u)"
-    return _Body(kind, 12, 4 * 16 * 12, step, entry, f"declare {kind} {name}({kind}, {pairs}, {pairs})")
+    step = lambda k: f"  %b{k} = call {kind} {name}({kind} %a{k}, {bf16s} %u, {bf16s} %u)"
+    return _Body(kind, 12, 4 * 16 * 12, step, entry, f"declare {kind} {name}({kind}, {bf16s}, {bf16s})")
 
 
 def _dot_bodies(isa: ISA) -> dict[str, _Body]:
@@ -276,8 +276,8 @@ def _dot_bodies(isa: ISA) -> dict[str, _Body]:
         declare = f"declare {dwords} {name}({dwords}, {octets}, {octets})"
         call = f"call {dwords} {name}({dwords} %a"
         step = lambda k: f"  %b{k} = {call}{k}, {octets} %u, {octets} %u)"
-        pairs = {"pairs": _pairs_body()} if isa.bf16 else {}
-        return {"vnni": _Body(dwords, chains, 8 * lanes * chains, step, splat, declare), **pairs}
+        of_bf16 = {"pairs": _pairs_body()} if isa.bf16 else {}
+        return {"vnni": _Body(dwords, chains, 8 * lanes * chains, step, splat, declare), **of_bf16}
 
     def ub(k: int) -> str:
         return (

@@ -16,7 +16,7 @@ from ..kernels.attention.kv import KVType
 from ..kernels.build.jit import CompileProgress, Kernel, compile_kernels
 from ..kernels.emit.isa import host
 from ..kernels.products import gemm
-from ..kernels.products.inputs import InputSums
+from ..kernels.products.inputs import SquareSums
 from ..kernels.rows.likelihood import negative_log_likelihood
 from ..loading.hparams import Hparams
 from ..memory import Move, plan_memory
@@ -48,7 +48,7 @@ _Programs = dict[tuple, tuple[Program, Rows | None]]
 class Collection:
     """Sums of the squares of what weights were multiplied by, and the programs that add to them."""
 
-    sums: InputSums = field(default_factory=InputSums)
+    sums: SquareSums = field(default_factory=SquareSums)
     programs: _Programs = field(default_factory=dict)
 
 
@@ -91,7 +91,7 @@ class Engine:
         self.batch = self._control.batch
         self._nll = np.zeros(n_ubatch, np.float64)
         self.stop: Stop | None = None  # what ends the current runs
-        self._inputs: InputSums | None = None
+        self._inputs: SquareSums | None = None
         self._one: tuple[Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
 

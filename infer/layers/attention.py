@@ -22,7 +22,7 @@ from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, Rotation
 from ..program.builder import Builder, Ref, Rows
 from ..program.record import OpFields
-from .base import Adapter, add_bias, optional_bias
+from .base import LayerAdapter, add_bias, optional_bias
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Attention:
             heads = {"q": self.n_head, "k": self.n_kv} if self.norm_all else {"q": 1, "k": 1}
             self.norms = [w.vector(f"{p}attn_{part}_norm.weight", n * self.d_head) for part, n in heads.items()]
         own = f"blk.{self.layer}.attn_"
-        self.adapters = {k: Adapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
+        self.adapters = {k: LayerAdapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
         for adapter in self.adapters.values():
             adapter.load(w)
         self._weights = w
@@ -200,12 +200,12 @@ class Attention:
 
     def work(self, kind: KVType, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """Bytes of keys and values that segments (tokens before, tokens in it) read, once each, and operations."""
-        positions = pairs = 0
+        positions = n_scores = 0
         for past, n in segments:
             seen = [min(p, self.window or p) for p in range(past + 1, past + n + 1)]
             positions += min(past + n, (self.window or past + n) + n - 1)
-            pairs += sum(seen)
-        return 2 * positions * self.n_kv * kind.row_bytes(self.d_head), 4 * pairs * self.n_head * self.d_head
+            n_scores += sum(seen)
+        return 2 * positions * self.n_kv * kind.row_bytes(self.d_head), 4 * n_scores * self.n_head * self.d_head
 
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
         """Outputs of the heads for queries after rope."""

@@ -65,7 +65,7 @@ class PostNorm:
 
 
 @dataclass
-class Adapter:
+class LayerAdapter:
     """What a layer adds to a product with a matrix [n_out, n_in] that it shares with other layers: B A x. The tensors
     are `name`_lora_a.weight [rank, n_in] and `name`_lora_b.weight [n_out, rank]. Hu et al. 2021, arXiv:2106.09685"""
 

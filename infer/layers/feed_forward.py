@@ -9,7 +9,7 @@ from ..kernels.rows import elementwise, moe
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, round_up
-from .base import Adapter, MemorySpec, add_bias, optional_bias
+from .base import LayerAdapter, MemorySpec, add_bias, optional_bias
 
 Activation = Literal["silu", "gelu", "gelu_erf"]  # gelu: by its tanh formula
 GATES = {"silu": elementwise.swiglu, "gelu": elementwise.geglu, "gelu_erf": elementwise.geglu_erf}
@@ -43,7 +43,9 @@ class GatedFeedForward:
         sizes = {"up": 2 * self.n_ff} if self.fused else {"gate": self.n_ff, "up": self.n_ff}
         self.w_in = {part: w.matrix(f"{p}ffn_{part}{self.suffix}.weight", n, self.n_embd) for part, n in sizes.items()}
         self.w_down = w.matrix(f"{p}ffn_down{self.suffix}.weight", self.n_embd, self.n_ff)
-        self.adapter = Adapter(f"blk.{self.layer}.ffn_up", sizes["up"], self.n_embd, self.rank) if self.rank else None
+        self.adapter = (
+            LayerAdapter(f"blk.{self.layer}.ffn_up", sizes["up"], self.n_embd, self.rank) if self.rank else None
+        )
         if self.adapter:
             self.adapter.load(w)
         sizes["down"] = self.n_embd
@@ -153,15 +155,15 @@ class MixtureOfExperts:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         logits = b.matmul(x, self.w_router, "ffn_router")
-        pairs = b.capacity * self.n_used
-        few = pairs <= FEW_COLUMNS * self.n_expert
+        n_routed = b.capacity * self.n_used
+        few = n_routed <= FEW_COLUMNS * self.n_expert
         width = b.products.width(few)
         # every expert in use may leave all but one slot of its last tile empty
-        n_slots = round_up(pairs, width) + min(self.n_expert, pairs) * (width - 1)
+        n_slots = round_up(n_routed, width) + min(self.n_expert, n_routed) * (width - 1)
         n_slots = round_up(n_slots, width)
         groups = Ref(b.buffer(8 + 24 * self.n_expert))
         source, total = Ref(b.buffer(8 * n_slots)), Ref(b.buffer(8))
-        slots, weights = Ref(b.buffer(8 * pairs)), Ref(b.buffer(4 * pairs))
+        slots, weights = Ref(b.buffer(8 * n_routed)), Ref(b.buffer(4 * n_routed))
         b.op(
             moe.moe_route, count=b.batch.n_tok, logits=logits, n_expert=self.n_expert, n_used=self.n_used, width=width,
             groups=groups, rows=source, n_slots=total, slots=slots, weights=weights,

@@ -31,10 +31,10 @@ class Weights:
         return name in self.gguf.tensors
 
     def _check(self, name: str, shape: tuple[int, ...]) -> None:
-        found = self.gguf.info(name).shape
-        if found != shape:
+        stored = self.gguf.info(name).shape
+        if stored != shape:
             raise FormatError(
-                f"{self.gguf.path.name}: {name} has shape {list(found)}, the model's keys make it {list(shape)}. "
+                f"{self.gguf.path.name}: {name} has shape {list(stored)}, the model's keys make it {list(shape)}. "
                 "Convert the model again."
             )
         self.used.add(name)
@@ -74,21 +74,21 @@ class Weights:
             copy[:, : n * size] = raw.reshape(-1, n * size)
             raw = copy
         lora = tuple(self._thin(name, adapter, rows, n, n_expert) for adapter in self.adapters if name in adapter)
-        made = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora)
-        self.matrices.append(made)
-        return made
+        weight = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora)
+        self.matrices.append(weight)
+        return weight
 
     def _thin(self, name: str, adapter: Adapter, rows: int, n: int, n_expert: int) -> tuple[Weight, Weight]:
         """The two matrices, f32, that an adapter has for a matrix of the model."""
-        made = []
+        matrices = []
         for values in adapter.pair(name, n_expert, rows, n):
             padded = round_up(values.shape[-1], 16)
             copy = aligned_empty(values.size // values.shape[-1] * padded * 4).view(np.float32).reshape(-1, padded)
             copy[:, values.shape[-1] :] = 0
             copy[:, : values.shape[-1]] = values.reshape(-1, values.shape[-1])
             kind, height = GGMLType.F32, values.shape[1]
-            made.append(Weight(name, kind, height, padded, copy.ctypes.data, copy.strides[0], n_expert, copy))
-        return made[0], made[1]
+            matrices.append(Weight(name, kind, height, padded, copy.ctypes.data, copy.strides[0], n_expert, copy))
+        return matrices[0], matrices[1]
 
     def array(self, name: str, *shape: int) -> np.ndarray:
         """The values as f32; NaN or infinity are refused, since one would silently spoil every result."""

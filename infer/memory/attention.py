@@ -8,11 +8,11 @@ import numpy.typing as npt
 
 from ..kernels.attention.kv import K_LANES, PAGE, KVType, padded_head, pages_of
 from .mapped import mapped_zeros
-from .pool import Pool
+from .pool import IndexPool
 from .rotation import Rotation, decoded, encoded
 
 MOVED_AT_ONCE = 1024  # positions of a layer
-Layout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype, shape
+ArrayLayout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype, shape
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class AttentionMemory:
     def __init__(self, specs: list[AttentionSpec], n_slots: int, n_ctx: int, kind: KVType, n_spare: int = 0) -> None:
         self.specs, self.n_ctx, self.kind = specs, n_ctx, kind
         self.table = np.zeros((n_slots, pages_of(n_ctx)), np.int64)
-        self.pool = Pool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
+        self.pool = IndexPool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
         self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of the table
         sizes = {s.layer: (self.pool.size, s.n_kv, PAGE // K_LANES, K_LANES * kind.row_bytes(s.d_head)) for s in specs}
         self.k = {layer: mapped_zeros(shape, np.uint8) for layer, shape in sizes.items()}
@@ -146,7 +146,7 @@ class AttentionMemory:
             self.v[s.layer][target] = self.v[s.layer][source]
 
     # --- as arrays without padding ---
-    def layout(self, n: int) -> Layout:
+    def layout(self, n: int) -> ArrayLayout:
         """What `export` gives: values [n, n_kv, d_head] as f32, f16 or i8, for q8_0 scales f16 [n, n_kv, group] too."""
         return {
             name: (view.dtype, (n, *view.shape[3:]))

@@ -20,7 +20,7 @@ from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..kernels.attention.kv import PAGE, KVType, pages_of
-from .attention import AttentionMemory, AttentionSpec, Layout
+from .attention import ArrayLayout, AttentionMemory, AttentionSpec
 from .positions import Places, Positions
 from .recurrent import RecurrentMemory, RecurrentSpec
 
@@ -288,7 +288,7 @@ class HybridMemory:
         if n:
             yield from self.recurrent.export(self.recurrent.row[seq])
 
-    def layout(self, n: int) -> Layout:
+    def layout(self, n: int) -> ArrayLayout:
         """Names, dtypes and shapes of `export` for a sequence of n tokens."""
         recurrent = self.recurrent.shapes() if n else {}
         return self.attention.layout(n) | {name: (np.dtype(np.float32), shape) for name, shape in recurrent.items()}

@@ -179,9 +179,9 @@ class _Reader:
     def u64(self, what: str) -> int:
         return self._number("<Q", what)
 
-    def expect(self, found: int, wanted: int, what: str) -> None:
-        if found != wanted:
-            raise self.wrong(f"{what} is {found}, expected {wanted}")
+    def expect(self, stored: int, wanted: int, what: str) -> None:
+        if stored != wanted:
+            raise self.wrong(f"{what} is {stored}, expected {wanted}")
 
     def array(self, dtype: np.dtype, shape: tuple[int, ...], what: str) -> np.ndarray:
         nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
@@ -236,10 +236,10 @@ def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
     return order[places].astype(np.int64)
 
 
-def _other_type(name: str, what: str, found: GGMLType, kind: str) -> StateError:
-    if found not in _KV_TYPES:
-        return StateError(f"{name} keeps {what} in {found.name}, only F16 and F32 can be exchanged. Save it in F16.")
-    other = _KV_TYPES[found]
+def _other_type(name: str, what: str, stored: GGMLType, kind: str) -> StateError:
+    if stored not in _KV_TYPES:
+        return StateError(f"{name} keeps {what} in {stored.name}, only F16 and F32 can be exchanged. Save it in F16.")
+    other = _KV_TYPES[stored]
     return StateError(f"{name} keeps {what} in {other}, this model in {kind}.", remedy=Remedy.KV_TYPE, value=other)
 
 

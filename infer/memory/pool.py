@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hybrid.quant.ggml.errors import Remedy, StateError
 
 
-class Pool:
+class IndexPool:
     """Indices 0 .. size - 1. A place is given out with one owner, may get more, and is free again without owners.
 
     Places freed last are given out first, so that the memory behind them grows with what is used at a time.

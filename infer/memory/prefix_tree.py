@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..kernels.attention.kv import PAGE, pages_of
 from .parking import Parked
-from .pool import Pool
+from .pool import IndexPool
 
 Tokens = npt.NDArray[np.int32]
 
@@ -58,7 +58,7 @@ class Node:
 class PrefixTree:
     """`pool` counts the owners of the pages; the tree is one of them for every node that has a page."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: IndexPool) -> None:
         self.pool = pool
         self.root = Node(None, 0, np.zeros(0, np.int32))
 

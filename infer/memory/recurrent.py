@@ -12,7 +12,7 @@ import numpy as np
 
 from ..kernels.recurrent.states import arrange_heads, restore_heads, state_shape
 from .mapped import mapped_zeros
-from .pool import Pool
+from .pool import IndexPool
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RecurrentMemory:
     def __init__(self, specs: list[RecurrentSpec], n_slots: int, n_spare: int = 0) -> None:
         self.specs = specs
         n = 2 * n_slots + n_spare if specs else 0
-        self.pool = Pool(n, "rows of recurrent states")
+        self.pool = IndexPool(n, "rows of recurrent states")
         self.row = [-1] * n_slots  # of each sequence; -1: it has no row
         self.conv = {s.layer: mapped_zeros((n, s.d_conv - 1, s.n_channel), np.float32) for s in specs}
         self.ssm = {

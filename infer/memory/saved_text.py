@@ -8,7 +8,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, StateError
 
-from .attention import Layout
+from .attention import ArrayLayout
 from .hybrid import HybridMemory
 from .positions import first_moved
 from .state_file import StateFile
@@ -71,7 +71,7 @@ def _positions(state: StateFile, n: int) -> tuple[np.ndarray | None, int | None]
     return positions, computed
 
 
-def _check_kv_type(state: StateFile, layout: Layout, kv_type: str) -> None:
+def _check_kv_type(state: StateFile, layout: ArrayLayout, kv_type: str) -> None:
     """Converting would give other tokens than going on without a stop, so a state of another type is refused."""
     names = {"float32": "f32", "float16": "f16", "int8": "q8_0"}
     for name, (dtype, _) in layout.items():

@@ -154,8 +154,8 @@ class _Fields:
     def get(self, name: str, kind: type) -> Any:
         value = self._values.get(name)
         if type(value) is not kind:
-            found = "missing" if name not in self._values else f"{value!r:.40}"
-            raise HeaderError(f"{name} of its {self._where} is {found}, expected {kind.__name__}")
+            stated = "missing" if name not in self._values else f"{value!r:.40}"
+            raise HeaderError(f"{name} of its {self._where} is {stated}, expected {kind.__name__}")
         return value
 
     def text(self, name: str) -> str:

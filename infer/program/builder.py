@@ -7,7 +7,7 @@ program runs.
 from dataclasses import replace
 
 from ..kernels.emit.isa import ISA, host
-from ..kernels.products.inputs import InputSums, square_sums
+from ..kernels.products.inputs import SquareSums, square_sums
 from ..kernels.rows import elementwise
 from ..kernels.rows.layer_norm import layer_norm
 from .operands import Batch, Buffer, Columns, Ref, Rows, Weight, round_up
@@ -39,7 +39,7 @@ class Builder(Recorder):
         self.batch = batch
         self.products = Products(self, isa or host(), exact=exact)
         self.named: dict[str, Rows] = {}  # what layers leave to later ones
-        self.inputs: InputSums | None = None  # where the squares of what weights are multiplied by are added
+        self.inputs: SquareSums | None = None  # where the squares of what weights are multiplied by are added
         self.tokens = Columns(batch.all_tokens, capacity)
 
     def norm(

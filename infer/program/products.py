@@ -65,22 +65,22 @@ class Products:
         assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
         integer = not self.exact and w.kind in INT_BLOCKS
         # BF16 weights in pairs
-        pairs = self.isa.bf16 and not self.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
-        K = w.n // 2 if pairs else w.n
-        if pairs:
+        bf16_pairs = self.isa.bf16 and not self.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
+        K = w.n // 2 if bf16_pairs else w.n
+        if bf16_pairs:
             packed, stride = self._pack_pairs(x, w, columns)
         else:
             packed, stride = self._pack(x, w, integer, columns)
         y = recorder.rows(w.rows, columns.capacity)
         more: OpFields = {}
         if way is Way.MANY:
-            rows = self._chunk_rows(w, gemm.scheme(w.kind, self.isa).code_bytes if integer else 2 if pairs else 4)
+            rows = self._chunk_rows(w, gemm.scheme(w.kind, self.isa).code_bytes if integer else 2 if bf16_pairs else 4)
             nbytes = gemm.scratch_bytes(w.kind, self.tile, K, rows, integer=integer, isa=self.isa)
-            kernel = gemm_kernel(w.kind, self.tile, integer, self.isa, pairs)
+            kernel = gemm_kernel(w.kind, self.tile, integer, self.isa, bf16_pairs)
             scratch_bytes = recorder.need_scratch(nbytes)
             more = {"scratch": Ref(recorder.scratch), "scratch_bytes": scratch_bytes, "rows": rows}
         else:
-            kernel = row_kernel(way, w.kind, integer, self.isa, pairs)
+            kernel = row_kernel(way, w.kind, integer, self.isa, bf16_pairs)
         recorder.op(
             kernel, name=name, nbytes=w.nbytes, flops=2 * w.rows * w.n, w=w.address, stride=w.stride, x=packed,
             x_stride=stride, y=y, N=w.rows, K=K, groups=columns.groups, expert_stride=w.expert_stride, **more,
@@ -139,9 +139,9 @@ class Products:
         return Ref(self._packed[key].buffer), self._packed[key].stride
 
 
-def row_kernel(way: Way, kind: GGMLType, integer: bool, isa: ISA, pairs: bool) -> Kernel:
+def row_kernel(way: Way, kind: GGMLType, integer: bool, isa: ISA, bf16_pairs: bool) -> Kernel:
     """The kernel for one column at a time, or for few."""
-    if pairs:
+    if bf16_pairs:
         return gemv.pairs_gemv(isa) if way is Way.ONE else gemv_columns.pairs_columns(isa)
     if way is Way.ONE:
         return (gemv.INT_GEMV if integer else gemv.FLOAT_GEMV)[kind]
@@ -151,9 +151,11 @@ def row_kernel(way: Way, kind: GGMLType, integer: bool, isa: ISA, pairs: bool) -
 _GEMMS: dict[tuple, Kernel] = {}
 
 
-def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA, pairs: bool = False) -> Kernel:
-    """The kernel of a weight type and tile, made once per process; `pairs`: of BF16 weights with vdpbf16ps."""
-    key = (kind, tile, integer, isa, pairs)
+def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA, bf16_pairs: bool = False) -> Kernel:
+    """The kernel of a weight type and tile, made once per process; `bf16_pairs`: of BF16 weights with vdpbf16ps."""
+    key = (kind, tile, integer, isa, bf16_pairs)
     if key not in _GEMMS:
-        _GEMMS[key] = gemm.make_pairs_gemm(tile, isa) if pairs else gemm.make_gemm(kind, tile, integer=integer, isa=isa)
+        _GEMMS[key] = (
+            gemm.make_pairs_gemm(tile, isa) if bf16_pairs else gemm.make_gemm(kind, tile, integer=integer, isa=isa)
+        )
     return _GEMMS[key]

@@ -102,7 +102,7 @@ def test_paths_are_told_from_other_words() -> None:
     assert not is_there("quant/ggml/formats/NAME.txt", ROOT) and not is_there("quant/nothing.py", ROOT)
 
 
-def found(name: str) -> bool:
+def exists(name: str) -> bool:
     """Whether a dotted name is a module, or something in one."""
     package, _, last = name.rpartition(".")
     try:
@@ -115,12 +115,12 @@ def found(name: str) -> bool:
 def test_names_of_the_library_exist(page: str) -> None:
     """Others that begin so are keys of GGUF files."""
     for name in re.findall(r"`(hybrid\.(?:cli|convert|infer|quant)[\w.]*)`", read(page)):
-        assert found(name), f"{page}: there is no {name}"
+        assert exists(name), f"{page}: there is no {name}"
 
 
 def test_names_are_looked_up() -> None:
-    assert found("hybrid.infer.Model") and found("hybrid.quant.ggml") and found("hybrid.infer")
-    assert not found("hybrid.infer.Nothing") and not found("hybrid.nothing.at.all")
+    assert exists("hybrid.infer.Model") and exists("hybrid.quant.ggml") and exists("hybrid.infer")
+    assert not exists("hybrid.infer.Nothing") and not exists("hybrid.nothing.at.all")
 
 
 def test_pages_that_the_code_names_exist() -> None:

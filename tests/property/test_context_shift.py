@@ -123,16 +123,16 @@ def test_keys_of_the_first_layer_are_those_of_the_shorter_text(
         seq.prefill(ids)
         seq.shift(9, 131)
         other.prefill(seq.tokens)
-        found, wanted = (dict(model.memory.export(s.slot)) for s in (seq, other))
+        shifted, wanted = (dict(model.memory.export(s.slot)) for s in (seq, other))
 
         def keys(arrays: dict[str, np.ndarray]) -> np.ndarray:
             x = arrays["blk.0.k"].astype(np.float64)
             return x * arrays["blk.0.k.scale"].astype(np.float64) if kv_type == "q8_0" else x
 
-        error = np.abs(keys(found) - keys(wanted)).max() / np.abs(keys(wanted)).max()
+        error = np.abs(keys(shifted) - keys(wanted)).max() / np.abs(keys(wanted)).max()
         print(f"{kv_type}: {error:.1e} of the largest")
         assert error < most
-        assert np.array_equal(found["blk.0.v"], wanted["blk.0.v"])
+        assert np.array_equal(shifted["blk.0.v"], wanted["blk.0.v"])
 
 
 @pytest.mark.parametrize("family", SHIFTED)
@@ -149,10 +149,10 @@ def test_the_prompt_cache_never_takes_it_for_its_text(family: str, random_model:
         left = list(seq.tokens)
         assert left == [*ids[:7], *ids[47:], *more]
         assert model.cache is not None
-        found = model.cache.find([*left, 300])
-        assert found is None or found.position <= 7, "as much as the text before the shift has"
-        found = model.cache.find([*ids, 300])
-        assert found is not None and found.position == 100, "which is still known"
+        known = model.cache.find([*left, 300])
+        assert known is None or known.position <= 7, "as much as the text before the shift has"
+        known = model.cache.find([*ids, 300])
+        assert known is not None and known.position == 100, "which is still known"
         # going back to what it holds processes what is not the text's own again
         assert seq.resume(left) <= 7 and not seq.is_shifted
         seq.prefill(left[len(seq.tokens) :])

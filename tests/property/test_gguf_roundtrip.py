@@ -47,14 +47,14 @@ def tensors(draw: st.DrawFn) -> tuple[GGMLType, tuple[int, ...]]:
     st.dictionaries(TEXT.filter(lambda k: len(k.encode()) < 64), tensors(), max_size=5),
 )
 def test_what_is_written_is_read(
-    pairs: dict[str, tuple[ValueType | ArrayOf, object]], infos: dict[str, tuple[GGMLType, tuple[int, ...]]]
+    key_values: dict[str, tuple[ValueType | ArrayOf, object]], infos: dict[str, tuple[GGMLType, tuple[int, ...]]]
 ) -> None:
     rng = np.random.default_rng(0)
     data = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.gguf"
         with GGUFWriter(path, "arch") as w:
-            for key, (kind, value) in pairs.items():
+            for key, (kind, value) in key_values.items():
                 w.add(key, value, kind)
             for name, (kind, shape) in infos.items():
                 w.declare(name, shape, kind)
@@ -63,8 +63,8 @@ def test_what_is_written_is_read(
             for name, raw in data.items():
                 w.write(name, iter(np.array_split(raw, 3)))
         with GGUFFile.open(path) as f:
-            assert list(f.metadata) == ["general.architecture", *pairs]
-            for key, (kind, value) in pairs.items():
+            assert list(f.metadata) == ["general.architecture", *key_values]
+            for key, (kind, value) in key_values.items():
                 back = f.metadata[key]
                 assert f.value_types[key] == kind
                 assert (back.tolist() if isinstance(kind, ArrayOf) else back) == value

@@ -37,12 +37,12 @@ def test_sums_depend_on_the_tokens_alone(path: Path) -> None:
     expected = sums_of(path)
     assert all(name.startswith("blk.") for name in expected) and "blk.1.attn_v.weight" in expected
     for options in ({"n_threads": 3}, {"n_ubatch": 16}, {"n_parallel": 2, "n_threads": 2}):
-        found = sums_of(path, **options)
-        assert found.keys() == expected.keys()
+        varied = sums_of(path, **options)
+        assert varied.keys() == expected.keys()
         for name, (sums, counts) in expected.items():
-            np.testing.assert_array_equal(found[name][1], counts, err_msg=name)
+            np.testing.assert_array_equal(varied[name][1], counts, err_msg=name)
             # together in one run, chunks are added in f32, which rounds otherwise than chunk by chunk
-            np.testing.assert_allclose(found[name][0], sums, rtol=1e-5 if "n_parallel" in options else 0, err_msg=name)
+            np.testing.assert_allclose(varied[name][0], sums, rtol=1e-5 if "n_parallel" in options else 0, err_msg=name)
 
 
 def test_every_token_is_counted(path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_collection_ends_with_its_text(path: Path) -> None:
             states = collect(model, TEXT, n_ctx=32, chunks=5)
             next(states)
             other = model.sequence()
-            other.prefill(ids)  # a pass between two chunks that is none of theirs
+            other.prefill(ids)  # a pass between two chunks that belongs to neither
             other.close()
             for state in states:
                 last = state.sums

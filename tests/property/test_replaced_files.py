@@ -126,8 +126,8 @@ def test_the_disk_has_the_file_before_its_name_and_then_the_name(
     fsync = os.fsync
 
     def noted(fd: int) -> None:
-        found = os.fstat(fd)
-        synced.append(("folder" if stat.S_ISDIR(found.st_mode) else "file", found.st_size, names(tmp_path)))
+        status = os.fstat(fd)
+        synced.append(("folder" if stat.S_ISDIR(status.st_mode) else "file", status.st_size, names(tmp_path)))
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", noted)
@@ -185,9 +185,9 @@ def test_kernels_are_for_their_owner_alone(tmp_path: Path, monkeypatch: pytest.M
     before = os.umask(0)
     try:
         object_cache.write("name", object_cache.CompiledObject("symbol", b"code"))
-        made = cache_folders.folder()
-        assert made is not None and names(made) == ["about.json", "name.bin"]
-        assert [mode_of(made / name) for name in names(made)] == [0o600, 0o600]
+        folder = cache_folders.folder()
+        assert folder is not None and names(folder) == ["about.json", "name.bin"]
+        assert [mode_of(folder / name) for name in names(folder)] == [0o600, 0o600]
     finally:
         os.umask(before)
         cache_folders.folder.cache_clear()
@@ -195,7 +195,7 @@ def test_kernels_are_for_their_owner_alone(tmp_path: Path, monkeypatch: pytest.M
 
 def test_there_is_one_writer() -> None:
     """Nobody else makes files to rename: `mkstemp`, `NamedTemporaryFile`, `os.replace`, `path.replace(new)`."""
-    found = set()
+    renaming_files = set()
     for stage in ("benchmarks", "cli", "convert", "infer", "quant"):
         for path in (ROOT / stage).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -204,5 +204,5 @@ def test_there_is_one_writer() -> None:
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 renames = called == "replace" and len(node.args) == 1 and not node.keywords  # of text has two
                 if renames or called in {"mkstemp", "NamedTemporaryFile", "rename"}:
-                    found.add(str(path.relative_to(ROOT)))
-    assert found == {"quant/ggml/replacing.py"}
+                    renaming_files.add(str(path.relative_to(ROOT)))
+    assert renaming_files == {"quant/ggml/replacing.py"}

@@ -51,10 +51,10 @@ def test_each_change_is_seen_and_taken_back(random_model: Callable[..., Path], t
     for n_threads in (1, 3):
         with Model.load(path, n_ctx=32, n_seq_max=2, n_threads=n_threads, precision="exact") as model:
             results.append(list(divergences(model, TEXT, probes, n_ctx=32, chunks=3)))
-    found, other_threads = results
-    assert found == other_threads
-    assert [name for name, _ in found] == [p.name for p in probes]
-    nothing, once, other, twice, last = (value for _, value in found)
+    one_thread, three_threads = results
+    assert one_thread == three_threads
+    assert [name for name, _ in one_thread] == [p.name for p in probes]
+    nothing, once, other, twice, last = (value for _, value in one_thread)
     assert nothing == last, "taken back"
     assert abs(nothing) < 1e-7, "unchanged: the base's log-probabilities have 16 bits"
     assert once > 1e-6 and other > 1e-6

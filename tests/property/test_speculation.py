@@ -125,14 +125,14 @@ def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
 
 def costs(wide: dict[int, float]) -> PassCosts:
     """Passes of one token cost 1, wider ones as they say."""
-    made = PassCosts()
+    passes = PassCosts()
     for width in (2, 99):
-        made.timed(width, 1e9)  # the first time compiles
+        passes.timed(width, 1e9)  # the first time compiles
     for width, cost in {1: 1.0, **wide}.items():
         for _ in range(2):
-            made.timed(width, cost)
-    made.credit = AT_MOST
-    return made
+            passes.timed(width, cost)
+    passes.credit = AT_MOST
+    return passes
 
 
 ZEN3 = {2: 1.5, 3: 1.8, 4: 2.1, 8: 3.6, 11: 4.6}  # jamba-3b, Q4_0
@@ -141,24 +141,24 @@ CHEAP = {2: 1.05, 3: 1.1, 4: 1.15, 8: 1.4}  # weights from memory, with arithmet
 
 
 def test_costs_between_those_measured_lie_on_lines() -> None:
-    made = costs({2: 1.5, 4: 2.5, 8: 3.5})
-    got = [made.cost(n) / MARGIN for n in (2, 3, 4, 6, 8, 15)]
+    passes = costs({2: 1.5, 4: 2.5, 8: 3.5})
+    got = [passes.cost(n) / MARGIN for n in (2, 3, 4, 6, 8, 15)]
     assert got == pytest.approx([1.5, 2.0, 2.5, 3.0, 3.5, 6.0])
-    assert made.cost(1) == 1.0 == PassCosts().cost(5)
+    assert passes.cost(1) == 1.0 == PassCosts().cost(5)
     assert costs({}).cost(3) == pytest.approx(MARGIN * (1 + 2 * UNKNOWN))
 
 
 def test_guesses_come_from_the_text() -> None:
     free = costs({2: 0.0, 11: 0.0})
-    made = NGramSpeculator([1, 2, 3, 4, 5, 6, 9, 1, 2], free)
-    assert made.guess(9) == [3, 4, 5, 6, 9, 1, 2, 3, 4], "round and round"
-    assert made.guess(2) == [3, 4] and made.guess(0) == []
-    made.extend([7])
-    assert made.guess(9) == [], "never seen"
-    made.extend([1, 2])
-    assert made.likely < 0.5 and made.guess(2) == [], "hardly ever right: looked at again some tokens later"
-    made.extend([7] * 9 + [1, 2])
-    assert made.guess(2) == [7, 7], "what followed last"
+    speculator = NGramSpeculator([1, 2, 3, 4, 5, 6, 9, 1, 2], free)
+    assert speculator.guess(9) == [3, 4, 5, 6, 9, 1, 2, 3, 4], "round and round"
+    assert speculator.guess(2) == [3, 4] and speculator.guess(0) == []
+    speculator.extend([7])
+    assert speculator.guess(9) == [], "never seen"
+    speculator.extend([1, 2])
+    assert speculator.likely < 0.5 and speculator.guess(2) == [], "hardly ever right: looked at again some tokens later"
+    speculator.extend([7] * 9 + [1, 2])
+    assert speculator.guess(2) == [7, 7], "what followed last"
     assert len(NGramSpeculator(list(range(99)) * 2, free).guess(99)) == MOST
     assert NGramSpeculator([5] * 9, free).guess(4) == [5] * 4
 
@@ -184,11 +184,11 @@ def test_guesses_are_as_long_as_pays() -> None:
 def seconds(text: list[int], n_prompt: int, wide: dict[int, float]) -> float:
     """What the rest of a text costs, in passes of one token, with guesses."""
     passes, true = PassCosts(), costs(wide)
-    made = NGramSpeculator(text[:n_prompt], passes)
+    speculator = NGramSpeculator(text[:n_prompt], passes)
     at, total = n_prompt, 0.0
     while at < len(text):
-        made.extend([text[at]])
-        guess = made.guess(len(text) - at - 1)
+        speculator.extend([text[at]])
+        guess = speculator.guess(len(text) - at - 1)
         cost = true.cost(1 + len(guess)) / (MARGIN if guess else 1)
         passes.timed(1 + len(guess), cost)
         total, at = total + cost, at + 1
@@ -196,7 +196,7 @@ def seconds(text: list[int], n_prompt: int, wide: dict[int, float]) -> float:
             if token != text[at]:
                 break
             passes.came_true()
-            made.extend([token])
+            speculator.extend([token])
             at += 1
     return total
 

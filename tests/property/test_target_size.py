@@ -94,9 +94,9 @@ def test_no_file_is_larger_than_its_target(
         UsageError, match=r"^a file of 1000 bytes cannot be made: the smallest that is possible"
     ) as refused:
         of_file_size(known, 1000, options, size)
-    found = re.search(r"has (\d+) bytes\. Give at least that\.$", str(refused.value))
-    assert found is not None
-    least = int(found[1])
+    match = re.search(r"has (\d+) bytes\. Give at least that\.$", str(refused.value))
+    assert match is not None
+    least = int(match[1])
     with pytest.raises(UsageError, match=f"has {least} bytes"):
         of_file_size(known, least - 1, options, size)
     most = file_nbytes(model, FileType.Q8_0, options=options, **how)

@@ -12,35 +12,35 @@ def scaling(config: dict[str, Any], n_rot: int, theta: float, n_tok: int) -> tup
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope = rope.get("full_attention", rope)
     kind = rope.get("rope_type") or rope.get("type") or "default"
-    pairs = n_rot // 2
+    n_pairs = n_rot // 2
     original = config.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
     if kind == "linear":
-        return np.full(pairs, float(rope["factor"])), 1.0
+        return np.full(n_pairs, float(rope["factor"])), 1.0
     if kind == "longrope":
         ratio = config["max_position_embeddings"] / original
         usual = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
         chosen = rope["long_factor"] if n_tok > original else rope["short_factor"]
         return np.asarray(np.float32(chosen), np.float64), rope.get("attention_factor") or usual
     if kind == "yarn":
-        return _yarn(rope, pairs, theta, original)
+        return _yarn(rope, n_pairs, theta, original)
     assert kind == "default", kind
-    return np.ones(pairs), 1.0
+    return np.ones(n_pairs), 1.0
 
 
-def _yarn(rope: dict[str, Any], pairs: int, theta: float, original: int) -> tuple[NDArray[np.float64], float]:
+def _yarn(rope: dict[str, Any], n_pairs: int, theta: float, original: int) -> tuple[NDArray[np.float64], float]:
     """arXiv:2309.00071: how often a pair turns in the original context says how much of it is interpolated."""
     factor = rope["factor"]
 
     def pair_of(turns: float) -> float:
-        # the pair, as a real number, that turns so often: original = turns * 2 pi * theta ** (pair / pairs)
-        return pairs * math.log(original / (turns * 2 * math.pi)) / math.log(theta)
+        # the pair, as a real number, that turns so often: original = turns * 2 pi * theta ** (pair / n_pairs)
+        return n_pairs * math.log(original / (turns * 2 * math.pi)) / math.log(theta)
 
     first, last = pair_of(rope.get("beta_fast") or 32), pair_of(rope.get("beta_slow") or 1)
     if rope.get("truncate", True):
         first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, 2 * pairs - 1)
-    factors = np.empty(pairs)
-    for i in range(pairs):
+    first, last = max(first, 0), min(last, 2 * n_pairs - 1)
+    factors = np.empty(n_pairs)
+    for i in range(n_pairs):
         stretched = min(max((i - first) / (last - first), 0.0), 1.0)
         factors[i] = 1 / (stretched / factor + (1 - stretched))
 

@@ -28,9 +28,9 @@ def record(kernel: Any, /, **fields: Any) -> Record:
     }
     arranged = kernel.layout.arranged(fields, strides, lambda: np.zeros(1, np.int64))
     words = [value.ctypes.data if isinstance(value, np.ndarray) else field.word(value) for field, value in arranged]
-    made = np.array(words, np.int64).view(Record)
-    made.keep = tuple(value for _, value in arranged)
-    return made
+    op_record = np.array(words, np.int64).view(Record)
+    op_record.keep = tuple(value for _, value in arranged)
+    return op_record
 
 
 def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:

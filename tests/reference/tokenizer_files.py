@@ -167,8 +167,8 @@ def ids_by_text(gguf: FakeGGUF) -> dict[str, int]:
 def world_vocabulary() -> list[bytes]:
     """Made-up tokens of an RWKV World vocabulary, from id 1 on: all bytes, then longer ones, spelled in every way."""
     letters = "etaoinshrdlu "
-    made = [bytes([i]) for i in range(256)]
-    made += [(a + b).encode() for a in letters for b in letters if a + b != "  "]
+    tokens = [bytes([i]) for i in range(256)]
+    tokens += [(a + b).encode() for a in letters for b in letters if a + b != "  "]
     more = [
         "\n\n",
         "  ",
@@ -189,8 +189,8 @@ def world_vocabulary() -> list[bytes]:
         "and",
         " and",
     ]
-    made += [text.encode() for text in more if len(text.encode()) > 1]
-    return [*made, b"\xe6\x97", b"\xa5\xe6", b"\xff\xfe", b"\x00'\"", b"abc\xf0\x9f"]
+    tokens += [text.encode() for text in more if len(text.encode()) > 1]
+    return [*tokens, b"\xe6\x97", b"\xa5\xe6", b"\xff\xfe", b"\x00'\"", b"abc\xf0\x9f"]
 
 
 def world_file(tokens: list[bytes]) -> str:

@@ -52,15 +52,15 @@ def _rotate(width: int, neox: bool) -> Callable[..., Any]:
         b = e.b
         one, two = Vec(F32, width), Vec(F32, 2 * width)
         evens, odds = list(range(0, 2 * width, 2)), list(range(1, 2 * width, 2))
-        pairs = b.shl(i, const(I64, 3))
-        cs = e.load(two, table, pairs)
+        offset = b.shl(i, const(I64, 3))
+        cs = e.load(two, table, offset)
         c, s = e.shuffle(cs, evens), e.shuffle(cs, odds)
         if neox:
             low = b.shl(i, const(I64, 2))
             high = b.add(low, b.shl(half, const(I64, 2)))
             u, v = e.load(one, x, low), e.load(one, x, high)
         else:
-            uv = e.load(two, x, pairs)
+            uv = e.load(two, x, offset)
             u, v = e.shuffle(uv, evens), e.shuffle(uv, odds)
         first = e.fma(u, c, b.fneg(b.fmul(v, s)))
         second = e.fma(u, s, b.fmul(v, c))
@@ -68,7 +68,7 @@ def _rotate(width: int, neox: bool) -> Callable[..., Any]:
             e.store(first, x, low)
             e.store(second, x, high)
         else:
-            e.store(e.shuffle(first, [j // 2 + width * (j % 2) for j in range(2 * width)], second), x, pairs)
+            e.store(e.shuffle(first, [j // 2 + width * (j % 2) for j in range(2 * width)], second), x, offset)
 
     return rotate
 

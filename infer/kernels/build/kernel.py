@@ -31,7 +31,7 @@ class KernelSource:
     declaration  whose keyword-only parameters are the fields of the records; the function itself unless given
     without      fields of it that this kernel does not have
     names        of parameters whose field has another name
-    signature    of the machine code, when it is none of the above
+    signature    of the machine code, where it is another one
 
     Its name must be unique among those of the sources it was made from: the two name the cached file.
     """

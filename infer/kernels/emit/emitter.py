@@ -74,8 +74,8 @@ class Emitter(ElementaryFunctions):
         zero, so that processors may differ in what is below 2^-126.
         """
         if self.isa.bf16 and self.isa.x86:
-            pairs = Vec(_BFloat(), 32)
-            a, c = self.b.bitcast(a, pairs), self.b.bitcast(c, pairs)
+            bf16s = Vec(_BFloat(), 32)
+            a, c = self.b.bitcast(a, bf16s), self.b.bitcast(c, bf16s)
             return self.call("llvm.x86.avx512bf16.dpbf16ps.512", acc.type, acc, a, c)
         ty = Vec(I32, acc.type.count)
         a, c = self.b.bitcast(a, ty), self.b.bitcast(c, ty)

@@ -229,7 +229,7 @@ def make_pairs_gemm(tile: Tile, isa: ISA) -> Kernel:
     return variant(
         gemm,
         f"gemm_pairs_{tile.cols}_{isa.name}",
-        tile_piece=make_float_tile(tile, isa, pairs=True),
+        tile_piece=make_float_tile(tile, isa, bf16_pairs=True),
         unpack_piece=make_float_unpack(GGMLType.F32),
         COLS=tile.cols,
         TILE_ROWS=tile.rows,

@@ -21,11 +21,13 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
         name = f"llvm.x86.avx512.vpdpbusd.{bits}"
         return e.call(name, acc.type, acc, b.bitcast(w, bytes_), b.bitcast(x, bytes_))
     if how.name == "ub" and e.isa.dot == "avx2":
-        pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", Vec(I16, 16), b.bitcast(w, Vec(I8, 32)), b.bitcast(x, Vec(I8, 32)))
-        return b.add(acc, pairs)
+        sums_of_two = e.call(
+            "llvm.x86.avx2.pmadd.ub.sw", Vec(I16, 16), b.bitcast(w, Vec(I8, 32)), b.bitcast(x, Vec(I8, 32))
+        )
+        return b.add(acc, sums_of_two)
     if how.name == "s16" and e.isa.dot in ("avx2", "vnni"):
-        pairs = e.call("llvm.x86.avx2.pmadd.wd", acc.type, b.bitcast(w, Vec(I16, 16)), b.bitcast(x, Vec(I16, 16)))
-        return b.add(acc, pairs)
+        sums_of_two = e.call("llvm.x86.avx2.pmadd.wd", acc.type, b.bitcast(w, Vec(I16, 16)), b.bitcast(x, Vec(I16, 16)))
+        return b.add(acc, sums_of_two)
     if how.name == "sdot":
         byte = Vec(I8, 16)
         w, x = ([b.bitcast(e.part(v, k, 4), byte) for k in range(0, n, 4)] for v in (w, x))
@@ -65,7 +67,7 @@ class _Block:
     def scales(self) -> list[Value]:
         return self.line(Vec(F32, self.tile.lanes), 0)
 
-    def pairs(self, half: int | None) -> list[Value]:
+    def pair_sums(self, half: int | None) -> list[Value]:
         """Sums of the first and of the last two s8 of the dwords, i16, of one half or of the block."""
         ty = Vec(I16, 2 * self.tile.lanes)
         if half is not None:
@@ -75,7 +77,7 @@ class _Block:
     def sums(self, half: int | None) -> list[Value]:
         """Sums of x over the block or a half, i32."""
         if self.how.packing != "dots":
-            return [_add_pairs(self.e, p) for p in self.pairs(half)]
+            return [_add_pairs(self.e, p) for p in self.pair_sums(half)]
         ty = Vec(I32, self.tile.lanes)
         sums = self.line(ty, 2 if half == 1 else 1)
         return [self.e.b.sub(u, v) for u, v in zip(sums, self.line(ty, 2), strict=True)] if half == 0 else sums
@@ -91,7 +93,7 @@ class _Block:
         e, base = self.e, self.how.base
         if self.how.name == "ub":
             ty = Vec(I16, 2 * self.tile.lanes)
-            values = [e.b.mul(v, const(ty, -base)) for v in self.pairs(half)] if base else [const(ty, 0)]
+            values = [e.b.mul(v, const(ty, -base)) for v in self.pair_sums(half)] if base else [const(ty, 0)]
         else:
             ty = Vec(I32, self.tile.lanes)
             values = [e.b.mul(v, const(ty, -base)) for v in self.sums(half)] if base else [const(ty, 0)]
@@ -132,9 +134,9 @@ class _Block:
         """Sums of both halves of a block of row r -> of the block, i32."""
         e, b = self.e, self.e.b
         if self.how.factors == 1:
-            pairs = b.or_(b.and_(first, const(first.type, 0xFFFF)), b.shl(second, const(first.type, 16)))
+            interleaved = b.or_(b.and_(first, const(first.type, 0xFFFF)), b.shl(second, const(first.type, 16)))
             ty = Vec(I16, 2 * self.tile.lanes)
-            return _add_pairs(e, b.bitcast(pairs, ty), b.bitcast(self.number(r, 1, I32), ty))
+            return _add_pairs(e, b.bitcast(interleaved, ty), b.bitcast(self.number(r, 1, I32), ty))
         factors = [self.number(r, 1 + h, I32) for h in (0, 1)]
         if self.how.name == "ub":
             return b.add(
@@ -284,7 +286,7 @@ def _chain_in_memory(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, lengt
     return lambda k: e.load(vf, chain, 4 * L * k, 32)
 
 
-def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
+def make_float_tile(tile: Tile, isa: ISA | None = None, *, bf16_pairs: bool = False):
     """Part of a chain: start [R][cols] + products of f32 (or pairs of BF16) of each row and column.
 
     Where `before` is 0 the chain goes on, and the sums are left in q; where it ends they go where those of
@@ -310,7 +312,7 @@ def make_float_tile(tile: Tile, isa: ISA | None = None, *, pairs: bool = False):
                     value = e.splat(weights[r], L) if width == 1 else e.shuffle(weights[r], [u] * L)
                     for j in range(C):
                         a = acc[r * C + j]
-                        acc[r * C + j] = e.dot_pairs(a, xs[j], value) if pairs else e.fma(value, xs[j], a)
+                        acc[r * C + j] = e.dot_pairs(a, xs[j], value) if bf16_pairs else e.fma(value, xs[j], a)
             return acc
 
         acc, first = [e.load(vf, start, 4 * L * k, 32) for k in range(n_acc)], const(I64, 0)

@@ -72,13 +72,13 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
 
 
 def float_row(
-    e: Emitter, block: FloatBlock, kind: GGMLType, row: Value, columns: list[Value], K: Value, pairs: bool
+    e: Emitter, block: FloatBlock, kind: GGMLType, row: Value, columns: list[Value], K: Value, bf16_pairs: bool
 ) -> list[Value]:
     """A row times columns of f32 x[K], K a multiple of 16 (of the block for block types): the totals of the chains.
 
-    pairs (kind F32): the elements of rows and columns are pairs of BF16, see `Emitter.dot_pairs`.
+    bf16_pairs (kind F32): the elements of rows and columns are pairs of BF16, see `Emitter.dot_pairs`.
     """
-    b, multiply = e.b, _multiply_pairs if pairs else _multiply
+    b, multiply = e.b, _multiply_pairs if bf16_pairs else _multiply
     shift = const(I64, block.weights.bit_length() - 1)
     n_blocks = b.lshr(K, shift)
 
@@ -107,7 +107,7 @@ def float_row(
     return [e.chain_total_lanes(chain) for chain in chains]
 
 
-def make_float_gemv(kind: GGMLType, isa: ISA | None = None, *, pairs: bool = False):
+def make_float_gemv(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bool = False):
     """rows r0..r1 of one column; see float_row."""
     block = FLOAT_BLOCKS[kind]
 
@@ -115,7 +115,7 @@ def make_float_gemv(kind: GGMLType, isa: ISA | None = None, *, pairs: bool = Fal
         b = e.b
 
         def row(r, _):
-            (total,) = float_row(e, block, kind, e.at(w, b.mul(r, stride)), [e.ptr(x)], K, pairs)
+            (total,) = float_row(e, block, kind, e.at(w, b.mul(r, stride)), [e.ptr(x)], K, bf16_pairs)
             e.store(total, y, b.shl(r, const(I64, 2)))
 
         e.loop(r1, row, start=r0)
@@ -176,7 +176,7 @@ FLOAT_GEMV: dict[GGMLType, Kernel] = {
 def pairs_gemv(isa: ISA) -> Kernel:
     """BF16 weights times pairs of BF16; the field K counts pairs."""
     if isa not in _PAIRS_GEMV:
-        piece = make_float_gemv(GGMLType.F32, isa, pairs=True)
+        piece = make_float_gemv(GGMLType.F32, isa, bf16_pairs=True)
         _PAIRS_GEMV[isa] = variant(gemv, f"gemv_pairs_{isa.name}", piece=piece)
     return _PAIRS_GEMV[isa]
 

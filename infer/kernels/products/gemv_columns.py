@@ -71,8 +71,8 @@ class LaneSums:
             if self.block.signed and not self.added:
                 x = e.call("llvm.x86.avx2.psign.b", V32I8, x, w)
                 w = e.call("llvm.abs.v32i8", V32I8, w, const(I1, 0))
-            pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, w, x)
-            total = pairs if total is None else b.add(total, pairs)
+            sums_of_two = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, w, x)
+            total = sums_of_two if total is None else b.add(total, sums_of_two)
         factors = const(V16I16, 1) if subs is None else e.shuffle(subs, [i // 2 * 2 + half for i in range(16)])
         return pair_sums(e, total, factors)
 
@@ -210,7 +210,7 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
     return emit(_SIGNATURE, isa)(int_columns)
 
 
-def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, pairs: bool = False):
+def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bool = False):
     """rows r0..r1 of n columns of f32 x[K], see gemv.make_float_gemv."""
     block = FLOAT_BLOCKS[kind]
 
@@ -226,7 +226,7 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, pairs: bool = 
                 """`count` columns; past the last one it is repeated, and stored again."""
                 places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(count)]
                 columns = [e.at(x, b.mul(c, x_stride)) for c in places]
-                for c, total in zip(places, float_row(e, block, kind, p, columns, K, pairs), strict=True):
+                for c, total in zip(places, float_row(e, block, kind, p, columns, K, bf16_pairs), strict=True):
                     e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
 
             e.loop(fours, lambda first, _: some(first, FLOATS), step=FLOATS)
@@ -271,7 +271,7 @@ FLOAT_COLUMNS: dict[GGMLType, Kernel] = {
 def pairs_columns(isa: ISA) -> Kernel:
     """BF16 weights times pairs of BF16; the field K counts pairs."""
     if isa not in _PAIRS:
-        piece = make_float_columns(GGMLType.F32, isa, pairs=True)
+        piece = make_float_columns(GGMLType.F32, isa, bf16_pairs=True)
         _PAIRS[isa] = variant(gemv_columns, f"gemv_columns_pairs_{isa.name}", columns_piece=piece)
     return _PAIRS[isa]
 

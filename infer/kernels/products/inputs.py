@@ -52,7 +52,7 @@ def square_sums(
 
 
 @dataclass
-class InputSums:
+class SquareSums:
     """Where `square_sums` adds, by the name of the weight; f32 while a program runs, f64 once taken."""
 
     _running: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)

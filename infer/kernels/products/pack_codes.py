@@ -188,8 +188,8 @@ def make_int_tile(form: str, isa: ISA | None = None):
                 by_step = [lanes[packed[0][1].index(k)] for k in range(8)]
                 for k, v in enumerate(by_step):
                     put(v, base, k)
-                pairs = [_byte_pairs(e, v) for v in by_step]
-                first, second = (_total(e, pairs[4 * h : 4 * h + 4]) for h in (0, 1))
+                sums_of_two = [_byte_pairs(e, v) for v in by_step]
+                first, second = (_total(e, sums_of_two[4 * h : 4 * h + 4]) for h in (0, 1))
                 if form == "dots":
                     put(_word_pairs(e, b.add(first, second)), base, steps + 1)
                     put(_word_pairs(e, second), base, steps + 2)

@@ -39,8 +39,8 @@ class GroupProducts:
                 # |w| <= 128 and |x| <= 127: a pair of products is at most 32512, so vpmaddubsw does not saturate
                 x = e.call("llvm.x86.avx2.psign.b", V32I8, x, codes)
                 codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0))
-            pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
-            return pairs if self.narrow else widened(e, pairs, self._factors(subs, group))
+            sums_of_two = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
+            return sums_of_two if self.narrow else widened(e, sums_of_two, self._factors(subs, group))
         if e.isa.dot.startswith("neon"):
             return self._sdot(codes, x)
         signed = block.signed and not self.vnni

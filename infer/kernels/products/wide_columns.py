@@ -101,9 +101,9 @@ class SixteenOfColumn:
         return self._bias
 
 
-def _by_dword(e: Emitter, pairs: list[Value]) -> list[Value]:
+def _by_dword(e: Emitter, registers: list[Value]) -> list[Value]:
     """8 x <64 x i8>, two groups in each -> 8 x <64 x i8>: vector k has dword k of every group, in the order PLACES."""
-    v = [e.b.bitcast(codes, V16I) for codes in pairs]
+    v = [e.b.bitcast(codes, V16I) for codes in registers]
 
     def zipped(a: Value, c: Value, places: tuple[int, ...]) -> Value:
         """The same places of every 128 bits of a and c (from 16 on)."""

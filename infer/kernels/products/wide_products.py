@@ -44,11 +44,13 @@ class WideProducts(RowProducts):
         """A row's product of `turns` times eight groups and less than eight. `eight` adds the groups of a turn to the
         first half of its chains, <8 x f32>, and gives the second half first."""
         e, b, n = self.e, self.e.b, self.n_chains
-        pairs, odd = b.lshr(turns, const(I64, 1)), b.and_(turns, const(I64, 1))
-        chains = e.loop(pairs, lambda i, c: self._sixteen(row, x, b.shl(i, const(I64, 4)), c), [const(V16F, 0.0)] * n)
+        n_sixteens, odd = b.lshr(turns, const(I64, 1)), b.and_(turns, const(I64, 1))
+        chains = e.loop(
+            n_sixteens, lambda i, c: self._sixteen(row, x, b.shl(i, const(I64, 4)), c), [const(V16F, 0.0)] * n
+        )
 
         def last(_i: Value, chains: list[Value]) -> list[Value]:
-            new = eight(b.shl(pairs, const(I64, 1)), [e.part(v, k, 8) for k in (0, 8) for v in chains])
+            new = eight(b.shl(n_sixteens, const(I64, 1)), [e.part(v, k, 8) for k in (0, 8) for v in chains])
             return [e.cat(new[n + k], new[k]) for k in range(n)]
 
         def rest(_i: Value, chains: list[Value]) -> list[Value]:
@@ -132,9 +134,9 @@ class WideProducts(RowProducts):
         e, b = self.e, self.e.b
         xq = e.at(x, b.shl(first, const(I64, 5)))
         dots = [self.dot(codes, e.load(V64I8, xq, 64 * k), const(V16I, 0)) for k, codes in enumerate(g.codes)]
-        pairs = [self._first_merge(dots[k], dots[k + 1]) for k in (0, 2)]
+        once = [self._first_merge(dots[k], dots[k + 1]) for k in (0, 2)]
         # quad h: of every register the sum over half h % 2 of its group h // 2
-        halves = self._second_merge(*pairs)
+        halves = self._second_merge(*once)
         if g.subs is not None:
             factors = e.shuffle(g.subs, [4 * k + h for h in range(4) for k in range(4)])
             halves = b.mul(halves, b.sext(factors, V16I))

@@ -91,7 +91,7 @@ def _scan_tile(width: int) -> Callable[..., Any]:
         size = 4 * width
         deltas, inputs, decays = (e.stack(ty, TILE) for _ in range(3))
         sums = e.stack(ty, 2 * TILE)  # even, odd states
-        pairs = b.and_(m, const(I64, -2))
+        n_paired = b.and_(m, const(I64, -2))
 
         def before(t: Value, _: list[Value]) -> None:
             delta, xv = ch.step(t)
@@ -124,8 +124,8 @@ def _scan_tile(width: int) -> Callable[..., Any]:
                 e.store(e.fma(new, out, e.load(ty, total, at)), total, at)
                 return [new]
 
-            e.loop(pairs, decays_of(2), step=2)
-            e.loop(m, decays_of(1), start=pairs)
+            e.loop(n_paired, decays_of(2), step=2)
+            e.loop(m, decays_of(1), start=n_paired)
             (last,) = e.loop(m, token, [e.load(ty, state, row)])
             e.store(last, state, row)
 

@@ -126,9 +126,9 @@ def _strip(groups: int) -> Any:
 
             return tokens
 
-        pairs = b.and_(n, const(I64, -2))
-        e.loop(pairs, together(2), step=2)
-        e.loop(n, together(1), start=pairs)
+        n_paired = b.and_(n, const(I64, -2))
+        e.loop(n_paired, together(2), step=2)
+        e.loop(n, together(1), start=n_paired)
 
     return emit("i64,i64,i64,i64,i64,i64->void")(strip)
 

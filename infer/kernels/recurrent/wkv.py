@@ -138,7 +138,7 @@ def wkv6_scan(
     v                  f32 [tok][head / repeat][d]
     u                  f32 [head][d]
     state, stride      f32 [row][head][d / 16][d][16], read and written; bytes from row to row
-    y                  f32 [tok][head][d], none of the others
+    y                  f32 [tok][head][d], an array of its own
     repeat             neighbouring heads that share values
 
     Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums; r . (u k) in 16 lanes,
@@ -168,7 +168,7 @@ def wkv7_scan(
     rate               the same, kk a
     dots               f32 [tok][head][3]: r . k and r . (kk a) come first
     state, stride      f32 [row][head][d / 16][d][16], read and written; bytes from row to row
-    y                  f32 [tok][head][d], none of the others
+    y                  f32 [tok][head][d], an array of its own
 
     Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums.
     Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).

@@ -36,7 +36,7 @@ def shortened(value: Any, kind: str) -> Any:
     return {"n": len(value), "sha256": digest(np.array(value, "<f4" if kind == "FLOAT32" else "<i8").tobytes())}
 
 
-def pairs(reader: GGUFReader) -> list[list[Any]]:
+def key_values(reader: GGUFReader) -> list[list[Any]]:
     """[key, type, value]; an array's type is that of its elements in brackets."""
 
     def entry(key: str, field: ReaderField) -> list[Any]:
@@ -78,7 +78,7 @@ def tensors(folder: Path, name: str) -> list[dict[str, Any]]:
 def main() -> None:
     folder, *names = sys.argv[1:]
     for name in names:
-        keys = ",\n".join(json.dumps(pair) for pair in pairs(GGUFReader(Path(folder, f"{name}-auto.gguf"))))
+        keys = ",\n".join(json.dumps(pair) for pair in key_values(GGUFReader(Path(folder, f"{name}-auto.gguf"))))
         rows = ",\n".join(json.dumps(row) for row in tensors(Path(folder), name))
         target = Path(__file__).with_name(f"{name}.json")
         target.write_text(f'{{"keys": [\n{keys}\n],\n"tensors": [\n{rows}\n]}}\n', encoding="utf-8")

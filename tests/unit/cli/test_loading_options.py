@@ -48,11 +48,11 @@ def test_nothing_given_is_the_default_of_the_library() -> None:
 
 
 def test_what_is_given() -> None:
-    found = load_options(
+    options = load_options(
         n_ctx=7, threads=2, exact=True, kv_type=KVType.Q8_0, lora=["a.gguf:0.5", "b.gguf"], checkpoint_budget="1K",
         checkpoint_type=KVType.F16,
     )  # fmt: skip
-    assert found == LoadOptions(
+    assert options == LoadOptions(
         n_ctx=7, n_threads=2, precision="exact", kv_type="q8_0", lora=(("a.gguf", 0.5), ("b.gguf", 1.0)),
         checkpoint_budget=1000, checkpoint_type="f16",
     )  # fmt: skip
@@ -82,11 +82,11 @@ def test_chunks_side_by_side(n_ctx: int, n_batch: int, n: int) -> None:
 
 def test_only_here_are_they_declared() -> None:
     folder = Path(loading_options.__file__).parent
-    found = [
+    elsewhere = [
         path.name
         for path in folder.rglob("*.py")
         if path.name not in ("loading_options.py", "bench.py", "inspect.py")
         for name in ('"--threads"', '"--ctx"', '"--exact"', '"--kv-type",', '"--lora", metavar="FILE[')
         if name in path.read_text(encoding="utf-8")
     ]
-    assert found == []
+    assert elsewhere == []

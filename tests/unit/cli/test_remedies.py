@@ -20,11 +20,11 @@ LIBRARY = ("infer", "quant", "convert")
 
 def commands() -> dict[str, Any]:
     """Name on the command line -> typer's command, subcommands included."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for name in COMMANDS:
         command = load(name)
-        found |= {name: command, **{f"{name} {word}": c for word, c in getattr(command, "commands", {}).items()}}
-    return found
+        by_name |= {name: command, **{f"{name} {word}": c for word, c in getattr(command, "commands", {}).items()}}
+    return by_name
 
 
 ALL_COMMANDS = commands()
@@ -93,9 +93,9 @@ def test_a_chat_names_its_own_commands() -> None:
 
 def test_too_little_memory_names_what_the_command_has() -> None:
     error = HybridError("too much.", remedy=Remedy.SMALLER_MEMORY)
-    found = {name: remedies.message(error, place) for name, place in places().items()}
-    assert "(--parallel)" in found["run"] and "(-b)" in found["perplexity"] and "(-np)" in found["bench"]
-    assert found["embed"] == "too much. Use a smaller context (-c)." and found["quantize"] == "too much."
+    messages = {name: remedies.message(error, place) for name, place in places().items()}
+    assert "(--parallel)" in messages["run"] and "(-b)" in messages["perplexity"] and "(-np)" in messages["bench"]
+    assert messages["embed"] == "too much. Use a smaller context (-c)." and messages["quantize"] == "too much."
 
 
 def constants(path: Path) -> Iterator[tuple[int, str]]:
@@ -119,14 +119,14 @@ CHAT_COMMAND = re.compile(rf"(?:^|\s)(?:{'|'.join(name.split()[0] for name in ch
 
 @pytest.mark.parametrize("package", LIBRARY)
 def test_no_message_of_the_library_names_an_option_or_a_command(package: str) -> None:
-    found = [
+    offenders = [
         f"{path.relative_to(ROOT)}:{line}: {text!r}"
         for path in sources(package)
         for line, text in constants(path)
         # one word is an argument of a program that is started, or a path
         if " " in text and any(p.search(text) for p in (OPTION, COMMAND, CHAT_COMMAND))
     ]
-    assert not found, "state the fact and give the error a Remedy:\n" + "\n".join(found)
+    assert not offenders, "state the fact and give the error a Remedy:\n" + "\n".join(offenders)
 
 
 def test_the_search_finds_such_messages(tmp_path: Path) -> None:

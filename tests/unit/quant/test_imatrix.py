@@ -13,7 +13,7 @@ from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 
 
-def made(seed: int = 1) -> Imatrix:
+def imatrix(seed: int = 1) -> Imatrix:
     rng = np.random.default_rng(seed)
     entries = {
         "blk.0.ssm_in.weight": InputSums(rng.random((1, 5), np.float32), np.array([64], np.float32)),
@@ -32,8 +32,8 @@ def assert_same(a: Imatrix, b: Imatrix) -> None:
 
 def test_write_then_read(tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
-    made().write(path)
-    assert_same(Imatrix.read(path), made())
+    imatrix().write(path)
+    assert_same(Imatrix.read(path), imatrix())
     with GGUFFile.open(path) as f:
         assert f.metadata["general.type"] == "imatrix" and list(f.metadata["imatrix.datasets"]) == ["a.txt"]
         assert f.tensors["blk.1.ffn_up_exps.weight.in_sum2"].shape == (3, 7)
@@ -41,7 +41,7 @@ def test_write_then_read(tmp_path: Path) -> None:
 
 
 def test_importance_is_the_mean_square() -> None:
-    entry = made().entries["blk.1.ffn_up_exps.weight"]
+    entry = imatrix().entries["blk.1.ffn_up_exps.weight"]
     importance = entry.importance()
     np.testing.assert_allclose(importance[0], entry.sums[0] / 10)
     assert importance[1].tolist() == [1] * 7, "an expert without inputs counts evenly"
@@ -62,12 +62,12 @@ def test_merge_wants_one_model() -> None:
 
 
 def test_merge_adds() -> None:
-    a, b = made(1), made(2)
+    a, b = imatrix(1), imatrix(2)
     b.datasets = ["b.txt", "a.txt"]
     b.entries["more"] = InputSums(np.ones((1, 2), np.float32), np.ones(1, np.float32))
     a.merge(b)
     name = "blk.0.ssm_in.weight"
-    np.testing.assert_array_equal(a.entries[name].sums, made(1).entries[name].sums + made(2).entries[name].sums)
+    np.testing.assert_array_equal(a.entries[name].sums, imatrix(1).entries[name].sums + imatrix(2).entries[name].sums)
     assert a.entries[name].counts.tolist() == [128]
     assert (a.chunk_count, a.chunk_size, a.datasets) == (8, 128, ["a.txt", "b.txt"])
     a.entries["more"].sums[:] = 0
@@ -78,11 +78,11 @@ def test_merge_adds() -> None:
 
 
 def test_chosen() -> None:
-    assert list(made().chosen(include=["ssm_"]).entries) == ["blk.0.ssm_in.weight"]
-    assert list(made().chosen(exclude=["ssm_"]).entries) == ["blk.1.ffn_up_exps.weight"]
-    assert len(made().chosen().entries) == 2
+    assert list(imatrix().chosen(include=["ssm_"]).entries) == ["blk.0.ssm_in.weight"]
+    assert list(imatrix().chosen(exclude=["ssm_"]).entries) == ["blk.1.ffn_up_exps.weight"]
+    assert len(imatrix().chosen().entries) == 2
     with pytest.raises(UsageError, match=r"no matrix of it is included and not excluded") as refused:
-        made().chosen(include=["attn"])
+        imatrix().chosen(include=["attn"])
     assert refused.value.remedy is Remedy.IMATRIX_PATTERNS
 
 
@@ -96,7 +96,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"x\.gguf holds no importance of any tensor"):
         Imatrix.read(path)
     for value in (np.nan, np.inf, -1):
-        bad = made()
+        bad = imatrix()
         bad.entries["blk.0.ssm_in.weight"].sums[0, 2] = value
         bad.write(path)
         with pytest.raises(FormatError, match=r"not all sums of blk\.0\.ssm_in\.weight are finite and positive\."):
@@ -142,7 +142,7 @@ def test_legacy_files_are_read(tmp_path: Path) -> None:
 def test_legacy_files_are_written(tmp_path: Path) -> None:
     """Importance is kept but for rounding; what was never used counts evenly."""
     path = tmp_path / "x.dat"
-    before = made()
+    before = imatrix()
     before.write(path)
     read = Imatrix.read(path)
     read.check({"blk.0.ssm_in.weight": (9, 5), "blk.1.ffn_up_exps.weight": (3, 11, 7)})
@@ -158,10 +158,10 @@ def test_merging_with_a_legacy_file(tmp_path: Path) -> None:
     path = tmp_path / "x.dat"
     path.write_bytes(legacy_bytes())
     name = "blk.1.ffn_up_exps.weight"
-    for first, second in ((made(), Imatrix.read(path)), (Imatrix.read(path), made())):
+    for first, second in ((imatrix(), Imatrix.read(path)), (Imatrix.read(path), imatrix())):
         first.merge(second)
         assert first.entries[name].sums.shape == (3, 7)
-        expected = made().entries[name].sums + 512 * np.arange(21, dtype=np.float32).reshape(3, 7)
+        expected = imatrix().entries[name].sums + 512 * np.arange(21, dtype=np.float32).reshape(3, 7)
         np.testing.assert_allclose(first.entries[name].sums, expected)
         np.testing.assert_array_equal(first.entries[name].counts, [522, 512, 566])
 

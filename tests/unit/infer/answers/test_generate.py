@@ -145,7 +145,7 @@ def test_an_unfinished_character_at_the_end(tok: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "stop", "expected", "found"),
+    ("text", "stop", "expected", "ended_by"),
     [
         ("one two three", ["two"], "one ", "two"),
         ("one two three", ["o t", "ne"], "o", "ne"),
@@ -157,13 +157,13 @@ def test_an_unfinished_character_at_the_end(tok: Tokenizer) -> None:
         ("abc", ["abc", "b"], "", "abc"),
     ],
 )
-def test_stop_strings(tok: Tokenizer, text: str, stop: list[str], expected: str, found: str | None) -> None:
+def test_stop_strings(tok: Tokenizer, text: str, stop: list[str], expected: str, ended_by: str | None) -> None:
     """The last row: with one token per byte `b` is complete before `abc` is, but `a` may begin `abc`."""
-    if found == "abc":
-        found, expected = "b", "a"
+    if ended_by == "abc":
+        ended_by, expected = "b", "a"
     result = run(Script(tok, text), stop=stop).result
-    assert (result.text, result.stop) == (expected, found)
-    assert result.reason == ("stop" if found else "eos")
+    assert (result.text, result.stop) == (expected, ended_by)
+    assert result.reason == ("stop" if ended_by else "eos")
 
 
 @given(st.text("ab", max_size=14), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())

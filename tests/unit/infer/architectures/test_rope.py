@@ -43,8 +43,8 @@ def file(tmp_path: Path) -> Callable[..., Path]:
     def make(keys: dict[str, Any], change: Callable[[Tiny], object] | None = None, arch: str = "llama") -> Path:
         tiny = FAMILIES["llama"]()
         if arch != "llama":
-            pairs = {key.replace("llama.", f"{arch}."): value for key, value in tiny.key_values.items()}
-            tiny = Tiny(arch, pairs, tiny.tensors)
+            key_values = {key.replace("llama.", f"{arch}."): value for key, value in tiny.key_values.items()}
+            tiny = Tiny(arch, key_values, tiny.tensors)
             tiny.set("general.architecture", arch)
         for key, value in keys.items():
             tiny.set(key, value)
@@ -265,9 +265,9 @@ def test_every_architecture_that_turns_obeys_the_scaling(
 
 @pytest.mark.parametrize("window", [40, 41, 2**31 - 1])
 def test_a_window_that_is_not_reached_changes_nothing(window: int, file: Callable[..., Path]) -> None:
-    made = []
+    logits = []
     for path in (file({"hybrid.attention.sliding_window": window}), file({})):
         with Model.load(path, n_ctx=64, n_threads=2) as model:
-            made.append(model.sequence().logits_of(IDS))
+            logits.append(model.sequence().logits_of(IDS))
     assert len(IDS) == 40
-    np.testing.assert_array_equal(*made)
+    np.testing.assert_array_equal(*logits)

@@ -62,9 +62,9 @@ def test_the_read_loop_reads_every_byte() -> None:
 def test_limits_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_BUFFER", 32 << 20)
     monkeypatch.setattr(machine, "_REPEATS", 2)
-    found = machine.measure_machine(1)
-    assert found.n_threads == 1
-    assert "(" in found.cpu
-    assert 0.1 < found.read_gb_s < 2000
-    assert 0.5 < found.f32_gflop_s < 2000
-    assert found.int8_gop_s is None or found.int8_gop_s > 0.5
+    measured = machine.measure_machine(1)
+    assert measured.n_threads == 1
+    assert "(" in measured.cpu
+    assert 0.1 < measured.read_gb_s < 2000
+    assert 0.5 < measured.f32_gflop_s < 2000
+    assert measured.int8_gop_s is None or measured.int8_gop_s > 0.5

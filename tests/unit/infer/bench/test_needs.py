@@ -24,23 +24,23 @@ def needs(shape: Shape, folder: Path, kind: str = "F32") -> TokenNeeds:
 
 
 def test_dense(tmp_path: Path) -> None:
-    found = needs(SHAPE, tmp_path)
-    assert found.flops == {GGMLType.F32: 2 * MATRICES}, "the output is of the last token only"
+    per_token = needs(SHAPE, tmp_path)
+    assert per_token.flops == {GGMLType.F32: 2 * MATRICES}, "the output is of the last token only"
     # one row of the embedding, all of the output
-    assert found.nbytes == 4 * MATRICES + NORMS + 4 * 64 + 4 * 320 * 64
-    assert not found.has_experts
+    assert per_token.nbytes == 4 * MATRICES + NORMS + 4 * 64 + 4 * 320 * 64
+    assert not per_token.has_experts
 
 
 def test_tied_embedding_is_read_as_the_output(tmp_path: Path) -> None:
-    found = needs(replace(SHAPE, tied=True), tmp_path)
-    assert found.nbytes == 4 * MATRICES + NORMS + 4 * 320 * 64
-    assert found.flops == {GGMLType.F32: 2 * MATRICES}
+    per_token = needs(replace(SHAPE, tied=True), tmp_path)
+    assert per_token.nbytes == 4 * MATRICES + NORMS + 4 * 320 * 64
+    assert per_token.flops == {GGMLType.F32: 2 * MATRICES}
 
 
 def test_quantized(tmp_path: Path) -> None:
-    found = needs(SHAPE, tmp_path, "Q8_0")
-    assert found.flops == {GGMLType.Q8_0: 2 * MATRICES}
-    assert found.nbytes == (MATRICES + 64 + 320 * 64) * 34 // 32 + NORMS
+    per_token = needs(SHAPE, tmp_path, "Q8_0")
+    assert per_token.flops == {GGMLType.Q8_0: 2 * MATRICES}
+    assert per_token.nbytes == (MATRICES + 64 + 320 * 64) * 34 // 32 + NORMS
 
 
 def test_experts_that_are_used(tmp_path: Path) -> None:
@@ -48,18 +48,18 @@ def test_experts_that_are_used(tmp_path: Path) -> None:
         "tiny", "jamba", 1, 64, 320, 64, 1e-6, n_ff=96, n_head=2, n_head_kv=1, head_dim=32, dt_rank=4,
         n_expert=8, n_expert_used=2, tied=False,
     )  # fmt: skip
-    found = needs(shape, tmp_path)
-    assert found.has_experts
+    per_token = needs(shape, tmp_path)
+    assert per_token.has_experts
     attention = 64 * 64 + 32 * 64 + 32 * 64 + 64 * 64
-    assert found.flops == {GGMLType.F32: 2 * (attention + 8 * 64 + 2 * 3 * 64 * 96)}
-    assert found.nbytes == 4 * (attention + 8 * 64 + 2 * 3 * 64 * 96 + 3 * 64 + 64 + 320 * 64)
+    assert per_token.flops == {GGMLType.F32: 2 * (attention + 8 * 64 + 2 * 3 * 64 * 96)}
+    assert per_token.nbytes == 4 * (attention + 8 * 64 + 2 * 3 * 64 * 96 + 3 * 64 + 64 + 320 * 64)
 
 
 def test_shares() -> None:
-    found = TokenNeeds(3 * 10**9, {GGMLType.Q8_0: 4 * 10**9, GGMLType.F32: 10**9}, False)
-    assert found.of_bandwidth(5.0, 30.0) == pytest.approx(0.5)
+    per_token = TokenNeeds(3 * 10**9, {GGMLType.Q8_0: 4 * 10**9, GGMLType.F32: 10**9}, False)
+    assert per_token.of_bandwidth(5.0, 30.0) == pytest.approx(0.5)
     peak = peak_of(GGMLType.Q8_0, MACHINE)
-    assert found.of_peak(10.0, MACHINE) == pytest.approx(40 / peak + 10 / 200)
+    assert per_token.of_peak(10.0, MACHINE) == pytest.approx(40 / peak + 10 / 200)
 
 
 def test_peaks() -> None:

@@ -19,12 +19,12 @@ from hybrid.quant.ggml.errors import FormatError, Remedy, TokenizerError, Unsupp
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.writer import GGUFWriter
 
-Made = Callable[..., Path]
+EncoderPath = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def made(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """made(name, type='f32', **changes to the config) -> GGUF file."""
+def encoder_path(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> EncoderPath:
+    """encoder_path(name, type='f32', **changes to the config) -> GGUF file."""
     folder = tmp_path_factory.mktemp("encoders")
 
     def make(name: str, kind: str = "f32", **changes: object) -> Path:
@@ -60,10 +60,10 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize("precision", ["exact", "fast"])
-def test_rows_of_random_models(name: str, precision: str, made: Made) -> None:
+def test_rows_of_random_models(name: str, precision: str, encoder_path: EncoderPath) -> None:
     config = {"max_position_embeddings": 512, **ENCODERS[name]}
     tensors = random_checkpoints.tensors(config)
-    encoder = Encoder.load(made(name), precision=precision)
+    encoder = Encoder.load(encoder_path(name), precision=precision)
     texts = some_texts(1, 2, 5, 40, 129)
     for text, rows in zip(texts, encoder.encode(texts), strict=True):
         expected = bert(config, tensors, text)
@@ -74,8 +74,8 @@ def test_rows_of_random_models(name: str, precision: str, made: Made) -> None:
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
-def test_a_text_depends_on_nothing_beside_it(kind: str, made: Made) -> None:
-    path = made("bert-even", kind)
+def test_a_text_depends_on_nothing_beside_it(kind: str, encoder_path: EncoderPath) -> None:
+    path = encoder_path("bert-even", kind)
     texts = some_texts(3, 1, 64, 65, 17, 130, 8, 2, 40)
     encoder = Encoder.load(path, n_threads=2)
     alone = [encoder.encode([text])[0] for text in texts]
@@ -91,19 +91,19 @@ def test_a_text_depends_on_nothing_beside_it(kind: str, made: Made) -> None:
 
 
 @pytest.mark.parametrize(("kind", "least"), [("f16", 0.999999), ("q8_0", 0.999)])
-def test_vectors_of_quantized_models(kind: str, least: float, made: Made) -> None:
+def test_vectors_of_quantized_models(kind: str, least: float, encoder_path: EncoderPath) -> None:
     ids = some_texts(30, 7, 100)
-    with Embedder(made("bert-even")) as original, Embedder(made("bert-even", kind)) as smaller:
+    with Embedder(encoder_path("bert-even")) as original, Embedder(encoder_path("bert-even", kind)) as smaller:
         likeness = (original.embed_ids(ids) * smaller.embed_ids(ids)).sum(1)
     print(kind, likeness)
     assert (likeness > least).all()
 
 
-def test_no_keys_and_values_are_kept(made: Made) -> None:
+def test_no_keys_and_values_are_kept(encoder_path: EncoderPath) -> None:
     """A cache would have memory for every layer, and for every position of the context."""
     sizes = {}
     for n_layer, n_ctx in ((2, 600), (8, 600), (2, 200)):
-        path = made("bert-even", num_hidden_layers=n_layer, max_position_embeddings=n_ctx)
+        path = encoder_path("bert-even", num_hidden_layers=n_layer, max_position_embeddings=n_ctx)
         encoder = Encoder.load(path, n_threads=1)
         encoder.encode(some_texts(100, 100))
         assert encoder.memory.attention.k == encoder.memory.attention.v == {}
@@ -115,10 +115,10 @@ def test_no_keys_and_values_are_kept(made: Made) -> None:
     assert len(set(sizes.values())) == 1
 
 
-def test_a_text_may_be_longer_than_a_pass_of_several(made: Made) -> None:
+def test_a_text_may_be_longer_than_a_pass_of_several(encoder_path: EncoderPath) -> None:
     config = {**ENCODERS["bert-even"]}
     assert config["max_position_embeddings"] > PASS_TOKENS
-    encoder = Encoder.load(made("bert-even"))
+    encoder = Encoder.load(encoder_path("bert-even"))
     texts = some_texts(600, 9)
     before = encoder.encode(texts[1:])[0]
     rows = encoder.encode(texts[:1])[0]
@@ -127,8 +127,8 @@ def test_a_text_may_be_longer_than_a_pass_of_several(made: Made) -> None:
     encoder.close()
 
 
-def test_passes_take_neighbours_in_order(made: Made) -> None:
-    encoder = Encoder.load(made("bert"))
+def test_passes_take_neighbours_in_order(encoder_path: EncoderPath) -> None:
+    encoder = Encoder.load(encoder_path("bert"))
     lengths = [160, 160, 160, 160, *[1] * 70, 512, 3]
     passes = list(encoder.passes(lengths))
     assert [i for part in passes for i in part] == list(range(len(lengths)))
@@ -139,9 +139,9 @@ def test_passes_take_neighbours_in_order(made: Made) -> None:
     encoder.close()
 
 
-def test_pooling_and_length(made: Made) -> None:
+def test_pooling_and_length(encoder_path: EncoderPath) -> None:
     ids = some_texts(12, 5)
-    encoder = Encoder.load(made("bert"))
+    encoder = Encoder.load(encoder_path("bert"))
     rows = encoder.encode(ids)
     encoder.close()
     wanted = {
@@ -151,7 +151,7 @@ def test_pooling_and_length(made: Made) -> None:
         None: [r.astype(np.float64).mean(0) for r in rows],
     }
     for pooling, expected in wanted.items():
-        with Embedder(made("bert"), pooling=pooling) as embedder:
+        with Embedder(encoder_path("bert"), pooling=pooling) as embedder:
             np.testing.assert_allclose(embedder.embed_ids(ids, normalize=False), expected, rtol=1e-6)
             unit = embedder.embed_ids(ids)
             np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, rtol=1e-6)
@@ -159,8 +159,8 @@ def test_pooling_and_length(made: Made) -> None:
             assert embedder.embed([]).shape == (0, 60)
 
 
-def test_texts_that_do_not_fit(made: Made) -> None:
-    with Embedder(made("bert")) as embedder:
+def test_texts_that_do_not_fit(encoder_path: EncoderPath) -> None:
+    with Embedder(encoder_path("bert")) as embedder:
         long = "word " * 400
         with pytest.raises(UsageError, match=r"^text 2 has \d+ tokens, the context has 160\.$") as refused:
             embedder.embed(["short", long])
@@ -169,14 +169,14 @@ def test_texts_that_do_not_fit(made: Made) -> None:
         whole = embedder.tokenizer.encode(long)
         assert ids[1] == [*whole[:159], whole[-1]]
         assert embedder.embed(["short", long], truncate=True).shape == (2, 60)
-    with Embedder(made("bert"), n_ctx=20) as embedder:
+    with Embedder(encoder_path("bert"), n_ctx=20) as embedder:
         assert len(embedder.tokens([long], truncate=True)[0]) == 20
     with pytest.raises(UsageError, match=r"a context of 161 tokens: .* has 160 positions"):
-        Embedder(made("bert"), n_ctx=161)
+        Embedder(encoder_path("bert"), n_ctx=161)
 
 
-def test_ids_that_cannot_be(made: Made) -> None:
-    with Embedder(made("bert")) as embedder:
+def test_ids_that_cannot_be(encoder_path: EncoderPath) -> None:
+    with Embedder(encoder_path("bert")) as embedder:
         for ids, message in (
             ([[1], []], "text 2 has 0 tokens"),
             ([[1] * 161], "text 1 has 161 tokens"),
@@ -190,11 +190,11 @@ def test_ids_that_cannot_be(made: Made) -> None:
 def changed(path: Path, target: Path, n_rows: int = 0, **keys: object) -> Path:
     """A copy with other values of bert.* keys, and with fewer rows of the embedding."""
     with GGUFFile.open(path) as file:
-        pairs = {k: (v, file.value_types[k]) for k, v in file.metadata.items() if k != "general.architecture"}
+        key_values = {k: (v, file.value_types[k]) for k, v in file.metadata.items() if k != "general.architecture"}
         for key, value in keys.items():
-            pairs[f"bert.{key}"] = (value, pairs.get(f"bert.{key}", (0, None))[1])
+            key_values[f"bert.{key}"] = (value, key_values.get(f"bert.{key}", (0, None))[1])
         with GGUFWriter(target, "bert") as writer:
-            for key, (value, kind) in pairs.items():
+            for key, (value, kind) in key_values.items():
                 writer.add(key, value.tolist() if hasattr(value, "tolist") else value, kind)
             raw = {
                 name: file.raw(name)[: n_rows or None if name == "token_embd.weight" else None] for name in file.tensors
@@ -208,8 +208,8 @@ def changed(path: Path, target: Path, n_rows: int = 0, **keys: object) -> Path:
     return target
 
 
-def test_what_is_wrong_with_a_file_is_said(made: Made, tmp_path: Path) -> None:
-    path = made("bert")
+def test_what_is_wrong_with_a_file_is_said(encoder_path: EncoderPath, tmp_path: Path) -> None:
+    path = encoder_path("bert")
     with pytest.raises(
         UnsupportedError, match=r"is an encoder \(bert\): it makes embeddings and no text\.$"
     ) as refused:

@@ -86,9 +86,9 @@ def test_statistics_against_a_plain_loop() -> None:
     n = len(kld)
     assert (r.n_scored, r.n_chunks, r.n_ctx) == (n, N_CHUNKS, N_CTX)
 
-    def close(found: Estimate, values: list[float]) -> None:
-        assert found.value == pytest.approx(np.mean(values), rel=1e-5, abs=1e-7)
-        assert found.error == pytest.approx(np.std(values) / math.sqrt(n - 1), rel=1e-4)
+    def close(estimate: Estimate, values: list[float]) -> None:
+        assert estimate.value == pytest.approx(np.mean(values), rel=1e-5, abs=1e-7)
+        assert estimate.error == pytest.approx(np.std(values) / math.sqrt(n - 1), rel=1e-4)
 
     close(r.kld, kld)
     close(r.p_change, change)
@@ -129,8 +129,8 @@ def test_what_is_said_per_chunk_costs_one_chunk(tmp_path: Path, monkeypatch: pyt
     assert sizes == [SCORES * N_CHUNKS] * 2, "percentiles of something else than the whole, once"
     for so_far, e in zip(said, expected, strict=True):
         assert (so_far.n_scored, so_far.n_chunks) == (e.n_scored, e.n_chunks)
-        for found, right in ((so_far.ppl, e.ppl), (so_far.ln_ratio, e.ln_ratio), (so_far.kld, e.kld)):
-            assert (found.value, found.error) == pytest.approx((right.value, right.error), rel=1e-10)
+        for estimate, right in ((so_far.ppl, e.ppl), (so_far.ln_ratio, e.ln_ratio), (so_far.kld, e.kld)):
+            assert (estimate.value, estimate.error) == pytest.approx((right.value, right.error), rel=1e-10)
     assert result.kld == expected[-1].kld and result.ppl == expected[-1].ppl
 
 

@@ -110,9 +110,9 @@ def test_whole_windows() -> None:
     """transformers' usual way: BOS and 7 tokens, all 7 scored."""
     windows = [Window([1, *TOKENS[i : i + 7]], 0) for i in range(0, 98, 7)]
     model: Any = FakeModel(n_seq_max=4)
-    found = list(score_windows(model, windows, 4))
-    assert [len(nll) for nll in found] == [7] * 14
-    for window, nll in zip(windows, found, strict=True):
+    nlls = list(score_windows(model, windows, 4))
+    assert [len(nll) for nll in nlls] == [7] * 14
+    for window, nll in zip(windows, nlls, strict=True):
         expected = [-log_probs(list(window.ids[: j + 1]))[window.ids[j + 1]] for j in range(7)]
         np.testing.assert_allclose(nll, expected, rtol=1e-12)
 

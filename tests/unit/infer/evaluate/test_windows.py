@@ -35,15 +35,15 @@ def tokenizer(bos: int | None, add_bos: bool = True) -> Any:
 
 @pytest.mark.parametrize(("bos", "add_bos"), [(1, True), (1, False), (None, True)])
 def test_chunks_begin_as_every_text_of_the_model(bos: int | None, add_bos: bool) -> None:
-    found = list(chunked(tokenizer(bos, add_bos), TOKENS, 9))
-    assert len(found) == 6, "the last 5 tokens make no chunk"
-    for i, window in enumerate(found):
+    windows = list(chunked(tokenizer(bos, add_bos), TOKENS, 9))
+    assert len(windows) == 6, "the last 5 tokens make no chunk"
+    for i, window in enumerate(windows):
         expected = TOKENS[9 * i : 9 * i + 9]
         assert window.ids == ([1, *expected[1:]] if bos is not None and add_bos else expected)
         assert window.first == 4 and list(window.targets) == expected[5:]
         assert [window.ids[j + 1] for j in range(9)[window.scored]] == expected[5:]
-    assert list(chunked(tokenizer(bos, add_bos), TOKENS, 9, 2, 4)) == found[2:4]
-    assert list(chunked(tokenizer(bos, add_bos), TOKENS, 9, 5, 99)) == found[5:]
+    assert list(chunked(tokenizer(bos, add_bos), TOKENS, 9, 2, 4)) == windows[2:4]
+    assert list(chunked(tokenizer(bos, add_bos), TOKENS, 9, 5, 99)) == windows[5:]
 
 
 def test_the_tokens_of_a_text_stay_as_they_are() -> None:
@@ -113,9 +113,9 @@ def test_too_short_a_text() -> None:
 def test_log_softmax_keeps_its_type(dtype: type) -> None:
     logits = (np.random.default_rng(6).standard_normal((7, 33)) * 5 + 400).astype(dtype)
     logits[3] = 400  # a row of equal values
-    found = log_softmax(logits)
-    assert found.dtype == dtype
-    for row, ln_p in zip(logits.astype(np.float64), found, strict=True):
+    ln_probs = log_softmax(logits)
+    assert ln_probs.dtype == dtype
+    for row, ln_p in zip(logits.astype(np.float64), ln_probs, strict=True):
         total = math.fsum(math.exp(x - 400) for x in row)
         expected = [x - 400 - math.log(total) for x in row]
         # values up to 500: a rounding of what is subtracted, one of the result
@@ -136,9 +136,9 @@ def test_log_likelihood() -> None:
     ids = [3, 0, 18, 7, 7]
     totals = [math.log(math.fsum(map(math.exp, row.tolist()))) for row in logits]
     expected = [float(row[i]) - total for row, i, total in zip(logits, ids, totals, strict=True)]
-    found = log_likelihood(logits, ids)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    ln_probs = log_likelihood(logits, ids)
+    assert ln_probs.dtype == np.float64
+    np.testing.assert_allclose(ln_probs, expected, rtol=1e-13)
 
 
 def test_perplexities_that_no_float_holds() -> None:

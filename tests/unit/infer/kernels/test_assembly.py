@@ -122,9 +122,9 @@ def test_several_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> 
     beside the products."""
     if isa is AVX512_VNNI:
         wide = [
-            found
-            for found in innermost_loops(assembly(gemv_columns.make_int_columns(kind, isa), isa, machine))
-            if sum("vpdpbusd" in line and "zmm" in line for line in found) >= 8
+            candidate
+            for candidate in innermost_loops(assembly(gemv_columns.make_int_columns(kind, isa), isa, machine))
+            if sum("vpdpbusd" in line and "zmm" in line for line in candidate) >= 8
         ]
         loop = min(wide, key=len)
         columns = count(loop, "vpdpbusd") // 8
@@ -135,7 +135,7 @@ def test_several_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> 
         return
     wanted = {"vnni": "vpdpbusd", "avx2": "vpmaddubsw", "neon": "sdot"}[isa.dot]
     text = assembly(gemv_columns.make_int_columns(kind, isa), isa, machine)
-    loop = min((found for found in innermost_loops(text) if count(found, wanted) >= 8), key=len)
+    loop = min((candidate for candidate in innermost_loops(text) if count(candidate, wanted) >= 8), key=len)
     columns = count(loop, wanted) // (16 if isa is NEON else 8)
     assert count(loop, wanted) == columns * (16 if isa is NEON else 8)
     across = [line for line in loop if re.match(r"vpunpck|vperm|vpshuf|vphadd|zip|uzp|addp", line)]
@@ -175,10 +175,10 @@ def test_pairs_of_bf16() -> None:
     machine = x86("znver4")
     for tile in gemm.tiles(AVX512_BF16):
         loop = loop_with(
-            assembly(gemm_tiles.make_float_tile(tile, AVX512_BF16, pairs=True), AVX512_BF16, machine), "vdpbf16ps"
+            assembly(gemm_tiles.make_float_tile(tile, AVX512_BF16, bf16_pairs=True), AVX512_BF16, machine), "vdpbf16ps"
         )
         assert count(loop, "vdpbf16ps") % (tile.rows * tile.vectors) == 0
         assert all("zmm" in line for line in loop if "vdpbf16ps" in line)
         assert not spills(loop)
-    single = gemv.make_float_gemv(GGMLType.F32, AVX512_BF16, pairs=True)
+    single = gemv.make_float_gemv(GGMLType.F32, AVX512_BF16, bf16_pairs=True)
     assert count(loop_with(assembly(single, AVX512_BF16, machine), "vdpbf16ps"), "vdpbf16ps") >= 2

@@ -68,8 +68,8 @@ def test_whatever_loads_checks_before_it_looks_for_the_file(load: Any, tmp_path:
 def test_config() -> None:
     text = """{"n_ctx": 4096, "n_threads": 3, "precision": "exact", "checkpoint_budget": "1.5GiB", "kv_type": null,
                "lora": ["a.gguf", ["b:c.gguf", 2]]}"""
-    found = LoadOptions.from_json(json.loads(text), "m.json")
-    assert found == LoadOptions(
+    options = LoadOptions.from_json(json.loads(text), "m.json")
+    assert options == LoadOptions(
         n_ctx=4096, n_threads=3, precision="exact", checkpoint_budget=3 << 29, lora=(("a.gguf", 1.0), ("b:c.gguf", 2.0))
     )
     assert LoadOptions.from_json({}, "m.json") == LoadOptions()

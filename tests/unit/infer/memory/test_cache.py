@@ -65,9 +65,9 @@ def test_the_longest_known_beginning_is_found() -> None:
     a = run(memory, 0, ids, text((2, 50)))
     cache.keep(0, a, boundary=True, logits=LOGITS)
     # another end, on another sequence, that begins with the first checkpoint
-    found = cache.find(ids + text((3, 9)))
-    assert found is not None and found.position == 70
-    cache.restore(1, found)
+    known = cache.find(ids + text((3, 9)))
+    assert known is not None and known.position == 70
+    cache.restore(1, known)
     check(memory, 1, ids)
     b = run(memory, 1, ids, text((3, 60)))
     cache.keep(1, b, boundary=True)
@@ -78,8 +78,8 @@ def test_the_longest_known_beginning_is_found() -> None:
         (a, 120), (a[:119], 70), (b, 70), ([*b, 5], 130), (ids, None), (text((1, 69)), None), (text((4, 9)), None),
         (text((1, 80)), 70),
     ):  # fmt: skip
-        found = cache.find(wanted)
-        assert (found and found.position) == position, (len(wanted), position)
+        known = cache.find(wanted)
+        assert (known and known.position) == position, (len(wanted), position)
     assert cache.find(a).checkpoint.logits is not None  # type: ignore[union-attr]
     # divergence cleared nothing: everything can still be restored
     for wanted in (a, b):
@@ -92,11 +92,11 @@ def test_without_recurrent_layers_any_position_will_do() -> None:
     a = run(memory, 0, [], text((1, 100), (2, 40)))
     cache.keep(0, a, boundary=True, logits=LOGITS)
     for wanted, position in ((a, 140), (a[:99], 98), (text((1, 100), (3, 5)), 100), ([5], None)):
-        found = cache.find(wanted)
-        assert (found and found.position) == position
-        if found:
-            cache.restore(1, found)
-            check(memory, 1, wanted[: found.position])
+        known = cache.find(wanted)
+        assert (known and known.position) == position
+        if known:
+            cache.restore(1, known)
+            check(memory, 1, wanted[: known.position])
     check(memory, 1, run(memory, 1, text((1, 100)), text((7, 3))))
     check(memory, 0, a)
 
@@ -208,26 +208,26 @@ def test_going_back_to_a_state_after_a_piece() -> None:
 def test_random_texts_are_found_as_a_list_would_find_them() -> None:
     rng = np.random.default_rng(4)
     memory, cache = setup()
-    tree, known = cache.tree, []
+    tree, texts = cache.tree, []
     for _ in range(120):
-        base = known[rng.integers(len(known))] if known and rng.random() < 0.8 else []
+        base = texts[rng.integers(len(texts))] if texts and rng.random() < 0.8 else []
         ids = base[: rng.integers(len(base) + 1)] + rng.integers(0, 3, rng.integers(1, 40)).tolist()
         ids = ids[: 4 * PAGE]
-        found = cache.find(ids)
-        best = max((len(k) for k in known if len(k) < len(ids) and ids[: len(k)] == k), default=0)
-        assert (found.position if found else 0) == best
+        known = cache.find(ids)
+        best = max((len(k) for k in texts if len(k) < len(ids) and ids[: len(k)] == k), default=0)
+        assert (known.position if known else 0) == best
         memory.release(0)
-        if found:
-            cache.restore(0, found)
+        if known:
+            cache.restore(0, known)
         run(memory, 0, ids[:best], ids[best:])
         check(memory, 0, ids)
         cache.keep(0, ids, boundary=True)
-        known = [[*k] for k in known if cache.find([*k, 7]) and cache.find([*k, 7]).position == len(k)]  # type: ignore
-        if ids not in known:
-            known.append(ids)
+        texts = [[*k] for k in texts if cache.find([*k, 7]) and cache.find([*k, 7]).position == len(k)]  # type: ignore
+        if ids not in texts:
+            texts.append(ids)
         node, n = tree.match(np.asarray(ids, np.int32))
         assert n == len(ids) == node.end
-    assert len(known) > 20
+    assert len(texts) > 20
     memory.release(0)
     cache.clear()
     assert memory.attention.pool.used == memory.recurrent.pool.used == 0

@@ -106,19 +106,21 @@ def test_positions_are_those_of_a_list() -> None:
     for _ in range(200):
         n = int(rng.integers(1, 30))
         listed = np.sort(rng.integers(0, 40, int(rng.integers(0, n + 1)))) if rng.random() < 0.8 else np.arange(n)
-        made = Positions(listed)
+        positions = Positions(listed)
         end = int(listed[-1]) + 1 if len(listed) else 0
         wanted = [*map(int, listed), *range(end, end + n - len(listed))]
-        assert made.of(0, n).tolist() == wanted and made.plain == (wanted == [*range(n)])
-        assert made.of(n // 2, n - n // 2).tolist() == wanted[n // 2 :]
-        assert made.at(n) == wanted[-1] + 1 and [made.at(i) for i in range(n)] == wanted
+        assert positions.of(0, n).tolist() == wanted and positions.plain == (wanted == [*range(n)])
+        assert positions.of(n // 2, n - n // 2).tolist() == wanted[n // 2 :]
+        assert positions.at(n) == wanted[-1] + 1 and [positions.at(i) for i in range(n)] == wanted
         p0, p1 = (int(p) for p in rng.integers(-2, 45, 2))
-        first, last = made.indices(p0, p1, n)
+        first, last = positions.indices(p0, p1, n)
         assert [*range(first, last)] == [i for i, p in enumerate(wanted) if p >= p0 and (p1 < 0 or p < p1)]
         assert first_moved(np.array(wanted)) == next((i for i, p in enumerate(wanted) if p != i), n)
         cut = int(rng.integers(0, n + 1))
-        made.cut(cut)
-        assert made.of(0, cut).tolist() == wanted[:cut] and made.at(cut) == (wanted[cut - 1] + 1 if cut else 0)
+        positions.cut(cut)
+        assert positions.of(0, cut).tolist() == wanted[:cut] and positions.at(cut) == (
+            wanted[cut - 1] + 1 if cut else 0
+        )
 
 
 def memory_of(*specs: AttentionSpec | RecurrentSpec, n_seq: int = 3) -> HybridMemory:

@@ -42,10 +42,10 @@ def slow_program(n_threads: int, n_ops: int) -> Program:
     cells = b.buffer(64 * n_threads)
     for _ in range(n_ops):
         b.op(slow, cells=Ref(cells), rounds=50_000)
-    made = b.build()
-    made.arena[:] = 0
-    made.link()
-    return made
+    slow_ops = b.build()
+    slow_ops.arena[:] = 0
+    slow_ops.link()
+    return slow_ops
 
 
 def program(cells: np.ndarray, rounds: int, n_threads: int) -> Program:
@@ -53,7 +53,7 @@ def program(cells: np.ndarray, rounds: int, n_threads: int) -> Program:
     for _ in range(rounds):
         b.op(add_one, cells=cells.ctypes.data, n=len(cells))
         b.op(double, cells=cells.ctypes.data, n=len(cells))
-    made = b.build()
+    doubling = b.build()
     _ = EXECUTE.address
-    made.link()
-    return made
+    doubling.link()
+    return doubling

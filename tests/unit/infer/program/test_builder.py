@@ -124,6 +124,6 @@ def calls_of_op(path: Path) -> list[ast.Call]:
 def test_ops_name_their_fields() -> None:
     calls = {path: calls_of_op(path) for path in INFER.rglob("*.py")}
     assert sum(map(len, calls.values())) > 50
-    for path, found in calls.items():
-        for call in found:
+    for path, op_calls in calls.items():
+        for call in op_calls:
             assert len(call.args) == 1 and not isinstance(call.args[0], ast.Starred), f"{path}:{call.lineno}"

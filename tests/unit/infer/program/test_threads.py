@@ -26,11 +26,11 @@ from hybrid.infer.program.threads import Pool, cpu_quota, default_threads, physi
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
 def test_every_op_sees_what_the_one_before_wrote(n_threads: int, stoppable: bool) -> None:
     cells = np.zeros(101, np.int64)
-    made = program(cells, 20, n_threads)
+    doubling = program(cells, 20, n_threads)
     pool = Pool(n_threads)
     for _ in range(5):
         cells[:] = 0
-        pool.run(made, stoppable=stoppable)
+        pool.run(doubling, stoppable=stoppable)
         assert (cells == 2 * (2**20 - 1)).all()
     pool.close()
 
@@ -61,27 +61,27 @@ def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
     b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
     for _ in range(500):
         b.op(enter, cells=cells.ctypes.data)
-    made = b.build()
-    made.link()
+    entering = b.build()
+    entering.link()
     pool = Pool(n_threads)
     for _ in range(20):
-        pool.run(made, stoppable=False)
+        pool.run(entering, stoppable=False)
     pool.close()
     assert (cells == 10_000).all(), cells
 
 
 def test_shares_that_take_longer_than_the_spin_are_waited_for() -> None:
-    made = slow_program(3, 20)
+    slow_ops = slow_program(3, 20)
     pool = Pool(3)
-    pool.run(made, stoppable=True)
+    pool.run(slow_ops, stoppable=True)
     pool.close()
-    assert (made.arena[: 3 * 64].view(np.int64).reshape(3, 8)[:, 1] == 20).all()
+    assert (slow_ops.arena[: 3 * 64].view(np.int64).reshape(3, 8)[:, 1] == 20).all()
 
 
 def test_a_run_ends_without_threads_that_never_come() -> None:
     """Five shares and nobody but the caller; then a worker that comes late, which finds nothing of the past."""
     cells = np.zeros(101, np.int64)
-    made = program(cells, 20, 5)
+    doubling = program(cells, 20, 5)
     sync = aligned_empty(SYNC_BYTES).view(np.int64)
     sync[:] = 0
     sync[0], sync[N_SHARES // 8], sync[TICKS_PER_US // 8] = CLOSED, 5, 1000
@@ -89,10 +89,10 @@ def test_a_run_ends_without_threads_that_never_come() -> None:
     late: threading.Thread | None = None
     for round_ in range(1, 4):
         cells[:] = 0
-        made.counters[:] = 0
+        doubling.counters[:] = 0
         before = int(sync[0]) >> GENERATION
-        while int(sync[0]) >> GENERATION != before + 1 + len(made.ops):
-            run(address, before, made.records.ctypes.data, len(made.ops), 0)
+        while int(sync[0]) >> GENERATION != before + 1 + len(doubling.ops):
+            run(address, before, doubling.records.ctypes.data, len(doubling.ops), 0)
         assert (cells == 2 * (2**20 - 1)).all()
         if round_ == 2:
             late = threading.Thread(target=run, args=(address, 0, 0, 0, 0))
@@ -106,7 +106,7 @@ def test_a_run_ends_without_threads_that_never_come() -> None:
 
 def test_the_caller_hears_of_signals_while_a_run_goes_on() -> None:
     """The executor gives the caller back to Python every now and then, and goes on where it was."""
-    made = slow_program(1, 1000)
+    slow_ops = slow_program(1, 1000)
     pool = Pool(1)
     pool._word(TICKS_PER_US).value = 1  # its clock runs so fast that the run is long on any machine
     calls = 0
@@ -118,8 +118,8 @@ def test_the_caller_hears_of_signals_while_a_run_goes_on() -> None:
         return int(inner(*args))
 
     pool._execute = counted  # type: ignore[assignment]
-    pool.run(made, stoppable=True)
-    assert made.arena[8:16].view(np.int64)[0] == 1000
+    pool.run(slow_ops, stoppable=True)
+    assert slow_ops.arena[8:16].view(np.int64)[0] == 1000
     assert calls > 1
     pool._execute = inner
     pool.close()
@@ -229,7 +229,7 @@ def test_a_core_that_is_taken_away_in_the_middle() -> None:
     """All threads end up on one core while they run, and go back: the same results, and the runs end."""
     allowed = os.sched_getaffinity(0)
     cells = np.zeros(200, np.int64)
-    made = program(cells, 400, 3)
+    doubling = program(cells, 400, 3)
     pool = Pool(3)
     ended = threading.Event()
 
@@ -246,7 +246,7 @@ def test_a_core_that_is_taken_away_in_the_middle() -> None:
     try:
         small = program(cells, 30, 3)
         for _ in range(20):
-            pool.run(made, stoppable=False)
+            pool.run(doubling, stoppable=False)
             cells[:] = 0
             pool.run(small, stoppable=True)
             assert (cells == 2 * (2**30 - 1)).all()

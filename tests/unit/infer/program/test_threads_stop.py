@@ -47,38 +47,38 @@ def count_for_ever(a, tid, nth, *, counter: Counter):
 def test_stop_ends_an_op_that_would_never_end(n_threads: int) -> None:
     b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
     b.op(count_for_ever)
-    made = b.build()
-    compile_kernels([*made.kernels, EXECUTE])
-    made.link()
+    endless = b.build()
+    compile_kernels([*endless.kernels, EXECUTE])
+    endless.link()
     pool = Pool(n_threads)
     for _ in range(2):
         stop = Stop()
         timer = threading.Timer(0.02, stop.set)
         timer.start()
         with pytest.raises(Interrupted):
-            pool.run(made, stoppable=True, stop=stop)
+            pool.run(endless, stoppable=True, stop=stop)
         timer.join()
     pool.close()
 
 
 def test_a_stop_is_for_its_own_runs() -> None:
     cells = np.zeros(100, np.int64)
-    made = program(cells, 3, 2)
+    doubling = program(cells, 3, 2)
     pool = Pool(2)
     early, late, unused = Stop(), Stop(), Stop()
     early.set()
     with pytest.raises(Interrupted):
-        pool.run(made, stoppable=True, stop=early)
+        pool.run(doubling, stoppable=True, stop=early)
     assert not cells.any(), "what was stopped before it began has run"
-    pool.run(made, stoppable=True, stop=late)
+    pool.run(doubling, stoppable=True, stop=late)
     late.set()
     unused.set()
     for stop in (None, Stop()):
         cells[:] = 0
-        pool.run(made, stoppable=True, stop=stop)
+        pool.run(doubling, stoppable=True, stop=stop)
         assert (cells == 14).all()
     cells[:] = 0
-    pool.run(made, stoppable=False, stop=early)  # runs to its end
+    pool.run(doubling, stoppable=False, stop=early)  # runs to its end
     assert (cells == 14).all()
     pool.close()
 
@@ -87,7 +87,7 @@ def test_a_stop_is_for_its_own_runs() -> None:
 def test_stops_that_come_late_do_not_reach_other_runs(n_threads: int) -> None:
     """A thread stops every other run, around its end: those between them are whole, whenever it comes."""
     cells = np.zeros(300, np.int64)
-    made = program(cells, 4, n_threads)
+    doubling = program(cells, 4, n_threads)
     pool = Pool(n_threads)
     waiting: list[Stop] = []
     ended = threading.Event()
@@ -105,12 +105,12 @@ def test_stops_that_come_late_do_not_reach_other_runs(n_threads: int) -> None:
             stop = Stop()
             waiting.append(stop)
             try:
-                pool.run(made, stoppable=True, stop=stop)
+                pool.run(doubling, stoppable=True, stop=stop)
             except Interrupted:
                 assert stop.is_set
                 interrupted += 1
             cells[:] = 0
-            pool.run(made, stoppable=True, stop=Stop())
+            pool.run(doubling, stoppable=True, stop=Stop())
             assert (cells == 30).all()
     finally:
         ended.set()
@@ -140,7 +140,7 @@ def test_ctrl_c_reaches_a_long_run() -> None:
 def test_a_signal_at_any_instruction_leaves_the_threads_in_step(n_threads: int) -> None:
     """A handler may raise anywhere in `run`. Whatever the run did then, it ends, and the next one is whole."""
     cells = np.zeros(100, np.int64)
-    made = program(cells, 2, n_threads)
+    doubling = program(cells, 2, n_threads)
     pool = Pool(n_threads)
     rng = np.random.default_rng(1)
     hits = 0
@@ -160,7 +160,7 @@ def test_a_signal_at_any_instruction_leaves_the_threads_in_step(n_threads: int) 
             countdown = int(rng.integers(1, 250))
             sys.settrace(trace)
             try:
-                pool.run(made, stoppable=stoppable)
+                pool.run(doubling, stoppable=stoppable)
             except KeyboardInterrupt:
                 hits += 1
             finally:
@@ -168,7 +168,7 @@ def test_a_signal_at_any_instruction_leaves_the_threads_in_step(n_threads: int) 
             if not stoppable:
                 assert (cells == cells[0]).all() and cells[0] in (0, 6), "half a program has run"
             cells[:] = 0
-            pool.run(made, stoppable=False)
+            pool.run(doubling, stoppable=False)
             assert (cells == 6).all(), "something of the stop was left"
     print(f"{hits} of 600 runs interrupted")
     assert hits > 100

@@ -54,11 +54,11 @@ def test_what_is_written_can_be_read(nbytes: int) -> None:
 def test_sizes_are_written_here_only() -> None:
     """`23.0 MB` in one message and `22.0 MiB` in the next were the same file. (Rates of memory are per second.)"""
     pattern = re.compile(r"\} ?[KMGT]i?B\b(?!/s)")
-    found = [
+    elsewhere = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for folder in ("cli", "convert", "infer", "quant")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if pattern.search(line) and path.name != "byte_sizes.py"
     ]
-    assert found == []
+    assert elsewhere == []

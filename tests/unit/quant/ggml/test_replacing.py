@@ -117,13 +117,13 @@ def test_whatever_writes_a_file_writes_a_replacement() -> None:
         |shutil\.(?:copy|move)|\.rename\(|NamedTemporaryFile|mkstemp""",
         re.VERBOSE,
     )
-    found = {
+    writers = {
         str(path.relative_to(root))
         for stage in ("cli", "convert", "infer", "quant")
         for path in (root / stage).rglob("*.py")
         if path.name != "replacing.py" and writes.search(path.read_text(encoding="utf-8"))
     }
-    assert found == set(NOT_REPLACED)
+    assert writers == set(NOT_REPLACED)
 
 
 def test_many_writers(tmp_path: Path) -> None:

@@ -97,13 +97,13 @@ class Layer:
     def held(self, slot: int, n: int) -> list[np.ndarray]:
         """Keys and values as f32 [n, n_kv, d_head]."""
         arrays = dict(self.memory.export(self.table[slot, : kv.pages_of(n)].tolist(), n))
-        made = []
+        keys_and_values = []
         for name in ("blk.0.k", "blk.0.v"):
             x = arrays[name].astype(np.float32)
             if name + ".scale" in arrays:
                 x *= np.repeat(arrays[name + ".scale"].astype(np.float32), 32, -1)[..., : self.d_head]
-            made.append(x)
-        return made
+            keys_and_values.append(x)
+        return keys_and_values
 
     @staticmethod
     def _control(rows: tuple[tuple[int, int, int], ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

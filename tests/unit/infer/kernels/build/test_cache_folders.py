@@ -50,11 +50,11 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pa
 
 
 def test_the_folder_is_made_for_the_user_alone(places: tuple[Path, Path]) -> None:
-    made = folder()
-    assert made == places[0] / owner().digest
-    assert trouble(made) is None
-    assert made.stat().st_mode & 0o777 == 0o700
-    about = json.loads((made / ABOUT).read_text())
+    cache_path = folder()
+    assert cache_path == places[0] / owner().digest
+    assert trouble(cache_path) is None
+    assert cache_path.stat().st_mode & 0o777 == 0o700
+    about = json.loads((cache_path / ABOUT).read_text())
     assert about["cpu"] == owner().cpu
     assert about["isa"] == owner().isa
     assert about["version"] == owner().version
@@ -75,12 +75,12 @@ def test_a_folder_that_others_can_write_is_not_used(places: tuple[Path, Path], m
 
 
 def test_a_folder_of_another_user_is_not_used(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    made = folder()
-    assert made is not None
+    cache_path = folder()
+    assert cache_path is not None
     folder.cache_clear()
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-    assert trouble(made) == f"it belongs to another user ({me})"
+    assert trouble(cache_path) == f"it belongs to another user ({me})"
     assert folder() is None
 
 
@@ -129,28 +129,28 @@ def test_folders_unused_for_long_go_when_another_is_made(places: tuple[Path, Pat
 
 def test_kernels_unused_for_long_go(places: tuple[Path, Path]) -> None:
     """Those of edited sources: a kernel that is read is in use."""
-    made = folder()
-    assert made is not None
-    stale, used = made / "stale.bin", made / "used.bin"
+    cache_path = folder()
+    assert cache_path is not None
+    stale, used = cache_path / "stale.bin", cache_path / "used.bin"
     long_ago = time.time() - (KEEP_KERNEL_DAYS + 1) * 86400
-    for path in (stale, used, made / ABOUT):
+    for path in (stale, used, cache_path / ABOUT):
         path.touch()
         os.utime(path, (long_ago, long_ago))
     cache_folders.note_kernel_use(used)
     folder.cache_clear()
-    assert folder() == made
+    assert folder() == cache_path
     assert not stale.exists()
     assert used.exists()
 
 
 def test_the_time_of_use_is_kept(places: tuple[Path, Path]) -> None:
-    made = folder()
-    assert made is not None
+    cache_path = folder()
+    assert cache_path is not None
     yesterday = time.time() - 86400
-    os.utime(made / ABOUT, (yesterday, yesterday))
+    os.utime(cache_path / ABOUT, (yesterday, yesterday))
     folder.cache_clear()
     folder()
-    assert (made / ABOUT).stat().st_mtime > yesterday + 80_000
+    assert (cache_path / ABOUT).stat().st_mtime > yesterday + 80_000
 
 
 def test_listing_and_clearing(places: tuple[Path, Path]) -> None:

@@ -71,9 +71,9 @@ def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_variant_uses_its_own_pieces() -> None:
-    made = jit.variant(triple, "zero", ldi=atomic_load)
-    assert made.name == "zero"
-    assert made.function.__globals__["ldi"] is atomic_load
+    atomic_triple = jit.variant(triple, "zero", ldi=atomic_load)
+    assert atomic_triple.name == "zero"
+    assert atomic_triple.function.__globals__["ldi"] is atomic_load
     assert triple.__globals__["ldi"] is ldi
 
 

@@ -73,14 +73,14 @@ def test_kernels_depend_on_the_modules_of_their_pieces() -> None:
 
 def test_a_module_elsewhere_counts_with_what_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    made = []
+    digests = []
     for i, imported in enumerate(("emit.emitter import ldi", "attention.rope import rope")):
         for text in ("x = 1\n", "x = 2\n"):
             name = f"a_module_{i}_{text[4]}"
             (tmp_path / f"{name}.py").write_text(f"from hybrid.infer.kernels.{imported}\n{text}")
             __import__(name)
-            made.append(sources.digest(name))
-    assert len(set(made)) == 4
+            digests.append(sources.digest(name))
+    assert len(set(digests)) == 4
 
 
 def test_a_module_without_a_file_is_known_to_nobody_else() -> None:

@@ -43,9 +43,9 @@ def test_parameters_and_pieces_read_the_same_fields() -> None:
 
 
 def test_a_variant_without_a_field() -> None:
-    made = variant(sums, "less", without=("more",), by_name=by_name)
+    less = variant(sums, "less", without=("more",), by_name=by_name)
     with pytest.raises(TypeError, match=r"op less: there is no field more\. Its fields: out, n, scale, counter\."):
-        record(made, out=0, n=1, more=2)
+        record(less, out=0, n=1, more=2)
     with pytest.raises(AssertionError, match="no fields"):
         variant(sums, "less", without=("other",), by_name=by_name)
 
@@ -56,9 +56,9 @@ def nothing(e, a):
 
 
 def test_what_a_variant_does_not_have_is_zero() -> None:
-    made = variant(sums, "less", without=("more", "scale"), by_name=nothing, factor=factor)
+    less = variant(sums, "less", without=("more", "scale"), by_name=nothing, factor=factor)
     out = np.full(5, -1, np.int64)
-    run(made, record(made, out=out, n=3))
+    run(less, record(less, out=out, n=3))
     assert out[0] == 3 and out[1:2].view(np.float32)[0] == 0.0
 
 

@@ -114,19 +114,19 @@ def test_prepare(n_head: int, n_k_head: int, d_k: int, per_channel: bool) -> Non
     inputs[0][2, :d_k] = 0.0
     results = []
     for n_threads in (1, 2, 3):
-        pairs = [guarded(a.shape, 3) for a in inputs]
-        for (_, view), a in zip(pairs, inputs, strict=True):
+        padded = [guarded(a.shape, 3) for a in inputs]
+        for (_, view), a in zip(padded, inputs, strict=True):
             view[...] = a
-        qk, gate, beta = (whole for whole, _ in pairs)
+        qk, gate, beta = (whole for whole, _ in padded)
         fields = record(
             delta.delta_prepare, count=np.array([n]), q=qk, k=qk.ctypes.data + 4 * n_k_head * d_k, ld=qk.strides[0],
             gate=gate, beta=beta, gate_bias=bias, rate=delta.decay_rates(A, n_channel), n_k_head=n_k_head, d_k=d_k,
             n_gate=n_head * n_channel, n_head=n_head, eps=1e-6, scale=float(1 / np.sqrt(d_k)),
         )  # fmt: skip
         run(delta.delta_prepare, fields, n_threads)
-        for (whole, _), a in zip(pairs, inputs, strict=True):
+        for (whole, _), a in zip(padded, inputs, strict=True):
             assert (whole[:, a.shape[1] :] == 7.25).all(), "wrote beyond the row"
-        results.append([view.copy() for _, view in pairs])
+        results.append([view.copy() for _, view in padded])
     qk, gate, beta = (a.astype(np.float64) for a in inputs)
     normal = twin.l2_norm(qk.reshape(n, 2, n_k_head, d_k), 1e-6)
     normal[:, 0] /= np.sqrt(d_k)

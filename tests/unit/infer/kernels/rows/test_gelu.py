@@ -18,18 +18,18 @@ def test_gelu(n: int, kind: str) -> None:
         expected = v * (1 + np.vectorize(math.erf)(v / math.sqrt(2))) / 2
     else:
         expected = v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))) / 2
-    made = []
+    outputs = []
     for n_threads in (1, 2, 3):
         whole, x = guarded((3, n))
         x[...] = values
         kernel = {"exact": gelu, "tanh": gelu_tanh}[kind]
         run(kernel, record(kernel, count=np.array([3], np.int64), x=x, n=n), n_threads)
         assert (whole[:, n:] == 7.25).all()
-        made.append(x.copy())
-    error = worst(made[0], expected)
+        outputs.append(x.copy())
+    error = worst(outputs[0], expected)
     print(f"{kind} {n}: {error:.1e}")
     assert error < 4e-7
-    assert all(same_bits(made[0], other) for other in made[1:])
+    assert all(same_bits(outputs[0], other) for other in outputs[1:])
 
 
 def test_gelu_at_the_ends_of_the_scale() -> None:

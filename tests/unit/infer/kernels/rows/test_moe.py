@@ -15,9 +15,9 @@ def route(
     bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1, n_group_used: int = 1,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     n_tok, n_expert = logits.shape
-    pairs = n_tok * n_used
-    n_slots = (pairs + width - 1) // width * width + n_expert * width
-    made = {
+    n_routed = n_tok * n_used
+    n_slots = (n_routed + width - 1) // width * width + n_expert * width
+    routing = {
         "groups": np.full(1 + 3 * n_expert, -1, np.int64),
         "source": np.full(n_slots, -1, np.int64),
         "total": np.zeros(1, np.int64),
@@ -26,19 +26,20 @@ def route(
     }
     fields = record(
         moe.moe_route, count=np.array([n_tok]), logits=logits, n_expert=n_expert, n_used=n_used, width=width,
-        groups=made["groups"], rows=made["source"], n_slots=made["total"], slots=made["slots"], weights=made["weights"],
-        scores=np.empty(3 * n_expert, np.float32), counts=np.empty(2 * n_expert, np.int64), renormalize=renormalize,
-        by_sigmoid=sigmoid, bias=bias, scale=float(scale), n_group=n_group, n_group_used=n_group_used,
+        groups=routing["groups"], rows=routing["source"], n_slots=routing["total"], slots=routing["slots"],
+        weights=routing["weights"], scores=np.empty(3 * n_expert, np.float32), counts=np.empty(2 * n_expert, np.int64),
+        renormalize=renormalize, by_sigmoid=sigmoid, bias=bias, scale=float(scale), n_group=n_group,
+        n_group_used=n_group_used,
     )  # fmt: skip
     run(moe.moe_route, fields, 2)
-    return made
+    return routing
 
 
-def chosen(made: dict[str, np.ndarray]) -> list[list[int]]:
+def chosen(routing: dict[str, np.ndarray]) -> list[list[int]]:
     """The experts of every token, as their slots have them."""
-    groups = made["groups"][1 : 1 + 3 * made["groups"][0]].reshape(-1, 3)
+    groups = routing["groups"][1 : 1 + 3 * routing["groups"][0]].reshape(-1, 3)
     expert_of = {slot: int(expert) for expert, first, n in groups for slot in range(first, first + n)}
-    return [[expert_of[slot] for slot in slots] for slots in made["slots"]]
+    return [[expert_of[slot] for slot in slots] for slots in routing["slots"]]
 
 
 @pytest.mark.parametrize("width", [1, 8, 16])
@@ -46,25 +47,25 @@ def chosen(made: dict[str, np.ndarray]) -> list[list[int]]:
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_route(width: int, n_expert: int, n_used: int, renormalize: bool) -> None:
     logits = np.random.default_rng(n_expert).standard_normal((N_TOK, n_expert)).astype(np.float32)
-    made = route(logits, n_used, width, renormalize)
+    routing = route(logits, n_used, width, renormalize)
     p = np.exp(logits.astype(np.float64))
     p /= p.sum(1, keepdims=True)
     expert_of = {}
-    for g in range(made["groups"][0]):
-        expert, first, n = made["groups"][1 + 3 * g : 4 + 3 * g]
+    for g in range(routing["groups"][0]):
+        expert, first, n = routing["groups"][1 + 3 * g : 4 + 3 * g]
         assert first % width == 0
         assert n > 0
         for slot in range(first, first + n):
             assert slot not in expert_of
             expert_of[slot] = expert
     assert len(expert_of) == N_TOK * n_used
-    assert made["total"][0] >= max(expert_of) + 1
+    assert routing["total"][0] >= max(expert_of) + 1
     for t in range(N_TOK):
         best = sorted(np.argsort(-p[t], kind="stable")[:n_used])
-        assert [expert_of[s] for s in made["slots"][t]] == best
-        assert all(made["source"][s] == t for s in made["slots"][t])
+        assert [expert_of[s] for s in routing["slots"][t]] == best
+        assert all(routing["source"][s] == t for s in routing["slots"][t])
         expected = p[t, best] / (p[t, best].sum() if renormalize else 1.0)
-        np.testing.assert_allclose(made["weights"][t], expected, rtol=1e-6)
+        np.testing.assert_allclose(routing["weights"][t], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("renormalize", [False, True])
@@ -74,15 +75,15 @@ def test_route_by_sigmoid_and_bias(renormalize: bool) -> None:
     logits = (40 * rng.standard_normal((N_TOK, 7))).astype(np.float32)
     logits[0] = (200, -200, 0, 1, -1, 90, -90)
     bias = rng.standard_normal(7).astype(np.float32)
-    made = route(logits, 3, 8, renormalize, sigmoid=True, bias=bias, scale=2.5)
+    routing = route(logits, 3, 8, renormalize, sigmoid=True, bias=bias, scale=2.5)
     p = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
-    groups = made["groups"][1 : 1 + 3 * made["groups"][0]].reshape(-1, 3)
+    groups = routing["groups"][1 : 1 + 3 * routing["groups"][0]].reshape(-1, 3)
     expert_of = {slot: expert for expert, first, n in groups for slot in range(first, first + n)}
     for t in range(N_TOK):
         best = sorted(np.argsort(-(p[t] + bias), kind="stable")[:3])
-        assert [expert_of[s] for s in made["slots"][t]] == best
+        assert [expert_of[s] for s in routing["slots"][t]] == best
         expected = 2.5 * p[t, best] / (p[t, best].sum() if renormalize else 1.0)
-        np.testing.assert_allclose(made["weights"][t], expected, rtol=2e-6, atol=1e-30)
+        np.testing.assert_allclose(routing["weights"][t], expected, rtol=2e-6, atol=1e-30)
 
 
 @pytest.mark.parametrize("sigmoid", [False, True])
@@ -95,22 +96,22 @@ def test_route_within_groups(n_expert: int, n_used: int, n_group: int, n_group_u
     logits = (2 * rng.standard_normal((N_TOK, n_expert))).astype(np.float32)
     bias = (rng.standard_normal(n_expert) / 3).astype(np.float32)
     groups = {"n_group": n_group, "n_group_used": n_group_used}
-    made = route(logits, n_used, 8, True, sigmoid=sigmoid, bias=bias if sigmoid else None, **groups)
+    routing = route(logits, n_used, 8, True, sigmoid=sigmoid, bias=bias if sigmoid else None, **groups)
     p = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))) if sigmoid else np.exp(logits.astype(np.float64))
     p /= 1.0 if sigmoid else p.sum(1, keepdims=True)
     biased = p + bias if sigmoid else p
     expected = [choose(row, n_used, n_group, n_group_used) for row in biased]
-    assert chosen(made) == expected
+    assert chosen(routing) == expected
     limited = expected != [choose(row, n_used) for row in biased]
     assert limited == (n_group_used < n_group)
     weights = np.stack([row[best] / row[best].sum() for row, best in zip(p, expected, strict=True)])
-    np.testing.assert_allclose(made["weights"], weights, rtol=2e-6)
+    np.testing.assert_allclose(routing["weights"], weights, rtol=2e-6)
 
 
 def test_equal_groups_go_to_the_lower_index() -> None:
     """A group counts by its two best, however many others it has."""
-    made = route(np.zeros((1, 9), np.float32), 3, 1, sigmoid=True, n_group=3, n_group_used=2)
-    assert chosen(made) == [[0, 1, 2]]
+    routing = route(np.zeros((1, 9), np.float32), 3, 1, sigmoid=True, n_group=3, n_group_used=2)
+    assert chosen(routing) == [[0, 1, 2]]
     logits = np.array([[1, 1, 1, 9, -9, -9, 2, 2, -9]], np.float32)
     assert chosen(route(logits, 2, 1, sigmoid=True, n_group=3, n_group_used=1)) == [[6, 7]]
 
@@ -118,35 +119,35 @@ def test_equal_groups_go_to_the_lower_index() -> None:
 def test_broken_logits_spoil_only_their_token_with_groups() -> None:
     logits = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
     logits[1] = np.nan
-    made = route(logits, 2, 8, True, sigmoid=True, n_group=3, n_group_used=1)
-    assert np.isfinite(made["weights"][[0, 2]]).all()
-    assert np.isnan(made["weights"][1]).all()
+    routing = route(logits, 2, 8, True, sigmoid=True, n_group=3, n_group_used=1)
+    assert np.isfinite(routing["weights"][[0, 2]]).all()
+    assert np.isnan(routing["weights"][1]).all()
 
 
 def test_ties_go_to_the_lower_index() -> None:
-    made = route(np.zeros((2, 4), np.float32), 2, 1)
-    assert sorted(made["groups"][1 : 1 + 3 * made["groups"][0] : 3]) == [0, 1]
-    np.testing.assert_array_equal(made["weights"], np.full((2, 2), 0.25, np.float32))
+    routing = route(np.zeros((2, 4), np.float32), 2, 1)
+    assert sorted(routing["groups"][1 : 1 + 3 * routing["groups"][0] : 3]) == [0, 1]
+    np.testing.assert_array_equal(routing["weights"], np.full((2, 2), 0.25, np.float32))
 
 
 def test_broken_logits_spoil_only_their_token() -> None:
     logits = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
     logits[1, 2] = np.nan
-    made = route(logits, 2, 8)
-    assert np.isfinite(made["weights"][[0, 2]]).all()
-    assert np.isnan(made["weights"][1]).all()
-    assert made["groups"][0] >= 1
+    routing = route(logits, 2, 8)
+    assert np.isfinite(routing["weights"][[0, 2]]).all()
+    assert np.isnan(routing["weights"][1]).all()
+    assert routing["groups"][0] >= 1
 
 
 def test_combine() -> None:
     rng = np.random.default_rng(3)
-    made = route(rng.standard_normal((N_TOK, 5)).astype(np.float32), 3, 8)
-    y = rng.standard_normal((int(made["total"][0]), N_EMBD)).astype(np.float32)
+    routing = route(rng.standard_normal((N_TOK, 5)).astype(np.float32), 3, 8)
+    y = rng.standard_normal((int(routing["total"][0]), N_EMBD)).astype(np.float32)
     out = np.full((N_TOK, N_EMBD), np.nan, np.float32)
     fields = record(
-        moe.moe_combine, count=np.array([N_TOK]), y=y, slots=made["slots"], weights=made["weights"], n_used=3, out=out,
-        n=N_EMBD,
+        moe.moe_combine, count=np.array([N_TOK]), y=y, slots=routing["slots"], weights=routing["weights"], n_used=3,
+        out=out, n=N_EMBD,
     )  # fmt: skip
     run(moe.moe_combine, fields, 3)
-    expected = (made["weights"][:, :, None].astype(np.float64) * y[made["slots"]]).sum(1)
+    expected = (routing["weights"][:, :, None].astype(np.float64) * y[routing["slots"]]).sum(1)
     np.testing.assert_allclose(out, expected, atol=2e-6)

@@ -234,8 +234,8 @@ def gemma4(**changes: Any) -> FakeGGUF:
     """The vocabulary of `spm` as kind gemma4, with newlines: \\n is 270, two of them 271, four 272."""
     tokens = [*spm().metadata["tokenizer.ggml.tokens"], "\n", "\n\n", "\n\n\n\n"]
     types = [*spm().metadata["tokenizer.ggml.token_type"], NORMAL, NORMAL, NORMAL]
-    made = {"model": "gemma4", "tokens": tokens, "token_type": types, "merges": [*MERGES, "\n \n"], "scores": None}
-    return spm(**(made | {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0} | changes))
+    keys = {"model": "gemma4", "tokens": tokens, "token_type": types, "merges": [*MERGES, "\n \n"], "scores": None}
+    return spm(**(keys | {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0} | changes))
 
 
 def test_characters_with_byte_fallback() -> None:
@@ -446,9 +446,9 @@ def test_loading_is_quick() -> None:
     begin = time.process_time()
     load_tokenizer(gguf)
     spent = time.process_time() - begin
-    pairs = [(a, b) for a in alphabet().values() for b in alphabet().values()][:65_000]
-    big = [*gpt2().metadata["tokenizer.ggml.tokens"], *(a + b for a, b in pairs if a + b != "ab")]
-    gguf = gpt2(tokens=big, token_type=None, merges=[f"{a} {b}" for a, b in pairs])
+    merges = [(a, b) for a in alphabet().values() for b in alphabet().values()][:65_000]
+    big = [*gpt2().metadata["tokenizer.ggml.tokens"], *(a + b for a, b in merges if a + b != "ab")]
+    gguf = gpt2(tokens=big, token_type=None, merges=[f"{a} {b}" for a, b in merges])
     begin = time.process_time()
     load_tokenizer(gguf)
     assert max(spent, time.process_time() - begin) < 1.5
