@@ -1,7 +1,8 @@
 """Ctrl-C, whatever Python makes of it on its way."""
 
-import _thread
+import signal
 import sys
+import threading
 import time
 
 
@@ -20,7 +21,7 @@ def lose_no_interrupt() -> None:
 
     def hook(unraisable: "sys.UnraisableHookArgs") -> None:
         if isinstance(unraisable.exc_value, KeyboardInterrupt):
-            _thread.start_new_thread(_interrupt_soon, ())
+            threading.Thread(target=_interrupt_soon, daemon=True).start()
         else:
             report(unraisable)
 
@@ -29,4 +30,5 @@ def lose_no_interrupt() -> None:
 
 def _interrupt_soon() -> None:
     time.sleep(0.01)
-    _thread.interrupt_main()
+    # a real signal: `_thread.interrupt_main` would not wake a main thread that waits for input
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -40,7 +40,7 @@ class Ends:
 lose_no_interrupt()
 try:
     Ends()
-    time.sleep(20)
+    time.sleep(300)
 except KeyboardInterrupt:
     print("heard")
 """
