@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
 from ..memory.cache import LADDER
 from ..model import Interrupted, Model, Result, Stop, Work
@@ -45,6 +46,8 @@ class Job:
     client    whose it is: of jobs that wait, those of whoever has the fewest running come first
     on_text   called with each piece of the answer as it is drawn, in the thread that steps
     on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
+    on_end    called when it has ended, by a `Service`
+    error     why nothing could be drawn; the answer then ends as "interrupt"
     """
 
     ids: list[int]
@@ -55,6 +58,8 @@ class Job:
     client: object = None
     on_text: Callable[[TextPiece], None] | None = None
     on_read: Callable[[int, int], None] | None = None
+    on_end: Callable[[], None] | None = None
+    error: HybridError | None = None
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
     cancelled: bool = False
@@ -89,9 +94,10 @@ class _Answer:
 
 
 class Batcher:
-    """Answers up to n_parallel jobs at a time; any number can wait. step_seconds: of a step beside answers, see slices.py.
+    """Answers up to n_parallel jobs at a time; any number can wait.
 
-    One thread steps. `cancel` may be called from any.
+    step_seconds: how long a step beside answers should take at most, see slices.py. One thread steps; `cancel` may be
+    called from any.
     """
 
     def __init__(self, model: Model, n_parallel: int, step_seconds: float = STEP_SECONDS) -> None:
@@ -106,15 +112,22 @@ class Batcher:
         self._changed = False  # whether a job that had to wait may go on
         self._stop = Stop()  # of the step that runs, or the last
 
-    def submit(self, job: Job) -> None:
-        """The job joins as soon as there is room. UsageError when its prompt is empty or does not fit the context."""
+    def check(self, job: Job) -> None:
+        """UsageError when `submit` would refuse the job: its prompt is empty, does not fit, or is of another model."""
         if not job.ids:
             raise UsageError("the prompt is empty. Give some text to start from.")
+        if not 0 <= min(job.ids) <= max(job.ids) < self.model.n_vocab:
+            wrong = next(i for i in job.ids if not 0 <= i < self.model.n_vocab)
+            raise UsageError(f"token {wrong} is not of this model's vocabulary of {self.model.n_vocab}.")
         if len(job.ids) > self.model.n_ctx:
             raise UsageError(
                 f"the prompt has {len(job.ids)} tokens, the context {self.model.n_ctx}.",
                 remedy=Remedy.LARGER_CONTEXT,
             )
+
+    def submit(self, job: Job) -> None:
+        """The job joins as soon as there is room. UsageError: see `check`."""
+        self.check(job)
         job.drawing.begin(job.ids)
         self._waiting.append(job)
         self._changed = True
@@ -133,7 +146,7 @@ class Batcher:
             yield from self.step()
 
     def step(self) -> list[Job]:
-        """One pass; returns the jobs that are done with it. After an Interrupted the next step repeats what was lost."""
+        """One pass; returns the jobs that are done with it. After an Interrupted the next step does it again."""
         stop = self._stop = Stop()  # before the look at who was cancelled: whoever is from now on ends the pass
         ended = [job for job in self._jobs() if job.cancelled]
         for job in ended:
@@ -152,7 +165,7 @@ class Batcher:
         return ended + self._end_those_over()
 
     def cancel(self, job: Job) -> None:
-        """The answer ends as "interrupt"; the step that runs is given up, if it reads a prompt, and repeated without it."""
+        """The answer ends as "interrupt". A step that reads prompts is given up for it, and done again without it."""
         job.cancel()
         self._stop.set()
 
@@ -178,7 +191,7 @@ class Batcher:
     def _end_those_over(self) -> list[Job]:
         over = []
         for answer in list(self._running):
-            reason = answer.job.drawing.ended
+            reason = answer.job.drawing.ended if answer.job.error is None else "interrupt"
             if reason is None and answer.result.pending:
                 self._make_room(answer)
                 reason = "context" if not answer.seq.room else None
@@ -305,7 +318,12 @@ class Batcher:
 
     def _draw(self, job: Job, logits: np.ndarray) -> None:
         if job.drawing.ended is None:
-            _tell_text(job, job.drawing.draw(logits))
+            try:
+                piece = job.drawing.draw(logits)
+            except HybridError as error:  # this job's alone: nobody else's logits are to blame
+                job.error = error
+            else:
+                _tell_text(job, piece)
 
     def _end(self, job: Job) -> None:
         _tell_text(job, job.drawing.finish())
@@ -330,13 +348,14 @@ def _tell_read(job: Job, n: int) -> None:
 
 
 def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:
-    """The answers to all jobs, in their order."""
-    batcher = Batcher(model, n_parallel)
+    """The answers to all jobs, in their order. HybridError: the first that could not be drawn."""
+    batcher = Batcher(model, n_parallel, step_seconds=inf)
     try:
         for job in jobs:
             batcher.submit(job)
-        for _ in batcher.run():
-            pass
+        for job in batcher.run():
+            if job.error is not None:
+                raise job.error
     finally:
         batcher.close()
     return [job.result for job in jobs]

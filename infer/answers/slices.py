@@ -2,9 +2,11 @@
 
 A step that reads n tokens of prompts beside answers takes about `step + n * token` seconds: `step` is what the answers'
 own tokens take, `token` what one more costs. Both are measured while answers are drawn, since they depend on the model,
-the machine, the depth and whoever else computes. A measurement that is slower than known counts at once, a faster one by
-an eighth, so that streams stall once at most when the machine gets busy.
+the machine, the depth and whoever else computes. A measurement that is slower than known counts at once, a faster one
+by an eighth, so that streams stall once at most when the machine gets busy.
 """
+
+from math import inf
 
 STEP_SECONDS = 0.2  # a step beside answers: people see text that pauses for more than a third of a second
 LEAST, FIRST = 8, 32  # tokens of a slice, at least; before anything was measured
@@ -15,6 +17,7 @@ class Slices:
     """Measures steps, and says how many tokens of prompts the next one may read."""
 
     def __init__(self, most: int, seconds: float = STEP_SECONDS) -> None:
+        """most: tokens of a ubatch; seconds: of a step beside answers, infinite where nobody watches them."""
         self.most, self.seconds = most, seconds
         self._step: float | None = None
         self._token: float | None = None
@@ -22,10 +25,12 @@ class Slices:
     @property
     def beside_answers(self) -> int:
         """Tokens of prompts in a step that also draws answers."""
+        if self.seconds == inf:
+            return self.most
         if self._token is None:
             return min(FIRST, self.most)
         left = self.seconds - (self._step or 0.0)
-        return max(min(LEAST, self.most), min(self.most, int(left / self._token)))
+        return max(min(LEAST, self.most), int(min(self.most, left / self._token)))
 
     def timed(self, n_prompt: int, n_answers: int, seconds: float) -> None:
         """What a step took that read n_prompt tokens of prompts and one token of each of n_answers answers."""
