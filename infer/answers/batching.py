@@ -1,8 +1,8 @@
 """Continuous batching: answers to many prompts at a time, which join and leave at any step.
 
 A step is one pass through the model: the next token of every answer that is being drawn, and with the room that is
-left a slice of the prompts that are being read, first come first served. What comes out for a prompt depends on
-nothing else in the step, to the bit.
+left a slice of the prompts that are being read, first come first served, and beside answers no more than keeps the step
+short (slices.py). What comes out for a prompt depends on nothing else in the step, to the bit.
 
     jobs = [Job(ids, Drawing(Sampler(params, model.n_vocab), model.tokenizer, 200, ())) for ids in prompts]
     results = answer_all(model, jobs, n_parallel=8)   # or a Batcher, for jobs that come and go
@@ -11,23 +11,26 @@ What prompts have in common is processed once: a prompt waits while another one 
 beginning known, and prompts get checkpoints where later ones in the queue differ from them.
 """
 
+import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
 from ..memory.cache import LADDER
-from ..model import Model, Work
+from ..model import Interrupted, Model, Result, Stop, Work
 from ..sequence import Sequence as TokenSequence
 from ..sequence import common_beginning
 from .context_shift import MARGIN, make_room
-from .drawing import Drawing, GenerationResult
+from .drawing import Drawing, GenerationResult, TextPiece
+from .slices import STEP_SECONDS, Slices
 
-SLICE = 128  # tokens of prompts in a step beside answers, at most: a long prompt must not hold them up
 WORTH_SHARING = 16  # tokens in common that are worth waiting for, or a checkpoint
 LOOK_AHEAD = 64  # prompts of the queue that are compared with a new one
 MOST_MARKS = 4  # checkpoints that a prompt gets for those behind it
@@ -37,14 +40,26 @@ MOST_MARKS = 4  # checkpoints that a prompt gets for those behind it
 class Job:
     """One prompt and its answer. `result` can be read at any time; `done` is True when it is complete.
 
-    keep: tokens at the beginning that stay when the context is full and half of the others leave it (see
-    context_shift.kept_tokens); None: a full context ends the answer.
+    keep      tokens at the beginning that stay when the context is full and half of the others leave it (see
+              context_shift.kept_tokens); None: a full context ends the answer
+    remember  the answer stays in the prompt cache: a text that goes on from it reads nothing of it again
+    client    whose it is: of jobs that wait, those of whoever has the fewest running come first
+    on_text   called with each piece of the answer as it is drawn, in the thread that steps
+    on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
+    on_end    called when it has ended, by a `Service`
+    error     why nothing could be drawn; the answer then ends as "interrupt"
     """
 
     ids: list[int]
     drawing: Drawing
     key: object = None  # the caller's own
     keep: int | None = None
+    remember: bool = False
+    client: object = None
+    on_text: Callable[[TextPiece], None] | None = None
+    on_read: Callable[[int, int], None] | None = None
+    on_end: Callable[[], None] | None = None
+    error: HybridError | None = None
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
     cancelled: bool = False
@@ -57,7 +72,7 @@ class Job:
         return self.drawing.result
 
     def cancel(self) -> None:
-        """The answer ends at the next step, as "interrupt"."""
+        """The answer ends at the next step, as "interrupt". `Batcher.cancel` also ends the step that runs."""
         self.cancelled = True
 
 
@@ -79,9 +94,13 @@ class _Answer:
 
 
 class Batcher:
-    """Answers up to n_parallel jobs at a time; any number can wait."""
+    """Answers up to n_parallel jobs at a time; any number can wait.
 
-    def __init__(self, model: Model, n_parallel: int) -> None:
+    step_seconds: how long a step beside answers should take at most, see slices.py. One thread steps; `cancel` may be
+    called from any.
+    """
+
+    def __init__(self, model: Model, n_parallel: int, step_seconds: float = STEP_SECONDS) -> None:
         most = min(model.n_seq_max, model.n_ubatch)
         if not 1 <= n_parallel <= most:
             raise UsageError(f"{n_parallel} answers at a time: this model was loaded for 1 to {most}.")
@@ -89,17 +108,26 @@ class Batcher:
         self._waiting: deque[Job] = deque()
         self._running: list[_Answer] = []
         self.n_steps = 0
+        self.slices = Slices(model.n_ubatch, step_seconds)
         self._changed = False  # whether a job that had to wait may go on
+        self._stop = Stop()  # of the step that runs, or the last
 
-    def submit(self, job: Job) -> None:
-        """The job joins as soon as there is room. UsageError when its prompt is empty or does not fit the context."""
+    def check(self, job: Job) -> None:
+        """UsageError when `submit` would refuse the job: its prompt is empty, does not fit, or is of another model."""
         if not job.ids:
             raise UsageError("the prompt is empty. Give some text to start from.")
+        if not 0 <= min(job.ids) <= max(job.ids) < self.model.n_vocab:
+            wrong = next(i for i in job.ids if not 0 <= i < self.model.n_vocab)
+            raise UsageError(f"token {wrong} is not of this model's vocabulary of {self.model.n_vocab}.")
         if len(job.ids) > self.model.n_ctx:
             raise UsageError(
                 f"the prompt has {len(job.ids)} tokens, the context {self.model.n_ctx}.",
                 remedy=Remedy.LARGER_CONTEXT,
             )
+
+    def submit(self, job: Job) -> None:
+        """The job joins as soon as there is room. UsageError: see `check`."""
+        self.check(job)
         job.drawing.begin(job.ids)
         self._waiting.append(job)
         self._changed = True
@@ -118,7 +146,8 @@ class Batcher:
             yield from self.step()
 
     def step(self) -> list[Job]:
-        """One pass; returns the jobs that are done with it. After an Interrupted only `close` is left."""
+        """One pass; returns the jobs that are done with it. After an Interrupted the next step does it again."""
+        stop = self._stop = Stop()  # before the look at who was cancelled: whoever is from now on ends the pass
         ended = [job for job in self._jobs() if job.cancelled]
         for job in ended:
             self._end(job)
@@ -127,11 +156,34 @@ class Batcher:
             ended += self._end_those_over()
         works, owners = self._plan()
         if works:
-            results = self.model.eval(works)
+            results = self._pass(works, sum(bool(answer.result.pending) for answer in owners), stop)
+            if results is None:
+                return ended
             self.n_steps += 1
             for answer, work, result in zip(owners, works, results, strict=True):
                 self._after(answer, work, None if result.logits is None else result.logits[-1])
         return ended + self._end_those_over()
+
+    def cancel(self, job: Job) -> None:
+        """The answer ends as "interrupt". A step that reads prompts is given up for it, and done again without it."""
+        job.cancel()
+        self._stop.set()
+
+    def _pass(self, works: list[Work], n_answers: int, stop: Stop) -> list[Result] | None:
+        """The results of a step; None when somebody was cancelled meanwhile: no sequence has changed then."""
+        begin, compiled = time.perf_counter(), self.model.compile_seconds
+        # a Stop of the caller's goes before
+        mine = self.model.engine.stop is None
+        try:
+            with self.model.stopped_by(stop) if mine else nullcontext():
+                results = self.model.eval(works)
+        except Interrupted as error:
+            if mine and stop.is_set and error.__cause__ is None:
+                return None
+            raise
+        seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
+        self.slices.timed(sum(len(work.ids) for work in works) - n_answers, n_answers, seconds)
+        return results
 
     def _jobs(self) -> list[Job]:
         return [*(answer.job for answer in self._running), *self._waiting]
@@ -139,7 +191,7 @@ class Batcher:
     def _end_those_over(self) -> list[Job]:
         over = []
         for answer in list(self._running):
-            reason = answer.job.drawing.ended
+            reason = answer.job.drawing.ended if answer.job.error is None else "interrupt"
             if reason is None and answer.result.pending:
                 self._make_room(answer)
                 reason = "context" if not answer.seq.room else None
@@ -165,22 +217,30 @@ class Batcher:
         held: list[Job] = []
         try:
             while self._waiting and len(self._running) < self.n_parallel and len(held) < LOOK_AHEAD:
-                job = self._waiting[0]
+                job = self._next()
                 if self._is_being_read(job):
-                    held.append(self._waiting.popleft())
+                    self._waiting.remove(job)
+                    held.append(job)
                     continue
                 answer = _Answer(job, self.model.sequence())
                 self._running.append(answer)
-                self._waiting.popleft()
+                self._waiting.remove(job)
                 self._join(answer, held)
             self._changed = False
         finally:
             self._waiting.extendleft(reversed(held))
 
+    def _next(self) -> Job:
+        """Of the jobs that wait longest the first of whoever has the fewest running: one client's hundred hold up
+        nobody else's one."""
+        running = Counter(answer.job.client for answer in self._running)
+        return min(islice(self._waiting, LOOK_AHEAD), key=lambda job: running[job.client])
+
     def _join(self, answer: _Answer, held: Sequence[Job]) -> None:
         """What is known of the prompt, and where those behind it, and the jobs that are held, part from it."""
         job, seq = answer.job, answer.seq
         job.n_known = seq.resume(job.ids)
+        _tell_read(job, job.n_known)
         others = (*held, *islice(self._waiting, LOOK_AHEAD))
         parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
         least = max(job.n_known + 1, WORTH_SHARING)
@@ -207,7 +267,7 @@ class Batcher:
                 points.append(n)
             ahead = max((p for p in points if past < p <= n), default=0)
             # a few tokens are worth a step, not many
-            if ahead - known >= (WORTH_SHARING if ahead - past > SLICE else 1):
+            if ahead - known >= (WORTH_SHARING if ahead - past > self.slices.beside_answers else 1):
                 return True
         return False
 
@@ -222,7 +282,7 @@ class Batcher:
                 owners.append(answer)
                 room -= 1
         if works:
-            room = min(room, SLICE)
+            room = min(room, self.slices.beside_answers)
         for answer in self._running:
             seq, ids = answer.seq, answer.ids
             if answer.result.ids or room <= 0 or seq.n_past >= len(ids):
@@ -247,6 +307,7 @@ class Batcher:
             self._draw(job, logits)
             return
         result.prompt_tokens += len(work.ids)
+        _tell_read(job, seq.n_past)
         self._changed = True
         if logits is not None:
             seq.logits = logits
@@ -257,29 +318,44 @@ class Batcher:
 
     def _draw(self, job: Job, logits: np.ndarray) -> None:
         if job.drawing.ended is None:
-            job.drawing.draw(logits)
+            try:
+                piece = job.drawing.draw(logits)
+            except HybridError as error:  # this job's alone: nobody else's logits are to blame
+                job.error = error
+            else:
+                _tell_text(job, piece)
 
     def _end(self, job: Job) -> None:
-        job.drawing.finish()
+        _tell_text(job, job.drawing.finish())
         job.done = self._changed = True
         if job in self._waiting:
             self._waiting.remove(job)
         for answer in self._running:
             if answer.job is job:
                 self._running.remove(answer)
-                # nothing continues from the end of an answer here
-                answer.seq.close(remember=False)
+                answer.seq.close(remember=job.remember)
                 break
 
 
+def _tell_text(job: Job, piece: TextPiece | None) -> None:
+    if piece is not None and job.on_text is not None:
+        job.on_text(piece)
+
+
+def _tell_read(job: Job, n: int) -> None:
+    if job.on_read is not None:
+        job.on_read(n, len(job.ids))
+
+
 def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:
-    """The answers to all jobs, in their order."""
-    batcher = Batcher(model, n_parallel)
+    """The answers to all jobs, in their order. HybridError: the first that could not be drawn."""
+    batcher = Batcher(model, n_parallel, step_seconds=inf)
     try:
         for job in jobs:
             batcher.submit(job)
-        for _ in batcher.run():
-            pass
+        for job in batcher.run():
+            if job.error is not None:
+                raise job.error
     finally:
         batcher.close()
     return [job.result for job in jobs]

@@ -8,6 +8,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import UsageError
 
+from ..evaluate.windows import log_softmax
 from ..text.tokenizer import StreamDecoder, Tokenizer
 from .sampling import Sampler
 
@@ -15,11 +16,24 @@ EndReason = Literal["eos", "stop", "length", "context", "interrupt"]
 
 
 @dataclass(frozen=True)
+class TokenLogprobs:
+    """ln p of a drawn token and of the likeliest ones, best first, as the model has them: before penalties, temperature
+    and what else the sampler does."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
 class TextPiece:
-    """One drawn token and the text that became complete with it, often ""; id None: text released at the end."""
+    """One drawn token and the text that became complete with it, often ""; id None: text released at the end.
+
+    logprobs: where they were asked for.
+    """
 
     text: str
     id: int | None
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass
@@ -49,16 +63,25 @@ class Drawing:
     max_tokens  -1: no limit
     stop        strings that end the text; they are found across tokens and are not part of it
     ignore_eos  tokens that end an answer are never drawn
+    n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
     """
 
     def __init__(
-        self, sampler: Sampler, tokenizer: Tokenizer, max_tokens: int, stop: Sequence[str], ignore_eos: bool = False
+        self,
+        sampler: Sampler,
+        tokenizer: Tokenizer,
+        max_tokens: int,
+        stop: Sequence[str],
+        ignore_eos: bool = False,
+        n_top: int | None = None,
     ) -> None:
         if any(not text for text in stop):
             raise UsageError('a stop string is "", expected at least one character')
         if max_tokens < -1:
             raise UsageError(f"max_tokens = {max_tokens}, expected 0 or more, or -1 for as many as fit")
-        self.result = GenerationResult()
+        if n_top is not None and not 0 <= n_top <= sampler.n_vocab:
+            raise UsageError(f"n_top = {n_top}, expected a number of tokens from 0 to {sampler.n_vocab}")
+        self.result, self.n_top = GenerationResult(), n_top
         self.sampler, self.max_tokens = sampler, max_tokens
         self._tokenizer, self._ignore_eos = tokenizer, ignore_eos
         self._text = StopText(tokenizer.stream(skip_special=True), stop)
@@ -85,7 +108,7 @@ class Drawing:
         text = self._text.push(token)
         result.text += text
         result.stop = self._text.found
-        return TextPiece(text, token)
+        return TextPiece(text, token, None if self.n_top is None else token_logprobs(logits, token, self.n_top))
 
     @property
     def ended(self) -> EndReason | None:
@@ -101,6 +124,16 @@ class Drawing:
         rest = self._text.finish()
         self.result.text += rest
         return TextPiece(rest, None) if rest else None
+
+
+def token_logprobs(logits: np.ndarray, token: int, n_top: int) -> TokenLogprobs:
+    """Of one row of logits, f32 [n_vocab]; equal ones by id."""
+    ln_p = log_softmax(logits[None].astype(np.float64))[0]
+    # a stable order among all that reach the last one's value
+    least = np.partition(ln_p, len(ln_p) - n_top)[len(ln_p) - n_top] if n_top else np.inf
+    ids = np.flatnonzero(ln_p >= least)
+    best = ids[np.argsort(-ln_p[ids], kind="stable")[:n_top]]
+    return TokenLogprobs(float(ln_p[token]), tuple((int(i), float(ln_p[i])) for i in best))
 
 
 class StopText:

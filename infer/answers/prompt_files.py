@@ -9,6 +9,7 @@ run that was interrupted goes on after the last line it wrote, and refuses a fil
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -151,7 +152,8 @@ class PromptBatch:
         if isinstance(target, Path):
             before = self._resume(prompts, target)
         out = Lines(target)
-        batcher = Batcher(self.model, min(self.n_parallel, max(1, total - before)))
+        # nobody watches these answers: all of a pass for prompts
+        batcher = Batcher(self.model, min(self.n_parallel, max(1, total - before)), step_seconds=math.inf)
         done: dict[int, Job] = {}
         written = before
         sums = [0, 0, 0, 0]
@@ -165,6 +167,8 @@ class PromptBatch:
                     if job is not None:
                         batcher.submit(job)
                 for job in batcher.step():
+                    if job.error is not None:
+                        raise job.error
                     assert isinstance(job.key, int)
                     done[job.key] = job
                 while written in done:

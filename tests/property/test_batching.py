@@ -9,10 +9,11 @@ from test_conformance import FAMILIES, MODELS, SHAPES, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batching import SLICE, Batcher, Job, answer_all
+from hybrid.infer.answers.batching import Batcher, Job, answer_all
 from hybrid.infer.answers.drawing import Drawing
 from hybrid.infer.answers.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.slices import Slices
 from hybrid.infer.sequence import Work
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
@@ -94,9 +95,12 @@ def test_what_prompts_share_is_processed_once(family: str, random_model: Callabl
         assert len({tuple(r.ids) for r in results[:3]}) > 1, "samples differ"
 
 
-def test_a_long_prompt_does_not_hold_answers_up(random_model: Callable[..., Path]) -> None:
+def test_a_long_prompt_does_not_hold_answers_up(
+    random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=1024, n_seq_max=2) as model:
         batcher = Batcher(model, 2)
+        monkeypatch.setattr(Slices, "beside_answers", 128)
         first, long = job(model, tokens(5), 1, 40), job(model, tokens(900), 2, 3)
         first.drawing._tokenizer = Plain()  # type: ignore[assignment]
         batcher.submit(first)
@@ -105,7 +109,7 @@ def test_a_long_prompt_does_not_hold_answers_up(random_model: Callable[..., Path
         for n in range(2, 6):
             batcher.step()
             assert len(first.result.ids) == n
-            assert long.result.prompt_tokens == SLICE * (n - 1)
+            assert long.result.prompt_tokens == 128 * (n - 1)
         batcher.close()
         assert first.done and long.done and not batcher.busy
 

@@ -1,0 +1,182 @@
+"""A thread that answers whoever asks: nobody's cancelling, error or number changes what another one gets."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_conformance import SHAPES, tokens
+from test_speculation import Plain
+
+from hybrid.infer import Model
+from hybrid.infer.answers.batching import Job, answer_all
+from hybrid.infer.answers.drawing import Drawing, TextPiece
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.service import BusyError, ClosedError, Service
+from hybrid.quant.ggml.errors import HybridError, UsageError
+from hybrid.quant.ggml.types import FileType
+
+WAIT = 120  # seconds; nothing here takes so long
+
+
+class Broken(Sampler):
+    """Draws three tokens, then fails."""
+
+    n_left = 3
+
+    def sample(self, logits: np.ndarray) -> int:
+        self.n_left -= 1
+        if self.n_left < 0:
+            raise HybridError("the logits hold NaN")
+        return super().sample(logits)
+
+
+class Asked:
+    """A job, what is heard of it, and an event for its end."""
+
+    def __init__(self, model: Model, ids: list[int], n: int, sampler: type[Sampler] = Sampler, **more: object) -> None:
+        self.pieces: list[TextPiece] = []
+        self.read: list[tuple[int, int]] = []
+        self.ended = threading.Event()
+        draw = Drawing(sampler(SamplingParams(temp=0.9, seed=len(ids)), model.n_vocab), Plain(), n, (), n_top=2)  # type: ignore[arg-type]
+        self.job = Job(
+            ids, draw, on_text=self.pieces.append, on_read=lambda n, of: self.read.append((n, of)),
+            on_end=self.ended.set, **more,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def wait(self) -> list[int]:
+        assert self.ended.wait(WAIT)
+        return self.job.result.ids
+
+
+@pytest.fixture
+def model(random_model: Callable[..., Path]) -> Iterator[Model]:
+    path = random_model(SHAPES["jamba"], FileType.Q8_0)
+    with Model.load(path, n_ctx=2048, n_ubatch=256, n_seq_max=4, checkpoint_budget=16 << 20) as loaded:
+        yield loaded
+
+
+def test_answers_are_those_of_a_batch(model: Model) -> None:
+    prompts = [tokens(20 + 7 * i, i) for i in range(9)]
+    want = [r.ids for r in answer_all(model, [Asked(model, ids, 12).job for ids in prompts], 3)]
+    assert model.cache is not None
+    model.cache.clear()
+    service = Service(model, 3)
+    asked = [Asked(model, ids, 12) for ids in prompts]
+    for one in asked:
+        service.submit(one.job)
+    assert [one.wait() for one in asked] == want
+    for one, ids in zip(asked, prompts, strict=True):
+        assert [p.id for p in one.pieces if p.id is not None] == one.job.result.ids
+        assert "".join(p.text for p in one.pieces) == one.job.result.text
+        assert one.read[-1] == (len(ids), len(ids)) and one.job.result.reason == "length"
+        assert all(p.logprobs is not None and len(p.logprobs.top) == 2 for p in one.pieces if p.id is not None)
+    service.close()
+    assert model.n_free == 4 and service.n_jobs == 0
+
+
+def test_cancelling_ends_the_pass_that_reads_a_prompt(model: Model) -> None:
+    service = Service(model, 2)
+    first = Asked(model, tokens(30), 40)
+    service.submit(first.job)
+    long = Asked(model, tokens(1800, 5), 5)
+    service.submit(long.job)
+    while not long.read:
+        time.sleep(0.001)
+    service.cancel(long.job)
+    assert long.wait() == [] and long.job.result.reason == "interrupt"
+    want = first.wait()
+    service.close()
+    alone = Asked(model, tokens(30), 40)
+    assert answer_all(model, [alone.job], 1)[0].ids == want, "the neighbour's answer is what it is alone"
+
+
+def test_one_that_fails_fails_alone(model: Model) -> None:
+    service = Service(model, 2)
+    good, bad = Asked(model, tokens(25), 30), Asked(model, tokens(26), 30, Broken)
+    service.submit(good.job)
+    service.submit(bad.job)
+    assert len(bad.wait()) == 3 and str(bad.job.error) == "the logits hold NaN"
+    assert len(good.wait()) == 30 and good.job.error is None and service.is_open
+    service.close()
+
+
+def test_what_cannot_be_answered_is_refused_at_once(model: Model) -> None:
+    service = Service(model, 1, most_waiting=1)
+    with pytest.raises(UsageError, match="prompt is empty"):
+        service.submit(Asked(model, [], 3).job)
+    with pytest.raises(UsageError, match="token 99999 is not of this model's vocabulary"):
+        service.submit(Asked(model, [5, 99999], 3).job)
+    with pytest.raises(UsageError, match="2049 tokens, the context 2048"):
+        service.submit(Asked(model, tokens(2049), 3).job)
+    running = [Asked(model, tokens(1500, i), 50) for i in range(3)]
+    service.submit(running[0].job)
+    service.submit(running[1].job)
+    with pytest.raises(BusyError, match="2 requests are being answered or wait"):
+        service.submit(running[2].job)
+    service.close()
+    assert [one.ended.is_set() for one in running] == [True, True, False]
+    with pytest.raises(ClosedError, match="answers no more"):
+        service.submit(running[2].job)
+    assert model.n_free == 4
+
+
+def test_other_work_comes_between_steps(model: Model) -> None:
+    service = Service(model, 2)
+    asked = Asked(model, tokens(30), 400)
+    service.submit(asked.job)
+    while not asked.pieces:
+        time.sleep(0.001)
+    seen = service.call(lambda: (threading.current_thread().name, model.n_free)).result(WAIT)
+    assert seen == ("hybrid-service", 3)
+    with pytest.raises(ZeroDivisionError):
+        service.call(lambda: 1 / 0).result(WAIT)
+    assert len(asked.wait()) == 400
+    service.close()
+
+
+def test_a_fault_of_its_thread_reaches_everybody(model: Model) -> None:
+    service = Service(model, 1)
+
+    def fail(piece: TextPiece) -> None:
+        raise RuntimeError("a fault of ours")
+
+    waiting = Asked(model, tokens(40), 5)
+    broken = Asked(model, tokens(20), 5)
+    broken.job.on_text = fail
+    service.submit(broken.job)
+    service.submit(waiting.job)
+    assert broken.ended.wait(WAIT) and waiting.ended.wait(WAIT)
+    assert isinstance(service.fault, RuntimeError) and not service.is_open
+    with pytest.raises(ClosedError, match="a fault of ours"):
+        service.call(lambda: 1)
+    service.close()
+    assert model.n_free == 4
+
+
+def test_one_client_does_not_hold_up_another(model: Model) -> None:
+    service = Service(model, 2)
+    many = [Asked(model, tokens(40, i), 20, client="many") for i in range(8)]
+    for one in many:
+        service.submit(one.job)
+    single = Asked(model, tokens(50, 99), 20, client="one")
+    service.submit(single.job)
+    single.wait()
+    assert sum(one.ended.is_set() for one in many) <= 3, "it did not wait for all of them"
+    for one in many:
+        one.wait()
+    service.close()
+
+
+def test_an_answer_that_is_remembered_is_not_read_again(model: Model) -> None:
+    service = Service(model, 1)
+    first = Asked(model, tokens(60), 30, remember=True)
+    service.submit(first.job)
+    text = [*tokens(60), *first.wait(), *tokens(8, 3)]
+    again = Asked(model, text, 3)
+    service.submit(again.job)
+    again.wait()
+    assert again.job.n_known == 60 + 29, "but for the last token drawn"
+    service.close()
