@@ -27,6 +27,7 @@ COMMANDS = {
     "inspect": "Show what is in a GGUF file.",
     "gguf": "Split, merge, hash or edit GGUF files.",
     "run": "Chat with a model, or complete a text.",
+    "serve": "Serve a model over HTTP, to clients of OpenAI and others.",
     "embed": "Make embeddings of texts, one vector per line.",
     "perplexity": "Measure how well a model predicts a text.",
     "bench": "Measure prompt processing and generation speed.",

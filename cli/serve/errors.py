@@ -1,0 +1,66 @@
+"""Errors in OpenAI's shape: {"error": {"message", "type", "param", "code"}}. No path of this machine, no traceback."""
+
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from hybrid.infer.answers.service import BusyError, ClosedError
+from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError
+
+RETRY_SECONDS = 5  # what a client is told to wait when the queue is full
+
+
+class RequestError(HybridError):
+    """A request that cannot be answered: the status, and the field that is to blame."""
+
+    def __init__(self, message: str, *, param: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.param, self.status = param, status
+
+
+def response(status: int, message: str, *, param: str | None = None, **headers: str) -> JSONResponse:
+    """One error."""
+    kind = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}.get(
+        status, "invalid_request_error" if status < 500 else "server_error"
+    )
+    error = {"message": message, "type": kind, "param": param, "code": status}
+    return JSONResponse({"error": error}, status, headers)
+
+
+def of_exception(error: Exception) -> JSONResponse:
+    """The response to what went wrong; a bug of ours shows only that it is one."""
+    if isinstance(error, RequestError):
+        return response(error.status, str(error), param=error.param)
+    if isinstance(error, ValidationError):
+        return _invalid(error)
+    if isinstance(error, BusyError):
+        return response(429, str(error), **{"Retry-After": str(RETRY_SECONDS)})
+    if isinstance(error, ClosedError):
+        return response(503, "the model answers no more")
+    if isinstance(error, UsageError | TemplateError):
+        return response(400, str(error))
+    if isinstance(error, HTTPException):
+        return response(error.status_code, str(error.detail))
+    return response(500, "an error inside the server")
+
+
+def _invalid(error: ValidationError) -> JSONResponse:
+    """The first field that does not fit."""
+    # of the kinds that a field may be of, the one that fits furthest
+    wrong = error.errors(include_url=False, include_context=False)
+    first: dict[str, Any] = dict(max(wrong, key=lambda one: len(one["loc"])))
+    path = [str(part) for part in first["loc"] if not str(part).startswith(("list[", "str", "int", "constrained"))]
+    param = ".".join(path) or None
+    if first["type"] == "extra_forbidden":
+        return response(400, f"{param}: this server has no such field", param=param)
+    found = first.get("input")
+    shown = repr(found) if isinstance(found, str | int | float | bool | None) else type(found).__name__
+    return response(400, f"{param or 'the body'}: {first['msg']}; found {shown[:80]}", param=param)
+
+
+async def handle(_: Request, error: Exception) -> JSONResponse:
+    """Starlette's handler."""
+    return of_exception(error)

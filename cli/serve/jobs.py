@@ -1,0 +1,93 @@
+"""From a request to jobs: the prompt's tokens, and how answers are drawn."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hybrid.infer import Model
+from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.drawing import Drawing
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.infer.text.encode import message_ids
+
+from .errors import RequestError
+from .schemas import ChatRequest, CompletionRequest
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes the jobs of requests to one model. `client`: whose requests they are, for fairness."""
+
+    model: Model
+    template: ChatTemplate | None
+
+    def chat(self, request: ChatRequest, client: object) -> list[Job]:
+        """n answers to a conversation."""
+        if self.template is None:
+            raise RequestError("this model has no chat template: use /v1/completions", param="messages")
+        if request.top_logprobs is not None and not request.logprobs:
+            raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
+        messages = [message.as_template() for message in request.messages]
+        ids = message_ids(self.model.tokenizer, self.template, messages)
+        most = request.max_completion_tokens if request.max_completion_tokens is not None else request.max_tokens
+        n_top = (request.top_logprobs or 0) if request.logprobs else None
+        return self._jobs(request, [ids], most, n_top, client)
+
+    def completion(self, request: CompletionRequest, client: object) -> list[Job]:
+        """n answers to every prompt."""
+        most = 16 if request.max_tokens is None else request.max_tokens  # OpenAI's default
+        return self._jobs(request, self._prompts(request.prompt), most, request.logprobs, client)
+
+    def _prompts(self, prompt: Any) -> list[list[int]]:
+        if isinstance(prompt, str):
+            return [self.model.tokenizer.encode(prompt)]
+        if not prompt:
+            raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
+        if isinstance(prompt[0], int):
+            return [prompt]
+        return [self.model.tokenizer.encode(one) if isinstance(one, str) else one for one in prompt]
+
+    def _jobs(
+        self,
+        request: ChatRequest | CompletionRequest,
+        prompts: list[list[int]],
+        most: int | None,
+        n_top: int | None,
+        client: object,
+    ) -> list[Job]:
+        params = self._params(request)
+        stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+        jobs = []
+        for ids in prompts:
+            for i in range(request.n):
+                # answers to one prompt differ, and each can be had again
+                seed = None if params.seed is None else (params.seed + i) % 2**64
+                sampler = Sampler(replace(params, seed=seed), self.model.n_vocab)
+                drawing = Drawing(
+                    sampler, self.model.tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top
+                )
+                jobs.append(Job(ids, drawing, remember=True, client=client))
+        return jobs
+
+    def _params(self, request: ChatRequest | CompletionRequest) -> SamplingParams:
+        return SamplingParams.from_metadata(
+            self.model.gguf.metadata,
+            temp=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k,
+            min_p=request.min_p,
+            repeat_penalty=request.repeat_penalty,
+            repeat_last_n=request.repeat_last_n,
+            presence_penalty=request.presence_penalty,
+            frequency_penalty=request.frequency_penalty,
+            seed=request.seed,
+            logit_bias=self._bias(request.logit_bias or {}),
+        )
+
+    def _bias(self, given: dict[str, float]) -> dict[int, float]:
+        """By id; OpenAI's -100 means never."""
+        try:
+            return {int(token): -float("inf") if bias <= -100 else bias for token, bias in given.items()}
+        except ValueError:
+            wrong = next(token for token in given if not token.lstrip("-").isdigit())
+            raise RequestError(f"logit_bias: {wrong!r} is not the id of a token", param="logit_bias") from None

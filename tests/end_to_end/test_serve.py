@@ -1,0 +1,274 @@
+"""`hybrid serve` over a real socket, as clients use it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from hybrid.cli.commands.serve import listen
+from hybrid.cli.main import run
+from hybrid.cli.serve import app as serving
+from hybrid.cli.serve.app import Served, create_app
+from hybrid.cli.serve.jobs import Maker
+from hybrid.cli.serve.running import GRACE_SECONDS
+from hybrid.infer import Model
+from hybrid.infer.answers.generate import generate
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.service import Service
+
+WAIT = 240
+PROMPT = "State space models keep what they have read"
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+class Server:
+    """One in a thread of this process."""
+
+    def __init__(self, model: Model, **more: object) -> None:
+        import asyncio
+
+        import uvicorn
+
+        self.model = model
+        self.service = Service(model, 4, most_waiting=2)
+        self.served = Served(self.service, Maker(model, model.chat_template), "tiny", **more)  # type: ignore[arg-type]
+        self.listener = listen("127.0.0.1", 0, None)
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        config = uvicorn.Config(create_app(self.served), log_config=None, access_log=False, lifespan="off", ws="none")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve(sockets=[self.listener])))
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+        self.http = httpx.Client(base_url=self.url, timeout=WAIT)
+        self.openai = openai.OpenAI(api_key="none", base_url=f"{self.url}/v1", timeout=WAIT, max_retries=0)
+
+    def close(self) -> None:
+        self.http.close()
+        self.openai.close()
+        self.server.should_exit = True
+        self.thread.join(WAIT)
+        self.service.close()
+        self.listener.close()
+
+    def error(self, status: int, path: str, body: object, **headers: str) -> dict[str, object]:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        response = self.http.post(path, content=content, headers=headers)
+        assert response.status_code == status, response.text
+        error: dict[str, object] = response.json()["error"]
+        assert error["code"] == status and error["type"] and "Traceback" not in response.text
+        return error
+
+
+@pytest.fixture(scope="module")
+def server(files: dict[str, Path]) -> Iterator[Server]:
+    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
+        server = Server(model)
+        yield server
+        server.close()
+        assert model.n_free == 4
+
+
+def alone(model: Model, ids: list[int], n: int, seed: int) -> str:
+    """What `generate` gives for it with nobody beside."""
+    seq = model.sequence()
+    answer = generate(seq, ids, Sampler(SamplingParams(temp=0.9, seed=seed), model.n_vocab), max_tokens=n)
+    for _ in answer:
+        pass
+    seq.close(remember=False)
+    return answer.result.text
+
+
+def test_completions_by_openais_client(server: Server) -> None:
+    create, asked = server.openai.completions.create, {"model": "tiny", "prompt": PROMPT, "max_tokens": 12}
+    whole = create(**asked, temperature=0.9, seed=7, logprobs=2)
+    ids = server.model.tokenizer.encode(PROMPT)
+    want = server.service.call(lambda: alone(server.model, ids, 12, 7)).result(WAIT)
+    choice = whole.choices[0]
+    assert choice.text == want and choice.finish_reason == "length"
+    assert whole.usage is not None
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (len(ids), 12)
+    assert choice.logprobs is not None and choice.logprobs.token_logprobs is not None
+    assert len(choice.logprobs.token_logprobs) == 12 and max(choice.logprobs.token_logprobs) <= 0
+    assert choice.logprobs.top_logprobs is not None and all(len(top) == 2 for top in choice.logprobs.top_logprobs)
+    events = list(create(**asked, temperature=0.9, seed=7, stream=True, stream_options={"include_usage": True}))
+    assert "".join(e.choices[0].text for e in events if e.choices) == want
+    assert events[-1].usage is not None and events[-1].usage.prompt_tokens_details is not None
+    assert events[-1].usage.prompt_tokens_details.cached_tokens == len(ids), "read once"
+    assert [e.choices[0].finish_reason for e in events if e.choices][-1] == "length"
+
+
+def test_chat_by_openais_client(server: Server) -> None:
+    create = server.openai.chat.completions.create
+    whole = create(model="tiny", messages=HELLO, max_tokens=10, temperature=0, logprobs=True, top_logprobs=3)  # type: ignore[arg-type]
+    text = whole.choices[0].message.content
+    assert text and whole.choices[0].message.role == "assistant" and whole.id.startswith("chatcmpl-")
+    logprobs = whole.choices[0].logprobs
+    assert logprobs is not None and logprobs.content is not None
+    assert all(token.token == token.top_logprobs[0].token for token in logprobs.content), "greedy: the likeliest"
+    events = list(create(model="tiny", messages=HELLO, max_tokens=10, temperature=0, stream=True))  # type: ignore[arg-type]
+    assert events[0].choices[0].delta.role == "assistant"
+    assert "".join(e.choices[0].delta.content or "" for e in events) == text
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}]
+    assert create(model="tiny", messages=parts, max_tokens=10, temperature=0).choices[0].message.content == text  # type: ignore[arg-type]
+
+
+def test_several_prompts_and_answers(server: Server) -> None:
+    asked = {"model": "tiny", "max_tokens": 6, "temperature": 0.9, "seed": 3}
+    many = server.openai.completions.create(**asked, prompt=[PROMPT, "Memory"], n=2)  # type: ignore[call-overload]
+    single = [
+        server.openai.completions.create(**{**asked, "seed": seed}, prompt=prompt).choices[0].text  # type: ignore[call-overload]
+        for prompt in (PROMPT, "Memory")
+        for seed in (3, 4)
+    ]
+    assert [choice.text for choice in many.choices] == single
+    assert [choice.index for choice in many.choices] == [0, 1, 2, 3]
+    ids = server.model.tokenizer.encode(PROMPT)
+    assert server.openai.completions.create(**asked, prompt=ids).choices[0].text == single[0]  # type: ignore[call-overload]
+
+
+def test_what_is_refused_is_named(server: Server) -> None:
+    path = "/v1/completions"
+    for body, says, param in (
+        ({"prompt": "a", "foo": 1}, "foo: this server has no such field", "foo"),
+        ({"prompt": "a", "top_p": 7}, "top_p = 7.0, expected a number above 0", None),
+        ({"prompt": 5}, "prompt: Input should be", "prompt"),
+        ({}, "prompt: Field required", "prompt"),
+        (
+            {"prompt": "a", "temperature": "hot"},
+            "temperature: Input should be a valid number; found 'hot'",
+            "temperature",
+        ),
+        ({"prompt": "a", "n": 1000}, "n: Input should be less than or equal to 64", "n"),
+        ({"prompt": "a", "stop": ""}, 'a stop string is ""', None),
+        ({"prompt": []}, "found an empty list", "prompt"),
+        ({"prompt": [999999]}, "token 999999 is not of this model's vocabulary", None),
+        ({"prompt": "word " * 600}, "tokens, the context 512", None),
+        ({"prompt": "a", "logit_bias": {"dog": 1}}, "'dog' is not the id of a token", "logit_bias"),
+        (b"{bad", "the body is not JSON", None),
+        (b"[" * 100_000, "the body is not JSON", None),
+        ([], "Input should be", None),
+    ):
+        error = server.error(400, path, body)
+        assert says in str(error["message"]) and error["param"] == param, error
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+    error = server.error(400, "/v1/chat/completions", {"messages": image})
+    assert error["param"] == "messages.0.content.0.type" and "found 'image_url'" in str(error["message"])
+    assert "Field required" in str(server.error(400, "/v1/chat/completions", {})["message"])
+    assert server.http.get("/nothing").json()["error"]["code"] == 404
+    assert server.http.delete("/v1/models").status_code == 405
+
+
+def test_about_the_server(server: Server) -> None:
+    assert server.http.get("/health").json() == {"status": "ok"}
+    assert server.openai.models.list().data[0].id == server.openai.models.retrieve("tiny").id == "tiny"
+    assert server.http.get("/v1/models/other").status_code == 404
+    tokens = server.http.post("/tokenize", json={"content": PROMPT}).json()["tokens"]
+    assert server.http.post("/detokenize", json={"tokens": tokens}).json()["content"].strip() == PROMPT
+    asked = server.http.post("/tokenize", json={"prompt": PROMPT}).json()
+    assert asked["tokens"] == server.model.tokenizer.encode(PROMPT) and asked["max_model_len"] == 512
+    pieces = server.http.post("/tokenize", json={"content": PROMPT, "with_pieces": True}).json()["tokens"]
+    assert [entry["id"] for entry in pieces] == tokens
+    server.error(400, "/tokenize", {})
+    server.error(400, "/detokenize", {"tokens": [99999]})
+    lines = server.http.get("/metrics").text.splitlines()
+    values = dict(line.split() for line in lines if not line.startswith("#"))
+    assert int(values["llamacpp:tokens_predicted_total"]) > 0 and values["llamacpp:requests_deferred"] == "0"
+
+
+def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
+    """In a stream and in a whole answer."""
+    body = {"prompt": PROMPT, "max_tokens": 400, "ignore_eos": True, "stream": True}
+    with server.http.stream("POST", "/v1/completions", json=body) as response:
+        assert next(response.iter_lines()).startswith("data: ")
+    with socket.create_connection(server.listener.getsockname()) as raw:
+        content = json.dumps({**body, "stream": False, "prompt": "Another prompt"}).encode()
+        raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content) + content)
+        deadline = time.monotonic() + WAIT
+        while not server.service.n_jobs and time.monotonic() < deadline:
+            time.sleep(0.001)
+    while server.service.n_jobs and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert server.service.n_jobs == 0
+
+
+def test_a_full_queue_says_when_to_come_back(server: Server) -> None:
+    body = {"prompt": [PROMPT] * 7, "max_tokens": 4}
+    response = server.http.post("/v1/completions", json=body)
+    assert response.status_code == 429 and int(response.headers["retry-after"]) > 0
+    deadline = time.monotonic() + WAIT
+    while server.service.n_jobs and time.monotonic() < deadline:  # what had been taken of it is cancelled
+        time.sleep(0.01)
+    assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 2}).status_code == 200
+
+
+def test_keys_sizes_and_origins(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "MOST_BODY", 10_000)
+    with Model.load(files["q8_0"], n_ctx=128, n_seq_max=4) as model:
+        server = Server(model, keys=("secret", "other"), cors=("https://page.example",))
+        try:
+            assert server.http.get("/health").status_code == 200
+            assert server.http.get("/v1/models").status_code == 401
+            for given in ({"Authorization": "Bearer other"}, {"x-api-key": "secret"}):
+                assert server.http.get("/v1/models", headers=given).status_code == 200
+            assert server.http.get("/v1/models", headers={"Authorization": "Bearer secre"}).status_code == 401
+            key = {"Authorization": "Bearer secret"}
+            server.error(413, "/v1/completions", {"prompt": "x" * 20_000}, **key)
+            chunks = (b"x" * 1000 for _ in range(20))  # without a length
+            assert server.http.post("/v1/completions", content=chunks, headers=key).status_code == 413
+            answer = server.http.get("/v1/models", headers={**key, "Origin": "https://page.example"})
+            assert answer.headers["access-control-allow-origin"] == "https://page.example"
+            answer = server.http.get("/v1/models", headers={**key, "Origin": "https://other.example"})
+            assert "access-control-allow-origin" not in answer.headers
+        finally:
+            server.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it(number: int, files: dict[str, Path], tmp_path: Path) -> None:
+    """While an answer is streamed: it has some time, and the server ends with 0."""
+    command = [sys.executable, "-m", "hybrid.cli", "serve", str(files["q8_0"]), "--unix", str(tmp_path / "socket")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        while line and "/v1" not in line:
+            line = process.stderr.readline()
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "socket")), timeout=WAIT) as client:
+            body = {"prompt": PROMPT, "max_tokens": 3000, "ignore_eos": True, "stream": True}
+            with client.stream("POST", "http://x/v1/completions", json=body) as response:
+                next(response.iter_lines())
+                os.kill(process.pid, number)
+        assert process.wait(WAIT + GRACE_SECONDS) == 0
+        assert "Traceback" not in process.stderr.read() and not (tmp_path / "socket").exists()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_cannot_be_served(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "keys"
+    empty.write_text("\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for more, says in (
+            (["--port", port], f"127.0.0.1:{port} cannot be listened on"),
+            (["--unix", str(tmp_path)], "cannot be listened on"),
+            (["--api-key-file", str(tmp_path / "missing")], "missing cannot be read"),
+            (["--api-key-file", str(empty)], "holds no key"),
+        ):
+            assert run(["serve", str(files["q8_0"]), *more]) == 2
+            assert says in capsys.readouterr().err
+    assert run(["serve", str(tmp_path / "none.gguf"), "--port", "0"]) == 2
+    assert "no such file" in capsys.readouterr().err
