@@ -120,7 +120,7 @@ def _run(
     from ..serve.running import run
 
     # a template or tokenizer that cannot be used is known before the first request
-    maker = Maker(model, model.chat_template)
+    maker = Maker(model, model.chat_template, parallel + queue)
     service = Service(model, parallel, most_waiting=queue)
     try:
         run(create_app(Served(service, maker, name, keys, cors)), listener)

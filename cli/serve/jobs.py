@@ -16,10 +16,14 @@ from .schemas import ChatRequest, CompletionRequest
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes the jobs of requests to one model. `client`: whose requests they are, for fairness."""
+    """Makes the jobs of requests to one model. `client`: whose requests they are, for fairness.
+
+    most  answers that a request may ask for: more than run and wait together would never fit
+    """
 
     model: Model
     template: ChatTemplate | None
+    most: int
 
     def chat(self, request: ChatRequest, client: object) -> list[Job]:
         """n answers to a conversation."""
@@ -45,6 +49,8 @@ class Maker:
             raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
         if isinstance(prompt[0], int):
             return [prompt]
+        if len(prompt) > self.most:
+            raise RequestError(f"{len(prompt)} prompts, this server takes {self.most} at a time", param="prompt")
         return [self.model.tokenizer.encode(one) if isinstance(one, str) else one for one in prompt]
 
     def _jobs(
@@ -55,6 +61,11 @@ class Maker:
         n_top: int | None,
         client: object,
     ) -> list[Job]:
+        if len(prompts) * request.n > self.most:
+            raise RequestError(
+                f"the request asks for {len(prompts) * request.n} answers, this server takes {self.most} at a time",
+                param="n" if len(prompts) == 1 else "prompt",
+            )
         params = self._params(request)
         stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
         jobs = []

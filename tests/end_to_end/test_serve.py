@@ -41,7 +41,7 @@ class Server:
 
         self.model = model
         self.service = Service(model, 4, most_waiting=2)
-        self.served = Served(self.service, Maker(model, model.chat_template), "tiny", **more)  # type: ignore[arg-type]
+        self.served = Served(self.service, Maker(model, model.chat_template, 6), "tiny", **more)  # type: ignore[arg-type]
         self.listener = listen("127.0.0.1", 0, None)
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         config = uvicorn.Config(create_app(self.served), log_config=None, access_log=False, lifespan="off", ws="none")
@@ -152,6 +152,8 @@ def test_what_is_refused_is_named(server: Server) -> None:
         ({"prompt": "a", "n": 1000}, "n: Input should be less than or equal to 64", "n"),
         ({"prompt": "a", "stop": ""}, 'a stop string is ""', None),
         ({"prompt": []}, "found an empty list", "prompt"),
+        ({"prompt": ["a"] * 7}, "7 prompts, this server takes 6 at a time", "prompt"),
+        ({"prompt": "a", "n": 7}, "asks for 7 answers, this server takes 6 at a time", "n"),
         ({"prompt": [999999]}, "token 999999 is not of this model's vocabulary", None),
         ({"prompt": "word " * 600}, "tokens, the context 512", None),
         ({"prompt": "a", "logit_bias": {"dog": 1}}, "'dog' is not the id of a token", "logit_bias"),
@@ -203,13 +205,22 @@ def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
 
 
 def test_a_full_queue_says_when_to_come_back(server: Server) -> None:
-    body = {"prompt": [PROMPT] * 7, "max_tokens": 4}
-    response = server.http.post("/v1/completions", json=body)
-    assert response.status_code == 429 and int(response.headers["retry-after"]) > 0
-    deadline = time.monotonic() + WAIT
-    while server.service.n_jobs and time.monotonic() < deadline:  # what had been taken of it is cancelled
-        time.sleep(0.01)
-    assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 2}).status_code == 200
+    held = threading.Event()
+    server.service.call(lambda: held.wait(WAIT))  # nothing is answered meanwhile
+    first = threading.Thread(
+        target=server.http.post, args=("/v1/completions",), kwargs={"json": {"prompt": [PROMPT] * 5, "max_tokens": 4}}
+    )
+    first.start()
+    while server.service.n_jobs < 5:
+        time.sleep(0.001)
+    with httpx.Client(base_url=server.url, timeout=WAIT) as other:
+        response = other.post("/v1/completions", json={"prompt": [PROMPT] * 2, "max_tokens": 4})
+        assert response.status_code == 429 and int(response.headers["retry-after"]) > 0
+        held.set()
+        first.join(WAIT)
+        while server.service.n_jobs:  # what had been taken of it is cancelled
+            time.sleep(0.001)
+        assert other.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 2}).status_code == 200
 
 
 def test_keys_sizes_and_origins(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
