@@ -10,8 +10,6 @@ from hybrid.infer.answers.service import Service
 
 from .errors import RequestError
 
-MOST_UNREAD = 1 << 14  # pieces that wait for a client which does not read
-
 
 @dataclass(frozen=True)
 class Event:
@@ -22,7 +20,10 @@ class Event:
 
 
 class Answering:
-    """Submits jobs and tells of them. Leave it by `close`, whatever happens: what has not ended is cancelled."""
+    """Submits jobs and tells of them. Leave it by `close`, whatever happens: what has not ended is cancelled.
+
+    What waits for a client that reads slowly is at most its own answers, which end where the context does.
+    """
 
     def __init__(self, service: Service, jobs: Sequence[Job]) -> None:
         self.service, self.jobs = service, list(jobs)
@@ -53,8 +54,6 @@ class Answering:
         left = len(self.jobs)
         while left:
             event = await self._events.get()
-            if self._events.qsize() > MOST_UNREAD:
-                raise RequestError("the client does not read its answer", status=408)
             left -= event.piece is None
             yield event
             if event.piece is None:

@@ -289,12 +289,12 @@ async def _stream(
     served: Served, answering: Answering, shape: Shape, prompts: Sequence[Job], *, with_usage: bool
 ) -> AsyncIterator[str]:
     """Server-sent events. Starlette ends this generator when the client goes."""
+    waiting: asyncio.Future[Any] | None = None
     try:
         for index in range(len(answering.jobs)):
             if (first := shape.begin(index)) is not None:
                 yield _event(shape.chunk([first]))
         events = answering.events()
-        waiting: asyncio.Future[Any] | None = None
         while True:
             waiting = waiting or asyncio.ensure_future(anext(events, None))
             done, _ = await asyncio.wait({waiting}, timeout=PING_SECONDS)
@@ -315,6 +315,8 @@ async def _stream(
     except RequestError as error:
         yield _event(json.loads(bytes(errors.of_exception(error).body)))
     finally:
+        if waiting is not None:
+            waiting.cancel()
         answering.close()
 
 

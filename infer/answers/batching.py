@@ -111,6 +111,7 @@ class Batcher:
         self.slices = Slices(model.n_ubatch, step_seconds)
         self._changed = False  # whether a job that had to wait may go on
         self._stop = Stop()  # of the step that runs, or the last
+        self._given_up: Stop | None = None  # the one that `cancel` has set
 
     def check(self, job: Job) -> None:
         """UsageError when `submit` would refuse the job: its prompt is empty, does not fit, or is of another model."""
@@ -167,7 +168,8 @@ class Batcher:
     def cancel(self, job: Job) -> None:
         """The answer ends as "interrupt". A step that reads prompts is given up for it, and done again without it."""
         job.cancel()
-        self._stop.set()
+        stop = self._given_up = self._stop
+        stop.set()
 
     def _pass(self, works: list[Work], n_answers: int, stop: Stop) -> list[Result] | None:
         """The results of a step; None when somebody was cancelled meanwhile: no sequence has changed then."""
@@ -178,7 +180,8 @@ class Batcher:
             with self.model.stopped_by(stop) if mine else nullcontext():
                 results = self.model.eval(works)
         except Interrupted as error:
-            if mine and stop.is_set and error.__cause__ is None:
+            # `Model.stop` may have set it, too: whoever steps is told then
+            if mine and error.__cause__ is None and self._given_up is stop:
                 return None
             raise
         seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)

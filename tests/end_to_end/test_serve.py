@@ -110,7 +110,20 @@ def test_completions_by_openais_client(server: Server) -> None:
 
 def test_chat_by_openais_client(server: Server) -> None:
     create = server.openai.chat.completions.create
-    whole = create(model="tiny", messages=HELLO, max_tokens=10, temperature=0, logprobs=True, top_logprobs=3)  # type: ignore[arg-type]
+    whole = create(  # what has no effect is taken
+        user="me",
+        store=True,
+        metadata={"a": "b"},
+        service_tier="auto",
+        prompt_cache_key="k",
+        verbosity="low",
+        model="tiny",
+        messages=HELLO,
+        max_tokens=10,
+        temperature=0,
+        logprobs=True,
+        top_logprobs=3,
+    )  # type: ignore[arg-type]
     text = whole.choices[0].message.content
     assert text and whole.choices[0].message.role == "assistant" and whole.id.startswith("chatcmpl-")
     logprobs = whole.choices[0].logprobs

@@ -8,13 +8,13 @@ import pytest
 from test_conformance import FAMILIES, MODELS, SHAPES, tokens
 from test_speculation import Plain
 
-from hybrid.infer import Model
+from hybrid.infer import Interrupted, Model
 from hybrid.infer.answers.batching import Batcher, Job, answer_all
 from hybrid.infer.answers.drawing import Drawing
 from hybrid.infer.answers.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.answers.slices import Slices
-from hybrid.infer.sequence import Work
+from hybrid.infer.runner import Result, Work
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 
@@ -112,6 +112,33 @@ def test_a_long_prompt_does_not_hold_answers_up(
             assert long.result.prompt_tokens == 128 * (n - 1)
         batcher.close()
         assert first.done and long.done and not batcher.busy
+
+
+def test_a_cancelled_job_ends_the_pass(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up, and done again without the job; what the model is stopped by otherwise is not swallowed."""
+    with Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=1024, n_seq_max=2) as model:
+        want = alone(model, tokens(300), 1, 5)
+        batcher = Batcher(model, 2)
+        first, second = job(model, tokens(300), 1, 5), job(model, tokens(400, 7), 2, 5)
+        batcher.submit(first)
+        batcher.submit(second)
+        late = job(model, tokens(9), 3)  # has ended, or never joined: cancelled a moment too late
+        evaluate, hooks = model.eval, [lambda: batcher.cancel(late), lambda: batcher.cancel(second), model.stop]
+
+        def interrupted(works: list[Work]) -> list[Result]:
+            if hooks:
+                hooks.pop(0)()
+            return evaluate(works)
+
+        monkeypatch.setattr(model, "eval", interrupted)
+        for _ in range(2):
+            assert batcher.step() == [] and batcher.n_steps == 0 and first.result.prompt_tokens == 0
+        with pytest.raises(Interrupted):
+            batcher.step()  # ends the second, then the model is stopped
+        assert second.done and second.result.reason == "interrupt" and second.result.prompt_tokens == 0
+        for _ in batcher.run():
+            pass
+        assert (first.result.ids, first.result.reason) == want and model.n_free == 2
 
 
 def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
