@@ -260,3 +260,10 @@ def test_a_draw_costs_little_beside_a_token() -> None:
         sampler.sample(logits)
         times.append(time.process_time() - begin)
     assert min(times) < 0.005
+
+
+def test_what_was_changed() -> None:
+    """Keys of unfinished files of answers are made of it: a default is not in them."""
+    assert SamplingParams().changed == {}
+    changed = SamplingParams(top_k=3, min_p=0.05, seed=0, logit_bias={4: -1.0}).changed
+    assert changed == {"top_k": 3, "seed": 0, "logit_bias": {4: -1.0}}
