@@ -115,9 +115,10 @@ def _run(
 ) -> None:
     from hybrid.infer.answers.service import Service
 
-    from ..serve.app import Served, create_app
+    from ..serve.app import create_app
     from ..serve.jobs import Maker
     from ..serve.running import run
+    from ..serve.served import Served
 
     # a template or tokenizer that cannot be used is known before the first request
     maker = Maker(model, model.chat_template, parallel + queue)

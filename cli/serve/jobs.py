@@ -8,10 +8,9 @@ from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
-from hybrid.infer.text.encode import message_ids
 
 from .errors import RequestError
-from .schemas import ChatRequest, CompletionRequest
+from .fields import AnswerFields
 
 
 @dataclass(frozen=True)
@@ -25,24 +24,8 @@ class Maker:
     template: ChatTemplate | None
     most: int
 
-    def chat(self, request: ChatRequest, client: object) -> list[Job]:
-        """n answers to a conversation."""
-        if self.template is None:
-            raise RequestError("this model has no chat template: use /v1/completions", param="messages")
-        if request.top_logprobs is not None and not request.logprobs:
-            raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
-        messages = [message.as_template() for message in request.messages]
-        ids = message_ids(self.model.tokenizer, self.template, messages)
-        most = request.max_completion_tokens if request.max_completion_tokens is not None else request.max_tokens
-        n_top = (request.top_logprobs or 0) if request.logprobs else None
-        return self._jobs(request, [ids], most, n_top, client)
-
-    def completion(self, request: CompletionRequest, client: object) -> list[Job]:
-        """n answers to every prompt."""
-        most = 16 if request.max_tokens is None else request.max_tokens  # OpenAI's default
-        return self._jobs(request, self._prompts(request.prompt), most, request.logprobs, client)
-
-    def _prompts(self, prompt: Any) -> list[list[int]]:
+    def prompts(self, prompt: Any) -> list[list[int]]:
+        """The tokens of each of the prompts: a text, tokens, or a list of either."""
         if isinstance(prompt, str):
             return [self.model.tokenizer.encode(prompt)]
         if not prompt:
@@ -53,14 +36,15 @@ class Maker:
             raise RequestError(f"{len(prompt)} prompts, this server takes {self.most} at a time", param="prompt")
         return [self.model.tokenizer.encode(one) if isinstance(one, str) else one for one in prompt]
 
-    def _jobs(
+    def jobs(
         self,
-        request: ChatRequest | CompletionRequest,
+        request: AnswerFields,
         prompts: list[list[int]],
         most: int | None,
         n_top: int | None,
         client: object,
     ) -> list[Job]:
+        """request.n answers to each of the prompts, of at most `most` tokens; n_top: see Drawing."""
         if len(prompts) * request.n > self.most:
             raise RequestError(
                 f"the request asks for {len(prompts) * request.n} answers, this server takes {self.most} at a time",
@@ -80,7 +64,7 @@ class Maker:
                 jobs.append(Job(ids, drawing, remember=True, client=client))
         return jobs
 
-    def _params(self, request: ChatRequest | CompletionRequest) -> SamplingParams:
+    def _params(self, request: AnswerFields) -> SamplingParams:
         return SamplingParams.from_metadata(
             self.model.gguf.metadata,
             temp=request.temperature,

@@ -12,62 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import openai
 import pytest
+from http_server import WAIT, Server
 
-from hybrid.cli.commands.serve import listen
 from hybrid.cli.main import run
-from hybrid.cli.serve import app as serving
-from hybrid.cli.serve.app import Served, create_app
-from hybrid.cli.serve.jobs import Maker
+from hybrid.cli.serve import guards
 from hybrid.cli.serve.running import GRACE_SECONDS
 from hybrid.infer import Model
 from hybrid.infer.answers.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.answers.service import Service
 
-WAIT = 240
 PROMPT = "State space models keep what they have read"
 HELLO = [{"role": "user", "content": "Hello"}]
-
-
-class Server:
-    """One in a thread of this process."""
-
-    def __init__(self, model: Model, **more: object) -> None:
-        import asyncio
-
-        import uvicorn
-
-        self.model = model
-        self.service = Service(model, 4, most_waiting=2)
-        self.served = Served(self.service, Maker(model, model.chat_template, 6), "tiny", **more)  # type: ignore[arg-type]
-        self.listener = listen("127.0.0.1", 0, None)
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        config = uvicorn.Config(create_app(self.served), log_config=None, access_log=False, lifespan="off", ws="none")
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve(sockets=[self.listener])))
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
-        self.http = httpx.Client(base_url=self.url, timeout=WAIT)
-        self.openai = openai.OpenAI(api_key="none", base_url=f"{self.url}/v1", timeout=WAIT, max_retries=0)
-
-    def close(self) -> None:
-        self.http.close()
-        self.openai.close()
-        self.server.should_exit = True
-        self.thread.join(WAIT)
-        self.service.close()
-        self.listener.close()
-
-    def error(self, status: int, path: str, body: object, **headers: str) -> dict[str, object]:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        response = self.http.post(path, content=content, headers=headers)
-        assert response.status_code == status, response.text
-        error: dict[str, object] = response.json()["error"]
-        assert error["code"] == status and error["type"] and "Traceback" not in response.text
-        return error
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +152,7 @@ def test_about_the_server(server: Server) -> None:
     assert [entry["id"] for entry in pieces] == tokens
     server.error(400, "/tokenize", {})
     server.error(400, "/detokenize", {"tokens": [99999]})
+    assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 2}).status_code == 200
     lines = server.http.get("/metrics").text.splitlines()
     values = dict(line.split() for line in lines if not line.startswith("#"))
     assert int(values["llamacpp:tokens_predicted_total"]) > 0 and values["llamacpp:requests_deferred"] == "0"
@@ -238,7 +195,7 @@ def test_a_full_queue_says_when_to_come_back(server: Server) -> None:
 
 
 def test_keys_sizes_and_origins(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "MOST_BODY", 10_000)
+    monkeypatch.setattr(guards, "MOST_BODY", 10_000)
     with Model.load(files["q8_0"], n_ctx=128, n_seq_max=4) as model:
         server = Server(model, keys=("secret", "other"), cors=("https://page.example",))
         try:

@@ -1,0 +1,69 @@
+"""What the server is and does: its health, its model, its counters."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from . import errors
+from .endpoint import get
+from .served import Served
+
+
+async def health(served: Served, _: Request) -> Response:
+    """200 while requests are answered, 503 afterwards."""
+    if served.service.is_open:
+        return JSONResponse({"status": "ok"})
+    return errors.response(503, "the model answers no more")
+
+
+def _model_entry(served: Served) -> dict[str, Any]:
+    model = served.model
+    return {
+        "id": served.name,
+        "object": "model",
+        "created": int(served.started),
+        "owned_by": "hybrid",
+        "meta": {
+            "n_vocab": model.n_vocab, "n_ctx": model.n_ctx, "n_ctx_train": model.n_ctx_train,
+            "n_params": model.n_params, "size": model.n_bytes,
+        },
+    }  # fmt: skip
+
+
+async def models(served: Served, _: Request) -> Response:
+    """The one model that is served."""
+    return JSONResponse({"object": "list", "data": [_model_entry(served)]})
+
+
+async def model(served: Served, request: Request) -> Response:
+    """The same by its name."""
+    if request.path_params["name"] != served.name:
+        return errors.response(404, f"there is no model of this name here, only {served.name}", param="model")
+    return JSONResponse(_model_entry(served))
+
+
+async def metrics(served: Served, _: Request) -> Response:
+    """Prometheus text: llama-server's names where they mean the same."""
+    n_jobs, n_parallel = served.service.n_jobs, served.service.batcher.n_parallel
+    values = {
+        "llamacpp:prompt_tokens_total": served.n_read,
+        "llamacpp:tokens_predicted_total": served.n_drawn,
+        "llamacpp:requests_processing": min(n_jobs, n_parallel),
+        "llamacpp:requests_deferred": max(0, n_jobs - n_parallel),
+        "hybrid:prompt_tokens_reused_total": served.n_reused,
+        "hybrid:steps_total": served.service.batcher.n_steps,
+    }
+    lines = [
+        f"# TYPE {name} {'counter' if name.endswith('total') else 'gauge'}\n{name} {value}"
+        for name, value in values.items()
+    ]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
+ENDPOINTS = [
+    get("/health", handler=health),
+    get("/v1/models", handler=models),
+    get("/v1/models/{name:path}", handler=model),
+    get("/metrics", handler=metrics),
+]

@@ -1,0 +1,71 @@
+"""A route: where it is, what its body may hold, and what answers it. Each module of a route lists its own."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from . import errors
+from .errors import RequestError
+from .served import Served
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """paths    that mean the same, the one that is documented first
+    handler     called with (served, request), and the body where there is a schema; what it raises becomes a response
+    schema      of the body, which is JSON; None: a GET without one
+    error       the response to what was raised, in the shape of this API
+    """
+
+    paths: tuple[str, ...]
+    handler: Callable[..., Awaitable[Response]]
+    schema: type[BaseModel] | None = None
+    method: str = "GET"
+    error: Callable[[Exception], Response] = errors.of_exception
+
+    async def __call__(self, request: Request) -> Response:
+        """The response to a request; a bug of ours is raised."""
+        served: Served = request.app.state.served
+        try:
+            if self.schema is None:
+                return await self.handler(served, request)
+            return await self.handler(served, request, self.schema.model_validate(await _json(request)))
+        except Exception as error:
+            response = self.error(error)
+            if response.status_code == 500 and not isinstance(error, RequestError):
+                raise
+            return response
+
+
+def get(*paths: str, handler: Callable[..., Awaitable[Response]]) -> Endpoint:
+    """Of something to read."""
+    return Endpoint(paths, handler)
+
+
+def post(*paths: str, handler: Callable[..., Awaitable[Response]], schema: type[BaseModel]) -> Endpoint:
+    """Of something to do."""
+    return Endpoint(paths, handler, schema, "POST")
+
+
+def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
+    """What Starlette is given."""
+    # a bound method, since Starlette takes other callables for applications of their own
+    return [Route(path, each.__call__, methods=[each.method]) for each in endpoints for path in each.paths]
+
+
+async def _json(request: Request) -> object:
+    try:
+        value: object = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise RequestError("the body is not JSON") from None
+    return value
+
+
+def client_of(request: Request) -> object:
+    """Whose request it is, for fairness."""
+    return request.headers.get("authorization") or (request.client.host if request.client else None)

@@ -1,0 +1,50 @@
+"""What the bodies of several routes may hold.
+
+A field that a body does not have is refused by name; an `Ignored` one is taken and has no effect.
+Ranges are not written here: `SamplingParams` and `Drawing` know them, and say them the same way everywhere.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Ignored = Annotated[Any, Field(default=None, description="Accepted without effect.")]
+
+
+class Strict(BaseModel):
+    """Other fields are refused, and so are values of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class StreamOptions(Strict):
+    """What a stream tells beside the answer."""
+
+    include_usage: bool = False
+    include_obfuscation: Ignored
+
+
+class AnswerFields(Strict):
+    """What every kind of answer takes: OpenAI's fields, and llama-server's samplers."""
+
+    model: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=64)] = 1
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    ignore_eos: bool = False
+    user: Ignored
+    metadata: Ignored
+    store: Ignored
+    service_tier: Ignored

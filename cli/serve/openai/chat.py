@@ -1,0 +1,106 @@
+"""POST /v1/chat/completions"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.text.encode import message_ids
+
+from ..endpoint import client_of, post
+from ..errors import RequestError
+from ..fields import AnswerFields, Ignored, Strict
+from ..jobs import Maker
+from ..served import Served
+from ..streaming import respond
+from .shape import CompletionsShape, with_logprobs
+
+
+class TextPart(Strict):
+    """A part of a message. Others (images, audio) are refused: these models read text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(Strict):
+    """One message of a conversation."""
+
+    role: str
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+
+    def as_template(self) -> dict[str, str]:
+        """As chat templates want it."""
+        content = self.content
+        text = "".join(part.text for part in content) if isinstance(content, list) else content or ""
+        return {"role": self.role, "content": text, **({"name": self.name} if self.name else {})}
+
+
+class ChatRequest(AnswerFields):
+    """A conversation, and how the next message is drawn."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    prompt_cache_key: Ignored
+    verbosity: Ignored
+
+
+def chat_jobs(maker: Maker, request: ChatRequest, client: object) -> list[Job]:
+    """n answers to a conversation."""
+    if maker.template is None:
+        raise RequestError("this model has no chat template: use /v1/completions", param="messages")
+    if request.top_logprobs is not None and not request.logprobs:
+        raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
+    messages = [message.as_template() for message in request.messages]
+    ids = message_ids(maker.model.tokenizer, maker.template, messages)
+    most = request.max_completion_tokens if request.max_completion_tokens is not None else request.max_tokens
+    n_top = (request.top_logprobs or 0) if request.logprobs else None
+    return maker.jobs(request, [ids], most, n_top, client)
+
+
+class ChatShape(CompletionsShape):
+    """A message for each answer."""
+
+    kind, part_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
+
+    def choice(self, job: Job, pieces: Sequence[TextPiece]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": job.result.text}
+        return {"message": message, "logprobs": self._logprobs(pieces)}
+
+    def opening(self) -> Iterator[str]:
+        """Whose the messages are."""
+        for index in range(len(self.jobs)):
+            yield self._chunk(index, {"delta": {"role": "assistant", "content": None}, "logprobs": None})
+
+    def part(self, piece: TextPiece | None) -> dict[str, Any]:
+        if piece is None:
+            return {"delta": {}, "logprobs": None}
+        return {"delta": {"content": piece.text}, "logprobs": self._logprobs([piece])}
+
+    def _logprobs(self, pieces: Sequence[TextPiece]) -> dict[str, Any] | None:
+        def entry(token: int, logprob: float) -> dict[str, Any]:
+            text, raw = self.text_of(token)
+            return {"token": text, "logprob": logprob, "bytes": raw}
+
+        content = [
+            {**entry(token, known.logprob), "top_logprobs": [entry(*pair) for pair in known.top]}
+            for token, known in with_logprobs(pieces)
+        ]
+        return {"content": content, "refusal": None} if content else None
+
+
+async def chat(served: Served, request: Request, body: ChatRequest) -> Response:
+    """The next message of a conversation."""
+    jobs = await run_in_threadpool(chat_jobs, served.maker, body, client_of(request))
+    return await respond(served, request, jobs, ChatShape(served, body, jobs), stream=body.stream)
+
+
+ENDPOINTS = [post("/v1/chat/completions", handler=chat, schema=ChatRequest)]

@@ -1,0 +1,101 @@
+"""What OpenAI's two shapes of completions have in common."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.drawing import TextPiece, TokenLogprobs
+
+from .. import errors
+from ..fields import AnswerFields
+from ..served import Served
+from ..streaming import event
+
+FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length"}
+
+
+def usage(jobs: Sequence[Job], prompts: Sequence[Job]) -> dict[str, Any]:
+    """Tokens of all answers, and of each prompt once; `prompts`: the first job of each."""
+    n_prompt, n_answer = sum(len(job.ids) for job in prompts), sum(len(job.result.ids) for job in jobs)
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_answer,
+        "total_tokens": n_prompt + n_answer,
+        "prompt_tokens_details": {"cached_tokens": sum(job.n_known for job in prompts)},
+    }
+
+
+class CompletionsShape:
+    """The answers of one request: a choice each."""
+
+    kind, part_kind, prefix = "", "", ""
+
+    def __init__(self, served: Served, body: AnswerFields, jobs: Sequence[Job]) -> None:
+        self.tokenizer = served.model.tokenizer
+        self.jobs, self.prompts = jobs, jobs[:: body.n]
+        self._with_usage = body.stream_options is not None and body.stream_options.include_usage
+        self._head = {
+            "id": self.prefix + uuid.uuid4().hex,
+            "created": int(time.time()),
+            "model": served.name,
+            "system_fingerprint": f"b-{served.model.fingerprint[:12]}",
+        }
+
+    # --- what streaming.py asks for ---
+    def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
+        """The body of a response."""
+        choices = [
+            {**self.choice(job, some), "index": i, "finish_reason": FINISH[job.result.reason]}
+            for i, (job, some) in enumerate(zip(self.jobs, pieces, strict=True))
+        ]
+        return {**self._head, "object": self.kind, "choices": choices, "usage": usage(self.jobs, self.prompts)}
+
+    def opening(self) -> Iterator[str]:
+        """Nothing, unless a kind of answer begins with something."""
+        return iter(())
+
+    def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
+        """An event for what can be seen."""
+        if piece.text or piece.logprobs is not None:
+            yield self._chunk(index, self.part(piece))
+
+    def ending(self, index: int) -> Iterator[str]:
+        """Why it ended."""
+        yield self._chunk(index, self.part(None), FINISH[self.jobs[index].result.reason])
+
+    def closing(self) -> Iterator[str]:
+        """The usage where it was asked for, and OpenAI's mark."""
+        if self._with_usage:
+            more = {"choices": [], "usage": usage(self.jobs, self.prompts)}
+            yield event({**self._head, "object": self.part_kind, **more})
+        yield "data: [DONE]\n\n"
+
+    def failure(self, error: Exception) -> Iterator[str]:
+        """An event in the shape of an error's response."""
+        yield event(json.loads(bytes(errors.of_exception(error).body)))
+
+    def _chunk(self, index: int, part: dict[str, Any], reason: str | None = None) -> str:
+        choice = {"index": index, **part, "finish_reason": reason}
+        return event({**self._head, "object": self.part_kind, "choices": [choice]})
+
+    # --- of one kind ---
+    def choice(self, job: Job, pieces: Sequence[TextPiece]) -> dict[str, Any]:
+        """A whole answer."""
+        raise NotImplementedError
+
+    def part(self, piece: TextPiece | None) -> dict[str, Any]:
+        """A piece of an answer; None: its end."""
+        raise NotImplementedError
+
+    def text_of(self, token: int) -> tuple[str, list[int]]:
+        """Of one token alone: as text, and its bytes."""
+        piece = self.tokenizer.piece(token)
+        return piece.decode("utf-8", "replace"), list(piece)
+
+
+def with_logprobs(pieces: Sequence[TextPiece]) -> list[tuple[int, TokenLogprobs]]:
+    """The tokens of which logprobs are known, with these."""
+    return [(piece.id, piece.logprobs) for piece in pieces if piece.id is not None and piece.logprobs is not None]

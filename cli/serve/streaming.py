@@ -1,0 +1,120 @@
+"""The answers of one request as a response: whole, or as server-sent events while they are drawn."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.drawing import TextPiece
+
+from .answering import Answering
+from .errors import RequestError
+from .served import Served
+
+PING_SECONDS = 5.0
+
+
+class Shape(Protocol):
+    """What the answers of one request look like in one API. `index`: of a job; events are as `event` writes them."""
+
+    def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
+        """The body of a response, when all jobs have ended; their pieces."""
+
+    def opening(self) -> Iterable[str]:
+        """The events before any piece."""
+
+    def piece(self, index: int, piece: TextPiece) -> Iterable[str]:
+        """The events of a piece."""
+
+    def ending(self, index: int) -> Iterable[str]:
+        """The events when a job has ended."""
+
+    def closing(self) -> Iterable[str]:
+        """The events when all have."""
+
+    def failure(self, error: Exception) -> Iterable[str]:
+        """The events when nothing more comes because of an error."""
+
+
+def event(value: Any, name: str | None = None) -> str:
+    """A server-sent event with a JSON value."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(value, ensure_ascii=False)}\n\n"
+
+
+async def respond(served: Served, request: Request, jobs: list[Job], shape: Shape, *, stream: bool) -> Response:
+    """Submit the jobs and answer with them. BusyError, UsageError, RequestError: nothing is left running."""
+    answering = Answering(served.service, jobs)
+    answering.submit()
+    if stream:
+        events = _events(served, answering, shape)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+    try:
+        pieces: list[list[TextPiece]] = [[] for _ in jobs]
+
+        async def collect() -> None:
+            async for told in answering.events():
+                if told.piece is not None:
+                    pieces[told.index].append(told.piece)
+
+        await _unless_disconnected(request, collect())
+        served.count(jobs)
+        return JSONResponse(shape.whole(pieces))
+    finally:
+        answering.close()
+
+
+async def _unless_disconnected(request: Request, work: Awaitable[None]) -> None:
+    """Wait for `work`, but no longer than for the client."""
+    task = asyncio.ensure_future(work)
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    leaving = asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise RequestError("the client has gone", status=499)
+        await task
+    finally:
+        for each in (task, leaving):
+            each.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await each
+
+
+async def _events(served: Served, answering: Answering, shape: Shape) -> AsyncIterator[str]:
+    """Starlette ends this generator when the client goes."""
+    waiting: asyncio.Future[Any] | None = None
+    try:
+        for text in shape.opening():
+            yield text
+        told = answering.events()
+        while True:
+            waiting = waiting or asyncio.ensure_future(anext(told, None))
+            done, _ = await asyncio.wait({waiting}, timeout=PING_SECONDS)
+            if not done:
+                yield ": a prompt is being read\n\n"  # keeps proxies and clients from giving up
+                continue
+            news, waiting = waiting.result(), None
+            if news is None:
+                break
+            for text in shape.ending(news.index) if news.piece is None else shape.piece(news.index, news.piece):
+                yield text
+        served.count(answering.jobs)
+        for text in shape.closing():
+            yield text
+    except RequestError as error:
+        for text in shape.failure(error):
+            yield text
+    finally:
+        if waiting is not None:
+            waiting.cancel()
+        answering.close()

@@ -1,0 +1,54 @@
+"""`hybrid serve` in a thread of the tests' process, with clients of it."""
+
+import asyncio
+import json
+import threading
+import time
+
+import httpx
+import openai
+import uvicorn
+
+from hybrid.cli.commands.serve import listen
+from hybrid.cli.serve.app import create_app
+from hybrid.cli.serve.jobs import Maker
+from hybrid.cli.serve.served import Served
+from hybrid.infer import Model
+from hybrid.infer.answers.service import Service
+
+WAIT = 240
+
+
+class Server:
+    """Serves a model loaded for 4 sequences: 4 answers at a time, 2 more may wait. more: fields of `Served`."""
+
+    def __init__(self, model: Model, **more: object) -> None:
+        self.model = model
+        self.service = Service(model, 4, most_waiting=2)
+        self.served = Served(self.service, Maker(model, model.chat_template, 6), "tiny", **more)  # type: ignore[arg-type]
+        self.listener = listen("127.0.0.1", 0, None)
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        config = uvicorn.Config(create_app(self.served), log_config=None, access_log=False, lifespan="off", ws="none")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve(sockets=[self.listener])))
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+        self.http = httpx.Client(base_url=self.url, timeout=WAIT)
+        self.openai = openai.OpenAI(api_key="none", base_url=f"{self.url}/v1", timeout=WAIT, max_retries=0)
+
+    def close(self) -> None:
+        self.http.close()
+        self.openai.close()
+        self.server.should_exit = True
+        self.thread.join(WAIT)
+        self.service.close()
+        self.listener.close()
+
+    def error(self, status: int, path: str, body: object, **headers: str) -> dict[str, object]:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        response = self.http.post(path, content=content, headers=headers)
+        assert response.status_code == status, response.text
+        error: dict[str, object] = response.json()["error"]
+        assert error["code"] == status and error["type"] and "Traceback" not in response.text
+        return error
