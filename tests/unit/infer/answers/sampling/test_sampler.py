@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybrid.infer.answers.sampling import Sampler, SamplingParams, _largest
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.sampling.largest import largest
 from hybrid.quant.ggml.errors import FormatError, HybridError, StateError, UsageError
 
 N = 1009
@@ -152,6 +153,41 @@ def test_a_foreign_state_is_refused(change: dict[str, Any]) -> None:
         sampler.set_state({})
 
 
+LEARNING: list[dict[str, Any]] = [
+    {"mirostat": 1},
+    {"mirostat": 2, "mirostat_tau": 3.0},
+    {"adaptive_target": 0.3},
+    {"dry_multiplier": 0.8, "dry_breakers": (), "dry_last_n": -1},
+    {"xtc_probability": 0.5, "xtc_threshold": 0.05},
+]
+
+
+@pytest.mark.parametrize("settings", LEARNING, ids=str)
+def test_the_middle_of_an_answer_goes_through_json(settings: dict[str, Any]) -> None:
+    """What was learnt is part of the state: without it, other tokens would follow."""
+    rows = np.random.default_rng(2).standard_normal((60, 12)).astype(np.float32) * 2
+    params = SamplingParams(seed=3, **settings)
+
+    def run(sampler: Sampler, part: np.ndarray) -> list[int]:
+        out = []
+        for row in part:
+            out.append(sampler.sample(row))
+            sampler.accept(out[-1])
+        return out
+
+    whole = run(Sampler(params, 12), rows)
+    first, other = Sampler(params, 12), Sampler(params, 12)
+    start = run(first, rows[:30])
+    run(other, rows[10:25])
+    other.set_state(json.loads(json.dumps(first.state())))
+    assert start + run(other, rows[30:]) == whole
+    state = first.state()
+    if "learnt" in state:
+        for name in state["learnt"]:
+            with pytest.raises(StateError):
+                other.set_state({**state, "learnt": {**state["learnt"], name: math.nan}})
+
+
 def test_only_the_last_n_are_penalized() -> None:
     params = SamplingParams(temp=0, repeat_penalty=100.0, repeat_last_n=2)
     logits = np.array([5.0, 4.0, 3.0, 2.0], np.float32)
@@ -200,6 +236,25 @@ def test_broken_logits_are_an_error(temp: float) -> None:
         ({"seed": -1}, "seed = -1, expected an integer from 0"),
         ({"presence_penalty": math.inf}, "presence_penalty = inf, expected a finite number"),
         ({"frequency_penalty": math.nan}, "frequency_penalty = nan, expected a finite number"),
+        ({"dynatemp_range": -1.0}, "dynatemp_range = -1.0, expected 0 or more"),
+        ({"dynatemp_exponent": math.inf}, "dynatemp_exponent = inf"),
+        ({"typ_p": 0.0}, "typ_p = 0.0, expected a number above 0"),
+        ({"top_n_sigma": math.nan}, "top_n_sigma = nan"),
+        ({"xtc_probability": 2.0}, "xtc_probability = 2.0, expected a number from 0 to 1"),
+        ({"xtc_threshold": -0.1}, "xtc_threshold = -0.1, expected a number from 0 to 1"),
+        ({"dry_multiplier": -1.0}, "dry_multiplier = -1.0, expected 0 or more"),
+        ({"dry_base": math.inf}, "dry_base = inf"),
+        ({"dry_allowed_length": -1}, "dry_allowed_length = -1, expected 0 or more tokens"),
+        ({"dry_last_n": -2}, "dry_last_n = -2, expected 0 or more, or -1 for all"),
+        ({"dry_breakers": ("",)}, "dry_breakers = ('',), expected at most 32 texts of 1 to 40 characters"),
+        ({"mirostat": 3}, "mirostat = 3, expected 0, 1 or 2"),
+        ({"mirostat_tau": -1.0}, "mirostat_tau = -1.0, expected 0 or more bits"),
+        ({"mirostat_eta": math.nan}, "mirostat_eta = nan"),
+        ({"adaptive_target": 1.5}, "adaptive_target = 1.5, expected at most 1"),
+        ({"adaptive_decay": 1.0}, "adaptive_decay = 1.0, expected a number from 0, below 1"),
+        ({"min_keep": -1}, "min_keep = -1, expected 0 or more tokens"),
+        ({"samplers": ("luck",)}, "samplers name luck, expected some of penalties, dry,"),
+        ({"samplers": ("top_k", "top_k")}, "samplers name top_k twice, expected each once"),
         ({"logit_bias": {3: math.nan}}, "logit_bias of token 3 = nan, expected a finite number or -inf"),
     ],
 )
@@ -224,7 +279,11 @@ def test_parameters_from_a_model() -> None:
         "general.name": "x",
     }
     params = SamplingParams.from_metadata(metadata, top_k=3, top_p=None, seed=4)
-    assert params == SamplingParams(temp=0.5, top_k=3, repeat_penalty=1.25, repeat_last_n=9, seed=4)
+    assert params == SamplingParams(temp=0.5, top_k=3, repeat_penalty=1.25, repeat_last_n=9, seed=4, mirostat=2)
+    order = SamplingParams.from_metadata({"general.sampling.sequence": "top_k;typical_p;temp"}).samplers
+    assert order == ("top_k", "typ_p", "temperature")
+    with pytest.raises(FormatError, match=r"general.sampling.sequence: samplers name luck, expected some of pen"):
+        SamplingParams.from_metadata({"general.sampling.sequence": "top_k;luck"})
     assert SamplingParams.from_metadata({}) == SamplingParams()
     for value in ("hot", True, math.nan, [1.0]):
         with pytest.raises(FormatError, match=r"general\.sampling\.temp = .* cannot be used"):
@@ -245,7 +304,7 @@ def test_the_largest_are_those_of_a_sort(n_vocab: int, values: int) -> None:
     order = np.argsort(-logits, kind="stable")
     for n in (1, 2, 5, 40, 62, 63, 64, 256, n_vocab - 1, n_vocab):
         if n <= n_vocab:
-            assert _largest(logits, n).tolist() == order[:n].tolist(), n
+            assert largest(logits, n).tolist() == order[:n].tolist(), n
 
 
 def test_a_draw_costs_little_beside_a_token() -> None:

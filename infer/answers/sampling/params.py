@@ -1,0 +1,223 @@
+"""What is chosen by whom: the settings of all samplers, in llama.cpp's terms and with its defaults."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import FormatError, UsageError, shown
+
+# name of a sampler -> its letter in llama.cpp's --sampling-seq, in the default order
+SAMPLERS = {
+    "penalties": "e",
+    "dry": "d",
+    "top_n_sigma": "s",
+    "top_k": "k",
+    "typ_p": "y",
+    "top_p": "p",
+    "min_p": "m",
+    "xtc": "x",
+    "temperature": "t",
+}
+ALIASES = {
+    "top-k": "top_k", "top-p": "top_p", "nucleus": "top_p", "min-p": "min_p", "temp": "temperature",
+    "typical": "typ_p", "typical_p": "typ_p", "typical-p": "typ_p", "typ-p": "typ_p", "typ": "typ_p",
+    "top-n-sigma": "top_n_sigma",
+}  # fmt: skip
+MOST_BREAKERS, LONGEST_BREAKER = 32, 40  # texts, characters
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to choose the next token. The defaults are llama.cpp's.
+
+    samplers  who is asked, in this order; one that is not named does nothing, whatever its settings. logit_bias comes
+              before all. With mirostat only temperature comes before it; adaptive_p takes the place of the plain draw
+    """
+
+    temp: float = 0.8  # 0 or less: always the most probable token
+    top_k: int = 40  # keep the k most probable; 0 or less: all
+    top_p: float = 0.95  # keep the fewest tokens whose probabilities reach p; 1: all
+    min_p: float = 0.05  # keep what has at least this share of the best token's probability; 0: all
+    repeat_penalty: float = 1.0  # divides (or, below 0, multiplies) the logits of recent tokens; 1: none
+    presence_penalty: float = 0.0  # subtracted once from the logit of each recent token
+    frequency_penalty: float = 0.0  # subtracted for each time it occurred
+    repeat_last_n: int = 64  # how many tokens are recent; 0: none, -1: all
+    seed: int | None = None  # None: a random one, see Sampler.seed
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token -> added to its logit; -inf: never
+    dynatemp_range: float = 0.0  # temperature goes this far up and down with the entropy; 0: it is fixed
+    dynatemp_exponent: float = 1.0  # of the entropy's share of the largest possible one
+    typ_p: float = 1.0  # locally typical sampling (Meister 2022): keep what is about as likely as expected; 1: all
+    top_n_sigma: float = -1.0  # keep logits within n standard deviations of the best (Tang 2024); 0 or less: all
+    xtc_probability: float = 0.0  # exclude top choices: how often; 0: never
+    xtc_threshold: float = 0.1  # of the tokens at least this probable only the least one stays; above 0.5: no effect
+    dry_multiplier: float = 0.0  # "don't repeat yourself": see dry.py; 0: off
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_last_n: int = 64  # how many tokens are looked at; 0: none, -1: all
+    dry_breakers: tuple[str, ...] = ("\n", ":", '"', "*")  # texts across which nothing counts as repeated
+    mirostat: int = 0  # 1 or 2: keep the surprise of the text at mirostat_tau (Basu 2020); 0: off
+    mirostat_tau: float = 5.0  # bits
+    mirostat_eta: float = 0.1  # how fast it learns
+    adaptive_target: float = -1.0  # draw tokens of about this probability; below 0: off
+    adaptive_decay: float = 0.9  # of the average it keeps of the probabilities drawn
+    min_keep: int = 0  # typ_p, top_p, min_p and xtc leave at least so many tokens
+    samplers: tuple[str, ...] = tuple(SAMPLERS)
+
+    def __post_init__(self) -> None:
+        def need(ok: bool, name: str, expected: str) -> None:
+            if not ok:
+                raise UsageError(f"{name} = {getattr(self, name)}, expected {expected}")
+
+        def finite(name: str, expected: str = "a finite number", least: float = -math.inf) -> None:
+            value = getattr(self, name)
+            need(math.isfinite(value) and value >= least, name, expected)
+
+        finite("temp", "a finite number; 0 is greedy")
+        need(0 < self.top_p <= 1, "top_p", "a number above 0, at most 1")
+        need(0 <= self.min_p <= 1, "min_p", "a number from 0 to 1")
+        need(math.isfinite(self.repeat_penalty) and self.repeat_penalty > 0, "repeat_penalty", "a number above 0")
+        finite("presence_penalty")
+        finite("frequency_penalty")
+        need(self.repeat_last_n >= -1, "repeat_last_n", "0 or more, or -1 for all")
+        need(self.seed is None or 0 <= self.seed < 2**64, "seed", "an integer from 0 to 2**64 - 1")
+        finite("dynatemp_range", "0 or more; 0 is a fixed temperature", 0)
+        finite("dynatemp_exponent", "0 or more", 0)
+        need(0 < self.typ_p <= 1, "typ_p", "a number above 0, at most 1")
+        finite("top_n_sigma", "a finite number; 0 or less keeps all")
+        need(0 <= self.xtc_probability <= 1, "xtc_probability", "a number from 0 to 1")
+        need(0 <= self.xtc_threshold <= 1, "xtc_threshold", "a number from 0 to 1")
+        finite("dry_multiplier", "0 or more; 0 is off", 0)
+        finite("dry_base", "0 or more; below 1 is off", 0)
+        need(self.dry_allowed_length >= 0, "dry_allowed_length", "0 or more tokens")
+        need(self.dry_last_n >= -1, "dry_last_n", "0 or more, or -1 for all")
+        need(
+            len(self.dry_breakers) <= MOST_BREAKERS and all(0 < len(t) <= LONGEST_BREAKER for t in self.dry_breakers),
+            "dry_breakers",
+            f"at most {MOST_BREAKERS} texts of 1 to {LONGEST_BREAKER} characters",
+        )
+        need(self.mirostat in (0, 1, 2), "mirostat", "0, 1 or 2")
+        finite("mirostat_tau", "0 or more bits", 0)
+        finite("mirostat_eta")
+        need(math.isfinite(self.adaptive_target) and self.adaptive_target <= 1, "adaptive_target", "at most 1")
+        need(0 <= self.adaptive_decay < 1, "adaptive_decay", "a number from 0, below 1")
+        need(self.min_keep >= 0, "min_keep", "0 or more tokens")
+        self._check_samplers()
+        for token, bias in self.logit_bias.items():
+            if math.isnan(bias) or bias == math.inf:
+                raise UsageError(f"logit_bias of token {token} = {bias}, expected a finite number or -inf")
+
+    def _check_samplers(self) -> None:
+        for name in self.samplers:
+            if name not in SAMPLERS:
+                raise UsageError(f"samplers name {shown(name)}, expected some of {', '.join(SAMPLERS)}")
+        if len(set(self.samplers)) < len(self.samplers):
+            twice = next(name for name in self.samplers if self.samplers.count(name) > 1)
+            raise UsageError(f"samplers name {twice} twice, expected each once")
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The fields that are not at their defaults: a sampler of a later version that nobody uses is not there."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value != getattr(_DEFAULTS, name)}
+
+    @property
+    def plan(self) -> tuple[str, ...]:
+        """The samplers that do something, in order; of mirostat only what comes before it."""
+        does = {
+            "penalties": self.penalizes,
+            "dry": self.dries,
+            "top_n_sigma": self.top_n_sigma > 0,
+            "top_k": self.top_k > 0,
+            "typ_p": self.typ_p < 1,
+            "top_p": self.top_p < 1,
+            "min_p": self.min_p > 0,
+            "xtc": self.xtc_probability > 0 and self.xtc_threshold <= 0.5,
+            "temperature": True,
+        }
+        if self.mirostat:
+            return ("temperature",)
+        return tuple(name for name in self.samplers if does[name])
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most probable token is all that can come out of the temperature."""
+        return self.temp <= 0 and self.dynatemp_range <= 0 and "temperature" in self.plan
+
+    @property
+    def penalizes(self) -> bool:
+        changes = self.repeat_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+        return changes and self.repeat_last_n != 0
+
+    @property
+    def dries(self) -> bool:
+        return self.dry_multiplier > 0 and self.dry_base >= 1 and self.dry_last_n != 0
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], **given: Any) -> "SamplingParams":
+        """The defaults, the model's own (`general.sampling.*`, from generation_config.json), then what is `given`.
+
+        A given None counts as not given. FormatError where the file's value cannot be used for sampling.
+        """
+        values: dict[str, Any] = {}
+        for key, (name, kind) in _METADATA_KEYS.items():
+            value = metadata.get(f"general.sampling.{key}")
+            if value is None:
+                continue
+            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            try:
+                if not number:
+                    raise UsageError("not a number")
+                cls(**{name: kind(value)})
+            except (UsageError, ValueError, OverflowError):
+                raise FormatError(
+                    f"general.sampling.{key} = {shown(value)} cannot be used. Convert the model again."
+                ) from None
+            values[name] = kind(value)
+        if (text := metadata.get("general.sampling.sequence")) is not None:
+            try:
+                values["samplers"] = read_samplers(text)
+            except UsageError as error:
+                raise FormatError(f"general.sampling.sequence: {error}. Convert the model again.") from None
+        known = {f.name for f in fields(cls)}
+        values.update({name: value for name, value in given.items() if value is not None})
+        unknown = sorted(values.keys() - known)
+        assert not unknown, f"no sampling parameter {unknown}"
+        return cls(**values)
+
+
+_DEFAULTS = SamplingParams()
+
+# general.sampling.<key> -> (field, type)
+_METADATA_KEYS: dict[str, tuple[str, type]] = {
+    "temp": ("temp", float),
+    "top_k": ("top_k", int),
+    "top_p": ("top_p", float),
+    "min_p": ("min_p", float),
+    "xtc_probability": ("xtc_probability", float),
+    "xtc_threshold": ("xtc_threshold", float),
+    "penalty_repeat": ("repeat_penalty", float),
+    "penalty_last_n": ("repeat_last_n", int),
+    "mirostat": ("mirostat", int),
+    "mirostat_tau": ("mirostat_tau", float),
+    "mirostat_eta": ("mirostat_eta", float),
+}
+
+
+def read_samplers(text: object) -> tuple[str, ...]:
+    """An order of samplers as llama.cpp has it: names with ; between, or its letters. UsageError names what is none.
+
+    `adaptive_p` may be named: it draws, last, where adaptive_target is given.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"samplers = {shown(text)}, expected names with ; between")
+    by_letter = {letter: name for name, letter in SAMPLERS.items()} | {"a": "adaptive_p"}
+    if ";" in text or len(text) > len(by_letter) or any(letter not in by_letter for letter in text):
+        names = [part.strip().lower() for part in text.split(";") if part.strip()]
+        names = [ALIASES.get(name, name) for name in names]
+    else:
+        names = [by_letter[letter] for letter in text]
+    names = [name for name in names if name not in ("adaptive_p", "adaptive-p")]
+    return SamplingParams(samplers=tuple(names)).samplers
