@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybrid.infer.answers.context_shift import ALL, DEFAULT_KEEP
-from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
@@ -26,17 +25,17 @@ from ..loading_options import (
     Threads,
     load_options,
 )
+from ..sampling_options import Sampling, takes_sampling
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.answers.generate import GenerationResult
     from hybrid.infer.answers.prompt_files import PromptBatch
+    from hybrid.infer.answers.sampling import SamplingParams
 
 COMPLETION_TOKENS = 256
-SAMPLING = "Sampling (a model's own defaults replace those shown)"
 BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}'
 PARALLEL = 8
-DEFAULTS = SamplingParams()
 
 
 class Spec(StrEnum):
@@ -46,6 +45,7 @@ class Spec(StrEnum):
     NGRAM = "ngram"
 
 
+@takes_sampling
 def run(
     model: Annotated[
         Path | None, typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder. Default: bundled model.")
@@ -131,44 +131,7 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print text, token ids and timings as JSON, at the end.")
     ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Makes sampling repeatable. Default: random.", rich_help_panel=SAMPLING),
-    ] = None,
-    temp: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Temperature; 0 always takes the likeliest token.  [default: {DEFAULTS.temp}]",
-            rich_help_panel=SAMPLING,
-        ),
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Keep the k likeliest tokens; 0: all.  [default: {DEFAULTS.top_k}]", rich_help_panel=SAMPLING
-        ),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Keep the likeliest tokens whose probabilities add up to this.  [default: {DEFAULTS.top_p}]",
-            rich_help_panel=SAMPLING,
-        ),
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Drop tokens below this share of the likeliest.  [default: {DEFAULTS.min_p}]",
-            rich_help_panel=SAMPLING,
-        ),
-    ] = None,
-    repeat_penalty: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Above 1: recent tokens become less likely.  [default: {DEFAULTS.repeat_penalty}]",
-            rich_help_panel=SAMPLING,
-        ),
-    ] = None,
+    sampling: Sampling = Sampling(),  # noqa: B008  replaced by its options
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="End before this text; may be given several times."),
@@ -225,15 +188,7 @@ def run(
         checkpoint_type=checkpoint_type,
     )
     with models.load(model, options, n_seq_max=(parallel or PARALLEL) if many else 1) as loaded:
-        params = SamplingParams.from_metadata(
-            loaded.gguf.metadata,
-            seed=seed,
-            temp=temp,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repeat_penalty=repeat_penalty,
-        )
+        params = sampling.params(loaded)
         if many and file is not None:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             batch = prompt_files.PromptBatch(
@@ -281,7 +236,7 @@ def answer_file(batch: "PromptBatch", file: Path, output: Path | None) -> None:
 
 def complete(
     model: "Model",
-    params: SamplingParams,
+    params: "SamplingParams",
     prompt: str,
     max_tokens: int,
     stop: Sequence[str] = (),
@@ -299,7 +254,7 @@ def complete(
 
     if state is not None and not state.parent.is_dir():
         raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
-    sampler = Sampler(params, model.n_vocab)
+    sampler = Sampler(params, model.n_vocab, model.tokenizer)
     if state is not None and state.exists():
         seq = restored(model, state, sampler, keep)
         console.note(f"restored {len(seq.tokens)} tokens from {state}")

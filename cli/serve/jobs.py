@@ -57,7 +57,7 @@ class Maker:
             for i in range(request.n):
                 # answers to one prompt differ, and each can be had again
                 seed = None if params.seed is None else (params.seed + i) % 2**64
-                sampler = Sampler(replace(params, seed=seed), self.model.n_vocab)
+                sampler = Sampler(replace(params, seed=seed), self.model.n_vocab, self.model.tokenizer)
                 drawing = Drawing(
                     sampler, self.model.tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top
                 )

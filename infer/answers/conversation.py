@@ -72,7 +72,7 @@ class Conversation:
         from .sampling import Sampler
 
         self.seq = self.model.sequence()
-        self.sampler = Sampler(self.params, self.model.n_vocab)
+        self.sampler = Sampler(self.params, self.model.n_vocab, self.model.tokenizer)
 
     @property
     def messages(self) -> list[Message]:

@@ -206,7 +206,9 @@ class PromptBatch:
             for sample in range(self.n_samples):
                 number = prompt.index * self.n_samples + sample
                 if number >= first:
-                    sampler = Sampler(replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab)
+                    sampler = Sampler(
+                        replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab, self.model.tokenizer
+                    )
                     yield Job(ids, Drawing(sampler, self.model.tokenizer, self.max_tokens, self.stop), number, kept)
 
     def _key(self, prompt: Prompt, sample: int) -> str:

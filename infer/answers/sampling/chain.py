@@ -6,13 +6,13 @@ order of the defaults has a faster way of its own in sampler.py, which gives the
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from . import dry
-from .largest import largest
+from .largest import growing, largest
 from .params import SamplingParams
 
 
@@ -28,10 +28,17 @@ class Candidates:
     sorted: bool = False
 
     @classmethod
-    def of(cls, logits: np.ndarray) -> "Candidates":
-        """All tokens that are not banned. logits f32 [n_vocab], one of them finite."""
-        ids = np.flatnonzero(logits > -np.inf)
+    def of(cls, logits: np.ndarray, least: float = -np.inf) -> "Candidates":
+        """All tokens that are not banned, of at least a logit. logits f32 [n_vocab], one of them finite."""
+        ids = np.flatnonzero(logits >= least if least > -np.inf else logits > -np.inf)
         return cls(ids, logits[ids].astype(np.float64))
+
+    @classmethod
+    def best(cls, logits: np.ndarray, k: int) -> "Candidates":
+        """The k largest of them."""
+        ids = largest(logits, min(k, len(logits)))
+        ids = ids[logits[ids] > -np.inf]
+        return cls(ids, logits[ids].astype(np.float64), True)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -47,13 +54,22 @@ class Candidates:
         order = np.argsort(-self.logits, kind="stable")
         return Candidates(self.ids[order], self.logits[order], True)
 
-    def by_id(self) -> "Candidates":
-        order = np.argsort(self.ids)
-        return Candidates(self.ids[order], self.logits[order])
+    def with_less(self, less: Mapping[int, float]) -> "Candidates":
+        """Other logits for some tokens: what they were minus these."""
+        places = np.flatnonzero(np.isin(self.ids, np.fromiter(less, np.int64, len(less))))
+        return self._changed(places, self.logits[places] - [less[int(token)] for token in self.ids[places]])
 
-    def with_logits(self, logits: np.ndarray) -> "Candidates":
-        """Other logits, in any order."""
-        return Candidates(self.ids, logits).by_id() if self.sorted else Candidates(self.ids, logits)
+    def with_penalties(self, counts: Mapping[int, int], params: SamplingParams) -> "Candidates":
+        """See `penalized`. counts: of recent tokens."""
+        places = np.flatnonzero(np.isin(self.ids, np.fromiter(counts, np.int64, len(counts))))
+        times = np.asarray([counts[int(token)] for token in self.ids[places]], np.float64)
+        return self._changed(places, penalized(self.logits[places], times, params))
+
+    def _changed(self, places: np.ndarray, values: np.ndarray) -> "Candidates":
+        logits = self.logits.copy()
+        logits[places] = values
+        order = np.argsort(self.ids) if self.sorted else slice(None)
+        return Candidates(self.ids[order], logits[order])
 
     def weights(self) -> np.ndarray:
         """Probabilities but for a common factor; that of the best token is 1."""
@@ -105,11 +121,46 @@ class Chain:
         self.said.clear()
         self.said.extend(said)
 
-    def run(self, candidates: Candidates, plan: Iterable[str]) -> Candidates:
-        """What the named samplers leave, one after the other."""
-        for name in plan:
+    def run(self, logits: np.ndarray, plan: Sequence[str]) -> Candidates:
+        """What the named samplers leave, one after the other, of all tokens: logits f32 [n_vocab]."""
+        rest = list(plan)
+        # the first few touch single logits, and top_k needs no list of all tokens: as things mostly are
+        while rest and rest[0] in ("penalties", "dry"):
+            logits = self._with_less(logits, rest.pop(0))
+        if rest[:1] == ["top_k"]:
+            candidates = Candidates.best(logits, self.params.top_k)
+            rest.pop(0)
+        elif rest[:1] == ["top_n_sigma"]:
+            finite = logits if logits.min() > -np.inf else logits[logits > -np.inf]
+            candidates = Candidates.of(logits, _least_of(finite, self.params.top_n_sigma))
+            rest.pop(0)
+        else:
+            candidates = Candidates.of(logits)
+        for name in rest:
             candidates = STEPS[name](candidates, self)
         return candidates
+
+    def _with_less(self, logits: np.ndarray, name: str) -> np.ndarray:
+        """One of the two that make single tokens less likely, on all logits."""
+        less, counts = self.repeated() if name == "dry" else {}, self.recent.counts
+        tokens = np.fromiter(counts if name == "penalties" else less, np.int64)
+        if not len(tokens):
+            return logits
+        logits = logits.copy()
+        if name == "penalties":
+            times = np.fromiter(counts.values(), np.float32)
+            logits[tokens] = penalized(logits[tokens], times, self.params)
+        else:
+            logits[tokens] -= np.fromiter(less.values(), np.float32)
+        return logits
+
+    def repeated(self) -> dict[int, float]:
+        """What DRY takes off the logits of tokens."""
+        params = self.params
+        found = dry.repeats(self.said, self.breakers, params.dry_allowed_length)
+        # what breaks repetitions is never one
+        found = {token: n for token, n in found.items() if () not in self.breakers.get(token, ())}
+        return dry.penalties(found, params.dry_multiplier, params.dry_base, params.dry_allowed_length)
 
 
 def _deque(n: int) -> "deque[int]":
@@ -147,58 +198,71 @@ def penalized(values: np.ndarray, counts: np.ndarray, params: SamplingParams) ->
 # --- the samplers ---
 def _penalties(candidates: Candidates, chain: Chain) -> Candidates:
     counts = chain.recent.counts
-    if not counts:
-        return candidates
-    places = np.flatnonzero(np.isin(candidates.ids, np.fromiter(counts, np.int64, len(counts))))
-    times = np.asarray([counts[int(token)] for token in candidates.ids[places]], np.float64)
-    logits = candidates.logits.copy()
-    logits[places] = penalized(logits[places], times, chain.params)
-    return candidates.with_logits(logits)
+    return candidates.with_penalties(counts, chain.params) if counts else candidates
 
 
 def _dry(candidates: Candidates, chain: Chain) -> Candidates:
-    params = chain.params
-    found = dry.repeats(chain.said, chain.breakers, params.dry_allowed_length)
-    # what breaks repetitions is never one
-    found = {token: n for token, n in found.items() if () not in chain.breakers.get(token, ())}
-    if not found:
-        return candidates
-    less = dry.penalties(found, params.dry_multiplier, params.dry_base, params.dry_allowed_length)
-    places = np.flatnonzero(np.isin(candidates.ids, np.fromiter(less, np.int64, len(less))))
-    logits = candidates.logits.copy()
-    logits[places] -= [less[int(token)] for token in candidates.ids[places]]
-    return candidates.with_logits(logits)
+    less = chain.repeated()
+    return candidates.with_less(less) if less else candidates
 
 
 def _top_n_sigma(candidates: Candidates, chain: Chain) -> Candidates:
     logits = candidates.logits
-    return candidates.only(logits >= logits.max() - chain.params.top_n_sigma * logits.std())
+    return candidates.only(logits >= _least_of(logits, chain.params.top_n_sigma))
+
+
+def _least_of(logits: np.ndarray, n_sigma: float) -> float:
+    """Tang 2024, arXiv 2411.07641: so many standard deviations below the largest. logits f32 or f64, all finite."""
+    far = logits - logits.dtype.type(logits.mean(dtype=np.float64))
+    sigma = math.sqrt(float(np.multiply(far, far, out=far).mean(dtype=np.float64)))
+    return float(logits.max()) - n_sigma * sigma
 
 
 def _top_k(candidates: Candidates, chain: Chain) -> Candidates:
-    k = chain.params.top_k
-    if k >= len(candidates) or candidates.sorted:
-        return candidates.only(slice(k))
-    places = largest(candidates.logits, k)
+    return _top(candidates, chain.params.top_k)
+
+
+def _top(candidates: Candidates, n: int) -> Candidates:
+    """The n likeliest, sorted."""
+    if candidates.sorted or n >= len(candidates):
+        return candidates.by_logit().only(slice(n))
+    places = largest(candidates.logits, n)
     return Candidates(candidates.ids[places], candidates.logits[places], True)
 
 
 def _typical(candidates: Candidates, chain: Chain) -> Candidates:
     """Meister 2022. What is dropped is what surprises more, or less, than the whole does on average."""
-    candidates = candidates.by_logit()
     p = candidates.probabilities()
-    with np.errstate(divide="ignore"):
-        surprise = -np.log(p)
-    entropy = float((p[p > 0] * surprise[p > 0]).sum())
-    order = np.argsort(np.abs(surprise - entropy), kind="stable")
-    n = int(np.cumsum(p[order]).searchsorted(chain.params.typ_p, side="right")) + 1
-    return candidates.only(np.sort(order[: max(n, chain.params.min_keep)]))
+    possible = p > 0
+    surprise = np.full(len(p), np.inf)
+    surprise[possible] = -np.log(p[possible])
+    far = np.abs(surprise - float((p[possible] * surprise[possible]).sum()))
+    least = max(chain.params.min_keep, 1)
+    for n in growing(256, len(p)):
+        near = _nearest(far, n)
+        kept = int(np.cumsum(p[near]).searchsorted(chain.params.typ_p, side="right")) + 1
+        if kept <= n and least <= n:
+            break
+    return candidates.only(np.sort(near[: max(kept, least)]))
+
+
+def _nearest(far: np.ndarray, n: int) -> np.ndarray:
+    """Places of the n smallest values, and of those equal to the last, in rising order."""
+    places = np.arange(len(far)) if n >= len(far) else np.flatnonzero(far <= np.partition(far, n - 1)[n - 1])
+    return places[np.argsort(far[places], kind="stable")]
 
 
 def _top_p(candidates: Candidates, chain: Chain) -> Candidates:
-    candidates = candidates.by_logit()
-    weights = candidates.weights()
-    n = int(np.cumsum(weights).searchsorted(chain.params.top_p * weights.sum(), side="left")) + 1
+    if not candidates.sorted:
+        mass = chain.params.top_p * candidates.weights().sum()
+        for n in growing(256, len(candidates)):
+            some = _top(candidates, n)
+            if some.weights().sum() >= mass and n >= chain.params.min_keep:
+                break
+        candidates = some
+    else:
+        mass = chain.params.top_p * candidates.weights().sum()
+    n = int(np.cumsum(candidates.weights()).searchsorted(mass, side="left")) + 1
     return candidates.only(slice(max(n, chain.params.min_keep)))
 
 
@@ -215,11 +279,12 @@ def _xtc(candidates: Candidates, chain: Chain) -> Candidates:
     params = chain.params
     if len(candidates) < 2 or chain.uniform() >= params.xtc_probability:
         return candidates
-    candidates = candidates.by_logit()
-    last = int(np.count_nonzero(candidates.probabilities() >= params.xtc_threshold)) - 1
-    if last > 0 and len(candidates) - last >= params.min_keep:
-        return candidates.only(slice(last, None))
-    return candidates
+    n = int(np.count_nonzero(candidates.probabilities() >= params.xtc_threshold))
+    if n < 2 or len(candidates) - (n - 1) < params.min_keep:
+        return candidates
+    kept = np.ones(len(candidates), bool)
+    kept[largest(candidates.logits, n)[:-1]] = False
+    return candidates.only(kept)
 
 
 def _temperature(candidates: Candidates, chain: Chain) -> Candidates:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, StateError, UsageError
 
-from .chain import Candidates, Chain, penalized
+from .chain import Chain, penalized
 from .dry import Vocabulary, breakers_of
 from .largest import descending, growing, largest, until
 from .params import SamplingParams
@@ -90,7 +90,7 @@ class Sampler:
         if self._quick:
             tokens, weights = self._quickly(logits, top)
         else:
-            left = self._chain.run(Candidates.of(logits), self._plan)
+            left = self._chain.run(logits, self._plan)
             left = left if self._selection is None else self._selection.chosen_from(left)
             tokens, weights = left.ids, left.weights()
         edges = np.cumsum(weights)

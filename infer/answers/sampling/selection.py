@@ -41,10 +41,9 @@ class Mirostat:
 
     def chosen_from(self, candidates: Candidates) -> Candidates:
         if self.params.mirostat == 2:
-            candidates = candidates.by_logit()
-            with np.errstate(divide="ignore"):
-                n = int(np.count_nonzero(-np.log2(candidates.probabilities()) <= self.mu))
-            return candidates.only(slice(max(n, 1)))
+            p = candidates.probabilities()
+            # the best one stays, whatever it surprises
+            return candidates.only(p >= min(2.0**-self.mu, float(p.max()))).by_logit()
         k = self._most(candidates)
         if k >= len(candidates):
             return candidates.by_logit()
@@ -56,7 +55,7 @@ class Mirostat:
         if len(candidates) == 1:
             return 1
         # the shares of all probabilities cancel out: logits are enough
-        best = np.sort(candidates.logits)[::-1][:LOOKED_AT]
+        best = candidates.logits[largest(candidates.logits, min(LOOKED_AT, len(candidates)))]
         best = best[np.isfinite(best)]
         if len(best) < 2:
             return 1

@@ -156,7 +156,7 @@ def test_the_quick_way_leaves_what_the_chain_leaves(settings: dict[str, Any]) ->
         token = quick.sample(logits)
         chain = Chain(params, lambda: 0.0)
         chain.accept_all(text)
-        left = chain.run(Candidates.of(logits), params.plan)
+        left = chain.run(logits, params.plan)
         want = dict(zip(left.ids.tolist(), left.probabilities().tolist(), strict=True))
         if quick.probabilities is None:
             assert want == {token: 1.0}
@@ -221,6 +221,29 @@ def test_some_are_kept_in_any_case(name: str, settings: dict[str, Any]) -> None:
         params = SamplingParams(xtc_probability=1.0, xtc_threshold=0.1, min_keep=least)
         left = STEPS["xtc"](Candidates.of(np.log([0.3, 0.3, 0.3, 0.05, 0.05]).astype(np.float32)), Chain(params, float))
         assert len(left) == 5 - excluded, least
+
+
+@pytest.mark.parametrize("banned", [0, 9], ids=["none banned", "some banned"])
+def test_the_first_steps_are_taken_on_all_logits_alike(banned: int) -> None:
+    """A chain has faster ways for what mostly comes first: they leave what the samplers one by one would."""
+    rng = np.random.default_rng(3)
+    text = [*rng.integers(300, size=64).tolist(), 7, 8, 9, 7, 8]
+    settings: dict[str, Any] = {
+        "repeat_penalty": 1.5, "dry_multiplier": 2.0, "top_n_sigma": 1.5, "top_k": 50, "presence_penalty": 0.5,
+        **NO_BREAKERS,
+    }  # fmt: skip
+    for order in itertools.permutations(["penalties", "dry", "top_n_sigma", "top_k"]):
+        logits = (rng.standard_normal(300) * 3).astype(np.float32)
+        logits[:banned] = -np.inf
+        chain = Chain(SamplingParams(**settings), lambda: 0.0)
+        chain.accept_all(text)
+        want = Candidates.of(logits)
+        for name in order:
+            want = STEPS[name](want, chain)
+        got = chain.run(logits, order)
+        assert sorted(got.ids.tolist()) == sorted(want.ids.tolist()), order
+        a, b = (dict(zip(x.ids.tolist(), x.logits.tolist(), strict=True)) for x in (got, want))
+        np.testing.assert_allclose([a[i] for i in b], list(b.values()), rtol=1e-5, atol=1e-5)
 
 
 def test_xtc_happens_as_often_as_it_should() -> None:
