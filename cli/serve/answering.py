@@ -1,8 +1,9 @@
 """The jobs of one request, as the event loop sees them: pieces as they come, and the end of each."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import TextPiece
@@ -31,7 +32,13 @@ class Answering:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         for index, job in enumerate(self.jobs):
             job.on_text = lambda piece, index=index: self._tell(Event(index, piece))
-            job.on_end = lambda index=index: self._tell(Event(index, None))
+            job.on_end = partial(self._end, index, job.on_end)
+
+    def _end(self, index: int, before: Callable[[], None] | None) -> None:
+        """before: what else is to be done when the answer has ended."""
+        if before is not None:
+            before()
+        self._tell(Event(index, None))
 
     def _tell(self, event: Event) -> None:
         """From the service's thread. A loop that has been closed meanwhile belongs to a server that ends."""

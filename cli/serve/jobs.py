@@ -1,45 +1,85 @@
 """From a request to jobs: the prompt's tokens, and how answers are drawn."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hybrid.infer import Model
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import Drawing
+from hybrid.infer.answers.ledger import Ledger
+from hybrid.infer.answers.message_ends import message_ends
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
 
 from .errors import RequestError
 from .fields import AnswerFields
 
+LAST_MESSAGES = 4  # of a conversation get checkpoints where they end, beside the first: people go back there
+
 
 @dataclass(frozen=True)
+class Prompt:
+    """What an answer follows.
+
+    text        that the tokens stand for, so that the answer is known when it comes back with it; None: tokens alone
+    plain       see Ledger
+    boundaries  see Job
+    """
+
+    ids: list[int]
+    text: str | None = None
+    plain: bool = False
+    boundaries: tuple[int, ...] = ()
+
+
+@dataclass
 class Maker:
     """Makes the jobs of requests to one model. `client`: whose requests they are, for fairness.
 
-    most  answers that a request may ask for: more than run and wait together would never fit
+    most    answers that a request may ask for: more than run and wait together would never fit
+    ledger  the tokens of answers that may come back as text
     """
 
     model: Model
     template: ChatTemplate | None
     most: int
+    ledger: Ledger = field(init=False)
 
-    def prompts(self, prompt: Any) -> list[list[int]]:
-        """The tokens of each of the prompts: a text, tokens, or a list of either."""
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.model.tokenizer)
+
+    def conversation(self, messages: Sequence[Mapping[str, Any]], **more: Any) -> Prompt:
+        """Messages in the model's template; more: see ChatTemplate.render. TemplateError: it does not take them."""
+        template = self.template
+        if template is None:
+            raise RequestError("this model has no chat template: use /v1/completions", param="messages")
+        text = template.render(messages, **more)
+        encoded = self.ledger.find(text)
+        part = partial(template.render, **{**more, "add_generation_prompt": False})
+        ends = message_ends(self.model.tokenizer, part, messages, text, encoded, LAST_MESSAGES)
+        return Prompt(encoded.ids, text, boundaries=tuple(ends))
+
+    def prompts(self, prompt: Any) -> list[Prompt]:
+        """Each of the prompts: a text, tokens, or a list of either."""
         if isinstance(prompt, str):
-            return [self.model.tokenizer.encode(prompt)]
+            return [self._plain(prompt)]
         if not prompt:
             raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
         if isinstance(prompt[0], int):
-            return [prompt]
+            return [Prompt(prompt)]
         if len(prompt) > self.most:
             raise RequestError(f"{len(prompt)} prompts, this server takes {self.most} at a time", param="prompt")
-        return [self.model.tokenizer.encode(one) if isinstance(one, str) else one for one in prompt]
+        return [self._plain(one) if isinstance(one, str) else Prompt(one) for one in prompt]
+
+    def _plain(self, text: str) -> Prompt:
+        return Prompt(self.ledger.encode(text, plain=True), text, plain=True)
 
     def jobs(
         self,
         request: AnswerFields,
-        prompts: list[list[int]],
+        prompts: Sequence[Prompt | list[int]],
         most: int | None,
         n_top: int | None,
         client: object,
@@ -53,7 +93,8 @@ class Maker:
         params = self._params(request)
         stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
         jobs = []
-        for ids in prompts:
+        for given in prompts:
+            prompt = given if isinstance(given, Prompt) else Prompt(given)
             for i in range(request.n):
                 # answers to one prompt differ, and each can be had again
                 seed = None if params.seed is None else (params.seed + i) % 2**64
@@ -61,8 +102,15 @@ class Maker:
                 drawing = Drawing(
                     sampler, self.model.tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top
                 )
-                jobs.append(Job(ids, drawing, remember=True, client=client))
+                job = Job(prompt.ids, drawing, remember=True, client=client, boundaries=prompt.boundaries)
+                job.on_end = partial(self._note, prompt, job)
+                jobs.append(job)
         return jobs
+
+    def _note(self, prompt: Prompt, job: Job) -> None:
+        """In the service's thread, when an answer has ended."""
+        if prompt.text is not None:
+            self.ledger.note_answer(prompt.text, prompt.ids, job.result, plain=prompt.plain)
 
     def _params(self, request: AnswerFields) -> SamplingParams:
         return SamplingParams.from_metadata(

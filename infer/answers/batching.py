@@ -44,6 +44,7 @@ class Job:
               context_shift.kept_tokens); None: a full context ends the answer
     remember  the answer stays in the prompt cache: a text that goes on from it reads nothing of it again
     client    whose it is: of jobs that wait, those of whoever has the fewest running come first
+    boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
     on_text   called with each piece of the answer as it is drawn, in the thread that steps
     on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
     on_end    called when it has ended, by a `Service`
@@ -56,6 +57,7 @@ class Job:
     keep: int | None = None
     remember: bool = False
     client: object = None
+    boundaries: tuple[int, ...] = ()
     on_text: Callable[[TextPiece], None] | None = None
     on_read: Callable[[int, int], None] | None = None
     on_end: Callable[[], None] | None = None
@@ -248,6 +250,7 @@ class Batcher:
         parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
         least = max(job.n_known + 1, WORTH_SHARING)
         answer.marks = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
+        answer.marks += [n for n in job.boundaries if least <= n < len(job.ids)]
         if job.n_known == len(job.ids):
             assert seq.logits is not None
             self._draw(job, seq.logits)

@@ -1,10 +1,10 @@
 """A chat that never processes a prompt twice, whatever is taken back, edited or started again.
 
 Every turn knows the tokens of the conversation up to it, the answers' as the model drew them. For the next answer the
-whole conversation is rendered by the model's template. If that continues what an earlier turn stands for, its tokens
-and the rest are the prompt (a template that rewrites history, say without the thoughts of the last answer, costs only
-the tail); otherwise the rendering is encoded as a whole. The sequence then resumes at the longest beginning of the
-prompt that is known from this or any other branch.
+whole conversation is rendered by the model's template. If that continues what an earlier turn stands for (see
+ledger.py), its tokens and the rest are the prompt (a template that rewrites history, say without the thoughts of the
+last answer, costs only the tail); otherwise the rendering is encoded as a whole. The sequence then resumes at the
+longest beginning of the prompt that is known from this or any other branch.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid.quant.ggml.errors import Remedy, StateError, TemplateError, UsageError
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
 from ..progress import TokenProgress
-from ..text.encode import continuation_ids, message_ids, rendered_ids
+from ..text.encode import rendered_ids
+from .ledger import Encoded, Ledger
+from .message_ends import message_ends
 from .turns import Turn, Turns
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class Conversation:
 
         self.seq = self.model.sequence()
         self.sampler = Sampler(self.params, self.model.n_vocab, self.model.tokenizer)
+        self.ledger = Ledger(self.model.tokenizer)
 
     @property
     def messages(self) -> list[Message]:
@@ -97,47 +100,24 @@ class Conversation:
         tok = self.model.tokenizer
         return tok.encode(text) if self.template is None else rendered_ids(tok, text)
 
-    def addition(self, turn: Turn, text: str) -> list[int] | None:
-        """The ids that `text` adds to a turn; None when it is not a continuation of that.
+    def prompt(self, head: Turn | None, text: str) -> tuple[Turn | None, Encoded]:
+        """The tokens of `text`, and the turn up to `head` that they begin with, if it is one of those."""
+        encoded = self.ledger.find(text, plain=self.template is None)
+        turns = reversed(head.path() if head and encoded.known else [])
+        return next((turn for turn in turns if turn.ids == encoded.known), None), encoded
 
-        White space around the answer may differ: templates trim it or add some, and what the model wrote stands.
-        """
-        if not turn.asked:
-            return None
-        answer = turn.said.strip()
-        at = text.find(answer, len(turn.asked.rstrip() if answer else turn.asked))
-        if at < 0 or text[:at].strip() != turn.asked.strip():
-            return None
-        added = text[at + len(answer) :]
-        tok = self.model.tokenizer
-        if self.template is None:
-            return continuation_ids(tok, added.removeprefix(turn.said[len(turn.said.rstrip()) :]))
-        ids = tok.encode(added.lstrip(), add_special=False, parse_special=True)
-        # nothing merges across a control token; without one, only the whole text can be encoded rightly
-        return ids if ids and tok.is_control(ids[0]) else None
-
-    def prompt(self, head: Turn | None, text: str) -> tuple[Turn | None, list[int]]:
-        """The turn that `text` continues, if there is one among those up to `head`, and the ids after that turn's."""
-        for turn in reversed(head.path() if head else []):
-            ids = self.addition(turn, text)
-            if ids is not None:
-                return turn, ids
-        return None, self.encode(text)
-
-    def boundaries(self, messages: list[Message], ids: list[int]) -> list[int]:
-        """Where in `ids`, the encoded conversation, its messages end: people come back there."""
+    def boundaries(self, messages: list[Message], text: str, encoded: Encoded) -> list[int]:
+        """Where in the encoded conversation its messages end."""
         if self.template is None:
             return []
-        tok = self.model.tokenizer
-        ends = set()
-        for n in sorted({0, 1, *range(max(0, len(messages) - MOST_BOUNDARIES), len(messages))}):
-            try:
-                part = message_ids(tok, self.template, messages[:n], add_generation_prompt=False)
-            except TemplateError:
-                continue  # not every template takes every beginning of a conversation
-            same = (i for i, (a, b) in enumerate(zip(part, ids, strict=False)) if a != b)
-            ends.add(next(same, min(len(part), len(ids))))
-        return sorted(ends - {0})
+        return message_ends(
+            self.model.tokenizer,
+            lambda some: self.render(list(some), add_generation_prompt=False),
+            messages,
+            text,
+            encoded,
+            MOST_BOUNDARIES,
+        )
 
     # --- talking ---
     def answer(self, text: str, progress: TokenProgress | None = None) -> Iterator[str]:
@@ -169,8 +149,9 @@ class Conversation:
 
         messages = [*self._messages(parent), {"role": "user", "content": question}]
         text = self.render(messages)
-        base, added = self.prompt(parent, text)
-        whole = [*base.ids, *added] if base else added
+        base, encoded = self.prompt(parent, text)
+        whole = encoded.ids
+        added = encoded.rest if base else whole
         kept = self._kept(messages, whole)
         prompt = self._resumed(base, added, whole, kept)
         reused = len(self.seq.tokens)
@@ -183,7 +164,7 @@ class Conversation:
             max_tokens=self.max_tokens,
             stop=self.stop,
             progress=progress,
-            boundaries=[] if base or shorter else self.boundaries(messages, whole),
+            boundaries=[] if base or shorter else self.boundaries(messages, text, encoded),
             speculate=self.speculate,
             keep=kept,
         )
@@ -191,6 +172,7 @@ class Conversation:
             for piece in run:
                 yield piece.text
         finally:
+            run.close()
             result = run.result
             if not prompt or result.prompt_tokens:  # otherwise the prompt was interrupted: no answer
                 self._note(parent, question, result, reused)
@@ -199,6 +181,7 @@ class Conversation:
                 turn.base, turn.added = base, [*added, *result.ids]
                 # a stop text is among the tokens but not part of the answer
                 turn.asked, turn.said = (text if result.stop is None else ""), result.text
+                self.ledger.note_answer(text, whole, result, plain=self.template is None)
                 if shorter or result.discarded:
                     self.held, self.unseen = turn, list(result.pending)
 
@@ -247,6 +230,7 @@ class Conversation:
     def clear(self) -> None:
         """Forgets everything."""
         self.turns, self.held = Turns(), None
+        self.ledger.clear()
         self.seq.clear()
 
     def save(self, path: Path, checkpoints: int = SAVED_CHECKPOINTS) -> int:
@@ -268,6 +252,7 @@ class Conversation:
             self.turns = Turns.from_json(chat, self.model.n_vocab)
             self.system = str(chat["system"])
             self.held, self.unseen = self._read_held(chat)
+            self._know_turns()
             if "sampler" in extra:
                 self.sampler.set_state(extra["sampler"])
         except (KeyError, TypeError, ValueError, IndexError):
@@ -276,6 +261,12 @@ class Conversation:
         except StateError:
             self.clear()
             raise
+
+    def _know_turns(self) -> None:
+        self.ledger.clear()
+        for turn in self.turns.all:
+            if turn.asked:
+                self.ledger.note(turn.asked, turn.said, turn.ids, plain=self.template is None)
 
     def _read_held(self, chat: dict[str, Any]) -> tuple[Turn | None, list[int]]:
         """`held` and `unseen` of a saved chat; ValueError when they are not valid."""

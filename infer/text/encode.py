@@ -24,10 +24,13 @@ def document_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
     return ids if bos is None else [bos, *ids]
 
 
-def rendered_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """What a chat template rendered: special tokens count, and a BOS that it wrote itself is not added again."""
+def rendered_ids(tokenizer: "Tokenizer", text: str, at: int = 0) -> list[int]:
+    """What a chat template rendered: special tokens count, and a BOS that it wrote itself is not added again.
+
+    at: only of text[at:], where a token begins
+    """
     written = tokenizer.bos is not None and text.startswith(tokenizer.piece(tokenizer.bos).decode("utf-8", "replace"))
-    return tokenizer.encode(text, add_special=not written, parse_special=True)
+    return tokenizer.encode(text[at:], add_special=not written, parse_special=True, continues=at > 0)
 
 
 def message_ids(

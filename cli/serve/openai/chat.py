@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import TextPiece
-from hybrid.infer.text.encode import message_ids
 
 from ..endpoint import client_of, post
 from ..errors import RequestError
@@ -55,15 +54,12 @@ class ChatRequest(AnswerFields):
 
 def chat_jobs(maker: Maker, request: ChatRequest, client: object) -> list[Job]:
     """n answers to a conversation."""
-    if maker.template is None:
-        raise RequestError("this model has no chat template: use /v1/completions", param="messages")
     if request.top_logprobs is not None and not request.logprobs:
         raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
-    messages = [message.as_template() for message in request.messages]
-    ids = message_ids(maker.model.tokenizer, maker.template, messages)
+    prompt = maker.conversation([message.as_template() for message in request.messages])
     most = request.max_completion_tokens if request.max_completion_tokens is not None else request.max_tokens
     n_top = (request.top_logprobs or 0) if request.logprobs else None
-    return maker.jobs(request, [ids], most, n_top, client)
+    return maker.jobs(request, [prompt], most, n_top, client)
 
 
 class ChatShape(CompletionsShape):

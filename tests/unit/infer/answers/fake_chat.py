@@ -25,8 +25,10 @@ class FakeTokenizer:
     kind = "gpt2"
     eog = frozenset({1})
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        ids = [0] if add_special else []
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False, continues: bool = False
+    ) -> list[int]:
+        ids = [0] if add_special and not continues else []
         while text:
             name = next((n for n in CONTROL if parse_special and text.startswith(n)), None)
             ids.append(CONTROL[name] if name else ord(text[0]))

@@ -220,3 +220,33 @@ def test_a_damaged_chat_leaves_an_empty_one(extra: dict[str, Any], says: str) ->
         chat.load(Path("f"))
     assert chat.messages == [] and model.seq.tokens == []
     assert said(chat.answer("y")) == "one"
+
+
+def test_an_answer_that_nobody_waits_for_keeps_the_text_of_its_tokens() -> None:
+    """The text held back for a stop string belongs to what was drawn."""
+    model = FakeModel("go END", "x")
+    chat = talk(model, Template(), stop=["END"])
+    pieces = chat.answer("q")
+    assert [next(pieces) for _ in range(4)] == ["g", "o", " ", ""]
+    pieces.close()  # type: ignore[attr-defined]
+    assert [m["content"] for m in chat.messages] == ["q", "go E"]
+    said(chat.answer("r"))
+    assert model.seq.prefills[1] == "E</s><user>r</s><bot>"
+
+
+def test_what_was_drawn_stays_what_was_drawn_behind_a_file() -> None:
+    """The tokens of an answer need not be those of its text: here it says <user> letter by letter."""
+    model = FakeModel("a <user> says", "so", "x", "y")
+    chat = talk(model, Template())
+    said(chat.answer("a"))
+    drawn = chat.turns.all[0].ids
+    said(chat.answer("b"))
+    assert chat.turns.all[1].ids[: len(drawn)] == drawn
+    chat.save(Path("f"))
+    other = talk(model, Template())
+    other.load(Path("f"))
+    said(other.answer("c"))
+    assert other.turns.all[2].base is other.turns.all[1] and other.turns.all[2].ids[: len(drawn)] == drawn
+    other.clear()
+    said(other.answer("a"))
+    assert other.turns.all[0].base is None and len(other.ledger) == 1

@@ -1,0 +1,43 @@
+"""Where the messages of a conversation end in its tokens: people come back there, to edit one or to ask again."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hybrid.quant.ggml.errors import TemplateError
+
+from ..text.encode import rendered_ids
+from .radix_tree import common_length
+
+if TYPE_CHECKING:
+    from ..text.tokenizer import Tokenizer
+    from .ledger import Encoded
+
+
+def message_ends(
+    tokenizer: "Tokenizer",
+    render: Callable[[Sequence[Any]], str],
+    messages: Sequence[Any],
+    text: str,
+    encoded: "Encoded",
+    most: int,
+) -> list[int]:
+    """Positions in `encoded`, that is `text`, the rendering of `messages`; none of what it has known before.
+
+    render  messages as text, without the prompt for an answer; TemplateError where it does not take them
+    most    messages at the end that are looked at; the first one is in any case
+    """
+    found = set()
+    for n in sorted({0, 1, *range(max(0, len(messages) - most), len(messages))}):
+        try:
+            found.add(common_length(render(messages[:n]), text))
+        except TemplateError:
+            continue  # not every template takes every beginning of a conversation
+    ids, at, n_ids = encoded.ids, encoded.at, len(encoded.known)
+    ends = set()
+    for end in sorted(end for end in found if end > at):
+        more = rendered_ids(tokenizer, text[:end], at)
+        same = common_length(more, ids[n_ids : n_ids + len(more)])
+        ends.add(n_ids + same)
+        if same == len(more):  # a token ends there, so the next part can begin there
+            at, n_ids = end, n_ids + same
+    return sorted(ends - {0})

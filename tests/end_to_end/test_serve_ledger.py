@@ -1,0 +1,137 @@
+"""Answers that clients send back as text continue their own state, whatever tokens they were drawn as."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_server import WAIT, Server
+
+from hybrid.infer import Model
+from hybrid.infer.text.encode import rendered_ids
+
+SYSTEM = {"role": "system", "content": "You keep what you have read, and you say it in as few words as you can find."}
+QUESTIONS = ("What is a state space model?", "And what does it forget?", "Is that always so? Say why.")
+# what is drawn so is hardly ever what an encoder would choose for its text
+SAMPLED = {"temperature": 2.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 11}
+
+
+def ask(content: str) -> dict[str, str]:
+    return {"role": "user", "content": content}
+
+
+def told(content: str) -> dict[str, str]:
+    return {"role": "assistant", "content": content}
+
+
+@pytest.fixture
+def server(files: dict[str, Path]) -> Iterator[Server]:
+    with Model.load(files["q8_0"], n_ctx=1024, n_seq_max=4, checkpoint_budget=64 << 20) as model:
+        server = Server(model)
+        yield server
+        server.close()
+
+
+def chat(server: Server, messages: list[dict[str, str]], **more: Any) -> Any:
+    body = {"messages": messages, **SAMPLED, "max_tokens": 24, **more}
+    response = server.http.post("/v1/chat/completions", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def cached(answer: Any) -> int:
+    n: int = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return n
+
+
+def rendering(server: Server, messages: list[dict[str, str]]) -> str:
+    template = server.model.chat_template
+    assert template is not None
+    return template.render(messages)
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_conversation_that_comes_back_is_not_read_again(trimmed: bool, server: Server) -> None:
+    messages, before, canonical = [SYSTEM], None, []
+    for question in QUESTIONS:
+        messages.append(ask(question))
+        answer = chat(server, messages)
+        if before is not None:
+            # the token drawn last is read when something follows it
+            held = before["usage"]["total_tokens"] - (before["choices"][0]["finish_reason"] == "length")
+            assert cached(answer) == held
+            text = rendering(server, messages)
+            drawn = server.served.maker.ledger.encode(text)
+            assert answer["usage"]["prompt_tokens"] == len(drawn)
+            canonical.append(rendered_ids(server.model.tokenizer, text)[:held] == drawn[:held])
+        content = answer["choices"][0]["message"]["content"]
+        messages.append(told(content.strip() if trimmed else content))
+        before = answer
+    assert not any(canonical), "encoded again, the answers are other tokens"
+
+
+def test_the_same_bits_as_from_its_tokens_on_a_cold_server(server: Server, files: dict[str, Path]) -> None:
+    messages = [SYSTEM, ask(QUESTIONS[0])]
+    messages += [told(chat(server, messages)["choices"][0]["message"]["content"]), ask(QUESTIONS[1])]
+    ids = server.served.maker.ledger.encode(rendering(server, messages))
+    warm = chat(server, messages, logprobs=True)
+    assert cached(warm) > 0
+    with Model.load(files["q8_0"], n_ctx=1024, n_seq_max=4) as model:
+        cold = Server(model)
+        try:
+            body = {"prompt": ids, **SAMPLED, "max_tokens": 24, "logprobs": 0}
+            answer = cold.http.post("/v1/completions", json=body).json()
+        finally:
+            cold.close()
+    assert cached(answer) == 0 and answer["usage"]["prompt_tokens"] == len(ids) == warm["usage"]["prompt_tokens"]
+    choice, same = answer["choices"][0], warm["choices"][0]
+    assert choice["text"] == same["message"]["content"]
+    assert choice["logprobs"]["token_logprobs"] == [token["logprob"] for token in same["logprobs"]["content"]]
+
+
+def test_a_completion_goes_on(server: Server) -> None:
+    asked: dict[str, Any] = {"prompt": "State space models", **SAMPLED, "temperature": 4.0, "max_tokens": 20}
+    first = server.http.post("/v1/completions", json=asked).json()
+    text = asked["prompt"] + first["choices"][0]["text"]
+    drawn = server.served.maker.ledger.encode(text, plain=True)
+    assert server.model.tokenizer.encode(text)[: len(drawn) - 1] != drawn[:-1], "encoded again, it is other tokens"
+    more = server.http.post("/v1/completions", json={**asked, "prompt": text}).json()
+    assert more["usage"]["prompt_tokens"] == first["usage"]["total_tokens"] == cached(more) + 1
+    # two halves are the whole
+    whole = server.http.post("/v1/completions", json={**asked, "max_tokens": 40, "temperature": 0}).json()
+    half = server.http.post("/v1/completions", json={**asked, "max_tokens": 20, "temperature": 0}).json()
+    text = half["choices"][0]["text"]
+    rest = server.http.post("/v1/completions", json={**asked, "prompt": asked["prompt"] + text, "temperature": 0})
+    assert text + rest.json()["choices"][0]["text"] == whole["choices"][0]["text"]
+
+
+def test_an_answer_whose_client_left_is_known_as_far_as_it_was_drawn(server: Server) -> None:
+    messages = [SYSTEM, ask(QUESTIONS[0])]
+    body = {"messages": messages, **SAMPLED, "max_tokens": 800, "ignore_eos": True, "stream": True}
+    with server.http.stream("POST", "/v1/chat/completions", json=body) as response:
+        lines = response.iter_lines()
+        for _ in range(30):
+            next(lines)
+    ledger, deadline = server.served.maker.ledger, time.monotonic() + WAIT
+    while not len(ledger) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    ((_, _, said, _),) = ledger.entries()["answers"]
+    messages += [told(said), ask("Go on.")]
+    known = ledger.find(rendering(server, messages)).known
+    assert len(known) > len(rendered_ids(server.model.tokenizer, rendering(server, messages[:2]))) + 10
+    assert cached(chat(server, messages)) >= len(known) - 1
+
+
+def test_an_edit_of_the_last_message_costs_its_own_tokens(server: Server) -> None:
+    """A whole conversation of somebody else's: its messages' ends get checkpoints when it is read."""
+    said = ["It is a recurrence with a state of a fixed size, which is read and written once for each token.",
+            "It forgets what the state has no room for."]  # fmt: skip
+    messages = [SYSTEM, ask(QUESTIONS[0]), told(said[0]), ask(QUESTIONS[1]), told(said[1])]
+    whole = chat(server, [*messages, ask(QUESTIONS[2])])
+    assert cached(whole) == 0
+    edited = chat(server, [*messages, ask("Which of them is faster, then?")])
+    tok, text = server.model.tokenizer, rendering(server, messages).removesuffix("<|bom|><|assistant|>")
+    assert cached(edited) == len(rendered_ids(tok, text))
+    other = chat(server, [SYSTEM, ask("Something else.")])
+    assert cached(other) == len(rendered_ids(tok, rendering(server, [SYSTEM]).removesuffix("<|bom|><|assistant|>")))
