@@ -90,19 +90,27 @@ class Sequence(Slot):
             raise UsageError(f"{len(ids)} tokens cannot be verified at once, 1 to {MOST_PIECES} can.")
         result = self.runner.eval([Work(self, ids, "all", each=True)])[0]
         assert result.logits is not None
-        self._verified, self._verified_end = result.logits, len(self.tokens)
-        self.logits = result.logits[-1]
+        self.verified(result.logits)
         return result.logits
 
-    def take_back(self, n: int) -> None:
-        """Forget the last n of the tokens verified, but never the first one: the sequence never had them."""
+    def verified(self, rows: np.ndarray) -> None:
+        """After an `eval` with a work of this sequence that wants the logits after `each` of its tokens, f32
+        [n, n_vocab]: as after `verify`."""
+        self._verified, self._verified_end = rows, len(self.tokens)
+        self.logits = rows[-1]
+
+    def take_back(self, n: int, *, ladder: bool = True) -> None:
+        """Forget the last n of the tokens verified, but never the first one: the sequence never had them.
+
+        ladder: leave a checkpoint where there is to be one, see `prefill`.
+        """
         rows, self._verified = self._verified, None
         if rows is None or len(self.tokens) != self._verified_end or not 0 <= n < len(rows):
             raise UsageError(f"{n} tokens cannot be taken back: verify some first, and keep one of them.")
         start, kept = len(self.tokens) - len(rows), len(rows) - n
         self.runner.settle(self, kept)
         self.logits = rows[kept - 1]
-        if (start + kept) // LADDER > start // LADDER:
+        if ladder and (start + kept) // LADDER > start // LADDER:
             self.checkpoint(boundary=False)
 
     @property

@@ -2,7 +2,8 @@
 
 A step is one pass through the model: the next token of every answer that is being drawn, and with the room that is
 left a slice of the prompts that are being read, first come first served, and beside answers no more than keeps the step
-short (slices.py). What comes out for a prompt depends on nothing else in the step, to the bit.
+short (slices.py). Where it pays, a step carries guesses of what answers will say next (guessing.py). What comes out for
+a prompt depends on nothing else in the step, to the bit.
 
     jobs = [Job(ids, Drawing(Sampler(params, model.n_vocab), model.tokenizer, 200, ())) for ids in prompts]
     results = answer_all(model, jobs, n_parallel=8)   # or a Batcher, for jobs that come and go
@@ -13,86 +14,28 @@ beginning known, and prompts get checkpoints where later ones in the queue diffe
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
-import numpy as np
-
-from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..memory.cache import LADDER
+from ..memory.hybrid import MOST_PIECES
 from ..model import Interrupted, Model, Result, Stop, Work
-from ..sequence import Sequence as TokenSequence
+from ..runner import Output
 from ..sequence import common_beginning
-from .context_shift import MARGIN, make_room
-from .drawing import Drawing, GenerationResult, TextPiece
-from .slices import STEP_SECONDS, Slices
+from .drawing import GenerationResult
+from .guessing import MOST_BYTES, Guessing
+from .job import Answer, Job
+from .prompt_logprobs import most_rows
+from .slices import LEAST, STEP_SECONDS, Slices
+from .speculate import MOST
 
 WORTH_SHARING = 16  # tokens in common that are worth waiting for, or a checkpoint
 LOOK_AHEAD = 64  # prompts of the queue that are compared with a new one
 MOST_MARKS = 4  # checkpoints that a prompt gets for those behind it
-
-
-@dataclass(eq=False)
-class Job:
-    """One prompt and its answer. `result` can be read at any time; `done` is True when it is complete.
-
-    keep      tokens at the beginning that stay when the context is full and half of the others leave it (see
-              context_shift.kept_tokens); None: a full context ends the answer
-    remember  the answer stays in the prompt cache: a text that goes on from it reads nothing of it again
-    client    whose it is: of jobs that wait, those of whoever has the fewest running come first
-    boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
-    on_text   called with each piece of the answer as it is drawn, in the thread that steps
-    on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
-    on_end    called when it has ended, by a `Service`
-    error     why nothing could be drawn; the answer then ends as "interrupt"
-    """
-
-    ids: list[int]
-    drawing: Drawing
-    key: object = None  # the caller's own
-    keep: int | None = None
-    remember: bool = False
-    client: object = None
-    boundaries: tuple[int, ...] = ()
-    on_text: Callable[[TextPiece], None] | None = None
-    on_read: Callable[[int, int], None] | None = None
-    on_end: Callable[[], None] | None = None
-    error: HybridError | None = None
-    done: bool = False
-    n_known: int = 0  # tokens of the prompt that did not have to be processed
-    cancelled: bool = False
-
-    def __post_init__(self) -> None:
-        self.tokens = np.asarray(self.ids, np.int64)  # `ids`, for comparisons
-
-    @property
-    def result(self) -> GenerationResult:
-        return self.drawing.result
-
-    def cancel(self) -> None:
-        """The answer ends at the next step, as "interrupt". `Batcher.cancel` also ends the step that runs."""
-        self.cancelled = True
-
-
-@dataclass(eq=False)
-class _Answer:
-    """A job that has joined. marks: positions in its prompt where checkpoints are to be left."""
-
-    job: Job
-    seq: TokenSequence
-    marks: list[int] = field(default_factory=list)
-
-    @property
-    def ids(self) -> list[int]:
-        return self.job.ids
-
-    @property
-    def result(self) -> GenerationResult:
-        return self.job.result
 
 
 class Batcher:
@@ -108,9 +51,12 @@ class Batcher:
             raise UsageError(f"{n_parallel} answers at a time: this model was loaded for 1 to {most}.")
         self.model, self.n_parallel = model, n_parallel
         self._waiting: deque[Job] = deque()
-        self._running: list[_Answer] = []
+        self._running: list[Answer] = []
         self.n_steps = 0
         self.slices = Slices(model.n_ubatch, step_seconds)
+        state = max(1, model.memory.bytes_state_per_seq)
+        self.guessing = Guessing(min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
+        self._seconds = 0.0  # what the step that runs has taken
         self._changed = False  # whether a job that had to wait may go on
         self._stop = Stop()  # of the step that runs, or the last
         self._given_up: Stop | None = None  # the one that `cancel` has set
@@ -126,6 +72,10 @@ class Batcher:
             raise UsageError(
                 f"the prompt has {len(job.ids)} tokens, the context {self.model.n_ctx}.",
                 remedy=Remedy.LARGER_CONTEXT,
+            )
+        if job.prompt_top is not None and not 0 <= job.prompt_top <= self.model.n_vocab:
+            raise UsageError(
+                f"prompt_top = {job.prompt_top}, expected a number of tokens from 0 to {self.model.n_vocab}."
             )
 
     def submit(self, job: Job) -> None:
@@ -159,12 +109,18 @@ class Batcher:
             ended += self._end_those_over()
         works, owners = self._plan()
         if works:
-            results = self._pass(works, sum(bool(answer.result.pending) for answer in owners), stop)
+            results = self._pass(works, stop)
             if results is None:
                 return ended
             self.n_steps += 1
+            drawn = [answer for answer in owners if answer.result.pending]
+            n_guessed = sum(len(answer.guess) for answer in drawn)
+            accepted = sum(answer.result.accepted for answer in drawn)
             for answer, work, result in zip(owners, works, results, strict=True):
-                self._after(answer, work, None if result.logits is None else result.logits[-1])
+                self._changed |= answer.is_reading
+                self._seconds += answer.follow(len(work.ids), result.logits)
+            accepted = sum(answer.result.accepted for answer in drawn) - accepted
+            self._learn(sum(len(work.ids) for work in works), len(drawn), n_guessed, accepted)
         return ended + self._end_those_over()
 
     def cancel(self, job: Job) -> None:
@@ -173,7 +129,7 @@ class Batcher:
         stop = self._given_up = self._stop
         stop.set()
 
-    def _pass(self, works: list[Work], n_answers: int, stop: Stop) -> list[Result] | None:
+    def _pass(self, works: list[Work], stop: Stop) -> list[Result] | None:
         """The results of a step; None when somebody was cancelled meanwhile: no sequence has changed then."""
         begin, compiled = time.perf_counter(), self.model.compile_seconds
         # a Stop of the caller's goes before
@@ -186,9 +142,19 @@ class Batcher:
             if mine and error.__cause__ is None and self._given_up is stop:
                 return None
             raise
-        seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
-        self.slices.timed(sum(len(work.ids) for work in works) - n_answers, n_answers, seconds)
+        self._seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
         return results
+
+    def _learn(self, n_tokens: int, n_answers: int, n_guessed: int, n_accepted: int) -> None:
+        """From a step of so many tokens, of which n_accepted of the n_guessed were right: what the next may carry."""
+        n_prompt = n_tokens - n_answers - n_guessed
+        self.slices.timed(n_prompt, n_answers, self._seconds, n_guessed)
+        if n_answers and not n_prompt:
+            self.guessing.costs.timed(n_answers, n_guessed, self._seconds, self.model.engine.shape(n_tokens))
+        elif n_guessed:
+            self.guessing.costs.beside_prompts(n_answers, n_guessed, self.slices.token_seconds or 0.0)
+        if n_accepted:
+            self.guessing.costs.came_true(n_accepted, n_answers)
 
     def _jobs(self) -> list[Job]:
         return [*(answer.job for answer in self._running), *self._waiting]
@@ -196,20 +162,12 @@ class Batcher:
     def _end_those_over(self) -> list[Job]:
         over = []
         for answer in list(self._running):
-            reason = answer.job.drawing.ended if answer.job.error is None else "interrupt"
-            if reason is None and answer.result.pending:
-                self._make_room(answer)
-                reason = "context" if not answer.seq.room else None
+            reason = answer.end()
             if reason is not None:
                 answer.result.reason = reason
                 self._end(answer.job)
                 over.append(answer.job)
         return over
-
-    def _make_room(self, answer: _Answer) -> None:
-        """For another token of an answer, where older ones may leave the context: at the same places as `generate`."""
-        if answer.job.keep is not None and answer.seq.room <= MARGIN:
-            answer.result.discarded += make_room(answer.seq, 1 + MARGIN, answer.job.keep)
 
     def close(self) -> None:
         """Give up all jobs."""
@@ -223,11 +181,11 @@ class Batcher:
         try:
             while self._waiting and len(self._running) < self.n_parallel and len(held) < LOOK_AHEAD:
                 job = self._next()
-                if self._is_being_read(job):
+                if job.prompt_top is None and self._is_being_read(job):
                     self._waiting.remove(job)
                     held.append(job)
                     continue
-                answer = _Answer(job, self.model.sequence())
+                answer = Answer(job, self.model.sequence())
                 self._running.append(answer)
                 self._waiting.remove(job)
                 self._join(answer, held)
@@ -241,11 +199,11 @@ class Batcher:
         running = Counter(answer.job.client for answer in self._running)
         return min(islice(self._waiting, LOOK_AHEAD), key=lambda job: running[job.client])
 
-    def _join(self, answer: _Answer, held: Sequence[Job]) -> None:
+    def _join(self, answer: Answer, held: Sequence[Job]) -> None:
         """What is known of the prompt, and where those behind it, and the jobs that are held, part from it."""
         job, seq = answer.job, answer.seq
-        job.n_known = seq.resume(job.ids)
-        _tell_read(job, job.n_known)
+        job.n_known = seq.resume(job.ids) if job.prompt_top is None else 0  # logits are not kept
+        job.tell_read(job.n_known)
         others = (*held, *islice(self._waiting, LOOK_AHEAD))
         parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
         least = max(job.n_known + 1, WORTH_SHARING)
@@ -253,7 +211,7 @@ class Batcher:
         answer.marks += [n for n in job.boundaries if least <= n < len(job.ids)]
         if job.n_known == len(job.ids):
             assert seq.logits is not None
-            self._draw(job, seq.logits)
+            job.draw(seq.logits)
 
     def _is_being_read(self, job: Job) -> bool:
         """Whether a running job reads tokens that this one could share, if it waits."""
@@ -263,8 +221,7 @@ class Batcher:
         known = beginning.position if beginning else 0
         for other in self._running:
             past = other.seq.n_past
-            # a shift may have left fewer tokens than the prompt had
-            if other.result.ids or past >= len(other.ids):
+            if not other.is_reading:
                 continue
             n = common_beginning(job.tokens, other.job.tokens)
             # where it will leave a checkpoint yet that this job can go on from
@@ -278,61 +235,51 @@ class Batcher:
         return False
 
     # --- a pass ---
-    def _plan(self) -> tuple[list[Work], list[_Answer]]:
+    def _plan(self) -> tuple[list[Work], list[Answer]]:
         works: list[Work] = []
-        owners: list[_Answer] = []
-        room = self.model.n_ubatch
-        for answer in self._running:
-            if answer.result.pending:  # being drawn: its last token goes through the model
-                works.append(Work(answer.seq, list(answer.result.pending)))
-                owners.append(answer)
-                room -= 1
+        drawn = [answer for answer in self._running if answer.result.pending]
+        reading = [answer for answer in self._running if answer.is_reading]
+        self._guess(drawn, beside_prompts=bool(reading))
+        for answer in drawn:  # the last token goes through the model
+            ids = [*answer.result.pending, *answer.guess]
+            works.append(Work(answer.seq, ids, "all", each=True) if answer.guess else Work(answer.seq, ids))
+        room = self.model.n_ubatch - sum(len(work.ids) for work in works)
         if works:
-            room = min(room, self.slices.beside_answers)
-        for answer in self._running:
-            seq, ids = answer.seq, answer.ids
-            if answer.result.ids or room <= 0 or seq.n_past >= len(ids):
+            n_guessed = sum(len(answer.guess) for answer in drawn)
+            room = min(room, max(LEAST, self.slices.beside_answers - n_guessed))
+        owners, rows = [*drawn], most_rows(self.model.n_vocab)
+        for answer in reading:
+            seq, ids, past = answer.seq, answer.ids, answer.seq.n_past
+            most = room if answer.job.prompt_top is None else min(room, rows)
+            if most <= 0:
                 continue
-            past = seq.n_past
-            stops = [len(ids), past + room]
+            stops = [len(ids), past + most]
             if self.model.cache is not None:
                 stops += [(past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past)]
             end = min(stops)
-            works.append(Work(seq, ids[past:end], "last" if end == len(ids) else "none"))
+            output: Output = "last" if end == len(ids) else "none"
+            if answer.job.prompt_top is not None:
+                output, rows = "all", rows - (end - past)
+            works.append(Work(seq, ids[past:end], output))
             owners.append(answer)
             room -= end - past
         return works, owners
 
-    def _after(self, answer: _Answer, work: Work, logits: np.ndarray | None) -> None:
-        job, seq, result = answer.job, answer.seq, answer.result
-        if result.pending:
-            result.pending = []
-            result.gen_tokens += 1
-            result.passes += 1
-            assert logits is not None
-            self._draw(job, logits)
+    def _guess(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
+        """What the answers that are drawn may say next, as far as it pays."""
+        for answer in drawn:
+            answer.guess = []
+        able = [answer for answer in drawn if answer.text is not None]
+        token = self.slices.token_seconds if beside_prompts else None
+        if not able or (beside_prompts and token is None):
             return
-        result.prompt_tokens += len(work.ids)
-        _tell_read(job, seq.n_past)
-        self._changed = True
-        if logits is not None:
-            seq.logits = logits
-            seq.checkpoint()
-            self._draw(job, logits)
-        elif seq.n_past in answer.marks or seq.n_past % LADDER == 0:
-            seq.checkpoint(boundary=seq.n_past in answer.marks)
-
-    def _draw(self, job: Job, logits: np.ndarray) -> None:
-        if job.drawing.ended is None:
-            try:
-                piece = job.drawing.draw(logits)
-            except HybridError as error:  # this job's alone: nobody else's logits are to blame
-                job.error = error
-            else:
-                _tell_text(job, piece)
+        room = self.model.n_ubatch - len(drawn) - (LEAST if beside_prompts else 0)
+        texts = [(answer.text, answer.most_guessed) for answer in able if answer.text is not None]
+        for answer, guess in zip(able, self.guessing.guesses(texts, len(drawn), room, token), strict=True):
+            answer.guess = guess
 
     def _end(self, job: Job) -> None:
-        _tell_text(job, job.drawing.finish())
+        job.tell_text(job.drawing.finish())
         job.done = self._changed = True
         if job in self._waiting:
             self._waiting.remove(job)
@@ -341,16 +288,6 @@ class Batcher:
                 self._running.remove(answer)
                 answer.seq.close(remember=job.remember)
                 break
-
-
-def _tell_text(job: Job, piece: TextPiece | None) -> None:
-    if piece is not None and job.on_text is not None:
-        job.on_text(piece)
-
-
-def _tell_read(job: Job, n: int) -> None:
-    if job.on_read is not None:
-        job.on_read(n, len(job.ids))
 
 
 def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:
@@ -365,3 +302,6 @@ def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[Gener
     finally:
         batcher.close()
     return [job.result for job in jobs]
+
+
+__all__ = ["Batcher", "Job", "answer_all"]

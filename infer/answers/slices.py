@@ -1,9 +1,9 @@
 """How much of a prompt is read in a step beside answers: what keeps the step short, by what steps have taken here.
 
 A step that reads n tokens of prompts beside answers takes about `step + n * token` seconds: `step` is what the answers'
-own tokens take, `token` what one more costs. Both are measured while answers are drawn, since they depend on the model,
-the machine, the depth and whoever else computes. A measurement that is slower than known counts at once, a faster one
-by an eighth, so that streams stall once at most when the machine gets busy.
+own tokens take, `token` what one more costs, of a prompt or guessed. Both are measured while answers are drawn, since
+they depend on the model, the machine, the depth and whoever else computes. A measurement that is slower than known
+counts at once, a faster one by an eighth, so that streams stall once at most when the machine gets busy.
 """
 
 from math import inf
@@ -23,8 +23,13 @@ class Slices:
         self._token: float | None = None
 
     @property
+    def token_seconds(self) -> float | None:
+        """What one more token costs in a step that reads prompts; None: not known yet."""
+        return self._token
+
+    @property
     def beside_answers(self) -> int:
-        """Tokens of prompts in a step that also draws answers."""
+        """Tokens of prompts, and guessed ones, in a step that also draws answers."""
         if self.seconds == inf:
             return self.most
         if self._token is None:
@@ -32,13 +37,14 @@ class Slices:
         left = self.seconds - (self._step or 0.0)
         return max(min(LEAST, self.most), int(min(self.most, left / self._token)))
 
-    def timed(self, n_prompt: int, n_answers: int, seconds: float) -> None:
-        """What a step took that read n_prompt tokens of prompts and one token of each of n_answers answers."""
-        if n_prompt == 0:
+    def timed(self, n_prompt: int, n_answers: int, seconds: float, n_guessed: int = 0) -> None:
+        """What a step took that read n_prompt tokens of prompts, one token of each of n_answers answers and n_guessed
+        more of theirs that were guessed."""
+        if n_prompt == 0 and n_guessed == 0:
             self._step = _known(self._step, seconds)
-        elif n_answers:
+        elif n_prompt and n_answers:
             # a step that is not known yet counts as free, so that its cost goes to the tokens: too few, not too many
-            self._token = _known(self._token, max(seconds - (self._step or 0.0), 1e-9) / n_prompt)
+            self._token = _known(self._token, max(seconds - (self._step or 0.0), 1e-9) / (n_prompt + n_guessed))
 
 
 def _known(before: float | None, seconds: float) -> float:

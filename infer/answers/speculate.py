@@ -17,14 +17,12 @@ _MASKS = [(1 << 32 * n) - 1 for n in LENGTHS]
 UNLIKELY, TOGETHER = 0.5, 8
 
 
-class NGramSpeculator:
-    """What followed the last time the text ended like this (prompt lookup decoding: Saxena 2023).
+class NGrams:
+    """A text, and what followed the last time it ended like this (prompt lookup decoding: Saxena 2023)."""
 
-    How many tokens to guess is weighed: how often the text has been like this so far, against what wider passes cost.
-    """
-
-    def __init__(self, ids: Sequence[int], costs: PassCosts, most: int = MOST) -> None:
-        self.most, self.costs = most, costs
+    def __init__(self, ids: Sequence[int], most: int = MOST) -> None:
+        """most: tokens of one guess."""
+        self.most = most
         self.ids: list[int] = []
         self.likely = 0.5  # that the next token is the one foretold: an average over the last ones
         self._at: int | None = None  # the place of the token that is foretold
@@ -35,16 +33,16 @@ class NGramSpeculator:
         self._after: list[dict[int, int]] = [{} for _ in LENGTHS]
         self._last = [0] * len(LENGTHS)
         self.extend(ids)
-        self._look()
 
     def extend(self, ids: Sequence[int]) -> None:
         """The text goes on."""
         self.ids += ids
 
-    def _look(self) -> None:
-        """What is new in the text."""
+    def look(self, most: int | None = None) -> bool:
+        """At what is new in the text, at most so many tokens of it; returns whether that is all."""
         mine, last = self.ids, self._last
-        for n in range(self._seen, len(mine)):
+        end = len(mine) if most is None else min(len(mine), self._seen + most)
+        for n in range(self._seen, end):
             token, at = mine[n], self._at
             if at is not None:
                 self.likely += ((mine[at] == token) - self.likely) / 8
@@ -58,25 +56,51 @@ class NGramSpeculator:
                 if n + 1 >= length and (place := self._after[i].get(last[i])) is not None:
                     self._at = place
                     break
-        self._seen = len(mine)
+        self._seen = end
+        return end == len(mine)
 
-    def guess(self, room: int) -> list[int]:
-        """Tokens that may come next, at most `room`; empty where a guess would not pay."""
-        if room <= 0 or len(self.ids) < self._rests:
-            return []
-        if not self.costs.may_pay(self.most):
-            self._rests = len(self.ids) + TOGETHER
-            return []
-        self._look()
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is guessed yet, because it hardly ever was right or could not pay."""
+        return len(self.ids) < self._rests
+
+    def rest(self) -> None:
+        """Guess nothing for some tokens, which are then looked at together."""
+        self._rests = len(self.ids) + TOGETHER
+
+    def foretold(self, room: int) -> list[int]:
+        """Tokens that may come next, at most `room`; all that is new has been looked at."""
         if self.likely < UNLIKELY:
-            self._rests = len(self.ids) + TOGETHER
+            self.rest()
         at = self._at
         if at is None:
             return []
         most = min(room, self.most)
         period = self.ids[at : at + most]
         # the end of the text is followed by what is guessed to follow it
-        known = (period * (most // len(period) + 1))[:most]
+        return (period * (most // len(period) + 1))[:most]
+
+
+class NGramSpeculator(NGrams):
+    """Guesses for one sequence.
+
+    How many tokens to guess is weighed: how often the text has been like this so far, against what wider passes cost.
+    """
+
+    def __init__(self, ids: Sequence[int], costs: PassCosts, most: int = MOST) -> None:
+        super().__init__(ids, most)
+        self.costs = costs
+        self.look()
+
+    def guess(self, room: int) -> list[int]:
+        """Tokens that may come next, at most `room`; empty where a guess would not pay."""
+        if room <= 0 or self.rests:
+            return []
+        if not self.costs.may_pay(self.most):
+            self.rest()
+            return []
+        self.look()
+        known = self.foretold(room)
         gain, best, expected = WORTH, 0, 1.0
         for n in range(1, len(known) + 1):
             expected += self.likely**n

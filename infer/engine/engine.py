@@ -167,6 +167,10 @@ class Engine:
             b.keep_groups()
         return b.build(), logits
 
+    def shape(self, n: int) -> tuple[str, int]:
+        """What tells apart the programs that passes of n tokens run."""
+        return self._key("step" if n <= GEMV_COLUMNS else "body", n)
+
     def _key(self, part: str, n: int) -> tuple[str, int]:
         return part, self._size(n, self.n_ubatch if part in ("body", "step") else self.n_out_max)
 

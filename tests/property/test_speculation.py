@@ -177,7 +177,7 @@ def test_guesses_are_as_long_as_pays() -> None:
     before = wild.likely
     for _ in range(40):
         wild.extend([wild.ids[wild._at] if wild._at is not None else 0])
-        wild._look()
+        wild.look()
     assert wild.likely > before, "learned without a guess"
 
 

@@ -1,0 +1,26 @@
+"""Logprobs of the tokens of prompts, from the logits before them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import HybridError
+
+from .drawing import TokenLogprobs, token_logprobs
+
+MOST_BYTES = 64 << 20  # of logits in one step
+
+
+def most_rows(n_vocab: int) -> int:
+    """Tokens of prompts whose logits a step may ask for."""
+    return max(1, MOST_BYTES // (4 * n_vocab))
+
+
+def logprobs_of(ids: Sequence[int], rows: np.ndarray, n_top: int) -> list[TokenLogprobs]:
+    """Of tokens and the n_top likeliest ones in the place of each; rows: the logits before each, f32 [n, n_vocab].
+
+    HybridError: they hold NaN.
+    """
+    if np.isnan(rows).any():
+        raise HybridError("the logits of the prompt hold NaN: the model's weights are damaged, or overflow.")
+    return [token_logprobs(row, token, n_top) for token, row in zip(ids, rows, strict=True)]
