@@ -181,8 +181,8 @@ def test_what_repeats_takes_fewer_steps(family: str, temp: float, random_model: 
 def test_checkpoints_hold_what_was_drawn(
     family: str, random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rungs of the ladder and ends of answers, after guesses that were wrong: whoever goes on from them gets the bits of
-    a text that was read at once."""
+    """Rungs of the ladder and ends of answers, after guesses that were wrong: whoever goes on from them gets the bits
+    of a text that was read at once."""
     for module in ("sequence", "answers.batching", "answers.job"):
         monkeypatch.setattr(f"hybrid.infer.{module}.LADDER", 16)
     path, rng = random_model(SHAPES[family], FileType.Q8_0), np.random.default_rng(5)
