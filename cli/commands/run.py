@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
 from ..context_shift import tokens_left_out
+from ..guessing import GUESSES, Spec, guesses_text
 from ..loading_options import (
     CheckpointBudget,
     CheckpointType,
@@ -36,13 +36,6 @@ if TYPE_CHECKING:
 COMPLETION_TOKENS = 256
 BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}'
 PARALLEL = 8
-
-
-class Spec(StrEnum):
-    """How to guess tokens."""
-
-    NONE = "none"
-    NGRAM = "ngram"
 
 
 @takes_sampling
@@ -100,7 +93,7 @@ def run(
     lora: Lora = None,
     spec: Annotated[
         Spec,
-        typer.Option(help="Guess tokens and verify them in one pass, same output: ngram guesses from the text so far."),
+        typer.Option(help=f"{GUESSES}."),
     ] = Spec.NONE,
     context_shift: Annotated[
         bool,
@@ -153,7 +146,7 @@ def run(
     many = file is not None and file.suffix == prompt_files.SUFFIX
     refused: dict[str, object]
     if many:
-        refused = {"--state": state, "--continue": go_on, "--json": as_json, "--spec": spec != Spec.NONE}
+        refused = {"--state": state, "--continue": go_on, "--json": as_json}
     else:
         refused = {"-o": output, "--parallel": parallel, "--n-samples": n_samples}
     for name, value in refused.items():
@@ -192,7 +185,7 @@ def run(
         if many and file is not None:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             batch = prompt_files.PromptBatch(
-                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept
+                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, spec == Spec.NGRAM
             )
             answer_file(batch, file, output)
         elif text is None:
@@ -229,7 +222,8 @@ def answer_file(batch: "PromptBatch", file: Path, output: Path | None) -> None:
         console.note(tokens_left_out(batch.model, result.discarded))
     before = f" ({result.n_before} were there)" if result.n_before else ""
     console.note(
-        f"{result.n_answers} answers{before}, {result.tokens} tokens {console.rate(result.tokens, seconds)}; "
+        f"{result.n_answers} answers{before}, {result.tokens} tokens {console.rate(result.tokens, seconds)}"
+        f"{guesses_text(result.accepted, result.guessed)}; "
         f"{result.processed_tokens} of {result.prompt_tokens} prompt tokens were new"
     )
 
@@ -289,7 +283,7 @@ def complete(
 
 def timings(model: "Model", result: "GenerationResult") -> str:
     """One line: what was processed and generated, how fast, and why it ended."""
-    guesses = f" ({result.accepted} of {result.guessed} guesses came true)" if result.guessed else ""
+    guesses = guesses_text(result.accepted, result.guessed)
     ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}
     return (
         f"prompt {result.prompt_tokens} tokens {console.rate(result.prompt_tokens, result.prompt_seconds)}, "

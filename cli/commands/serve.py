@@ -11,6 +11,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console, texts
 from ..chains import models
+from ..guessing import GUESSES, Spec
 from ..loading_options import CheckpointBudget, Context, Exact, KVTypeOption, Lora, Threads, load_options
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def serve(
     alias: Annotated[
         str | None, typer.Option("--alias", help="Name of the model. Default: that of its file.", show_default=False)
     ] = None,
+    spec: Annotated[Spec, typer.Option(help=f"{GUESSES}, where that pays.")] = Spec.NGRAM,
     n_ctx: Context = 0,
     checkpoint_budget: CheckpointBudget = "1GiB",
     exact: Exact = False,
@@ -68,7 +70,7 @@ def serve(
                 )
             console.note(f"{loaded.description}: {where}/v1, {parallel} answers at a time, context {loaded.n_ctx}")
             name = alias or (model or models.bundled_checkpoint()).resolve().name.removesuffix(".gguf")
-            _run(loaded, listener, name, parallel, queue, keys, tuple(cors or ()))
+            _run(loaded, listener, name, parallel, queue, keys, tuple(cors or ()), speculate=spec is Spec.NGRAM)
     finally:
         listener.close()
         if unix is not None:
@@ -112,6 +114,8 @@ def _run(
     queue: int,
     keys: tuple[str, ...],
     cors: tuple[str, ...],
+    *,
+    speculate: bool,
 ) -> None:
     from hybrid.infer.answers.service import Service
 
@@ -121,7 +125,7 @@ def _run(
     from ..serve.served import Served
 
     # a template or tokenizer that cannot be used is known before the first request
-    maker = Maker(model, model.chat_template, parallel + queue)
+    maker = Maker(model, model.chat_template, parallel + queue, speculate)
     service = Service(model, parallel, most_waiting=queue)
     try:
         run(create_app(Served(service, maker, name, keys, cors)), listener)

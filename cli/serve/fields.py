@@ -44,6 +44,7 @@ class AnswerFields(Strict):
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     ignore_eos: bool = False
+    speculate: bool | None = None
     user: Ignored
     metadata: Ignored
     store: Ignored

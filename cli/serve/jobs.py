@@ -38,13 +38,15 @@ class Prompt:
 class Maker:
     """Makes the jobs of requests to one model. `client`: whose requests they are, for fairness.
 
-    most    answers that a request may ask for: more than run and wait together would never fit
-    ledger  the tokens of answers that may come back as text
+    most       answers that a request may ask for: more than run and wait together would never fit
+    speculate  guess tokens where it pays, unless a request says otherwise
+    ledger     the tokens of answers that may come back as text
     """
 
     model: Model
     template: ChatTemplate | None
     most: int
+    speculate: bool = True
     ledger: Ledger = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,6 +94,7 @@ class Maker:
             )
         params = self._params(request)
         stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+        speculate = self.speculate if request.speculate is None else request.speculate
         jobs = []
         for given in prompts:
             prompt = given if isinstance(given, Prompt) else Prompt(given)
@@ -102,7 +105,9 @@ class Maker:
                 drawing = Drawing(
                     sampler, self.model.tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top
                 )
-                job = Job(prompt.ids, drawing, remember=True, client=client, boundaries=prompt.boundaries)
+                job = Job(
+                    prompt.ids, drawing, remember=True, speculate=speculate, client=client, boundaries=prompt.boundaries
+                )
                 job.on_end = partial(self._note, prompt, job)
                 jobs.append(job)
         return jobs

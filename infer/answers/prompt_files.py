@@ -49,6 +49,8 @@ class BatchResult:
     processed_tokens: int  # prompt tokens that had to be processed
     tokens: int
     discarded: int  # tokens that left a full context
+    guessed: int  # tokens that were guessed and verified
+    accepted: int  # those of them that were right
 
 
 def read_prompts(text: str, name: str, model: "Model") -> list[Prompt]:
@@ -130,6 +132,7 @@ class PromptBatch:
     """How to answer: n_samples answers to each prompt, n_parallel at a time.
 
     keep: of a prompt when the context is full and older tokens leave it; None: a full context ends an answer.
+    speculate: guess tokens where it pays; the answers are the same.
     """
 
     model: "Model"
@@ -139,6 +142,7 @@ class PromptBatch:
     n_parallel: int = 8
     n_samples: int = 1
     keep: int | None = None
+    speculate: bool = False
 
     def run(self, prompts: list[Prompt], target: Path | TextIO, progress: AnswerProgress | None = None) -> BatchResult:
         """Write the answers to `target`; a file that has some answers is continued.
@@ -156,7 +160,7 @@ class PromptBatch:
         batcher = Batcher(self.model, min(self.n_parallel, max(1, total - before)), step_seconds=math.inf)
         done: dict[int, Job] = {}
         written = before
-        sums = [0, 0, 0, 0]
+        sums = [0, 0, 0, 0, 0, 0]
         jobs = self._jobs(prompts, before)
         try:
             more = True
@@ -179,6 +183,8 @@ class PromptBatch:
                     sums[1] += job.result.prompt_tokens
                     sums[2] += len(job.result.ids)
                     sums[3] += job.result.discarded
+                    sums[4] += job.result.guessed
+                    sums[5] += job.result.accepted
                     if progress:
                         progress(written, total)
         finally:
@@ -209,7 +215,8 @@ class PromptBatch:
                     sampler = Sampler(
                         replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab, self.model.tokenizer
                     )
-                    yield Job(ids, Drawing(sampler, self.model.tokenizer, self.max_tokens, self.stop), number, kept)
+                    drawing = Drawing(sampler, self.model.tokenizer, self.max_tokens, self.stop)
+                    yield Job(ids, drawing, number, kept, speculate=self.speculate)
 
     def _key(self, prompt: Prompt, sample: int) -> str:
         model = self.model

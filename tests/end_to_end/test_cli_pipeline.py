@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
+from test_batch_guessing import Free as FreeSteps
 from test_speculation import Free
 
 from hybrid.quant import inspect
@@ -248,6 +249,12 @@ def test_a_file_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path, tmp_
     assert len({r["text"] for r in rows[:3]}) > 1, "samples differ"
     code, _, err = cli(*options, "--parallel", 6, "-o", out)
     assert code == 0 and out.read_text() == text
+    with pytest.MonkeyPatch.context() as patch:  # this model is too small for guesses to pay
+        patch.setattr("hybrid.infer.answers.guessing.StepCosts", FreeSteps)
+        code, guessed, err = cli(*options, "-n", 40, "--temp", 0, "--spec", "ngram")
+    assert code == 0 and " guesses came true)" in err
+    code, plain, err = cli(*options, "-n", 40, "--temp", 0)
+    assert guessed == plain and "guesses" not in err
     # one answer alone, and the same as a completion
     alone = json.loads(
         ok(cli("run", files["q8_0"], "-p", LINES[0]["prompt"], "-n", 9, "-c", 256, "--seed", 6, "--json"))
@@ -281,7 +288,7 @@ def test_wrong_prompts_are_named(cli: Cli, files: dict[str, Path], prompts: Path
 
 
 def test_options_of_files_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path) -> None:
-    for option in (("--state", "s"), ("--json",), ("--spec", "ngram")):
+    for option in (("--state", "s"), ("--json",)):
         assert "does not go with a file" in failed(cli("run", files["q8_0"], "-f", prompts, *option), code=2)
     for option in (("-o", "x"), ("--parallel", 2), ("--n-samples", 2)):
         assert "belongs to a file of prompts" in failed(cli("run", files["q8_0"], "-p", "x", *option), code=2)
