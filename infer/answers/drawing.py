@@ -64,6 +64,8 @@ class Drawing:
     stop        strings that end the text; they are found across tokens and are not part of it
     ignore_eos  tokens that end an answer are never drawn
     n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
+
+    end_logprobs: of the token that ended the answer, which is in no piece.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Drawing:
             raise UsageError(f"n_top = {n_top}, expected a number of tokens from 0 to {sampler.n_vocab}")
         self.result, self.n_top = GenerationResult(), n_top
         self.sampler, self.max_tokens = sampler, max_tokens
+        self.end_logprobs: TokenLogprobs | None = None
         self._tokenizer, self._ignore_eos = tokenizer, ignore_eos
         self._text = StopText(tokenizer.stream(skip_special=True), stop)
 
@@ -99,8 +102,9 @@ class Drawing:
     def draw(self, logits: np.ndarray) -> TextPiece | None:
         """The next token; None when the model ends the answer. It is pending until somebody says it was processed."""
         result, token = self.result, self.sampler.sample(logits)
+        logprobs = None if self.n_top is None else token_logprobs(logits, token, self.n_top)
         if self._tokenizer.is_eog(token):
-            result.eog = token
+            result.eog, self.end_logprobs = token, logprobs
             return None
         self.sampler.accept(token)
         result.ids.append(token)
@@ -108,7 +112,7 @@ class Drawing:
         text = self._text.push(token)
         result.text += text
         result.stop = self._text.found
-        return TextPiece(text, token, None if self.n_top is None else token_logprobs(logits, token, self.n_top))
+        return TextPiece(text, token, logprobs)
 
     @property
     def ended(self) -> EndReason | None:

@@ -1,6 +1,10 @@
-"""POST /v1/completions: OpenAI's older shape, for prompts that are texts or tokens."""
+"""POST /v1/completions: OpenAI's older shape, for prompts that are texts or tokens.
 
-from collections.abc import Sequence
+With `echo` a choice's text begins with its prompt, as the model read it; with `logprobs`, too, so do the lists of
+tokens.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -9,14 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.answers.drawing import TextPiece, TokenLogprobs
+from hybrid.infer.text.tokenizer import Tokenizer
 
 from ..endpoint import client_of, post
+from ..errors import RequestError
 from ..fields import AnswerFields
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
-from .shape import CompletionsShape, with_logprobs
+from .shape import FINISH, CompletionsShape, with_logprobs
 
 FEW = 16  # max_tokens where it is not given: OpenAI's
 
@@ -26,12 +32,81 @@ class CompletionRequest(AnswerFields):
 
     prompt: str | list[str] | list[int] | list[list[int]]
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: bool = False
+    best_of: int | None = None
+    suffix: str | None = None
 
 
 def completion_jobs(maker: Maker, request: CompletionRequest, client: object) -> list[Job]:
-    """n answers to every prompt."""
+    """n answers to every prompt; with echo and logprobs the first one reads those of the prompt."""
+    if request.best_of not in (None, request.n):
+        raise RequestError(
+            f"best_of = {request.best_of}: this server gives all answers that it draws, n = {request.n}",
+            param="best_of",
+        )
+    if request.suffix:
+        raise RequestError(
+            "suffix: this server has no models that fill in the middle of a text (with infill tokens)", param="suffix"
+        )
     most = FEW if request.max_tokens is None else request.max_tokens
-    return maker.jobs(request, maker.prompts(request.prompt), most, request.logprobs, client)
+    jobs = maker.jobs(request, maker.prompts(request.prompt), most, request.logprobs, client)
+    if request.echo:
+        for job in jobs[:: request.n]:
+            job.prompt_top = request.logprobs
+    return jobs
+
+
+class TokenLists:
+    """The tokens of one text, as this shape lists them; what is listed later follows what was listed before."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._stream = tokenizer.stream(skip_special=True)
+        self._at = 0  # characters that were complete before the next token
+
+    def prompt(self, job: Job, logprobs: Sequence[TokenLogprobs | None]) -> dict[str, Any]:
+        """The prompt's tokens; before the first one there is nothing that could have foretold it."""
+        self._stream = self._tokenizer.stream(skip_special=True, at_start=True)
+        listed = self._listed(zip(job.ids, logprobs, strict=True))
+        self._at += len(self._stream.flush())
+        self._stream = self._tokenizer.stream(skip_special=True)
+        return listed
+
+    def answer(self, known: Sequence[tuple[int, TokenLogprobs]]) -> dict[str, Any] | None:
+        """Tokens that were drawn."""
+        return self._listed(known) if known else None
+
+    def _listed(self, known: Iterable[tuple[int, TokenLogprobs | None]]) -> dict[str, Any]:
+        lists: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for token, logprobs in known:
+            text = self._name(token)
+            lists["tokens"].append(text)
+            lists["token_logprobs"].append(logprobs and logprobs.logprob)
+            lists["top_logprobs"].append(logprobs and self._likeliest(text, logprobs))
+            lists["text_offset"].append(self._at)
+            self._at += len(self._stream.push(token))
+        return lists
+
+    def _likeliest(self, text: str, logprobs: TokenLogprobs) -> dict[str, float]:
+        """By name, with the token itself; of those with one name the likeliest."""
+        likeliest: dict[str, float] = {}
+        for token, ln_p in logprobs.top:
+            likeliest.setdefault(self._name(token), ln_p)
+        likeliest.setdefault(text, logprobs.logprob)
+        return likeliest
+
+    def _name(self, token: int) -> str:
+        """The text of a token; OpenAI's way of writing bytes where it is no text by itself."""
+        piece = self._tokenizer.piece(token)
+        try:
+            return piece.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+def prompt_text(tokenizer: Tokenizer, job: Job) -> str:
+    """The prompt as the model read it, without control tokens, as answers are."""
+    return tokenizer.decode(job.ids, skip_special=True)
 
 
 class CompletionShape(CompletionsShape):
@@ -39,28 +114,74 @@ class CompletionShape(CompletionsShape):
 
     kind, part_kind, prefix = "text_completion", "text_completion", "cmpl-"
 
+    def __init__(self, served: Served, body: CompletionRequest, jobs: Sequence[Job]) -> None:
+        super().__init__(served, body, jobs)
+        self._n, self._echo, self._with_logprobs = body.n, body.echo, body.logprobs is not None
+        self._lists = [TokenLists(self.tokenizer) for _ in jobs]
+        self._begun: set[int] = set()  # choices of which a stream has told the prompt
+        # what came of other answers to a prompt before its logprobs were known; None: their end
+        self._held: dict[int, list[TextPiece | None]] = {}
+
     def choice(self, job: Job, pieces: Sequence[TextPiece]) -> dict[str, Any]:
-        return {"text": job.result.text, "logprobs": self._logprobs(pieces)}
+        index = self.jobs.index(job)
+        prompt, listed = self._prompt(index)
+        answer = self._lists[index].answer([*with_logprobs(pieces), *self._end(job)])
+        return {"text": prompt + job.result.text, "logprobs": _joined(listed, answer)}
 
-    def part(self, piece: TextPiece | None) -> dict[str, Any]:
+    # --- streams ---
+    def opening(self) -> Iterator[str]:
+        """The prompts, where nothing about them is to be found out."""
+        for index in range(len(self.jobs)) if self._echo and not self._with_logprobs else ():
+            yield from self._opened(index)
+
+    def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
+        """An event for what can be seen, after one for the prompt where it is asked for."""
+        return self._told(index, piece)
+
+    def ending(self, index: int) -> Iterator[str]:
+        """Why it ended."""
+        return self._told(index, None)
+
+    def _told(self, index: int, piece: TextPiece | None) -> Iterator[str]:
+        first = index - index % self._n
+        if self._echo and index != first and first not in self._begun:
+            self._held.setdefault(index, []).append(piece)
+            return
+        if self._echo and index not in self._begun:
+            yield from self._opened(index)
         if piece is None:
-            return {"text": "", "logprobs": None}
-        return {"text": piece.text, "logprobs": self._logprobs([piece])}
+            listed = self._lists[index].answer(self._end(self.jobs[index]))
+            yield self._chunk(index, {"text": "", "logprobs": listed}, FINISH[self.jobs[index].result.reason])
+        elif piece.text or piece.logprobs is not None:
+            listed = self._lists[index].answer(with_logprobs([piece]))
+            yield self._chunk(index, {"text": piece.text, "logprobs": listed})
+        for other in range(index + 1, index + self._n if index == first else index):
+            for held in self._held.pop(other, ()):
+                yield from self._told(other, held)
 
-    def _logprobs(self, pieces: Sequence[TextPiece]) -> dict[str, Any] | None:
-        known = with_logprobs(pieces)
-        if not known:
-            return None
-        texts, offsets, at = [self.text_of(token)[0] for token, _ in known], [], 0
-        for text in texts:
-            offsets.append(at)
-            at += len(text)
-        return {
-            "tokens": texts,
-            "token_logprobs": [logprobs.logprob for _, logprobs in known],
-            "top_logprobs": [{self.text_of(token)[0]: ln_p for token, ln_p in logprobs.top} for _, logprobs in known],
-            "text_offset": offsets,
-        }
+    def _opened(self, index: int) -> Iterator[str]:
+        self._begun.add(index)
+        text, listed = self._prompt(index)
+        yield self._chunk(index, {"text": text, "logprobs": listed})
+
+    def _prompt(self, index: int) -> tuple[str, dict[str, Any] | None]:
+        """What a choice begins with: text, and lists of tokens."""
+        job, first = self.jobs[index], self.jobs[index - index % self._n]
+        if not self._echo:
+            return "", None
+        listed = self._lists[index].prompt(job, first.prompt_logprobs) if self._with_logprobs else None
+        return prompt_text(self.tokenizer, job), listed
+
+    def _end(self, job: Job) -> list[tuple[int, TokenLogprobs]]:
+        """The token that ended the answer: it is listed, with no text."""
+        eog, logprobs = job.result.eog, job.drawing.end_logprobs
+        return [] if eog is None or logprobs is None else [(eog, logprobs)]
+
+
+def _joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict[str, Any] | None:
+    if first is None or second is None:
+        return first or second
+    return {name: first[name] + second[name] for name in first}
 
 
 async def completions(served: Served, request: Request, body: CompletionRequest) -> Response:
