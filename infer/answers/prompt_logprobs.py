@@ -8,7 +8,7 @@ from hybrid.quant.ggml.errors import HybridError
 
 from .drawing import TokenLogprobs, token_logprobs
 
-MOST_BYTES = 64 << 20  # of logits in one step
+MOST_BYTES = 32 << 20  # of logits in one step, whose logprobs take less than 0.1 s: so long nobody can be cancelled
 
 
 def most_rows(n_vocab: int) -> int:
