@@ -16,6 +16,7 @@ from ..engine.pass_costs import AT_MOST, AT_START, SHARE, UNKNOWN
 DEAR = 1.4  # how often what guesses cost beyond the plain step must be worth it: measurements are noisy
 LEAST_GAIN = 1.05  # tokens per second that must be expected of a step, beside those of a plain one
 CHEAPEST = 0.05  # of an answer's share of a step: what a column costs at least, in widths that were never measured
+REACH = 4  # columns beyond the widest step that was measured: the next program may be much dearer
 FORGET = 1000  # steps after which a width that did not occur again is measured anew
 
 
@@ -90,6 +91,7 @@ class StepCosts:
         plain = self._widths[n_answers].seconds
         if token_seconds is not None:
             return int(np.count_nonzero(chances * plain / n_answers > DEAR * token_seconds))
+        chances = chances[: max(self._widths) + REACH - n_answers]
         tokens = 1 + np.cumsum(chances) / n_answers
         gain = tokens / (1 + DEAR * (self.seconds(n_answers, len(chances)) / plain - 1))
         best = int(gain.argmax())

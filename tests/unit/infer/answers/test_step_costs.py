@@ -7,7 +7,7 @@ import pytest
 
 from hybrid.infer.answers.guessing import AnswerText, Guessing
 from hybrid.infer.answers.speculate import MOST
-from hybrid.infer.answers.step_costs import DEAR, FORGET, LEAST_GAIN, StepCosts
+from hybrid.infer.answers.step_costs import DEAR, FORGET, LEAST_GAIN, REACH, StepCosts
 from hybrid.infer.engine.pass_costs import AT_MOST, AT_START, SHARE, UNKNOWN
 
 Cost = Callable[[int], float]
@@ -50,6 +50,8 @@ def test_so_many_guesses_as_pay() -> None:
     steps = measured(COSTS["small tiles"], (4, 5, 6, 8, 9, 12, 16), 4)
     assert steps.worth(4, chances(0.99, 12)) == 4, "up to the next program"
     assert cheap.may_pay(4, 1) and not cheap.may_pay(4, 0) and not cheap.may_pay(7, 9), "never measured"
+    narrow = measured(COSTS["waits for weights"], (4,), 4)
+    assert narrow.worth(4, np.ones(12)) == REACH, "further when that is known"
     # beside prompts a guess costs a token of a prompt, and an answer a fourth of a step
     plain = COSTS["waits for weights"](4)
     assert cheap.worth(4, chances(0.5, 6), plain / 4 * 0.12 / DEAR) == 3
