@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 BUDGET = 64 << 20  # bytes
 ENTRY_BYTES = 600  # of an entry beside its answer: its places in dictionaries
-MOST_TRIES = 16  # known beginnings whose rest is encoded to see whether it may follow
+# known beginnings that are tried, the longest first: rendered ones; plain ones, which costs the encoding of each
+MOST_TRIES = (64, 8)
 LONGEST_CONTROL = 256  # characters that are enough to see a control token
 _SPACE = re.compile(r"\s*")
 
@@ -106,7 +107,7 @@ class Ledger:
         with self._lock:
             found = sorted(self._beginnings(text, plain), key=lambda beginning: -beginning[0])
         whole: list[int] | None = None
-        for at, entry in found[:MOST_TRIES]:
+        for at, entry in found[: MOST_TRIES[plain]]:
             rest: list[int] | None
             if plain:
                 whole = self.tokenizer.encode(text) if whole is None else whole
@@ -218,14 +219,12 @@ class Ledger:
     def entries(self) -> dict[str, Any]:
         """Everything, as JSON values that `load` reads: nodes of both trees as [number of the node before, run], 0 the
         root, and answers as [node of the text before it, white space between, answer, node of the tokens]."""
-        with self._lock:
+        with self._lock:  # runs do not change, so that nobody waits while they become lists
             texts, text_of = _numbered(self._texts)
             tokens, token_of = _numbered(self._tokens)
-            return {
-                "texts": texts,
-                "tokens": [[parent, run.tolist()] for parent, run in tokens],
-                "answers": [[text_of[e.text], e.space, e.said, token_of[e.tokens]] for e in self._used],
-            }
+            answers = [[text_of[e.text], e.space, e.said, token_of[e.tokens]] for e in self._used]
+        runs = [[parent, run.tolist()] for parent, run in tokens]
+        return {"texts": [[parent, run] for parent, run in texts], "tokens": runs, "answers": answers}
 
     def load(self, entries: Any) -> None:
         """Know what another ledger knew, of the same vocabulary, instead of what this one does. ValueError: these are

@@ -93,6 +93,16 @@ def test_the_longest_known_beginning_counts(tok: Tokenizer) -> None:
     assert ledger.find(second_asked + "Three." + MORE).known == first
 
 
+def test_answers_that_were_cut_do_not_hide_what_is_known(tok: Tokenizer) -> None:
+    """Many that a text begins with, and that it does not go on from."""
+    ledger, first = noted(tok, "One.")
+    asked = ASKED + "One." + MORE
+    ids, said = ledger.encode(asked), "Because it remembers what it has read."
+    for n in range(1, len(said)):
+        ledger.note(asked, said[:n], [*ids, *spelled(tok, said[:n])])
+    assert ledger.find(asked + said + MORE).known == first
+
+
 def test_of_the_same_text_the_last_tokens_count(tok: Tokenizer) -> None:
     ledger, ids = noted(tok, "One.")
     again = rendered_ids(tok, ASKED + "One.")
