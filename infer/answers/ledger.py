@@ -6,11 +6,12 @@ first of them that differs. So the ledger notes (text before, answer) -> tokens 
 tokens of the longest beginning that is known, followed by the encoding of the rest. It knows texts, not conversations:
 who sent them does not matter.
 
-Two kinds of text, which never meet: what a chat template rendered, where special tokens count, and `plain` ones.
+Two kinds of text, which never meet: what a chat template rendered, where special tokens count, and `plain` ones. What
+follows the answer must have the tokens that it has in the whole text:
 
-- Rendered: white space around the answer may differ, since templates trim it or add some, and what the model drew
-  stands. What follows must begin with a control token, across which nothing merges.
-- Plain: the text must be the same. What follows is encoded as in the whole text, and must be separate tokens there.
+- In rendered text it may begin with a control token, across which nothing merges. White space around the answer may
+  then differ, since templates trim it or add some, and what the model drew stands.
+- Otherwise the text must be the same, and the encoding of the whole text must begin a token where the answer ends.
 """
 
 import re
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 BUDGET = 64 << 20  # bytes
 ENTRY_BYTES = 600  # of an entry beside its answer: its places in dictionaries
-MOST_TRIES = 16  # known beginnings whose rest is encoded to see whether it may follow
+MOST_TRIES = 64  # known beginnings that are looked at, the longest first
+MOST_ENCODED = 8  # of them are encoded, to see whether a token begins where they end
 LONGEST_CONTROL = 256  # characters that are enough to see a control token
 _SPACE = re.compile(r"\s*")
 
@@ -53,12 +55,14 @@ class Encoded:
 class _Entry:
     """An answer.
 
-    text    where the text before it ends, without `space`, the white space between both
-    said    the answer as it was drawn; key: what of it is looked for
-    tokens  where the tokens of both end
+    text          where the text before it ends, without the white space around that
+    begin, space  that white space: before the text, and between it and the answer
+    said          the answer as it was drawn; key: what of it is looked for
+    tokens        where the tokens of both end
     """
 
     text: Node[str]
+    begin: str
     space: str
     said: str
     key: str
@@ -106,22 +110,31 @@ class Ledger:
         with self._lock:
             found = sorted(self._beginnings(text, plain), key=lambda beginning: -beginning[0])
         whole: list[int] | None = None
-        for at, entry in found[:MOST_TRIES]:
-            rest: list[int] | None
-            if plain:
-                whole = self.tokenizer.encode(text) if whole is None else whole
-                rest = self._plain_rest(text, at, whole)
-            else:
-                rest = self._rendered_rest(text, at)
+        n_encoded = 0
+        for at, exact, entry in found[:MOST_TRIES]:
+            rest = None if plain else self._apart(text, at)
+            if rest is None and exact is not None and n_encoded < MOST_ENCODED:
+                at = exact
+                if at == len(text):
+                    rest = self._encode(text, plain, at)
+                else:
+                    whole = whole or self._encode(text, plain)
+                    rest = self._within(text, at, plain, whole)
+                    n_encoded += 1
             known = self._ids(entry) if rest is not None else None
             if rest is not None and known is not None:
                 return Encoded(known, rest, at)
-        if whole is None:
-            whole = self.tokenizer.encode(text) if plain else rendered_ids(self.tokenizer, text)
-        return Encoded([], whole)
+        return Encoded([], whole or self._encode(text, plain))
 
-    def _beginnings(self, text: str, plain: bool) -> Iterator[tuple[int, _Entry]]:
-        """The answers that a text goes on from, and where what follows them begins."""
+    def _encode(self, text: str, plain: bool, at: int = 0) -> list[int]:
+        """The tokens of text[at:], where a token begins."""
+        if plain:
+            return self.tokenizer.encode(text[at:], continues=at > 0)
+        return rendered_ids(self.tokenizer, text, at)
+
+    def _beginnings(self, text: str, plain: bool) -> Iterator[tuple[int, int | None, _Entry]]:
+        """The answers that a text goes on from: where what follows begins, white space left out; where the answer ends
+        if all is the same to there; the entry."""
         kind = _kind(plain)
         begin = 0 if plain else _space(text, 0)
         for node, n in self._texts.path(kind + text[begin:]):
@@ -131,36 +144,28 @@ class Ledger:
                 continue
             at = end if plain else _space(text, end)
             for key, entry in answers.items():
-                if not text.startswith(key, at):
-                    continue
-                after = at + len(key) if plain else _space(text, at + len(key))
-                # where nothing follows, the answer itself is to go on: from its very end
-                if plain or after < len(text) or text[end:] == entry.space + entry.said:
-                    yield after, entry
+                if text.startswith(key, at):
+                    after = at + len(key) if plain else _space(text, at + len(key))
+                    drawn = entry.space + entry.said
+                    same = entry.begin == text[:begin] and text.startswith(drawn, end)
+                    yield after, end + len(drawn) if same else None, entry
 
-    def _rendered_rest(self, text: str, at: int) -> list[int] | None:
-        """None: something might merge with what is before it."""
-        if at < len(text):
-            tok = self.tokenizer
-            first = tok.encode(text[at : at + LONGEST_CONTROL], parse_special=True, continues=True)
-            if not first or not tok.is_control(first[0]):
-                return None
-            # the unknown token may be a control token too, but its name is not what stands there
-            if not text.startswith(tok.piece(first[0]).decode("utf-8", "replace"), at):
-                return None
-        return rendered_ids(self.tokenizer, text, at)
+    def _apart(self, text: str, at: int) -> list[int] | None:
+        """The tokens of text[at:] when it begins with a control token, otherwise None."""
+        tok = self.tokenizer
+        first = tok.encode(text[at : at + LONGEST_CONTROL], add_special=False, parse_special=True, continues=True)
+        if not first or not tok.is_control(first[0]):
+            return None
+        # the unknown token may be a control token too, but its name is not what stands there
+        if not text.startswith(tok.piece(first[0]).decode("utf-8", "replace"), at):
+            return None
+        return self._encode(text, False, at)
 
-    def _plain_rest(self, text: str, at: int, whole: list[int]) -> list[int] | None:
-        """None: in the encoding of the whole text no token begins there."""
-        if at == len(text):
-            return self._end()
-        before = self.tokenizer.encode(text[:at])
-        n = len(before) - len(self._end())
+    def _within(self, text: str, at: int, plain: bool, whole: list[int]) -> list[int] | None:
+        """The tokens of text[at:] in those of the whole text; None: there no token begins at its beginning."""
+        before = self._encode(text[:at], plain)
+        n = len(before) - len(self._encode(text, plain, len(text)))  # without EOS, where that ends every text
         return whole[n:] if whole[:n] == before[:n] else None
-
-    def _end(self) -> list[int]:
-        """What stands after any text: EOS, where the vocabulary says so."""
-        return self.tokenizer.encode("", continues=True)
 
     def _ids(self, entry: _Entry) -> list[int] | None:
         """Its tokens; None when it has gone meanwhile."""
@@ -183,19 +188,20 @@ class Ledger:
 
     def note(self, before: str, said: str, ids: Sequence[int], *, plain: bool = False) -> None:
         """`ids` stand for the text `before` and the answer `said`. Of the same texts the last tokens count."""
-        text, space = (before, "") if plain else (before.strip(), before[len(before.rstrip()) :])
+        text = before if plain else before.strip()
         if text or plain:
+            begin, _, space = before.partition(text) if text else ("", "", "")
             with self._lock:
-                self._enter(self._texts.add(_kind(plain) + text), space, said, self._tokens.add(array("i", ids)), plain)
+                node, ends = self._texts.add(_kind(plain) + text), self._tokens.add(array("i", ids))
+                self._enter(_Entry(node, begin, space, said, said if plain else said.strip(), ends))
                 self._trim()
 
-    def _enter(self, text: Node[str], space: str, said: str, tokens: "Node[array[int]]", plain: bool) -> None:
-        """The entry becomes an owner of the nodes in the caller's place."""
-        entry = _Entry(text, space, said, said if plain else said.strip(), tokens)
-        answers = self._answers.setdefault(text, {})
+    def _enter(self, entry: _Entry) -> None:
+        """The entry becomes an owner of its nodes in the caller's place."""
+        answers = self._answers.setdefault(entry.text, {})
         if (old := answers.get(entry.key)) is not None:
             self._forget(old)
-            answers = self._answers.setdefault(text, {})
+            answers = self._answers.setdefault(entry.text, {})
         answers[entry.key] = entry
         self._used[entry] = None
         self._n_said += entry.nbytes
@@ -217,15 +223,13 @@ class Ledger:
     # --- keeping ---
     def entries(self) -> dict[str, Any]:
         """Everything, as JSON values that `load` reads: nodes of both trees as [number of the node before, run], 0 the
-        root, and answers as [node of the text before it, white space between, answer, node of the tokens]."""
-        with self._lock:
+        root, and answers as [node of the text before it, white space around that, answer, node of the tokens]."""
+        with self._lock:  # runs do not change, so that nobody waits while they become lists
             texts, text_of = _numbered(self._texts)
             tokens, token_of = _numbered(self._tokens)
-            return {
-                "texts": texts,
-                "tokens": [[parent, run.tolist()] for parent, run in tokens],
-                "answers": [[text_of[e.text], e.space, e.said, token_of[e.tokens]] for e in self._used],
-            }
+            answers = [[text_of[e.text], [e.begin, e.space], e.said, token_of[e.tokens]] for e in self._used]
+        runs = [[parent, run.tolist()] for parent, run in tokens]
+        return {"texts": [[parent, run] for parent, run in texts], "tokens": runs, "answers": answers}
 
     def load(self, entries: Any) -> None:
         """Know what another ledger knew, of the same vocabulary, instead of what this one does. ValueError: these are
@@ -251,13 +255,14 @@ class Ledger:
             if not isinstance(run, list) or not run or not all(type(i) is int and 0 <= i < n_vocab for i in run):
                 raise ValueError("tokens")
             tokens.append(self._tokens.add(array("i", run), tokens[_index(parent, tokens)]))
-        for text, space, said, ids in entries["answers"]:
-            if not isinstance(said, str) or not isinstance(space, str) or space.strip():
+        for text, (begin, space), said, ids in entries["answers"]:
+            if not all(isinstance(part, str) for part in (begin, space, said)) or (begin + space).strip():
                 raise ValueError("an answer")
             if kinds[_index(text, texts)] not in _KINDS or not _index(ids, tokens):
                 raise ValueError("an answer to nothing")
-            plain = kinds[text] == _kind(True)
-            self._enter(self._texts.add("", texts[text]), space, said, self._tokens.add(array("i"), tokens[ids]), plain)
+            node, ends = self._texts.add("", texts[text]), self._tokens.add(array("i"), tokens[ids])
+            key = said if kinds[text] == _kind(True) else said.strip()
+            self._enter(_Entry(node, begin, space, said, key, ends))
         for node in texts[1:]:
             self._texts.drop(node)
         for ids_node in tokens[1:]:

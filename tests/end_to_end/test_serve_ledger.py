@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_script import QUESTIONS as CHAT
+from chat_script import Known
 from http_server import WAIT, Server
 
 from hybrid.infer import Model
@@ -135,3 +137,44 @@ def test_an_edit_of_the_last_message_costs_its_own_tokens(server: Server) -> Non
     assert cached(edited) == len(rendered_ids(tok, text))
     other = chat(server, [SYSTEM, ask("Something else.")])
     assert cached(other) == len(rendered_ids(tok, rendering(server, [SYSTEM]).removesuffix("<|bom|><|assistant|>")))
+
+
+class Stateless:
+    """A client that keeps messages only, and counts what its requests cost beside what nobody could spare."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.known = server, Known()
+        self.steps: list[tuple[str, int, int]] = []
+
+    def ask(self, name: str, messages: list[dict[str, str]], question: str, seed: int = 11) -> list[dict[str, str]]:
+        """The conversation with the answer."""
+        messages = [*messages, ask(question)]
+        prompt = self.server.served.maker.ledger.encode(rendering(self.server, messages))
+        answer = chat(self.server, messages, seed=seed)
+        least, processed = self.known.least(prompt), answer["usage"]["prompt_tokens"] - cached(answer)
+        self.steps.append((name, least, processed))
+        choice = answer["choices"][0]
+        messages = [*messages, told(choice["message"]["content"])]
+        drawn = self.server.served.maker.ledger.find(rendering(self.server, [*messages, ask("?")])).known
+        assert drawn[: len(prompt)] == prompt and len(drawn) == answer["usage"]["total_tokens"]
+        self.known.add(prompt, drawn[len(prompt) :], complete=choice["finish_reason"] != "length")
+        return messages
+
+
+def test_a_scripted_chat_over_http_processes_hardly_more_than_it_must(server: Server) -> None:
+    """The script of benchmarks/chat_script.py, for a client that sends all messages again and again."""
+    client = Stateless(server)
+    turns = [[SYSTEM]]
+    for i, question in enumerate(CHAT):
+        turns.append(client.ask(f"turn {i + 1}", turns[-1], question))
+    client.ask("regenerate", turns[-2], CHAT[-1], seed=12)
+    end = client.ask("undo, and another question", turns[-2], "Goodbye, then.")
+    edited = client.ask("edit of turn 3", turns[2], "Which of them is faster?")
+    end = client.ask("back to the end", end, "Still there?")
+    client.ask("fork at turn 6", turns[6], "Why not?")
+    client.ask("the edited branch", edited, "Go on.")
+    client.ask("edit of the last message", edited, "Go on, please.")
+    least, processed = (sum(step[i] for step in client.steps) for i in (1, 2))
+    print(least, processed, *client.steps, sep="\n")
+    assert processed <= 1.1 * least, "\n".join(map(str, client.steps))
+    assert {name: cost for name, _, cost in client.steps}["regenerate"] == 0

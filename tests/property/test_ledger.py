@@ -1,6 +1,6 @@
 """Conversations of answers in any tokens at all: what comes back as text has the tokens it was drawn as."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ KINDS = {
     ),
     "gemma": Kind("tokenizers/sp_bpe_gemma.model", "", "<bos>", "user\n", "model\n", "<end_of_turn>\n"),
 }  # fmt: skip
+KINDS["jamba, which leaves BOS to the encoder"] = replace(KINDS["jamba"], bos="")
 
 
 @cache

@@ -180,3 +180,23 @@ def test_an_answer_that_is_remembered_is_not_read_again(model: Model) -> None:
     again.wait()
     assert again.job.n_known == 60 + 29, "but for the last token drawn"
     service.close()
+
+
+def test_boundaries_are_where_later_texts_go_on(model: Model) -> None:
+    """And what is read with breaks there gives the same answer."""
+    ids = tokens(120)
+    service = Service(model, 1)
+    whole = Asked(model, ids, 12)
+    service.submit(whole.job)
+    want = whole.wait()
+    assert model.cache is not None
+    service.call(model.cache.clear).result(WAIT)
+    marked = Asked(model, ids, 12, boundaries=(3, 70, 95, 120, 500))
+    service.submit(marked.job)
+    assert marked.wait() == want
+    for shared, known in ((110, 95), (80, 70), (40, 0)):
+        edited = Asked(model, [*ids[:shared], *tokens(9, shared)], 3)
+        service.submit(edited.job)
+        edited.wait()
+        assert edited.job.n_known == known
+    service.close()
