@@ -23,12 +23,15 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
+from ..memory.branches import Kept, kept
 from ..memory.cache import LADDER
 from ..model import Interrupted, Model, Result, Stop, Work
 from ..sequence import Sequence as TokenSequence
 from ..sequence import common_beginning
 from .context_shift import MARGIN, make_room
 from .drawing import Drawing, GenerationResult, TextPiece
+from .figures import Figures
+from .reuse import Reasons, Reuse
 from .slices import STEP_SECONDS, Slices
 
 WORTH_SHARING = 16  # tokens in common that are worth waiting for, or a checkpoint
@@ -48,6 +51,8 @@ class Job:
     on_text   called with each piece of the answer as it is drawn, in the thread that steps
     on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
     on_end    called when it has ended, by a `Service`
+    pin       the prompt and its answer are never given up (memory/pins.py), as far as there is room for that; False:
+              they may be again; None: as they were
     error     why nothing could be drawn; the answer then ends as "interrupt"
     """
 
@@ -58,12 +63,15 @@ class Job:
     remember: bool = False
     client: object = None
     boundaries: tuple[int, ...] = ()
+    pin: bool | None = None
     on_text: Callable[[TextPiece], None] | None = None
     on_read: Callable[[int, int], None] | None = None
     on_end: Callable[[], None] | None = None
     error: HybridError | None = None
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
+    reuse: Reuse | None = None  # why the others had to be; None: it has not joined yet
+    kept: Kept | None = None  # where the prompt cache has the text of a job that has ended
     cancelled: bool = False
 
     def __post_init__(self) -> None:
@@ -110,6 +118,7 @@ class Batcher:
         self._waiting: deque[Job] = deque()
         self._running: list[_Answer] = []
         self.n_steps = 0
+        self.figures, self.reasons = Figures(), Reasons(model)
         self.slices = Slices(model.n_ubatch, step_seconds)
         self._changed = False  # whether a job that had to wait may go on
         self._stop = Stop()  # of the step that runs, or the last
@@ -187,7 +196,9 @@ class Batcher:
                 return None
             raise
         seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
-        self.slices.timed(sum(len(work.ids) for work in works) - n_answers, n_answers, seconds)
+        n_prompt = sum(len(work.ids) for work in works) - n_answers
+        self.slices.timed(n_prompt, n_answers, seconds)
+        self.figures.passed(n_prompt, n_answers, len(works), max(work.seq.n_past for work in works), seconds)
         return results
 
     def _jobs(self) -> list[Job]:
@@ -244,7 +255,8 @@ class Batcher:
     def _join(self, answer: _Answer, held: Sequence[Job]) -> None:
         """What is known of the prompt, and where those behind it, and the jobs that are held, part from it."""
         job, seq = answer.job, answer.seq
-        job.n_known = seq.resume(job.ids)
+        job.reuse = self.reasons.resume(seq, job.ids, job.tokens, job.drawing.tokenizer)
+        job.n_known = job.reuse.n_reused
         _tell_read(job, job.n_known)
         others = (*held, *islice(self._waiting, LOOK_AHEAD))
         parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
@@ -334,12 +346,16 @@ class Batcher:
     def _end(self, job: Job) -> None:
         _tell_text(job, job.drawing.finish())
         job.done = self._changed = True
+        self.figures.ended(job.reuse, job.result)
         if job in self._waiting:
             self._waiting.remove(job)
         for answer in self._running:
             if answer.job is job:
                 self._running.remove(answer)
                 answer.seq.close(remember=job.remember)
+                if self.model.cache is not None:
+                    pin = None if job.cancelled else job.pin
+                    job.kept = kept(self.model.cache, answer.seq.tokens, len(job.ids), pin)
                 break
 
 

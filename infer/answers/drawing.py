@@ -83,12 +83,12 @@ class Drawing:
             raise UsageError(f"n_top = {n_top}, expected a number of tokens from 0 to {sampler.n_vocab}")
         self.result, self.n_top = GenerationResult(), n_top
         self.sampler, self.max_tokens = sampler, max_tokens
-        self._tokenizer, self._ignore_eos = tokenizer, ignore_eos
+        self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
         self._text = StopText(tokenizer.stream(skip_special=True), stop)
 
     def begin(self, prompt: Sequence[int]) -> None:
         """The tokens before the answer that an earlier answer did not process."""
-        self.sampler.ban(self._tokenizer.eog if self._ignore_eos else ())
+        self.sampler.ban(self.tokenizer.eog if self._ignore_eos else ())
         self.sampler.accept_all(prompt)
 
     @property
@@ -99,7 +99,7 @@ class Drawing:
     def draw(self, logits: np.ndarray) -> TextPiece | None:
         """The next token; None when the model ends the answer. It is pending until somebody says it was processed."""
         result, token = self.result, self.sampler.sample(logits)
-        if self._tokenizer.is_eog(token):
+        if self.tokenizer.is_eog(token):
             result.eog = token
             return None
         self.sampler.accept(token)

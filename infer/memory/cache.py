@@ -7,16 +7,20 @@ is processed again: at most LADDER tokens, since a sequence leaves a checkpoint 
 Under a budget in bytes. What the sequences themselves hold does not count. First to go is the checkpoint that saves
 least: the tokens processed again without it, more for a boundary (the end of a prompt or an answer, where people go
 back to), less the longer it was not used. Texts without any checkpoint go with it; models without recurrent layers need
-no checkpoints: there the text that was not used for longest goes.
+no checkpoints: there the text that was not used for longest goes. What is pinned stays (pins.py). Where something was
+given up is remembered (given_up.py), so that whoever reads it again can be told why.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from .given_up import GivenUp
 from .hybrid import HybridMemory
 from .parking import ParkedType, park, unpark
+from .pins import Pins
 from .prefix_tree import Checkpoint, Node, PrefixTree
 
 LADDER = 512  # positions between checkpoints that are taken in any case
@@ -41,6 +45,7 @@ class PromptCache:
     def __init__(self, memory: HybridMemory, budget: int, kind: ParkedType = "f32") -> None:
         self.memory, self.budget, self.kind = memory, budget, kind
         self.tree = PrefixTree(memory.attention.pool)
+        self.pins, self.given_up = Pins(memory, self.tree), GivenUp()
         self._clock = 0
         memory.attention.pool.refill = memory.recurrent.pool.refill = self._give_up_one
 
@@ -57,6 +62,10 @@ class PromptCache:
     @property
     def nbytes(self) -> int:
         """Bytes held by this cache alone: states, logits, pages."""
+        return sum(self.sizes())
+
+    def sizes(self) -> tuple[int, int]:
+        """The same for states and logits, and for keys and values."""
         size = 0
         pages: dict[int, int] = {}
         for node in self.tree:
@@ -69,7 +78,7 @@ class PromptCache:
                 pages[page] = pages.get(page, 0) + 1
         pool = self.memory.attention.pool
         alone = sum(pool.owners(page) == n for page, n in pages.items())
-        return size + alone * self.memory.attention.bytes_per_page
+        return size, alone * self.memory.attention.bytes_per_page
 
     # --- use ---
     def keep(self, seq: int, ids: Sequence[int], *, boundary: bool, logits: np.ndarray | None = None) -> Checkpoint:
@@ -142,33 +151,56 @@ class PromptCache:
         return row
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything, what is pinned too."""
+        for node in self.tree:
+            node.pinned = 0
         while self._give_up_one():
             pass
+        self.given_up.clear()
+
+    def forget(self, node: Node) -> None:
+        """Everything from this node on, pinned or not, and what leads to nothing else."""
+        below = [node]
+        for one in below:
+            below += one.children.values()
+        for one in reversed(below):
+            for point in list(one.checkpoints.values()):
+                self._drop(one, point)
+            self.tree.remove(one)
+        if self.memory.is_recurrent:
+            self._remove_bare(node.parent)
 
     def _touch(self, node: Node) -> None:
+        seconds = time.monotonic()
         for part in node.path():
-            part.used = self._clock
+            part.used, part.seconds = self._clock, seconds
 
     # --- giving up ---
     def _give_up_one(self) -> bool:
         """Make room by what is worth least; False when there is nothing left."""
-        points = [(node, point) for node in self.tree for point in node.checkpoints.values()]
+        pinned = self.pins.held()
+        points = [(node, c) for node in self.tree for c in node.checkpoints.values() if id(c) not in pinned]
         if self.memory.is_recurrent and points:
             node, point = min(points, key=lambda item: self.worth(*item))
+            self.given_up.add(self.tree.text(node, point.position))
             self._drop(node, point)
-            while node.parent is not None and not node.children and not node.checkpoints:
-                self.tree.remove(node)
-                node = node.parent
+            self._remove_bare(node)
             return True
-        leaves = [node for node in self.tree if not node.children]
+        leaves = [node for node in self.tree if not node.children and not node.pinned]
         if not leaves:
             return False
         leaf = min(leaves, key=lambda node: node.used)
+        self.given_up.add(self.tree.text(leaf, leaf.end), leaf.start)
         for point in list(leaf.checkpoints.values()):
             self._drop(leaf, point)
         self.tree.remove(leaf)
         return True
+
+    def _remove_bare(self, node: Node | None) -> None:
+        """A node from which nothing goes on, and those that lead only there."""
+        while node is not None and node.parent is not None and not (node.children or node.checkpoints or node.pinned):
+            self.tree.remove(node)
+            node = node.parent
 
     def worth(self, node: Node, point: Checkpoint) -> float:
         """What giving up a checkpoint would cost: see above."""
