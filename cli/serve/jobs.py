@@ -92,7 +92,7 @@ class Maker:
             )
         params = self._params(request)
         stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-        jobs = []
+        pin, jobs = request.cache.keep if request.cache is not None else None, []
         for given in prompts:
             prompt = given if isinstance(given, Prompt) else Prompt(given)
             for i in range(request.n):
@@ -102,7 +102,7 @@ class Maker:
                 drawing = Drawing(
                     sampler, self.model.tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top
                 )
-                job = Job(prompt.ids, drawing, remember=True, client=client, boundaries=prompt.boundaries)
+                job = Job(prompt.ids, drawing, remember=True, client=client, boundaries=prompt.boundaries, pin=pin)
                 job.on_end = partial(self._note, prompt, job)
                 jobs.append(job)
         return jobs
