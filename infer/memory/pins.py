@@ -22,10 +22,18 @@ class Pins:
 
     def __init__(self, memory: HybridMemory, tree: PrefixTree) -> None:
         self.memory, self.tree = memory, tree
+        self._nodes: list[Node] = []
 
     @property
     def nodes(self) -> list[Node]:
-        return [node for node in self.tree if node.pinned]
+        """Where the pinned texts end."""
+        self._nodes = [node for node in self._nodes if node.pinned]
+        return self._nodes
+
+    def clear(self) -> None:
+        """Nothing is pinned any more."""
+        for node in self._nodes:
+            node.pinned = 0
 
     def held(self) -> set[int]:
         """The checkpoints that stay, by their id()."""
@@ -60,6 +68,7 @@ class Pins:
         others = self._others(node)
         self._limit(n, self.nbytes([*others, node]) - self.nbytes(others), others, budget)
         self.drop(node)
+        self._nodes = [*self.nodes, node]
         node.pinned = max(1, n_prompt)
         return node
 

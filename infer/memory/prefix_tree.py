@@ -117,7 +117,7 @@ class PrefixTree:
         if n < node.end:
             node = self._split(node, n)
         if n < len(ids):
-            leaf = Node(node, n, ids[n:].copy(), [self.pool.share(p) for p in pages[n // PAGE : pages_of(len(ids))]])
+            leaf = Node(node, n, ids[n:].copy(), [self.pool.hold(p) for p in pages[n // PAGE : pages_of(len(ids))]])
             leaf.name = next(self._names)
             if not node.children and node.parent is not None:  # the same text, longer
                 leaf.name, node.name = node.name, leaf.name
@@ -139,7 +139,7 @@ class PrefixTree:
         if node.pages:
             node.pages = node.pages[n // PAGE - first :]
             if n % PAGE:
-                self.pool.share(node.pages[0])
+                self.pool.hold(node.pages[0])
         node.checkpoints = {p: c for p, c in node.checkpoints.items() if p > n}
         return upper
 
@@ -147,5 +147,5 @@ class PrefixTree:
         """Forget a node without children; its checkpoints are gone already."""
         assert leaf.parent is not None and not leaf.children and not leaf.checkpoints
         for page in leaf.pages:
-            self.pool.drop(page)
+            self.pool.let_go(page)
         del leaf.parent.children[int(leaf.tokens[0])]
