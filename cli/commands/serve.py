@@ -17,6 +17,8 @@ from ..loading_options import CheckpointBudget, Context, Exact, KVTypeOption, Lo
 if TYPE_CHECKING:
     from hybrid.infer import Model
 
+    from ..serve.request_log import RequestLog
+
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -128,8 +130,15 @@ def _run(
     maker = Maker(model, model.chat_template, parallel + queue, speculate)
     service = Service(model, parallel, most_waiting=queue)
     try:
-        run(create_app(Served(service, maker, name, keys, cors)), listener)
+        run(create_app(Served(service, maker, name, keys, cors, log=_log)), listener)
     finally:
         service.close()
     if service.fault is not None:
         raise service.fault
+
+
+def _log(request: "RequestLog") -> None:
+    """Lines on the console: of the request, and what there is to say beside it."""
+    console.note(request.line())
+    for note in request.notes:
+        console.note(f"note: {note}")

@@ -1,9 +1,9 @@
-"""What the server is and does: its health, its model, its counters."""
+"""What the server is and does: its health, its model."""
 
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from . import errors
 from .endpoint import get
@@ -43,27 +43,8 @@ async def model(served: Served, request: Request) -> Response:
     return JSONResponse(_model_entry(served))
 
 
-async def metrics(served: Served, _: Request) -> Response:
-    """Prometheus text: llama-server's names where they mean the same."""
-    n_jobs, n_parallel = served.service.n_jobs, served.service.batcher.n_parallel
-    values = {
-        "llamacpp:prompt_tokens_total": served.n_read,
-        "llamacpp:tokens_predicted_total": served.n_drawn,
-        "llamacpp:requests_processing": min(n_jobs, n_parallel),
-        "llamacpp:requests_deferred": max(0, n_jobs - n_parallel),
-        "hybrid:prompt_tokens_reused_total": served.n_reused,
-        "hybrid:steps_total": served.service.batcher.n_steps,
-    }
-    lines = [
-        f"# TYPE {name} {'counter' if name.endswith('total') else 'gauge'}\n{name} {value}"
-        for name, value in values.items()
-    ]
-    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
-
-
 ENDPOINTS = [
     get("/health", handler=health),
     get("/v1/models", handler=models),
     get("/v1/models/{name:path}", handler=model),
-    get("/metrics", handler=metrics),
 ]

@@ -5,21 +5,27 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from . import about, errors
+from . import about, errors, kept, metrics
 from .endpoint import routes
 from .guards import Keys, Limits
 from .llama_server import tokens
 from .openai import chat, completions
+from .request_log import Logged
 from .served import Served
 
-ENDPOINTS = [each for module in (about, chat, completions, tokens) for each in module.ENDPOINTS]
+ENDPOINTS = [each for module in (about, metrics, kept, chat, completions, tokens) for each in module.ENDPOINTS]
+METHODS = sorted({each.method for each in ENDPOINTS})
 
 
 def create_app(served: Served) -> Starlette:
     """What answers HTTP requests to one model."""
     middleware = [Middleware(Limits), Middleware(Keys, keys=served.keys)]
     if served.cors:
-        middleware.insert(0, Middleware(CORSMiddleware, allow_origins=served.cors, allow_headers=["*"]))
+        middleware.insert(
+            0, Middleware(CORSMiddleware, allow_origins=served.cors, allow_headers=["*"], allow_methods=METHODS)
+        )
+    if served.log is not None:
+        middleware.insert(0, Middleware(Logged, log=served.log))
     app = Starlette(
         routes=routes(ENDPOINTS),
         middleware=middleware,

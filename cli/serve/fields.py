@@ -24,6 +24,18 @@ class StreamOptions(Strict):
     include_obfuscation: Ignored
 
 
+class CacheFields(Strict):
+    """What becomes of a conversation after its answer."""
+
+    keep: Annotated[
+        bool | None,
+        Field(
+            description="true: prompt and answer are not given up for others, until false or DELETE says so. All that "
+            "is kept in this way may use half of --checkpoint-budget; more is refused."
+        ),
+    ] = None
+
+
 class AnswerFields(Strict):
     """What every kind of answer takes: OpenAI's fields, and llama-server's samplers."""
 
@@ -45,6 +57,7 @@ class AnswerFields(Strict):
     logit_bias: dict[str, float] | None = None
     ignore_eos: bool = False
     speculate: bool | None = None
+    cache: CacheFields | None = None
     user: Ignored
     metadata: Ignored
     store: Ignored

@@ -95,7 +95,7 @@ class Maker:
         params = self._params(request)
         stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
         speculate = self.speculate if request.speculate is None else request.speculate
-        jobs = []
+        pin, jobs = request.cache.keep if request.cache is not None else None, []
         for given in prompts:
             prompt = given if isinstance(given, Prompt) else Prompt(given)
             for i in range(request.n):
@@ -106,7 +106,13 @@ class Maker:
                     sampler, self.model.tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top
                 )
                 job = Job(
-                    prompt.ids, drawing, remember=True, speculate=speculate, client=client, boundaries=prompt.boundaries
+                    prompt.ids,
+                    drawing,
+                    remember=True,
+                    speculate=speculate,
+                    client=client,
+                    boundaries=prompt.boundaries,
+                    pin=pin,
                 )
                 job.on_end = partial(self._note, prompt, job)
                 jobs.append(job)

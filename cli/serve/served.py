@@ -1,19 +1,21 @@
-"""What the routes stand on: the service that answers, and what it has done so far."""
+"""What the routes stand on: the service that answers."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.service import Service
 
+from .held import HeldFigures
 from .jobs import Maker
+from .request_log import RequestLog
 
 
 @dataclass
 class Served:
-    """One model. keys: one of them comes with every request except /health; empty: none is asked for."""
+    """One model. keys: one of them comes with every request except /health; empty: none is asked for.
+    log: called with every request when it is over."""
 
     service: Service
     maker: Maker
@@ -21,16 +23,9 @@ class Served:
     keys: tuple[str, ...] = ()
     cors: tuple[str, ...] = ()
     started: float = field(default_factory=time.time)
-    n_read: int = 0
-    n_reused: int = 0
-    n_drawn: int = 0
+    log: Callable[[RequestLog], None] | None = None
+    held: HeldFigures = field(default_factory=HeldFigures)
 
     @property
     def model(self) -> Model:
         return self.maker.model
-
-    def count(self, jobs: Sequence[Job]) -> None:
-        """After answers have ended, for /metrics."""
-        self.n_read += sum(job.result.prompt_tokens for job in jobs)
-        self.n_reused += sum(job.n_known for job in jobs)
-        self.n_drawn += sum(len(job.result.ids) for job in jobs)

@@ -14,6 +14,8 @@ from hybrid.infer.answers.drawing import TextPiece
 
 from .answering import Answering
 from .errors import RequestError
+from .kept import check_pins
+from .request_log import record_of
 from .served import Served
 
 PING_SECONDS = 5.0
@@ -49,10 +51,12 @@ def event(value: Any, name: str | None = None) -> str:
 
 async def respond(served: Served, request: Request, jobs: list[Job], shape: Shape, *, stream: bool) -> Response:
     """Submit the jobs and answer with them. BusyError, UsageError, RequestError: nothing is left running."""
+    await check_pins(served, jobs)
     answering = Answering(served.service, jobs)
+    record_of(request.scope).watch(jobs)
     answering.submit()
     if stream:
-        events = _events(served, answering, shape)
+        events = _events(answering, shape)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
     try:
         pieces: list[list[TextPiece]] = [[] for _ in jobs]
@@ -63,7 +67,6 @@ async def respond(served: Served, request: Request, jobs: list[Job], shape: Shap
                     pieces[told.index].append(told.piece)
 
         await _unless_disconnected(request, collect())
-        served.count(jobs)
         return JSONResponse(shape.whole(pieces))
     finally:
         answering.close()
@@ -90,7 +93,7 @@ async def _unless_disconnected(request: Request, work: Awaitable[None]) -> None:
                 await each
 
 
-async def _events(served: Served, answering: Answering, shape: Shape) -> AsyncIterator[str]:
+async def _events(answering: Answering, shape: Shape) -> AsyncIterator[str]:
     """Starlette ends this generator when the client goes."""
     waiting: asyncio.Future[Any] | None = None
     try:
@@ -108,7 +111,6 @@ async def _events(served: Served, answering: Answering, shape: Shape) -> AsyncIt
                 break
             for text in shape.ending(news.index) if news.piece is None else shape.piece(news.index, news.piece):
                 yield text
-        served.count(answering.jobs)
         for text in shape.closing():
             yield text
     except RequestError as error:

@@ -21,15 +21,18 @@ from math import inf
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
+from ..memory.branches import kept
 from ..memory.cache import LADDER
 from ..memory.hybrid import MOST_PIECES
 from ..model import Interrupted, Model, Result, Stop, Work
 from ..runner import Output
 from ..sequence import common_beginning
 from .drawing import GenerationResult
+from .figures import Figures
 from .guessing import MOST_BYTES, Guessing
 from .job import Answer, Job
 from .prompt_logprobs import most_rows
+from .reuse import Reasons, read_anew
 from .slices import LEAST, STEP_SECONDS, Slices
 from .speculate import MOST
 
@@ -53,6 +56,7 @@ class Batcher:
         self._waiting: deque[Job] = deque()
         self._running: list[Answer] = []
         self.n_steps = 0
+        self.figures, self.reasons = Figures(), Reasons(model)
         self.slices = Slices(model.n_ubatch, step_seconds)
         state = max(1, model.memory.bytes_state_per_seq)
         self.guessing = Guessing(min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
@@ -120,7 +124,11 @@ class Batcher:
                 self._changed |= answer.is_reading
                 self._seconds += answer.follow(len(work.ids), result.logits)
             accepted = sum(answer.result.accepted for answer in drawn) - accepted
-            self._learn(sum(len(work.ids) for work in works), len(drawn), n_guessed, accepted)
+            n_tokens = sum(len(work.ids) for work in works)
+            self._learn(n_tokens, len(drawn), n_guessed, accepted)
+            n_prompt = n_tokens - len(drawn) - n_guessed
+            longest = max(work.seq.n_past for work in works)
+            self.figures.passed(n_prompt, len(drawn), len(works), longest, self._seconds)
         return ended + self._end_those_over()
 
     def cancel(self, job: Job) -> None:
@@ -202,7 +210,11 @@ class Batcher:
     def _join(self, answer: Answer, held: Sequence[Job]) -> None:
         """What is known of the prompt, and where those behind it, and the jobs that are held, part from it."""
         job, seq = answer.job, answer.seq
-        job.n_known = seq.resume(job.ids) if job.prompt_top is None else 0  # logits are not kept
+        if job.prompt_top is None:
+            job.reuse = self.reasons.resume(seq, job.ids, job.tokens, job.drawing.tokenizer)
+        else:  # logits are not kept
+            job.reuse = read_anew(len(job.ids), "logprobs")
+        job.n_known = job.reuse.n_reused
         job.tell_read(job.n_known)
         others = (*held, *islice(self._waiting, LOOK_AHEAD))
         parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
@@ -281,12 +293,16 @@ class Batcher:
     def _end(self, job: Job) -> None:
         job.tell_text(job.drawing.finish())
         job.done = self._changed = True
+        self.figures.ended(job.reuse, job.result)
         if job in self._waiting:
             self._waiting.remove(job)
         for answer in self._running:
             if answer.job is job:
                 self._running.remove(answer)
                 answer.seq.close(remember=job.remember)
+                if self.model.cache is not None:
+                    pin = None if job.cancelled else job.pin
+                    job.kept = kept(self.model.cache, answer.seq.tokens, len(job.ids), pin)
                 break
 
 

@@ -86,12 +86,12 @@ class Drawing:
         self.result, self.n_top = GenerationResult(), n_top
         self.sampler, self.max_tokens = sampler, max_tokens
         self.end_logprobs: TokenLogprobs | None = None
-        self._tokenizer, self._ignore_eos = tokenizer, ignore_eos
+        self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
         self._text = StopText(tokenizer.stream(skip_special=True), stop)
 
     def begin(self, prompt: Sequence[int]) -> None:
         """The tokens before the answer that an earlier answer did not process."""
-        self.sampler.ban(self._tokenizer.eog if self._ignore_eos else ())
+        self.sampler.ban(self.tokenizer.eog if self._ignore_eos else ())
         self.sampler.accept_all(prompt)
 
     @property
@@ -103,7 +103,7 @@ class Drawing:
         """The next token; None when the model ends the answer. It is pending until somebody says it was processed."""
         result, token = self.result, self.sampler.sample(logits)
         logprobs = None if self.n_top is None else token_logprobs(logits, token, self.n_top)
-        if self._tokenizer.is_eog(token):
+        if self.tokenizer.is_eog(token):
             result.eog, self.end_logprobs = token, logprobs
             return None
         self.sampler.accept(token)

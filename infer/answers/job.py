@@ -8,12 +8,14 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError
 
+from ..memory.branches import Kept
 from ..memory.cache import LADDER
 from ..sequence import Sequence
 from .context_shift import MARGIN, make_room
 from .drawing import Drawing, EndReason, GenerationResult, TextPiece, TokenLogprobs
 from .guessing import AnswerText
 from .prompt_logprobs import logprobs_of
+from .reuse import Reuse
 
 
 @dataclass(eq=False)
@@ -28,6 +30,8 @@ class Job:
               each; nothing of the prompt is then taken from the cache. None: they get none
     client    whose it is: of jobs that wait, those of whoever has the fewest running come first
     boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
+    pin       the prompt and its answer are never given up (memory/pins.py), as far as there is room for that; False:
+              they may be again; None: as they were
     on_text   called with each piece of the answer as it is drawn, in the thread that steps
     on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
     on_end    called when it has ended, by a `Service`
@@ -43,12 +47,15 @@ class Job:
     prompt_top: int | None = None
     client: object = None
     boundaries: tuple[int, ...] = ()
+    pin: bool | None = None
     on_text: Callable[[TextPiece], None] | None = None
     on_read: Callable[[int, int], None] | None = None
     on_end: Callable[[], None] | None = None
     error: HybridError | None = None
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
+    reuse: Reuse | None = None  # why the others had to be; None: it has not joined yet
+    kept: Kept | None = None  # where the prompt cache has the text of a job that has ended
     cancelled: bool = False
     # of the tokens read so far; None for the first, before which there is nothing
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)

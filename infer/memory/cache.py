@@ -7,16 +7,21 @@ is processed again: at most LADDER tokens, since a sequence leaves a checkpoint 
 Under a budget in bytes. What the sequences themselves hold does not count. First to go is the checkpoint that saves
 least: the tokens processed again without it, more for a boundary (the end of a prompt or an answer, where people go
 back to), less the longer it was not used. Texts without any checkpoint go with it; models without recurrent layers need
-no checkpoints: there the text that was not used for longest goes.
+no checkpoints: there the text that was not used for longest goes. What is pinned stays (pins.py). Where something was
+given up is remembered (given_up.py), so that whoever reads it again can be told why.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
+from .given_up import GivenUp
 from .hybrid import HybridMemory
 from .parking import ParkedType, park, unpark
+from .pins import Pins
 from .prefix_tree import Checkpoint, Node, PrefixTree
 
 LADDER = 512  # positions between checkpoints that are taken in any case
@@ -41,7 +46,9 @@ class PromptCache:
     def __init__(self, memory: HybridMemory, budget: int, kind: ParkedType = "f32") -> None:
         self.memory, self.budget, self.kind = memory, budget, kind
         self.tree = PrefixTree(memory.attention.pool)
+        self.pins, self.given_up = Pins(memory, self.tree), GivenUp()
         self._clock = 0
+        self._loose = 0  # bytes of logits and parked states
         memory.attention.pool.refill = memory.recurrent.pool.refill = self._give_up_one
 
     # --- size ---
@@ -57,19 +64,13 @@ class PromptCache:
     @property
     def nbytes(self) -> int:
         """Bytes held by this cache alone: states, logits, pages."""
-        size = 0
-        pages: dict[int, int] = {}
-        for node in self.tree:
-            for point in node.checkpoints.values():
-                if point.row >= 0 and self.memory.recurrent.pool.owners(point.row) == 1:
-                    size += self.memory.bytes_state_per_seq
-                size += point.logits.nbytes if point.logits is not None else 0
-                size += point.parked.nbytes if point.parked is not None else 0
-            for page in node.pages:
-                pages[page] = pages.get(page, 0) + 1
-        pool = self.memory.attention.pool
-        alone = sum(pool.owners(page) == n for page, n in pages.items())
-        return size + alone * self.memory.attention.bytes_per_page
+        return sum(self.sizes())
+
+    def sizes(self) -> tuple[int, int]:
+        """The same for states and logits, and for keys and values."""
+        memory = self.memory
+        states = memory.recurrent.pool.alone * memory.bytes_state_per_seq
+        return states + self._loose, memory.attention.pool.alone * memory.attention.bytes_per_page
 
     # --- use ---
     def keep(self, seq: int, ids: Sequence[int], *, boundary: bool, logits: np.ndarray | None = None) -> Checkpoint:
@@ -85,22 +86,27 @@ class PromptCache:
         if point is None:
             point = node.checkpoints[len(ids)] = Checkpoint(len(ids), -1, boundary)
             if memory.is_recurrent and self.kind == "f32":
-                point.row = memory.recurrent.pool.share(row)
+                point.row = memory.recurrent.pool.hold(row)
             elif memory.is_recurrent:
                 point.parked = park(memory.recurrent.state(row), self.kind)
+                self._loose += point.parked.nbytes
         point.used, point.boundary = self._clock, point.boundary or boundary
         if logits is not None and point.logits is None:
             point.logits = logits.copy()
+            self._loose += point.logits.nbytes
         self.trim()
         return point
 
     def place(self, node: Node, point: Checkpoint) -> None:
-        """A checkpoint that was made elsewhere, in a node that has no checkpoint at its position."""
+        """A checkpoint that was made elsewhere, in a node that has none at its position. Takes over its row."""
         assert node.start < point.position <= node.end and point.position not in node.checkpoints
         self._clock += 1
         self._touch(node)
         point.used = self._clock
         node.checkpoints[point.position] = point
+        self._loose += _loose(point)
+        if point.row >= 0:
+            self.memory.recurrent.pool.claim(point.row)
 
     def trim(self) -> None:
         """Give up what is beyond the budget."""
@@ -142,41 +148,89 @@ class PromptCache:
         return row
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything, what is pinned too."""
+        self.pins.clear()
         while self._give_up_one():
             pass
+        self.given_up.clear()
+
+    def forget(self, node: Node) -> None:
+        """Everything from this node on, pinned or not, and what leads to nothing else."""
+        below = [node]
+        for one in below:
+            below += one.children.values()
+        for one in reversed(below):
+            for point in list(one.checkpoints.values()):
+                self._drop(one, point)
+            one.pinned = 0
+            self.tree.remove(one)
+        if self.memory.is_recurrent:
+            self._remove_bare(node.parent)
 
     def _touch(self, node: Node) -> None:
+        seconds = time.monotonic()
         for part in node.path():
-            part.used = self._clock
+            part.used, part.seconds = self._clock, seconds
 
     # --- giving up ---
     def _give_up_one(self) -> bool:
         """Make room by what is worth least; False when there is nothing left."""
-        points = [(node, point) for node in self.tree for point in node.checkpoints.values()]
-        if self.memory.is_recurrent and points:
-            node, point = min(points, key=lambda item: self.worth(*item))
+        if self.memory.is_recurrent and (least := self._least()) is not None:
+            node, point = least
+            self.given_up.add(self.tree.text(node, point.position))
             self._drop(node, point)
-            while node.parent is not None and not node.children and not node.checkpoints:
-                self.tree.remove(node)
-                node = node.parent
+            self._remove_bare(node)
             return True
-        leaves = [node for node in self.tree if not node.children]
+        leaves = [node for node in self.tree if not node.children and not node.pinned]
         if not leaves:
             return False
         leaf = min(leaves, key=lambda node: node.used)
+        self.given_up.add(self.tree.text(leaf, leaf.end), leaf.start)
         for point in list(leaf.checkpoints.values()):
             self._drop(leaf, point)
         self.tree.remove(leaf)
         return True
 
+    def _remove_bare(self, node: Node | None) -> None:
+        """A node from which nothing goes on, and those that lead only there."""
+        while node is not None and node.parent is not None and not (node.children or node.checkpoints or node.pinned):
+            self.tree.remove(node)
+            node = node.parent
+
     def worth(self, node: Node, point: Checkpoint) -> float:
         """What giving up a checkpoint would cost: see above."""
         before = (p for part in node.path() for p in part.checkpoints if p < point.position)
-        saved = point.position - max(before, default=0)
+        return self._worth(point, max(before, default=0))
+
+    def _worth(self, point: Checkpoint, before: int) -> float:
+        """before: position of the checkpoint that would be gone back to."""
+        saved = point.position - before
         return saved * (BOUNDARY_WORTH if point.boundary else 1) / (1 + self._clock - point.used)
+
+    def _least(self) -> tuple[Node, Checkpoint] | None:
+        """The checkpoint that is worth least, in one walk; None: all are pinned."""
+        pinned = self.pins.held()
+        least, found = inf, None
+        waiting = [(node, 0) for node in self.tree.root.children.values()]
+        while waiting:
+            node, before = waiting.pop()
+            points = node.checkpoints
+            for position in sorted(points) if len(points) > 1 else points:
+                point = points[position]
+                worth = self._worth(point, before)
+                if worth < least and id(point) not in pinned:
+                    least, found = worth, (node, point)
+                before = position
+            waiting += [(child, before) for child in node.children.values()]
+        return found
 
     def _drop(self, node: Node, point: Checkpoint) -> None:
         del node.checkpoints[point.position]
+        self._loose -= _loose(point)
         if point.row >= 0:
-            self.memory.recurrent.pool.drop(point.row)
+            self.memory.recurrent.pool.let_go(point.row)
+
+
+def _loose(point: Checkpoint) -> int:
+    """Bytes of a checkpoint that are in no pool."""
+    return sum(part.nbytes for part in (point.logits, point.parked) if part is not None)

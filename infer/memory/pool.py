@@ -8,6 +8,8 @@ from hybrid.quant.ggml.errors import Remedy, StateError
 class IndexPool:
     """Indices 0 .. size - 1. A place is given out with one owner, may get more, and is free again without owners.
 
+    One of the owners may be the prompt cache, any number of times: see `hold`.
+
     Places freed last are given out first, so that the memory behind them grows with what is used at a time.
     `refill` is called when all are in use: it gives something up and returns True; False when
     there is nothing to give up.
@@ -16,7 +18,9 @@ class IndexPool:
     def __init__(self, size: int, what: str) -> None:
         self.size, self.what = size, what
         self.refill: Callable[[], bool] = lambda: False
+        self.alone = 0  # places that nobody but the prompt cache owns
         self._owners: list[int] = []
+        self._held: list[int] = []  # how many of the owners the prompt cache is
         self._free: list[int] = []
 
     @property
@@ -33,6 +37,7 @@ class IndexPool:
         while not self._free:
             if len(self._owners) < self.size:
                 self._owners.append(0)
+                self._held.append(0)
                 self._free.append(len(self._owners) - 1)
             elif not self.refill():
                 raise StateError(
@@ -60,13 +65,32 @@ class IndexPool:
 
     def share(self, place: int) -> int:
         """One more owner."""
-        assert self._owners[place] > 0
-        self._owners[place] += 1
-        return place
+        return self._change(place, 1, 0)
 
     def drop(self, place: int) -> None:
         """One owner less."""
-        assert self._owners[place] > 0
-        self._owners[place] -= 1
-        if not self._owners[place]:
+        self._change(place, -1, 0)
+
+    def hold(self, place: int) -> int:
+        """One more owner, the prompt cache."""
+        return self._change(place, 1, 1)
+
+    def claim(self, place: int) -> int:
+        """One of the owners is the prompt cache from now on."""
+        return self._change(place, 0, 1)
+
+    def let_go(self, place: int) -> None:
+        """The prompt cache is an owner less."""
+        self._change(place, -1, -1)
+
+    def _change(self, place: int, owners: int, held: int) -> int:
+        was, is_held = self._owners[place], self._held[place]
+        assert was > 0
+        self.alone -= was == is_held
+        self._owners[place], self._held[place] = was, is_held = was + owners, is_held + held
+        assert was >= is_held >= 0
+        if was:
+            self.alone += was == is_held
+        else:
             self._free.append(place)
+        return place

@@ -7,6 +7,7 @@ the positions of its ancestors that share the page, so a text's pages are those 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,12 @@ class Checkpoint:
 
 @dataclass(eq=False)
 class Node:
-    """Tokens start .. start + len(tokens) of every text below; pages begin with the one that holds `start`."""
+    """Tokens start .. start + len(tokens) of every text below; pages begin with the one that holds `start`.
+
+    name     of the text that ends here; it goes along when that text gets longer
+    pinned   0, or neither this nor what leads here is given up (pins.py): the tokens of the prompt that it answers
+    seconds  time.monotonic() when it was last used
+    """
 
     parent: "Node | None"
     start: int
@@ -41,6 +47,9 @@ class Node:
     children: dict[int, "Node"] = field(default_factory=dict)
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     used: int = 0
+    name: int = 0
+    pinned: int = 0
+    seconds: float = 0.0
 
     @property
     def end(self) -> int:
@@ -61,6 +70,7 @@ class PrefixTree:
     def __init__(self, pool: IndexPool) -> None:
         self.pool = pool
         self.root = Node(None, 0, np.zeros(0, np.int32))
+        self._names = count(1)
 
     def __iter__(self) -> Iterator[Node]:
         """All nodes but the root, parents first."""
@@ -81,6 +91,15 @@ class PrefixTree:
                 break
         return node, n
 
+    def following(self, node: Node, n: int, most: int) -> Tokens:
+        """Up to `most` tokens behind the first n of a text that passes `node`: of such texts the one used last."""
+        parts, left = [node.tokens[n - node.start :][:most]], most - (node.end - n)
+        while left > 0 and node.children:
+            node = max(node.children.values(), key=lambda child: child.used)
+            parts.append(node.tokens[:left])
+            left -= len(node.tokens)
+        return np.concatenate(parts)
+
     def pages(self, node: Node, n: int) -> list[int]:
         """Pages of the first n positions of a text that ends in `node`."""
         pages: list[int] = []
@@ -88,13 +107,20 @@ class PrefixTree:
             pages[part.start // PAGE :] = part.pages
         return pages[: pages_of(n)]
 
+    def text(self, node: Node, n: int) -> Tokens:
+        """The first n tokens of a text that ends in `node`."""
+        return np.concatenate([self.root.tokens, *(part.tokens for part in node.path())])[:n]
+
     def insert(self, ids: Tokens, pages: list[int]) -> Node:
         """The node that ends after `ids`, made where it is missing with `pages`, those of the whole text."""
         node, n = self.match(ids)
         if n < node.end:
             node = self._split(node, n)
         if n < len(ids):
-            leaf = Node(node, n, ids[n:].copy(), [self.pool.share(p) for p in pages[n // PAGE : pages_of(len(ids))]])
+            leaf = Node(node, n, ids[n:].copy(), [self.pool.hold(p) for p in pages[n // PAGE : pages_of(len(ids))]])
+            leaf.name = next(self._names)
+            if not node.children and node.parent is not None:  # the same text, longer
+                leaf.name, node.name = node.name, leaf.name
             node.children[int(ids[n])] = node = leaf
         return node
 
@@ -103,7 +129,8 @@ class PrefixTree:
         assert node.parent is not None and node.start < n < node.end
         cut = n - node.start
         first = node.start // PAGE
-        upper = Node(node.parent, node.start, node.tokens[:cut], used=node.used)
+        upper = Node(node.parent, node.start, node.tokens[:cut], used=node.used, seconds=node.seconds)
+        upper.name = next(self._names)
         upper.pages = node.pages[: pages_of(n) - first] if node.pages else []
         upper.checkpoints = {p: c for p, c in node.checkpoints.items() if p <= n}
         upper.children[int(node.tokens[cut])] = node
@@ -112,7 +139,7 @@ class PrefixTree:
         if node.pages:
             node.pages = node.pages[n // PAGE - first :]
             if n % PAGE:
-                self.pool.share(node.pages[0])
+                self.pool.hold(node.pages[0])
         node.checkpoints = {p: c for p, c in node.checkpoints.items() if p > n}
         return upper
 
@@ -120,5 +147,5 @@ class PrefixTree:
         """Forget a node without children; its checkpoints are gone already."""
         assert leaf.parent is not None and not leaf.children and not leaf.checkpoints
         for page in leaf.pages:
-            self.pool.drop(page)
+            self.pool.let_go(page)
         del leaf.parent.children[int(leaf.tokens[0])]

@@ -25,6 +25,13 @@ class Letters:
     """A tokenizer of which every token is a letter; some end an answer."""
 
     eog = frozenset(range(0, 2024, 40))
+    bos: int | None = None
+
+    def piece(self, token: int) -> bytes:
+        return bytes([97 + token % 26])
+
+    def is_control(self, token: int) -> bool:
+        return False
 
     def is_eog(self, token: int) -> bool:
         return token in self.eog

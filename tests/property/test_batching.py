@@ -102,7 +102,7 @@ def test_a_long_prompt_does_not_hold_answers_up(
         batcher = Batcher(model, 2)
         monkeypatch.setattr(Slices, "beside_answers", 128)
         first, long = job(model, tokens(5), 1, 40), job(model, tokens(900), 2, 3)
-        first.drawing._tokenizer = Plain()  # type: ignore[assignment]
+        first.drawing.tokenizer = Plain()  # type: ignore[assignment]
         batcher.submit(first)
         batcher.step()
         batcher.submit(long)

@@ -91,6 +91,13 @@ class Plain:
     """A tokenizer without text."""
 
     eog: frozenset[int] = frozenset()
+    bos: int | None = None
+
+    def piece(self, token: int) -> bytes:
+        return f"{token} ".encode()
+
+    def is_control(self, token: int) -> bool:
+        return False
 
     def is_eog(self, token: int) -> bool:
         return False

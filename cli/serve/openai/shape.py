@@ -10,6 +10,7 @@ from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import TextPiece, TokenLogprobs
 
 from .. import errors
+from ..cache_usage import cache_usage
 from ..fields import AnswerFields
 from ..served import Served
 from ..streaming import event
@@ -25,6 +26,7 @@ def usage(jobs: Sequence[Job], prompts: Sequence[Job]) -> dict[str, Any]:
         "completion_tokens": n_answer,
         "total_tokens": n_prompt + n_answer,
         "prompt_tokens_details": {"cached_tokens": sum(job.n_known for job in prompts)},
+        "cache": cache_usage(jobs),
     }
 
 

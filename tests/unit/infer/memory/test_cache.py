@@ -1,5 +1,6 @@
 """The prompt cache: what it finds, what it shares, what it gives up first. A state is a number that tells its text."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hybrid.infer.kernels.attention.kv import KV_TYPES, PAGE
 from hybrid.infer.memory import AttentionSpec, HybridMemory, PromptCache, RecurrentSpec
 from hybrid.infer.memory.moves import seq_rm
+from hybrid.infer.memory.parking import ParkedType
 from hybrid.infer.memory.prefix_tree import PrefixTree
 from hybrid.quant.ggml.errors import StateError, UsageError
 
@@ -53,6 +55,18 @@ def check(memory: HybridMemory, seq: int, ids: list[int]) -> None:
         assert memory.attention.k[0][pages[i // PAGE], 0, i % PAGE // 16, i % 16] == token, i
     if ids and memory.is_recurrent:
         assert memory.recurrent.conv[1][memory.recurrent.row[seq], 0, 0] == mark(ids)
+
+
+def counted(memory: HybridMemory, cache: PromptCache) -> tuple[int, int]:
+    """What `PromptCache.sizes` keeps: bytes of what nobody but the cache owns."""
+    loose, pages = 0, Counter(page for node in cache.tree for page in node.pages)
+    for node in cache.tree:
+        for point in node.checkpoints.values():
+            if point.row >= 0 and memory.recurrent.pool.owners(point.row) == 1:
+                loose += memory.bytes_state_per_seq
+            loose += sum(part.nbytes for part in (point.logits, point.parked) if part is not None)
+    alone = sum(memory.attention.pool.owners(page) == n for page, n in pages.items())
+    return loose, alone * memory.attention.bytes_per_page
 
 
 LOGITS = np.ones(3, np.float32)
@@ -231,6 +245,45 @@ def test_random_texts_are_found_as_a_list_would_find_them() -> None:
     memory.release(0)
     cache.clear()
     assert memory.attention.pool.used == memory.recurrent.pool.used == 0
+
+
+@pytest.mark.parametrize("recurrent", [True, False])
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_the_size_is_that_of_what_nobody_else_has(recurrent: bool, kind: ParkedType) -> None:
+    """Whatever is kept, restored, released, forgotten and given up."""
+    rng = np.random.default_rng(8)
+    memory, cache = setup(recurrent)
+    cache.kind = kind
+    texts: list[list[int]] = [[], [], []]
+    for step in range(400):
+        seq = int(rng.integers(3))
+        if rng.random() < 0.3:
+            memory.release(seq)
+            known = cache.find(texts[(seq + 1) % 3] + [7]) if rng.random() < 0.7 else None
+            texts[seq] = texts[(seq + 1) % 3][: known.position] if known else []
+            if known:
+                cache.restore(seq, known)
+        more = rng.integers(0, 3, rng.integers(1, 40)).tolist()
+        if len(texts[seq]) + len(more) <= 4 * PAGE:
+            texts[seq] = run(memory, seq, texts[seq], more)
+            logits = LOGITS if rng.random() < 0.5 else None
+            cache.keep(seq, texts[seq], boundary=rng.random() < 0.5, logits=logits)
+        if step % 40 == 39:
+            cache.forget(list(cache.tree)[int(rng.integers(cache.n_checkpoints))])
+        if step % 100 == 99:
+            cache.budget = cache.nbytes // 2
+            cache.trim()
+            cache.budget = BUDGET
+        assert cache.sizes() == counted(memory, cache), step
+        if recurrent and (least := cache._least()) is not None:
+            worths = [cache.worth(node, c) for node in cache.tree for c in node.checkpoints.values()]
+            assert cache.worth(*least) == min(worths)
+    for seq in range(3):
+        memory.release(seq)
+    assert cache.nbytes == sum(counted(memory, cache)) > 0
+    cache.clear()
+    assert cache.nbytes == memory.attention.pool.used == memory.recurrent.pool.used == 0
+    assert memory.attention.pool.alone == memory.recurrent.pool.alone == 0
 
 
 def test_wrong_sequences_are_named() -> None:

@@ -1,0 +1,43 @@
+"""`usage.cache` of an answer: what of its prompts was reused, what was read, and why.
+
+    {"reused": 812, "processed": 88, "reason": "differs from every known text at token 812 ('22' for '21')",
+     "conversation": "c7", "kept": false}
+
+Of several prompts the numbers are sums, and the reason is that of the prompt of which most was read. `conversation` is
+where the first answer is kept (GET /v1/conversations), null where it is not; `kept` whether that is pinned.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.reuse import Reuse
+
+
+def prompts_of(jobs: Sequence[Job]) -> list[Job]:
+    """The first job of each prompt: those that answer one share its list of tokens."""
+    return list({id(job.ids): job for job in reversed(jobs)}.values())[::-1]
+
+
+def main_reason(reuses: Iterable[Reuse]) -> str:
+    """Of the prompt of which most has to be read; "" without any."""
+    most = max(reuses, key=lambda reuse: reuse.n_processed, default=None)
+    return "" if most is None else most.reason
+
+
+def cache_usage(jobs: Sequence[Job]) -> dict[str, Any]:
+    """Of the jobs of one request, which have ended."""
+    reuses = [job.reuse for job in prompts_of(jobs) if job.reuse is not None]
+    kept = jobs[0].kept
+    return {
+        "reused": sum(reuse.n_reused for reuse in reuses),
+        "processed": sum(reuse.n_processed for reuse in reuses),
+        "reason": main_reason(reuses),
+        "conversation": None if kept is None else conversation_id(kept.name),
+        "kept": kept is not None and kept.pinned,
+    }
+
+
+def conversation_id(name: int) -> str:
+    """Of a branch of the prompt cache."""
+    return f"c{name}"

@@ -1,0 +1,126 @@
+"""GET /v1/conversations, DELETE /v1/conversations/{id}: what the prompt cache holds; room for what is to be kept.
+
+Whoever may use the server sees the beginning of every text: all keys share one cache.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hybrid.infer.answers.batching import Job
+from hybrid.infer.memory import PromptCache
+from hybrid.infer.memory.branches import Branch, branches, find_branch
+from hybrid.infer.text.tokenizer import Tokenizer
+from hybrid.quant.ggml.errors import shown
+
+from .cache_usage import conversation_id
+from .endpoint import Endpoint, get
+from .errors import RequestError
+from .served import Served
+
+FIRST = 60  # characters of a text that are shown
+FEW, MOST = 100, 1000  # conversations in an answer
+
+
+def _entry(branch: Branch, tokenizer: Tokenizer) -> dict[str, Any]:
+    ids = [int(token) for token in branch.beginning]
+    ids = ids[1:] if ids[0] == tokenizer.bos else ids
+    text = b"".join(map(tokenizer.piece, ids)).decode("utf-8", "replace")
+    return {
+        "id": conversation_id(branch.name),
+        "object": "conversation",
+        "parent": conversation_id(branch.parent) if branch.parent else None,
+        "tokens": branch.n_tokens,
+        "tokens_before": branch.start,
+        "age_seconds": round(branch.age, 3),
+        "bytes": branch.nbytes,
+        "checkpoints": branch.n_checkpoints,
+        "kept": branch.pinned,
+        "beginning": shown(text[:FIRST], 4 * FIRST),
+    }
+
+
+async def conversations(served: Served, request: Request) -> Response:
+    """All texts and their common beginnings, the one used last first; `limit`: how many."""
+    given = request.query_params.get("limit", str(FEW))
+    if not (given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= MOST):
+        raise RequestError(f"limit: expected 1 to {MOST}, found {shown(given, 40)}", param="limit")
+    cache = served.model.cache
+    found, pinned = ([], 0) if cache is None else await _called(served, lambda: (branches(cache), cache.pins.nbytes()))
+    data = [_entry(branch, served.model.tokenizer) for branch in found[: int(given)]]
+    totals = {
+        "n_conversations": len(found),
+        "tokens": sum(branch.n_tokens for branch in found),
+        "checkpoints": sum(branch.n_checkpoints for branch in found),
+        "kept_bytes": pinned,
+        "budget": 0 if cache is None else cache.budget,
+    }
+    return JSONResponse({"object": "list", "data": data, "has_more": len(found) > len(data), **totals})
+
+
+async def conversation(served: Served, request: Request) -> Response:
+    """One of them."""
+    cache, name = _asked(served, request)
+    found = await _called(served, lambda: [branch for branch in branches(cache) if branch.name == name])
+    if not found:
+        raise _unknown(request)
+    return JSONResponse(_entry(found[0], served.model.tokenizer))
+
+
+async def forget(served: Served, request: Request) -> Response:
+    """Drop one, kept or not, with all that goes on from it."""
+    cache, name = _asked(served, request)
+
+    def dropped() -> bool:
+        node = find_branch(cache, name)
+        if node is not None:
+            cache.forget(node)
+        return node is not None
+
+    if not await _called(served, dropped):
+        raise _unknown(request)
+    return JSONResponse({"id": conversation_id(name), "object": "conversation.deleted", "deleted": True})
+
+
+def _asked(served: Served, request: Request) -> tuple[PromptCache, int]:
+    number: str = request.path_params["id"].removeprefix("c")
+    if served.model.cache is None or not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise _unknown(request)
+    return served.model.cache, int(number)
+
+
+def _unknown(request: Request) -> RequestError:
+    return RequestError(
+        f"there is no conversation {shown(request.path_params['id'], 40)}: GET /v1/conversations lists them",
+        param="id",
+        status=404,
+    )
+
+
+async def _called(served: Served, function: Any) -> Any:
+    """In the thread that owns the cache, between two of its steps."""
+    return await asyncio.wrap_future(served.service.call(function))
+
+
+async def check_pins(served: Served, jobs: Sequence[Job]) -> None:
+    """UsageError: there is no room to keep the conversations that a request wants to keep."""
+    cache, asked = served.model.cache, [job for job in jobs if job.pin]
+    if not asked:
+        return
+    if cache is None:
+        raise RequestError("cache.keep: this server keeps nothing (--checkpoint-budget 0)", param="cache.keep")
+    if len(asked) > 1:
+        raise RequestError("cache.keep needs a request for one answer to one prompt", param="cache.keep")
+    tokens = asked[0].tokens.astype(np.int32)
+    await _called(served, lambda: cache.pins.check(tokens, served.model.n_vocab, cache.budget))
+
+
+ENDPOINTS = [
+    get("/v1/conversations", handler=conversations),
+    get("/v1/conversations/{id}", handler=conversation),
+    Endpoint(("/v1/conversations/{id}",), forget, method="DELETE"),
+]

@@ -1,0 +1,97 @@
+"""GET /metrics: text for Prometheus. llama-server's names where they mean the same, ours begin with `hybrid:`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from hybrid.infer.answers.reuse import CODES
+
+from .endpoint import get
+from .served import Served
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One name; values by the label `reason`, or one without a label."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    value: float | Mapping[str, float]
+
+    def lines(self) -> Iterator[str]:
+        """As Prometheus reads it."""
+        yield f"# HELP {self.name} {self.help}"
+        yield f"# TYPE {self.name} {self.kind}"
+        if isinstance(self.value, Mapping):
+            for label, value in self.value.items():
+                yield f'{self.name}{{reason="{label}"}} {value:.15g}'
+        else:
+            yield f"{self.name} {self.value:.15g}"
+
+
+def _rate(n: float, seconds: float) -> float:
+    return n / seconds if seconds else 0.0
+
+
+def _shared(served: Served) -> list[Metric]:
+    """What llama-server has too, and means in the same way."""
+    service, model = served.service, served.model
+    figures, n_jobs, n_parallel = service.batcher.figures, service.n_jobs, service.batcher.n_parallel
+    pool = model.memory.attention.pool
+    counters = [
+        ("prompt_tokens_total", "Tokens of prompts processed, without those reused.", figures.n_prompt),
+        ("prompt_tokens_cached_total", "Tokens of prompts reused.", figures.n_reused),
+        ("prompt_seconds_total", "Seconds spent on prompts.", figures.prompt_seconds),
+        ("tokens_predicted_total", "Tokens drawn.", figures.n_drawn),
+        ("tokens_predicted_seconds_total", "Seconds spent on drawing.", figures.draw_seconds),
+        ("n_decode_total", "Passes through the model.", figures.n_passes),
+        ("n_tokens_max", "Tokens of the longest sequence so far.", figures.longest),
+        ("spec_decode_num_draft_tokens_total", "Tokens guessed and verified.", figures.n_guessed),
+        ("spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.", figures.n_accepted),
+    ]
+    read_rate = _rate(figures.n_prompt, figures.prompt_seconds)
+    drawn_rate = _rate(figures.n_drawn, figures.draw_seconds)
+    gauges = [
+        ("prompt_tokens_seconds", "Tokens of prompts per second, on average.", read_rate),
+        ("predicted_tokens_seconds", "Tokens drawn per second, on average.", drawn_rate),
+        ("requests_processing", "Answers being drawn or read for.", min(n_jobs, n_parallel)),
+        ("requests_deferred", "Answers that wait.", max(0, n_jobs - n_parallel)),
+        ("n_busy_slots_per_decode", "Sequences in a pass, on average.", _rate(figures.n_busy, figures.n_passes)),
+        ("kv_cache_usage_ratio", "Share of the pages of keys and values in use.", _rate(pool.used, pool.size)),
+    ]  # fmt: skip
+    return [
+        *(Metric(f"llamacpp:{name}", "counter", text, value) for name, text, value in counters),
+        *(Metric(f"llamacpp:{name}", "gauge", text, value) for name, text, value in gauges),
+    ]
+
+
+async def metrics(served: Served, _: Request) -> Response:
+    """Counters and gauges."""
+    held, figures, cache = await served.held.now(served.service), served.service.batcher.figures, served.model.cache
+    processed: dict[str, float] = {code: float(figures.processed[code]) for code in CODES if code != "whole"}
+    ours = [
+        Metric("hybrid:prompt_tokens_reused_total", "counter", "Tokens of prompts reused.", figures.n_reused),
+        Metric(
+            "hybrid:prompt_tokens_processed_total",
+            "counter",
+            "Tokens of prompts processed, by why they were not reused; counted when an answer ends.",
+            processed,
+        ),
+        Metric("hybrid:steps_total", "counter", "Steps of the batch.", served.service.batcher.n_steps),
+        Metric("hybrid:checkpoint_bytes", "gauge", "Bytes of states and logits kept.", held.checkpoint_bytes),
+        Metric("hybrid:key_bytes", "gauge", "Bytes of keys and values kept.", held.key_bytes),
+        Metric("hybrid:pinned_bytes", "gauge", "Bytes of what requests asked to keep.", held.pinned_bytes),
+        Metric("hybrid:budget_bytes", "gauge", "Bytes that may be kept.", cache.budget if cache is not None else 0),
+        Metric("hybrid:checkpoints", "gauge", "Checkpoints kept.", held.n_checkpoints),
+        Metric("hybrid:known_tokens", "gauge", "Tokens of the texts kept.", held.n_tokens),
+    ]
+    lines = [line for metric in (*_shared(served), *ours) for line in metric.lines()]
+    headers = {"Process-Start-Time-Unix": str(int(served.started))}  # llama-server has it, too
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4", headers=headers)
+
+
+ENDPOINTS = [get("/metrics", handler=metrics)]

@@ -1,0 +1,105 @@
+"""What the prompt cache holds, as people see it: texts, and where they part."""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import UsageError
+
+from .cache import PromptCache
+from .pins import text_bytes
+from .prefix_tree import Node, Tokens
+
+FIRST = 32  # tokens of a branch that tell what it is about
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Tokens start .. start + n_tokens of one text or of several, up to where they part or the text ends.
+
+    name, parent  of this branch and of the one before it; parent 0: a text begins here
+    age           seconds since it was last used
+    nbytes        of keys, values, states and logits; a page that two branches share counts in both
+    pinned        stays whatever else there is no room for
+    beginning     its first FIRST tokens
+    """
+
+    name: int
+    parent: int
+    start: int
+    n_tokens: int
+    age: float
+    nbytes: int
+    n_checkpoints: int
+    pinned: bool
+    beginning: Tokens
+
+
+def branches(cache: PromptCache) -> list[Branch]:
+    """All there are, the one used last first. Only where the model's work is done: see `Service.call`."""
+    now = time.monotonic()
+    ends = [node for node in cache.tree if len(node.children) != 1]
+    ends.sort(key=lambda node: (node.used, node.end), reverse=True)
+    return [_branch(cache, end, now) for end in ends]
+
+
+def find_branch(cache: PromptCache, name: int) -> Node | None:
+    """The first node of a branch."""
+    end = next((node for node in cache.tree if node.name == name and len(node.children) != 1), None)
+    return None if end is None else _edges(end)[0]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where a text is: the name of the branch in which its known beginning ends, and whether that is pinned."""
+
+    name: int
+    pinned: bool
+
+
+def kept(cache: PromptCache, ids: Sequence[int], n_prompt: int, pin: bool | None) -> Kept | None:
+    """Pin a text that has been read or, with False, no longer; None: nothing is known of it. n_prompt: see `Pins.add`.
+
+    What there is no room for stays as it was: it has got longer since somebody looked (`Pins.check`).
+    """
+    tokens = np.asarray(ids, np.int32)
+    node, n = cache.tree.match(tokens)
+    if not n:
+        return None
+    if pin is False:
+        cache.pins.drop(node)
+    elif pin:
+        with suppress(UsageError):
+            cache.pins.add(tokens, n_prompt, cache.budget)
+    pinned = node.pinned > 0
+    while len(node.children) == 1:
+        (node,) = node.children.values()
+    return Kept(node.name, pinned)
+
+
+def _edges(end: Node) -> list[Node]:
+    """From where the text parts from others to `end`."""
+    edges = [end]
+    while (above := edges[-1].parent) is not None and above.parent is not None and len(above.children) == 1:
+        edges.append(above)
+    return edges[::-1]
+
+
+def _branch(cache: PromptCache, end: Node, now: float) -> Branch:
+    edges = _edges(end)
+    parent = edges[0].parent
+    assert parent is not None
+    return Branch(
+        name=end.name,
+        parent=parent.name,
+        start=edges[0].start,
+        n_tokens=end.end - edges[0].start,
+        age=now - end.seconds,
+        nbytes=sum(text_bytes(node, cache.memory) for node in edges),
+        n_checkpoints=sum(len(node.checkpoints) for node in edges),
+        pinned=any(node.pinned > 0 for node in edges),
+        beginning=cache.tree.following(edges[0], edges[0].start, FIRST),
+    )

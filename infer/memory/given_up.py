@@ -1,0 +1,57 @@
+"""Where the prompt cache gave something up: so many of the last places, as hashes of the texts that led there.
+
+A text that is read again is looked up in it, to tell what was never known from what there was no room for. A hash of
+the first n tokens t is sum (t[i] + 1) * M**i modulo 2**64; two texts with one hash cost a wrong reason, nothing else.
+"""
+
+import secrets
+
+import numpy as np
+import numpy.typing as npt
+
+MOST = 4096  # places: 64 KiB
+SPACING = 512  # positions between places in a text that went as a whole
+
+Tokens = npt.NDArray[np.int32]
+
+
+class GivenUp:
+    """The last MOST places."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._positions = np.zeros(most, np.int64)  # 0: none
+        self._hashes = np.zeros(most, np.uint64)
+        self._next = 0
+        self._powers = np.ones(1, np.uint64)
+        self._base = np.uint64(secrets.randbits(63) << 1 | 1)
+
+    def add(self, ids: Tokens, since: int | None = None) -> None:
+        """What was known after the tokens `ids` is gone. since: after all beginnings longer than that, too."""
+        n = len(ids)
+        first = n if since is None else (since // SPACING + 1) * SPACING
+        positions = np.array([*range(first, n, SPACING), n] if n else [], np.int64)[-len(self._positions) :]
+        at = (self._next + np.arange(len(positions))) % len(self._positions)
+        self._positions[at], self._hashes[at] = positions, self._hashes_of(ids)[positions]
+        self._next = int(at[-1] + 1) % len(self._positions) if len(at) else self._next
+
+    def last(self, ids: Tokens, after: int) -> int:
+        """The last position behind `after` at which something of this text was given up; 0: there is none."""
+        near = np.flatnonzero((self._positions > after) & (self._positions <= len(ids)))
+        if not len(near):
+            return 0
+        same = self._hashes_of(ids)[self._positions[near]] == self._hashes[near]
+        return int(self._positions[near[same]].max(initial=0))
+
+    def clear(self) -> None:
+        """Remember nothing."""
+        self._positions[:] = 0
+
+    def _hashes_of(self, ids: Tokens) -> npt.NDArray[np.uint64]:
+        """Of the first 0, 1, ... len(ids) tokens."""
+        if len(self._powers) < len(ids):
+            factors = np.full(2 * len(ids), self._base, np.uint64)
+            factors[0] = 1
+            self._powers = np.cumprod(factors, dtype=np.uint64)
+        hashes = np.zeros(len(ids) + 1, np.uint64)
+        np.cumsum((ids.astype(np.uint64) + np.uint64(1)) * self._powers[: len(ids)], dtype=np.uint64, out=hashes[1:])
+        return hashes

@@ -1,0 +1,244 @@
+"""What is reused of a prompt, and the reason for the rest: every code, positions against a search through all texts."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_conformance import SHAPES, tokens
+from test_speculation import Plain
+
+from hybrid.infer import Model
+from hybrid.infer.answers.batching import Batcher, Job
+from hybrid.infer.answers.drawing import Drawing
+from hybrid.infer.answers.reuse import CODES, Reuse, read_anew
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.memory.cache import LADDER
+from hybrid.infer.sequence import common_beginning
+from hybrid.quant.ggml.types import FileType
+
+Loaded = Callable[..., Model]
+
+
+@pytest.fixture
+def load(random_model: Callable[..., Path]) -> Iterator[Loaded]:
+    models = []
+
+    def loaded(family: str, budget: int = 64 << 20, n_ctx: int = 2048) -> Model:
+        path = random_model(SHAPES[family], FileType.Q8_0)
+        models.append(Model.load(path, n_ctx=n_ctx, n_ubatch=512, n_seq_max=4, checkpoint_budget=budget))
+        return models[-1]
+
+    yield loaded
+    for model in models:
+        model.close()
+
+
+def job(model: Model, ids: list[int], n: int = 1, **more: object) -> Job:
+    sampler = Sampler(SamplingParams(temp=0.9, seed=1), model.n_vocab)
+    return Job(ids, Drawing(sampler, Plain(), n, ()), remember=True, **more)  # type: ignore[arg-type]
+
+
+def answered(batcher: Batcher, ids: list[int], n: int = 1) -> Reuse:
+    one = job(batcher.model, ids, n)
+    batcher.submit(one)
+    for _ in batcher.run():
+        pass
+    assert one.reuse is not None and one.reuse.n_reused == one.n_known
+    assert one.result.prompt_tokens == one.reuse.n_processed
+    return one.reuse
+
+
+STEM = tokens(700)
+
+
+@pytest.mark.parametrize("family", ["jamba", "mamba2", "llama"])
+def test_every_reason(family: str, load: Loaded) -> None:
+    model = load(family)
+    assert model.cache is not None
+    recurrent, batcher = model.memory.is_recurrent, Batcher(model, 1)
+
+    def check(ids: list[int], n_reused: int, code: str, reason: str) -> None:
+        got = answered(batcher, ids)
+        assert (got.n_reused, got.n_processed) == (n_reused, len(ids) - n_reused)
+        assert (got.code, got.reason) == (code, reason)
+        assert sum(n for _, n in got.parts) == got.n_processed
+
+    check(STEM, 0, "new", "nothing is known that begins like this")
+    check(STEM, 700, "whole", "all of it is known")
+    check([*STEM, 3, 4], 700, "continues", "goes on where what is known ends, at token 700")
+    a, b = STEM[600], STEM[600] + 1
+    other, why = [*STEM[:600], b, *tokens(300, 9)], f"differs from every known text at token 600 ('{b}' for '{a}')"
+    if recurrent:
+        check(other, LADDER, "differs", f"{why}; the nearest checkpoint is at {LADDER}")
+        check(STEM[:650], LADDER, "ladder", f"the nearest checkpoint is at {LADDER}")
+        check(STEM[:300], 0, "ladder", "there is no checkpoint before token 300")
+    else:
+        check(other, 600, "differs", why)
+        check(STEM[:650], 649, "last", "all of it is known, but not what follows its last token")
+    budget, model.cache.budget = model.cache.budget, 1
+    model.cache.trim()
+    model.cache.budget = budget
+    expected = "tokens 0 to 650 were known and given up: budget"
+    check([*STEM[:690], *tokens(9, 5)], 0, "budget", expected)
+
+
+def test_a_checkpoint_that_was_given_up(load: Loaded) -> None:
+    """The text is still known, since a longer one is."""
+    model = load("jamba")
+    assert model.cache is not None
+    batcher, cache = Batcher(model, 1), model.cache
+    answered(batcher, STEM)
+    answered(batcher, [*STEM, *tokens(400, 3)])
+    budget = cache.budget
+
+    def left() -> list[int]:
+        return sorted(p for node in cache.tree for p in node.checkpoints)
+
+    while 700 in left():
+        cache.budget = cache.nbytes - 1
+        cache.trim()
+    cache.budget = budget
+    assert left()[-1] == 1100, "what is to be tested"
+    before = max((p for p in left() if p < 700), default=0)
+    got = answered(batcher, [*STEM, 5, 6, 7])
+    given, known = 5, tokens(400, 3)[0]
+    assert got.reason == (
+        f"differs from every known text at token 700 ('{given}' for '{known}'); "
+        f"no checkpoint between {before} and 700: budget"
+    )
+    assert got.parts == (("budget", 700 - before), ("differs", 3)) and got.code == "budget"
+    assert not answered(batcher, [*STEM, 5, 6, 7, 8]).reason.endswith("budget"), "it is there again"
+
+
+def test_nothing_is_kept_without_a_budget(load: Loaded) -> None:
+    batcher = Batcher(load("jamba", 0), 1)
+    for _ in range(2):
+        got = answered(batcher, STEM)
+        assert (got.code, got.reason, got.n_reused) == ("off", "nothing that was read is kept", 0)
+
+
+class Syllables(Plain):
+    """Token 300 is two others together; 299 begins every text."""
+
+    bos = 299
+
+    def piece(self, token: int) -> bytes:
+        return {300: b"abab", 301: b"ab", 299: b""}.get(token, f" {token}".encode())
+
+
+def test_the_same_text_in_other_tokens(load: Loaded) -> None:
+    model = load("mamba2")
+    batcher = Batcher(model, 1)
+
+    def ask(ids: list[int]) -> Reuse:
+        one = job(model, ids)
+        one.drawing.tokenizer = Syllables()  # type: ignore[assignment]
+        batcher.submit(one)
+        assert [*batcher.run()] == [one] and one.reuse is not None
+        return one.reuse
+
+    assert ask([299, 17, 300, 18, 19, 20]).code == "new"
+    got = ask([299, 17, 301, 301, 18, 19, 20])
+    assert (got.code, got.reason) == (
+        "tokens", "is known as other tokens from token 2 on ('17abab'); there is no checkpoint before token 2"
+    )  # fmt: skip
+    got = ask([299, 17, 308, 301, 18])
+    assert got.reason.startswith("differs from every known text at token 2 ('17 308ab' for '17abab')")
+    got = ask([299, 4, 5])
+    assert (got.code, got.n_known) == ("new", 1), "all texts begin with BOS"
+
+
+@pytest.mark.parametrize("family", ["jamba", "llama"])
+@pytest.mark.parametrize("n_parallel", [1, 4])
+def test_what_is_said_against_a_search_through_all_texts(family: str, n_parallel: int, load: Loaded) -> None:
+    """Several at a time, too: who waits until another has read the beginning reuses it, and says so."""
+    model, rng = load(family), np.random.default_rng(3)
+    batcher = Batcher(model, n_parallel)
+    texts: list[list[int]] = []
+    codes = set()
+    for step in range(20):
+        jobs = []
+        for i in range(n_parallel):
+            base = texts[rng.integers(len(texts))] if texts and rng.random() < 0.9 else []
+            base = base[: rng.integers(len(base) + 1)] if rng.random() < 0.5 else base
+            jobs.append(job(model, base[:1500] + tokens(int(rng.integers(1, 400)), 100 * step + i), 3))
+        for one in jobs:
+            batcher.submit(one)
+        assert len([*batcher.run()]) == len(jobs)
+        for one in jobs:
+            assert one.reuse is not None and one.reuse.code in CODES and "\n" not in one.reuse.reason
+            codes.add(one.reuse.code)
+            assert one.reuse.n_reused + one.reuse.n_processed == len(one.ids)
+            assert one.reuse.n_processed == one.result.prompt_tokens == sum(n for _, n in one.reuse.parts)
+            assert one.reuse.n_reused <= one.reuse.n_known
+            longest = max((common_beginning(one.ids, text) for text in texts), default=0)
+            if n_parallel == 1:
+                assert one.reuse.n_known == longest
+            else:
+                assert one.reuse.n_known >= longest
+            if one.reuse.code == "differs":
+                assert f"at token {one.reuse.n_known} ('{one.ids[one.reuse.n_known]}' for '" in one.reuse.reason
+                known = int(one.reuse.reason.split("' for '")[1].split("'")[0])
+                at = one.reuse.n_known
+                ends = [text for text in texts if text[:at] == one.ids[:at] and len(text) > at]
+                assert n_parallel > 1 or known in {text[at] for text in ends} - {one.ids[at]}
+        texts += [one.ids + one.result.ids[:-1] for one in jobs]
+    assert {"differs", "continues"} <= codes
+    figures = batcher.figures
+    assert figures.n_prompt == sum(figures.processed.values())
+    assert figures.n_drawn == 3 * 20 * n_parallel and figures.prompt_seconds > 0 < figures.draw_seconds
+
+
+def test_who_waits_for_another_tells_what_it_reused(load: Loaded) -> None:
+    model = load("jamba")
+    batcher = Batcher(model, 4)
+    jobs = [job(model, [*tokens(300), *tokens(20, 50 + i)]) for i in range(4)]
+    for one in jobs:
+        batcher.submit(one)
+    for _ in batcher.run():
+        pass
+    assert [one.reuse.n_reused for one in jobs if one.reuse] == [0, 300, 300, 300]
+    assert [one.reuse.code for one in jobs if one.reuse] == ["new", "continues", "continues", "continues"]
+
+
+def test_what_was_cancelled_counts_what_it_read(load: Loaded) -> None:
+    model = load("jamba")
+    batcher = Batcher(model, 1)
+    one = job(model, tokens(1500))
+    batcher.submit(one)
+    batcher.step()
+    one.cancel()
+    batcher.step()
+    assert 0 < batcher.figures.n_prompt == batcher.figures.processed["new"] < 1500
+
+
+def test_a_reason_is_found_quickly(load: Loaded) -> None:
+    """15 000 tokens beside 1 000 texts, 100 of which part at one place; not read by a model."""
+    model = load("llama", 1 << 30, 16384)
+    batcher = Batcher(model, 1)
+    assert model.cache is not None
+    long, page = tokens(15000), model.memory.attention.pool.take()
+    for i in range(1000):
+        at = 7000 if i < 100 else 0
+        model.cache.tree.insert(np.array([*long[:at], 3, i % 256, i // 256, *tokens(50, i)], np.int32), [page] * 300)
+    model.cache.tree.insert(np.asarray([*long[:14000], 3, 4], np.int32), [page] * 300)
+    ids = np.asarray(long, np.int64)
+    model.cache.given_up.add(ids.astype(np.int32), 0)
+    seconds = []
+    for _ in range(9):
+        begun = time.perf_counter()
+        got = batcher.reasons._look(model.cache, ids.astype(np.int32), Plain())  # type: ignore[arg-type]
+        lost = model.cache.given_up.last(ids.astype(np.int32), got.n)
+        seconds.append(time.perf_counter() - begun)
+    assert got.n == 14000 and lost == 15000
+    print(f"{1e6 * min(seconds):.0f} us")
+    assert min(seconds) < 1e-3
+
+
+@pytest.mark.parametrize("code", ["logprobs", "asked"])
+def test_what_is_read_in_any_case(code: str) -> None:
+    got = read_anew(12, code)  # type: ignore[arg-type]
+    assert (got.n_reused, got.n_processed, got.code, got.parts) == (0, 12, code, ((code, 12),)) and got.reason
+    assert got.split(5) == [(code, 5)]
