@@ -13,12 +13,13 @@ who waits is told, and `fault` has it.
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
+from ..memory.cache_store import CacheStore
 from ..model import Model
 from .batching import Batcher, Job
 from .slices import STEP_SECONDS
@@ -59,10 +60,19 @@ _NOTHING = _Call(lambda: None)
 
 
 class Service:
-    """Answers up to n_parallel jobs at a time, while up to `most_waiting` more wait."""
+    """Answers up to n_parallel jobs at a time, while up to `most_waiting` more wait.
+
+    store: a job waits while its text is read from there, if more of it is there than in memory; others go on.
+    """
 
     def __init__(
-        self, model: Model, n_parallel: int, *, most_waiting: int = 64, step_seconds: float = STEP_SECONDS
+        self,
+        model: Model,
+        n_parallel: int,
+        *,
+        most_waiting: int = 64,
+        step_seconds: float = STEP_SECONDS,
+        store: CacheStore | None = None,
     ) -> None:
         if most_waiting < 0:
             raise UsageError(f"most_waiting = {most_waiting}, expected 0 or more.")
@@ -73,6 +83,8 @@ class Service:
         self._jobs: set[Job] = set()  # submitted and not ended
         self._lock = threading.Lock()  # of _jobs and _open
         self._open = True
+        self._store = store
+        self._reader = ThreadPoolExecutor(1, "hybrid-reader")  # has no thread before there is something to read
         self._thread = threading.Thread(target=self._run, name="hybrid-service", daemon=True)
         self._thread.start()
 
@@ -97,7 +109,7 @@ class Service:
                     f"{len(self._jobs)} requests are being answered or wait, which is as many as may. Try again later."
                 )
             self._jobs.add(job)
-            self._calls.put(_Call(lambda: self.batcher.submit(job)))
+            self._calls.put(_Call(lambda: self._take(job)))
 
     def cancel(self, job: Job) -> None:
         """End the job as "interrupt", now. Nothing happens when it has ended."""
@@ -144,10 +156,11 @@ class Service:
             with self._lock:
                 self._open = False
             self._give_up()
+            self._reader.shutdown()
 
     def _take_calls(self, *, wait: bool) -> None:
         """What other threads have asked for; `wait` until there is something."""
-        if wait and self._open:
+        if wait and (self._open or self._jobs):  # jobs without work: their texts are being read
             self._calls.get().run()
         while True:
             try:
@@ -155,6 +168,24 @@ class Service:
             except queue.Empty:
                 return
             call.run()
+
+    def _take(self, job: Job) -> None:
+        """A job goes to the batcher, when its text was read from the disk."""
+        if self._store is None or job.cancelled or (fetch := self._store.begin(job.ids)) is None:
+            self.batcher.submit(job)
+            return
+        store, reading = self._store, fetch
+
+        def fetched(read: "Future[None]") -> None:
+            read.result()  # a bug of ours
+            store.end(reading)
+            if reading.failed:
+                self._take(job)  # by another way, or none
+            else:
+                self.batcher.submit(job)
+
+        read = self._reader.submit(store.fetch, reading)
+        read.add_done_callback(lambda read: self._calls.put(_Call(lambda: fetched(read))))
 
     def _end(self, jobs: list[Job]) -> None:
         for job in jobs:

@@ -88,6 +88,10 @@ class PrefixTree:
             pages[part.start // PAGE :] = part.pages
         return pages[: pages_of(n)]
 
+    def text(self, node: Node, n: int) -> Tokens:
+        """The first n tokens of a text that ends in `node`."""
+        return np.concatenate([self.root.tokens, *(part.tokens for part in node.path())])[:n]
+
     def insert(self, ids: Tokens, pages: list[int]) -> Node:
         """The node that ends after `ids`, made where it is missing with `pages`, those of the whole text."""
         node, n = self.match(ids)
