@@ -14,18 +14,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-from hybrid.quant.ggml.errors import HybridError, shown
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError, shown
 
 from ..kernels.emit.isa import host
 from ..memory.cache_store import CacheStore, Piece
-from ..memory.store_folder import key_of
+from ..memory.store_folder import StoreFolder, key_of
 from ..model import Model
 from .service import ClosedError, Service
 
 POLL_SECONDS = 0.2
 DOCUMENT_SECONDS = 2.0  # between two looks at the documents
+DOCUMENT_SHARE = 20  # and so many times as long as the last one took
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,18 @@ class Document:
 
     version: Callable[[], object]
     value: Callable[[], Any]
+
+
+def open_store(model: Model, path: Path, budget: int, warn: Callable[[str], None]) -> CacheStore:
+    """What is kept of this model in a folder; `close` its `folder` after everything. UsageError: it cannot be."""
+    if model.cache is None:
+        raise UsageError("what is kept on disk goes through memory, which keeps nothing.", remedy=Remedy.CHECKPOINTS)
+    folder = StoreFolder(path, model_key(model))
+    try:
+        return CacheStore(model.cache, folder, budget, model.n_vocab, warn)
+    except BaseException:
+        folder.close()
+        raise
 
 
 def model_key(model: Model) -> bytes:
@@ -48,7 +62,7 @@ class Saver:
         self.service, self.store, self.documents = service, store, dict(documents or {})
         self.fault: BaseException | None = None
         self._written: dict[str, object] = {name: each.version() for name, each in self.documents.items()}
-        self._looked = 0.0
+        self._look_at = 0.0
         self._clock = -1
         self._held: Piece | None = None
         self._stop = threading.Event()
@@ -106,13 +120,15 @@ class Saver:
         return self.store.next_piece()
 
     def _write_documents(self, call: Callable[[Callable[[], Any]], Any]) -> None:
-        if not self._stop.is_set() and time.monotonic() < self._looked + DOCUMENT_SECONDS:
+        begin = time.monotonic()
+        if not self._stop.is_set() and begin < self._look_at:
             return
-        self._looked = time.monotonic()
         for name, document in self.documents.items():
             version, value = call(partial(_changed, document, self._written[name]))
             if version is not None and self.store.write_json(name, value):
                 self._written[name] = version
+        seconds = time.monotonic() - begin
+        self._look_at = begin + max(DOCUMENT_SECONDS, DOCUMENT_SHARE * seconds)
 
 
 def _changed(document: Document, written: object) -> tuple[object, Any]:

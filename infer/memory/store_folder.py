@@ -42,7 +42,8 @@ class StoreFolder:
         self.path, self.key = path, key
         self.cache, self.slots = path / f"cache-{key.hex()}", path / "slots"
         try:
-            self.cache.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)  # what people have asked is in it
+            self.cache.mkdir(exist_ok=True)
             self.slots.mkdir(exist_ok=True)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:

@@ -258,7 +258,7 @@ def test_any_order_of_things(
 
 @pytest.mark.parametrize("kept", ["jamba"], indirect=True)
 def test_killed_while_it_writes(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies of the folder before every write to the disk: each has only whole files, and the text up to one of them."""
+    """Copies of the folder before and in every write: each has only whole files, and the text up to one of them."""
     ids = tokens(1100)
     kept.read(ids)
     copies: list[Path] = []
@@ -433,7 +433,7 @@ def test_documents(kept: Kept) -> None:
         path.write_bytes(damaged)
         kept.warnings.clear()
         assert kept.store.read_json("ledger") is None and len(kept.warnings) == 1, damaged
-        with pytest.raises(StateError, match="ledger.json is damaged"):
+        with pytest.raises(StateError, match=r"ledger\.json is damaged"):
             kept.folder.read_json("ledger")
     kept.close()
 
