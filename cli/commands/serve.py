@@ -161,7 +161,7 @@ def _run(
     service = Service(model, parallel, most_waiting=queue, store=store)
     saver = Saver(service, store) if store is not None else None
     try:
-        run(create_app(Served(service, maker, name, keys, cors)), listener)
+        run(create_app(Served(service, maker, name, keys, cors, store)), listener)
     finally:
         service.close()
         if saver is not None:

@@ -8,11 +8,11 @@ from starlette.middleware.cors import CORSMiddleware
 from . import about, errors
 from .endpoint import routes
 from .guards import Keys, Limits
-from .llama_server import tokens
+from .llama_server import slots, tokens
 from .openai import chat, completions
 from .served import Served
 
-ENDPOINTS = [each for module in (about, chat, completions, tokens) for each in module.ENDPOINTS]
+ENDPOINTS = [each for module in (about, chat, completions, tokens, slots) for each in module.ENDPOINTS]
 
 
 def create_app(served: Served) -> Starlette:

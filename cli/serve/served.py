@@ -7,19 +7,24 @@ from dataclasses import dataclass, field
 from hybrid.infer import Model
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.service import Service
+from hybrid.infer.memory.cache_store import CacheStore
 
 from .jobs import Maker
 
 
 @dataclass
 class Served:
-    """One model. keys: one of them comes with every request except /health; empty: none is asked for."""
+    """One model. keys: one of them comes with every request except /health; empty: none is asked for.
+
+    store: where what was read is kept on disk, None: nowhere.
+    """
 
     service: Service
     maker: Maker
     name: str
     keys: tuple[str, ...] = ()
     cors: tuple[str, ...] = ()
+    store: CacheStore | None = None
     started: float = field(default_factory=time.time)
     n_read: int = 0
     n_reused: int = 0

@@ -49,6 +49,7 @@ class Job:
     error: HybridError | None = None
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
+    place: int | None = None  # which of the n_parallel answers it is, or was; at first a wish
     cancelled: bool = False
     # of the tokens read so far; None for the first, before which there is nothing
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)

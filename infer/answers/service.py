@@ -12,10 +12,12 @@ who waits is told, and `fault` has it.
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
@@ -144,6 +146,17 @@ class Service:
         return ClosedError(f"the model answers no more{why}. Start the program again.")
 
     # --- the service's thread ---
+    def forget(self, ids: Sequence[int]) -> None:
+        """By `call`: a text is known no more, in memory and on disk, but for what others begin with, too."""
+        if (cache := self.model.cache) is not None:
+            node, n = cache.tree.match(np.asarray(ids, np.int32))
+            if node.parent is not None and not node.children and n == node.end:
+                while (above := node.parent) is not None and above.parent is not None and len(above.children) == 1:
+                    node = above
+                cache.forget(node)
+        if self._store is not None:
+            self._store.forget(ids)
+
     def _run(self) -> None:
         try:
             while self._open or self._jobs:

@@ -151,6 +151,20 @@ class PromptCache:
         while self._give_up_one():
             pass
 
+    def forget(self, node: Node) -> None:
+        """Everything from this node on, and what leads to nothing else."""
+        below = [node]
+        for one in below:
+            below += one.children.values()
+        for one in reversed(below):
+            for point in list(one.checkpoints.values()):
+                self._drop(one, point)
+            self.tree.remove(one)
+        above = node.parent
+        while above is not None and above.parent is not None and not (above.children or above.checkpoints):
+            self.tree.remove(above)
+            above = above.parent
+
     def _touch(self, node: Node) -> None:
         for part in node.path():
             part.used = self._clock

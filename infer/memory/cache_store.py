@@ -15,7 +15,7 @@ Under a budget in bytes: for something new what is worth least is removed, unles
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -155,7 +155,7 @@ class CacheStore:
         if not written and not self.failing:
             self._looked_up[piece.point] = piece.point.used
 
-    def begin(self, ids: list[int]) -> Fetch | None:
+    def begin(self, ids: Sequence[int]) -> Fetch | None:
         """If more of this text is on disk than in memory: room for it, to be filled by `fetch`; then comes `end`."""
         if not len(self.index):
             return None
@@ -193,6 +193,11 @@ class CacheStore:
                 boundary = fetch.way.state is None or fetch.way.state.boundary
                 self.cache.place(node, Checkpoint(at, row, boundary, fetch.logits))
         self._drop(fetch)
+
+    def forget(self, ids: Sequence[int]) -> None:
+        """Remove a text, but for what others begin with, too."""
+        for name in self.index.take_out_text(np.asarray(ids, np.int32)):
+            self._remove(name)
 
     def _own_pages(self, fetch: Fetch) -> list[int]:
         """One for every PAGE tokens: where the text goes on in the middle of one, the copy."""

@@ -184,6 +184,21 @@ class StoreIndex:
                 break
         return worth(state.end - before, state.boundary, now - state.used)
 
+    def take_out_text(self, ids: Tokens) -> list[str]:
+        """Remove a text as far as no other one goes on from it; returns the names."""
+        with self._lock:
+            ways, _, _ = self._ways(ids)
+            names: list[str] = []
+            for end in sorted(ways, reverse=True):
+                piece = ways[end]
+                if piece is None or (digest := piece.after) in self._onward:
+                    break
+                names += [piece.name for piece in self._inward[digest].values()]
+                names += [self._states[digest].name] if digest in self._states else []
+                for name in names:
+                    self.remove(name)
+            return names
+
     def useless(self, also: bytes = b"") -> list[str]:
         """Files that no text can go on with: behind a gap, or pieces that lead to no state. also: the digest after a
         piece that a state will follow yet."""

@@ -150,7 +150,7 @@ def test_what_cannot_be_kept(files: dict[str, Path], tmp_path: Path, capsys: pyt
     (tmp_path / "file").write_text("")
     asked = ["serve", str(files["q8_0"]), "--port", "0", "-c", "64", "--state-dir"]
     for options, words in {
-        (str(tmp_path / "file"),): "no states can be kept there: Not a directory. Choose another folder.",
+        (str(tmp_path / "file"),): "no states can be kept there: File exists. Choose another folder.",
         (str(tmp_path / "a"), "--checkpoint-budget", "0"): "Give --checkpoint-budget, or leave out --state-dir.",
         (str(tmp_path / "a"), "--state-budget", "much"): "--state-budget much: expected a size like",
     }.items():

@@ -410,7 +410,7 @@ def test_one_process_at_a_time(kept: Kept) -> None:
     with pytest.raises(UsageError, match="another process uses it"):
         StoreFolder(kept.path, kept.folder.key)
     (kept.path / "file").write_text("")
-    with pytest.raises(UsageError, match="no states can be kept there: Not a directory"):
+    with pytest.raises(UsageError, match="no states can be kept there: File exists"):
         StoreFolder(kept.path / "file", kept.folder.key)
     kept.close()
     StoreFolder(kept.path, kept.folder.key).close()
