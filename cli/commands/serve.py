@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -148,7 +148,7 @@ def _run(
     *,
     speculate: bool,
 ) -> None:
-    from hybrid.infer.answers.saving import Saver
+    from hybrid.infer.answers.saving import Document, Saver
     from hybrid.infer.answers.service import Service
 
     from ..serve.app import create_app
@@ -159,7 +159,13 @@ def _run(
     # a template or tokenizer that cannot be used is known before the first request
     maker = Maker(model, model.chat_template, parallel + queue, speculate)
     service = Service(model, parallel, most_waiting=queue, store=store)
-    saver = Saver(service, store) if store is not None else None
+    saver = None
+    if store is not None:
+        ledger = maker.ledger
+        if (entries := store.read_json("ledger")) is not None:
+            with suppress(ValueError):  # its checksum fits: of another version, and no answer is wrong without it
+                ledger.load(entries)
+        saver = Saver(service, store, {"ledger": Document(lambda: ledger.n_noted, ledger.entries)})
     try:
         run(create_app(Served(service, maker, name, keys, cors, store)), listener)
     finally:

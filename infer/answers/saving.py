@@ -32,7 +32,7 @@ DOCUMENT_SHARE = 20  # and so many times as long as the last one took
 
 @dataclass(frozen=True)
 class Document:
-    """version: something else whenever it has changed; value: JSON. Both are called in the service's thread."""
+    """version: something else whenever it has changed; value: JSON. Both may be called from any thread."""
 
     version: Callable[[], object]
     value: Callable[[], Any]
@@ -79,7 +79,7 @@ class Saver:
             self._held = None
         if self.fault is None:
             with suppress(HybridError):
-                self._write_documents(lambda function: function())
+                self._write_documents()
                 while time.monotonic() < until and (piece := self.store.next_piece()) is not None:
                     self.store.release(piece, written=self.store.write(piece))
             self.store.touch()
@@ -89,7 +89,7 @@ class Saver:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         try:
             while not self._stop.wait(POLL_SECONDS):
-                self._write_documents(self._call)
+                self._write_documents()
                 self._write_pieces()
         except ClosedError:
             return
@@ -119,18 +119,13 @@ class Saver:
             self.store.release(done, written=written)
         return self.store.next_piece()
 
-    def _write_documents(self, call: Callable[[Callable[[], Any]], Any]) -> None:
+    def _write_documents(self) -> None:
         begin = time.monotonic()
         if not self._stop.is_set() and begin < self._look_at:
             return
         for name, document in self.documents.items():
-            version, value = call(partial(_changed, document, self._written[name]))
-            if version is not None and self.store.write_json(name, value):
+            version = document.version()
+            if version != self._written[name] and self.store.write_json(name, document.value()):
                 self._written[name] = version
         seconds = time.monotonic() - begin
         self._look_at = begin + max(DOCUMENT_SECONDS, DOCUMENT_SHARE * seconds)
-
-
-def _changed(document: Document, written: object) -> tuple[object, Any]:
-    version = document.version()
-    return (None, None) if version == written else (version, document.value())

@@ -88,7 +88,9 @@ class StoreFolder:
     # --- documents ---
     def write_json(self, name: str, value: Any) -> None:
         """Keep a JSON value under a name of the program's own. OSError: the older one is still there."""
-        data = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        # in many small steps: `dumps` is one, during which no other thread of Python runs
+        parts = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(value)
+        data = "".join(parts).encode("utf-8", "surrogatepass")
         head = _DOCUMENT + b"%08x %d\n" % (zlib.crc32(data), len(data))
         replace_file(self._document(name), [head, data])
 

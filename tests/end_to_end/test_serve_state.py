@@ -16,6 +16,7 @@ from http_server import WAIT
 
 from hybrid.cli.main import run
 
+SAMPLED = {"temperature": 2.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}  # hardly ever what an encoder would choose
 FILE_LIMIT = 40_000  # bytes, fewer than a state of the bundled model has
 
 
@@ -101,6 +102,32 @@ def test_killed_while_it_answers_and_while_it_saves(files: dict[str, Path], tmp_
     assert cached(anew) == 0 and anew["choices"] == answer["choices"]
     assert fresh.complete([*longer, *prompt(20, 13)])["choices"] == again["choices"]
     fresh.end(signal.SIGTERM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_answer_that_comes_back_as_text(number: int, files: dict[str, Path], tmp_path: Path) -> None:
+    """What was drawn is not what the text would be encoded as, after a restart neither."""
+    first = Served(files["q8_0"], tmp_path)
+    messages = [{"role": "user", "content": "Tell me about memory."}]
+    asked = {"messages": messages, "max_tokens": 60, "seed": 3, **SAMPLED}
+    answer = first.http.post("/v1/chat/completions", json=asked).json()
+    usage = answer["usage"]
+    text = answer["choices"][0]["message"]["content"]
+    ids = first.http.post("/tokenize", json={"content": text, "add_special": False}).json()["tokens"]
+    assert len(ids) != usage["completion_tokens"], "encoded again, the answer is other tokens"
+    first.written(2)
+    end = time.monotonic() + WAIT
+    while number == signal.SIGKILL and not list((tmp_path / "states").rglob("ledger.json")):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    first.end(number)
+    second = Served(files["q8_0"], tmp_path)
+    messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "Go on."}]
+    asked |= {"messages": messages, "max_tokens": 3}
+    again = second.http.post("/v1/chat/completions", json=asked).json()
+    assert cached(again) >= usage["total_tokens"] - 1, "all but the token that was drawn last"
+    second.end(signal.SIGTERM)
 
 
 @pytest.mark.slow
