@@ -21,8 +21,9 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
-from ..memory.cache_store import CacheStore
+from ..memory.cache_store import WORTH_FETCHING, CacheStore, Fetch
 from ..model import Model
+from ..sequence import common_beginning
 from .batching import Batcher, Job
 from .slices import STEP_SECONDS
 
@@ -86,6 +87,7 @@ class Service:
         self._lock = threading.Lock()  # of _jobs and _open
         self._open = True
         self._store = store
+        self._reading: dict[Fetch, list[Job]] = {}  # who waits for it
         self._reader = ThreadPoolExecutor(1, "hybrid-reader")  # has no thread before there is something to read
         self._thread = threading.Thread(target=self._run, name="hybrid-service", daemon=True)
         self._thread.start()
@@ -184,21 +186,31 @@ class Service:
 
     def _take(self, job: Job) -> None:
         """A job goes to the batcher, when its text was read from the disk."""
-        if self._store is None or job.cancelled or (fetch := self._store.begin(job.ids)) is None:
+        if self._store is None or job.cancelled:
             self.batcher.submit(job)
             return
-        store, reading = self._store, fetch
+        for running, others in self._reading.items():
+            if common_beginning(running.ids, job.tokens) >= WORTH_FETCHING:
+                others.append(job)  # it may have all of it, or most
+                return
+        if (fetch := self._store.begin(job.ids)) is None:
+            self.batcher.submit(job)
+            return
+        self._reading[fetch] = [job]
+        read = self._reader.submit(self._store.fetch, fetch)
+        read.add_done_callback(lambda read: self._calls.put(_Call(lambda: self._has_read(fetch, read))))
 
-        def fetched(read: "Future[None]") -> None:
-            read.result()  # a bug of ours
-            store.end(reading)
-            if reading.failed:
-                self._take(job)  # by another way, or none
-            else:
-                self.batcher.submit(job)
-
-        read = self._reader.submit(store.fetch, reading)
-        read.add_done_callback(lambda read: self._calls.put(_Call(lambda: fetched(read))))
+    def _has_read(self, fetch: Fetch, read: "Future[None]") -> None:
+        assert self._store is not None
+        read.result()  # a bug of ours
+        self._store.end(fetch)
+        first, *others = self._reading.pop(fetch)
+        if fetch.failed:
+            self._take(first)  # by another way, or none
+        else:
+            self.batcher.submit(first)
+        for job in others:
+            self._take(job)
 
     def _end(self, jobs: list[Job]) -> None:
         for job in jobs:

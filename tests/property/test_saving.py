@@ -136,6 +136,29 @@ def test_others_go_on_while_it_is_read(model: Model, tmp_path: Path, monkeypatch
     assert answer == alone(model, longer)
 
 
+def test_a_text_that_several_need_is_read_once(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Process(model, tmp_path)
+    ids = tokens(900)
+    first.ask(ids)
+    first.close()
+    second = Process(model, tmp_path)
+    fetch, all_there, read = CacheStore.fetch, threading.Event(), []
+
+    def slow(self: CacheStore, one: Fetch) -> None:
+        assert all_there.wait(WAIT)
+        read.append(one)
+        fetch(self, one)
+
+    monkeypatch.setattr(CacheStore, "fetch", slow)
+    asked = [second.begin([*ids, 5 + i]) for i in range(3)]
+    assert second.service.call(lambda: len(second.service._reading)).result(WAIT) == 1
+    all_there.set()
+    for one in asked:
+        assert len(one.wait()) == 8 and one.job.n_known == 900
+    assert len(read) == 1
+    second.close()
+
+
 def test_damage_while_it_serves(model: Model, tmp_path: Path) -> None:
     """What is damaged is said and read anew, as far as nothing else is known."""
     first = Process(model, tmp_path)
