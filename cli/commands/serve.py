@@ -162,7 +162,7 @@ def _run(
     saver = None
     if store is not None:
         ledger = maker.ledger
-        if (entries := store.read_json("ledger")) is not None:
+        if (entries := store.files.read_json("ledger")) is not None:
             with suppress(ValueError):  # its checksum fits: of another version, and no answer is wrong without it
                 ledger.load(entries)
         saver = Saver(service, store, {"ledger": Document(lambda: ledger.n_noted, ledger.entries)})

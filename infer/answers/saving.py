@@ -82,7 +82,7 @@ class Saver:
                 self._write_documents()
                 while time.monotonic() < until and (piece := self.store.next_piece()) is not None:
                     self.store.release(piece, written=self.store.write(piece))
-            self.store.touch()
+            self.store.files.touch()
 
     def _run(self) -> None:
         with suppress(OSError, AttributeError):  # Linux has priorities of threads
@@ -95,14 +95,14 @@ class Saver:
             return
         except BaseException as error:  # answers go on without
             self.fault = error
-            self.store.warn(f"nothing more is saved: {type(error).__name__}: {shown(error)}")
+            self.store.files.warn(f"nothing more is saved: {type(error).__name__}: {shown(error)}")
 
     def _call(self, function: Callable[[], Any]) -> Any:
         return self.service.call(function).result()
 
     def _write_pieces(self) -> None:
         clock = self.store.cache.clock
-        if self.store.failing or (clock == self._clock and not self.store.behind):
+        if self.store.files.failing or (clock == self._clock and not self.store.files.behind):
             return
         written = True
         while not self._stop.is_set():
@@ -110,7 +110,7 @@ class Saver:
             if self._held is None:
                 break
             written = self.store.write(self._held)
-        self.store.touch()
+        self.store.files.touch()
         self._clock = clock
 
     def _next(self, done: Piece | None, *, written: bool) -> Piece | None:
@@ -125,7 +125,7 @@ class Saver:
             return
         for name, document in self.documents.items():
             version = document.version()
-            if version != self._written[name] and self.store.write_json(name, document.value()):
+            if version != self._written[name] and self.store.files.write_json(name, document.value()):
                 self._written[name] = version
         seconds = time.monotonic() - begin
         self._look_at = begin + max(DOCUMENT_SECONDS, DOCUMENT_SHARE * seconds)

@@ -12,18 +12,14 @@ there, then the states. Nothing is believed to be there before it has its name, 
 Under a budget in bytes: for something new what is worth least is removed, unless that is worth more.
 """
 
-import contextlib
-import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import StateError, UsageError, shown
+from hybrid.quant.ggml.errors import StateError, UsageError
 
 from ..kernels.attention.kv import PAGE, pages_of
 from .attention import ArrayLayout
@@ -32,17 +28,14 @@ from .prefix_tree import Checkpoint, Node, Tokens
 from .store_file import (
     PIECE,
     STATE,
-    UNFINISHED,
     FileHeader,
     TextDigest,
     file_size,
     layout_bytes,
-    read_arrays,
-    read_header,
-    write_file,
 )
+from .store_files import StoreFiles
 from .store_folder import StoreFolder, now
-from .store_index import KnownWay, StoreIndex, worth
+from .store_index import KnownWay, worth
 
 HELD_PIECES = 4  # that are held and written at a time: of long texts the rest follows
 CHECKED = 16  # checkpoints that `next_piece` looks up at most: it is called between two steps
@@ -92,45 +85,28 @@ class CacheStore:
     ) -> None:
         if cache.kind != "f32":
             raise UsageError(f"only exact states can be kept on disk, these are {cache.kind}.")
-        self.cache, self.folder, self.budget, self.n_vocab, self.warn = cache, folder, budget, n_vocab, warn
-        self.index = StoreIndex(folder.key, recurrent=cache.memory.is_recurrent)
+        self.cache, self.folder, self.n_vocab = cache, folder, n_vocab
+        self.files = StoreFiles(folder, budget, n_vocab, self._layout, warn, recurrent=cache.memory.is_recurrent)
         self._looked_up: WeakKeyDictionary[Checkpoint, int] = WeakKeyDictionary()  # -> when it was used last
-        self._failures, self._retry_at = 0, 0.0
-        self._touched: set[str] = set()
-        self._others = folder.others()
-        self._read_index()
-
-    @property
-    def nbytes(self) -> int:
-        """On the disk, of all keys."""
-        return self.index.nbytes + sum(size for _, size, _ in self._others)
-
-    @property
-    def behind(self) -> bool:
-        """Whether something could not be written since the last time that something was."""
-        return self._failures > 0
-
-    @property
-    def failing(self) -> bool:
-        """Whether nothing could be written lately: it is tried again later."""
-        return now() < self._retry_at
 
     # --- the owner of the memory ---
     def next_piece(self) -> Piece | None:
         """What should be written next, with owners for `release`; None: nothing now."""
-        tree, memory = self.cache.tree, self.cache.memory
-        if self.failing:
+        tree, memory, index = self.cache.tree, self.cache.memory, self.files.index
+        if self.files.failing:
             return None
         new = [(n, p) for n in tree for p in n.checkpoints.values() if self._looked_up.get(p) != p.used]
         for node, point in sorted(new, key=lambda each: self.cache.worth(*each), reverse=True)[:CHECKED]:
             ids = tree.text(node, point.position)
-            cuts, there = self.index.missing(ids)
-            state = self.index.state(TextDigest(self.folder.key, ids).at(len(ids))) if memory.is_recurrent else None
+            cuts, there = index.missing(ids)
+            state = (
+                self.files.index.state(TextDigest(self.folder.key, ids).at(len(ids))) if memory.is_recurrent else None
+            )
             if cuts or (memory.is_recurrent and not _says_all(state, point)):
-                if self._size(cuts or [len(ids)], point.logits is not None) <= self.budget:
+                if self._size(cuts or [len(ids)], point.logits is not None) <= self.files.budget:
                     return self._held(node, point, ids, cuts or [len(ids)])
             else:
-                self._used([*there, *([state.name] if state is not None else [])])
+                self.files.use([*there, *([state.name] if state is not None else [])])
             self._looked_up[point] = point.used
         return None
 
@@ -152,15 +128,15 @@ class CacheStore:
             self.cache.memory.attention.pool.drop(page)
         if piece.row >= 0:
             self.cache.memory.recurrent.pool.drop(piece.row)
-        if not written and not self.failing:
+        if not written and not self.files.failing:
             self._looked_up[piece.point] = piece.point.used
 
     def begin(self, ids: Sequence[int]) -> Fetch | None:
         """If more of this text is on disk than in memory: room for it, to be filled by `fetch`; then comes `end`."""
-        if not len(self.index):
+        if not len(self.files.index):
             return None
         tokens, memory = np.asarray(ids, np.int32), self.cache.memory
-        known, way = self.cache.find(ids), self.index.find(tokens)
+        known, way = self.cache.find(ids), self.files.index.find(tokens)
         have = known.position if known else 0
         if way is None or way.position < have + WORTH_FETCHING or way.position > memory.n_ctx:
             return None
@@ -196,8 +172,7 @@ class CacheStore:
 
     def forget(self, ids: Sequence[int]) -> None:
         """Remove a text, but for what others begin with, too."""
-        for name in self.index.take_out_text(np.asarray(ids, np.int32)):
-            self._remove(name)
+        self.files.forget(np.asarray(ids, np.int32))
 
     def _own_pages(self, fetch: Fetch) -> list[int]:
         """One for every PAGE tokens: where the text goes on in the middle of one, the copy."""
@@ -221,7 +196,7 @@ class CacheStore:
         pages, header = self._own_pages(fetch), None
         try:
             for header in fetch.pieces:
-                arrays = dict(self._arrays(header))
+                arrays = self.files.read(header)
                 end = min(header.end, fetch.way.position)
                 part = {name: array[: end - header.start] for name, array in arrays.items()}
                 attention.load(pages[header.start // PAGE : pages_of(end)], end, part, header.start)
@@ -229,19 +204,16 @@ class CacheStore:
             if header is not None:
                 if TextDigest(self.folder.key, fetch.ids).at(len(fetch.ids)) != header.after:
                     raise StateError(f"{header.name} is of another text.")
-                arrays = dict(self._arrays(header))
+                arrays = self.files.read(header)
                 logits = arrays.pop("logits", None)
                 fetch.logits = None if logits is None else logits.astype(np.float32)
                 recurrent.load(fetch.row, arrays)
         except (StateError, OSError) as error:
             assert header is not None
             fetch.failed = True
-            self._give_up(header.name, error)
+            self.files.give_up(header.name, error)
             return
-        self._used([*(piece.name for piece in fetch.way.pieces), *([header.name] if header is not None else [])])
-
-    def _arrays(self, header: FileHeader) -> dict[str, np.ndarray]:
-        return dict(read_arrays(self.folder.cache / header.name, header, self._layout(header)))
+        self.files.use([*(piece.name for piece in fetch.way.pieces), *([header.name] if header is not None else [])])
 
     def _layout(self, header: FileHeader) -> ArrayLayout:
         return self._piece_layout(header.end - header.start) if header.kind == PIECE else self._states(header.logits)
@@ -260,132 +232,38 @@ class CacheStore:
         digest = TextDigest(self.folder.key, piece.ids)
         after = [digest.at(n) for n in piece.cuts]
         size = self._size(piece.cuts, piece.logits is not None if piece.row >= 0 else None)
-        worth_it = worth(piece.saved, piece.boundary, 0.0) if self.index.recurrent else now()
-        if self.failing or not self._make_room(size, worth_it, after[0]):
+        worth_it = worth(piece.saved, piece.boundary, 0.0) if self.files.index.recurrent else now()
+        if self.files.failing or not self.files.make_room(size, worth_it, after[0]):
             return False
         try:
             for i, (start, end) in enumerate(pairwise(piece.cuts)):
                 header = FileHeader(PIECE, after[i], after[i + 1], start, end, piece.ids[start:end], used=now())
                 pages = piece.pages[start // PAGE - piece.cuts[0] // PAGE :][: pages_of(end) - start // PAGE]
-                self._add(header, (array for _, array in self.cache.memory.attention.export(pages, end, start)))
+                self.files.add(header, (array for _, array in self.cache.memory.attention.export(pages, end, start)))
             if piece.row >= 0:
                 header = FileHeader(
                     STATE, after[-1], after[-1], piece.cuts[-1], piece.cuts[-1], np.zeros(0, np.int32),
                     piece.boundary, piece.logits is not None, used=now(),
                 )  # fmt: skip
-                self._add(header, self._state_arrays(piece))
+                self.files.add(header, self._state_arrays(piece))
         except OSError as error:
-            self._failed(error)
+            self.files.failed(error)
+            self._looked_up.clear()
             return False
-        self._failures, self._retry_at = 0, 0.0
+        self.files.written()
         return True
-
-    def write_json(self, name: str, value: Any) -> bool:
-        """Keep a document (see `StoreFolder`). False: it could not be written."""
-        if self.failing:
-            return False
-        try:
-            self.folder.write_json(name, value)
-        except OSError as error:
-            self._failed(error)
-            return False
-        return True
-
-    def read_json(self, name: str) -> Any:
-        """What was kept, None: nothing, or it was damaged, which is said."""
-        try:
-            return self.folder.read_json(name)
-        except StateError as error:
-            self.warn(f"{shown(self.folder.path)}: {error}")
-            return None
 
     def _size(self, cuts: list[int], logits: bool | None) -> int:
         """Of the files of a piece. logits: whether the states have some, None: there are no states."""
         size = sum(file_size(b - a, layout_bytes(self._piece_layout(b - a))) for a, b in pairwise(cuts))
-        if logits is not None and self.index.recurrent:
+        if logits is not None and self.files.index.recurrent:
             size += file_size(0, layout_bytes(self._states(logits)))
         return size
-
-    def touch(self) -> None:
-        """When files were used, for the next process: in their times."""
-        names, self._touched = self._touched, set()
-        for name in names:
-            with contextlib.suppress(OSError):
-                os.utime(self.folder.cache / name)
 
     def _state_arrays(self, piece: Piece) -> Iterator[np.ndarray]:
         yield from (array for _, array in self.cache.memory.recurrent.export(piece.row))
         if piece.logits is not None:
             yield piece.logits
-
-    def _add(self, header: FileHeader, arrays: Iterator[np.ndarray]) -> None:
-        self.index.add(write_file(self.folder.cache, self.folder.key, header, arrays))
-
-    def _failed(self, error: OSError) -> None:
-        """Said once until something can be written again."""
-        least, most = RETRY_SECONDS
-        if not self._failures:
-            self.warn(
-                f"{shown(self.folder.path)} cannot be written: {error.strerror or error}. The server goes on and tries "
-                "again later."
-            )
-        self._retry_at = now() + min(most, least * 2**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        self._looked_up.clear()
-
-    def _make_room(self, size: int, worth_it: float, last: bytes) -> bool:
-        """False: what would have to go is worth more. last: the digest that something new follows."""
-        if self.nbytes + size > self.budget:
-            for name in self.index.useless(last):
-                self._remove(name)
-        while self.nbytes + size > self.budget and self._others:
-            self.folder.remove_other(self._others.pop(0)[2])
-        removed = True
-        while self.nbytes + size > self.budget and removed:
-            removed = False
-            for least, name in self.index.least_worth(now()):
-                if self.nbytes + size <= self.budget or least >= worth_it:
-                    break
-                for each in self.index.take_out(name, last):
-                    self._remove(each)
-                    removed = True
-        return self.nbytes + size <= self.budget
-
-    def _remove(self, name: str) -> None:
-        self.index.remove(name)
-        with contextlib.suppress(OSError):
-            (self.folder.cache / name).unlink(missing_ok=True)
-
-    def _give_up(self, name: str, error: Exception) -> None:
-        gone = isinstance(error, FileNotFoundError)  # it was worth least meanwhile
-        self._remove(name)
-        if not gone:
-            why = error.strerror or error if isinstance(error, OSError) else error
-            self.warn(f"{shown(self.folder.path)}: {why} It is read again from the text.")
-
-    def _used(self, names: list[str]) -> None:
-        self.index.use(names, now())
-        self._touched.update(names)
-
-    # --- at the start ---
-    def _read_index(self) -> None:
-        damaged: list[str] = []
-        (self.folder.cache / UNFINISHED).unlink(missing_ok=True)
-        for path in self.folder.files():
-            try:
-                header = read_header(path, self.folder.key, self.n_vocab)
-                if header.nbytes != layout_bytes(self._layout(header)):
-                    raise StateError(f"{path.name} is damaged: it holds {header.nbytes} bytes of arrays.")
-                self.index.add(header)
-            except (StateError, OSError) as error:
-                damaged.append(str(error))
-                self._remove(path.name)
-        if damaged:
-            more = f" ({len(damaged)} files)" if len(damaged) > 1 else ""
-            self.warn(f"{shown(self.folder.path)}: {damaged[0]} It was removed{more}.")
-        for name in self.index.useless():
-            self._remove(name)
-        self._make_room(0, math.inf, b"")
 
 
 def _says_all(state: FileHeader | None, point: Checkpoint) -> bool:

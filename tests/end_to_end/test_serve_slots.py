@@ -117,9 +117,9 @@ def test_erased_in_memory_and_on_disk(server: Server) -> None:
             store.release(piece, written=store.write(piece))
 
     server.service.call(write).result(WAIT)
-    assert len(store.index) > 0
+    assert len(store.files.index) > 0
     erased = server.http.post("/slots/0?action=erase").json()
-    assert erased == {"id_slot": 0, "n_erased": n} and len(store.index) == 0 and not store.folder.files()
+    assert erased == {"id_slot": 0, "n_erased": n} and len(store.files.index) == 0 and not store.folder.files()
     assert complete(server, FRANCE)[0] == 0, "all of it is read again"
     complete(server, shared)
     ids = server.model.tokenizer.encode(FRANCE)
@@ -208,7 +208,7 @@ def test_a_full_disk_and_a_full_folder(server: Server, monkeypatch: pytest.Monke
     assert message == "full.bin: cannot be written: No space left on device."
     act(server, "save")
     assert server.served.store is not None
-    monkeypatch.setattr(server.served.store, "budget", 1000)
+    monkeypatch.setattr(server.served.store.files, "budget", 1000)
     message = server.error(507, "/slots/0?action=save", {"filename": "more.bin"})["message"]
     assert "this server allows 1000 B" in str(message) and not (folder(server) / "more.bin").exists()
 

@@ -16,7 +16,7 @@ from test_conformance import SHAPES, same, tokens
 
 from hybrid.infer import Model
 from hybrid.infer.answers.saving import model_key
-from hybrid.infer.memory import cache_store, store_file
+from hybrid.infer.memory import store_file, store_files
 from hybrid.infer.memory.cache import LADDER
 from hybrid.infer.memory.cache_store import CacheStore
 from hybrid.infer.memory.store_folder import StoreFolder
@@ -50,7 +50,7 @@ class Kept:
         while n < most and (piece := self.store.next_piece()) is not None:
             n += 1
             self.store.release(piece, written=self.store.write(piece))
-        self.store.touch()
+        self.store.files.touch()
         return n
 
     def fetch(self, ids: list[int]) -> int:
@@ -189,7 +189,7 @@ def test_what_is_in_memory_is_not_read(kept: Kept, monkeypatch: pytest.MonkeyPat
     kept.read(ids[:700])
     names: list[str] = []
     read = store_file.read_arrays
-    monkeypatch.setattr(cache_store, "read_arrays", lambda path, *more: [names.append(path.name), read(path, *more)][1])
+    monkeypatch.setattr(store_files, "read_arrays", lambda path, *more: [names.append(path.name), read(path, *more)][1])
     assert kept.fetch(ids) == 1500
     pieces = [name for name in names if name.endswith(".kv")]
     assert [name.split("-")[1] for name in pieces] == ["512.kv", "1024.kv"] and len(names) == 3
@@ -244,11 +244,11 @@ def test_any_order_of_things(
             shutil.copytree(kept.path, copy)
             kept = kept.restart(copy)
             assert not kept.warnings
-        assert kept.store.index.nbytes <= budget
-        assert kept.store.index.nbytes == sum(path.stat().st_size for path in kept.files())
+        assert kept.store.files.index.nbytes <= budget
+        assert kept.store.files.index.nbytes == sum(path.stat().st_size for path in kept.files())
     kept.write()
     kept = kept.restart()
-    assert not kept.warnings and kept.store.index.nbytes <= budget
+    assert not kept.warnings and kept.store.files.index.nbytes <= budget
     for ids in texts:
         kept.fetch(ids)
         _, logits = kept.read([*ids, 7])
@@ -342,14 +342,14 @@ def test_another_key_is_another_folder(kept: Kept, models: Callable[[str], Model
     ids = tokens(600)
     kept.read(ids)
     kept.write()
-    first, size = kept.folder.cache, kept.store.nbytes
+    first, size = kept.folder.cache, kept.store.files.nbytes
     kept.folder.close()
     kept.cache.clear()
     other = Kept(models("mamba2"), kept.path, size + 1000)
-    assert other.fetch(ids) == 0 and other.store.nbytes == size and first.exists()
+    assert other.fetch(ids) == 0 and other.store.files.nbytes == size and first.exists()
     other.read(ids)
     other.write()
-    assert not first.exists() and other.store.nbytes <= size + 1000
+    assert not first.exists() and other.store.files.nbytes <= size + 1000
     other = other.restart()
     assert other.fetch([*ids, 5]) > 0
     other.close()
@@ -357,15 +357,15 @@ def test_another_key_is_another_folder(kept: Kept, models: Callable[[str], Model
 
 def test_the_budget_keeps_what_is_worth_most(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = kept.model.memory
-    kept.store.budget = 6 * memory.bytes_state_per_seq + 2500 * (memory.bytes_kv_per_token + 4)
+    kept.store.files.budget = 6 * memory.bytes_state_per_seq + 2500 * (memory.bytes_kv_per_token + 4)
     kept.read(tokens(1500))
     kept.write()
-    assert kept.store.nbytes <= kept.store.budget
-    kept.store.index.use([path.name for path in kept.files()], cache_store.now() - 36000)
+    assert kept.store.files.nbytes <= kept.store.files.budget
+    kept.store.files.index.use([path.name for path in kept.files()], store_files.now() - 36000)
     for seed in range(5, 9):
         kept.read(tokens(500, seed))
         kept.write()
-        assert kept.store.nbytes <= kept.store.budget
+        assert kept.store.files.nbytes <= kept.store.files.budget
     kept = kept.restart()
     assert kept.fetch([*tokens(500, 8), 1]) == 500
     assert kept.fetch([*tokens(1500), 1]) < 1500, "what was not used for hours"
@@ -386,23 +386,23 @@ def test_a_full_disk(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     time = [1e9]
-    monkeypatch.setattr(cache_store, "now", lambda: time[0])
+    monkeypatch.setattr(store_files, "now", lambda: time[0])
     monkeypatch.setattr(store_file, "_write_all", full)
     kept.write()
     assert len(kept.warnings) == 1 and "No space left on device" in kept.warnings[0]
     files = kept.files()
-    assert kept.write() == 0 and kept.store.failing and kept.store.behind
+    assert kept.write() == 0 and kept.store.files.failing and kept.store.files.behind
     for _ in range(3):
         time[0] += 1000
         kept.write()
     assert len(kept.warnings) == 1 and kept.files() == files and not list(kept.path.rglob(store_file.UNFINISHED))
-    assert not kept.store.write_json("ledger", [1])
+    assert not kept.store.files.write_json("ledger", [1])
     monkeypatch.setattr(store_file, "_write_all", write)
     time[0] += 1000
     kept.write()
-    assert not kept.store.behind and kept.store.write_json("ledger", [1])
+    assert not kept.store.files.behind and kept.store.files.write_json("ledger", [1])
     kept = kept.restart()
-    assert kept.fetch([*tokens(900), 1]) == 900 and kept.store.read_json("ledger") == [1]
+    assert kept.fetch([*tokens(900), 1]) == 900 and kept.store.files.read_json("ledger") == [1]
     kept.close()
 
 
@@ -418,8 +418,8 @@ def test_one_process_at_a_time(kept: Kept) -> None:
 
 def test_documents(kept: Kept) -> None:
     value = {"a": [1, "ä\ud800"], "b": None}
-    assert kept.store.read_json("ledger") is None
-    assert kept.store.write_json("ledger", value) and kept.store.read_json("ledger") == value
+    assert kept.store.files.read_json("ledger") is None
+    assert kept.store.files.write_json("ledger", value) and kept.store.files.read_json("ledger") == value
     path = kept.folder.cache / "ledger.json"
     data = path.read_bytes()
     for damaged in (
@@ -432,7 +432,7 @@ def test_documents(kept: Kept) -> None:
     ):
         path.write_bytes(damaged)
         kept.warnings.clear()
-        assert kept.store.read_json("ledger") is None and len(kept.warnings) == 1, damaged
+        assert kept.store.files.read_json("ledger") is None and len(kept.warnings) == 1, damaged
         with pytest.raises(StateError, match=r"ledger\.json is damaged"):
             kept.folder.read_json("ledger")
     kept.close()
@@ -454,7 +454,7 @@ def test_many_files_are_known_at_once(kept: Kept) -> None:
 
     memory = kept.model.memory
     digest, key = b"\0" * 16, kept.folder.key
-    before = kept.store.index.root
+    before = kept.store.files.index.root
     nbytes = store_file.layout_bytes(memory.attention.layout(LADDER))
     sparse = np.zeros(LADDER, np.int32)
     for i in range(3000):

@@ -225,10 +225,10 @@ def test_documents_are_kept(model: Model, tmp_path: Path, monkeypatch: pytest.Mo
     value = [1]
     document = {"ledger": Document(lambda: len(value), lambda: list(value))}
     process = Process(model, tmp_path, document)
-    assert process.store.read_json("ledger") is None
+    assert process.store.files.read_json("ledger") is None
     value.append(2)
     end = time.monotonic() + WAIT
-    while process.store.read_json("ledger") != [1, 2] and time.monotonic() < end:
+    while process.store.files.read_json("ledger") != [1, 2] and time.monotonic() < end:
         time.sleep(0.02)
     monkeypatch.setattr(saving, "DOCUMENT_SECONDS", 1000.0)
     time.sleep(0.4)
@@ -236,7 +236,7 @@ def test_documents_are_kept(model: Model, tmp_path: Path, monkeypatch: pytest.Mo
     process.close()
     assert Process(model, tmp_path).close() is None
     again = Process(model, tmp_path)
-    assert again.store.read_json("ledger") == [1, 2, 3]
+    assert again.store.files.read_json("ledger") == [1, 2, 3]
     again.close()
 
 

@@ -119,9 +119,9 @@ def file_path(folder: Path, name: str) -> Path:
 def _check_room(store: CacheStore) -> None:
     """Files that clients ask for may take as much of the disk as what the server keeps by itself."""
     used = sum(path.stat().st_size for path in store.folder.slots.iterdir() if path.is_file())
-    if used >= store.budget:
+    if used >= store.files.budget:
         raise RequestError(
-            f"the saved slots take {size_text(used)}, this server allows {size_text(store.budget)}", status=507
+            f"the saved slots take {size_text(used)}, this server allows {size_text(store.files.budget)}", status=507
         )
 
 
