@@ -72,6 +72,7 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
         _if_used("--state", "Start without --state."),
         _if_used("--continue", "Start without --continue."),
     ),
+    Remedy.CHECKPOINTS: (_if_used("--state-dir", "Give --checkpoint-budget, or leave out --state-dir."),),
     Remedy.KV_TYPE: (Sentence("Use --kv-type {value}."),),
     Remedy.KV_TYPE_OR_WITHOUT_STATE: (
         _if_used("--state", "Use --kv-type {value}, or start without --state."),

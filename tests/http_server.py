@@ -24,7 +24,7 @@ class Server:
 
     def __init__(self, model: Model, **more: object) -> None:
         self.model = model
-        self.service = Service(model, 4, most_waiting=2)
+        self.service = Service(model, 4, most_waiting=2, store=more.get("store"))  # type: ignore[arg-type]
         self.served = Served(self.service, Maker(model, model.chat_template, 6), "tiny", **more)  # type: ignore[arg-type]
         self.listener = listen("127.0.0.1", 0, None)
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"

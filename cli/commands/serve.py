@@ -1,12 +1,15 @@
 """`hybrid serve`: a model over HTTP."""
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console, texts
@@ -16,6 +19,7 @@ from ..loading_options import CheckpointBudget, Context, Exact, KVTypeOption, Lo
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
+    from hybrid.infer.memory.cache_store import CacheStore
 
     from ..serve.request_log import RequestLog
 
@@ -45,6 +49,13 @@ def serve(
     alias: Annotated[
         str | None, typer.Option("--alias", help="Name of the model. Default: that of its file.", show_default=False)
     ] = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option("--state-dir", metavar="DIR", help="Keep what was read here, over restarts.", show_default=False),
+    ] = None,
+    state_budget: Annotated[
+        str, typer.Option("--state-budget", metavar="SIZE", help=f"How much of the disk that may take. {UNITS}.")
+    ] = "8G",
     spec: Annotated[Spec, typer.Option(help=f"{GUESSES}, where that pays.")] = Spec.NGRAM,
     n_ctx: Context = 0,
     checkpoint_budget: CheckpointBudget = "1GiB",
@@ -59,12 +70,16 @@ def serve(
     again: a conversation that comes back continues where it was. Ctrl-C or SIGTERM ends the server.
     """
     keys = read_keys(api_key_file)
+    states = parse_size(state_budget, "--state-budget")
     loading = load_options(
         n_ctx=n_ctx, threads=threads, exact=exact, kv_type=kv_type, lora=lora, checkpoint_budget=checkpoint_budget
     )
     listener = listen(host, port, unix)
     try:
-        with models.load(model, replace(loading, n_seq_max=parallel)) as loaded:
+        with (
+            models.load(model, replace(loading, n_seq_max=parallel)) as loaded,
+            kept(loaded, state_dir, states) as store,
+        ):
             where = f"unix:{unix}" if unix is not None else f"http://{host}:{listener.getsockname()[1]}"
             if unix is None and host not in LOCAL and not keys:
                 console.note(
@@ -72,7 +87,7 @@ def serve(
                 )
             console.note(f"{loaded.description}: {where}/v1, {parallel} answers at a time, context {loaded.n_ctx}")
             name = alias or (model or models.bundled_checkpoint()).resolve().name.removesuffix(".gguf")
-            _run(loaded, listener, name, parallel, queue, keys, tuple(cors or ()), speculate=spec is Spec.NGRAM)
+            _run(loaded, listener, name, parallel, queue, keys, tuple(cors or ()), store, speculate=spec is Spec.NGRAM)
     finally:
         listener.close()
         if unix is not None:
@@ -87,6 +102,21 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
     if not keys:
         raise UsageError(f"{shown(path)} holds no key. Write one per line.")
     return keys
+
+
+@contextmanager
+def kept(model: "Model", folder: Path | None, budget: int) -> Iterator["CacheStore | None"]:
+    """What is kept of this model on disk; None without a folder. UsageError: it cannot be."""
+    from hybrid.infer.answers.saving import open_store
+
+    if folder is None:
+        yield None
+        return
+    store = open_store(model, folder, budget, lambda line: console.note(f"warning: {line}"))
+    try:
+        yield store
+    finally:
+        store.folder.close()
 
 
 def listen(host: str, port: int, unix: Path | None) -> socket.socket:
@@ -116,23 +146,34 @@ def _run(
     queue: int,
     keys: tuple[str, ...],
     cors: tuple[str, ...],
+    store: "CacheStore | None",
     *,
     speculate: bool,
 ) -> None:
+    from hybrid.infer.answers.saving import Document, Saver
     from hybrid.infer.answers.service import Service
 
     from ..serve.app import create_app
     from ..serve.jobs import Maker
-    from ..serve.running import run
+    from ..serve.running import GRACE_SECONDS, run
     from ..serve.served import Served
 
     # a template or tokenizer that cannot be used is known before the first request
     maker = Maker(model, model.chat_template, parallel + queue, speculate)
-    service = Service(model, parallel, most_waiting=queue)
+    service = Service(model, parallel, most_waiting=queue, store=store)
+    saver = None
+    if store is not None:
+        ledger = maker.ledger
+        if (entries := store.files.read_json("ledger")) is not None:
+            with suppress(ValueError):  # its checksum fits: of another version, and no answer is wrong without it
+                ledger.load(entries)
+        saver = Saver(service, store, {"ledger": Document(lambda: ledger.n_noted, ledger.entries)})
     try:
-        run(create_app(Served(service, maker, name, keys, cors, log=_log)), listener)
+        run(create_app(Served(service, maker, name, keys, cors, store, log=_log)), listener)
     finally:
         service.close()
+        if saver is not None:
+            saver.close(GRACE_SECONDS)
     if service.fault is not None:
         raise service.fault
 

@@ -8,12 +8,13 @@ from starlette.middleware.cors import CORSMiddleware
 from . import about, errors, kept, metrics
 from .endpoint import routes
 from .guards import Keys, Limits
-from .llama_server import tokens
+from .llama_server import slots, tokens
 from .openai import chat, completions
 from .request_log import Logged
 from .served import Served
 
-ENDPOINTS = [each for module in (about, metrics, kept, chat, completions, tokens) for each in module.ENDPOINTS]
+MODULES = (about, metrics, kept, chat, completions, tokens, slots)
+ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]
 METHODS = sorted({each.method for each in ENDPOINTS})
 
 

@@ -34,7 +34,7 @@ class Endpoint:
         try:
             if self.schema is None:
                 return await self.handler(served, request)
-            return await self.handler(served, request, self.schema.model_validate(await _json(request)))
+            return await self.handler(served, request, self.schema.model_validate(await json_of(request)))
         except Exception as error:
             response = self.error(error)
             if response.status_code == 500 and not isinstance(error, RequestError):
@@ -58,7 +58,8 @@ def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
     return [Route(path, each.__call__, methods=[each.method]) for each in endpoints for path in each.paths]
 
 
-async def _json(request: Request) -> object:
+async def json_of(request: Request) -> object:
+    """The body. RequestError: it is not JSON."""
     try:
         value: object = json.loads(await request.body())
     except (ValueError, RecursionError):

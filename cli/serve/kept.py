@@ -77,9 +77,13 @@ async def forget(served: Served, request: Request) -> Response:
 
     def dropped() -> bool:
         node = find_branch(cache, name)
-        if node is not None:
-            cache.forget(node)
-        return node is not None
+        if node is None:
+            return False
+        if served.store is not None:
+            for text in cache.tree.texts_from(node):
+                served.store.forget(text)
+        cache.forget(node)
+        return True
 
     if not await _called(served, dropped):
         raise _unknown(request)

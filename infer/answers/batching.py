@@ -57,6 +57,7 @@ class Batcher:
         self._running: list[Answer] = []
         self.n_steps = 0
         self.figures, self.reasons = Figures(), Reasons(model)
+        self.texts: list[list[int]] = [[] for _ in range(n_parallel)]  # of each place the last one that has ended
         self.slices = Slices(model.n_ubatch, step_seconds)
         state = max(1, model.memory.bytes_state_per_seq)
         self.guessing = Guessing(min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
@@ -96,6 +97,11 @@ class Batcher:
     @property
     def n_waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def running(self) -> list[Job]:
+        """The jobs that are read or drawn now. May be asked for from any thread."""
+        return [answer.job for answer in list(self._running)]
 
     def run(self) -> Iterator[Job]:
         """Steps until nothing is left to do; yields jobs as they are done. Jobs may be submitted in between."""
@@ -210,6 +216,8 @@ class Batcher:
     def _join(self, answer: Answer, held: Sequence[Job]) -> None:
         """What is known of the prompt, and where those behind it, and the jobs that are held, part from it."""
         job, seq = answer.job, answer.seq
+        free = set(range(self.n_parallel)) - {other.job.place for other in self._running if other is not answer}
+        job.place = job.place if job.place in free else min(free)
         if job.prompt_top is None:
             job.reuse = self.reasons.resume(seq, job.ids, job.tokens, job.drawing.tokenizer)
         else:  # logits are not kept
@@ -299,6 +307,8 @@ class Batcher:
         for answer in self._running:
             if answer.job is job:
                 self._running.remove(answer)
+                if job.place is not None and answer.seq.is_computed:
+                    self.texts[job.place] = list(answer.seq.tokens)
                 answer.seq.close(remember=job.remember)
                 if self.model.cache is not None:
                     pin = None if job.cancelled else job.pin

@@ -56,6 +56,7 @@ class Job:
     n_known: int = 0  # tokens of the prompt that did not have to be processed
     reuse: Reuse | None = None  # why the others had to be; None: it has not joined yet
     kept: Kept | None = None  # where the prompt cache has the text of a job that has ended
+    place: int | None = None  # which of the n_parallel answers it is, or was; at first a wish
     cancelled: bool = False
     # of the tokens read so far; None for the first, before which there is nothing
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)

@@ -82,6 +82,7 @@ class Ledger:
     def __init__(self, tokenizer: "Tokenizer", budget: int = BUDGET) -> None:
         self.tokenizer, self.budget = tokenizer, budget
         self._lock = threading.Lock()
+        self.n_noted = 0  # answers so far: whether there is something to keep
         self.clear()
 
     def clear(self) -> None:
@@ -195,6 +196,7 @@ class Ledger:
                 node, ends = self._texts.add(_kind(plain) + text), self._tokens.add(array("i", ids))
                 self._enter(_Entry(node, begin, space, said, said if plain else said.strip(), ends))
                 self._trim()
+                self.n_noted += 1
 
     def _enter(self, entry: _Entry) -> None:
         """The entry becomes an owner of its nodes in the caller's place."""

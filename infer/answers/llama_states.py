@@ -2,15 +2,19 @@
 describes."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+
+import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 from hybrid.quant.ggml.replacing import replace_file
 
-from ..memory.llama_session import DTYPES, encode_session, read_session
+from ..memory.llama_session import DTYPES, LlamaSession, encode_session, read_session
 from ..memory.positions import first_moved
 from ..memory.saved_text import SavedText
 from ..model import Model
+from ..runner import Runner
 from ..sequence import Sequence
 
 # Whose layers keep the same things in the same order on both sides; each was carried there and back.
@@ -25,16 +29,8 @@ def import_session(model: Model, path: str | os.PathLike[str]) -> Sequence:
 
     StateError when the file is damaged, of another model as far as it can be told, or longer than the context.
     """
-    path = Path(path)
-    _check_architecture(model.arch, path.name)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise StateError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    session = read_session(data, path.name, model.arch, model.n_layer, model.memory)
+    session = _read(model, Path(path))
     tokens, n = [int(t) for t in session.tokens], session.n_past
-    if tokens and not all(0 <= t < model.n_vocab for t in tokens):
-        raise StateError(f"{path.name} holds tokens that are not of this model's vocabulary of {model.n_vocab}.")
     seq = model.sequence()
     # what lies behind a gap was computed beside tokens that are gone
     computed = first_moved(session.positions)
@@ -44,6 +40,29 @@ def import_session(model: Model, path: str | os.PathLike[str]) -> Sequence:
         n = seq.truncate(n - 1)
     seq.extra = {"pending": tokens[n:]} if tokens[n:] else {}
     return seq
+
+
+def read_sequence(model: Model, path: Path) -> tuple[list[int], dict[str, np.ndarray]]:
+    """Tokens that a file of one sequence has computed, and their arrays. StateError: also when some left its middle."""
+    session = _read(model, path)
+    if first_moved(session.positions) < session.n_past:
+        raise StateError(f"{path.name}: tokens left its context, so no other text can go on from it.")
+    if not session.n_past:
+        raise StateError(f"{path.name}: it holds no text.")
+    return [int(t) for t in session.tokens[: session.n_past]], session.arrays
+
+
+def write_sequence(model: Model, tokens: list[int], arrays: dict[str, np.ndarray], path: Path) -> int:
+    """'ggsq', as llama-server writes it, of tokens and `HybridMemory.layout` of them; returns the size in bytes.
+
+    StateError when it cannot be written, UsageError when llama.cpp has no such state.
+    """
+    _check_exported(model.runner)
+    positions = np.arange(len(tokens))
+    parts = encode_session(
+        tokens, positions, arrays, model.arch, model.n_layer, model.memory, whole=False, transposed=False
+    )
+    return _write(path, parts)
 
 
 def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool = True, transposed: bool = False) -> int:
@@ -58,9 +77,7 @@ def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool =
     """
     runner, path = seq.runner, Path(path)
     arch, n_layer, memory = runner.file.arch, runner.file.n_layer, runner.memory
-    _check_architecture(arch, "the state")
-    if runner.kv_type not in DTYPES and memory.attention.specs:
-        raise UsageError(f"llama.cpp rotates keys and values of {runner.kv_type}: only f32 and f16 can be exported.")
+    _check_exported(runner)
     n = len(seq.tokens)
     tokens = [*seq.tokens, *seq.pending[:1]] if whole else seq.tokens
     positions = memory.positions[seq.slot]
@@ -81,12 +98,34 @@ def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool =
     parts = encode_session(
         tokens, positions.of(0, n), arrays, arch, n_layer, memory, whole=whole, transposed=transposed
     )
+    return _write(path, parts)
+
+
+def _read(model: Model, path: Path) -> LlamaSession:
+    _check_architecture(model.arch, path.name)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StateError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    session = read_session(data, path.name, model.arch, model.n_layer, model.memory)
+    if not all(0 <= t < model.n_vocab for t in session.tokens):
+        raise StateError(f"{path.name} holds tokens that are not of this model's vocabulary of {model.n_vocab}.")
+    return session
+
+
+def _write(path: Path, parts: Iterable[bytes]) -> int:
     data = b"".join(parts)
     try:
         replace_file(path, [data])
     except OSError as error:
         raise StateError(f"{path}: cannot be written: {error.strerror or error}.") from error
     return len(data)
+
+
+def _check_exported(runner: Runner) -> None:
+    _check_architecture(runner.file.arch, "the state")
+    if runner.kv_type not in DTYPES and runner.memory.attention.specs:
+        raise UsageError(f"llama.cpp rotates keys and values of {runner.kv_type}: only f32 and f16 can be exported.")
 
 
 def _check_architecture(arch: str, what: str) -> None:

@@ -12,14 +12,18 @@ who waits is told, and `fault` has it.
 
 import queue
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
+from ..memory.cache_store import WORTH_FETCHING, CacheStore, Fetch
 from ..model import Model
+from ..sequence import common_beginning
 from .batching import Batcher, Job
 from .slices import STEP_SECONDS
 
@@ -59,10 +63,19 @@ _NOTHING = _Call(lambda: None)
 
 
 class Service:
-    """Answers up to n_parallel jobs at a time, while up to `most_waiting` more wait."""
+    """Answers up to n_parallel jobs at a time, while up to `most_waiting` more wait.
+
+    store: a job waits while its text is read from there, if more of it is there than in memory; others go on.
+    """
 
     def __init__(
-        self, model: Model, n_parallel: int, *, most_waiting: int = 64, step_seconds: float = STEP_SECONDS
+        self,
+        model: Model,
+        n_parallel: int,
+        *,
+        most_waiting: int = 64,
+        step_seconds: float = STEP_SECONDS,
+        store: CacheStore | None = None,
     ) -> None:
         if most_waiting < 0:
             raise UsageError(f"most_waiting = {most_waiting}, expected 0 or more.")
@@ -73,6 +86,9 @@ class Service:
         self._jobs: set[Job] = set()  # submitted and not ended
         self._lock = threading.Lock()  # of _jobs and _open
         self._open = True
+        self._store = store
+        self._reading: dict[Fetch, list[Job]] = {}  # who waits for it
+        self._reader = ThreadPoolExecutor(1, "hybrid-reader")  # has no thread before there is something to read
         self._thread = threading.Thread(target=self._run, name="hybrid-service", daemon=True)
         self._thread.start()
 
@@ -97,7 +113,7 @@ class Service:
                     f"{len(self._jobs)} requests are being answered or wait, which is as many as may. Try again later."
                 )
             self._jobs.add(job)
-            self._calls.put(_Call(lambda: self.batcher.submit(job)))
+            self._calls.put(_Call(lambda: self._take(job)))
 
     def cancel(self, job: Job) -> None:
         """End the job as "interrupt", now. Nothing happens when it has ended."""
@@ -132,6 +148,17 @@ class Service:
         return ClosedError(f"the model answers no more{why}. Start the program again.")
 
     # --- the service's thread ---
+    def forget(self, ids: Sequence[int]) -> None:
+        """By `call`: a text is known no more, in memory and on disk, but for what others begin with, too."""
+        if (cache := self.model.cache) is not None:
+            node, n = cache.tree.match(np.asarray(ids, np.int32))
+            if node.parent is not None and not node.children and n == node.end:
+                while (above := node.parent) is not None and above.parent is not None and len(above.children) == 1:
+                    node = above
+                cache.forget(node)
+        if self._store is not None:
+            self._store.forget(ids)
+
     def _run(self) -> None:
         try:
             while self._open or self._jobs:
@@ -144,10 +171,11 @@ class Service:
             with self._lock:
                 self._open = False
             self._give_up()
+            self._reader.shutdown()
 
     def _take_calls(self, *, wait: bool) -> None:
         """What other threads have asked for; `wait` until there is something."""
-        if wait and self._open:
+        if wait and (self._open or self._jobs):  # jobs without work: their texts are being read
             self._calls.get().run()
         while True:
             try:
@@ -155,6 +183,34 @@ class Service:
             except queue.Empty:
                 return
             call.run()
+
+    def _take(self, job: Job) -> None:
+        """A job goes to the batcher, when its text was read from the disk."""
+        if self._store is None or job.cancelled:
+            self.batcher.submit(job)
+            return
+        for running, others in self._reading.items():
+            if common_beginning(running.ids, job.tokens) >= WORTH_FETCHING:
+                others.append(job)  # it may have all of it, or most
+                return
+        if (fetch := self._store.begin(job.ids)) is None:
+            self.batcher.submit(job)
+            return
+        self._reading[fetch] = [job]
+        read = self._reader.submit(self._store.fetch, fetch)
+        read.add_done_callback(lambda read: self._calls.put(_Call(lambda: self._has_read(fetch, read))))
+
+    def _has_read(self, fetch: Fetch, read: "Future[None]") -> None:
+        assert self._store is not None
+        read.result()  # a bug of ours
+        self._store.end(fetch)
+        first, *others = self._reading.pop(fetch)
+        if fetch.failed:
+            self._take(first)  # by another way, or none
+        else:
+            self.batcher.submit(first)
+        for job in others:
+            self._take(job)
 
     def _end(self, jobs: list[Job]) -> None:
         for job in jobs:

@@ -51,6 +51,11 @@ class PromptCache:
         self._loose = 0  # bytes of logits and parked states
         memory.attention.pool.refill = memory.recurrent.pool.refill = self._give_up_one
 
+    @property
+    def clock(self) -> int:
+        """Grows whenever something is kept or used."""
+        return self._clock
+
     # --- size ---
     @property
     def n_checkpoints(self) -> int:

@@ -31,6 +31,7 @@ class Remedy(StrEnum):
     STATE_IS_COMPLETION = "state_is_completion"  # value: the file
     ONE_SEQUENCE = "one_sequence"
     GENERATE_ONE_TOKEN = "generate_one_token"
+    CHECKPOINTS = "checkpoints"  # memory for them
     # conversations
     SHORTER_CONVERSATION = "shorter_conversation"  # or a larger context
     CONTEXT_SHIFT = "context_shift"  # or a shorter conversation, or a larger context

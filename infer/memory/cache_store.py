@@ -1,0 +1,271 @@
+"""A prompt cache that is also on disk: what it knows is written beside the work, and read when a text needs it.
+
+Three sides, so that whoever owns the memory is never kept waiting for a disk:
+
+    the owner    `next_piece` and `begin`, `end` only count owners of pages and rows: what has an owner more is copied
+                 before anybody writes it (see hybrid.py), so another thread can read it where it is
+    the writer   `write` brings to the disk what `next_piece` has given
+    the reader   `fetch` fills pages that `begin` has taken and nobody else knows
+
+A text is written up to a checkpoint, what is worth most first: pieces of its keys and values as far as they are not
+there, then the states. Nothing is believed to be there before it has its name, so a process may end at any moment.
+Under a budget in bytes: for something new what is worth least is removed, unless that is worth more.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import StateError, UsageError
+
+from ..kernels.attention.kv import PAGE, pages_of
+from .attention import ArrayLayout
+from .cache import PromptCache
+from .prefix_tree import Checkpoint, Node, Tokens
+from .store_file import (
+    PIECE,
+    STATE,
+    FileHeader,
+    TextDigest,
+    file_size,
+    layout_bytes,
+)
+from .store_files import StoreFiles
+from .store_folder import StoreFolder, now
+from .store_index import KnownWay, worth
+
+HELD_PIECES = 4  # that are held and written at a time: of long texts the rest follows
+CHECKED = 16  # checkpoints that `next_piece` looks up at most: it is called between two steps
+WORTH_FETCHING = 16  # tokens
+RETRY_SECONDS = (10.0, 300.0)  # after the first failure, and at most
+
+
+@dataclass(eq=False)
+class Piece:
+    """What is written at a time: the text of a checkpoint from cuts[0] to cuts[-1], and its states if it ends there.
+
+    pages: from the one that holds cuts[0]; row: -1 where there are no states, or not yet.
+    """
+
+    point: Checkpoint
+    ids: Tokens
+    cuts: list[int]
+    pages: list[int]
+    row: int
+    boundary: bool
+    logits: np.ndarray | None
+    saved: int  # tokens that the checkpoint saves
+
+
+@dataclass(eq=False)
+class Fetch:
+    """A text that is read: the pages of its first `way.position` tokens, of which those from `start` on are filled."""
+
+    ids: Tokens
+    way: KnownWay
+    start: int
+    pages: list[int]
+    row: int
+    logits: np.ndarray | None = None
+    failed: bool = False
+    pieces: list[FileHeader] = field(default_factory=list)
+
+
+class CacheStore:
+    """The files of `cache` in `folder`, of at most `budget` bytes. warn: told in one line what goes wrong.
+
+    UsageError: states are kept rounded, which are not those of the texts.
+    """
+
+    def __init__(
+        self, cache: PromptCache, folder: StoreFolder, budget: int, n_vocab: int, warn: Callable[[str], None]
+    ) -> None:
+        if cache.kind != "f32":
+            raise UsageError(f"only exact states can be kept on disk, these are {cache.kind}.")
+        self.cache, self.folder, self.n_vocab = cache, folder, n_vocab
+        self.files = StoreFiles(folder, budget, n_vocab, self._layout, warn, recurrent=cache.memory.is_recurrent)
+        self._looked_up: WeakKeyDictionary[Checkpoint, int] = WeakKeyDictionary()  # -> when it was used last
+
+    # --- the owner of the memory ---
+    def next_piece(self) -> Piece | None:
+        """What should be written next, with owners for `release`; None: nothing now."""
+        tree, memory, index = self.cache.tree, self.cache.memory, self.files.index
+        if self.files.failing:
+            return None
+        new = [(n, p) for n in tree for p in n.checkpoints.values() if self._looked_up.get(p) != p.used]
+        for node, point in sorted(new, key=lambda each: self.cache.worth(*each), reverse=True)[:CHECKED]:
+            ids = tree.text(node, point.position)
+            cuts, there = index.missing(ids)
+            state = (
+                self.files.index.state(TextDigest(self.folder.key, ids).at(len(ids))) if memory.is_recurrent else None
+            )
+            if cuts or (memory.is_recurrent and not _says_all(state, point)):
+                if self._size(cuts or [len(ids)], point.logits is not None) <= self.files.budget:
+                    return self._held(node, point, ids, cuts or [len(ids)])
+            else:
+                self.files.use([*there, *([state.name] if state is not None else [])])
+            self._looked_up[point] = point.used
+        return None
+
+    def _held(self, node: Node, point: Checkpoint, ids: Tokens, cuts: list[int]) -> Piece:
+        memory, cuts = self.cache.memory, cuts[: HELD_PIECES + 1]
+        pages = self.cache.tree.pages(node, cuts[-1])[cuts[0] // PAGE :] if memory.attention.specs else []
+        before = max((p for part in node.path() for p in part.checkpoints if p < point.position), default=0)
+        with_state = cuts[-1] == len(ids) and memory.is_recurrent
+        return Piece(
+            point, ids, cuts, [memory.attention.pool.share(page) for page in pages],
+            memory.recurrent.pool.share(point.row) if with_state else -1,
+            point.boundary, point.logits, point.position - before,
+        )  # fmt: skip
+
+    def release(self, piece: Piece, *, written: bool) -> None:
+        """What `next_piece` has given is not read any more. What could not be written is tried again when it is used
+        again, or when the disk can be written again."""
+        for page in piece.pages:
+            self.cache.memory.attention.pool.drop(page)
+        if piece.row >= 0:
+            self.cache.memory.recurrent.pool.drop(piece.row)
+        if not written and not self.files.failing:
+            self._looked_up[piece.point] = piece.point.used
+
+    def begin(self, ids: Sequence[int]) -> Fetch | None:
+        """If more of this text is on disk than in memory: room for it, to be filled by `fetch`; then comes `end`."""
+        if not len(self.files.index):
+            return None
+        tokens, memory = np.asarray(ids, np.int32), self.cache.memory
+        known, way = self.cache.find(ids), self.files.index.find(tokens)
+        have = known.position if known else 0
+        if way is None or way.position < have + WORTH_FETCHING or way.position > memory.n_ctx:
+            return None
+        node, n = self.cache.tree.match(tokens)
+        pieces = [piece for piece in way.pieces if piece.end > n]
+        start = pieces[0].start if pieces else way.position
+        fetch = Fetch(tokens[: way.position], way, start, [], -1, pieces=pieces)
+        try:
+            if memory.attention.specs:
+                before = self.cache.tree.pages(node, start)
+                fetch.pages = [memory.attention.pool.share(page) for page in before]
+                fetch.pages += memory.attention.pool.take_many(pages_of(way.position) - start // PAGE)
+            if way.state is not None:
+                fetch.row = memory.recurrent.pool.take()
+        except StateError:  # sequences hold all there is
+            self._drop(fetch)
+            return None
+        return fetch
+
+    def end(self, fetch: Fetch) -> None:
+        """What was fetched is part of the cache, unless it failed."""
+        memory, tree = self.cache.memory, self.cache.tree
+        if not fetch.failed:
+            # `before` of a page that two texts share is in both of ours
+            pages = self._own_pages(fetch)
+            node = tree.insert(fetch.ids, pages)
+            at = fetch.way.position
+            if at not in node.checkpoints:
+                row = memory.recurrent.pool.share(fetch.row) if fetch.row >= 0 else -1
+                boundary = fetch.way.state is None or fetch.way.state.boundary
+                self.cache.place(node, Checkpoint(at, row, boundary, fetch.logits))
+        self._drop(fetch)
+
+    def forget(self, ids: Sequence[int]) -> None:
+        """Remove a text, but for what others begin with, too."""
+        self.files.forget(np.asarray(ids, np.int32))
+
+    def _own_pages(self, fetch: Fetch) -> list[int]:
+        """One for every PAGE tokens: where the text goes on in the middle of one, the copy."""
+        n = fetch.start // PAGE
+        return [*fetch.pages[:n], *fetch.pages[pages_of(fetch.start) :]]
+
+    def _drop(self, fetch: Fetch) -> None:
+        for page in fetch.pages:
+            self.cache.memory.attention.pool.drop(page)
+        if fetch.row >= 0:
+            self.cache.memory.recurrent.pool.drop(fetch.row)
+        fetch.pages, fetch.row = [], -1
+
+    # --- the reader ---
+    def fetch(self, fetch: Fetch) -> None:
+        """Read the numbers. What is damaged is removed; then `fetch.failed`, and there may be another way."""
+        attention, recurrent = self.cache.memory.attention, self.cache.memory.recurrent
+        if fetch.start % PAGE and attention.specs:
+            first = fetch.start // PAGE
+            attention.copy_page(fetch.pages[first], fetch.pages[first + 1])
+        pages, header = self._own_pages(fetch), None
+        try:
+            for header in fetch.pieces:
+                arrays = self.files.read(header)
+                end = min(header.end, fetch.way.position)
+                part = {name: array[: end - header.start] for name, array in arrays.items()}
+                attention.load(pages[header.start // PAGE : pages_of(end)], end, part, header.start)
+            header = fetch.way.state
+            if header is not None:
+                if TextDigest(self.folder.key, fetch.ids).at(len(fetch.ids)) != header.after:
+                    raise StateError(f"{header.name} is of another text.")
+                arrays = self.files.read(header)
+                logits = arrays.pop("logits", None)
+                fetch.logits = None if logits is None else logits.astype(np.float32)
+                recurrent.load(fetch.row, arrays)
+        except (StateError, OSError) as error:
+            assert header is not None
+            fetch.failed = True
+            self.files.give_up(header.name, error)
+            return
+        self.files.use([*(piece.name for piece in fetch.way.pieces), *([header.name] if header is not None else [])])
+
+    def _layout(self, header: FileHeader) -> ArrayLayout:
+        return self._piece_layout(header.end - header.start) if header.kind == PIECE else self._states(header.logits)
+
+    def _piece_layout(self, n: int) -> ArrayLayout:
+        return self.cache.memory.attention.layout(n)
+
+    def _states(self, logits: bool) -> ArrayLayout:
+        f32 = np.dtype(np.float32)
+        layout = {name: (f32, shape) for name, shape in self.cache.memory.recurrent.shapes().items()}
+        return layout | ({"logits": (f32, (self.n_vocab,))} if logits else {})
+
+    # --- the writer ---
+    def write(self, piece: Piece) -> bool:
+        """Bring a piece to the disk. False: it could not be, or is not worth its room."""
+        digest = TextDigest(self.folder.key, piece.ids)
+        after = [digest.at(n) for n in piece.cuts]
+        size = self._size(piece.cuts, piece.logits is not None if piece.row >= 0 else None)
+        worth_it = worth(piece.saved, piece.boundary, 0.0) if self.files.index.recurrent else now()
+        if self.files.failing or not self.files.make_room(size, worth_it, after[0]):
+            return False
+        try:
+            for i, (start, end) in enumerate(pairwise(piece.cuts)):
+                header = FileHeader(PIECE, after[i], after[i + 1], start, end, piece.ids[start:end], used=now())
+                pages = piece.pages[start // PAGE - piece.cuts[0] // PAGE :][: pages_of(end) - start // PAGE]
+                self.files.add(header, (array for _, array in self.cache.memory.attention.export(pages, end, start)))
+            if piece.row >= 0:
+                header = FileHeader(
+                    STATE, after[-1], after[-1], piece.cuts[-1], piece.cuts[-1], np.zeros(0, np.int32),
+                    piece.boundary, piece.logits is not None, used=now(),
+                )  # fmt: skip
+                self.files.add(header, self._state_arrays(piece))
+        except OSError as error:
+            self.files.failed(error)
+            self._looked_up.clear()
+            return False
+        self.files.written()
+        return True
+
+    def _size(self, cuts: list[int], logits: bool | None) -> int:
+        """Of the files of a piece. logits: whether the states have some, None: there are no states."""
+        size = sum(file_size(b - a, layout_bytes(self._piece_layout(b - a))) for a, b in pairwise(cuts))
+        if logits is not None and self.files.index.recurrent:
+            size += file_size(0, layout_bytes(self._states(logits)))
+        return size
+
+    def _state_arrays(self, piece: Piece) -> Iterator[np.ndarray]:
+        yield from (array for _, array in self.cache.memory.recurrent.export(piece.row))
+        if piece.logits is not None:
+            yield piece.logits
+
+
+def _says_all(state: FileHeader | None, point: Checkpoint) -> bool:
+    """Whether a state that is there says what the checkpoint does."""
+    return state is not None and state.boundary >= point.boundary and (state.logits or point.logits is None)

@@ -1,0 +1,95 @@
+"""Texts that are carried out of the prompt cache and into it, by a thread that does not own the memory.
+
+    out    `hold` keeps the pages and the row of a text from being written, `arrays` copies them, `release` ends it
+    in     `take` finds room that nobody knows yet, `fill` writes to it, `add` makes it part of the cache
+
+The owner of the memory calls the first and the last of each, whoever likes the other.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels.attention.kv import pages_of
+from .cache import PromptCache
+from .hybrid import HybridMemory
+from .prefix_tree import Checkpoint, Tokens
+
+
+@dataclass(eq=False)
+class HeldText:
+    """The places of a text of at least one token; row: -1 where there are no states."""
+
+    ids: Tokens
+    pages: list[int]
+    row: int
+    logits: np.ndarray | None = None
+
+
+def hold(cache: PromptCache, ids: Tokens) -> HeldText | None:
+    """The longest beginning of `ids` that is known with all that follows from it; None: nothing is."""
+    memory = cache.memory
+    node, n = cache.tree.match(ids)
+    points = [c for part in node.path() for c in part.checkpoints.values() if c.position <= n]
+    last = max(points, key=lambda c: c.position, default=None)
+    row = -1
+    if memory.is_recurrent:
+        if last is None:
+            return None
+        n, row = last.position, cache.row_of(last)
+    if not n:
+        return None
+    logits = last.logits if last is not None and last.position == n else None
+    return HeldText(ids[:n].copy(), _shared(memory, cache.tree.pages(node, n)), row, logits)
+
+
+def arrays(memory: HybridMemory, text: HeldText) -> dict[str, np.ndarray]:
+    """Its arrays, as `HybridMemory.layout` names them."""
+    result = dict(memory.attention.export(text.pages, len(text.ids)))
+    return result | dict(memory.recurrent.export(text.row)) if text.row >= 0 else result
+
+
+def take(cache: PromptCache, ids: Tokens, logits: np.ndarray | None) -> HeldText:
+    """Room for a text. StateError: there is none."""
+    memory = cache.memory
+    text = HeldText(ids, [], -1, logits)
+    if memory.attention.specs:
+        text.pages = memory.attention.pool.take_many(pages_of(len(ids)))
+    try:
+        text.row = memory.recurrent.pool.take() if memory.is_recurrent else -1
+    except BaseException:
+        release(memory, text)
+        raise
+    return text
+
+
+def fill(memory: HybridMemory, text: HeldText, arrays: dict[str, np.ndarray]) -> None:
+    """Inverse of `arrays`; names, types and shapes have been checked."""
+    if text.pages:
+        memory.attention.load(text.pages, len(text.ids), arrays)
+    if text.row >= 0:
+        memory.recurrent.load(text.row, arrays)
+
+
+def add(cache: PromptCache, text: HeldText) -> None:
+    """What was filled is found by its tokens; the room is not the caller's any more."""
+    node = cache.tree.insert(text.ids, text.pages)
+    n = len(text.ids)
+    if n not in node.checkpoints:
+        row = cache.memory.recurrent.pool.share(text.row) if text.row >= 0 else -1
+        cache.place(node, Checkpoint(n, row, True, text.logits))
+    release(cache.memory, text)
+    cache.trim()
+
+
+def release(memory: HybridMemory, text: HeldText) -> None:
+    """It may be written again, or be used for something else."""
+    for page in text.pages:
+        memory.attention.pool.drop(page)
+    if text.row >= 0:
+        memory.recurrent.pool.drop(text.row)
+    text.pages, text.row = [], -1
+
+
+def _shared(memory: HybridMemory, pages: list[int]) -> list[int]:
+    return [memory.attention.pool.share(page) for page in pages]

@@ -1,0 +1,177 @@
+"""The files of a prompt cache on disk, under a budget: added, used, given up, and what becomes of a disk that fails."""
+
+import contextlib
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import StateError, shown
+
+from .attention import ArrayLayout
+from .prefix_tree import Tokens
+from .store_file import UNFINISHED, FileHeader, layout_bytes, read_arrays, read_header, write_file
+from .store_folder import StoreFolder, now
+from .store_index import StoreIndex
+
+RETRY_SECONDS = (10.0, 300.0)  # after the first failure, and at most
+
+
+class StoreFiles:
+    """Files of one key in `folder`, of at most `budget` bytes with those of other keys.
+
+    One thread writes (`make_room`, `add`, `touch`, documents); the others may be called from any.
+
+    layout  of the arrays of a file
+    warn    told in one line what goes wrong
+    """
+
+    def __init__(
+        self,
+        folder: StoreFolder,
+        budget: int,
+        n_vocab: int,
+        layout: Callable[[FileHeader], ArrayLayout],
+        warn: Callable[[str], None],
+        *,
+        recurrent: bool,
+    ) -> None:
+        self.folder, self.budget, self.warn, self._layout = folder, budget, warn, layout
+        self.index = StoreIndex(folder.key, recurrent=recurrent)
+        self.n_failures, self._retry_at = 0, 0.0  # since something was written
+        self._used: deque[str] = deque()
+        self._others = folder.others()
+        self._read_index(n_vocab)
+
+    @property
+    def nbytes(self) -> int:
+        """On the disk, of all keys."""
+        return self.index.nbytes + sum(size for _, size, _ in self._others)
+
+    @property
+    def behind(self) -> bool:
+        """Whether something could not be written since the last time that something was."""
+        return self.n_failures > 0
+
+    @property
+    def failing(self) -> bool:
+        """Whether nothing could be written lately: it is tried again later."""
+        return now() < self._retry_at
+
+    # --- writing ---
+    def add(self, header: FileHeader, arrays: Iterable[np.ndarray]) -> None:
+        """Write a file. OSError: see `failed`."""
+        self.index.add(write_file(self.folder.cache, self.folder.key, header, arrays))
+
+    def written(self) -> None:
+        """The disk takes what it is given."""
+        self.n_failures, self._retry_at = 0, 0.0
+
+    def failed(self, error: OSError) -> None:
+        """Said once until something can be written again."""
+        least, most = RETRY_SECONDS
+        if not self.n_failures:
+            self.warn(
+                f"{shown(self.folder.path)} cannot be written: {error.strerror or error}. The server goes on and tries "
+                "again later."
+            )
+        self._retry_at = now() + min(most, least * 2**self.n_failures)
+        self.n_failures = min(self.n_failures + 1, 16)
+
+    def make_room(self, size: int, worth_it: float, last: bytes) -> bool:
+        """False: what would have to go is worth more. last: the digest that something new follows."""
+        if self.nbytes + size > self.budget:
+            for name in self.index.useless(last):
+                self._remove(name)
+        while self.nbytes + size > self.budget and self._others:
+            self.folder.remove_other(self._others.pop(0)[2])
+        removed = True
+        while self.nbytes + size > self.budget and removed:
+            removed = False
+            for least, name in self.index.least_worth(now()):
+                if self.nbytes + size <= self.budget or least >= worth_it:
+                    break
+                for each in self.index.take_out(name, last):
+                    self._remove(each)
+                    removed = True
+        return self.nbytes + size <= self.budget
+
+    def touch(self) -> None:
+        """When files were used, for the next process: in their times."""
+        names = set()
+        while self._used:
+            names.add(self._used.popleft())
+        for name in names:
+            with contextlib.suppress(OSError):
+                os.utime(self.folder.cache / name)
+
+    def write_json(self, name: str, value: Any) -> bool:
+        """Keep a document (see `StoreFolder`). False: it could not be written."""
+        if self.failing:
+            return False
+        try:
+            self.folder.write_json(name, value)
+        except OSError as error:
+            self.failed(error)
+            return False
+        return True
+
+    def read_json(self, name: str) -> Any:
+        """What was kept, None: nothing, or it was damaged, which is said."""
+        try:
+            return self.folder.read_json(name)
+        except StateError as error:
+            self.warn(f"{shown(self.folder.path)}: {error}")
+            return None
+
+    # --- reading and giving up ---
+    def read(self, header: FileHeader) -> dict[str, np.ndarray]:
+        """The arrays of a file, read-only. StateError: they are damaged; OSError. See `give_up`."""
+        return dict(read_arrays(self.folder.cache / header.name, header, self._layout(header)))
+
+    def forget(self, ids: Tokens) -> None:
+        """Remove a text, but for what others begin with, too."""
+        for name in self.index.take_out_text(ids):
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        self.index.remove(name)
+        with contextlib.suppress(OSError):
+            (self.folder.cache / name).unlink(missing_ok=True)
+
+    def give_up(self, name: str, error: Exception) -> None:
+        """A file that could not be read."""
+        gone = isinstance(error, FileNotFoundError)  # it was worth least meanwhile
+        self._remove(name)
+        if not gone:
+            why = f"{name}: {error.strerror or error}." if isinstance(error, OSError) else error
+            self.warn(f"{shown(self.folder.path)}: {why} It is read again from the text.")
+
+    def use(self, names: list[str]) -> None:
+        """They were needed just now."""
+        self.index.use(names, now())
+        self._used.extend(names)
+
+    # --- at the start ---
+    def _read_index(self, n_vocab: int) -> None:
+        damaged: list[str] = []
+        with contextlib.suppress(OSError):
+            (self.folder.cache / UNFINISHED).unlink(missing_ok=True)
+        for path in self.folder.files():
+            try:
+                header = read_header(path, self.folder.key, n_vocab)
+                if header.nbytes != layout_bytes(self._layout(header)):
+                    raise StateError(f"{path.name} is damaged: it holds {header.nbytes} bytes of arrays.")
+                self.index.add(header)
+            except (StateError, OSError) as error:
+                damaged.append(str(error))
+                self._remove(path.name)
+        if damaged:
+            more = f" ({len(damaged)} files)" if len(damaged) > 1 else ""
+            self.warn(f"{shown(self.folder.path)}: {damaged[0]} It was removed{more}.")
+        for name in self.index.useless():
+            self._remove(name)
+        self.make_room(0, math.inf, b"")

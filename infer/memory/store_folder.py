@@ -1,0 +1,134 @@
+"""The folder in which a server keeps what it knows: for one process at a time, of at most so many bytes.
+
+    lock           held while a process uses the folder
+    slots/         state files that clients ask for by name; they do not count
+    cache-KEY/     files of one key (store_file.py), and documents: JSON with a checksum
+
+What lies in the folders of other keys counts, too; the one that was not used for longest is the first to go.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+import zlib
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import Any
+
+from hybrid.quant.ggml.errors import StateError, UsageError, shown
+from hybrid.quant.ggml.replacing import remove_unfinished, replace_file
+
+from .store_file import DIGEST_BYTES, VERSION
+
+_NAMES = re.compile(r"[0-9a-f]{32}(-[0-9]{1,10}\.kv|\.state)")
+_KEYS = re.compile(r"cache-[0-9a-f]{32}")
+_DOCUMENT = b"hybrid document 1 "
+MOST_DOCUMENT = 256 << 20  # bytes that are read of one
+
+
+def key_of(*what: str) -> bytes:
+    """A key of everything that the numbers depend on; the version of the format is part of it."""
+    return hashlib.blake2b(json.dumps([VERSION, *what]).encode(), digest_size=DIGEST_BYTES).digest()
+
+
+class StoreFolder:
+    """key: of this model. UsageError: the folder cannot be used, or another process does."""
+
+    def __init__(self, path: Path, key: bytes) -> None:
+        self.path, self.key = path, key
+        self.cache, self.slots = path / f"cache-{key.hex()}", path / "slots"
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)  # what people have asked is in it
+            self.cache.mkdir(exist_ok=True)
+            self.slots.mkdir(exist_ok=True)
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise UsageError(
+                f"{shown(path)}: no states can be kept there: {error.strerror or error}. Choose another folder."
+            ) from None
+        try:
+            flock(self._lock, LOCK_EX | LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            why = "another process uses it" if isinstance(error, BlockingIOError) else error.strerror or error
+            raise UsageError(f"{shown(path)}: {why}. End that one, or choose another folder.") from None
+        remove_unfinished(self.cache, "*")
+        with contextlib.suppress(OSError):
+            os.utime(self.cache)
+
+    def close(self) -> None:
+        """Another process may use the folder."""
+        os.close(self._lock)
+
+    def files(self) -> list[Path]:
+        """Those of this key, whole or damaged; whatever else lies there is not ours."""
+        with contextlib.suppress(OSError), os.scandir(self.cache) as found:
+            return [Path(each.path) for each in found if _NAMES.fullmatch(each.name)]
+        return []
+
+    # --- other keys ---
+    def others(self) -> list[tuple[float, int, Path]]:
+        """(when it was last used, bytes, path) of the folders of other keys, the oldest first."""
+        found = []
+        with contextlib.suppress(OSError):
+            for folder in self.path.iterdir():
+                if _KEYS.fullmatch(folder.name) and folder != self.cache and not folder.is_symlink():
+                    found.append((*_last_used(folder), folder))
+        return sorted(found)
+
+    def remove_other(self, folder: Path) -> None:
+        """Everything of another key."""
+        assert folder != self.cache and folder.parent == self.path
+        shutil.rmtree(folder, ignore_errors=True)
+
+    # --- documents ---
+    def write_json(self, name: str, value: Any) -> None:
+        """Keep a JSON value under a name of the program's own. OSError: the older one is still there."""
+        # in many small steps: `dumps` is one, during which no other thread of Python runs
+        parts = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(value)
+        data = "".join(parts).encode("utf-8", "surrogatepass")
+        head = _DOCUMENT + b"%08x %d\n" % (zlib.crc32(data), len(data))
+        replace_file(self._document(name), [head, data])
+
+    def read_json(self, name: str) -> Any:
+        """What was kept under a name, None: nothing. StateError: it is damaged."""
+        path = self._document(name)
+        try:
+            with path.open("rb") as file:
+                head = file.readline(80)
+                crc, n = head.removeprefix(_DOCUMENT).split() if head.startswith(_DOCUMENT) else (b"", b"")
+                if not n.isdigit() or int(n) > min(MOST_DOCUMENT, os.fstat(file.fileno()).st_size):
+                    raise ValueError
+                data = file.read(int(n) + 1)
+            if len(data) != int(n) or zlib.crc32(data) != int(crc, 16):
+                raise ValueError
+            return json.loads(data.decode("utf-8", "surrogatepass"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StateError(f"{path.name} cannot be read: {error.strerror or error}.") from None
+        except (ValueError, RecursionError):
+            raise StateError(f"{path.name} is damaged: what it held is forgotten.") from None
+
+    def _document(self, name: str) -> Path:
+        assert re.fullmatch(r"[a-z]+", name), "names are the program's own, never a client's"
+        return self.cache / f"{name}.json"
+
+
+def _last_used(folder: Path) -> tuple[float, int]:
+    """When anything in it was used, and the bytes of all."""
+    used, size = folder.stat().st_mtime, 0
+    for each in os.scandir(folder):
+        with contextlib.suppress(OSError):
+            status = each.stat(follow_symlinks=False)
+            used, size = max(used, status.st_mtime), size + status.st_size
+    return used, size
+
+
+def now() -> float:
+    """Seconds, as files have them."""
+    return time.time()

@@ -1,0 +1,188 @@
+"""`hybrid serve --state-dir`: whatever ends the server or fills its disk, little is read again, with the same bits."""
+
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from http_server import WAIT
+
+from hybrid.cli.main import run
+
+SAMPLED = {"temperature": 2.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}  # hardly ever what an encoder would choose
+FILE_LIMIT = 40_000  # bytes, fewer than a state of the bundled model has
+
+
+class Served:
+    """A server as a process of its own, on a socket in `folder`."""
+
+    def __init__(self, model: Path, folder: Path, *options: object, before: Callable[[], None] | None = None) -> None:
+        command = [sys.executable, "-m", "hybrid.cli", "serve", model, "--unix", folder / "socket", *options]
+        command += ["--state-dir", folder / "states", "-c", 4096, "-t", 1]
+        self.folder = folder
+        (folder / "socket").unlink(missing_ok=True)
+        with (folder / "log").open("w") as log:
+            self.process = subprocess.Popen([str(each) for each in command], stderr=log, preexec_fn=before)
+        end = time.monotonic() + WAIT
+        while "/v1" not in (folder / "log").read_text():
+            assert self.process.poll() is None and time.monotonic() < end, (folder / "log").read_text()
+            time.sleep(0.05)
+        transport = httpx.HTTPTransport(uds=str(folder / "socket"))
+        self.http = httpx.Client(transport=transport, base_url="http://x", timeout=WAIT)
+
+    def complete(self, prompt: list[int], **more: object) -> dict[str, Any]:
+        body = {"prompt": prompt, "max_tokens": 4, "temperature": 0, "ignore_eos": True, "logprobs": 3, **more}
+        response = self.http.post("/v1/completions", json=body)
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    def end(self, number: int) -> str:
+        """What it has said."""
+        self.http.close()
+        self.process.send_signal(number)
+        code = self.process.wait(WAIT)
+        assert code == (0 if number == signal.SIGTERM else -number)
+        text = (self.folder / "log").read_text()
+        assert "Traceback" not in text
+        return text
+
+    def states(self) -> list[Path]:
+        return list((self.folder / "states").rglob("*.state"))
+
+    def written(self, n: int) -> None:
+        """Wait for so many states."""
+        end = time.monotonic() + WAIT
+        while len(self.states()) < n:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def cached(answer: dict[str, Any]) -> int:
+    n: int = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return n
+
+
+def prompt(n: int, step: int = 7) -> list[int]:
+    return [100 + i * step % 1800 for i in range(n)]
+
+
+@pytest.mark.slow
+def test_killed_while_it_answers_and_while_it_saves(files: dict[str, Path], tmp_path: Path) -> None:
+    """The bits of the answers are those of a server that was never ended."""
+    ids = prompt(2500)
+    first = Served(files["q8_0"], tmp_path)
+    first.complete(ids)
+    first.written(6)  # four of the ladder, the end of the prompt, that of the answer
+    with first.http.stream(
+        "POST", "/v1/completions", json={"prompt": prompt(9), "stream": True, "max_tokens": 999}
+    ) as r:
+        next(r.iter_lines())
+        first.end(signal.SIGKILL)
+    second = Served(files["q8_0"], tmp_path)
+    longer = [*ids, *prompt(300, 11)]
+    answer = second.complete(longer)
+    assert cached(answer) == 2500, "at most 512 tokens are processed anew"
+    second.end(signal.SIGKILL)  # what it has just read is being written
+    third = Served(files["q8_0"], tmp_path)
+    again = third.complete([*longer, *prompt(20, 13)])
+    assert cached(again) >= 2500
+    assert third.complete(longer)["choices"] == answer["choices"]
+    assert "warning" not in third.end(signal.SIGTERM)
+    (tmp_path / "states").rename(tmp_path / "away")
+    fresh = Served(files["q8_0"], tmp_path)
+    anew = fresh.complete(longer)
+    assert cached(anew) == 0 and anew["choices"] == answer["choices"]
+    assert fresh.complete([*longer, *prompt(20, 13)])["choices"] == again["choices"]
+    fresh.end(signal.SIGTERM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_answer_that_comes_back_as_text(number: int, files: dict[str, Path], tmp_path: Path) -> None:
+    """What was drawn is not what the text would be encoded as, after a restart neither."""
+    first = Served(files["q8_0"], tmp_path)
+    messages = [{"role": "user", "content": "Tell me about memory."}]
+    asked = {"messages": messages, "max_tokens": 60, "seed": 3, **SAMPLED}
+    answer = first.http.post("/v1/chat/completions", json=asked).json()
+    usage = answer["usage"]
+    text = answer["choices"][0]["message"]["content"]
+    ids = first.http.post("/tokenize", json={"content": text, "add_special": False}).json()["tokens"]
+    assert len(ids) != usage["completion_tokens"], "encoded again, the answer is other tokens"
+    first.written(2)
+    end = time.monotonic() + WAIT
+    while number == signal.SIGKILL and not list((tmp_path / "states").rglob("ledger.json")):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    first.end(number)
+    second = Served(files["q8_0"], tmp_path)
+    messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "Go on."}]
+    asked |= {"messages": messages, "max_tokens": 3}
+    again = second.http.post("/v1/chat/completions", json=asked).json()
+    assert cached(again) >= usage["total_tokens"] - 1, "all but the token that was drawn last"
+    second.end(signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_a_signal_leaves_everything_on_disk(files: dict[str, Path], tmp_path: Path) -> None:
+    first = Served(files["q8_0"], tmp_path)
+    ids = prompt(1200)
+    text = first.complete(ids)
+    first.end(signal.SIGTERM)
+    second = Served(files["q8_0"], tmp_path)
+    assert cached(second.complete(ids)) == 1200
+    assert second.complete(ids)["choices"] == text["choices"]
+    with pytest.raises(AssertionError, match="another process uses it"):
+        Served(files["q8_0"], _beside(tmp_path))
+    assert cached(second.complete(ids)) == 1200
+    second.end(signal.SIGTERM)
+
+
+def _beside(folder: Path) -> Path:
+    """A folder of a second server that is given the states of the first."""
+    other = folder / "other"
+    other.mkdir()
+    (other / "states").symlink_to(folder / "states")
+    return other
+
+
+@pytest.mark.slow
+def test_a_disk_that_takes_no_more(files: dict[str, Path], tmp_path: Path) -> None:
+    """A file may not grow: one line, no half file, and answers go on."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT, FILE_LIMIT))
+
+    server = Served(files["q8_0"], tmp_path, before=limited)
+    ids = prompt(600)
+    first = server.complete(ids)
+    end = time.monotonic() + WAIT
+    while "cannot be written" not in (tmp_path / "log").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert server.complete(ids)["choices"] == first["choices"]
+    text = server.end(signal.SIGTERM)
+    assert len(re.findall("warning: .*states cannot be written: File too large", text)) == 1, text
+    assert not server.states() and not list(tmp_path.rglob("unfinished"))
+
+
+def test_what_cannot_be_kept(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    asked = ["serve", str(files["q8_0"]), "--port", "0", "-c", "64", "--state-dir"]
+    for options, words in {
+        (str(tmp_path / "file"),): "no states can be kept there: File exists. Choose another folder.",
+        (str(tmp_path / "a"), "--checkpoint-budget", "0"): "Give --checkpoint-budget, or leave out --state-dir.",
+        (str(tmp_path / "a"), "--state-budget", "much"): "--state-budget much: expected a size like",
+    }.items():
+        capsys.readouterr()
+        assert run([*asked, *options]) in (1, 2)
+        text = capsys.readouterr().err
+        assert words in text and "Traceback" not in text, text
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,281 @@
+"""A service whose prompt cache is on disk: another process goes on where this one was, whatever ended it."""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from test_conformance import SHAPES, tokens
+from test_service import WAIT, Asked
+
+from hybrid.infer import Model
+from hybrid.infer.answers import saving
+from hybrid.infer.answers.batching import answer_all
+from hybrid.infer.answers.saving import Document, Saver, open_store
+from hybrid.infer.answers.service import ClosedError, Service
+from hybrid.infer.memory.cache_store import CacheStore, Fetch
+from hybrid.quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.types import FileType
+
+BUDGET = 64 << 20
+
+
+@pytest.fixture(params=["jamba", "llama"])
+def model(random_model: Callable[..., Path], request: pytest.FixtureRequest) -> Iterator[Model]:
+    path = random_model(SHAPES[request.param], FileType.Q8_0)
+    with Model.load(path, n_ctx=2048, n_ubatch=256, n_seq_max=4, checkpoint_budget=16 << 20) as loaded:
+        yield loaded
+        assert loaded.cache is not None and loaded.n_free == 4
+        loaded.cache.clear()
+        memory = loaded.memory
+        assert memory.attention.pool.used == 0 and memory.recurrent.pool.used == 0, "places that nobody gives back"
+
+
+class Process:
+    """What one process has of a folder; a new one begins without memory."""
+
+    def __init__(self, model: Model, path: Path, documents: dict[str, Document] | None = None) -> None:
+        assert model.cache is not None
+        model.cache.clear()
+        self.model, self.warnings = model, []  # type: ignore[var-annotated]
+        self.store = open_store(model, path, BUDGET, self.warnings.append)
+        self.service = Service(model, 3, store=self.store)
+        self.saver = Saver(self.service, self.store, documents)
+
+    def ask(self, ids: list[int], n: int = 8) -> tuple[int, list[int]]:
+        asked = self.begin(ids, n)
+        answer = asked.wait()
+        return asked.job.n_known, answer
+
+    def begin(self, ids: list[int], n: int = 8) -> Asked:
+        asked = Asked(self.model, ids, n, remember=True)
+        self.service.submit(asked.job)
+        return asked
+
+    def close(self) -> None:
+        self.service.close()
+        self.saver.close(WAIT)
+        self.store.folder.close()
+        assert self.saver.fault is None and self.service.fault is None
+
+
+def alone(model: Model, ids: list[int], n: int = 8) -> list[int]:
+    assert model.cache is not None
+    model.cache.clear()
+    return answer_all(model, [Asked(model, ids, n).job], 1)[0].ids
+
+
+def test_a_conversation_goes_on(model: Model, tmp_path: Path) -> None:
+    first = Process(model, tmp_path)
+    ids = tokens(1100)
+    known, answer = first.ask(ids)
+    assert known == 0
+    first.close()
+    second = Process(model, tmp_path)
+    ids += [*answer, *tokens(40, 7)]
+    known, answer = second.ask(ids)
+    assert known == 1100 + len(answer) - 1, "all but the token that was drawn last"
+    assert second.ask(ids)[1] == answer
+    second.close()
+    assert not second.warnings and answer == alone(model, ids)
+
+
+def test_it_is_written_while_answers_go_on(model: Model, tmp_path: Path) -> None:
+    """A copy of the folder, taken while others are answered, is what a killed process leaves."""
+    first = Process(model, tmp_path / "a")
+    ids = tokens(1100)
+    first.ask(ids)
+    long = first.begin(tokens(20, 3), 1500)
+    end, copy = time.monotonic() + WAIT, tmp_path / "b"
+    while True:
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(first.store.folder.path, copy)
+        model_cache = len(list(copy.rglob("*.kv")))
+        if model_cache >= 3 and (not model.memory.is_recurrent or len(list(copy.rglob("*.state"))) >= 3):
+            break
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert not long.ended.is_set(), "nobody had to wait"
+    first.service.cancel(long.job)
+    first.close()
+    second = Process(model, copy)
+    longer = [*ids, *tokens(30, 4)]
+    known, answer = second.ask(longer)
+    assert known >= 1100
+    second.close()
+    assert answer == alone(model, longer)
+
+
+def test_others_go_on_while_it_is_read(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job waits for the disk, its neighbours do not; whoever leaves meanwhile frees its place."""
+    first = Process(model, tmp_path)
+    ids = tokens(900)
+    first.ask(ids)
+    first.close()
+    second = Process(model, tmp_path)
+    fetch, may_go, begun = CacheStore.fetch, threading.Event(), threading.Event()
+
+    def slow(self: CacheStore, one: Fetch) -> None:
+        begun.set()
+        assert may_go.wait(WAIT)
+        fetch(self, one)
+
+    monkeypatch.setattr(CacheStore, "fetch", slow)
+    longer = [*ids, 5]
+    waiting, leaving = second.begin(longer), second.begin([*ids, 6])
+    assert begun.wait(WAIT)
+    other = second.begin(tokens(30, 2), 30)
+    assert len(other.wait()) == 30 and not waiting.ended.is_set()
+    second.service.cancel(leaving.job)
+    may_go.set()
+    answer = waiting.wait()
+    assert waiting.job.n_known == 900 and leaving.wait() == [] and leaving.job.result.reason == "interrupt"
+    second.close()
+    assert answer == alone(model, longer)
+
+
+def test_a_text_that_several_need_is_read_once(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Process(model, tmp_path)
+    ids = tokens(900)
+    first.ask(ids)
+    first.close()
+    second = Process(model, tmp_path)
+    fetch, all_there, read = CacheStore.fetch, threading.Event(), []
+
+    def slow(self: CacheStore, one: Fetch) -> None:
+        assert all_there.wait(WAIT)
+        read.append(one)
+        fetch(self, one)
+
+    monkeypatch.setattr(CacheStore, "fetch", slow)
+    asked = [second.begin([*ids, 5 + i]) for i in range(3)]
+    assert second.service.call(lambda: len(second.service._reading)).result(WAIT) == 1
+    all_there.set()
+    for one in asked:
+        assert len(one.wait()) == 8 and one.job.n_known == 900
+    assert len(read) == 1
+    second.close()
+
+
+def test_damage_while_it_serves(model: Model, tmp_path: Path) -> None:
+    """What is damaged is said and read anew, as far as nothing else is known."""
+    first = Process(model, tmp_path)
+    ids = tokens(1100)
+    first.ask(ids)
+    first.close()
+    second = Process(model, tmp_path)
+    for path in second.store.folder.files():
+        if path.name.endswith("-1024.kv") or (path.suffix == ".state" and path.stat().st_size > 0):
+            data = bytearray(path.read_bytes())
+            if int.from_bytes(data[68:72], "little") >= 1100:
+                data[-1] ^= 1
+                path.write_bytes(data)
+    longer = [*ids, 5]
+    known, answer = second.ask(longer)
+    assert known == 1024
+    second.close()
+    assert second.warnings and all("damaged" in line and "\n" not in line for line in second.warnings)
+    assert answer == alone(model, longer)
+
+
+def test_closing_while_it_is_read(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Process(model, tmp_path)
+    ids = tokens(900)
+    first.ask(ids)
+    first.close()
+    second = Process(model, tmp_path)
+    begun, fetch = threading.Event(), CacheStore.fetch
+
+    def slow(self: CacheStore, one: Fetch) -> None:
+        begun.set()
+        time.sleep(0.3)
+        fetch(self, one)
+
+    monkeypatch.setattr(CacheStore, "fetch", slow)
+    asked = second.begin([*ids, 5])
+    assert begun.wait(WAIT)
+    second.close()
+    assert asked.ended.is_set() and asked.job.result.reason == "interrupt"
+    with pytest.raises(ClosedError):
+        second.service.submit(asked.job)
+
+
+def test_a_bug_of_the_saver_ends_saving_alone(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(model, tmp_path)
+
+    def fail(*_: object) -> bool:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(CacheStore, "write", fail)
+    ids = tokens(300)
+    answer = process.ask(ids)[1]
+    process.saver._thread.join(WAIT)
+    assert process.warnings == ["nothing more is saved: RuntimeError: a fault of ours"]
+    assert process.ask([*ids, 5])[0] >= 300 - 1
+    process.service.close()
+    process.saver.close(WAIT)
+    process.store.folder.close()
+    assert answer == alone(model, ids)
+
+
+def test_documents_are_kept(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "DOCUMENT_SECONDS", 0.05)
+    value = [1]
+    document = {"ledger": Document(lambda: len(value), lambda: list(value))}
+    process = Process(model, tmp_path, document)
+    assert process.store.files.read_json("ledger") is None
+    value.append(2)
+    end = time.monotonic() + WAIT
+    while process.store.files.read_json("ledger") != [1, 2] and time.monotonic() < end:
+        time.sleep(0.02)
+    monkeypatch.setattr(saving, "DOCUMENT_SECONDS", 1000.0)
+    time.sleep(0.4)
+    value.append(3)
+    process.close()
+    assert Process(model, tmp_path).close() is None
+    again = Process(model, tmp_path)
+    assert again.store.files.read_json("ledger") == [1, 2, 3]
+    again.close()
+
+
+def test_a_full_memory_reads_the_text_instead(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room for what is on disk, the job goes on without."""
+    first = Process(model, tmp_path)
+    ids = tokens(900)
+    first.ask(ids)
+    first.close()
+    second = Process(model, tmp_path)
+    pools = (model.memory.attention.pool, model.memory.recurrent.pool)
+    full, takes = threading.Event(), [pool.take for pool in pools]
+
+    def begin(self: CacheStore, given: list[int]) -> Fetch | None:
+        def refuse() -> int:
+            raise StateError("the memory is full")
+
+        for pool in pools:
+            monkeypatch.setattr(pool, "take", refuse)
+        try:
+            result = original(self, given)
+        finally:
+            for pool, take in zip(pools, takes, strict=True):
+                monkeypatch.setattr(pool, "take", take)
+        full.set()
+        return result
+
+    original = CacheStore.begin
+    monkeypatch.setattr(CacheStore, "begin", begin)
+    known, answer = second.ask([*ids, 5])
+    assert full.is_set() and known == 0
+    second.close()
+    assert answer == alone(model, [*ids, 5])
+
+
+def test_without_a_cache_there_is_nothing_to_keep(random_model: Callable[..., Path], tmp_path: Path) -> None:
+    with (
+        Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=64) as model,
+        pytest.raises(UsageError, match="memory, which keeps nothing"),
+    ):
+        open_store(model, tmp_path, BUDGET, print)
+    assert not list(tmp_path.iterdir())
