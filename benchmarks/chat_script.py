@@ -69,8 +69,8 @@ class Known:
         self._texts += [prompt, prompt + answer[: None if complete else -1]]
 
 
-def common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens a and b begin with in common."""
+def common(a: Sequence[object], b: Sequence[object]) -> int:
+    """How many tokens, or characters, a and b begin with in common."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 

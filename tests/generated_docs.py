@@ -4,6 +4,7 @@ In a Markdown file such a part stands between `<!-- generated: NAME -->` and `<!
 """
 
 import contextlib
+import inspect
 import io
 import os
 import re
@@ -29,6 +30,7 @@ FILES = (
     "docs/chat.md",
     "docs/measure.md",
     "docs/commands.md",
+    "docs/server.md",
     "docs/config-fields.md",
     "benchmarks/RESULTS.md",
     "benchmarks/QUALITY.md",
@@ -190,6 +192,35 @@ def commands() -> str:
     return "\n".join(f"## hybrid {' '.join(words)}\n\n```\n{help_text(*words)}```\n" for words in lines)
 
 
+def server_limits() -> str:
+    """What `hybrid serve` does not wait for, keep or take."""
+    from hybrid.cli.commands import serve
+    from hybrid.cli.serve import answering, guards, jobs
+    from hybrid.cli.serve.connections import LEAST_READ, SPARE_CONNECTIONS, Bounds
+    from hybrid.quant.ggml.byte_sizes import size_text
+
+    default = {name: p.default for name, p in inspect.signature(serve.serve).parameters.items()}
+    bounds = Bounds()
+    rows = [
+        ("answers at a time", f"`--parallel`: {default['parallel']}", "they wait"),
+        ("requests that wait", f"`--queue`: {default['queue']}", "429, `Retry-After`"),
+        ("an answer, with its time in the queue", "`--timeout`: none", "504, or an error in the stream"),
+        ("a body", size_text(guards.MOST_BODY), "413"),
+        ("all bodies that are held", size_text(guards.MOST_BODIES), "429"),
+        ("a text, per token of the context", f"{jobs.MOST_PER_TOKEN} characters", "400, before it is encoded"),
+        ("the head of a request", size_text(bounds.most_head), "431"),
+        ("until a head is there", f"{bounds.head_seconds:g} s", "408"),
+        ("until a body is there", f"{bounds.body_seconds:g} s", "408"),
+        ("between two requests of a connection", f"{bounds.idle_seconds} s", "it is closed"),
+        ("reading what was answered", f"{size_text(LEAST_READ)} in {bounds.unread_seconds:g} s", "it is closed"),
+        ("tokens of a stream that wait to be read", str(answering.MOST_UNREAD), "an error in the stream"),
+        ("connections", f"those that run and wait, and {SPARE_CONNECTIONS}", "an idle one is closed, or 503"),
+        ("what runs when a signal comes", f"`--grace`: {default['grace']:g} s", "503, or an error in the stream"),
+    ]
+    head = "| what | limit | otherwise |\n|---|---|---|\n"
+    return head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "families": families,
     "family_names": family_names,
@@ -198,6 +229,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "chat_commands": chat_commands,
     "prompts": prompts,
     "shapes": shapes,
+    "server_limits": server_limits,
     "results": results,
     "speed": speed,
     **{f"quality_{part}": partial(quality, part) for part in ("sizes", "importance", "effort", "jamba", "mamba")},

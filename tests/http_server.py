@@ -7,11 +7,11 @@ import time
 
 import httpx
 import openai
-import uvicorn
 
-from hybrid.cli.commands.serve import listen
 from hybrid.cli.serve.app import create_app
 from hybrid.cli.serve.jobs import Maker
+from hybrid.cli.serve.listening import listen, own_hosts
+from hybrid.cli.serve.running import Server as Listening
 from hybrid.cli.serve.served import Served
 from hybrid.infer import Model
 from hybrid.infer.answers.service import Service
@@ -25,11 +25,11 @@ class Server:
     def __init__(self, model: Model, **more: object) -> None:
         self.model = model
         self.service = Service(model, 4, most_waiting=2, store=more.get("store"))  # type: ignore[arg-type]
-        self.served = Served(self.service, Maker(model, model.chat_template, 6), "tiny", **more)  # type: ignore[arg-type]
         self.listener = listen("127.0.0.1", 0, None)
+        more = {"hosts": own_hosts(self.listener, "127.0.0.1"), **more}
+        self.served = Served(self.service, Maker(model, model.chat_template, 6), "tiny", **more)  # type: ignore[arg-type]
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        config = uvicorn.Config(create_app(self.served), log_config=None, access_log=False, lifespan="off", ws="none")
-        self.server = uvicorn.Server(config)
+        self.server = Listening(create_app(self.served), self.served.bounds)
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve(sockets=[self.listener])))
         self.thread.start()
         while not self.server.started:

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +16,14 @@ from .. import console, texts
 from ..chains import models
 from ..guessing import GUESSES, Spec
 from ..loading_options import CheckpointBudget, Context, Exact, KVTypeOption, Lora, Threads, load_options
+from ..serve import listening
+from ..serve.log import Log, LogKind
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.memory.cache_store import CacheStore
 
-    from ..serve.request_log import RequestLog
-
-LOCAL = ("127.0.0.1", "localhost", "::1")
+GRACE = 5.0
 
 
 def serve(
@@ -63,42 +63,64 @@ def serve(
     kv_type: KVTypeOption = None,
     lora: Lora = None,
     threads: Threads = 0,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds that an answer may take, with its time in the queue; 0: any number.")
+    ] = 0,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds for answers that run when a signal ends the server.")
+    ] = GRACE,
+    log: Annotated[
+        LogKind, typer.Option(help="What it does: lines for people on stderr, JSON lines on stdout, or faults only.")
+    ] = LogKind.PLAIN,
 ) -> None:
     """Serve a model over HTTP, to clients of OpenAI and others.
 
     Answers are computed together, and each is, to the bit, what it would be alone. What was read once is not read
-    again: a conversation that comes back continues where it was. Ctrl-C or SIGTERM ends the server.
+    again: a conversation that comes back continues where it was. Ctrl-C or SIGTERM ends the server: answers that run
+    have the time of --grace, a second signal ends that.
     """
     keys = read_keys(api_key_file)
     states = parse_size(state_budget, "--state-budget")
     loading = load_options(
         n_ctx=n_ctx, threads=threads, exact=exact, kv_type=kv_type, lora=lora, checkpoint_budget=checkpoint_budget
     )
-    listener = listen(host, port, unix)
+    listener = listening.listen(host, port, unix)
     try:
         with (
             models.load(model, replace(loading, n_seq_max=parallel)) as loaded,
             kept(loaded, state_dir, states) as store,
         ):
-            where = f"unix:{unix}" if unix is not None else f"http://{host}:{listener.getsockname()[1]}"
-            if unix is None and host not in LOCAL and not keys:
+            where = listening.url(listener, host)
+            if not listening.is_local(listener) and not keys:
                 console.note(
-                    f"warning: everybody who reaches {host} can use this server (--api-key-file asks for a key)"
+                    f"warning: everybody who reaches {where} can use this server (--api-key-file asks for a key)"
                 )
-            console.note(f"{loaded.description}: {where}/v1, {parallel} answers at a time, context {loaded.n_ctx}")
+            said = f"{loaded.description}: {where}/v1, {parallel} answers at a time, context {loaded.n_ctx}"
             name = alias or (model or models.bundled_checkpoint()).resolve().name.removesuffix(".gguf")
-            _run(loaded, listener, name, parallel, queue, keys, tuple(cors or ()), store, speculate=spec is Spec.NGRAM)
+            if log is LogKind.JSON:
+                facts = {"url": where, "model": name, "parallel": parallel, "queue": queue, "context": loaded.n_ctx}
+                Log(log).say("start", said, **facts)
+            else:
+                console.note(said)
+            hosts = listening.own_hosts(listener, host)
+            guessing = spec is Spec.NGRAM
+            settings = _Settings(
+                name, parallel, queue, keys, tuple(cors or ()), hosts, timeout or None, grace, guessing, Log(log)
+            )
+            _run(loaded, listener, settings, store)
     finally:
         listener.close()
-        if unix is not None:
-            unix.unlink(missing_ok=True)
+        listening.remove(unix)
 
 
 def read_keys(path: Path | None) -> tuple[str, ...]:
     """The keys of a file. UsageError: it cannot be read, or holds none."""
     if path is None:
         return ()
-    keys = tuple(line.strip() for line in texts.read_text(path).splitlines() if line.strip())
+    text = texts.read_text(path)
+    if path != texts.STDIN and path.stat().st_mode & 0o004:
+        console.note(f"warning: everybody on this machine can read the keys of {shown(path)} (chmod 600 hides them)")
+    keys = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not keys:
         raise UsageError(f"{shown(path)} holds no key. Write one per line.")
     return keys
@@ -119,48 +141,36 @@ def kept(model: "Model", folder: Path | None, budget: int) -> Iterator["CacheSto
         store.folder.close()
 
 
-def listen(host: str, port: int, unix: Path | None) -> socket.socket:
-    """A socket that listens. UsageError: the address is not to be had."""
-    listener: socket.socket | None = None
-    try:
-        if unix is None:
-            return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(unix))
-        listener.listen(128)
-        return listener
-    except OSError as error:
-        if listener is not None:
-            listener.close()
-        where = shown(unix) if unix is not None else f"{host}:{port}"
-        raise UsageError(
-            f"{where} cannot be listened on: {error.strerror or error}. Is another server there? Choose another place."
-        ) from None
+@dataclass(frozen=True)
+class _Settings:
+    """What a server is told; `Served` says what most of it means."""
+
+    name: str
+    parallel: int
+    queue: int
+    keys: tuple[str, ...]
+    cors: tuple[str, ...]
+    hosts: frozenset[str] | None
+    timeout: float | None
+    grace: float
+    speculate: bool
+    log: Log
 
 
-def _run(
-    model: "Model",
-    listener: socket.socket,
-    name: str,
-    parallel: int,
-    queue: int,
-    keys: tuple[str, ...],
-    cors: tuple[str, ...],
-    store: "CacheStore | None",
-    *,
-    speculate: bool,
-) -> None:
+def _run(model: "Model", listener: socket.socket, given: _Settings, store: "CacheStore | None") -> None:
     from hybrid.infer.answers.saving import Document, Saver
-    from hybrid.infer.answers.service import Service
+    from hybrid.infer.answers.service import FaultError, Service
 
     from ..serve.app import create_app
+    from ..serve.connections import Bounds
     from ..serve.jobs import Maker
-    from ..serve.running import GRACE_SECONDS, run
+    from ..serve.running import run
     from ..serve.served import Served
 
+    n_jobs = given.parallel + given.queue
     # a template or tokenizer that cannot be used is known before the first request
-    maker = Maker(model, model.chat_template, parallel + queue, speculate)
-    service = Service(model, parallel, most_waiting=queue, store=store)
+    maker = Maker(model, model.chat_template, n_jobs, given.speculate)
+    service = Service(model, given.parallel, most_waiting=given.queue, store=store)
     saver = None
     if store is not None:
         ledger = maker.ledger
@@ -168,18 +178,25 @@ def _run(
             with suppress(ValueError):  # its checksum fits: of another version, and no answer is wrong without it
                 ledger.load(entries)
         saver = Saver(service, store, {"ledger": Document(lambda: ledger.n_noted, ledger.entries)})
+    served = Served(
+        service,
+        maker,
+        given.name,
+        keys=given.keys,
+        cors=given.cors,
+        hosts=given.hosts,
+        timeout=given.timeout,
+        bounds=Bounds.of(n_jobs),
+        store=store,
+        log=None if given.log.kind is LogKind.OFF else given.log.request,
+    )
     try:
-        run(create_app(Served(service, maker, name, keys, cors, store, log=_log)), listener)
+        run(create_app(served), served, listener, given.log, grace=given.grace)
     finally:
         service.close()
         if saver is not None:
-            saver.close(GRACE_SECONDS)
+            saver.close(given.grace)
     if service.fault is not None:
-        raise service.fault
-
-
-def _log(request: "RequestLog") -> None:
-    """Lines on the console: of the request, and what there is to say beside it."""
-    console.note(request.line())
-    for note in request.notes:
-        console.note(f"note: {note}")
+        if given.log.kind is LogKind.JSON:
+            given.log.fault("the model has failed", service.fault)
+        raise FaultError(service.fault) from service.fault

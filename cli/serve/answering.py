@@ -11,6 +11,8 @@ from hybrid.infer.answers.service import Service
 
 from .errors import RequestError
 
+MOST_UNREAD = 4096  # pieces of answers that wait for a client
+
 
 @dataclass(frozen=True)
 class Event:
@@ -23,12 +25,14 @@ class Event:
 class Answering:
     """Submits jobs and tells of them. Leave it by `close`, whatever happens: what has not ended is cancelled.
 
-    What waits for a client that reads slowly is at most its own answers, which end where the context does.
+    seconds: until the last answer has ended, waiting in the queue and reading prompts counted; None: any number.
     """
 
-    def __init__(self, service: Service, jobs: Sequence[Job]) -> None:
-        self.service, self.jobs = service, list(jobs)
+    def __init__(self, service: Service, jobs: Sequence[Job], seconds: float | None = None) -> None:
+        self.service, self.jobs, self.seconds = service, list(jobs), seconds
         self._loop = asyncio.get_running_loop()
+        self._deadline = None if seconds is None else self._loop.time() + seconds
+        self._too_slow = False
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         for index, job in enumerate(self.jobs):
             job.on_text = lambda piece, index=index: self._tell(Event(index, piece))
@@ -43,9 +47,20 @@ class Answering:
     def _tell(self, event: Event) -> None:
         """From the service's thread. A loop that has been closed meanwhile belongs to a server that ends."""
         try:
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+            self._loop.call_soon_threadsafe(self._put, event)
         except RuntimeError:
             self.jobs[event.index].cancel()
+
+    def _put(self, event: Event) -> None:
+        """A client that reads more slowly than its answers are drawn is given up before they fill the memory."""
+        if self._events.qsize() < MOST_UNREAD:
+            self._events.put_nowait(event)
+        elif not self._too_slow:
+            self._too_slow = True
+            while not self._events.empty():
+                self._events.get_nowait()
+            self.close()
+            self._events.put_nowait(event)  # who waits is woken
 
     def submit(self) -> None:
         """BusyError, UsageError, ClosedError: nothing was submitted."""
@@ -57,18 +72,30 @@ class Answering:
             raise
 
     async def events(self) -> AsyncIterator[Event]:
-        """Until all jobs have ended."""
+        """Until all jobs have ended. RequestError: one of them has ended without an answer."""
         left = len(self.jobs)
         while left:
-            event = await self._events.get()
-            left -= event.piece is None
-            yield event
+            event = await self._next()
             if event.piece is None:
                 self._check(self.jobs[event.index])
+                left -= 1
+            yield event
+
+    async def _next(self) -> Event:
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                event = await self._events.get()
+        except TimeoutError:
+            raise RequestError(f"the answer took more than the {self.seconds:g} s of --timeout", status=504) from None
+        if self._too_slow:
+            raise RequestError(f"the client reads too slowly: {MOST_UNREAD} tokens waited for it", status=408)
+        return event
 
     def _check(self, job: Job) -> None:
         if job.error is not None:
             raise RequestError(f"no answer could be drawn: {job.error}", status=500)
+        if self.service.fault is not None and job.result.reason == "interrupt":
+            raise RequestError("the model has failed, and the server ends", status=500)
         if job.result.reason == "interrupt":
             raise RequestError("the answer was interrupted: the server ends", status=503)
 

@@ -7,7 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from . import about, errors, kept, metrics
 from .endpoint import routes
-from .guards import Keys, Limits
+from .guards import Bodies, Ending, Keys, Pages
 from .llama_server import slots, tokens
 from .openai import chat, completions
 from .request_log import Logged
@@ -20,13 +20,16 @@ METHODS = sorted({each.method for each in ENDPOINTS})
 
 def create_app(served: Served) -> Starlette:
     """What answers HTTP requests to one model."""
-    middleware = [Middleware(Limits), Middleware(Keys, keys=served.keys)]
-    if served.cors:
-        middleware.insert(
-            0, Middleware(CORSMiddleware, allow_origins=served.cors, allow_headers=["*"], allow_methods=METHODS)
-        )
+    middleware = [Middleware(Ending, served=served)]
     if served.log is not None:
         middleware.insert(0, Middleware(Logged, log=served.log))
+    if served.cors:
+        middleware.append(
+            Middleware(CORSMiddleware, allow_origins=served.cors, allow_headers=["*"], allow_methods=METHODS)
+        )
+    if not served.keys:
+        middleware.append(Middleware(Pages, hosts=served.hosts, allowed=served.cors))
+    middleware += [Middleware(Keys, keys=served.keys), Middleware(Bodies, seconds=served.bounds.body_seconds)]
     app = Starlette(
         routes=routes(ENDPOINTS),
         middleware=middleware,

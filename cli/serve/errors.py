@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from hybrid.infer.answers.service import BusyError, ClosedError
@@ -42,8 +42,10 @@ def of_exception(error: Exception) -> JSONResponse:
         return response(503, "the model answers no more")
     if isinstance(error, UsageError | TemplateError):
         return response(400, str(error))
+    if isinstance(error, ClientDisconnect):
+        return response(499, "the client has gone")
     if isinstance(error, HTTPException):
-        return response(error.status_code, str(error.detail))
+        return response(error.status_code, str(error.detail), **error.headers or {})
     return response(500, "an error inside the server")
 
 

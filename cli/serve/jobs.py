@@ -16,6 +16,7 @@ from hybrid.infer.text.chat_template import ChatTemplate
 from .errors import RequestError
 from .fields import AnswerFields
 
+MOST_PER_TOKEN = 256  # characters: tokens are shorter but for runs of spaces
 LAST_MESSAGES = 4  # of a conversation get checkpoints where they end, beside the first: people go back there
 
 
@@ -58,10 +59,18 @@ class Maker:
         if template is None:
             raise RequestError("this model has no chat template: use /v1/completions", param="messages")
         text = template.render(messages, **more)
+        self.check_length(text)
         encoded = self.ledger.find(text)
         part = partial(template.render, **{**more, "add_generation_prompt": False})
         ends = message_ends(self.model.tokenizer, part, messages, text, encoded, LAST_MESSAGES)
         return Prompt(encoded.ids, text, boundaries=tuple(ends))
+
+    def check_length(self, text: str) -> None:
+        """RequestError: too long for the context however it is encoded, which takes memory and time."""
+        most = self.model.n_ctx * MOST_PER_TOKEN
+        if len(text) > most:
+            n_ctx = self.model.n_ctx
+            raise RequestError(f"the prompt has {len(text)} characters, a context of {n_ctx} tokens {most} at most")
 
     def prompts(self, prompt: Any) -> list[Prompt]:
         """Each of the prompts: a text, tokens, or a list of either."""
@@ -76,6 +85,7 @@ class Maker:
         return [self._plain(one) if isinstance(one, str) else Prompt(one) for one in prompt]
 
     def _plain(self, text: str) -> Prompt:
+        self.check_length(text)
         return Prompt(self.ledger.encode(text, plain=True), text, plain=True)
 
     def jobs(

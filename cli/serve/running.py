@@ -1,40 +1,110 @@
-"""uvicorn on a socket that is open already, until Ctrl-C or SIGTERM."""
+"""uvicorn on a socket that is open already, until Ctrl-C, SIGTERM or a fault of the model ends it."""
 
 import asyncio
 import contextlib
 import signal
 import socket
+import time
 from collections.abc import Iterator
 
 import uvicorn
 from starlette.applications import Starlette
 
-GRACE_SECONDS = 5  # for answers that run when the server is told to end
+from .connections import Bounds, Connection
+from .log import Log
+from .served import Served
+
+LAST_WORDS_SECONDS = 2  # for errors to reach clients whose answers were cancelled
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
+    """Listens with our connections; signals are its caller's. proxies: who may say whose request it passes on."""
+
+    def __init__(self, app: Starlette, bounds: Bounds, proxies: str = "127.0.0.1,::1") -> None:
+        config = uvicorn.Config(
+            app,
+            http=type("BoundConnection", (Connection,), {"bounds": bounds}),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            forwarded_allow_ips=proxies,
+            h11_max_incomplete_event_size=bounds.most_head,
+            timeout_keep_alive=bounds.idle_seconds,
+            timeout_graceful_shutdown=LAST_WORDS_SECONDS,
+        )
+        super().__init__(config)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """uvicorn would raise them again when all is over; here they only end the server."""
         yield
 
 
-def run(app: Starlette, listener: socket.socket) -> None:
-    """Returns when a signal has ended it. Answers that run then have GRACE_SECONDS."""
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=GRACE_SECONDS, ws="none"
-    )
-    server = _Server(config)
+def run(app: Starlette, served: Served, listener: socket.socket, log: Log, *, grace: float) -> None:
+    """Returns when a signal or a fault has ended it, with the service closed.
 
-    async def serve() -> None:
+    After a signal what runs has `grace` seconds, while new requests are refused; then it is cancelled. A second signal
+    ends that time, a third one the process.
+    """
+    with log.records():
+        asyncio.run(_Run(app, served, listener, log, grace).run())
+
+
+class _Run:
+    def __init__(self, app: Starlette, served: Served, listener: socket.socket, log: Log, grace: float) -> None:
+        self.served, self.listener, self.log, self.grace = served, listener, log, grace
+        # who reaches a socket file is a proxy or a program of this machine
+        trusted = {"proxies": "*"} if listener.family == socket.AF_UNIX else {}
+        self.server = Server(app, served.bounds, **trusted)
+        self._told, self._hurried = asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> None:
         loop = asyncio.get_running_loop()
+        service = self.served.service
+
+        def closed() -> None:
+            loop.call_soon_threadsafe(self._told.set)
+
+        service.on_closed = closed
+        if not service.is_open:  # it has failed before anybody listened
+            self._told.set()
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread
-                loop.add_signal_handler(number, _end, server)
-        await server.serve(sockets=[listener])
+                loop.add_signal_handler(number, self._signal)
+        serving = asyncio.ensure_future(self.server.serve(sockets=[self.listener]))
+        told = asyncio.ensure_future(self._told.wait())
+        await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        self.served.stopping = True
+        n = self.served.n_running
+        if service.is_open:
+            self.log.say(
+                "stopping", f"the server ends: {n} requests have {self.grace:g} s", running=n, grace=self.grace
+            )
+            await self._grace()
+        service.on_closed = None
+        await asyncio.to_thread(service.close)
+        n = self.served.n_running
+        self.server.should_exit = True
+        await serving
+        self.log.say("end", f"the server has ended; {n} requests were cancelled", cancelled=n)
 
-    asyncio.run(serve())
+    async def _grace(self) -> None:
+        """Until nothing runs, the time is over or another signal comes."""
+        end = time.monotonic() + self.grace
+        while self.served.n_running and self.served.service.is_open and not self._hurried.is_set():
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurried.wait(), min(left, 0.05))
 
-
-def _end(server: uvicorn.Server) -> None:
-    server.should_exit = True
+    def _signal(self) -> None:
+        if self._told.is_set():
+            self._hurried.set()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().remove_signal_handler(number)
+        self._told.set()

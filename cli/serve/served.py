@@ -8,6 +8,7 @@ from hybrid.infer import Model
 from hybrid.infer.answers.service import Service
 from hybrid.infer.memory.cache_store import CacheStore
 
+from .connections import Bounds
 from .held import HeldFigures
 from .jobs import Maker
 from .request_log import RequestLog
@@ -15,10 +16,16 @@ from .request_log import RequestLog
 
 @dataclass
 class Served:
-    """One model. keys: one of them comes with every request except /health; empty: none is asked for.
+    """One model.
 
-    store: where what was read is kept on disk, None: nowhere.
-    log: called with every request when it is over.
+    keys      one of them comes with every request except /health; empty: none is asked for
+    cors      origins whose pages may ask
+    store     where what was read is kept on disk, None: nowhere
+    hosts     names of this server in Host headers, where there are no keys; None: any
+    timeout   seconds that an answer may take from its request on; None: any number
+    bounds    of connections
+    log       called with every request when it is over
+    stopping  no more requests are taken
     """
 
     service: Service
@@ -27,6 +34,11 @@ class Served:
     keys: tuple[str, ...] = ()
     cors: tuple[str, ...] = ()
     store: CacheStore | None = None
+    hosts: frozenset[str] | None = None
+    timeout: float | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+    stopping: bool = False
+    n_running: int = 0  # requests that are being answered, of any kind
     started: float = field(default_factory=time.time)
     log: Callable[[RequestLog], None] | None = None
     held: HeldFigures = field(default_factory=HeldFigures)

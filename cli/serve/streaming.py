@@ -52,7 +52,7 @@ def event(value: Any, name: str | None = None) -> str:
 async def respond(served: Served, request: Request, jobs: list[Job], shape: Shape, *, stream: bool) -> Response:
     """Submit the jobs and answer with them. BusyError, UsageError, RequestError: nothing is left running."""
     await check_pins(served, jobs)
-    answering = Answering(served.service, jobs)
+    answering = Answering(served.service, jobs, served.timeout)
     record_of(request.scope).watch(jobs)
     answering.submit()
     if stream:

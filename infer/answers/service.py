@@ -12,9 +12,11 @@ who waits is told, and `fault` has it.
 
 import queue
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,6 +38,16 @@ class BusyError(HybridError):
 
 class ClosedError(HybridError):
     """The service was closed, or its thread has failed."""
+
+
+class FaultError(HybridError):
+    """What has ended a service's thread: where it happened, and what it was."""
+
+    def __init__(self, fault: BaseException) -> None:
+        places = traceback.extract_tb(fault.__traceback__)
+        at = f" ({Path(places[-1].filename).name}:{places[-1].lineno})" if places else ""
+        what = str(fault) if isinstance(fault, HybridError) else f"{type(fault).__name__}: {fault}{at}"
+        super().__init__(f"the model has failed, and nothing more can be answered: {what}. Start the program again.")
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,7 @@ class Service:
             raise UsageError(f"most_waiting = {most_waiting}, expected 0 or more.")
         self.model, self.most_waiting = model, most_waiting
         self.fault: BaseException | None = None
+        self.on_closed: Callable[[], None] | None = None  # called in the service's thread when it ends, fault or not
         self.batcher = Batcher(model, n_parallel, step_seconds)
         self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         self._jobs: set[Job] = set()  # submitted and not ended
@@ -170,8 +183,12 @@ class Service:
         finally:
             with self._lock:
                 self._open = False
-            self._give_up()
-            self._reader.shutdown()
+            try:
+                self._give_up()
+                self._reader.shutdown()
+            finally:
+                if self.on_closed is not None:
+                    self.on_closed()
 
     def _take_calls(self, *, wait: bool) -> None:
         """What other threads have asked for; `wait` until there is something."""
@@ -221,7 +238,10 @@ class Service:
 
     def _give_up(self) -> None:
         """Everybody who still waits is told that nothing more comes."""
-        self.batcher.close()
+        try:
+            self.batcher.close()
+        except BaseException as error:  # after a fault nothing is sure to work; who waits is told all the same
+            self.fault = self.fault or error
         left = list(self._jobs)
         for job in left:
             job.done = True

@@ -170,7 +170,7 @@ class CacheStore:
                 self.cache.place(node, Checkpoint(at, row, boundary, fetch.logits))
         self._drop(fetch)
 
-    def forget(self, ids: Sequence[int]) -> None:
+    def forget(self, ids: Sequence[int] | np.ndarray) -> None:
         """Remove a text, but for what others begin with, too."""
         self.files.forget(np.asarray(ids, np.int32))
 

@@ -15,9 +15,9 @@ import httpx
 import pytest
 from http_server import WAIT, Server
 
+from hybrid.cli.commands.serve import GRACE
 from hybrid.cli.main import run
 from hybrid.cli.serve import guards
-from hybrid.cli.serve.running import GRACE_SECONDS
 from hybrid.infer import Model
 from hybrid.infer.answers.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
@@ -167,7 +167,9 @@ def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
         assert next(response.iter_lines()).startswith("data: ")
     with socket.create_connection(server.listener.getsockname()) as raw:
         content = json.dumps({**body, "stream": False, "prompt": "Another prompt"}).encode()
-        raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content) + content)
+        raw.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(content) + content
+        )
         begun = time.monotonic() + 10
         while not server.service.n_jobs and time.monotonic() < begun:
             time.sleep(0.001)
@@ -212,6 +214,8 @@ def test_keys_sizes_and_origins(files: dict[str, Path], monkeypatch: pytest.Monk
             assert server.http.post("/v1/completions", content=chunks, headers=key).status_code == 413
             answer = server.http.get("/v1/models", headers={**key, "Origin": "https://page.example"})
             assert answer.headers["access-control-allow-origin"] == "https://page.example"
+            asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
+            assert server.http.options("/v1/completions", headers=asked).status_code == 200, "before a page may post"
             answer = server.http.get("/v1/models", headers={**key, "Origin": "https://other.example"})
             assert "access-control-allow-origin" not in answer.headers
         finally:
@@ -234,7 +238,7 @@ def test_a_signal_ends_it(number: int, files: dict[str, Path], tmp_path: Path) -
             with client.stream("POST", "http://x/v1/completions", json=body) as response:
                 next(response.iter_lines())
                 os.kill(process.pid, number)
-        assert process.wait(WAIT + GRACE_SECONDS) == 0
+        assert process.wait(WAIT + GRACE) == 0
         assert "Traceback" not in process.stderr.read() and not (tmp_path / "socket").exists()
     finally:
         process.kill()

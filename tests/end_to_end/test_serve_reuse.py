@@ -11,8 +11,8 @@ import httpx
 import pytest
 from http_server import WAIT, Server
 
-from hybrid.cli.commands import serve as command
 from hybrid.cli.serve import held
+from hybrid.cli.serve.log import Log, LogKind
 from hybrid.cli.serve.request_log import LONGEST, RequestLog
 from hybrid.infer import Model
 from hybrid.infer.answers.reuse import CODES
@@ -182,7 +182,7 @@ def test_the_console_has_plain_lines(capsys: pytest.CaptureFixture[str]) -> None
     entry = RequestLog(
         "POST", "/v1/completions", 200, "127.0.0.1", 9, 5, 4, "why", 3, 0.5, 1.0, ("stop",), ("x changes",)
     )
-    command._log(entry)
+    Log(LogKind.PLAIN).request(entry)
     assert capsys.readouterr().err.splitlines() == [
         "POST /v1/completions 200 127.0.0.1; prompt 9: 5 reused, 4 read (why); drew 3 (stop); "
         "first token 0.50 s, 1.00 s",

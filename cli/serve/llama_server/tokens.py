@@ -9,6 +9,8 @@ from ..errors import RequestError
 from ..fields import Strict
 from ..served import Served
 
+MOST_TEXT = 1 << 20  # characters: encoding takes about 100 bytes for each
+
 
 class TokenizeRequest(Strict):
     """A text under one of its two names."""
@@ -33,6 +35,9 @@ async def tokenize(served: Served, _: Request, body: TokenizeRequest) -> Respons
     """The tokens of a text."""
     if (body.content is None) == (body.prompt is None):
         raise RequestError("give one of content and prompt", param="content")
+    n = len(body.content or body.prompt or "")
+    if n > MOST_TEXT:
+        raise RequestError(f"a text of {n} characters: expected {MOST_TEXT} at most", param="content", status=413)
     tokenizer = served.model.tokenizer
     if body.prompt is not None:
         special = body.add_special_tokens is not False

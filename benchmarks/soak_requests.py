@@ -1,0 +1,158 @@
+"""What a soak asks: requests of all kinds, and how the answer to one is written down so that two can be compared.
+
+Every request that is answered has a seed and a text of its own, so that an answer given to somebody else shows.
+"""
+
+import json
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+WORDS = """
+state space model memory attention token layer reads keeps forgets writes long short text table number river stone bread
+letter window answer question machine garden winter music
+""".split()  # noqa: SIM905
+MOST_TURNS = 6
+
+Answer = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request. earlier: the requests of its conversation before it, in order."""
+
+    path: str
+    body: dict[str, Any]
+    earlier: tuple["Ask", ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The same for requests that must be answered in the same way."""
+        return json.dumps([self.path, self.body], sort_keys=True)
+
+    def streamed(self) -> dict[str, Any]:
+        """The body for a stream."""
+        return {**self.body, "stream": True}
+
+
+def whole_answer(reply: dict[str, Any]) -> Answer:
+    """(text, reason, logprobs) of each choice of a response."""
+    return [(_text(choice), choice["finish_reason"], _logprobs(choice)) for choice in reply["choices"]]
+
+
+@dataclass
+class Parts:
+    """The same from the events of a stream."""
+
+    texts: dict[int, str] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    logprobs: dict[int, list[float]] = field(default_factory=dict)
+
+    def add(self, event: dict[str, Any]) -> None:
+        if "error" in event:
+            raise ValueError(f"an error in a stream: {event['error']}")
+        for choice in event["choices"]:
+            index = choice["index"]
+            self.texts[index] = self.texts.get(index, "") + _text(choice)
+            self.logprobs.setdefault(index, []).extend(_logprobs(choice))
+            if choice["finish_reason"]:
+                self.reasons[index] = choice["finish_reason"]
+
+    def answer(self) -> Answer:
+        return [(self.texts[i], self.reasons[i], self.logprobs[i]) for i in sorted(self.texts)]
+
+
+def _text(choice: dict[str, Any]) -> str:
+    said = choice.get("message") or choice.get("delta")
+    text = choice.get("text") if said is None else said.get("content")
+    return text or ""
+
+
+def _logprobs(choice: dict[str, Any]) -> list[float]:
+    given = choice.get("logprobs") or {}
+    return list(given.get("token_logprobs") or [entry["logprob"] for entry in given.get("content") or []])
+
+
+@dataclass
+class Talk:
+    """A conversation of a stateless client: everything is sent every time."""
+
+    number: int
+    messages: list[dict[str, str]] = field(default_factory=list)
+    asked: list[Ask] = field(default_factory=list)
+    n_begun: int = 0
+
+    def ask(self, rng: random.Random) -> Ask:
+        """Its next turn; `heard` goes on."""
+        if not self.messages or len(self.asked) >= MOST_TURNS:
+            self.n_begun += 1
+            self.asked = []
+            self.messages = [
+                {"role": "system", "content": f"Conversation {self.number} of a soak, time {self.n_begun}."}
+            ]
+        self.messages.append({"role": "user", "content": f"{sentence(rng, 12)} ({self.number})"})
+        body = {"messages": list(self.messages), **drawing(rng)}
+        if rng.random() < 0.3:
+            body |= {"logprobs": True, "top_logprobs": rng.randrange(3)}
+        return Ask(CHAT, body, tuple(self.asked))
+
+    def heard(self, ask: Ask, answer: Answer) -> None:
+        self.asked.append(ask)
+        self.messages.append({"role": "assistant", "content": answer[0][0]})
+
+    def forget(self) -> None:
+        """The question was not answered."""
+        self.messages.pop()
+
+
+def sentence(rng: random.Random, most: int) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randint(2, most)))
+
+
+def drawing(rng: random.Random) -> dict[str, Any]:
+    """How an answer is drawn: half of them greedily."""
+    temperature = rng.choice((0, 0, 0.7, 1.2))
+    return {"max_tokens": rng.randint(1, 12), "temperature": temperature, "seed": rng.getrandbits(40)}
+
+
+def completion(rng: random.Random, n_vocab: int) -> Ask:
+    """A prompt that is a text, tokens, or several."""
+    prompt: Any = rng.choice(
+        [
+            sentence(rng, 60),
+            [rng.randrange(10, min(n_vocab, 250)) for _ in range(rng.randint(1, 80))],
+            [sentence(rng, 8), sentence(rng, 20)],
+        ]
+    )
+    body: dict[str, Any] = {"prompt": prompt, **drawing(rng)}
+    if rng.random() < 0.3:
+        body["logprobs"] = rng.randrange(4)
+    if rng.random() < 0.2:
+        body["n"] = 2
+    if rng.random() < 0.2:
+        body["stop"] = [rng.choice(WORDS), "."]
+    return Ask(COMPLETIONS, body)
+
+
+def broken(rng: random.Random) -> tuple[str, bytes]:
+    """(path, body) that must be refused."""
+    path = rng.choice((CHAT, COMPLETIONS, "/tokenize", "/detokenize"))
+    body: Any = rng.choice(
+        [
+            {"prompt": 5}, {"prompt": []}, {"prompt": [-1]}, {"prompt": [10**9]}, {"messages": []}, {"messages": "x"},
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, {"prompt": "x", "n": 0},
+            {"prompt": "x", "temperature": "hot"}, {"prompt": "x", "nothing": 1}, [], 7, None, {"tokens": ["x"]},
+            {"tokens": [10**9]}, {"prompt": "x", "n": 10**6}, {"prompt": "word " * 20_000, "stop": ""},
+            {"prompt": "x", "top_p": -3}, {"prompt": "x", "logit_bias": {"x": 1}, "top_p": -1},
+        ]
+    )  # fmt: skip
+    text = json.dumps(body).encode()
+    damage = rng.random()
+    if damage < 0.2:
+        text = text[: rng.randrange(len(text))] + b"{"
+    elif damage < 0.3:
+        text = rng.randbytes(rng.randrange(1, 2000))
+    elif damage < 0.35:
+        text = b"[" * 50_000
+    return path, text

@@ -1,0 +1,150 @@
+"""One connection: what uvicorn's does, within bounds of time, size and number.
+
+uvicorn waits without end for the head of a request, for its body and for a client that does not read; here all of
+these end. Its own bounds are kept: the size of a head, and how long a connection may stay open without a request.
+"""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from . import errors
+
+LEAST_READ = 64 << 10  # bytes that a client reads in Bounds.unread_seconds, at least
+
+SPARE_CONNECTIONS = 256  # beside those whose requests are answered or wait
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """head_seconds     until the head of a request is there, from the connection or from its first byte
+    body_seconds     until its body is
+    idle_seconds     that a connection may stay open between two requests
+    unread_seconds   in which a client has to read LEAST_READ of what waits for it, or all
+    most_head        bytes of a head
+    most_connections at a time; more than can be answered and wait, or a full queue could not say so
+    """
+
+    head_seconds: float = 10
+    body_seconds: float = 60
+    idle_seconds: int = 75
+    unread_seconds: float = 60
+    most_head: int = 16 << 10
+    most_connections: int = 512
+
+    @classmethod
+    def of(cls, n_jobs: int) -> "Bounds":
+        """Of a server that answers and keeps waiting n_jobs at a time."""
+        return cls(most_connections=n_jobs + SPARE_CONNECTIONS)
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two looks at a connection."""
+        return min(1.0, self.head_seconds / 4, self.body_seconds / 4, self.unread_seconds / 4)
+
+
+class Connection(H11Protocol):
+    """Closes itself when a bound is passed. What the client has sent until then is cancelled as if it had left."""
+
+    bounds = Bounds()
+    _unsent = 0  # bytes that waited to be read at _unread_since
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """503 where there are too many, unless one of them can be spared."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        now = self.loop.time()
+        # since when something is awaited; None: it is not
+        self._head_since: float | None = now
+        self._body_since: float | None = None
+        self._unread_since: float | None = None
+        self._writing_paused = False
+        self._used = now
+        self._timer = self.loop.call_later(self.bounds.tick, self._look)
+        if len(self.connections) > self.bounds.most_connections and not self._make_room():
+            self._fail(503, f"this server keeps {self.bounds.most_connections} connections at a time. Try again later.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._used = self.loop.time()
+        super().data_received(data)
+        self._awaited()
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is not HTTP, or too large a head, in the shape of all errors."""
+        error = sys.exception()
+        status = getattr(error, "error_status_hint", 400)
+        why = f"the head of the request is larger than {self.bounds.most_head} bytes" if status == 431 else str(error)
+        self._fail(status, why or msg)
+
+    # --- bounds ---
+    @property
+    def _between_requests(self) -> bool:
+        answered = self.cycle is not None and self.cycle.response_complete
+        return answered and self._head_since is None and self.conn.their_state in (h11.IDLE, h11.DONE)
+
+    def _make_room(self) -> bool:
+        spare = [each for each in self.connections if isinstance(each, Connection) and each._between_requests]
+        if spare:
+            min(spare, key=lambda each: each._used).transport.close()
+        return bool(spare)
+
+    def _awaited(self) -> None:
+        """What the client owes after it has sent something."""
+        now, state = self.loop.time(), self.conn.their_state
+        self._head_since = (self._head_since or now) if state is h11.IDLE else None
+        self._body_since = (self._body_since or now) if state is h11.SEND_BODY else None
+
+    def _look(self) -> None:
+        """At every tick."""
+        self._timer = self.loop.call_later(self.bounds.tick, self._look)
+        now, bounds = self.loop.time(), self.bounds
+        if self._is_stuck(now):
+            self.transport.abort()
+        elif self._head_since is not None and now - self._head_since > bounds.head_seconds:
+            self._fail(408, f"the head of the request did not come within {bounds.head_seconds:g} s")
+        elif self._body_since is not None and now - self._body_since > bounds.body_seconds:
+            self._fail(408, f"the body did not come within {bounds.body_seconds:g} s")
+
+    def _is_stuck(self, now: float) -> bool:
+        """Whether the client has read too little of what waits for it, while nothing was added to that."""
+        size = self.transport.get_write_buffer_size()
+        complete = self.transport.is_closing() or (self.cycle is not None and self.cycle.response_complete)
+        if size == 0 or not (self._writing_paused or complete):
+            self._unread_since = None
+        elif self._unread_since is None or size <= self._unsent - LEAST_READ:
+            self._unread_since, self._unsent = now, size
+        return self._unread_since is not None and now - self._unread_since > self.bounds.unread_seconds
+
+    def _fail(self, status: int, message: str) -> None:
+        """An error where none can have been sent yet, and the end of the connection."""
+        self._head_since = self._body_since = None
+        if self.transport.is_closing():
+            return
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = bytes(errors.response(status, message).body)
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", b"%d" % len(body)),
+                (b"connection", b"close"),
+            ]
+            head = h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase.encode())
+            self.transport.write(b"".join(self.conn.send(each) or b"" for each in (head, h11.Data(body))))
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # nobody waits for its answer any more
+            self.cycle.message_event.set()
+        self.transport.close()

@@ -1,0 +1,91 @@
+"""Where a server listens, how that is written, and who can reach it."""
+
+import errno
+import socket
+import stat
+from contextlib import suppress
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+
+from hybrid.quant.ggml.errors import UsageError, shown
+
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+def listen(host: str, port: int, unix: Path | None) -> socket.socket:
+    """A socket that listens. UsageError: the address is not to be had."""
+    try:
+        if unix is not None:
+            return _listen_unix(unix)
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        # create_server adds the address to what the system says
+        why = "something listens there already" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+        where = shown(unix) if unix is not None else _with_port(host, port)
+        raise UsageError(f"{where} cannot be listened on: {why}. Choose another place.") from None
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    """A socket file that a killed server has left behind is replaced."""
+    if _is_left_behind(path):
+        path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _is_left_behind(path: Path) -> bool:
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(5)
+            probe.connect(str(path))
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass  # absent, or not ours to look at: binding says it
+    return False
+
+
+def remove(unix: Path | None) -> None:
+    """The socket file, when the server has ended."""
+    if unix is not None:
+        with suppress(OSError):
+            unix.unlink(missing_ok=True)
+
+
+def url(listener: socket.socket, host: str) -> str:
+    """What clients are given."""
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
+    return f"http://{_with_port(host, listener.getsockname()[1])}"
+
+
+def is_local(listener: socket.socket) -> bool:
+    """Whether only programs of this machine reach it."""
+    return listener.family == socket.AF_UNIX or ip_address(listener.getsockname()[0]).is_loopback
+
+
+def own_hosts(listener: socket.socket, host: str) -> frozenset[str] | None:
+    """What a Host header may name where only programs of this machine may ask; None: anything.
+
+    A page of the web can make its name resolve to 127.0.0.1 and then reach a local server as its own: what it cannot
+    do is to call itself localhost.
+    """
+    if listener.family == socket.AF_UNIX or not is_local(listener):
+        return None
+    return frozenset({*LOCAL_HOSTS, host.lower(), listener.getsockname()[0]})
+
+
+def _with_port(host: str, port: int) -> str:
+    try:
+        is_v6 = isinstance(ip_address(host.partition("%")[0]), IPv6Address)
+    except ValueError:
+        is_v6 = False
+    return f"[{host}]:{port}" if is_v6 else f"{host}:{port}"

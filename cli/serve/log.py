@@ -1,0 +1,94 @@
+"""What a running server tells: lines for people on stderr, or JSON on stdout, an object a line.
+
+An object has `time` (UTC), `event` and `message`; what else depends on the event. A fault of ours has its traceback.
+"""
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from .. import console
+
+if TYPE_CHECKING:
+    from .request_log import RequestLog
+
+LOGGERS = ("uvicorn.error", "asyncio")
+
+
+class LogKind(StrEnum):
+    """How a server tells what it does. `off`: faults only."""
+
+    PLAIN = "plain"
+    JSON = "json"
+    OFF = "off"
+
+
+class Log:
+    """Writes lines; from one thread."""
+
+    def __init__(self, kind: LogKind) -> None:
+        self.kind = kind
+
+    def say(self, event: str, message: str, **fields: Any) -> None:
+        """Something has happened. fields: for programs."""
+        if self.kind is LogKind.JSON:
+            self._write(event, message, fields)
+        elif self.kind is LogKind.PLAIN:
+            console.note(console.one_line(message))
+
+    def request(self, entry: "RequestLog") -> None:
+        """One is over."""
+        fields = {name: value for name, value in vars(entry).items() if name != "notes"}
+        self.say("request", entry.line(), **fields)
+        for note in entry.notes:
+            self.say("note", note if self.kind is LogKind.JSON else f"note: {note}")
+
+    def fault(self, message: str, error: BaseException | None) -> None:
+        """Something of ours is wrong: told whatever the kind is."""
+        lines = [] if error is None else traceback.format_exception(error)
+        if self.kind is LogKind.JSON:
+            self._write("fault", message, {"traceback": "".join(lines)} if lines else {})
+        else:
+            console.note(console.one_line(message))
+            print("".join(lines), end="", file=sys.stderr, flush=True)
+
+    def _write(self, event: str, message: str, fields: dict[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = {"time": now, "event": event, "message": console.one_line(message), **console.plain(fields)}
+        try:
+            print(json.dumps(line, ensure_ascii=False), flush=True)
+        except BrokenPipeError:  # nobody reads the log any more: no reason to end
+            self.kind = LogKind.OFF
+
+    @contextmanager
+    def records(self) -> Iterator[None]:
+        """What uvicorn and asyncio find wrong becomes faults meanwhile."""
+        handler = _Records(self)
+        for name in LOGGERS:
+            logging.getLogger(name).addHandler(handler)
+        try:
+            yield
+        finally:
+            for name in LOGGERS:
+                logging.getLogger(name).removeHandler(handler)
+
+
+class _Records(logging.Handler):
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.ERROR)
+        self.log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from asyncio import CancelledError  # slow to load, and this module is part of the help
+
+        error = record.exc_info[1] if record.exc_info else None
+        # what is cancelled at the end of the grace is no fault, and neither is that it had to be
+        if isinstance(error, CancelledError) or (error is None and "graceful shutdown" in record.getMessage()):
+            return
+        self.log.fault(record.getMessage().strip(), error)

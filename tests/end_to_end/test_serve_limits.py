@@ -1,0 +1,526 @@
+"""What a server does with clients that are slow, rude or foreign, with answers that take long, and when it ends."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from http_server import WAIT, Server
+
+from hybrid.cli.main import run
+from hybrid.cli.serve import answering, guards
+from hybrid.cli.serve.connections import Bounds
+from hybrid.cli.serve.log import Log, LogKind
+from hybrid.infer import Model
+from hybrid.infer.answers.batching import Batcher
+
+PROMPT = "State space models keep what they have read"
+LONG = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}
+SOON = 30  # seconds that what takes a fraction of one may take on a busy machine
+HURRIED = Bounds(head_seconds=0.5, body_seconds=0.5, unread_seconds=0.5, idle_seconds=60)
+
+
+@pytest.fixture(scope="module")
+def model(files: dict[str, Path]) -> Iterator[Model]:
+    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as loaded:
+        yield loaded
+        assert loaded.n_free == 4
+
+
+@contextmanager
+def serving(model: Model, **more: object) -> Iterator[Server]:
+    server = Server(model, **more)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def server(model: Model) -> Iterator[Server]:
+    with serving(model) as one:
+        yield one
+
+
+def until(happens: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def request(server: Server, body: bytes, head: str = "") -> bytes:
+    return (
+        f"POST /v1/completions HTTP/1.1\r\nHost: {server.url[7:]}\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode()
+        + body
+    )
+
+
+def everything(raw: socket.socket) -> bytes:
+    """All that comes until the connection ends."""
+    raw.settimeout(WAIT)
+    said = b""
+    while part := raw.recv(1 << 16):
+        said += part
+    return said
+
+
+# --- time ---
+def test_an_answer_that_takes_longer_than_timeout_ends(model: Model) -> None:
+    with serving(model, timeout=0.3) as server:
+        held = threading.Event()
+        server.service.call(lambda: held.wait(WAIT))
+        error = server.error(504, "/v1/completions", LONG)
+        assert "the answer took more than the 0.3 s of --timeout" in str(error["message"])
+        with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as response:
+            assert response.status_code == 200
+            lines = [line for line in response.iter_lines() if line.startswith("data: ")]
+        assert json.loads(lines[-1][6:])["error"]["code"] == 504, "the head of a stream is sent before its answer"
+        held.set()
+        until(lambda: server.service.n_jobs == 0)
+        assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200
+
+
+def test_what_does_not_come_in_time(model: Model) -> None:
+    """Heads and bodies, byte by byte too: a byte now and then keeps nothing open."""
+    with serving(model, bounds=HURRIED) as server:
+        address = server.listener.getsockname()
+        whole = request(server, b"x" * 1000)
+        for sent, says in ((b"", b"head"), (b"GET /health HTTP/1.1\r\nHo", b"head"), (whole[:-900], b"body")):
+            with socket.create_connection(address) as raw:
+                raw.sendall(sent)
+                said = everything(raw)
+                assert said.startswith(b"HTTP/1.1 408 ") and b"the " + says in said and b"did not come within" in said
+        for start in (b"GET /health HTTP/1.1\r\nX: ", whole[:-900]):
+            with socket.create_connection(address) as raw:
+                raw.sendall(start)
+                begun = time.monotonic()
+                with pytest.raises(OSError):
+                    while time.monotonic() - begun < SOON:
+                        raw.sendall(b"y")
+                        time.sleep(0.02)
+        # the same on a connection that has had an answer
+        with socket.create_connection(address) as raw:
+            raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert raw.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            time.sleep(3 * HURRIED.head_seconds)  # idle: it may stay
+            raw.sendall(b"GET /health HTTP/1.1\r\n")
+            assert b"HTTP/1.1 408" in everything(raw)
+        until(lambda: server.served.n_running == 0)
+
+
+def test_a_body_that_is_refused_early_is_not_read_for_ever(model: Model) -> None:
+    with serving(model, bounds=HURRIED) as server, socket.create_connection(server.listener.getsockname()) as raw:
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {guards.MOST_BODY + 1}\r\n\r\n"
+        raw.sendall(head.encode() + b"x" * 1000)
+        said = everything(raw)
+        assert said.startswith(b"HTTP/1.1 413 ") and said.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_stops_reading_is_dropped(model: Model, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    """And its job with it, long before the answer would be complete."""
+    step = Batcher.step
+    monkeypatch.setattr(Batcher, "step", lambda self: (time.sleep(0.005), step(self))[1])
+    with serving(model, bounds=HURRIED) as server:
+        server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        with socket.socket() as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(server.listener.getsockname())
+            body = {**LONG, "logprobs": 20, "stream": stream}
+            raw.sendall(request(server, json.dumps(body).encode()))
+            until(lambda: server.service.n_jobs)
+            jobs = list(server.service._jobs)
+            until(lambda: not server.server.server_state.connections)
+            until(lambda: jobs[0].done)
+            if stream:
+                assert jobs[0].result.reason == "interrupt" and len(jobs[0].result.ids) < 450
+
+
+def test_what_waits_for_a_slow_reader_is_bounded(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "MOST_UNREAD", 20)
+    with serving(model) as server:
+        server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        with socket.socket() as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(server.listener.getsockname())
+            raw.sendall(request(server, json.dumps({**LONG, "logprobs": 20, "stream": True}).encode()))
+            until(lambda: server.service.n_jobs)
+            (job,) = server.service._jobs
+            until(lambda: job.done)
+            assert job.result.reason == "interrupt" and len(job.result.ids) < 450
+            # it reads after all: what was sent, then why there is no more
+            raw.settimeout(WAIT)
+            said = b""
+            while b"reads too slowly: 20 tokens waited" not in said:
+                part = raw.recv(1 << 16)
+                assert part, said[-500:]
+                said += part
+        until(lambda: server.served.n_running == 0)
+
+
+# --- size and number ---
+def test_heads_and_what_is_not_http(server: Server) -> None:
+    for sent, status, says in (
+        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n", 431, b"larger than 16384 bytes"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 20_000, 431, b"larger than 16384 bytes"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, b"Host"),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, b"Host"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20 + b"\r\n\r\n", 400, b""),
+        (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400, b""),
+        (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400, b""),
+    ):
+        with socket.create_connection(server.listener.getsockname()) as raw:
+            raw.sendall(sent)
+            head, _, body = everything(raw).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 %d " % status), head
+            assert json.loads(body)["error"]["code"] == status and says in body, body
+    assert server.http.get("/health").status_code == 200
+
+
+def test_there_are_so_many_connections(model: Model) -> None:
+    """An idle one is closed for a new one; where there is none, 503. A full queue has room to say so."""
+    assert Bounds.of(6).most_connections > 6
+    with serving(model, bounds=Bounds(most_connections=3)) as server:
+        address = server.listener.getsockname()
+        raws = [socket.create_connection(address) for _ in range(3)]
+        until(lambda: len(server.server.server_state.connections) == 3)
+        with socket.create_connection(address) as raw:
+            said = everything(raw)
+            assert said.startswith(b"HTTP/1.1 503 ") and b"3 connections at a time" in said
+        raws[1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        said = b""
+        while not said.endswith(b"}"):
+            said += raws[1].recv(1 << 16)
+        assert said.startswith(b"HTTP/1.1 200")
+        assert server.http.get("/health").status_code == 200
+        assert everything(raws[1]) == b"", "it was idle"
+        for raw in raws:
+            raw.close()
+
+
+def test_bodies_together(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "MOST_BODIES", 30_000)
+    with serving(model) as server:
+        held = [socket.create_connection(server.listener.getsockname()) for _ in range(3)]
+        for raw in held:
+            raw.sendall(request(server, b"x" * 10_000)[:-1])
+        until(lambda: server.served.n_running == 3)
+        time.sleep(0.1)
+        error = server.error(429, "/v1/completions", {"prompt": "x"})
+        assert "too large together" in str(error["message"])
+        for raw in held:
+            raw.close()
+        until(lambda: server.served.n_running == 0)
+        assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200
+
+
+def test_texts_that_no_context_holds_are_not_encoded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of 30 MB takes gigabytes to encode."""
+    long = "x" * (1 << 21)
+    monkeypatch.setattr(type(server.model.tokenizer), "_encode_text", lambda *_: pytest.fail("it was encoded"))
+    messages = [{"role": "user", "content": long}]
+    bodies = ({"prompt": long}, {"prompt": [long, "a"]}, {"messages": messages})
+    for path, body in zip(("completions", "completions", "chat/completions"), bodies, strict=True):
+        error = server.error(400, f"/v1/{path}", body)
+        assert "characters, a context of 512 tokens 131072 at most" in str(error["message"])
+    assert "expected 1048576 at most" in str(server.error(413, "/tokenize", {"content": long})["message"])
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_connection(server.listener.getsockname()) as raw:
+        raw.sendall(request(server, b"x" * 1000)[:-10])
+        until(lambda: server.served.n_running == 1)
+    until(lambda: server.served.n_running == 0)
+    server.http.get("/health")
+    assert not caplog.records, "nothing is wrong with the server"
+
+
+# --- methods and pages ---
+def test_methods(server: Server) -> None:
+    for method in ("HEAD", "OPTIONS"):
+        answer = server.http.request(method, "/health")
+        assert (answer.status_code, answer.content[:1]) == ((200, b"") if method == "HEAD" else (405, b"{"))
+        answer = server.http.request(method, "/v1/completions")
+        assert answer.status_code == 405 and answer.headers["allow"] == "POST"
+
+
+def test_pages_of_others_are_refused(server: Server) -> None:
+    """Whatever they call this server, and whatever they call what they send."""
+    body = json.dumps({"prompt": PROMPT, "max_tokens": 1})
+    port = server.listener.getsockname()[1]
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        "127.0.0.1.evil.example",
+        "[::1",
+        "",
+        "localhost.evil.example",
+    ):
+        answer = server.http.post("/v1/completions", content=body, headers={"Host": host})
+        assert answer.status_code == 403 and "is not a name of this server" in answer.text, host
+    for host in ("localhost", f"LOCALHOST:{port}", f"127.0.0.1:{port}", f"[::1]:{port}", "127.0.0.1:1"):
+        assert server.http.post("/v1/completions", content=body, headers={"Host": host}).status_code == 200
+    for origin in ("https://evil.example", "null", f"http://localhost:{port}", f"https://127.0.0.1:{port}", ""):
+        headers = {"Origin": origin, "Content-Type": "text/plain"}
+        answer = server.http.post("/v1/completions", content=body, headers=headers)
+        assert answer.status_code == 403 and "--cors" in answer.text, origin
+    # what curl -d sends, and a page of this server
+    for headers in ({"Content-Type": "application/x-www-form-urlencoded"}, {"Origin": server.url}):
+        assert server.http.post("/v1/completions", content=body, headers=headers).status_code == 200
+
+
+def test_pages_that_may_ask(model: Model) -> None:
+    page = {"Origin": "https://page.example"}
+    asked = {**page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    body = {"prompt": PROMPT, "max_tokens": 1}
+    for cors in (("https://page.example",), ("*",)):
+        with serving(model, cors=cors) as server:
+            assert server.http.options("/v1/completions", headers=asked).status_code == 200
+            answer = server.http.post("/v1/completions", json=body, headers=page)
+            assert answer.status_code == 200 and answer.headers["access-control-allow-origin"] in (*cors, "*")
+            answer = server.http.post("/v1/completions", json=body, headers={"Origin": "https://other.example"})
+            assert answer.status_code == (200 if cors == ("*",) else 403)
+    with serving(model, keys=("k",)) as server:  # who has a key asks from where he likes
+        headers = {"Authorization": "Bearer k", "Origin": "app://notes", "Host": "models.example"}
+        assert server.http.post("/v1/completions", json=body, headers=headers).status_code == 200
+
+
+# --- the end ---
+@contextmanager
+def process(*args: object, code: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`hybrid serve` and what it says last before it answers; `code` runs in it first."""
+    program = f"{code}\nfrom hybrid.cli.__main__ import main\nmain()"
+    command = [sys.executable, "-c", program, "serve", *map(str, args)]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert running.stderr is not None
+        said = ""
+        for line in running.stderr:
+            said += line
+            if "/v1, " in line:
+                break
+        yield running, said
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def address_of(said: str) -> str:
+    return next(word for word in said.split() if "/v1," in word).removesuffix("/v1,")
+
+
+def streamed(url: str, heard: list[str], body: dict[str, object]) -> None:
+    """The events of an answer, until its end, in a thread."""
+    with (
+        httpx.Client(base_url=url, timeout=WAIT) as client,
+        client.stream("POST", "/v1/completions", json={**body, "stream": True}) as response,
+    ):
+        heard += [line[6:] for line in response.iter_lines() if line.startswith("data: ")]
+
+
+SLOW = """
+import time
+from hybrid.infer.answers.batching import Batcher
+step = Batcher.step
+Batcher.step = lambda self: (time.sleep(0.01), step(self))[1]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hurried", [False, True])
+def test_a_server_that_ends_takes_nothing_new(hurried: bool, files: dict[str, Path]) -> None:
+    """What runs goes on for the grace, /health says that it ends; a second signal ends the grace."""
+    with process(files["q8_0"], "--port", 0, "--grace", 3 if not hurried else 600, code=SLOW) as (running, said):
+        url, heard = address_of(said), list[str]()
+        with httpx.Client(base_url=url, timeout=WAIT) as client:
+            assert client.get("/health").status_code == 200
+            body = {"prompt": PROMPT, "max_tokens": 3000, "ignore_eos": True}
+            reader = threading.Thread(target=streamed, args=(url, heard, body))
+            reader.start()
+            until(lambda: "processing 1" in client.get("/metrics").text)
+            os.kill(running.pid, signal.SIGTERM)
+            until(lambda: client.get("/health").status_code == 503)
+            answer = client.post("/v1/completions", json={"prompt": PROMPT})
+            assert answer.status_code == 503 and "the server ends" in answer.json()["error"]["message"]
+            if hurried:
+                os.kill(running.pid, signal.SIGTERM)
+            assert running.wait(WAIT) == 0
+        reader.join(WAIT)
+        error = json.loads(heard[-1])["error"]
+        assert (error["code"], error["message"]) == (503, "the answer was interrupted: the server ends")
+        assert running.stderr is not None and "Traceback" not in running.stderr.read()
+
+
+@pytest.mark.slow
+def test_an_answer_may_end_in_the_grace(files: dict[str, Path]) -> None:
+    with process(files["q8_0"], "--port", 0, "--grace", 600) as (running, said):
+        heard = list[str]()
+        body: dict[str, object] = {"prompt": PROMPT, "max_tokens": 300, "ignore_eos": True}
+        reader = threading.Thread(target=streamed, args=(address_of(said), heard, body))
+        reader.start()
+        with httpx.Client(base_url=address_of(said), timeout=WAIT) as client:
+            until(lambda: "processing 1" in client.get("/metrics").text)
+        os.kill(running.pid, signal.SIGTERM)
+        assert running.wait(WAIT) == 0
+        reader.join(WAIT)
+        assert heard[-1] == "[DONE]" and json.loads(heard[-2])["choices"][0]["finish_reason"] == "length"
+
+
+FAULT = """
+from hybrid.infer.answers.batching import Batcher
+step = Batcher.step
+def fails(self):
+    done = step(self)
+    if self.n_steps > 5:
+        raise ValueError("something\\nbroke")
+    return done
+Batcher.step = fails
+"""
+
+
+@pytest.mark.slow
+def test_a_fault_of_the_model_ends_the_process(files: dict[str, Path], tmp_path: Path) -> None:
+    with process(files["q8_0"], "--port", 0, code=FAULT) as (running, said):
+        heard = list[str]()
+        streamed(address_of(said), heard, {"prompt": PROMPT, "max_tokens": 3000, "ignore_eos": True})
+        assert json.loads(heard[-1])["error"]["code"] == 500 and "something" not in heard[-1]
+        assert running.wait(WAIT) == 1
+        assert running.stderr is not None
+        *notes, last = running.stderr.read().splitlines()
+        assert last.startswith("error: the model has failed, and nothing more can be answered")
+        assert "ValueError: something broke" in last and not any("Traceback" in note for note in notes)
+
+
+def test_a_fault_is_said_by_health_and_to_who_waits(model: Model) -> None:
+    server = Server(model)
+    try:
+        closed = threading.Event()
+        server.service.on_closed = closed.set
+        held = threading.Event()
+        server.service.call(lambda: held.wait(WAIT))
+        answers: list[httpx.Response] = []
+        asking = threading.Thread(
+            target=lambda: answers.append(httpx.post(f"{server.url}/v1/completions", json=LONG, timeout=WAIT))
+        )
+        asking.start()
+        until(lambda: server.service.n_jobs == 1)
+        server.service.batcher.step = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+        held.set()
+        asking.join(WAIT)
+        assert closed.wait(WAIT)
+        assert answers[0].status_code == 500 and "the model has failed" in answers[0].text
+        assert "division" not in answers[0].text
+        assert server.http.get("/health").status_code == 503
+        server.error(503, "/v1/completions", {"prompt": PROMPT})
+    finally:
+        server.close()
+
+
+@pytest.mark.slow
+def test_kill_minus_nine_hinders_no_next_start(files: dict[str, Path], tmp_path: Path) -> None:
+    """The socket it leaves is taken over; one that somebody listens on is not."""
+    path = tmp_path / "socket"
+    body = {"prompt": PROMPT, "max_tokens": 3000, "ignore_eos": True, "stream": True}
+    with (
+        process(files["q8_0"], "--unix", path) as (running, _),
+        httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=WAIT, base_url="http://x") as client,
+        client.stream("POST", "/v1/completions", json=body) as response,
+    ):
+        next(response.iter_lines())
+        running.kill()
+        running.wait(WAIT)
+    assert path.exists()
+    with process(files["q8_0"], "--unix", path):
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=WAIT) as client:
+            assert client.get("http://x/health").status_code == 200
+        assert run(["serve", str(files["q8_0"]), "--unix", str(path)]) == 2
+        assert path.exists()
+
+
+# --- what it tells ---
+@pytest.mark.slow
+def test_the_log_is_json_for_programs(files: dict[str, Path]) -> None:
+    """Every line on stdout is an object; a fault has its traceback."""
+    command = [sys.executable, "-c", f"{FAULT}\nfrom hybrid.cli.__main__ import main\nmain()", "serve"]
+    command += [str(files["q8_0"]), "--port", "0", "--log", "json"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        start = json.loads(running.stdout.readline())
+        assert start["event"] == "start" and start["parallel"] == 8 and start["time"].endswith("+00:00")
+        streamed(start["url"], [], {"prompt": PROMPT, "max_tokens": 3000, "ignore_eos": True})
+        out, err = running.communicate(timeout=WAIT)
+    finally:
+        running.kill()
+        running.communicate()
+    lines = [json.loads(line) for line in out.splitlines()]
+    events = {line["event"]: line for line in lines}
+    assert "ValueError: something\nbroke" in events["fault"]["traceback"]
+    assert "end" in events and running.returncode == 1
+    assert [line.startswith("error: the model has failed") for line in err.splitlines()] == [True]
+
+
+def test_a_fault_of_a_request_is_logged_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("uvicorn.error")
+    for kind in LogKind:
+        with Log(kind).records():
+            try:
+                raise ValueError("one\nline")
+            except ValueError:
+                logger.exception("Exception in ASGI application\n")
+            try:
+                raise asyncio.CancelledError
+            except asyncio.CancelledError:
+                logger.exception("Exception in ASGI application\n")
+            Log(kind).say("request", "asked\x1b[31m", n=1)
+        out, err = capsys.readouterr()
+        if kind is LogKind.JSON:
+            fault, said = (json.loads(line) for line in out.splitlines())
+            assert not err and fault["traceback"].count("ValueError: one\nline") == 1
+            assert said == {"time": said["time"], "event": "request", "message": "asked?[31m", "n": 1}
+        else:
+            assert not out and err.count("Traceback") == 1 and ("asked" in err) is (kind is LogKind.PLAIN)
+
+
+# --- the command line ---
+def test_one_line_each(files: dict[str, Path], refused: Callable[..., str], tmp_path: Path) -> None:
+    model = files["q8_0"]
+    plain = tmp_path / "file"
+    plain.write_text("no socket")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"127.0.0.1:{port} cannot be listened on: something" in refused("serve", model, "--port", port, code=2)
+    for more, says in (
+        (["--unix", plain], "something listens there already"),
+        (["--unix", tmp_path / ("long" * 40)], "cannot be listened on"),
+        (["--host", "no.such.host.invalid"], "cannot be listened on"),
+        (["--host", "192.0.2.1"], "cannot be listened on"),
+        (["--api-key-file", tmp_path], "is a folder"),
+        (["--parallel", "257"], "256"),
+        (["--timeout", "-1"], "timeout"),
+    ):
+        assert says in refused("serve", model, "--port", 0, *more, code=2), more
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("host", "shown"), [("::1", "http://[::1]:"), ("0.0.0.0", "http://0.0.0.0:")])
+def test_addresses(host: str, shown: str, files: dict[str, Path], tmp_path: Path) -> None:
+    if ":" in host and not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    with process(files["q8_0"], "--host", host, "--port", 0, "--alias", "mine") as (_, said):
+        url = address_of(said)
+        assert url.startswith(shown) and ("warning: everybody" in said) is (host == "0.0.0.0")
+        url = url.replace("0.0.0.0", "127.0.0.1")
+        assert httpx.get(f"{url}/v1/models", timeout=WAIT).json()["data"][0]["id"] == "mine"
