@@ -75,18 +75,19 @@ class Maker:
     def prompts(self, prompt: Any) -> list[Prompt]:
         """Each of the prompts: a text, tokens, or a list of either."""
         if isinstance(prompt, str):
-            return [self._plain(prompt)]
+            return [self.text(prompt)]
         if not prompt:
             raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
         if isinstance(prompt[0], int):
             return [Prompt(prompt)]
         if len(prompt) > self.most:
             raise RequestError(f"{len(prompt)} prompts, this server takes {self.most} at a time", param="prompt")
-        return [self._plain(one) if isinstance(one, str) else Prompt(one) for one in prompt]
+        return [self.text(one) if isinstance(one, str) else Prompt(one) for one in prompt]
 
-    def _plain(self, text: str) -> Prompt:
+    def text(self, text: str, *, plain: bool = True) -> Prompt:
+        """A prompt as it is; not plain: special tokens that are written out in it count."""
         self.check_length(text)
-        return Prompt(self.ledger.encode(text, plain=True), text, plain=True)
+        return Prompt(self.ledger.encode(text, plain=plain), text, plain)
 
     def jobs(
         self,
