@@ -127,7 +127,7 @@ class Batcher:
             n_guessed = sum(len(answer.guess) for answer in drawn)
             accepted = sum(answer.result.accepted for answer in drawn)
             for answer, work, result in zip(owners, works, results, strict=True):
-                self._changed |= answer.is_reading
+                self._changed |= not answer.result.pending  # more of its prompt is known
                 self._seconds += answer.follow(len(work.ids), result.logits)
             accepted = sum(answer.result.accepted for answer in drawn) - accepted
             n_tokens = sum(len(work.ids) for work in works)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from http_server import WAIT, Server
 
-from hybrid.cli.serve.openai.completions import TokenLists
+from hybrid.cli.main import run
+from hybrid.cli.serve.jobs import Maker
+from hybrid.cli.serve.openai.completions import CompletionRequest, TokenLists, completion_jobs
 from hybrid.infer import Model
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import Drawing, TokenLogprobs
@@ -196,3 +198,18 @@ def test_guesses_can_be_refused(server: Server) -> None:
     text = " ".join([OTHER] * 9)
     answers = [asked(server, prompt=text, max_tokens=40, **more) for more in ({}, {"speculate": False})]
     assert answers[0] == answers[1] == asked(server, prompt=text, max_tokens=40, speculate=True)
+
+
+def test_who_decides_about_guesses(server: Server, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request; otherwise the server's option."""
+    template, given = server.model.chat_template, []
+    for option in (True, False):
+        maker = Maker(server.model, template, 6, option)
+        bodies = [{"prompt": "a", **more} for more in ({}, {"speculate": True}, {"speculate": False})]
+        given += [completion_jobs(maker, CompletionRequest(**body), None)[0].speculate for body in bodies]
+    assert given == [True, True, False, False, True, False]
+    taken: list[object] = []
+    monkeypatch.setattr("hybrid.cli.commands.serve._run", lambda *_, **options: taken.append(options["speculate"]))
+    for arguments in ([], ["--spec", "none"], ["--spec", "ngram"]):
+        assert run(["serve", str(files["q8_0"]), "--port", "0", "-c", "64", *arguments]) == 0
+    assert taken == [True, False, True]

@@ -15,6 +15,7 @@ from hybrid.infer.answers.generate import generate
 from hybrid.infer.answers.guessing import AnswerText, Guessing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.answers.step_costs import StepCosts
+from hybrid.infer.runner import Result, Work
 from hybrid.quant.ggml.types import FileType
 
 BUDGET = 16 << 20
@@ -284,3 +285,50 @@ def test_an_interrupted_step_is_done_again(random_model: Callable[..., Path], mo
             given_up += batcher.n_steps == steps
         assert [outcome(job.result) for job in jobs] == want and given_up > 2
         assert sum(job.result.accepted for job in jobs) > 5 and model.n_free == 2
+
+
+class Most(Foreseen):
+    """As many guesses as fit a step: right ones, then wrong ones."""
+
+    def guesses(
+        self, texts: Sequence[tuple[AnswerText, int]], n_answers: int, room: int, token_seconds: float | None = None
+    ) -> list[list[int]]:
+        room, made = min(room, self.most), []
+        for i, (text, most) in enumerate(texts):
+            rest = self.answers[tuple(text._prompt)][len(text._drawn) :][: self.rng.integers(0, 9)]
+            share = room // (len(texts) - i)
+            made.append([*rest, *tokens(32, len(text._drawn))][: max(0, min(most, share))])
+            room -= len(made[-1])
+        return made
+
+
+@pytest.mark.parametrize(("n_ubatch", "n_parallel"), [(64, 4), (64, 1), (6, 4), (4, 4)])
+def test_as_many_guesses_as_fit(n_ubatch: int, n_parallel: int, random_model: Callable[..., Path]) -> None:
+    """All columns of a ubatch, and all states that a step may leave, beside a cache that is full."""
+    path = random_model(SHAPES["jamba"], FileType.Q8_0)
+    asked = [Asked(i, tokens(30 + i, i), 50, remember=True) for i in range(6)]
+    with Model.load(path, n_ctx=128, n_ubatch=64) as model:
+        want = [outcome(one.alone(model)) for one in asked]
+        state = model.memory.bytes_state_per_seq
+    for budget in (0, 3 * state):
+        with Model.load(path, n_ctx=128, n_ubatch=n_ubatch, n_seq_max=n_parallel, checkpoint_budget=budget) as model:
+            batcher, answers = Batcher(model, n_parallel), {}
+            for one, known in zip(asked, want, strict=True):
+                answers[tuple(one.ids)] = known[0]
+            batcher.guessing = Most(answers, np.random.default_rng(1))  # type: ignore[arg-type]
+            widest, evaluate = 0, model.eval
+
+            def counted(works: list[Work]) -> list[Result]:
+                nonlocal widest
+                widest = max(widest, sum(len(w.ids) for w in works if w.each))
+                return evaluate(works)  # noqa: B023
+
+            model.eval = counted  # type: ignore[method-assign, assignment]
+            jobs = [one.job(model) for one in asked]
+            for job in jobs:
+                batcher.submit(job)
+            for _ in batcher.run():
+                pass
+            assert [outcome(job.result) for job in jobs] == want
+            assert widest == {(64, 4): 36, (64, 1): 33, (6, 4): 6, (4, 4): 4}[n_ubatch, n_parallel]
+            assert model.n_free == n_parallel

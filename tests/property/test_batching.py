@@ -95,6 +95,21 @@ def test_what_prompts_share_is_processed_once(family: str, random_model: Callabl
         assert len({tuple(r.ids) for r in results[:3]}) > 1, "samples differ"
 
 
+def test_what_waits_for_a_beginning_joins_when_it_is_read(random_model: Callable[..., Path]) -> None:
+    """Not when the answer that read it has ended."""
+    path = random_model(SHAPES["jamba"], FileType.Q8_0)
+    with Model.load(path, n_ctx=256, n_ubatch=128, n_seq_max=3, checkpoint_budget=BUDGET) as model:
+        batcher, jobs = Batcher(model, 3), [job(model, tokens(60), seed, 40) for seed in range(3)]
+        for one in jobs:
+            one.drawing._tokenizer = Plain()  # type: ignore[assignment]
+            batcher.submit(one)
+        for _ in range(3):
+            batcher.step()
+        assert [len(one.result.ids) for one in jobs] == [3, 3, 3]
+        assert [one.n_known for one in jobs] == [0, 60, 60]
+        batcher.close()
+
+
 def test_a_long_prompt_does_not_hold_answers_up(
     random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

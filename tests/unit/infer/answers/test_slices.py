@@ -19,6 +19,16 @@ def test_a_step_takes_as_long_as_it_may() -> None:
     assert settled(0.3, 0.001).beside_answers == LEAST
 
 
+def test_guesses_are_columns_like_others() -> None:
+    """A step without prompts says nothing about what a column of a wide one costs, nor about a plain step."""
+    slices = settled(0.05, 0.001)
+    slices.timed(0, 4, 0.3, n_guessed=4)
+    assert slices.beside_answers in (149, 150)
+    slices.timed(100, 4, 0.05 + 120 * 0.001, n_guessed=20)
+    assert slices.beside_answers in (149, 150) and abs((slices.token_seconds or 0) - 0.001) < 1e-4
+    assert Slices(512).token_seconds is None
+
+
 def test_before_anything_is_known() -> None:
     assert Slices(512).beside_answers == FIRST
     assert Slices(5).beside_answers == 5
