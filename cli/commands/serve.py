@@ -180,6 +180,7 @@ def _run(
 
 def _log(request: "RequestLog") -> None:
     """Lines on the console: of the request, and what there is to say beside it."""
-    console.note(request.line())
-    for note in request.notes:
-        console.note(f"note: {note}")
+    with suppress(OSError):  # nobody reads them any more; requests are answered all the same
+        console.note(request.line())
+        for note in request.notes:
+            console.note(f"note: {note}")
