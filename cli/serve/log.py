@@ -8,7 +8,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,8 @@ class Log:
         if self.kind is LogKind.JSON:
             self._write(event, message, fields)
         elif self.kind is LogKind.PLAIN:
-            console.note(console.one_line(message))
+            with suppress(OSError):  # nobody reads them any more; requests are answered all the same
+                console.note(console.one_line(message))
 
     def request(self, entry: "RequestLog") -> None:
         """One is over."""
@@ -63,7 +64,7 @@ class Log:
         line = {"time": now, "event": event, "message": console.one_line(message), **console.plain(fields)}
         try:
             print(json.dumps(line, ensure_ascii=False), flush=True)
-        except BrokenPipeError:  # nobody reads the log any more: no reason to end
+        except OSError:  # nobody reads the log any more: no reason to end
             self.kind = LogKind.OFF
 
     @contextmanager

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from http_server import WAIT, Server
 
+from hybrid.cli import console
 from hybrid.cli.serve import held
 from hybrid.cli.serve.log import Log, LogKind
 from hybrid.cli.serve.request_log import LONGEST, RequestLog
@@ -125,6 +126,8 @@ def test_usage_tells_why_a_prompt_was_read(server: Logging) -> None:
     stream = {"stream": True, "stream_options": {"include_usage": True}}
     events = server.http.post("/v1/completions", json={"prompt": TEXT, "max_tokens": 2, **stream}).text
     assert '"reason": "all of it is known"' in events
+    echoed = server.complete(TEXT, echo=True, logprobs=1)["usage"]["cache"]
+    assert (echoed["processed"], echoed["reason"]) == (n, "logprobs of the prompt were asked for")
     chat = server.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], max_tokens=2)
     assert chat.usage is not None and chat.usage.model_extra is not None
     assert chat.usage.model_extra["cache"]["processed"] == chat.usage.prompt_tokens
@@ -178,7 +181,7 @@ def test_a_client_that_leaves_and_a_key_in_the_log(server: Logging) -> None:
     assert "hunter2" not in str(asdict(entry))
 
 
-def test_the_console_has_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_has_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     entry = RequestLog(
         "POST", "/v1/completions", 200, "127.0.0.1", 9, 5, 4, "why", 3, 0.5, 1.0, ("stop",), ("x changes",)
     )
@@ -188,6 +191,12 @@ def test_the_console_has_plain_lines(capsys: pytest.CaptureFixture[str]) -> None
         "first token 0.50 s, 1.00 s",
         "note: x changes",
     ]
+
+    def gone(_: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(console, "note", gone)
+    Log(LogKind.PLAIN).request(entry)
 
 
 def test_metrics_are_what_prometheus_reads(server: Logging) -> None:
@@ -208,6 +217,7 @@ def test_metrics_are_what_prometheus_reads(server: Logging) -> None:
     assert more("hybrid:prompt_tokens_processed_total", '{reason="new"}') == n
     assert more("llamacpp:n_decode_total") == more("hybrid:steps_total") > 0
     assert more("llamacpp:prompt_seconds_total") > 0 < more("llamacpp:tokens_predicted_seconds_total")
+    assert after["llamacpp:spec_decode_num_drafts_total", ""] == 0
     assert after["llamacpp:requests_processing", ""] == after["llamacpp:requests_deferred", ""] == 0
     assert after["llamacpp:n_busy_slots_per_decode", ""] == 1 and after["llamacpp:n_tokens_max", ""] == n + 2
     assert after["llamacpp:prompt_tokens_seconds", ""] > 0 < after["llamacpp:kv_cache_usage_ratio", ""] < 1
