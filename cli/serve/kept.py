@@ -77,13 +77,9 @@ async def forget(served: Served, request: Request) -> Response:
 
     def dropped() -> bool:
         node = find_branch(cache, name)
-        if node is None:
-            return False
-        if served.store is not None:
-            for text in cache.tree.texts_from(node):
-                served.store.forget(text)
-        cache.forget(node)
-        return True
+        if node is not None:
+            served.service.forget_onward(node)
+        return node is not None
 
     if not await _called(served, dropped):
         raise _unknown(request)
