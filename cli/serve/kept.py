@@ -88,14 +88,9 @@ async def forget(served: Served, request: Request) -> Response:
 
     def dropped() -> bool:
         found = find_branch(cache, name)
-        if found is None:
-            return False
-        _, node = found
-        if served.store is not None:
-            for text in cache.tree.texts_from(node):
-                served.store.forget(text)
-        cache.forget(node)
-        return True
+        if found is not None:
+            served.service.forget_onward(found[1])
+        return found is not None
 
     if not await _called(served, dropped):
         raise _unknown(request)

@@ -7,6 +7,7 @@ It looks for something new a few times a second, so that what a killed process k
 """
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -85,8 +86,9 @@ class Saver:
             self.store.files.touch()
 
     def _run(self) -> None:
-        with suppress(OSError, AttributeError):  # Linux has priorities of threads
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        if sys.platform == "linux":  # where threads have priorities
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         try:
             while not self._stop.wait(POLL_SECONDS):
                 self._write_documents()

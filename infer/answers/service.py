@@ -24,6 +24,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from ..memory.cache_store import WORTH_FETCHING, CacheStore, Fetch
+from ..memory.prefix_tree import Node
 from ..model import Model
 from ..sequence import common_beginning
 from .batching import Batcher, Job
@@ -170,7 +171,19 @@ class Service:
                     node = above
                 cache.forget(node)
         if self._store is not None:
-            self._store.forget(ids)
+            self._store.files.forget(np.asarray(ids, np.int32))
+
+    def forget_onward(self, node: Node) -> None:
+        """By `call`: what is in memory from this node on, and on disk from the end of its text on."""
+        cache = self.model.cache
+        assert cache is not None
+        end = node
+        while len(end.children) == 1:
+            (end,) = end.children.values()
+        ids = cache.tree.text(end, end.end)
+        cache.forget(node)
+        if self._store is not None:
+            self._store.files.forget(ids, onward=True)
 
     def _run(self) -> None:
         try:
@@ -203,7 +216,7 @@ class Service:
 
     def _take(self, job: Job) -> None:
         """A job goes to the batcher, when its text was read from the disk."""
-        if self._store is None or job.cancelled:
+        if self._store is None or job.cancelled or job.prompt_top is not None:
             self.batcher.submit(job)
             return
         for running, others in self._reading.items():

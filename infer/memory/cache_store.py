@@ -170,10 +170,6 @@ class CacheStore:
                 self.cache.place(node, Checkpoint(at, row, boundary, fetch.logits))
         self._drop(fetch)
 
-    def forget(self, ids: Sequence[int] | np.ndarray) -> None:
-        """Remove a text, but for what others begin with, too."""
-        self.files.forget(np.asarray(ids, np.int32))
-
     def _own_pages(self, fetch: Fetch) -> list[int]:
         """One for every PAGE tokens: where the text goes on in the middle of one, the copy."""
         n = fetch.start // PAGE

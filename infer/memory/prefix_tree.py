@@ -111,15 +111,6 @@ class PrefixTree:
         """The first n tokens of a text that ends in `node`."""
         return np.concatenate([self.root.tokens, *(part.tokens for part in node.path())])[:n]
 
-    def texts_from(self, node: Node) -> list[Tokens]:
-        """The texts that end in a node or go on from it, whole."""
-        below, texts = [node], []
-        for one in below:
-            below += one.children.values()
-            if not one.children:
-                texts.append(self.text(one, one.end))
-        return texts
-
     def insert(self, ids: Tokens, pages: list[int]) -> Node:
         """The node that ends after `ids`, made where it is missing with `pages`, those of the whole text."""
         node, n = self.match(ids)

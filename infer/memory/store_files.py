@@ -75,8 +75,8 @@ class StoreFiles:
         least, most = RETRY_SECONDS
         if not self.n_failures:
             self.warn(
-                f"{shown(self.folder.path)} cannot be written: {error.strerror or error}. The server goes on and tries "
-                "again later."
+                f"{shown(self.folder.path)} cannot be written: {error.strerror or error}. It is tried again "
+                "later; answers go on."
             )
         self._retry_at = now() + min(most, least * 2**self.n_failures)
         self.n_failures = min(self.n_failures + 1, 16)
@@ -117,6 +117,7 @@ class StoreFiles:
         except OSError as error:
             self.failed(error)
             return False
+        self.written()
         return True
 
     def read_json(self, name: str) -> Any:
@@ -132,9 +133,9 @@ class StoreFiles:
         """The arrays of a file, read-only. StateError: they are damaged; OSError. See `give_up`."""
         return dict(read_arrays(self.folder.cache / header.name, header, self._layout(header)))
 
-    def forget(self, ids: Tokens) -> None:
-        """Remove a text, but for what others begin with, too."""
-        for name in self.index.take_out_text(ids):
+    def forget(self, ids: Tokens, *, onward: bool = False) -> None:
+        """Remove a text, but for what others begin with, too; onward: with those that go on from it."""
+        for name in self.index.take_out_text(ids, onward=onward):
             self._remove(name)
 
     def _remove(self, name: str) -> None:

@@ -56,7 +56,8 @@ class StoreFolder:
             os.close(self._lock)
             why = "another process uses it" if isinstance(error, BlockingIOError) else error.strerror or error
             raise UsageError(f"{shown(path)}: {why}. End that one, or choose another folder.") from None
-        remove_unfinished(self.cache, "*")
+        for folder in (self.cache, self.slots):
+            remove_unfinished(folder, "*")
         with contextlib.suppress(OSError):
             os.utime(self.cache)
 

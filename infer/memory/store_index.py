@@ -184,11 +184,11 @@ class StoreIndex:
                 break
         return worth(state.end - before, state.boundary, now - state.used)
 
-    def take_out_text(self, ids: Tokens) -> list[str]:
-        """Remove a text as far as no other one goes on from it; returns the names."""
+    def take_out_text(self, ids: Tokens, *, onward: bool) -> list[str]:
+        """Remove a text as far as no other one goes on from it; returns the names. onward: those others go before."""
         with self._lock:
             ways, _, _ = self._ways(ids)
-            names: list[str] = []
+            names = self._take_out_onward(ids, ways) if onward else []
             for end in sorted(ways, reverse=True):
                 piece = ways[end]
                 if piece is None or (digest := piece.after) in self._onward:
@@ -198,6 +198,25 @@ class StoreIndex:
                 for name in names:
                     self.remove(name)
             return names
+
+    def _take_out_onward(self, ids: Tokens, ways: dict[int, FileHeader | None]) -> list[str]:
+        """What goes on from the end of a text, in the middle of a piece or behind one."""
+        waiting: list[FileHeader] = []
+        for start, way in ways.items():
+            rest = ids[start:]
+            for piece in self._onward.get(way.after if way is not None else self.root, {}).values():
+                if piece.start == start and len(piece.tokens) > len(rest) == _common(piece.tokens, rest):
+                    waiting.append(piece)
+        names = []
+        while waiting:
+            piece = waiting.pop()
+            if piece.name not in self._headers:
+                continue
+            waiting += self._onward.get(piece.after, {}).values()
+            names += [piece.name] + ([self._states[piece.after].name] if piece.after in self._states else [])
+            for name in names[-2:]:
+                self.remove(name)
+        return names
 
     def useless(self, also: bytes = b"") -> list[str]:
         """Files that no text can go on with: behind a gap, or pieces that lead to no state. also: the digest after a

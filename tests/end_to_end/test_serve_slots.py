@@ -128,6 +128,24 @@ def test_erased_in_memory_and_on_disk(server: Server) -> None:
     act(server, "erase", slot=3)
 
 
+def test_a_conversation_that_is_dropped_is_not_on_disk(server: Server) -> None:
+    store = server.served.store
+    assert store is not None
+
+    def write() -> None:
+        while (piece := store.next_piece()) is not None:
+            store.release(piece, written=store.write(piece))
+
+    complete(server, FRANCE)
+    longer = complete(server, FRANCE + " " + GERMANY)
+    server.service.call(write).result(WAIT)
+    assert len(store.files.index) > 0
+    for entry in server.http.get("/v1/conversations").json()["data"]:
+        server.http.delete(f"/v1/conversations/{entry['id']}")
+    assert len(store.files.index) == 0 and not store.folder.files()
+    assert complete(server, FRANCE + " " + GERMANY) == (0, longer[1])
+
+
 def test_a_slot_in_use_is_waited_for(server: Server) -> None:
     """llama-server puts the action off, too."""
     with server.http.stream(
@@ -236,12 +254,3 @@ def test_without_a_folder(files: dict[str, Path]) -> None:
         error = server.error(501, "/slots/0?action=save", {"filename": "a"})
         assert error["message"] == "this server keeps no states. Start it with --state-dir"
         server.close()
-
-
-def test_a_conversation_that_is_dropped_leaves_the_disk_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    forgotten: list[list[int]] = []
-    monkeypatch.setattr(server.served.store, "forget", lambda ids: forgotten.append(list(ids)))
-    body = {"prompt": FRANCE, "max_tokens": 4, "temperature": 0}
-    named = server.http.post("/v1/completions", json=body).json()["usage"]["cache"]["conversation"]
-    assert server.http.delete(f"/v1/conversations/{named}").status_code == 200
-    assert forgotten == [server.service.batcher.texts[0]]

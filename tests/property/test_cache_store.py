@@ -206,6 +206,7 @@ STEPS = st.lists(
         st.tuples(st.just("write"), st.integers(1, 4), st.just(0)),
         st.tuples(st.just("kill"), st.just(0), st.just(0)),
         st.tuples(st.just("squeeze"), st.integers(1, 6), st.just(0)),
+        st.tuples(st.just("forget"), st.integers(0, 9), st.integers(0, 1)),
     ),
     min_size=3, max_size=10,
 )  # fmt: skip
@@ -239,6 +240,9 @@ def test_any_order_of_things(
         elif step == "squeeze":  # memory holds little
             for _ in range(a):
                 kept.cache._give_up_one()
+        elif step == "forget":
+            text = np.asarray(texts[a % len(texts)] if texts else [5], np.int32)
+            kept.store.files.forget(text, onward=bool(b))
         else:
             copy = folder / str(i + 1)
             shutil.copytree(kept.path, copy)

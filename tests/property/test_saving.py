@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_conformance import SHAPES, tokens
 from test_service import WAIT, Asked
@@ -15,7 +16,11 @@ from hybrid.infer.answers import saving
 from hybrid.infer.answers.batching import answer_all
 from hybrid.infer.answers.saving import Document, Saver, open_store
 from hybrid.infer.answers.service import ClosedError, Service
+from hybrid.infer.memory import store_file, store_files
+from hybrid.infer.memory.attention import AttentionMemory
 from hybrid.infer.memory.cache_store import CacheStore, Fetch
+from hybrid.infer.memory.prefix_tree import Checkpoint
+from hybrid.infer.memory.recurrent import RecurrentMemory
 from hybrid.quant.ggml.errors import StateError, UsageError
 from hybrid.quant.ggml.types import FileType
 
@@ -106,6 +111,78 @@ def test_it_is_written_while_answers_go_on(model: Model, tmp_path: Path) -> None
     assert known >= 1100
     second.close()
     assert answer == alone(model, longer)
+
+
+def test_whoever_owns_the_memory_only_counts(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No array is copied, and no file read or written, in the thread that answers: nobody's token waits for that."""
+    names: dict[str, set[str]] = {}
+
+    def watched(owner: object, name: str) -> None:
+        original = getattr(owner, name)
+
+        def call(*given: object, **more: object) -> object:
+            names.setdefault(name, set()).add(threading.current_thread().name)
+            return original(*given, **more)
+
+        monkeypatch.setattr(owner, name, call)
+
+    for owner in (AttentionMemory, RecurrentMemory):
+        watched(owner, "export")
+        watched(owner, "load")
+    watched(store_file, "_write_all")
+    watched(store_files, "read_arrays")
+    first = Process(model, tmp_path)
+    ids = tokens(1100)
+    first.ask(ids)
+    end = time.monotonic() + WAIT
+    while first.service.call(lambda: first.store._looked_up.get(_last(model, ids)) is None).result(WAIT):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    first.close()
+    second = Process(model, tmp_path)
+    assert second.ask([*ids, 5])[0] == 1100
+    second.close()
+    assert {"export", "load", "_write_all", "read_arrays"} == names.keys()
+    assert not any(name.startswith("hybrid-service") for name in set().union(*names.values())), names
+
+
+def _last(model: Model, ids: list[int]) -> Checkpoint:
+    assert model.cache is not None
+    known = model.cache.find([*ids, 5])
+    assert known is not None and known.position == len(ids)
+    return known.node.checkpoints[len(ids)]
+
+
+@pytest.mark.slow
+def test_many_conversations_at_once(model: Model, tmp_path: Path) -> None:
+    """Memory holds a fraction, the disk about half, texts fork and grow: every answer is what it is alone."""
+    assert model.cache is not None
+    budget, model.cache.budget = model.cache.budget, 1 << 20
+    rng = np.random.default_rng(5)
+    texts = [tokens(200 + 150 * i, i % 3) for i in range(8)]
+    done: list[tuple[list[int], list[int]]] = []
+    fetched = 0
+    for _ in range(3):
+        process = Process(model, tmp_path)
+        process.store.files.budget = 3 << 20
+        for _ in range(12):
+            some = [texts[i] for i in rng.choice(len(texts), 4, replace=False)]
+            asked = [process.begin([*ids, *rng.integers(260, 320, 3).tolist()], 6) for ids in some]
+            if rng.random() < 0.3:
+                process.service.cancel(asked[0].job)
+            for one in asked[1:]:
+                answer = one.wait()
+                done.append((one.job.ids, answer))
+                fetched += one.job.n_known
+                if len(one.job.ids) < 1900:
+                    texts[int(rng.integers(len(texts)))] = [*one.job.ids, *answer]
+            assert asked[0].ended.wait(WAIT)
+        process.close()
+        assert not process.warnings and process.store.files.nbytes <= 3 << 20
+    model.cache.budget = budget
+    assert fetched > 0
+    for ids, answer in done:
+        assert alone(model, ids, 6) == answer
 
 
 def test_others_go_on_while_it_is_read(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,22 @@ def test_answers_are_those_of_a_batch(model: Model) -> None:
     assert model.n_free == 4 and service.n_jobs == 0
 
 
+def test_answers_have_places(model: Model) -> None:
+    """The lowest one that is free, or the one that was wished for; each keeps the text of its last answer."""
+    service = Service(model, 3)
+    first, second = Asked(model, tokens(20, 1), 5), Asked(model, tokens(21, 2), 5, place=0)
+    wished = Asked(model, tokens(22, 3), 5, place=2)
+    # between two steps, so that they join together
+    service.call(lambda: [service.submit(one.job) for one in (first, second, wished)]).result(WAIT)
+    answers = [one.wait() for one in (first, second, wished)]
+    assert [one.job.place for one in (first, second, wished)] == [0, 1, 2]
+    # the token drawn last was not read
+    assert service.batcher.texts == [
+        [*one.job.ids, *answer[:-1]] for one, answer in zip((first, second, wished), answers, strict=True)
+    ]
+    service.close()
+
+
 def test_cancelling_ends_the_pass_that_reads_a_prompt(model: Model) -> None:
     service = Service(model, 2)
     first = Asked(model, tokens(30), 40)
