@@ -4,8 +4,9 @@ Whoever may use the server sees the beginning of every text: all keys share one 
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.memory import PromptCache
-from hybrid.infer.memory.branches import Branch, branches, find_branch
+from hybrid.infer.memory.branches import Branch, Branches, branches, find_branch
 from hybrid.infer.text.tokenizer import Tokenizer
 from hybrid.quant.ggml.errors import shown
 
@@ -21,6 +22,8 @@ from .cache_usage import conversation_id
 from .endpoint import Endpoint, get
 from .errors import RequestError
 from .served import Served
+
+T = TypeVar("T")
 
 FIRST = 60  # characters of a text that are shown
 FEW, MOST = 100, 1000  # conversations in an answer
@@ -49,24 +52,32 @@ async def conversations(served: Served, request: Request) -> Response:
     given = request.query_params.get("limit", str(FEW))
     if not (given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= MOST):
         raise RequestError(f"limit: expected 1 to {MOST}, found {shown(given, 40)}", param="limit")
-    cache = served.model.cache
-    found, pinned = ([], 0) if cache is None else await _called(served, lambda: (branches(cache), cache.pins.nbytes()))
-    data = [_entry(branch, served.model.tokenizer) for branch in found[: int(given)]]
-    totals = {
-        "n_conversations": len(found),
-        "tokens": sum(branch.n_tokens for branch in found),
-        "checkpoints": sum(branch.n_checkpoints for branch in found),
-        "kept_bytes": pinned,
-        "budget": 0 if cache is None else cache.budget,
-    }
-    return JSONResponse({"object": "list", "data": data, "has_more": len(found) > len(data), **totals})
+    cache, tokenizer = served.model.cache, served.model.tokenizer
+    if cache is None:
+        found, pinned, budget = Branches([], 0, 0, 0), 0, 0
+    else:
+        look = partial(branches, cache, int(given))
+        found, pinned = await _called(served, lambda: (look(), cache.pins.nbytes()))
+        budget = cache.budget
+    return JSONResponse(
+        {
+            "object": "list",
+            "data": [_entry(branch, tokenizer) for branch in found.listed],
+            "has_more": found.total > len(found.listed),
+            "n_conversations": found.total,
+            "tokens": found.n_tokens,
+            "checkpoints": found.n_checkpoints,
+            "kept_bytes": pinned,
+            "budget": budget,
+        }
+    )
 
 
 async def conversation(served: Served, request: Request) -> Response:
     """One of them."""
     cache, name = _asked(served, request)
-    found = await _called(served, lambda: [branch for branch in branches(cache) if branch.name == name])
-    if not found:
+    found = await _called(served, lambda: find_branch(cache, name))
+    if found is None:
         raise _unknown(request)
     return JSONResponse(_entry(found[0], served.model.tokenizer))
 
@@ -76,9 +87,10 @@ async def forget(served: Served, request: Request) -> Response:
     cache, name = _asked(served, request)
 
     def dropped() -> bool:
-        node = find_branch(cache, name)
-        if node is None:
+        found = find_branch(cache, name)
+        if found is None:
             return False
+        _, node = found
         if served.store is not None:
             for text in cache.tree.texts_from(node):
                 served.store.forget(text)
@@ -105,7 +117,7 @@ def _unknown(request: Request) -> RequestError:
     )
 
 
-async def _called(served: Served, function: Any) -> Any:
+async def _called(served: Served, function: Callable[[], T]) -> T:
     """In the thread that owns the cache, between two of its steps."""
     return await asyncio.wrap_future(served.service.call(function))
 

@@ -38,18 +38,33 @@ class Branch:
     beginning: Tokens
 
 
-def branches(cache: PromptCache) -> list[Branch]:
-    """All there are, the one used last first. Only where the model's work is done: see `Service.call`."""
-    now = time.monotonic()
-    ends = [node for node in cache.tree if len(node.children) != 1]
+@dataclass(frozen=True)
+class Branches:
+    """The `listed` ones, the one used last first, of `total`; tokens and checkpoints of all together."""
+
+    listed: list[Branch]
+    total: int
+    n_tokens: int
+    n_checkpoints: int
+
+
+def branches(cache: PromptCache, most: int | None = None) -> Branches:
+    """All there are, or so many. Only where the model's work is done: see `Service.call`."""
+    ends, n_tokens, n_checkpoints = [], 0, 0
+    for node in cache.tree:
+        n_tokens += len(node.tokens)
+        n_checkpoints += len(node.checkpoints)
+        if len(node.children) != 1:
+            ends.append(node)
     ends.sort(key=lambda node: (node.used, node.end), reverse=True)
-    return [_branch(cache, end, now) for end in ends]
+    now = time.monotonic()
+    return Branches([_branch(cache, end, now) for end in ends[:most]], len(ends), n_tokens, n_checkpoints)
 
 
-def find_branch(cache: PromptCache, name: int) -> Node | None:
-    """The first node of a branch."""
+def find_branch(cache: PromptCache, name: int) -> tuple[Branch, Node] | None:
+    """One of them, and its first node."""
     end = next((node for node in cache.tree if node.name == name and len(node.children) != 1), None)
-    return None if end is None else _edges(end)[0]
+    return None if end is None else (_branch(cache, end, time.monotonic()), _edges(end)[0])
 
 
 @dataclass(frozen=True)

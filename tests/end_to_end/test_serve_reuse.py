@@ -11,6 +11,7 @@ import httpx
 import pytest
 from http_server import WAIT, Server
 
+from hybrid.cli import console
 from hybrid.cli.serve import held
 from hybrid.cli.serve.log import Log, LogKind
 from hybrid.cli.serve.request_log import LONGEST, RequestLog
@@ -178,7 +179,7 @@ def test_a_client_that_leaves_and_a_key_in_the_log(server: Logging) -> None:
     assert "hunter2" not in str(asdict(entry))
 
 
-def test_the_console_has_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_has_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     entry = RequestLog(
         "POST", "/v1/completions", 200, "127.0.0.1", 9, 5, 4, "why", 3, 0.5, 1.0, ("stop",), ("x changes",)
     )
@@ -188,6 +189,14 @@ def test_the_console_has_plain_lines(capsys: pytest.CaptureFixture[str]) -> None
         "first token 0.50 s, 1.00 s",
         "note: x changes",
     ]
+
+    def gone(_: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(console, "note", gone)
+    log = Log(LogKind.PLAIN)
+    log.request(entry)
+    assert log.kind is LogKind.OFF, "nobody reads it any more; requests are answered all the same"
 
 
 def test_metrics_are_what_prometheus_reads(server: Logging) -> None:

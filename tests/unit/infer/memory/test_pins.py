@@ -26,6 +26,12 @@ def pin(cache: PromptCache, ids: list[int], n_prompt: int = 70) -> Node | None:
     return cache.pins.add(np.asarray(ids, np.int32), n_prompt, cache.budget)
 
 
+def named(cache: PromptCache, name: int) -> Node:
+    found = find_branch(cache, name)
+    assert found is not None and found[0].name == name
+    return found[1]
+
+
 @pytest.mark.parametrize("recurrent", [True, False])
 def test_what_is_pinned_outlives_everything(recurrent: bool) -> None:
     memory, cache = setup(recurrent)
@@ -117,7 +123,10 @@ def test_branches_as_people_see_them() -> None:
     remembered(memory, cache, stem + text((4, 30)))
     second = kept(cache, stem + text((4, 30)), 70, True)
     assert second is not None and second.pinned and second.name != first.name
-    listed = {branch.name: branch for branch in branches(cache)}
+    listed = {branch.name: branch for branch in branches(cache).listed}
+    few = branches(cache, 1)
+    assert [branch.name for branch in few.listed] == [second.name] and few.total == 3
+    assert (few.n_tokens, few.n_checkpoints) == (cache.n_tokens, cache.n_checkpoints) == (149, 5)
     assert len(listed) == 3 and next(iter(listed)) == second.name, "the one used last first"
     shared = next(branch for branch in listed.values() if branch.parent == 0)
     assert (shared.start, shared.n_tokens, shared.n_checkpoints) == (0, 70, 1)
@@ -128,15 +137,12 @@ def test_branches_as_people_see_them() -> None:
     assert sum(_nbytes(memory, one) for one in (a, b, shared)) == a.nbytes + b.nbytes + shared.nbytes
     assert kept(cache, [77], 70, None) is None and find_branch(cache, 12345) is None
     # the shared part keeps its name while branches come and go
-    node = find_branch(cache, first.name)
-    assert node is not None
-    cache.forget(node)
-    assert {branch.name for branch in branches(cache)} == {second.name}, "one text is left, in one piece"
+    cache.forget(named(cache, first.name))
+    assert {branch.name for branch in branches(cache).listed} == {second.name}, "one text is left, in one piece"
     assert cache.find(stem + text((2, 40))).position == 70  # type: ignore[union-attr]
-    node = find_branch(cache, second.name)
-    assert node is not None and node.start == 0
-    cache.forget(node)
-    assert cache.n_tokens == cache.n_checkpoints == cache.nbytes == 0 and branches(cache) == []
+    assert named(cache, second.name).start == 0
+    cache.forget(named(cache, second.name))
+    assert cache.n_tokens == cache.n_checkpoints == cache.nbytes == 0 and branches(cache).listed == []
     assert memory.attention.pool.used == memory.recurrent.pool.used == 0
 
 
@@ -157,10 +163,8 @@ def test_a_branch_goes_with_all_that_goes_on_from_it() -> None:
     for i in (2, 3):
         remembered(memory, cache, stem + text((i, 40)))
     pin(cache, stem + text((2, 40)))
-    shared = next(branch for branch in branches(cache) if branch.parent == 0)
-    node = find_branch(cache, shared.name)
-    assert node is not None
-    cache.forget(node)
+    shared = next(branch for branch in branches(cache).listed if branch.parent == 0)
+    cache.forget(named(cache, shared.name))
     assert cache.n_tokens == cache.nbytes == 0 and cache.pins.nodes == []
 
 
@@ -171,9 +175,7 @@ def test_without_recurrent_layers_what_is_shared_stays() -> None:
         remembered(memory, cache, stem + text((i, 40)))
     name = kept(cache, stem + text((2, 40)), 70, None)
     assert name is not None
-    node = find_branch(cache, name.name)
-    assert node is not None
-    cache.forget(node)
+    cache.forget(named(cache, name.name))
     assert cache.find(stem + text((2, 40))).position == 70  # type: ignore[union-attr]
     assert cache.find(stem + text((3, 40))).position == 110  # type: ignore[union-attr]
 
