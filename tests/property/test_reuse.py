@@ -82,6 +82,8 @@ def test_every_reason(family: str, load: Loaded) -> None:
     model.cache.budget = budget
     expected = "tokens 0 to 650 were known and given up: budget"
     check([*STEM[:690], *tokens(9, 5)], 0, "budget", expected)
+    if not recurrent:
+        check(STEM[:650], 649, "last", "all of it is known, but not what follows its last token")
 
 
 def test_a_checkpoint_that_was_given_up(load: Loaded) -> None:
@@ -212,6 +214,31 @@ def test_what_was_cancelled_counts_what_it_read(load: Loaded) -> None:
     one.cancel()
     batcher.step()
     assert 0 < batcher.figures.n_prompt == batcher.figures.processed["new"] < 1500
+
+
+def test_what_is_pinned_and_where(load: Loaded) -> None:
+    """Not what was cancelled: nobody was told its name."""
+    model = load("jamba")
+    assert model.cache is not None
+    batcher = Batcher(model, 2)
+    cancelled, whole = job(model, tokens(1200, 3), pin=True), job(model, tokens(60), 8, pin=True)
+    batcher.submit(cancelled)
+    batcher.step()
+    cancelled.cancel()
+    batcher.submit(whole)
+    assert {*batcher.run()} == {cancelled, whole}
+    assert cancelled.kept is not None and not cancelled.kept.pinned
+    assert whole.kept is not None and whole.kept.pinned
+    (node,) = model.cache.pins.nodes
+    assert node.name == whole.kept.name and node.end == 60 + 7
+    longer = job(model, [*whole.ids, *whole.result.ids, 5], 4)
+    batcher.submit(longer)
+    assert [*batcher.run()] == [longer] and longer.kept is not None
+    assert longer.kept.name == whole.kept.name and not longer.kept.pinned, "its new part is not"
+    assert model.cache.pins.nodes == [node]
+    no_longer = job(model, [*longer.ids, *longer.result.ids, 6], 4, pin=False)
+    batcher.submit(no_longer)
+    assert [*batcher.run()] == [no_longer] and model.cache.pins.nodes == []
 
 
 def test_a_reason_is_found_quickly(load: Loaded) -> None:
