@@ -51,6 +51,7 @@ def _shared(served: Served) -> list[Metric]:
         ("n_decode_total", "Passes through the model.", figures.n_passes),
         ("n_tokens_max", "Tokens of the longest sequence so far.", figures.longest),
         ("spec_decode_num_draft_tokens_total", "Tokens guessed and verified.", figures.n_guessed),
+        ("spec_decode_num_drafts_total", "Runs of tokens guessed and verified.", figures.n_guesses),
         ("spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.", figures.n_accepted),
     ]
     read_rate = _rate(figures.n_prompt, figures.prompt_seconds)

@@ -125,6 +125,7 @@ class Batcher:
             self.n_steps += 1
             drawn = [answer for answer in owners if answer.result.pending]
             n_guessed = sum(len(answer.guess) for answer in drawn)
+            self.figures.n_guesses += sum(bool(answer.guess) for answer in drawn)
             accepted = sum(answer.result.accepted for answer in drawn)
             for answer, work, result in zip(owners, works, results, strict=True):
                 self._changed |= not answer.result.pending  # more of its prompt is known

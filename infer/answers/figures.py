@@ -13,13 +13,14 @@ class Figures:
     prompt_seconds, draw_seconds of the steps; one that does both is shared out by its tokens
     n_passes, n_busy             passes through the model, and the jobs in all of them together
     longest                      tokens of the longest sequence
+    n_guesses                    runs of tokens guessed and verified; n_guessed, n_accepted: the tokens, those right
     n_reused                     tokens of prompts that were not read
     processed                    tokens of prompts read, by why they had to be
     """
 
     def __init__(self) -> None:
         self.n_prompt = self.n_drawn = self.n_passes = self.n_busy = self.longest = 0
-        self.n_guessed = self.n_accepted = self.n_reused = 0
+        self.n_guesses = self.n_guessed = self.n_accepted = self.n_reused = 0
         self.prompt_seconds = self.draw_seconds = 0.0
         self.processed: Counter[Code] = Counter()
 

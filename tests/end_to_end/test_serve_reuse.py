@@ -126,6 +126,8 @@ def test_usage_tells_why_a_prompt_was_read(server: Logging) -> None:
     stream = {"stream": True, "stream_options": {"include_usage": True}}
     events = server.http.post("/v1/completions", json={"prompt": TEXT, "max_tokens": 2, **stream}).text
     assert '"reason": "all of it is known"' in events
+    echoed = server.complete(TEXT, echo=True, logprobs=1)["usage"]["cache"]
+    assert (echoed["processed"], echoed["reason"]) == (n, "logprobs of the prompt were asked for")
     chat = server.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], max_tokens=2)
     assert chat.usage is not None and chat.usage.model_extra is not None
     assert chat.usage.model_extra["cache"]["processed"] == chat.usage.prompt_tokens
@@ -217,6 +219,7 @@ def test_metrics_are_what_prometheus_reads(server: Logging) -> None:
     assert more("hybrid:prompt_tokens_processed_total", '{reason="new"}') == n
     assert more("llamacpp:n_decode_total") == more("hybrid:steps_total") > 0
     assert more("llamacpp:prompt_seconds_total") > 0 < more("llamacpp:tokens_predicted_seconds_total")
+    assert after["llamacpp:spec_decode_num_drafts_total", ""] == 0
     assert after["llamacpp:requests_processing", ""] == after["llamacpp:requests_deferred", ""] == 0
     assert after["llamacpp:n_busy_slots_per_decode", ""] == 1 and after["llamacpp:n_tokens_max", ""] == n + 2
     assert after["llamacpp:prompt_tokens_seconds", ""] > 0 < after["llamacpp:kv_cache_usage_ratio", ""] < 1

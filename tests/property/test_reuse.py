@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_batch_guessing import Foreseen
 from test_conformance import SHAPES, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batching import Batcher, Job
+from hybrid.infer.answers.batching import Batcher, Job, answer_all
 from hybrid.infer.answers.drawing import Drawing
 from hybrid.infer.answers.reuse import CODES, Reuse, read_anew
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
@@ -214,6 +215,31 @@ def test_what_was_cancelled_counts_what_it_read(load: Loaded) -> None:
     one.cancel()
     batcher.step()
     assert 0 < batcher.figures.n_prompt == batcher.figures.processed["new"] < 1500
+
+
+def test_guesses_are_counted(load: Loaded) -> None:
+    model = load("llama")
+    batcher = Batcher(model, 1)
+    ids, want = tokens(50), answer_all(load("llama"), [job(model, tokens(50), 30)], 1)[0].ids
+    batcher.guessing = Foreseen({tuple(ids): want}, np.random.default_rng(5))
+    one = job(model, ids, 30, speculate=True)
+    batcher.submit(one)
+    assert [*batcher.run()] == [one] and one.result.ids == want
+    figures = batcher.figures
+    assert 0 < figures.n_accepted == one.result.accepted <= figures.n_guessed == one.result.guessed
+    assert 0 < figures.n_guesses <= min(figures.n_guessed, figures.n_passes - 1)
+    assert figures.n_prompt == 50 and figures.n_drawn == 30, "what was guessed is no prompt"
+
+
+def test_logprobs_of_a_prompt_are_read(load: Loaded) -> None:
+    model = load("jamba")
+    batcher = Batcher(model, 1)
+    answered(batcher, STEM)
+    one = job(model, STEM, prompt_top=0)
+    batcher.submit(one)
+    assert [*batcher.run()] == [one] and one.reuse is not None
+    assert (one.reuse.code, one.result.prompt_tokens) == ("logprobs", 700)
+    assert batcher.figures.processed == {"new": 700, "logprobs": 700}
 
 
 def test_what_is_pinned_and_where(load: Loaded) -> None:
