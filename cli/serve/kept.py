@@ -93,7 +93,7 @@ async def forget(served: Served, request: Request) -> Response:
         _, node = found
         if served.store is not None:
             for text in cache.tree.texts_from(node):
-                served.store.forget(text)
+                served.store.forget(text.tolist())
         cache.forget(node)
         return True
 
