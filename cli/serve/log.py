@@ -37,11 +37,15 @@ class Log:
 
     def say(self, event: str, message: str, **fields: Any) -> None:
         """Something has happened. fields: for programs."""
-        if self.kind is LogKind.JSON:
-            self._write(event, message, fields)
-        elif self.kind is LogKind.PLAIN:
-            with suppress(OSError):  # nobody reads them any more; requests are answered all the same
+        try:
+            if self.kind is LogKind.JSON:
+                self._write(event, message, fields)
+            elif self.kind is LogKind.PLAIN:
                 console.note(console.one_line(message))
+        except BrokenPipeError:  # nobody reads the log any more: no reason to end
+            self.kind = LogKind.OFF
+        except OSError:  # a full disk: later lines may fit
+            pass
 
     def request(self, entry: "RequestLog") -> None:
         """One is over."""
@@ -54,7 +58,8 @@ class Log:
         """Something of ours is wrong: told whatever the kind is."""
         lines = [] if error is None else traceback.format_exception(error)
         if self.kind is LogKind.JSON:
-            self._write("fault", message, {"traceback": "".join(lines)} if lines else {})
+            with suppress(BrokenPipeError):
+                self._write("fault", message, {"traceback": "".join(lines)} if lines else {})
         else:
             console.note(console.one_line(message))
             print("".join(lines), end="", file=sys.stderr, flush=True)
@@ -62,10 +67,7 @@ class Log:
     def _write(self, event: str, message: str, fields: dict[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"time": now, "event": event, "message": console.one_line(message), **console.plain(fields)}
-        try:
-            print(json.dumps(line, ensure_ascii=False), flush=True)
-        except OSError:  # nobody reads the log any more: no reason to end
-            self.kind = LogKind.OFF
+        print(json.dumps(line, ensure_ascii=False), flush=True)
 
     @contextmanager
     def records(self) -> Iterator[None]:
