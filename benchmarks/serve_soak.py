@@ -23,7 +23,20 @@ from typing import Any
 import numpy as np
 from http_connection import Connection
 from servers import Running, ours
-from soak_requests import Answer, Ask, Parts, Talk, broken, completion, sentence, whole_answer
+from soak_requests import (
+    CHAT,
+    COMPLETIONS,
+    OTHERS,
+    Answer,
+    Ask,
+    Parts,
+    Talk,
+    broken,
+    completion,
+    other,
+    sentence,
+    whole_answer,
+)  # fmt: skip
 
 from hybrid.cli.chains.models import bundled_checkpoint
 from hybrid.convert import convert
@@ -42,6 +55,7 @@ class Result:
 
     n_done: int = 0
     n_alone: int = 0
+    others: list[str] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -72,12 +86,18 @@ class Soak:
         self.known: dict[str, tuple[Ask, Answer]] = {}
         self.result = Result()
         self.n_vocab = 0
+        self.others: list[str] = []  # of OTHERS, those that this server has
         self._left = n
 
     async def run(self) -> None:
         async with Connection(self.server.port) as connection:
             _, models = await connection.ask("GET", "/v1/models")
             self.n_vocab = models["data"][0]["meta"]["n_vocab"]
+            for path in OTHERS:
+                one = other(self.rng, path)
+                status, _ = await connection.ask("POST", path, one.body)
+                self.others += [path] * (status == 200)
+            self.result.others = self.others
         sampling = asyncio.ensure_future(self._sample())
         await asyncio.gather(*(self._client() for _ in range(CLIENTS)))
         sampling.cancel()
@@ -87,7 +107,7 @@ class Soak:
         connection = Connection(self.server.port)
         kinds = {
             self._turn: 45, self._complete: 18, self._again: 12, self._leave: 9, self._broken: 5, self._oversized: 2,
-            self._cut: 2, self._small: 7,
+            self._cut: 2, self._small: 7, self._other: 8,
         }  # fmt: skip
         while self._left > 0:
             self._left -= 1
@@ -126,6 +146,11 @@ class Soak:
 
     async def _complete(self, connection: Connection) -> None:
         await self._answered(connection, completion(self.rng, self.n_vocab))
+
+    async def _other(self, connection: Connection) -> None:
+        """Of another API, where the server has one."""
+        if self.others:
+            await self._answered(connection, other(self.rng, self.rng.choice(self.others)))
 
     async def _again(self, connection: Connection) -> None:
         if self.known:
@@ -196,7 +221,7 @@ class Soak:
 
     async def _answered(self, connection: Connection, ask: Ask) -> Answer:
         """Asks until the queue has room."""
-        stream = self.rng.random() < 0.5
+        stream = ask.path in (CHAT, COMPLETIONS) and self.rng.random() < 0.5
         while True:
             await connection.send("POST", ask.path, json.dumps(ask.streamed() if stream else ask.body).encode())
             status = await connection.status()
@@ -267,7 +292,7 @@ def report(result: Result) -> str:
     """What people read."""
     lines = [f"{result.n_done} requests: {', '.join(f'{n} {kind}' for kind, n in result.kinds.most_common())}"]
     lines.append(f"statuses: {', '.join(f'{n} x {status}' for status, n in sorted(result.statuses.items()))}")
-    lines.append(f"{result.n_alone} answers asked alone")
+    lines.append(f"{result.n_alone} answers asked alone; other routes: {', '.join(result.others) or 'none'}")
     growth = result.growth()
     if growth is None:
         lines.append("memory: too few samples")
