@@ -46,12 +46,12 @@ OPTIONS = ("--parallel", PARALLEL, "--queue", QUEUE, "-c", 1024, "--checkpoint-b
 WAIT = 300  # seconds: a request that takes longer is lost
 MOST_BODY = 32 << 20
 FLAT = 0.02  # of the memory at half time: what it may grow by afterwards
-LEAST_SAMPLES = 10  # before memory says anything
+LEAST_SAMPLES, LEAST_REQUESTS = 10, 2000  # before memory says anything
 
 
 @dataclass
 class Result:
-    """What a soak has found. memory: (requests done, resident bytes of the server)."""
+    """What a soak has found. memory: (requests done, resident bytes of the server, those of its ledger)."""
 
     n_done: int = 0
     n_alone: int = 0
@@ -59,21 +59,23 @@ class Result:
     kinds: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    memory: list[tuple[int, int]] = field(default_factory=list)
+    memory: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def growth(self) -> tuple[float, float] | None:
-        """(bytes at half time, bytes that the second half has added) by a line through its samples."""
-        second = [(n, size) for n, size in self.memory if n >= self.n_done / 2]
-        if len(second) < LEAST_SAMPLES:
+    def growth(self) -> tuple[float, float, float] | None:
+        """(bytes at half time, bytes that the second half has added, those that its ledger has) by lines through its
+        samples; None: too few to say."""
+        second = [sample for sample in self.memory if sample[0] >= self.n_done / 2]
+        if len(second) < LEAST_SAMPLES or self.n_done < LEAST_REQUESTS:
             return None
-        n, size = np.array(second, float).T
-        slope, start = np.polyfit(n - n[0], size, 1)
-        return float(start), float(slope * (n[-1] - n[0]))
+        n, size, ledger = np.array(second, float).T
+        (slope, start), of_ledger = np.polyfit(n - n[0], size, 1), np.polyfit(n - n[0], ledger, 1)[0]
+        return float(start), float(slope * (n[-1] - n[0])), float(of_ledger * (n[-1] - n[0]))
 
     @property
     def is_flat(self) -> bool:
+        """But for the ledger, which fills up to a budget of its own."""
         growth = self.growth()
-        return growth is None or growth[1] <= FLAT * growth[0]
+        return growth is None or growth[1] - growth[2] <= FLAT * growth[0]
 
 
 class Soak:
@@ -127,7 +129,11 @@ class Soak:
 
     async def _sample(self) -> None:
         while True:
-            self.result.memory.append((self.result.n_done, await asyncio.to_thread(self.server.memory)))
+            async with Connection(self.server.port) as connection:
+                _, text = await connection.ask("GET", "/metrics")
+            ledger = next(float(x.split()[1]) for x in text.splitlines() if x.startswith("hybrid:ledger_bytes"))
+            memory = await asyncio.to_thread(self.server.memory)
+            self.result.memory.append((self.result.n_done, memory, int(ledger)))
             await asyncio.sleep(0.5)
 
     # --- kinds of requests ---
@@ -297,14 +303,14 @@ def report(result: Result) -> str:
     if growth is None:
         lines.append("memory: too few samples")
     else:
-        start, more = growth
+        start, more, ledger = growth
         per_thousand = more / (result.n_done / 2) * 1000
-        most = max(size for _, size in result.memory)
-        lines.append(
+        most = max(size for _, size, _ in result.memory)
+        lines += [
             f"memory: {start / 1e6:.1f} MB at half time, {more / 1e6:+.2f} MB in the second half"
-            f" ({per_thousand / 1e3:+.1f} kB per 1000 requests), at most {most / 1e6:.1f} MB:"
-            f" {'flat' if result.is_flat else 'GROWS'}"
-        )
+            f" ({per_thousand / 1e3:+.1f} kB per 1000 requests), of which the ledger {ledger / 1e6:+.2f} MB;"
+            f" at most {most / 1e6:.1f} MB: {'flat' if result.is_flat else 'GROWS'}"
+        ]
     lines.append(f"faults: {len(result.faults)}")
     return "\n".join(lines + [f"  {fault}" for fault in result.faults[:20]])
 
