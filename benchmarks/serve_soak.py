@@ -23,7 +23,20 @@ from typing import Any
 import numpy as np
 from http_connection import Connection
 from servers import Running, ours
-from soak_requests import Answer, Ask, Parts, Talk, broken, completion, sentence, whole_answer
+from soak_requests import (
+    CHAT,
+    COMPLETIONS,
+    OTHERS,
+    Answer,
+    Ask,
+    Parts,
+    Talk,
+    broken,
+    completion,
+    other,
+    sentence,
+    whole_answer,
+)  # fmt: skip
 
 from hybrid.cli.chains.models import bundled_checkpoint
 from hybrid.convert import convert
@@ -33,33 +46,36 @@ OPTIONS = ("--parallel", PARALLEL, "--queue", QUEUE, "-c", 1024, "--checkpoint-b
 WAIT = 300  # seconds: a request that takes longer is lost
 MOST_BODY = 32 << 20
 FLAT = 0.02  # of the memory at half time: what it may grow by afterwards
-LEAST_SAMPLES = 10  # before memory says anything
+LEAST_SAMPLES, LEAST_REQUESTS = 10, 2000  # before memory says anything
 
 
 @dataclass
 class Result:
-    """What a soak has found. memory: (requests done, resident bytes of the server)."""
+    """What a soak has found. memory: (requests done, resident bytes of the server, those of its ledger)."""
 
     n_done: int = 0
     n_alone: int = 0
+    others: list[str] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    memory: list[tuple[int, int]] = field(default_factory=list)
+    memory: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def growth(self) -> tuple[float, float] | None:
-        """(bytes at half time, bytes that the second half has added) by a line through its samples."""
-        second = [(n, size) for n, size in self.memory if n >= self.n_done / 2]
-        if len(second) < LEAST_SAMPLES:
+    def growth(self) -> tuple[float, float, float] | None:
+        """(bytes at half time, bytes that the second half has added, those that its ledger has) by lines through its
+        samples; None: too few to say."""
+        second = [sample for sample in self.memory if sample[0] >= self.n_done / 2]
+        if len(second) < LEAST_SAMPLES or self.n_done < LEAST_REQUESTS:
             return None
-        n, size = np.array(second, float).T
-        slope, start = np.polyfit(n - n[0], size, 1)
-        return float(start), float(slope * (n[-1] - n[0]))
+        n, size, ledger = np.array(second, float).T
+        (slope, start), of_ledger = np.polyfit(n - n[0], size, 1), np.polyfit(n - n[0], ledger, 1)[0]
+        return float(start), float(slope * (n[-1] - n[0])), float(of_ledger * (n[-1] - n[0]))
 
     @property
     def is_flat(self) -> bool:
+        """But for the ledger, which fills up to a budget of its own."""
         growth = self.growth()
-        return growth is None or growth[1] <= FLAT * growth[0]
+        return growth is None or growth[1] - growth[2] <= FLAT * growth[0]
 
 
 class Soak:
@@ -72,12 +88,18 @@ class Soak:
         self.known: dict[str, tuple[Ask, Answer]] = {}
         self.result = Result()
         self.n_vocab = 0
+        self.others: list[str] = []  # of OTHERS, those that this server has
         self._left = n
 
     async def run(self) -> None:
         async with Connection(self.server.port) as connection:
             _, models = await connection.ask("GET", "/v1/models")
             self.n_vocab = models["data"][0]["meta"]["n_vocab"]
+            for path in OTHERS:
+                one = other(self.rng, path)
+                status, _ = await connection.ask("POST", path, one.body)
+                self.others += [path] * (status == 200)
+            self.result.others = self.others
         sampling = asyncio.ensure_future(self._sample())
         await asyncio.gather(*(self._client() for _ in range(CLIENTS)))
         sampling.cancel()
@@ -87,7 +109,7 @@ class Soak:
         connection = Connection(self.server.port)
         kinds = {
             self._turn: 45, self._complete: 18, self._again: 12, self._leave: 9, self._broken: 5, self._oversized: 2,
-            self._cut: 2, self._small: 7,
+            self._cut: 2, self._small: 7, self._other: 8,
         }  # fmt: skip
         while self._left > 0:
             self._left -= 1
@@ -107,7 +129,11 @@ class Soak:
 
     async def _sample(self) -> None:
         while True:
-            self.result.memory.append((self.result.n_done, await asyncio.to_thread(self.server.memory)))
+            async with Connection(self.server.port) as connection:
+                _, text = await connection.ask("GET", "/metrics")
+            ledger = next(float(x.split()[1]) for x in text.splitlines() if x.startswith("hybrid:ledger_bytes"))
+            memory = await asyncio.to_thread(self.server.memory)
+            self.result.memory.append((self.result.n_done, memory, int(ledger)))
             await asyncio.sleep(0.5)
 
     # --- kinds of requests ---
@@ -126,6 +152,11 @@ class Soak:
 
     async def _complete(self, connection: Connection) -> None:
         await self._answered(connection, completion(self.rng, self.n_vocab))
+
+    async def _other(self, connection: Connection) -> None:
+        """Of another API, where the server has one."""
+        if self.others:
+            await self._answered(connection, other(self.rng, self.rng.choice(self.others)))
 
     async def _again(self, connection: Connection) -> None:
         if self.known:
@@ -196,7 +227,7 @@ class Soak:
 
     async def _answered(self, connection: Connection, ask: Ask) -> Answer:
         """Asks until the queue has room."""
-        stream = self.rng.random() < 0.5
+        stream = ask.path in (CHAT, COMPLETIONS) and self.rng.random() < 0.5
         while True:
             await connection.send("POST", ask.path, json.dumps(ask.streamed() if stream else ask.body).encode())
             status = await connection.status()
@@ -267,19 +298,19 @@ def report(result: Result) -> str:
     """What people read."""
     lines = [f"{result.n_done} requests: {', '.join(f'{n} {kind}' for kind, n in result.kinds.most_common())}"]
     lines.append(f"statuses: {', '.join(f'{n} x {status}' for status, n in sorted(result.statuses.items()))}")
-    lines.append(f"{result.n_alone} answers asked alone")
+    lines.append(f"{result.n_alone} answers asked alone; other routes: {', '.join(result.others) or 'none'}")
     growth = result.growth()
     if growth is None:
         lines.append("memory: too few samples")
     else:
-        start, more = growth
+        start, more, ledger = growth
         per_thousand = more / (result.n_done / 2) * 1000
-        most = max(size for _, size in result.memory)
-        lines.append(
+        most = max(size for _, size, _ in result.memory)
+        lines += [
             f"memory: {start / 1e6:.1f} MB at half time, {more / 1e6:+.2f} MB in the second half"
-            f" ({per_thousand / 1e3:+.1f} kB per 1000 requests), at most {most / 1e6:.1f} MB:"
-            f" {'flat' if result.is_flat else 'GROWS'}"
-        )
+            f" ({per_thousand / 1e3:+.1f} kB per 1000 requests), of which the ledger {ledger / 1e6:+.2f} MB;"
+            f" at most {most / 1e6:.1f} MB: {'flat' if result.is_flat else 'GROWS'}"
+        ]
     lines.append(f"faults: {len(result.faults)}")
     return "\n".join(lines + [f"  {fault}" for fault in result.faults[:20]])
 

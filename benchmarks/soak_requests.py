@@ -37,7 +37,9 @@ class Ask:
 
 
 def whole_answer(reply: dict[str, Any]) -> Answer:
-    """(text, reason, logprobs) of each choice of a response."""
+    """(text, reason, logprobs) of each choice of a response; of APIs without choices all that lasts."""
+    if "choices" not in reply:
+        return [(json.dumps(lasting(reply), sort_keys=True),)]
     return [(_text(choice), choice["finish_reason"], _logprobs(choice)) for choice in reply["choices"]]
 
 
@@ -130,9 +132,40 @@ def completion(rng: random.Random, n_vocab: int) -> Ask:
         body["logprobs"] = rng.randrange(4)
     if rng.random() < 0.2:
         body["n"] = 2
+    if rng.random() < 0.15:
+        body["echo"] = True
     if rng.random() < 0.2:
         body["stop"] = [rng.choice(WORDS), "."]
     return Ask(COMPLETIONS, body)
+
+
+OTHERS = ("/completion", "/v1/messages", "/v1/responses", "/v1/embeddings", "/apply-template")
+VOLATILE = {"id", "created", "created_at", "completed_at", "timings", "usage", "generation_settings", "id_slot"}
+
+
+def other(rng: random.Random, path: str) -> Ask:
+    """A request to one of OTHERS, which a server may not have; each has the same answer whenever it is asked."""
+    text, draw = sentence(rng, 30), drawing(rng)
+    if path == "/completion":
+        body = {"prompt": text, "n_predict": draw["max_tokens"], **draw}
+        del body["max_tokens"]
+    elif path == "/v1/embeddings":
+        body = {"input": [text, sentence(rng, 5)]}
+    else:
+        messages = [{"role": "user", "content": text}]
+        body = {"input" if path == "/v1/responses" else "messages": messages}
+        if path == "/v1/messages":
+            body |= {"max_tokens": draw["max_tokens"], "temperature": 0}
+        elif path == "/v1/responses":
+            body |= {"max_output_tokens": 16 + draw["max_tokens"], "temperature": 0}
+    return Ask(path, body)
+
+
+def lasting(reply: Any) -> Any:
+    """What of a reply is the same whenever it is asked."""
+    if isinstance(reply, dict):
+        return {key: lasting(value) for key, value in reply.items() if key not in VOLATILE}
+    return [lasting(one) for one in reply] if isinstance(reply, list) else reply
 
 
 def broken(rng: random.Random) -> tuple[str, bytes]:

@@ -1,17 +1,20 @@
 """A route: where it is, what its body may hold, and what answers it. Each module of a route lists its own."""
 
-import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from . import errors
 from .errors import RequestError
+from .fail_fast import loads
 from .served import Served
+
+SMALL_BODY = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,19 @@ class Endpoint:
         try:
             if self.schema is None:
                 return await self.handler(served, request)
-            return await self.handler(served, request, self.schema.model_validate(await json_of(request)))
+            return await self.handler(served, request, await self._body(self.schema, request))
         except Exception as error:
             response = self.error(error)
             if response.status_code == 500 and not isinstance(error, RequestError):
                 raise
             return response
+
+    async def _body(self, schema: type[BaseModel], request: Request) -> BaseModel:
+        """RequestError, ValidationError: it is not what the schema says."""
+        raw = await request.body()
+        if len(raw) <= SMALL_BODY:
+            return schema.model_validate(loads(raw))
+        return await run_in_threadpool(lambda: schema.model_validate(loads(raw)))  # streams go on meanwhile
 
 
 def get(*paths: str, handler: Callable[..., Awaitable[Response]]) -> Endpoint:
@@ -60,11 +70,7 @@ def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
 
 async def json_of(request: Request) -> object:
     """The body. RequestError: it is not JSON."""
-    try:
-        value: object = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        raise RequestError("the body is not JSON") from None
-    return value
+    return loads(await request.body())
 
 
 def client_of(request: Request) -> object:

@@ -6,7 +6,10 @@ Ranges are not written here: `SamplingParams` and `Drawing` know them, and say t
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+
+from .fail_fast import fail_fast
 
 Ignored = Annotated[Any, Field(default=None, description="Accepted without effect.")]
 
@@ -15,6 +18,12 @@ class Strict(BaseModel):
     """Other fields are refused, and so are values of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        fail_fast(schema)
+        return schema
 
 
 class StreamOptions(Strict):

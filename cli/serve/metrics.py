@@ -85,6 +85,7 @@ async def metrics(served: Served, _: Request) -> Response:
         Metric("hybrid:steps_total", "counter", "Steps of the batch.", served.service.batcher.n_steps),
         Metric("hybrid:checkpoint_bytes", "gauge", "Bytes of states and logits kept.", held.checkpoint_bytes),
         Metric("hybrid:key_bytes", "gauge", "Bytes of keys and values kept.", held.key_bytes),
+        Metric("hybrid:ledger_bytes", "gauge", "Bytes of answers that are known.", served.maker.ledger.nbytes),
         Metric("hybrid:pinned_bytes", "gauge", "Bytes of what requests asked to keep.", held.pinned_bytes),
         Metric("hybrid:budget_bytes", "gauge", "Bytes that may be kept.", cache.budget if cache is not None else 0),
         Metric("hybrid:checkpoints", "gauge", "Checkpoints kept.", held.n_checkpoints),

@@ -17,9 +17,11 @@ from pathlib import Path
 import httpx
 import pytest
 from http_server import WAIT, Server
+from pydantic import ValidationError
 
 from hybrid.cli.main import run
 from hybrid.cli.serve import answering, guards
+from hybrid.cli.serve.app import ENDPOINTS
 from hybrid.cli.serve.connections import Bounds
 from hybrid.cli.serve.log import Log, LogKind
 from hybrid.infer import Model
@@ -236,6 +238,23 @@ def test_texts_that_no_context_holds_are_not_encoded(server: Server, monkeypatch
         error = server.error(400, f"/v1/{path}", body)
         assert "characters, a context of 512 tokens 131072 at most" in str(error["message"])
     assert "expected 1048576 at most" in str(server.error(413, "/tokenize", {"content": long})["message"])
+
+
+def test_a_body_that_is_wrong_all_over(server: Server) -> None:
+    """Each of 300 000 errors would take a thousand bytes, and streams would wait meanwhile."""
+    n = 100_000
+    for endpoint in ENDPOINTS:
+        for name in endpoint.schema.model_fields if endpoint.schema is not None else ():
+            for value in ([1] * n + ["x", {}], [1.5] * n, [{}] * n, [["x"]] * n):
+                try:
+                    endpoint.schema.model_validate({name: value})
+                except ValidationError as error:
+                    assert error.error_count() < 30, (endpoint.paths, name)
+    wrong = server.error(400, "/v1/completions", {str(i): 1 for i in range(n)})
+    assert f"has {n} fields, expected at most 16384" in str(wrong["message"])
+    unknown = {"prompt": "x", **{str(i): 1 for i in range(n // 10)}}
+    assert "no such field" in str(server.error(400, "/v1/completions", unknown)["message"])
+    assert "prompt" in str(server.error(400, "/v1/completions", {"prompt": [1] * n + ["x"]})["message"])
 
 
 def test_a_client_that_leaves_in_the_middle_of_its_body(server: Server, caplog: pytest.LogCaptureFixture) -> None:
@@ -467,6 +486,7 @@ def test_the_log_is_json_for_programs(files: dict[str, Path]) -> None:
         running.communicate()
     lines = [json.loads(line) for line in out.splitlines()]
     events = {line["event"]: line for line in lines}
+    assert events["request"]["route"] == "/v1/completions" and events["request"]["finish"] == ["interrupt"]
     assert "ValueError: something\nbroke" in events["fault"]["traceback"]
     assert "end" in events and running.returncode == 1
     assert [line.startswith("error: the model has failed") for line in err.splitlines()] == [True]

@@ -36,17 +36,18 @@ def test_the_least_is_what_follows_the_longest_known_beginning() -> None:
 
 
 def test_memory_that_grows_is_seen() -> None:
-    def found(size: Callable[[int], float]) -> Result:
-        result = Result(n_done=1000)
-        result.memory = [(n, int(size(n))) for n in range(0, 1000, 10)]
+    def found(size: Callable[[int], float], ledger: Callable[[int], float] = lambda n: 0.0) -> Result:
+        result = Result(n_done=10_000)
+        result.memory = [(n, int(size(n)), int(ledger(n))) for n in range(0, 10_000, 100)]
         return result
 
-    rises_first = found(lambda n: 1e8 + 1e8 * min(n, 450) / 450)
+    rises_first = found(lambda n: 1e8 + 1e8 * min(n, 4500) / 4500)
     assert rises_first.is_flat and rises_first.growth() is not None
-    leaks = found(lambda n: 1e8 + 1e4 * n)
+    leaks = found(lambda n: 1e8 + 1e3 * n)
     growth = leaks.growth()
     assert growth is not None and not leaks.is_flat and abs(growth[1] - 4.9e6) < 1e4
-    assert Result(n_done=3, memory=[(0, 1), (2, 9)]).growth() is None, "too few to say"
+    assert found(lambda n: 1e8 + 1e3 * n, lambda n: 1e3 * n).is_flat, "the ledger has a budget"
+    assert Result(n_done=3, memory=[(0, 1, 0), (2, 9, 0)]).growth() is None, "too few to say"
 
 
 def test_a_stream_and_a_whole_answer_are_written_down_the_same_way() -> None:
