@@ -25,6 +25,14 @@ class KVType(StrEnum):
     Q8_0 = "q8_0"
 
 
+class PoolingName(StrEnum):
+    """What --pooling accepts."""
+
+    CLS = "cls"
+    MEAN = "mean"
+    LAST = "last"
+
+
 # --- declarations ---
 EXACT_HELP = "Do not round activations to 8 bits; slower."
 KV_TYPE_HELP = "How keys and values are kept: f32, f16 or q8_0. Default: f16; with --exact f32."

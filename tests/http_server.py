@@ -20,11 +20,14 @@ WAIT = 240
 
 
 class Server:
-    """Serves a model loaded for 4 sequences: 4 answers at a time, 2 more may wait. more: fields of `Served`."""
+    """Serves a model loaded for 4 sequences: 4 answers at a time, 2 more may wait; with a fifth, embeddings, too.
 
-    def __init__(self, model: Model, **more: object) -> None:
+    service  another one, for an encoder; more: fields of `Served`
+    """
+
+    def __init__(self, model: Model, service: Service | None = None, **more: object) -> None:
         self.model = model
-        self.service = Service(model, 4, most_waiting=2, store=more.get("store"))  # type: ignore[arg-type]
+        self.service = service or Service(model, 4, most_waiting=2, store=more.get("store"))  # type: ignore[arg-type]
         self.listener = listen("127.0.0.1", 0, None)
         more = {"hosts": own_hosts(self.listener, "127.0.0.1"), **more}
         self.served = Served(self.service, Maker(model, model.chat_template, 6), "tiny", **more)  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 import io
 import sys
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,20 +13,12 @@ from hybrid.quant.ggml.replacing import failures_named, replace_file
 
 from .. import console, texts
 from ..chains import models
-from ..loading_options import Exact, KVTypeOption, Threads, context_option, load_options
+from ..loading_options import Exact, KVTypeOption, PoolingName, Threads, context_option, load_options
 
 if TYPE_CHECKING:
     import numpy as np
 
     from hybrid.infer.evaluate.embed import Embedder
-
-
-class PoolingName(StrEnum):
-    """What --pooling accepts."""
-
-    CLS = "cls"
-    MEAN = "mean"
-    LAST = "last"
 
 
 def embed(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -15,13 +15,16 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .. import console, texts
 from ..chains import models
 from ..guessing import GUESSES, Spec
-from ..loading_options import CheckpointBudget, Context, Exact, KVTypeOption, Lora, Threads, load_options
+from ..loading_options import CheckpointBudget, Context, Exact, KVTypeOption, Lora, PoolingName, Threads, load_options
 from ..serve import listening
 from ..serve.log import Log, LogKind
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
+    from hybrid.infer.loading.options import LoadOptions
     from hybrid.infer.memory.cache_store import CacheStore
+
+    from ..serve.embedding import EncoderModel
 
 GRACE = 5.0
 
@@ -57,6 +60,14 @@ def serve(
         str, typer.Option("--state-budget", metavar="SIZE", help=f"How much of the disk that may take. {UNITS}.")
     ] = "8G",
     spec: Annotated[Spec, typer.Option(help=f"{GUESSES}, where that pays.")] = Spec.NGRAM,
+    pooling: Annotated[
+        PoolingName | None,
+        typer.Option(
+            "--pooling",
+            help="Of embeddings: what stands for a text, as `hybrid embed` has it.",
+            show_default=False,
+        ),
+    ] = None,
     n_ctx: Context = 0,
     checkpoint_budget: CheckpointBudget = "1GiB",
     exact: Exact = False,
@@ -87,7 +98,7 @@ def serve(
     listener = listening.listen(host, port, unix)
     try:
         with (
-            models.load(model, replace(loading, n_seq_max=parallel)) as loaded,
+            _loaded(model, loading, parallel, pooling) as loaded,
             kept(loaded, state_dir, states) as store,
         ):
             where = listening.url(listener, host)
@@ -95,7 +106,8 @@ def serve(
                 console.note(
                     f"warning: everybody who reaches {where} can use this server (--api-key-file asks for a key)"
                 )
-            said = f"{loaded.description}: {where}/v1, {parallel} answers at a time, context {loaded.n_ctx}"
+            does = f"{parallel} answers at a time" if hasattr(loaded, "sequence") else "embeddings"
+            said = f"{loaded.description}: {where}/v1, {does}, context {loaded.n_ctx}"
             name = alias or (model or models.bundled_checkpoint()).resolve().name.removesuffix(".gguf")
             if log is LogKind.JSON:
                 facts = {"url": where, "model": name, "parallel": parallel, "queue": queue, "context": loaded.n_ctx}
@@ -105,7 +117,17 @@ def serve(
             hosts = listening.own_hosts(listener, host)
             guessing = spec is Spec.NGRAM
             settings = _Settings(
-                name, parallel, queue, keys, tuple(cors or ()), hosts, timeout or None, grace, guessing, Log(log)
+                name,
+                parallel,
+                queue,
+                keys,
+                tuple(cors or ()),
+                hosts,
+                timeout or None,
+                grace,
+                guessing,
+                pooling,
+                Log(log),
             )
             _run(loaded, listener, settings, store)
     finally:
@@ -127,14 +149,41 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def kept(model: "Model", folder: Path | None, budget: int) -> Iterator["CacheStore | None"]:
+def _loaded(
+    model: Path | None, loading: "LoadOptions", parallel: int, pooling: PoolingName | None
+) -> "Iterator[Model | EncoderModel]":
+    """MODEL with a sequence for each answer, and one more in which embeddings are read beside them; or an encoder."""
+    path = models.resolve(model)
+    from hybrid.infer.architectures import ENCODERS
+    from hybrid.quant.ggml.split import open_gguf
+
+    gguf = open_gguf(path)
+    is_encoder = gguf.get("general.architecture", "") in ENCODERS
+    gguf.close()
+    if not is_encoder:
+        with models.load(path, replace(loading, n_seq_max=parallel + 1)) as loaded:
+            yield loaded
+        return
+    from hybrid.infer.evaluate.embed import Embedder, Pooling
+
+    from ..serve.embedding import EncoderModel
+
+    chosen = Pooling(pooling.value) if pooling else None
+    with models.compiling() as compiling, Embedder(path, loading, pooling=chosen, progress=compiling) as embedder:
+        yield EncoderModel(embedder)
+
+
+@contextmanager
+def kept(model: "Model | EncoderModel", folder: Path | None, budget: int) -> Iterator["CacheStore | None"]:
     """What is kept of this model on disk; None without a folder. UsageError: it cannot be."""
     from hybrid.infer.answers.saving import open_store
 
     if folder is None:
         yield None
         return
-    store = open_store(model, folder, budget, lambda line: console.note(f"warning: {line}"))
+    if not hasattr(model, "sequence"):
+        raise UsageError(f"{shown(folder)}: an encoder keeps nothing of what it reads. Leave --state-dir out.")
+    store = open_store(cast("Model", model), folder, budget, lambda line: console.note(f"warning: {line}"))
     try:
         yield store
     finally:
@@ -154,23 +203,30 @@ class _Settings:
     timeout: float | None
     grace: float
     speculate: bool
+    pooling: PoolingName | None
     log: Log
 
 
-def _run(model: "Model", listener: socket.socket, given: _Settings, store: "CacheStore | None") -> None:
+def _run(model: "Model | EncoderModel", listener: socket.socket, given: _Settings, store: "CacheStore | None") -> None:
     from hybrid.infer.answers.saving import Document, Saver
     from hybrid.infer.answers.service import FaultError, Service
+    from hybrid.infer.evaluate.pooling import Pooling
 
     from ..serve.app import create_app
     from ..serve.connections import Bounds
+    from ..serve.embedding import EncoderModel, EncoderService
     from ..serve.jobs import Maker
     from ..serve.running import run
     from ..serve.served import Served
 
     n_jobs = given.parallel + given.queue
     # a template or tokenizer that cannot be used is known before the first request
-    maker = Maker(model, model.chat_template, n_jobs, given.speculate)
-    service = Service(model, given.parallel, most_waiting=given.queue, store=store)
+    maker = Maker(cast("Model", model), model.chat_template, n_jobs, given.speculate)
+    service: Any  # the routes of an encoder ask no more of it
+    if isinstance(model, EncoderModel):
+        service = EncoderService(given.queue)
+    else:
+        service = Service(model, given.parallel, most_waiting=given.queue, store=store)
     saver = None
     if store is not None:
         ledger = maker.ledger
@@ -188,6 +244,7 @@ def _run(model: "Model", listener: socket.socket, given: _Settings, store: "Cach
         timeout=given.timeout,
         bounds=Bounds.of(n_jobs),
         store=store,
+        pooling=Pooling(given.pooling.value) if given.pooling else None,
         log=None if given.log.kind is LogKind.OFF else given.log.request,
     )
     try:

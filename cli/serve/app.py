@@ -5,15 +5,21 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from . import about, errors, kept, metrics
+from . import about, errors, kept, metrics, openapi
+from .anthropic import messages
 from .endpoint import routes
 from .guards import Bodies, Ending, Keys, Pages
-from .llama_server import slots, tokens
-from .openai import chat, completions
+from .llama_server import embedding, slots, tokens
+from .openai import chat, completions, embeddings, responses
 from .request_log import Logged
 from .served import Served
 
-MODULES = (about, metrics, kept, chat, completions, tokens, slots)
+MODULES = (
+    about, metrics, kept, openapi,
+    chat, completions, responses, embeddings,
+    messages,
+    tokens, slots, embedding,
+)  # fmt: skip
 ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]
 METHODS = sorted({each.method for each in ENDPOINTS})
 
@@ -35,5 +41,5 @@ def create_app(served: Served) -> Starlette:
         middleware=middleware,
         exception_handlers={Exception: errors.handle, HTTPException: errors.handle},
     )
-    app.state.served = served
+    app.state.served, app.state.endpoints = served, ENDPOINTS
     return app

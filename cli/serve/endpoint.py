@@ -1,7 +1,8 @@
 """A route: where it is, what its body may hold, and what answers it. Each module of a route lists its own."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +24,9 @@ class Endpoint:
     handler     called with (served, request), and the body where there is a schema; what it raises becomes a response
     schema      of the body, which is JSON; None: a GET without one
     error       the response to what was raised, in the shape of this API
+    of_encoders whether a model that only makes embeddings has it, too
+    query       fields of the query, each with its JSON schema
+    media       what an answer is, for the document that describes the routes
     """
 
     paths: tuple[str, ...]
@@ -30,11 +34,16 @@ class Endpoint:
     schema: type[BaseModel] | None = None
     method: str = "GET"
     error: Callable[[Exception], Response] = errors.of_exception
+    of_encoders: bool = False
+    media: str = "application/json"
+    query: Mapping[str, Any] = field(default_factory=dict)
 
     async def __call__(self, request: Request) -> Response:
         """The response to a request; a bug of ours is raised."""
         served: Served = request.app.state.served
         try:
+            if served.is_encoder and not self.of_encoders:
+                raise RequestError(f"{served.name} is an encoder, which draws no text: use /v1/embeddings")
             if self.schema is None:
                 return await self.handler(served, request)
             return await self.handler(served, request, await self._body(self.schema, request))
@@ -52,20 +61,30 @@ class Endpoint:
         return await run_in_threadpool(lambda: schema.model_validate(loads(raw)))  # streams go on meanwhile
 
 
-def get(*paths: str, handler: Callable[..., Awaitable[Response]]) -> Endpoint:
-    """Of something to read."""
-    return Endpoint(paths, handler)
+def get(*paths: str, handler: Callable[..., Awaitable[Response]], **more: Any) -> Endpoint:
+    """Of something to read; more: fields of Endpoint."""
+    return Endpoint(paths, handler, **more)
 
 
-def post(*paths: str, handler: Callable[..., Awaitable[Response]], schema: type[BaseModel]) -> Endpoint:
-    """Of something to do."""
-    return Endpoint(paths, handler, schema, "POST")
+def post(*paths: str, handler: Callable[..., Awaitable[Response]], schema: type[BaseModel], **more: Any) -> Endpoint:
+    """Of something to do; more: fields of Endpoint."""
+    return Endpoint(paths, handler, schema, "POST", **more)
 
 
 def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
-    """What Starlette is given."""
-    # a bound method, since Starlette takes other callables for applications of their own
-    return [Route(path, each.__call__, methods=[each.method]) for each in endpoints for path in each.paths]
+    """What Starlette is given: one route for a path, so that it knows all of its methods."""
+    found: dict[str, dict[str, Endpoint]] = {}
+    for each in endpoints:
+        for path in each.paths:
+            found.setdefault(path, {})[each.method] = each
+    return [Route(path, _by_method(methods), methods=list(methods)) for path, methods in found.items()]
+
+
+def _by_method(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+    async def call(request: Request) -> Response:
+        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
+
+    return call
 
 
 async def json_of(request: Request) -> object:
@@ -75,4 +94,5 @@ async def json_of(request: Request) -> object:
 
 def client_of(request: Request) -> object:
     """Whose request it is, for fairness."""
-    return request.headers.get("authorization") or (request.client.host if request.client else None)
+    key = request.headers.get("authorization") or request.headers.get("x-api-key")
+    return key or (request.client.host if request.client else None)

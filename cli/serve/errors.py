@@ -1,11 +1,12 @@
 """Errors in OpenAI's shape: {"error": {"message", "type", "param", "code"}}. No path of this machine, no traceback."""
 
+import json
 from typing import Any
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from hybrid.infer.answers.service import BusyError, ClosedError
 from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError
@@ -63,6 +64,24 @@ def _invalid(error: ValidationError) -> JSONResponse:
     return response(400, f"{param or 'the body'}: {first['msg']}; found {shown[:80]}", param=param)
 
 
-async def handle(_: Request, error: Exception) -> JSONResponse:
+# Anthropic's names of kinds; of others what OpenAI's shape says
+_ANTHROPICS = {403: "permission_error", 413: "request_too_large"}
+
+
+def in_anthropics_shape(given: Response) -> JSONResponse:
+    """The same error as {"type": "error", "error": {"type", "message"}}."""
+    error = json.loads(bytes(given.body))["error"]
+    kind = "api_error" if given.status_code >= 500 else _ANTHROPICS.get(given.status_code, error["type"])
+    body = {"type": "error", "error": {"type": kind, "message": error["message"]}}
+    headers = {name: value for name, value in given.headers.items() if name not in ("content-length", "content-type")}
+    return JSONResponse(body, given.status_code, headers)
+
+
+def for_path(path: str, given: JSONResponse) -> JSONResponse:
+    """An error that came before its route, in the shape that clients of this path know."""
+    return in_anthropics_shape(given) if path.startswith("/v1/messages") else given
+
+
+async def handle(request: Request, error: Exception) -> JSONResponse:
     """Starlette's handler."""
-    return of_exception(error)
+    return for_path(request.url.path, of_exception(error))

@@ -32,10 +32,19 @@ def fail_fast(schema: Any) -> None:
 def loads(raw: bytes) -> object:
     """The value of a body. RequestError: it is not JSON, or an object in it has more than MOST_FIELDS fields."""
     try:
-        value: object = json.loads(raw, object_pairs_hook=_object)
+        text = raw.decode()
+        value: object = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
+        if "\\ud" in text.lower():  # half a character, where a client cut a text: no answer could repeat it
+            whole = json.dumps(value, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
+            value = json.loads(whole.decode("utf-16-le", "replace"))
     except (ValueError, RecursionError):
         raise RequestError("the body is not JSON") from None
     return value
+
+
+def _no_number(name: str) -> object:
+    """NaN and Infinity, which Python would take."""
+    raise ValueError(name)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

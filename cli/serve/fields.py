@@ -1,23 +1,57 @@
 """What the bodies of several routes may hold.
 
-A field that a body does not have is refused by name; an `Ignored` one is taken and has no effect.
+A field that a body does not have is refused by name; an `Ignored` one is taken and has no effect. One that is null is
+absent, since clients send null for what they leave to the server; an integer may be written 16.0.
 Ranges are not written here: `SamplingParams` and `Drawing` know them, and say them the same way everywhere.
 """
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from .fail_fast import fail_fast
 
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _nothing(value: object) -> None:
+    if not (value is False or value in ([], {})):
+        raise PydanticCustomError("unsupported", "this server cannot do that")
+
+
 Ignored = Annotated[Any, Field(default=None, description="Accepted without effect.")]
+
+
+Unsupported = Annotated[
+    Any,
+    BeforeValidator(_nothing),
+    Field(default=None, description="Refused, unless it says nothing."),
+    WithJsonSchema({"enum": [None, False, [], {}]}),
+]
 
 
 class Strict(BaseModel):
     """Other fields are refused, and so are values of another type."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_clients_write_it(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        return {name: _whole(value) for name, value in given.items() if value is not None}
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -12,6 +12,7 @@ from .errors import RequestError
 from .served import Served
 
 MOST_BODY = 32 << 20
+OPEN_PATHS = ("/health",)  # without a key
 MOST_BODIES = 8 * MOST_BODY  # of all requests that are being answered, or wait
 
 
@@ -44,7 +45,7 @@ class Ending(Guard):
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.served.stopping:
             response = errors.response(503, "the server ends: it takes no more requests", Connection="close")
-            await response(scope, receive, send)
+            await errors.for_path(scope["path"], response)(scope, receive, send)
             return
         self.served.n_running += 1
         try:
@@ -73,7 +74,7 @@ class Pages(Guard):
         if why is None:
             await self.app(scope, receive, send)
         else:
-            await errors.response(403, why)(scope, receive, send)
+            await errors.for_path(scope["path"], errors.response(403, why))(scope, receive, send)
 
     def _why_not(self, host: str, origin: str | None, scheme: str) -> str | None:
         if self.hosts is not None and _name_of(host) not in self.hosts:
@@ -102,9 +103,9 @@ class Keys(Guard):
         self.keys = [key.encode() for key in keys]
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.keys and scope["path"] != "/health" and not self._has_key(scope):
+        if self.keys and scope["path"] not in OPEN_PATHS and not self._has_key(scope):
             response = errors.response(401, "a key is needed: Authorization: Bearer KEY")
-            await response(scope, receive, send)
+            await errors.for_path(scope["path"], response)(scope, receive, send)
             return
         await self.app(scope, receive, send)
 
@@ -128,7 +129,7 @@ class Bodies(Guard):
         stated = header(scope, b"content-length") or "0"
         if not stated.isdigit() or len(stated) > 18 or int(stated) > MOST_BODY:
             response = errors.response(413, f"the body is larger than {MOST_BODY} bytes")
-            await response(scope, receive, send)
+            await errors.for_path(scope["path"], response)(scope, receive, send)
             return
         body = _Body(self, receive)
         try:

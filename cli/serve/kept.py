@@ -131,7 +131,11 @@ async def check_pins(served: Served, jobs: Sequence[Job]) -> None:
 
 
 ENDPOINTS = [
-    get("/v1/conversations", handler=conversations),
+    get(
+        "/v1/conversations",
+        handler=conversations,
+        query={"limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": FEW}},
+    ),
     get("/v1/conversations/{id}", handler=conversation),
     Endpoint(("/v1/conversations/{id}",), forget, method="DELETE"),
 ]

@@ -72,6 +72,8 @@ def _shared(served: Served) -> list[Metric]:
 
 async def metrics(served: Served, _: Request) -> Response:
     """Counters and gauges."""
+    if served.is_encoder:
+        return _response(served, _of_embeddings(served))
     held, figures, cache = await served.held.now(served.service), served.service.batcher.figures, served.model.cache
     processed: dict[str, float] = {code: float(figures.processed[code]) for code in CODES if code != "whole"}
     ours = [
@@ -91,9 +93,20 @@ async def metrics(served: Served, _: Request) -> Response:
         Metric("hybrid:checkpoints", "gauge", "Checkpoints kept.", held.n_checkpoints),
         Metric("hybrid:known_tokens", "gauge", "Tokens of the texts kept.", held.n_tokens),
     ]
-    lines = [line for metric in (*_shared(served), *ours) for line in metric.lines()]
+    return _response(served, [*_shared(served), *ours, *_of_embeddings(served)])
+
+
+def _of_embeddings(served: Served) -> list[Metric]:
+    n_tokens = served.embedding.n_tokens if served.embedding is not None else 0
+    return [
+        Metric("hybrid:embedding_tokens_total", "counter", "Tokens of texts that embeddings were made of.", n_tokens)
+    ]
+
+
+def _response(served: Served, metrics: list[Metric]) -> Response:
+    lines = [line for metric in metrics for line in metric.lines()]
     headers = {"Process-Start-Time-Unix": str(int(served.started))}  # llama-server has it, too
     return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4", headers=headers)
 
 
-ENDPOINTS = [get("/metrics", handler=metrics)]
+ENDPOINTS = [get("/metrics", handler=metrics, of_encoders=True, media="text/plain")]

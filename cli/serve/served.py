@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 from hybrid.infer import Model
 from hybrid.infer.answers.service import Service
+from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.memory.cache_store import CacheStore
 
 from .connections import Bounds
+from .embedding import Embedding, EncoderModel, ModelSource
 from .held import HeldFigures
 from .jobs import Maker
 from .request_log import RequestLog
@@ -25,7 +27,10 @@ class Served:
     timeout   seconds that an answer may take from its request on; None: any number
     bounds    of connections
     log       called with every request when it is over
+    pooling   of embeddings, None: see `ModelSource`; of an encoder its own counts
     stopping  no more requests are taken
+
+    embedding makes embeddings; None: the model was loaded without a sequence for it, beside those of the answers
     """
 
     service: Service
@@ -37,11 +42,25 @@ class Served:
     hosts: frozenset[str] | None = None
     timeout: float | None = None
     bounds: Bounds = field(default_factory=Bounds)
+    pooling: Pooling | None = None
     stopping: bool = False
     n_running: int = 0  # requests that are being answered, of any kind
     started: float = field(default_factory=time.time)
     log: Callable[[RequestLog], None] | None = None
     held: HeldFigures = field(default_factory=HeldFigures)
+
+    def __post_init__(self) -> None:
+        model: Model | EncoderModel = self.model
+        self.embedding: Embedding | None = None
+        if isinstance(model, EncoderModel):
+            self.embedding = Embedding(self.service, model)
+        elif model.n_seq_max > self.service.batcher.n_parallel:
+            self.embedding = Embedding(self.service, ModelSource(model, self.pooling))
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether it makes embeddings only."""
+        return isinstance(self.model, EncoderModel)
 
     @property
     def model(self) -> Model:

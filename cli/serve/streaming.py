@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -19,6 +19,7 @@ from .request_log import record_of
 from .served import Served
 
 PING_SECONDS = 5.0
+T = TypeVar("T")
 
 
 class Shape(Protocol):
@@ -66,14 +67,14 @@ async def respond(served: Served, request: Request, jobs: list[Job], shape: Shap
                 if told.piece is not None:
                     pieces[told.index].append(told.piece)
 
-        await _unless_disconnected(request, collect())
+        await unless_disconnected(request, collect())
         return JSONResponse(shape.whole(pieces))
     finally:
         answering.close()
 
 
-async def _unless_disconnected(request: Request, work: Awaitable[None]) -> None:
-    """Wait for `work`, but no longer than for the client."""
+async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
+    """What `work` gives, unless the client goes before: RequestError, and it is cancelled."""
     task = asyncio.ensure_future(work)
 
     async def gone() -> None:
@@ -85,7 +86,7 @@ async def _unless_disconnected(request: Request, work: Awaitable[None]) -> None:
         await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise RequestError("the client has gone", status=499)
-        await task
+        return await task
     finally:
         for each in (task, leaving):
             each.cancel()

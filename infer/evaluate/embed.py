@@ -8,7 +8,6 @@ A vector depends on its text alone, to the bit: not on the texts beside it, nor 
 """
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -16,33 +15,23 @@ from typing import Self, Unpack
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import Remedy, UnsupportedError, UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError
 from hybrid.quant.ggml.split import open_gguf
 
 from ..architectures import ENCODERS
 from ..engine.encoder import Encoder
 from ..kernels.build.jit import CompileProgress
-from ..loading.hparams import trained_context, wrong
+from ..loading.hparams import trained_context
 from ..loading.model_file import fitting_tokenizer
 from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
 from ..model import Model
 from ..progress import TokenProgress
 from ..runner import Work
 from ..text.tokenizer import Tokenizer, load_tokenizer
+from .embed_reading import check_ids, text_ids
+from .pooling import Pooled, Pooling, normalized, stated_pooling
 
 MOST_SEQUENCES = 32  # texts that a generating model reads together
-
-
-class Pooling(StrEnum):
-    """What the vector of a text is made from."""
-
-    CLS = "cls"  # its first token
-    MEAN = "mean"  # all of its tokens
-    LAST = "last"  # its last token
-
-
-# `pooling_type` of GGUF; 0: no pooling, 4: the score of a reranker.
-_POOLING = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
 
 
 class Embedder:
@@ -69,7 +58,7 @@ class Embedder:
         self.path = Path(path)
         arch = self.gguf.get("general.architecture", "")
         self.encoder = Encoder.load(path, given, progress=progress) if arch in ENCODERS else None
-        self.pooling = pooling or self._stated(arch) or (Pooling.MEAN if self.encoder else Pooling.LAST)
+        self.pooling = pooling or stated_pooling(self.gguf) or (Pooling.MEAN if self.encoder else Pooling.LAST)
         trained = trained_context(self.gguf, arch)
         if self.encoder and given.n_ctx > trained:
             raise UsageError(
@@ -79,17 +68,6 @@ class Embedder:
         self.n_ctx = given.n_ctx or (trained if self.encoder else given.context_of(trained))
         self._model: Model | None = None
         self._load_model = lambda n_ctx, n_seq: Model.load(path, given, n_ctx=n_ctx, n_seq_max=n_seq, progress=progress)
-
-    def _stated(self, arch: str) -> Pooling | None:
-        number = self.gguf.get(f"{arch}.pooling_type", 0)
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise wrong(self.gguf, f"{arch}.pooling_type", number, "an integer")
-        if number and number not in _POOLING:
-            what = "that of a reranker, which makes no embeddings" if number == 4 else "unknown"
-            raise UnsupportedError(
-                f"{self.path.name}: {arch}.pooling_type = {number} is {what}.", remedy=Remedy.POOLING
-            )
-        return _POOLING.get(number)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -101,19 +79,7 @@ class Embedder:
         UsageError names the first text (counted from 1) without ids, or with more than fit. truncate: these lose the
         tokens before their last, if that is one that ends every text, otherwise the last ones.
         """
-        ids = [self.tokenizer.encode(text) for text in texts]
-        for i, text in enumerate(ids):
-            if not text:
-                raise UsageError(f"text {i + 1} is empty, and this model puts nothing around a text. Leave it out.")
-            if len(text) > self.n_ctx:
-                if not truncate:
-                    raise UsageError(
-                        f"text {i + 1} has {len(text)} tokens, the context has {self.n_ctx}.",
-                        remedy=Remedy.TRUNCATE if self.encoder else Remedy.TRUNCATE_OR_LARGER_CONTEXT,
-                    )
-                kept = 1 if self.tokenizer.add_eos and self.n_ctx > 1 else 0
-                ids[i] = text[: self.n_ctx - kept] + text[len(text) - kept :]
-        return ids
+        return text_ids(self.tokenizer, texts, self.n_ctx, truncate=truncate, has_context=not self.encoder)
 
     def embed(
         self,
@@ -137,11 +103,8 @@ class Embedder:
 
         UsageError when one is not of the vocabulary, or a text is empty or longer than the context.
         """
-        for i, text in enumerate(ids):
-            if not 0 < len(text) <= self.n_ctx:
-                raise UsageError(f"text {i + 1} has {len(text)} tokens, the context has {self.n_ctx}.")
-            if self.encoder and not 0 <= min(text) <= max(text) < self.encoder.n_vocab:
-                raise UsageError(f"text {i + 1} has a token that is not of the vocabulary of {self.encoder.n_vocab}.")
+        # a model that generates looks at its tokens itself
+        check_ids(ids, self.n_ctx, self.encoder.n_vocab if self.encoder else None)
         total, done, vectors = sum(map(len, ids)), 0, []
         for n, vector in self._vectors(ids):
             vectors.append(vector)
@@ -152,8 +115,7 @@ class Embedder:
             return np.zeros((0, self.n_embd), np.float32)
         rows = np.stack(vectors)
         if normalize:
-            length = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
-            rows = np.divide(rows, length, out=rows, where=length > 0)
+            rows = normalized(rows)
         return rows.astype(np.float32)
 
     @property
@@ -172,9 +134,9 @@ class Embedder:
                 yield len(rows), self._pooled(rows)
 
     def _pooled(self, rows: np.ndarray) -> np.ndarray:
-        if self.pooling is Pooling.MEAN:
-            return rows.sum(axis=0, dtype=np.float64) / len(rows)
-        return rows[0 if self.pooling is Pooling.CLS else -1].astype(np.float64)
+        pooled = Pooled(self.pooling)
+        pooled.add(rows[self.pooling.outputs(0, len(rows), len(rows))])
+        return pooled.vector
 
     def _generating(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[int, np.ndarray]]:
         longest = max(map(len, ids), default=0)
@@ -218,3 +180,6 @@ class Embedder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+__all__ = ["Embedder", "Pooling"]

@@ -140,6 +140,25 @@ def test_what_is_refused_is_named(server: Server) -> None:
     assert "Field required" in str(server.error(400, "/v1/chat/completions", {})["message"])
     assert server.http.get("/nothing").json()["error"]["code"] == 404
     assert server.http.delete("/v1/models").status_code == 405
+    other = server.http.post("/v1/conversations/c1")
+    assert other.status_code == 405 and set(other.headers["allow"].split(", ")) == {"GET", "HEAD", "DELETE"}
+
+
+def test_numbers_and_nulls_as_clients_write_them(server: Server) -> None:
+    """16.0 is an integer, 1 a number, null is absent; NaN is no JSON."""
+    plain = {"prompt": "State", "max_tokens": 3, "temperature": 0}
+    text = server.http.post("/v1/completions", json=plain).json()["choices"]
+    nothing = dict.fromkeys(("n", "stop", "stream", "logit_bias", "ignore_eos", "stream_options", "seed", "tools"))
+    for more in ({"max_tokens": 3.0, "top_k": 1.0, "temperature": 1}, nothing):
+        answer = server.http.post("/v1/completions", json={**plain, **more})
+        assert answer.status_code == 200 and answer.json()["choices"] == text, answer.text
+    server.error(400, "/v1/completions", {"prompt": "a", "max_tokens": 2.5})
+    server.error(400, "/v1/completions", {"prompt": "a", "max_tokens": True})
+    server.error(400, "/v1/completions", b'{"prompt": "a", "temperature": NaN}')
+    server.error(400, "/v1/completions", b'{"prompt": "a", "temperature": 1e999}')
+    server.error(400, "/v1/completions", {"prompt": None})
+    half = server.http.post("/tokenize", content=b'{"content": "a\\ud83d b"}').json()["tokens"]
+    assert half == server.http.post("/tokenize", json={"content": "a\ufffd b"}).json()["tokens"]
 
 
 def test_about_the_server(server: Server) -> None:

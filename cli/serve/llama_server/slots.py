@@ -129,4 +129,6 @@ def _since(begin: float) -> float:
     return round(1000 * (time.perf_counter() - begin), 3)
 
 
-ENDPOINTS = [Endpoint(("/slots/{id}",), act, method="POST")]
+ENDPOINTS = [
+    Endpoint(("/slots/{id}",), act, method="POST", query={"action": {"enum": ["save", "restore", "erase"]}}),
+]

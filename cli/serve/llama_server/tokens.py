@@ -71,6 +71,6 @@ async def detokenize(served: Served, _: Request, body: DetokenizeRequest) -> Res
 
 
 ENDPOINTS = [
-    post("/tokenize", handler=tokenize, schema=TokenizeRequest),
-    post("/detokenize", handler=detokenize, schema=DetokenizeRequest),
+    post("/tokenize", handler=tokenize, schema=TokenizeRequest, of_encoders=True),
+    post("/detokenize", handler=detokenize, schema=DetokenizeRequest, of_encoders=True),
 ]

@@ -10,14 +10,15 @@ from starlette.responses import Response
 
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.text.tokenizer import Tokenizer
 
 from ..endpoint import client_of, post
 from ..errors import RequestError
-from ..fields import AnswerFields, Ignored, Strict
+from ..fields import AnswerFields, Ignored, Strict, Unsupported
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
-from .shape import CompletionsShape, with_logprobs
+from .shape import CompletionsShape, text_of, with_logprobs
 
 
 class TextPart(Strict):
@@ -27,18 +28,26 @@ class TextPart(Strict):
     text: str
 
 
+class TextFormat(Strict):
+    """Text without a schema."""
+
+    type: Literal["text"]
+
+
 class Message(Strict):
     """One message of a conversation."""
 
     role: str
     content: str | list[TextPart] | None = None
     name: str | None = None
+    tool_calls: Unsupported
 
     def as_template(self) -> dict[str, str]:
         """As chat templates want it."""
         content = self.content
         text = "".join(part.text for part in content) if isinstance(content, list) else content or ""
-        return {"role": self.role, "content": text, **({"name": self.name} if self.name else {})}
+        role = "system" if self.role == "developer" else self.role  # OpenAI's newer name
+        return {"role": role, "content": text, **({"name": self.name} if self.name else {})}
 
 
 class ChatRequest(AnswerFields):
@@ -48,7 +57,14 @@ class ChatRequest(AnswerFields):
     max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    response_format: TextFormat | None = None
+    tools: Unsupported
+    tool_choice: Literal["none", "auto"] | None = None
+    functions: Unsupported
+    parallel_tool_calls: Ignored
     prompt_cache_key: Ignored
+    prompt_cache_retention: Ignored
+    safety_identifier: Ignored
     verbosity: Ignored
 
 
@@ -82,15 +98,21 @@ class ChatShape(CompletionsShape):
         return {"delta": {"content": piece.text}, "logprobs": self._logprobs([piece])}
 
     def _logprobs(self, pieces: Sequence[TextPiece]) -> dict[str, Any] | None:
-        def entry(token: int, logprob: float) -> dict[str, Any]:
-            text, raw = self.text_of(token)
-            return {"token": text, "logprob": logprob, "bytes": raw}
-
-        content = [
-            {**entry(token, known.logprob), "top_logprobs": [entry(*pair) for pair in known.top]}
-            for token, known in with_logprobs(pieces)
-        ]
+        content = token_logprobs(self.tokenizer, pieces)
         return {"content": content, "refusal": None} if content else None
+
+
+def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
+    """Of each token that has them: itself, as text and bytes, and the likeliest ones."""
+
+    def entry(token: int, logprob: float) -> dict[str, Any]:
+        text, raw = text_of(tokenizer, token)
+        return {"token": text, "logprob": logprob, "bytes": raw}
+
+    return [
+        {**entry(token, known.logprob), "top_logprobs": [entry(*pair) for pair in known.top]}
+        for token, known in with_logprobs(pieces)
+    ]
 
 
 async def chat(served: Served, request: Request, body: ChatRequest) -> Response:

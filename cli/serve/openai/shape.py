@@ -8,6 +8,7 @@ from typing import Any
 
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import TextPiece, TokenLogprobs
+from hybrid.infer.text.tokenizer import Tokenizer
 
 from .. import errors
 from ..cache_usage import cache_usage
@@ -94,8 +95,13 @@ class CompletionsShape:
 
     def text_of(self, token: int) -> tuple[str, list[int]]:
         """Of one token alone: as text, and its bytes."""
-        piece = self.tokenizer.piece(token)
-        return piece.decode("utf-8", "replace"), list(piece)
+        return text_of(self.tokenizer, token)
+
+
+def text_of(tokenizer: Tokenizer, token: int) -> tuple[str, list[int]]:
+    """Of one token alone: as text, and its bytes."""
+    piece = tokenizer.piece(token)
+    return piece.decode("utf-8", "replace"), list(piece)
 
 
 def with_logprobs(pieces: Sequence[TextPiece]) -> list[tuple[int, TokenLogprobs]]:

@@ -1,0 +1,177 @@
+"""Vectors of texts beside the answers of a service: what the routes of embeddings share."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+
+from hybrid.infer import Model
+from hybrid.infer.answers.service import BusyError, ClosedError
+from hybrid.infer.answers.slices import STEP_SECONDS, Slices
+from hybrid.infer.evaluate.embed import Embedder
+from hybrid.infer.evaluate.embed_reading import EncoderReading, ModelReading, Reading, check_ids, text_ids
+from hybrid.infer.evaluate.pooling import Pooling, stated_pooling
+from hybrid.infer.loading.model_file import ModelFile
+from hybrid.infer.loading.options import DEFAULT_UBATCH
+from hybrid.infer.text.tokenizer import Tokenizer
+
+from .errors import RequestError
+
+MOST_TEXTS, MOST_TOKENS = 2048, 300_000  # of a request, as OpenAI has them
+MOST_SLICE = DEFAULT_UBATCH  # tokens
+BESIDE_SECONDS = STEP_SECONDS / 2  # of a slice beside answers: their own step comes in between
+ALONE_SECONDS = 1.0  # of a slice when nobody else is there: what a request waits that comes then
+
+Text = str | list[int]
+
+
+class Source(Protocol):
+    """What makes vectors of texts."""
+
+    pooling: Pooling
+    n_ctx: int
+    n_vocab: int
+    n_embd: int
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def begin(self, ids: Sequence[Sequence[int]]) -> Reading:
+        """Texts that are to be read."""
+
+
+class ModelSource:
+    """A model that generates; pooling None: the file's own, or the last token."""
+
+    def __init__(self, model: Model, pooling: Pooling | None = None) -> None:
+        self.model = model
+        self.pooling = pooling or stated_pooling(model.gguf) or Pooling.LAST
+        self.n_ctx, self.n_vocab, self.n_embd = model.n_ctx, model.n_vocab, model.hparams.n_embd
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.model.tokenizer
+
+    def begin(self, ids: Sequence[Sequence[int]]) -> Reading:
+        return ModelReading(self.model, self.pooling, ids)
+
+
+class EncoderModel:
+    """An encoder, with what routes ask of a model."""
+
+    chat_template = None
+
+    def __init__(self, embedder: Embedder) -> None:
+        assert embedder.encoder is not None
+        self.embedder, self.encoder = embedder, embedder.encoder
+        self.file = ModelFile(embedder.gguf, self.encoder.hparams, embedder.n_ctx, self.encoder.n_vocab)
+        self.pooling, self.n_embd = embedder.pooling, embedder.n_embd
+        self.n_ctx, self.n_ctx_train, self.n_vocab = embedder.n_ctx, self.encoder.n_ctx, self.encoder.n_vocab
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.embedder.tokenizer
+
+    def begin(self, ids: Sequence[Sequence[int]]) -> Reading:
+        return EncoderReading(self.encoder, self.pooling, ids)
+
+
+@dataclass
+class _NoAnswers:
+    """The batcher of a service that draws none."""
+
+    n_parallel: int = 1
+    n_steps: int = 0
+    busy: bool = False
+
+
+class EncoderService:
+    """What a `Service` is to the routes, around a model that draws no answers: one thread, and an order."""
+
+    n_jobs, most_waiting = 0, 64
+    fault: BaseException | None = None
+
+    def __init__(self, most_waiting: int = 64) -> None:
+        self.batcher, self.is_open, self.most_waiting = _NoAnswers(), True, most_waiting
+        self._pool = ThreadPoolExecutor(1, "hybrid-encoder")
+
+    def call(self, function: Any) -> "Future[Any]":
+        """Run `function` in the thread."""
+        if not self.is_open:
+            raise ClosedError("the model answers no more. Start the program again.")
+        return self._pool.submit(function)
+
+    def close(self) -> None:
+        """Take nothing more, and end the thread."""
+        self.is_open = False
+        self._pool.shutdown(cancel_futures=True)
+
+
+class Embedding:
+    """Reads the texts of requests in the service's thread, in slices between its steps, one text after the other."""
+
+    def __init__(self, service: Any, source: Source) -> None:
+        self.service, self.source = service, source
+        self._turn = asyncio.Lock()  # who may hold the sequence that no answer has
+        self.n_waiting = 0
+        self.n_tokens = 0  # read
+        self._slices = {True: Slices(MOST_SLICE, BESIDE_SECONDS), False: Slices(MOST_SLICE, ALONE_SECONDS)}
+
+    async def tokens(self, texts: Sequence[Text]) -> list[list[int]]:
+        """Of each text. RequestError, UsageError: there are too many, or one cannot be read."""
+        if not texts:
+            raise RequestError("input: expected a text or tokens, found an empty list", param="input")
+        if len(texts) > MOST_TEXTS:
+            raise RequestError(f"{len(texts)} texts, this server takes {MOST_TEXTS} at a time", param="input")
+        ids = await run_in_threadpool(self._tokens, texts)
+        if (n := sum(map(len, ids))) > MOST_TOKENS:
+            raise RequestError(f"the texts have {n} tokens, this server takes {MOST_TOKENS} at a time", param="input")
+        return ids
+
+    def _tokens(self, texts: Sequence[Text]) -> list[list[int]]:
+        source = self.source
+        ids = text_ids(source.tokenizer, texts, source.n_ctx, truncate=False, has_context=True)
+        check_ids(ids, source.n_ctx, source.n_vocab)
+        return ids
+
+    async def vectors(self, ids: Sequence[Sequence[int]], *, normalize: bool) -> np.ndarray:
+        """f32 [n, n_embd], the same bits as `hybrid embed`. BusyError, ClosedError."""
+        if self.n_waiting > self.service.most_waiting:
+            raise BusyError(f"{self.n_waiting} requests for embeddings wait, as many as may. Try again later.")
+        reading = self.source.begin(ids)
+        self.n_waiting += 1
+        try:
+            while not reading.done:
+                async with self._turn:
+                    await self._read(reading)
+            return await run_in_threadpool(lambda: reading.vectors(normalize=normalize))
+        finally:
+            self.n_waiting -= 1
+
+    async def _read(self, reading: Reading) -> None:
+        """Some texts, or one to its end."""
+        step: asyncio.Future[None] | None = None
+        try:
+            while step is None or not reading.between:
+                step = asyncio.wrap_future(self.service.call(lambda: self._step(reading)))
+                await asyncio.shield(step)
+        finally:
+            if not reading.between or (step is not None and not step.done()):
+                # the client has gone: after its step, if that runs still
+                with suppress(ClosedError):
+                    self.service.call(reading.close)
+
+    def _step(self, reading: Reading) -> None:
+        """In the service's thread."""
+        slices = self._slices[self.service.batcher.busy]
+        n, seconds = reading.step(slices.beside_answers)
+        self.n_tokens += n
+        slices.timed(n, 1, seconds)

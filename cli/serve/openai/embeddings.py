@@ -1,0 +1,77 @@
+"""POST /v1/embeddings: vectors of texts."""
+
+import asyncio
+import base64
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ..embedding import Text
+from ..endpoint import post
+from ..errors import RequestError
+from ..fields import Ignored, Strict
+from ..served import Served
+from ..streaming import unless_disconnected
+
+Texts = str | list[str] | list[int] | list[list[int]]
+
+
+class EmbeddingsRequest(Strict):
+    """One or more texts."""
+
+    input: Texts
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    user: Ignored
+
+
+def texts_of(given: Any) -> list[Text]:
+    """Each as text or ids."""
+    if isinstance(given, str) or (given and isinstance(given[0], int)):
+        return [given]
+    return list(given)
+
+
+async def vectors(
+    served: Served, request: Request, texts: list[Text], encoding: str, *, normalize: bool
+) -> tuple[list[Any], int]:
+    """Of each text, as JSON has them; and the tokens of all. As long as the client waits."""
+    embedding = served.embedding
+    if embedding is None:
+        raise RequestError("this server was started without a sequence for embeddings", status=501)
+    for text in texts:
+        if isinstance(text, str):
+            served.maker.check_length(text)
+    try:
+        async with asyncio.timeout(served.timeout):
+            ids = await embedding.tokens(texts)
+            rows = await unless_disconnected(request, embedding.vectors(ids, normalize=normalize))
+    except TimeoutError:
+        raise RequestError(f"the answer took more than the {served.timeout:g} s of --timeout", status=504) from None
+    n = sum(map(len, ids))
+    return await run_in_threadpool(_encoded, rows, encoding), n
+
+
+def _encoded(rows: np.ndarray, encoding: str) -> list[Any]:
+    if encoding == "base64":
+        return [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in rows]
+    # the shortest number that gives the same f32 again
+    return [[float(str(value)) for value in row] for row in rows]
+
+
+async def embeddings(served: Served, request: Request, body: EmbeddingsRequest) -> Response:
+    """A vector of each text, of length 1."""
+    if served.embedding is not None and body.dimensions not in (None, n := served.embedding.source.n_embd):
+        raise RequestError(f"dimensions = {body.dimensions}: vectors of this model have {n} values", param="dimensions")
+    found, n = await vectors(served, request, texts_of(body.input), body.encoding_format, normalize=True)
+    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(found)]
+    usage = {"prompt_tokens": n, "total_tokens": n}
+    return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
+
+
+ENDPOINTS = [post("/v1/embeddings", handler=embeddings, schema=EmbeddingsRequest, of_encoders=True)]

@@ -1,0 +1,143 @@
+"""GET /openapi.json: what the routes are, from the same schemas that check their bodies."""
+
+import re
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from . import errors
+from .endpoint import Endpoint, get
+from .guards import MOST_BODY, OPEN_PATHS
+from .served import Served
+
+_TEXT, _NULL = {"type": "string"}, {"type": "null"}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+_ERRORS = {
+    "Error": _object(
+        error=_object(message=_TEXT, type=_TEXT, param={"type": ["string", "null"]}, code={"type": "integer"})
+    ),
+    "AnthropicError": _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)),
+}
+_WHY = {
+    400: "A field is wrong, unknown, or asks for what this server cannot do; the message names it.",
+    401: "The key is missing or wrong.",
+    404: "There is no such thing.",
+    408: "The body did not come in time.",
+    413: f"The body is larger than {MOST_BODY} bytes.",
+    429: "As many requests wait as may; Retry-After says in how many seconds to come back.",
+    500: "An error inside the server.",
+    501: "The server was started without what this needs.",
+    503: "The server ends, or the model answers no more.",
+    504: "The answer took longer than it may.",
+    507: "There is no room for another file.",
+}
+_KEYS = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
+
+
+def document(endpoints: Sequence[Endpoint], *, with_keys: bool) -> dict[str, Any]:
+    """The document, OpenAPI 3.1. with_keys: whether requests need one."""
+    schemas = {each.schema for each in endpoints if each.schema is not None}
+    ordered: list[Any] = sorted(schemas, key=lambda schema: (schema.__module__, schema.__name__))
+    references, definitions = models_json_schema(
+        [(schema, "validation") for schema in ordered], ref_template="#/components/schemas/{model}"
+    )
+    for definition in definitions["$defs"].values():
+        _allow_null(definition)
+    paths: dict[str, dict[str, Any]] = {}
+    for each in endpoints:
+        body = references[each.schema, "validation"] if each.schema is not None else None
+        for number, path in enumerate(each.paths):
+            operation = _operation(each, path, body, number, with_keys=with_keys)
+            paths.setdefault(_template(path), {})[each.method.lower()] = operation
+    components: dict[str, Any] = {"schemas": {**definitions["$defs"], **_ERRORS}}
+    more: dict[str, Any] = {}
+    if with_keys:
+        components["securitySchemes"] = _KEYS
+        more["security"] = [{name: []} for name in _KEYS]
+    info = {"title": "hybrid", "version": version("hybrid-lm"), "description": "A language model over HTTP."}
+    return {"openapi": "3.1.0", "info": info, **more, "paths": paths, "components": components}
+
+
+def _allow_null(definition: dict[str, Any]) -> None:
+    """Where a field may be absent it may be null."""
+    for name, field in definition.get("properties", {}).items():
+        kinds = field.get("anyOf", [])
+        may_be_anything = not {"anyOf", "type", "enum", "const", "$ref"} & set(field)
+        if name in definition.get("required", ()) or may_be_anything or _NULL in kinds or None in field.get("enum", ()):
+            continue
+        if kinds:
+            kinds.append(_NULL)
+            continue
+        outside = {key: field[key] for key in ("default", "title", "description") if key in field}
+        inside = {key: value for key, value in field.items() if key not in outside}
+        definition["properties"][name] = {"anyOf": [inside, _NULL], **outside}
+
+
+def _template(path: str) -> str:
+    """Of Starlette's: without the kinds of parameters."""
+    return re.sub(r":\w+}", "}", path)
+
+
+def _operation(each: Endpoint, path: str, body: Any, number: int, *, with_keys: bool) -> dict[str, Any]:
+    room = each.handler.__module__.rpartition("cli.serve.")[2].partition(".")[0].replace("_", "-")
+    told: dict[str, Any] = {
+        "summary": (each.handler.__doc__ or "").partition("\n")[0],
+        "operationId": each.handler.__name__ + (f"_{number + 1}" if number else ""),
+        "tags": [room],
+        "responses": {"200": _answer(each), **_failures(each, path, with_keys=with_keys)},
+    }
+    if body is not None:
+        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    names = re.findall(r"{(\w+)", path)
+    told["parameters"] = [
+        *({"name": name, "in": "path", "required": True, "schema": _TEXT} for name in names),
+        *({"name": name, "in": "query", "schema": schema} for name, schema in each.query.items()),
+    ]
+    if with_keys and path in OPEN_PATHS:
+        told["security"] = []
+    return told
+
+
+def _answer(each: Endpoint) -> dict[str, Any]:
+    content: dict[str, Any] = {each.media: {}}
+    description = "The answer."
+    if each.schema is not None and "stream" in each.schema.model_fields:
+        content["text/event-stream"] = {}
+        description = "The answer; with stream = true as server-sent events, while it is drawn."
+    return {"description": description, "content": content}
+
+
+def _failures(each: Endpoint, path: str, *, with_keys: bool) -> dict[str, Any]:
+    name = "Error" if each.error is errors.of_exception else "AnthropicError"
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+    possible: set[int] = {500, 503}
+    if each.method == "POST":
+        possible |= {400, 408, 413, 429, 501, 504}
+    if each.query or not each.of_encoders:
+        possible.add(400)
+    if "{" in path:
+        possible.add(404)
+        possible |= {507} if each.method == "POST" else set()
+    if with_keys and path not in OPEN_PATHS:
+        possible.add(401)
+    return {str(status): {"description": _WHY[status], "content": content} for status in sorted(possible)}
+
+
+async def openapi(served: Served, request: Request) -> Response:
+    """This document."""
+    return JSONResponse(document(request.app.state.endpoints, with_keys=bool(served.keys)))
+
+
+ENDPOINTS = [get("/openapi.json", handler=openapi, of_encoders=True)]

@@ -1,0 +1,168 @@
+"""Texts to be embedded, read a few tokens at a time: for a program that does other work with the model in between.
+
+    reading = ModelReading(model, Pooling.LAST, ids)   # or EncoderReading(encoder, pooling, ids)
+    while not reading.done:
+        reading.step(64)                               # tokens, at most
+    vectors = reading.vectors(normalize=True)          # f32 [n, n_embd]
+
+The vectors are those of `Embedder` to the bit, however the texts are cut.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import Remedy, UsageError
+
+from ..engine.encoder import Encoder
+from ..model import Model
+from ..runner import Slot, Work
+from ..text.tokenizer import Tokenizer
+from .pooling import Pooled, Pooling, normalized
+
+
+def text_ids(
+    tokenizer: Tokenizer, texts: Iterable[str | list[int]], n_ctx: int, *, truncate: bool, has_context: bool
+) -> list[list[int]]:
+    """The ids of every text: see `Embedder.tokens`. A text may be ids already.
+
+    has_context: whether the context can be chosen.
+    """
+    ids = [tokenizer.encode(text) if isinstance(text, str) else text for text in texts]
+    for i, text in enumerate(ids):
+        if not text:
+            raise UsageError(f"text {i + 1} is empty, and this model puts nothing around a text. Leave it out.")
+        if len(text) > n_ctx:
+            if not truncate:
+                raise UsageError(
+                    f"text {i + 1} has {len(text)} tokens, the context has {n_ctx}.",
+                    remedy=Remedy.TRUNCATE_OR_LARGER_CONTEXT if has_context else Remedy.TRUNCATE,
+                )
+            kept = 1 if tokenizer.add_eos and n_ctx > 1 else 0
+            ids[i] = text[: n_ctx - kept] + text[len(text) - kept :]
+    return ids
+
+
+def check_ids(ids: Sequence[Sequence[int]], n_ctx: int, n_vocab: int | None) -> None:
+    """UsageError when a text is empty or longer than the context, or has a token that is not of the vocabulary."""
+    for i, text in enumerate(ids):
+        if not 0 < len(text) <= n_ctx:
+            raise UsageError(f"text {i + 1} has {len(text)} tokens, the context has {n_ctx}.")
+        if n_vocab is not None and not 0 <= min(text) <= max(text) < n_vocab:
+            raise UsageError(f"text {i + 1} has a token that is not of the vocabulary of {n_vocab}.")
+
+
+class Reading:
+    """What is read of some texts. One thread uses it, the one that uses the model."""
+
+    def __init__(self, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
+        self.pooling, self.ids = pooling, ids
+        self.next = 0  # the first text that is not read to its end
+        self._vectors: list[np.ndarray] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether all are read."""
+        return self.next == len(self.ids)
+
+    @property
+    def between(self) -> bool:
+        """Whether nothing is held in the model: other texts may be read now."""
+        return True
+
+    def step(self, most: int) -> tuple[int, float]:
+        """Read some more, at most so many tokens; returns how many, and the seconds that took without compiling."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+    def _add(self, vector: np.ndarray) -> None:
+        self._vectors.append(vector)
+        self.next += 1
+
+    def vectors(self, *, normalize: bool = True) -> np.ndarray:
+        """Of the texts, when all are read: f32 [n, n_embd]."""
+        rows = np.stack(self._vectors)
+        return (normalized(rows) if normalize else rows).astype(np.float32)
+
+
+class EncoderReading(Reading):
+    """By an encoder, which reads a text as a whole: a step is one of its passes, however many tokens may be read."""
+
+    def __init__(self, encoder: Encoder, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
+        super().__init__(pooling, ids)
+        self.encoder = encoder
+        self._passes = encoder.passes([len(text) for text in ids])
+
+    def step(self, most: int) -> tuple[int, float]:
+        begin, compiled = time.perf_counter(), self.encoder.compile_seconds
+        part = [self.ids[i] for i in next(self._passes)]
+        for rows in self.encoder.encode(part):
+            pooled = Pooled(self.pooling)
+            pooled.add(rows[self.pooling.outputs(0, len(rows), len(rows))])
+            self._add(pooled.vector)
+        return sum(map(len, part)), time.perf_counter() - begin - (self.encoder.compile_seconds - compiled)
+
+
+class ModelReading(Reading):
+    """By a model that generates. A step needs a free sequence; one that ends within a text keeps it: see `between`."""
+
+    def __init__(self, model: Model, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
+        super().__init__(pooling, ids)
+        self.model = model
+        self._held: Slot | None = None  # has read the beginning of text `next`
+        self._pooled = Pooled(pooling)
+
+    @property
+    def between(self) -> bool:
+        return self._held is None
+
+    def step(self, most: int) -> tuple[int, float]:
+        begin, compiled = time.perf_counter(), self.model.compile_seconds
+        n = self._read_part(most) if self._held or len(self.ids[self.next]) > most else self._read_whole(most)
+        return n, time.perf_counter() - begin - (self.model.compile_seconds - compiled)
+
+    def _read_whole(self, most: int) -> int:
+        """As many of the next texts as may be read, and as there are free sequences."""
+        works: list[Work] = []
+        n = 0
+        try:
+            while self.next + len(works) < len(self.ids) and (not works or self.model.n_free):
+                text = self.ids[self.next + len(works)]
+                if n + len(text) > most:
+                    break
+                works.append(Work(Slot(self.model.runner), text, self.pooling.outputs(0, len(text), len(text))))
+                n += len(text)
+            for rows in self.model.runner.hidden_states(works):
+                pooled = Pooled(self.pooling)
+                pooled.add(rows)
+                self._finish(pooled)
+        finally:
+            for work in works:
+                work.seq.close()
+        return n
+
+    def _read_part(self, most: int) -> int:
+        """Some more of the next text."""
+        text = self.ids[self.next]
+        if self._held is None:
+            self._held, self._pooled = Slot(self.model.runner), Pooled(self.pooling)
+        begin = self._held.n_past
+        end = min(len(text), begin + most)
+        work = Work(self._held, text[begin:end], self.pooling.outputs(begin, end, len(text)))
+        self._pooled.add(self.model.runner.hidden_states([work])[0])
+        if end == len(text):
+            self.close()
+            self._finish(self._pooled)
+        return end - begin
+
+    def _finish(self, pooled: Pooled) -> None:
+        # hidden states have been divided by this, see Runner.hidden_states
+        self._add(pooled.vector * float(self.model.hparams.scales.logits))
+
+    def close(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None

@@ -1,0 +1,72 @@
+"""From what a model makes of a text's tokens to one vector of the text."""
+
+from enum import StrEnum
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import Remedy, UnsupportedError
+from hybrid.quant.ggml.reader import GGUFFile
+
+from ..loading.hparams import wrong
+
+
+class Pooling(StrEnum):
+    """What the vector of a text is made from."""
+
+    CLS = "cls"  # its first token
+    MEAN = "mean"  # all of its tokens
+    LAST = "last"  # its last token
+
+    def outputs(self, begin: int, end: int, n: int) -> slice:
+        """Which of tokens begin..end of a text of n are needed, counted from `begin`."""
+        if self is Pooling.MEAN:
+            return slice(None)
+        at = 0 if self is Pooling.CLS else n - 1
+        return slice(at - begin, at - begin + 1) if begin <= at < end else slice(0, 0)
+
+
+# `pooling_type` of GGUF; 0: no pooling, 4: the score of a reranker.
+_POOLING = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
+
+
+def stated_pooling(gguf: GGUFFile) -> Pooling | None:
+    """What the file says, None: nothing. UnsupportedError, FormatError: something else."""
+    arch = gguf.get("general.architecture", "")
+    number = gguf.get(f"{arch}.pooling_type", 0)
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise wrong(gguf, f"{arch}.pooling_type", number, "an integer")
+    if number and number not in _POOLING:
+        what = "that of a reranker, which makes no embeddings" if number == 4 else "unknown"
+        raise UnsupportedError(f"{gguf.path.name}: {arch}.pooling_type = {number} is {what}.", remedy=Remedy.POOLING)
+    return _POOLING.get(number)
+
+
+class Pooled:
+    """The vector of one text, out of the rows of its tokens as they come. The same bits however they are cut."""
+
+    def __init__(self, pooling: Pooling) -> None:
+        self.pooling, self.n_rows = pooling, 0
+        self._sum: np.ndarray | None = None
+
+    def add(self, rows: np.ndarray) -> None:
+        """Rows of further tokens, f32 [n, n_embd]: those that `Pooling.outputs` asks for."""
+        if not len(rows):
+            return
+        self.n_rows += len(rows)
+        if self._sum is None:
+            self._sum = rows.sum(axis=0, dtype=np.float64) if len(rows) > 1 else rows[0].astype(np.float64)
+        else:  # one after the other, as the sum of all rows is made
+            for row in rows:
+                self._sum += row
+
+    @property
+    def vector(self) -> np.ndarray:
+        """f64 [n_embd], when all rows are there."""
+        assert self._sum is not None
+        return self._sum / self.n_rows if self.pooling is Pooling.MEAN else self._sum
+
+
+def normalized(rows: np.ndarray) -> np.ndarray:
+    """Each scaled to length 1, unless it is zero: f64 [n, n_embd] in place."""
+    length = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
+    return np.divide(rows, length, out=rows, where=length > 0)

@@ -1,0 +1,250 @@
+"""Embeddings over HTTP: the same bits as `hybrid embed`, beside streams, of models that generate and of encoders."""
+
+import base64
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import random_checkpoints
+from http_server import WAIT, Server
+
+from hybrid.cli.serve.embedding import EncoderModel, EncoderService
+from hybrid.convert import convert
+from hybrid.infer import Model
+from hybrid.infer.answers.slices import Slices
+from hybrid.infer.evaluate.embed import Embedder, Pooling
+
+N_CTX = 256
+TEXTS = ["How do I read a file?", "open the file", "Keys and values " * 40, "a"]
+
+
+@pytest.fixture(scope="module")
+def server(files: dict[str, Path]) -> Iterator[Server]:
+    with Model.load(files["q8_0"], n_ctx=N_CTX, n_seq_max=5, checkpoint_budget=32 << 20) as model:
+        server = Server(model)
+        yield server
+        server.close()
+        assert model.n_free == 5
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    folder = tmp_path_factory.mktemp("encoder")
+    source = random_checkpoints.write(random_checkpoints.ENCODERS["bert"], folder / "model")
+    convert(source, folder / "bert.gguf", tokenizer=data_dir / "tokenizers" / "wordpiece")
+    return folder / "bert.gguf"
+
+
+@pytest.fixture(scope="module")
+def encoder(bert: Path) -> Iterator[Server]:
+    with Embedder(bert) as embedder:
+        server = Server(EncoderModel(embedder), EncoderService())  # type: ignore[arg-type]
+        yield server
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def wanted(files: dict[str, Path]) -> np.ndarray:
+    """By the library."""
+    with Embedder(files["q8_0"], n_ctx=N_CTX) as embedder:
+        return embedder.embed(TEXTS)
+
+
+def post(server: Server, path: str = "/v1/embeddings", **body: Any) -> Any:
+    response = server.http.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def rows_of(answer: Any) -> np.ndarray:
+    assert [item["index"] for item in answer["data"]] == list(range(len(answer["data"])))
+    return np.array([item["embedding"] for item in answer["data"]], np.float32)
+
+
+def test_they_are_those_of_the_library(server: Server, wanted: np.ndarray) -> None:
+    """By OpenAI's client, which asks for base64; as floats; as ids; one at a time."""
+    client = server.openai.embeddings
+    found = client.create(model="tiny", input=TEXTS)
+    assert (np.array([one.embedding for one in found.data], np.float32) == wanted).all()
+    ids = [server.model.tokenizer.encode(text) for text in TEXTS]
+    assert found.usage.prompt_tokens == found.usage.total_tokens == sum(map(len, ids))
+    assert (rows_of(post(server, input=TEXTS, encoding_format="float", dimensions=wanted.shape[1])) == wanted).all()
+    assert (rows_of(post(server, input=ids)) == wanted).all()
+    for i, text in enumerate(TEXTS):
+        assert (rows_of(post(server, input=text)) == wanted[i]).all()
+        assert (rows_of(post(server, input=ids[i])) == wanted[i]).all()
+    raw = post(server, input=TEXTS[0], encoding_format="base64", user="me", model=None)["data"][0]["embedding"]
+    assert (np.frombuffer(base64.b64decode(raw), "<f4") == wanted[0]).all()
+
+
+def test_in_llama_servers_shape(server: Server, wanted: np.ndarray) -> None:
+    for path, name in (("/embedding", "content"), ("/embeddings", "input")):
+        answer = post(server, path, **{name: TEXTS})
+        assert [item["index"] for item in answer] == [0, 1, 2, 3]
+        assert (np.array([item["embedding"][0] for item in answer], np.float32) == wanted).all()
+    mixed = post(server, "/embedding", content=[TEXTS[0], server.model.tokenizer.encode(TEXTS[1])])
+    assert (np.array([item["embedding"][0] for item in mixed], np.float32) == wanted[:2]).all()
+    (long,) = post(server, "/embedding", content=TEXTS[0], embd_normalize=-1)
+    row = np.array(long["embedding"][0])
+    assert abs(np.linalg.norm(row) - 1) > 0.1
+    np.testing.assert_allclose(row / np.linalg.norm(row), wanted[0], rtol=1e-4)
+    server.error(400, "/embedding", {})
+    server.error(400, "/embedding", {"content": "a", "input": "b"})
+
+
+@pytest.mark.parametrize("pooling", list(Pooling))
+def test_however_texts_are_cut(pooling: Pooling, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices of 1, 7 and 60 tokens; short texts share a pass, a long one takes several."""
+    with Embedder(files["q8_0"], n_ctx=N_CTX, pooling=pooling) as embedder:
+        wanted = embedder.embed(TEXTS)
+    for size in (1, 7, 60):
+        monkeypatch.setattr(Slices, "beside_answers", property(lambda _, size=size: size))
+        with Model.load(files["q8_0"], n_ctx=N_CTX, n_seq_max=5) as model:
+            server = Server(model, pooling=pooling)
+            try:
+                assert (rows_of(post(server, input=TEXTS)) == wanted).all(), size
+            finally:
+                server.close()
+
+
+def test_beside_answers(server: Server, wanted: np.ndarray) -> None:
+    """All sequences of answers are in use, and stay theirs; the answers are what they are alone."""
+    body = {"prompt": "State space models", "max_tokens": 60, "ignore_eos": True, "temperature": 0.9, "seed": 1}
+    alone = [server.http.post("/v1/completions", json={**body, "seed": s}).json()["choices"][0]["text"] for s in (1, 2)]
+    beside: dict[tuple[str, int], Any] = {}
+
+    def answer(seed: int) -> None:
+        with httpx.Client(base_url=server.url, timeout=WAIT) as http:
+            beside["answer", seed] = http.post("/v1/completions", json={**body, "seed": 1 + seed % 2}).json()
+
+    def embed(i: int) -> None:
+        with httpx.Client(base_url=server.url, timeout=WAIT) as http:
+            beside["embedding", i] = http.post("/v1/embeddings", json={"input": TEXTS * 4}).json()
+
+    threads = [threading.Thread(target=answer, args=(i,)) for i in range(6)]
+    threads += [threading.Thread(target=embed, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    for seed in range(6):
+        assert beside["answer", seed]["choices"][0]["text"] == alone[seed % 2]
+    for i in range(3):
+        assert (rows_of(beside["embedding", i]) == np.concatenate([wanted] * 4)).all()
+
+
+def test_a_client_that_leaves_ends_it(server: Server) -> None:
+    texts = {"input": ["Keys and values " * 40] * 500}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{server.url}/v1/embeddings", json=texts, timeout=httpx.Timeout(WAIT, read=0.5))
+    deadline = time.monotonic() + 10
+    assert server.served.embedding is not None
+    while server.served.embedding.n_waiting and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert server.served.embedding.n_waiting == 0
+    assert server.service.call(lambda: server.model.n_free).result(WAIT) == 5
+
+
+def test_a_limit_of_time_counts_for_them(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.served, "timeout", 0.3)
+    error = server.error(504, "/v1/embeddings", {"input": ["Keys and values " * 40] * 500})
+    assert "--timeout" in str(error["message"])
+    assert server.service.call(lambda: server.model.n_free).result(WAIT) == 5
+
+
+def test_what_is_refused(server: Server, wanted: np.ndarray, files: dict[str, Path]) -> None:
+    for body, says in (
+        ({"input": "a", "dimensions": 5}, f"dimensions = 5: vectors of this model have {wanted.shape[1]} values"),
+        ({"input": []}, "found an empty list"),
+        ({"input": [[]]}, "text 1 is empty"),
+        ({"input": ["a", "word " * 600]}, f"text 2 has 1202 tokens, the context has {N_CTX}"),
+        ({"input": ["a", "x" * 70_000]}, "70000 characters, a context of 256 tokens 65536 at most"),
+        ({"input": [999999]}, "not of the vocabulary"),
+        ({"input": ["a"] * 2049}, "2049 texts, this server takes 2048 at a time"),
+        ({"input": [[5] * 200] * 1600}, "320000 tokens, this server takes 300000 at a time"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
+        ({}, "input: Field required"),
+    ):
+        assert says in str(server.error(400, "/v1/embeddings", body)["message"]), body
+    with Model.load(files["q8_0"], n_ctx=64, n_seq_max=4) as model:
+        without = Server(model)
+        try:
+            assert "without a sequence" in str(without.error(501, "/v1/embeddings", {"input": "a"})["message"])
+        finally:
+            without.close()
+
+
+def test_more_than_may_wait(server: Server) -> None:
+    held = threading.Event()
+    server.service.call(lambda: held.wait(WAIT))
+    threads = [
+        threading.Thread(target=httpx.post, args=(f"{server.url}/v1/embeddings",), kwargs={"json": {"input": "a"}})
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    assert server.served.embedding is not None
+    while server.served.embedding.n_waiting < 3:
+        time.sleep(0.001)
+    response = server.http.post("/v1/embeddings", json={"input": "a"})
+    assert response.status_code == 429 and int(response.headers["retry-after"]) > 0
+    held.set()
+    for thread in threads:
+        thread.join(WAIT)
+
+
+def test_an_encoder(encoder: Server) -> None:
+    """Makes embeddings, and says so where text is asked of it."""
+    embedder = encoder.model.embedder  # type: ignore[attr-defined]
+    found = encoder.openai.embeddings.create(model="tiny", input=[*TEXTS, ""])
+    wanted = encoder.service.call(lambda: embedder.embed([*TEXTS, ""])).result(WAIT)
+    assert (np.array([one.embedding for one in found.data], np.float32) == wanted).all()
+    for path, body in (
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+        ("/v1/completions", {"prompt": "a"}),
+    ):
+        assert "is an encoder" in str(encoder.error(400, path, body)["message"])
+    assert encoder.http.get("/health").json() == {"status": "ok"}
+    meta = encoder.http.get("/v1/models").json()["data"][0]["meta"]
+    assert meta["n_vocab"] == embedder.encoder.n_vocab and meta["n_ctx"] == embedder.n_ctx
+    lines = encoder.http.get("/metrics").text.splitlines()
+    (counted,) = [line for line in lines if line.startswith("hybrid:embedding_tokens_total ")]
+    assert int(counted.split()[1]) == found.usage.prompt_tokens
+    ids = encoder.http.post("/tokenize", json={"prompt": "How do I"}).json()["tokens"]
+    assert ids == embedder.tokenizer.encode("How do I")
+    for given in ("x " * 2000, [70000]):
+        encoder.error(400, "/v1/embeddings", {"input": given})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["encoder", "generating"])
+def test_by_the_command(kind: str, bert: Path, files: dict[str, Path], tmp_path: Path) -> None:
+    """`hybrid serve` of both, with a pooling that is not their own: what `hybrid embed` writes."""
+    path = bert if kind == "encoder" else files["q8_0"]
+    pooling = Pooling.CLS if kind == "encoder" else Pooling.MEAN
+    command = [sys.executable, "-m", "hybrid.cli", "serve", str(path), "--unix", str(tmp_path / "socket")]
+    command += ["--pooling", pooling.value, "--parallel", "2", "-c", "40"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        while line and "/v1" not in line:
+            line = process.stderr.readline()
+        assert ("embeddings" if kind == "encoder" else "2 answers at a time") in line
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "socket")), timeout=WAIT) as client:
+            answer = client.post("http://localhost/v1/embeddings", json={"input": TEXTS[:2]}).json()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT) == 0 and "Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+    with Embedder(path, pooling=pooling, n_ctx=40) as embedder:
+        assert (rows_of(answer) == embedder.embed(TEXTS[:2])).all()

@@ -1,0 +1,88 @@
+"""The document of the routes: whole, true, and held against the server by schemathesis."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_server import WAIT, Server
+
+from hybrid.cli.serve.app import ENDPOINTS
+from hybrid.infer import Model
+from hybrid.infer.answers.saving import open_store
+
+KEY = {"Authorization": "Bearer secret"}
+# what a valid value means is for the model to say: ranges of samplers, what fits the context
+BEYOND_SCHEMAS = "positive_data_acceptance"
+NO_RESOURCES = "use_after_free,ensure_resource_availability"
+
+
+@pytest.fixture(scope="module")
+def server(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With a context of few tokens, so that no answer takes long."""
+    with Model.load(files["q8_0"], n_ctx=14, n_seq_max=5, checkpoint_budget=8 << 20) as model:
+        store = open_store(model, tmp_path_factory.mktemp("states"), 64 << 20, print)
+        server = Server(model, keys=("secret",), store=store)
+        yield server
+        server.close()
+        store.folder.close()
+
+
+@pytest.fixture(scope="module")
+def document(server: Server) -> Any:
+    return server.http.get("/openapi.json", headers=KEY).json()
+
+
+def test_every_route_is_in_it(server: Server, document: Any) -> None:
+    routes = {(path, each.method) for each in ENDPOINTS for path in each.paths}
+    told = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
+    assert {(path.replace(":path}", "}"), method) for path, method in routes} == told
+    operations = [one for methods in document["paths"].values() for one in methods.values()]
+    assert len({one["operationId"] for one in operations}) == len(operations)
+    assert all(one["summary"] and one["responses"]["200"] for one in operations)
+
+
+def test_schemas_are_those_that_check(document: Any) -> None:
+    schemas = document["components"]["schemas"]
+    completion = schemas["CompletionRequest"]
+    assert completion["required"] == ["prompt"] and completion["additionalProperties"] is False
+    assert completion["properties"]["n"]["anyOf"] == [
+        {"maximum": 64, "minimum": 1, "type": "integer"},
+        {"type": "null"},
+    ]
+    posted = document["paths"]["/v1/completions"]["post"]
+    assert posted["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/CompletionRequest")
+    assert set(posted["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
+    for path, name in (("/v1/completions", "Error"), ("/v1/messages", "AnthropicError")):
+        refused = document["paths"][path]["post"]["responses"]["400"]["content"]["application/json"]
+        assert refused["schema"]["$ref"].endswith(f"/{name}")
+
+
+def test_keys_are_in_it(document: Any, files: dict[str, Path]) -> None:
+    assert document["security"] == [{"bearer": []}, {"header": []}]
+    assert document["paths"]["/health"]["get"]["security"] == []
+    assert "401" in document["paths"]["/v1/models"]["get"]["responses"]
+    with Model.load(files["q8_0"], n_ctx=14, n_seq_max=4) as model:
+        server = Server(model)
+        try:
+            free = server.http.get("/openapi.json").json()
+        finally:
+            server.close()
+    assert "security" not in free and "securitySchemes" not in free["components"]
+    assert "401" not in free["paths"]["/v1/models"]["get"]["responses"]
+
+
+@pytest.mark.slow
+def test_schemathesis(server: Server, tmp_path: Path) -> None:
+    """Bodies that fit the document, and bodies that do not: no error of the server's, none in another shape."""
+    command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "run", f"{server.url}/openapi.json"]
+    command += ["-H", "Authorization: Bearer secret", "--phases", "coverage,fuzzing", "-n", "5", "--seed", "1"]
+    command += ["--no-shrink", "--continue-on-failure", "--request-timeout", "60", "--suppress-health-check", "all"]
+    command += ["--exclude-checks", f"{BEYOND_SCHEMAS},{NO_RESOURCES}", "--workers", "2"]
+    env = {**os.environ, "PYTHONWARNINGS": "default"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=2 * WAIT)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert server.service.fault is None and server.service.n_jobs == 0
