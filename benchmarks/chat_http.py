@@ -6,8 +6,8 @@ possible, and with `--peer` the same for llama-server.
 
 Some answers are drawn at a high temperature, as tool calls and constrained answers are drawn: their text, encoded
 again, gives other tokens than were drawn. The least is what the text itself needs: the tokens of what follows the
-longest beginning that any earlier prompt with its answer has; nothing where a prompt is sent twice. Each server answers
-for itself, with one place. Nothing is timed, so the machine need not be idle.
+longest beginning that any earlier prompt with its answer has, and the last token of that answer; none where a prompt is
+sent twice. Each server answers for itself, with one place. Nothing is timed, so the machine need not be idle.
 """
 
 import argparse
@@ -57,10 +57,15 @@ class Known:
         n = max((common(text, known) for known in self._texts), default=0)
         if n == 0:
             return len(rendered_ids(self._tokenizer, text))
-        return len(self._tokenizer.encode(text[n:], add_special=False, parse_special=True, continues=True))
+        after_answer = any(len(known) == n for known in self._texts if text.startswith(known))
+        rest = self._tokenizer.encode(text[n:], add_special=False, parse_special=True, continues=True)
+        return len(rest) + after_answer  # its last token has been drawn, but not read
 
     def add(self, messages: Messages, answer: str) -> None:
-        self._texts.append(self._render(messages) + answer)
+        """As it was drawn, and as the template writes it when it comes back: many strip white space."""
+        said = answer.strip()
+        back = self._render([*messages, {"role": "assistant", "content": answer}])
+        self._texts += [self._render(messages) + answer, back[: back.rfind(said) + len(said)] if said else ""]
 
 
 class Client:

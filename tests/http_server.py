@@ -4,6 +4,8 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import httpx
 import openai
@@ -55,3 +57,21 @@ class Server:
         error: dict[str, object] = response.json()["error"]
         assert error["code"] == status and error["type"] and "Traceback" not in response.text
         return error
+
+
+@contextmanager
+def serving(model: Model, **more: object) -> Iterator[Server]:
+    """A server for one test."""
+    server = Server(model, **more)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def until(happens: Callable[[], object]) -> None:
+    """Waits for it."""
+    deadline = time.monotonic() + WAIT
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

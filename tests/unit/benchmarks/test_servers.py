@@ -20,17 +20,17 @@ class Letters:
 
 
 def render(messages: list[dict[str, str]]) -> str:
-    return "".join(f"<{m['content']}>" for m in messages) + "<"
+    return "".join(f"<{m['content'].strip()}>" for m in messages) + "<"
 
 
 def test_the_least_is_what_follows_the_longest_known_beginning() -> None:
     known = Known(Letters(), render)  # type: ignore[arg-type]
     first = [{"role": "user", "content": "abc"}]
     assert known.least(first) == len("<abc><")
-    known.add(first, "de")
+    known.add(first, " de\n")
     assert known.least(first) == 0, "sent twice"
-    more = [*first, {"role": "assistant", "content": "de"}, {"role": "user", "content": "f"}]
-    assert known.least(more) == len("><f><")
+    more = [*first, {"role": "assistant", "content": " de\n"}, {"role": "user", "content": "f"}]
+    assert known.least(more) == len("e><f><"), "the last token of an answer is drawn, not read"
     assert known.least([{"role": "user", "content": "abx"}]) == len("x><")
     assert "| **sum** | 30 | 10 | 12 (1.20 of the least) |" in table({"a": [Step("x", 10, 5, 4), Step("y", 20, 7, 6)]})
 
