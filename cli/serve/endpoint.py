@@ -25,7 +25,9 @@ class Endpoint:
     schema      of the body, which is JSON; None: a GET without one
     error       the response to what was raised, in the shape of this API
     of_encoders whether a model that only makes embeddings has it, too
-    query       fields of the query, each with its JSON schema
+    query       parameters of the query by name, each as OpenAPI has them
+    reads       the schema of a body that the handler reads itself, where there is one
+    failures    statuses that other routes have not
     media       what an answer is, for the document that describes the routes
     """
 
@@ -36,7 +38,9 @@ class Endpoint:
     error: Callable[[Exception], Response] = errors.of_exception
     of_encoders: bool = False
     media: str = "application/json"
-    query: Mapping[str, Any] = field(default_factory=dict)
+    query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reads: type[BaseModel] | None = None
+    failures: tuple[int, ...] = ()
 
     async def __call__(self, request: Request) -> Response:
         """The response to a request; a bug of ours is raised."""

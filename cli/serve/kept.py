@@ -134,7 +134,7 @@ ENDPOINTS = [
     get(
         "/v1/conversations",
         handler=conversations,
-        query={"limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": FEW}},
+        query={"limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": FEW}}},
     ),
     get("/v1/conversations/{id}", handler=conversation),
     Endpoint(("/v1/conversations/{id}",), forget, method="DELETE"),

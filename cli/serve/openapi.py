@@ -38,7 +38,7 @@ _WHY = {
     501: "The server was started without what this needs.",
     503: "The server ends, or the model answers no more.",
     504: "The answer took longer than it may.",
-    507: "There is no room for another file.",
+    507: "The disk, or the part of it that the server may use, is full.",
 }
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -48,7 +48,7 @@ _KEYS = {
 
 def document(endpoints: Sequence[Endpoint], *, with_keys: bool) -> dict[str, Any]:
     """The document, OpenAPI 3.1. with_keys: whether requests need one."""
-    schemas = {each.schema for each in endpoints if each.schema is not None}
+    schemas = {schema for each in endpoints if (schema := each.schema or each.reads) is not None}
     ordered: list[Any] = sorted(schemas, key=lambda schema: (schema.__module__, schema.__name__))
     references, definitions = models_json_schema(
         [(schema, "validation") for schema in ordered], ref_template="#/components/schemas/{model}"
@@ -57,7 +57,10 @@ def document(endpoints: Sequence[Endpoint], *, with_keys: bool) -> dict[str, Any
         _allow_null(definition)
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
-        body = references[each.schema, "validation"] if each.schema is not None else None
+        schema = each.schema or each.reads
+        body: Any = references[schema, "validation"] if schema is not None else None  # type: ignore[index]
+        if each.reads is not None:
+            body = {"anyOf": [body, {"description": "Where it is not needed it is not looked at."}]}
         for number, path in enumerate(each.paths):
             operation = _operation(each, path, body, number, with_keys=with_keys)
             paths.setdefault(_template(path), {})[each.method.lower()] = operation
@@ -99,11 +102,14 @@ def _operation(each: Endpoint, path: str, body: Any, number: int, *, with_keys: 
         "responses": {"200": _answer(each), **_failures(each, path, with_keys=with_keys)},
     }
     if body is not None:
-        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+        told["requestBody"] = {
+            "required": each.schema is not None,
+            "content": {"application/json": {"schema": body}},
+        }
     names = re.findall(r"{(\w+)", path)
     told["parameters"] = [
         *({"name": name, "in": "path", "required": True, "schema": _TEXT} for name in names),
-        *({"name": name, "in": "query", "schema": schema} for name, schema in each.query.items()),
+        *({"name": name, "in": "query", **more} for name, more in each.query.items()),
     ]
     if with_keys and path in OPEN_PATHS:
         told["security"] = []
@@ -122,8 +128,8 @@ def _answer(each: Endpoint) -> dict[str, Any]:
 def _failures(each: Endpoint, path: str, *, with_keys: bool) -> dict[str, Any]:
     name = "Error" if each.error is errors.of_exception else "AnthropicError"
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
-    possible: set[int] = {500, 503}
-    if each.method == "POST":
+    possible = {500, 503, *each.failures}
+    if each.schema is not None:
         possible |= {400, 408, 413, 429, 501, 504}
     if each.query or not each.of_encoders:
         possible.add(400)

@@ -23,8 +23,8 @@ NO_RESOURCES = "use_after_free,ensure_resource_availability"
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With a context of few tokens, so that no answer takes long."""
-    with Model.load(files["q8_0"], n_ctx=14, n_seq_max=5, checkpoint_budget=8 << 20) as model:
-        store = open_store(model, tmp_path_factory.mktemp("states"), 64 << 20, print)
+    with Model.load(files["q8_0"], n_ctx=14, n_seq_max=5, checkpoint_budget=32 << 20) as model:
+        store = open_store(model, tmp_path_factory.mktemp("states"), 1 << 30, print)
         server = Server(model, keys=("secret",), store=store)
         yield server
         server.close()

@@ -129,6 +129,14 @@ def _since(begin: float) -> float:
     return round(1000 * (time.perf_counter() - begin), 3)
 
 
+_ACTION = {"required": True, "schema": {"enum": ["save", "restore", "erase"]}}
 ENDPOINTS = [
-    Endpoint(("/slots/{id}",), act, method="POST", query={"action": {"enum": ["save", "restore", "erase"]}}),
+    Endpoint(
+        ("/slots/{id}",),
+        act,
+        method="POST",
+        query={"action": _ACTION},
+        reads=SlotFile,
+        failures=(408, 413, 429, 501, 507),
+    )
 ]
