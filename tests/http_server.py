@@ -24,15 +24,18 @@ WAIT = 240
 class Server:
     """Serves a model loaded for 4 sequences: 4 answers at a time, 2 more may wait; with a fifth, embeddings, too.
 
-    service  another one, for an encoder; more: fields of `Served`
+    maker    another one; service, too, for an encoder; more: fields of `Served`
     """
 
-    def __init__(self, model: Model, service: Service | None = None, **more: object) -> None:
+    def __init__(
+        self, model: Model, service: Service | None = None, maker: Maker | None = None, **more: object
+    ) -> None:
         self.model = model
         self.service = service or Service(model, 4, most_waiting=2, store=more.get("store"))  # type: ignore[arg-type]
         self.listener = listen("127.0.0.1", 0, None)
         more = {"hosts": own_hosts(self.listener, "127.0.0.1"), **more}
-        self.served = Served(self.service, Maker(model, model.chat_template, 6), "tiny", **more)  # type: ignore[arg-type]
+        maker = maker or Maker(model, model.chat_template, 6)
+        self.served = Served(self.service, maker, "tiny", **more)  # type: ignore[arg-type]
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.server = Listening(create_app(self.served), self.served.bounds)
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve(sockets=[self.listener])))

@@ -16,6 +16,7 @@ from .. import console, texts
 from ..chains import models
 from ..guessing import GUESSES, Spec
 from ..loading_options import CheckpointBudget, Context, Exact, KVTypeOption, Lora, PoolingName, Threads, load_options
+from ..sampling_options import Sampling, takes_sampling
 from ..serve import listening
 from ..serve.log import Log, LogKind
 
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.infer.memory.cache_store import CacheStore
+    from hybrid.infer.text.chat_template import ChatTemplate
 
     from ..serve.embedding import EncoderModel
+    from ..serve.jobs import Maker
 
 GRACE = 5.0
 
 
+@takes_sampling
 def serve(
     model: Annotated[
         Path | None,
@@ -68,6 +72,35 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    n_predict: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            "--n-predict",
+            min=-1,
+            help="Most tokens of an answer that does not say it; -1: until the context is full.",
+            show_default=False,
+        ),
+    ] = None,
+    context_shift: Annotated[
+        bool,
+        typer.Option(
+            "--context-shift",
+            help="When a context is full, its older half leaves the attention layers and the answer goes on.",
+        ),
+    ] = False,
+    chat_template: Annotated[
+        Path | None,
+        typer.Option(
+            "--chat-template",
+            metavar="FILE",
+            help="Use this template (Jinja) instead of the model's.",
+            show_default=False,
+        ),
+    ] = None,
+    show_slots: Annotated[
+        bool, typer.Option("--slots/--no-slots", help="Whether GET /slots tells what is being answered.")
+    ] = True,
     n_ctx: Context = 0,
     checkpoint_budget: CheckpointBudget = "1GiB",
     exact: Exact = False,
@@ -83,6 +116,7 @@ def serve(
     log: Annotated[
         LogKind, typer.Option(help="What it does: lines for people on stderr, JSON lines on stdout, or faults only.")
     ] = LogKind.PLAIN,
+    sampling: Sampling = Sampling(),  # noqa: B008  replaced by its options
 ) -> None:
     """Serve a model over HTTP, to clients of OpenAI and others.
 
@@ -90,8 +124,11 @@ def serve(
     again: a conversation that comes back continues where it was. Ctrl-C or SIGTERM ends the server: answers that run
     have the time of --grace, a second signal ends that.
     """
+    from ..serve.jobs import Defaults, Maker
+
     keys = read_keys(api_key_file)
     states = parse_size(state_budget, "--state-budget")
+    source = None if chat_template is None else texts.read_text(chat_template)
     loading = load_options(
         n_ctx=n_ctx, threads=threads, exact=exact, kv_type=kv_type, lora=lora, checkpoint_budget=checkpoint_budget
     )
@@ -115,7 +152,10 @@ def serve(
             else:
                 console.note(said)
             hosts = listening.own_hosts(listener, host)
-            guessing = spec is Spec.NGRAM
+            answering = cast("Model", loaded)  # of an encoder no jobs are made
+            defaults = Defaults(n_predict, sampling.params(answering), context_shift)
+            # a template or tokenizer that cannot be used is known before the first request
+            maker = Maker(answering, _template(answering, source), parallel + queue, spec is Spec.NGRAM, defaults)
             settings = _Settings(
                 name,
                 parallel,
@@ -125,11 +165,11 @@ def serve(
                 hosts,
                 timeout or None,
                 grace,
-                guessing,
+                show_slots,
                 pooling,
                 Log(log),
             )
-            _run(loaded, listener, settings, store)
+            _run(maker, listener, settings, store)
     finally:
         listener.close()
         listening.remove(unix)
@@ -202,12 +242,21 @@ class _Settings:
     hosts: frozenset[str] | None
     timeout: float | None
     grace: float
-    speculate: bool
+    slots: bool
     pooling: PoolingName | None
     log: Log
 
 
-def _run(model: "Model | EncoderModel", listener: socket.socket, given: _Settings, store: "CacheStore | None") -> None:
+def _template(model: "Model", source: str | None) -> "ChatTemplate | None":
+    """That of a file, or the model's own. TemplateError: it cannot be used, which is known before the first request."""
+    from hybrid.infer.text.chat_template import ChatTemplate, special_tokens
+
+    if source is None:
+        return model.chat_template
+    return ChatTemplate(source, name="the template of --chat-template", tokens=special_tokens(model.tokenizer))
+
+
+def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "CacheStore | None") -> None:
     from hybrid.infer.answers.saving import Document, Saver
     from hybrid.infer.answers.service import FaultError, Service
     from hybrid.infer.evaluate.pooling import Pooling
@@ -215,14 +264,10 @@ def _run(model: "Model | EncoderModel", listener: socket.socket, given: _Setting
     from ..serve.app import create_app
     from ..serve.connections import Bounds
     from ..serve.embedding import EncoderModel, EncoderService
-    from ..serve.jobs import Maker
     from ..serve.running import run
     from ..serve.served import Served
 
-    n_jobs = given.parallel + given.queue
-    # a template or tokenizer that cannot be used is known before the first request
-    maker = Maker(cast("Model", model), model.chat_template, n_jobs, given.speculate)
-    service: Any  # the routes of an encoder ask no more of it
+    model, service = maker.model, cast("Any", None)  # the routes of an encoder ask no more of a service than its has
     if isinstance(model, EncoderModel):
         service = EncoderService(given.queue)
     else:
@@ -242,9 +287,10 @@ def _run(model: "Model | EncoderModel", listener: socket.socket, given: _Setting
         cors=given.cors,
         hosts=given.hosts,
         timeout=given.timeout,
-        bounds=Bounds.of(n_jobs),
+        bounds=Bounds.of(given.parallel + given.queue),
         store=store,
         pooling=Pooling(given.pooling.value) if given.pooling else None,
+        slots=given.slots,
         log=None if given.log.kind is LogKind.OFF else given.log.request,
     )
     try:

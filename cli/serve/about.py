@@ -44,7 +44,7 @@ async def model(served: Served, request: Request) -> Response:
 
 
 ENDPOINTS = [
-    get("/health", handler=health, of_encoders=True),
-    get("/v1/models", handler=models, of_encoders=True),
+    get("/health", "/v1/health", handler=health, of_encoders=True),
+    get("/v1/models", "/models", handler=models, of_encoders=True),
     get("/v1/models/{name:path}", handler=model, of_encoders=True),
 ]

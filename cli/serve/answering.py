@@ -10,16 +10,27 @@ from hybrid.infer.answers.drawing import TextPiece
 from hybrid.infer.answers.service import Service
 
 from .errors import RequestError
+from .timings import Timings
 
 MOST_UNREAD = 4096  # pieces of answers that wait for a client
 
 
 @dataclass(frozen=True)
 class Event:
-    """Of job number `index`: a piece of its answer; None: its end."""
+    """Of job number `index`: a piece of its answer, or n_read tokens of its prompt; neither: its end.
+
+    timings: as they were then.
+    """
 
     index: int
     piece: TextPiece | None
+    timings: Timings
+    n_read: int | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether nothing more comes of this job."""
+        return self.piece is None and self.n_read is None
 
 
 class Answering:
@@ -28,28 +39,39 @@ class Answering:
     seconds: until the last answer has ended, waiting in the queue and reading prompts counted; None: any number.
     """
 
-    def __init__(self, service: Service, jobs: Sequence[Job], seconds: float | None = None) -> None:
+    def __init__(
+        self, service: Service, jobs: Sequence[Job], seconds: float | None = None, *, reading: bool = False
+    ) -> None:
+        """reading: tell how far the prompts are read, too."""
         self.service, self.jobs, self.seconds = service, list(jobs), seconds
+        self._n_told = [0] * len(self.jobs)
         self._loop = asyncio.get_running_loop()
         self._deadline = None if seconds is None else self._loop.time() + seconds
         self._too_slow = False
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         for index, job in enumerate(self.jobs):
-            job.on_text = lambda piece, index=index: self._tell(Event(index, piece))
+            job.on_text = partial(self._tell, index)
             job.on_end = partial(self._end, index, job.on_end)
+            if reading:
+                job.on_read = partial(self._tell_read, index)
 
     def _end(self, index: int, before: Callable[[], None] | None) -> None:
         """before: what else is to be done when the answer has ended."""
         if before is not None:
             before()
-        self._tell(Event(index, None))
+        self._tell(index, None)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, index: int, piece: TextPiece | None, n_read: int | None = None) -> None:
         """From the service's thread. A loop that has been closed meanwhile belongs to a server that ends."""
+        self._n_told[index] += piece is not None and piece.id is not None
+        event = Event(index, piece, Timings.of(self.jobs[index], self._n_told[index]), n_read)
         try:
             self._loop.call_soon_threadsafe(self._put, event)
         except RuntimeError:
-            self.jobs[event.index].cancel()
+            self.jobs[index].cancel()
+
+    def _tell_read(self, index: int, n: int, _: int) -> None:
+        self._tell(index, None, n)
 
     def _put(self, event: Event) -> None:
         """A client that reads more slowly than its answers are drawn is given up before they fill the memory."""
@@ -76,7 +98,7 @@ class Answering:
         left = len(self.jobs)
         while left:
             event = await self._next()
-            if event.piece is None:
+            if event.ends:
                 self._check(self.jobs[event.index])
                 left -= 1
             yield event

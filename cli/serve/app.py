@@ -9,7 +9,7 @@ from . import about, errors, kept, metrics, openapi
 from .anthropic import messages
 from .endpoint import routes
 from .guards import Bodies, Ending, Keys, Pages
-from .llama_server import embedding, slots, tokens
+from .llama_server import completion, embedding, props, slots, templates, tokens
 from .openai import chat, completions, embeddings, responses
 from .request_log import Logged
 from .served import Served
@@ -18,7 +18,7 @@ MODULES = (
     about, metrics, kept, openapi,
     chat, completions, responses, embeddings,
     messages,
-    tokens, slots, embedding,
+    completion, props, templates, tokens, slots, embedding,
 )  # fmt: skip
 ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]
 METHODS = sorted({each.method for each in ENDPOINTS})

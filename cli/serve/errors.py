@@ -1,6 +1,7 @@
 """Errors in OpenAI's shape: {"error": {"message", "type", "param", "code"}}. No path of this machine, no traceback."""
 
 import json
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -8,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from hybrid.infer.answers.batching import PromptTooLongError
 from hybrid.infer.answers.service import BusyError, ClosedError
 from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError
 
@@ -22,13 +24,25 @@ class RequestError(HybridError):
         self.param, self.status = param, status
 
 
+_KINDS = {
+    401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 501: "not_supported_error",
+    503: "unavailable_error",
+}  # fmt: skip
+
+
 def response(status: int, message: str, *, param: str | None = None, **headers: str) -> JSONResponse:
     """One error."""
-    kind = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}.get(
-        status, "invalid_request_error" if status < 500 else "server_error"
-    )
+    kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
     error = {"message": message, "type": kind, "param": param, "code": status}
     return JSONResponse({"error": error}, status, headers)
+
+
+def _too_long(error: PromptTooLongError) -> JSONResponse:
+    """As llama-server says it: clients look for these words, and for the type."""
+    message = f"the prompt of {error.n_prompt} tokens exceeds the available context size of {error.n_ctx} tokens"
+    numbers = {"n_prompt_tokens": error.n_prompt, "n_ctx": error.n_ctx}
+    kind = {"type": "exceed_context_size_error", "param": None, "code": 400}
+    return JSONResponse({"error": {"message": message, **kind, **numbers}}, 400)
 
 
 def of_exception(error: Exception) -> JSONResponse:
@@ -41,6 +55,8 @@ def of_exception(error: Exception) -> JSONResponse:
         return response(429, str(error), **{"Retry-After": str(RETRY_SECONDS)})
     if isinstance(error, ClosedError):
         return response(503, "the model answers no more")
+    if isinstance(error, PromptTooLongError):
+        return _too_long(error)
     if isinstance(error, UsageError | TemplateError):
         return response(400, str(error))
     if isinstance(error, ClientDisconnect):
@@ -50,12 +66,16 @@ def of_exception(error: Exception) -> JSONResponse:
     return response(500, "an error inside the server")
 
 
+# what pydantic puts into a path where a field may be of several kinds
+_KIND_OF_VALUE = re.compile(r"(str|int|float|bool)$|(list|dict|literal)\[|constrained-|function-")
+
+
 def _invalid(error: ValidationError) -> JSONResponse:
     """The first field that does not fit."""
     # of the kinds that a field may be of, the one that fits furthest
     wrong = error.errors(include_url=False, include_context=False)
     first: dict[str, Any] = dict(max(wrong, key=lambda one: len(one["loc"])))
-    path = [str(part) for part in first["loc"] if not str(part).startswith(("list[", "str", "int", "constrained"))]
+    path = [str(part) for part in first["loc"] if not _KIND_OF_VALUE.match(str(part))]
     param = ".".join(path) or None
     if first["type"] == "extra_forbidden":
         return response(400, f"{param}: this server has no such field", param=param)

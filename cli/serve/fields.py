@@ -7,57 +7,13 @@ Ranges are not written here: `SamplingParams` and `Drawing` know them, and say t
 
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    WithJsonSchema,
-    model_validator,
-)
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic import Field
 
-from .fail_fast import fail_fast
+from .errors import RequestError
+from .samplers import SamplerFields
+from .strict import Ignored, Strict, Unsupported
 
-
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _nothing(value: object) -> None:
-    if not (value is False or value in ([], {})):
-        raise PydanticCustomError("unsupported", "this server cannot do that")
-
-
-Ignored = Annotated[Any, Field(default=None, description="Accepted without effect.")]
-
-
-Unsupported = Annotated[
-    Any,
-    BeforeValidator(_nothing),
-    Field(default=None, description="Refused, unless it says nothing."),
-    WithJsonSchema({"enum": [None, False, [], {}]}),
-]
-
-
-class Strict(BaseModel):
-    """Other fields are refused, and so are values of another type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_clients_write_it(cls, given: object) -> object:
-        if not isinstance(given, dict):
-            return given
-        return {name: _whole(value) for name, value in given.items() if value is not None}
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        schema = handler(source)
-        fail_fast(schema)
-        return schema
+__all__ = ["AnswerFields", "CacheFields", "Ignored", "StreamOptions", "Strict", "Unsupported"]
 
 
 class StreamOptions(Strict):
@@ -79,29 +35,53 @@ class CacheFields(Strict):
     ] = None
 
 
-class AnswerFields(Strict):
-    """What every kind of answer takes: OpenAI's fields, and llama-server's samplers."""
+class AnswerFields(SamplerFields):
+    """What every kind of answer takes: OpenAI's fields, and llama-server's."""
 
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=64)] = 1
-    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    max_tokens: Annotated[int, Field(ge=-1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=-1)] | None = None
+    n_predict: Annotated[int, Field(ge=-1)] | None = None
     stop: str | list[str] | None = None
-    seed: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repeat_penalty: float | None = None
-    repeat_last_n: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    ignore_eos: bool = False
+    n_keep: Annotated[int, Field(ge=-1)] | None = None
+    t_max_predict_ms: int | None = None
+    cache_prompt: bool = True
+    id_slot: Annotated[int, Field(ge=-1)] = -1
+    return_progress: bool = False
+    timings_per_token: bool = False
+    verbose: bool = False
     speculate: bool | None = None
     cache: CacheFields | None = None
     user: Ignored
     metadata: Ignored
     store: Ignored
     service_tier: Ignored
+    n_discard: Ignored
+    n_cache_reuse: Ignored
+    sse_ping_interval: Ignored
+    # off, or refused
+    n_indent: int = 0
+    lora: list[Any] | None = None
+    grammar: str | None = None
+    json_schema: Any = None
+
+    @property
+    def most(self) -> int | None:
+        """Tokens that an answer may have; -1: as many as fit; None: not said."""
+        names = (self.max_completion_tokens, self.max_tokens, self.n_predict)
+        return next((given for given in names if given is not None), None)
+
+    def check(self) -> None:
+        """RequestError: it asks for what this server does not do yet."""
+        wanted = {
+            "n_indent": self.n_indent > 0,
+            "lora": bool(self.lora),
+            "grammar": bool(self.grammar),
+            "json_schema": self.json_schema is not None,
+        }
+        for name, asked in wanted.items():
+            if asked:
+                raise RequestError(f"{name}: this server cannot do that yet", param=name)

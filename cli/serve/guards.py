@@ -12,8 +12,8 @@ from .errors import RequestError
 from .served import Served
 
 MOST_BODY = 32 << 20
-OPEN_PATHS = ("/health",)  # without a key
 MOST_BODIES = 8 * MOST_BODY  # of all requests that are being answered, or wait
+OPEN_PATHS = ("/health", "/v1/health")  # without a key
 
 
 def header(scope: Scope, name: bytes) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hybrid.infer import Model
 from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.context_shift import DEFAULT_KEEP, kept_tokens
 from hybrid.infer.answers.drawing import Drawing
 from hybrid.infer.answers.ledger import Ledger
 from hybrid.infer.answers.message_ends import message_ends
@@ -15,6 +16,22 @@ from hybrid.infer.text.chat_template import ChatTemplate
 
 from .errors import RequestError
 from .fields import AnswerFields
+from .samplers import sampling
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What counts where a request does not say otherwise.
+
+    n_predict      tokens of an answer; -1: as many as fit; None: the route's own
+    sampling       None: the model's own
+    context_shift  whether older tokens leave a full context, or the answer ends
+    """
+
+    n_predict: int | None = None
+    sampling: SamplingParams | None = None
+    context_shift: bool = False
+
 
 MOST_PER_TOKEN = 256  # characters: tokens are shorter but for runs of spaces
 LAST_MESSAGES = 4  # of a conversation get checkpoints where they end, beside the first: people go back there
@@ -48,20 +65,21 @@ class Maker:
     template: ChatTemplate | None
     most: int
     speculate: bool = True
+    defaults: Defaults = Defaults()
     ledger: Ledger = field(init=False)
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.model.tokenizer)
 
-    def conversation(self, messages: Sequence[Mapping[str, Any]], **more: Any) -> Prompt:
+    def conversation(self, messages: Sequence[Mapping[str, Any]], /, **more: Any) -> Prompt:
         """Messages in the model's template; more: see ChatTemplate.render. TemplateError: it does not take them."""
-        template = self.template
-        if template is None:
-            raise RequestError("this model has no chat template: use /v1/completions", param="messages")
-        text = template.render(messages, **more)
+        return self.rendered(self.checked_template().render(messages, **more), messages, **more)
+
+    def rendered(self, text: str, messages: Sequence[Mapping[str, Any]], /, **more: Any) -> Prompt:
+        """What the template has written for these messages."""
         self.check_length(text)
         encoded = self.ledger.find(text)
-        part = partial(template.render, **{**more, "add_generation_prompt": False})
+        part = partial(self.checked_template().render, **{**more, "add_generation_prompt": False})
         ends = message_ends(self.model.tokenizer, part, messages, text, encoded, LAST_MESSAGES)
         return Prompt(encoded.ids, text, boundaries=tuple(ends))
 
@@ -72,6 +90,17 @@ class Maker:
             n_ctx = self.model.n_ctx
             raise RequestError(f"the prompt has {len(text)} characters, a context of {n_ctx} tokens {most} at most")
 
+    @property
+    def sampling(self) -> SamplingParams:
+        """How tokens are drawn where a request does not say it."""
+        return self.defaults.sampling or SamplingParams.from_metadata(self.model.gguf.metadata)
+
+    def checked_template(self) -> ChatTemplate:
+        """RequestError: the model has none."""
+        if self.template is None:
+            raise RequestError("this model has no chat template: use /v1/completions", param="messages")
+        return self.template
+
     def prompts(self, prompt: Any) -> list[Prompt]:
         """Each of the prompts: a text, tokens, or a list of either."""
         if isinstance(prompt, str):
@@ -80,14 +109,18 @@ class Maker:
             raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
         if isinstance(prompt[0], int):
             return [Prompt(prompt)]
-        if len(prompt) > self.most:
-            raise RequestError(f"{len(prompt)} prompts, this server takes {self.most} at a time", param="prompt")
+        self.check_number(prompt)
         return [self.text(one) if isinstance(one, str) else Prompt(one) for one in prompt]
 
     def text(self, text: str, *, plain: bool = True) -> Prompt:
         """A prompt as it is; not plain: special tokens that are written out in it count."""
         self.check_length(text)
         return Prompt(self.ledger.encode(text, plain=plain), text, plain)
+
+    def check_number(self, prompts: list[Any]) -> None:
+        """RequestError: there are more prompts than are ever answered at a time."""
+        if len(prompts) > self.most:
+            raise RequestError(f"{len(prompts)} prompts, this server takes {self.most} at a time", param="prompt")
 
     def jobs(
         self,
@@ -96,34 +129,43 @@ class Maker:
         most: int | None,
         n_top: int | None,
         client: object,
+        sampled: bool = False,
     ) -> list[Job]:
-        """request.n answers to each of the prompts, of at most `most` tokens; n_top: see Drawing."""
+        """request.n answers to each of the prompts, of at most `most` tokens; n_top, sampled: see Drawing."""
+        request.check()
         if len(prompts) * request.n > self.most:
             raise RequestError(
                 f"the request asks for {len(prompts) * request.n} answers, this server takes {self.most} at a time",
                 param="n" if len(prompts) == 1 else "prompt",
             )
-        params = self._params(request)
+        tokenizer = self.model.tokenizer
+        params = sampling(request, self.sampling, tokenizer)
         stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
         speculate = self.speculate if request.speculate is None else request.speculate
         pin, jobs = request.cache.keep if request.cache is not None else None, []
         for given in prompts:
             prompt = given if isinstance(given, Prompt) else Prompt(given)
+            keep = self._kept(prompt.ids, request.n_keep)
             for i in range(request.n):
                 # answers to one prompt differ, and each can be had again
                 seed = None if params.seed is None else (params.seed + i) % 2**64
                 sampler = Sampler(replace(params, seed=seed), self.model.n_vocab, self.model.tokenizer)
                 drawing = Drawing(
-                    sampler, self.model.tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top
+                    sampler, tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top, sampled
                 )
+                if request.t_max_predict_ms is not None and request.t_max_predict_ms > 0:
+                    drawing.most_seconds = request.t_max_predict_ms / 1000
                 job = Job(
                     prompt.ids,
                     drawing,
+                    keep=keep,
+                    use_cache=request.cache_prompt,
                     remember=True,
                     speculate=speculate,
                     client=client,
                     boundaries=prompt.boundaries,
                     pin=pin,
+                    place=None if request.id_slot < 0 else request.id_slot,
                 )
                 job.on_end = partial(self._note, prompt, job)
                 jobs.append(job)
@@ -134,25 +176,7 @@ class Maker:
         if prompt.text is not None:
             self.ledger.note_answer(prompt.text, prompt.ids, job.result, plain=prompt.plain)
 
-    def _params(self, request: AnswerFields) -> SamplingParams:
-        return SamplingParams.from_metadata(
-            self.model.gguf.metadata,
-            temp=request.temperature,
-            top_p=request.top_p,
-            top_k=request.top_k,
-            min_p=request.min_p,
-            repeat_penalty=request.repeat_penalty,
-            repeat_last_n=request.repeat_last_n,
-            presence_penalty=request.presence_penalty,
-            frequency_penalty=request.frequency_penalty,
-            seed=request.seed,
-            logit_bias=self._bias(request.logit_bias or {}),
-        )
-
-    def _bias(self, given: dict[str, float]) -> dict[int, float]:
-        """By id; OpenAI's -100 means never."""
-        try:
-            return {int(token): -float("inf") if bias <= -100 else bias for token, bias in given.items()}
-        except ValueError:
-            wrong = next(token for token in given if not token.lstrip("-").isdigit())
-            raise RequestError(f"logit_bias: {wrong!r} is not the id of a token", param="logit_bias") from None
+    def _kept(self, ids: list[int], n_keep: int | None) -> int | None:
+        if not self.defaults.context_shift or not ids:
+            return None
+        return kept_tokens(self.model, ids, DEFAULT_KEEP if n_keep is None else n_keep)

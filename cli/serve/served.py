@@ -26,6 +26,7 @@ class Served:
     hosts     names of this server in Host headers, where there are no keys; None: any
     timeout   seconds that an answer may take from its request on; None: any number
     bounds    of connections
+    slots     whether GET /slots shows what is being answered
     log       called with every request when it is over
     pooling   of embeddings, None: see `ModelSource`; of an encoder its own counts
     stopping  no more requests are taken
@@ -43,6 +44,7 @@ class Served:
     timeout: float | None = None
     bounds: Bounds = field(default_factory=Bounds)
     pooling: Pooling | None = None
+    slots: bool = True
     stopping: bool = False
     n_running: int = 0  # requests that are being answered, of any kind
     started: float = field(default_factory=time.time)

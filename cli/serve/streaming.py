@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import TextPiece
 
-from .answering import Answering
+from .answering import Answering, Event
 from .errors import RequestError
 from .kept import check_pins
 from .request_log import record_of
@@ -44,20 +44,35 @@ class Shape(Protocol):
         """The events when nothing more comes because of an error."""
 
 
+class Watcher(Protocol):
+    """What hears of every event of a stream before the shape does, and of how far the prompts are read."""
+
+    def watch(self, news: Event) -> Iterable[str]:
+        """The events to send for it, beside the shape's."""
+
+
 def event(value: Any, name: str | None = None) -> str:
     """A server-sent event with a JSON value."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
-async def respond(served: Served, request: Request, jobs: list[Job], shape: Shape, *, stream: bool) -> Response:
+async def respond(
+    served: Served,
+    request: Request,
+    jobs: list[Job],
+    shape: Shape,
+    *,
+    stream: bool,
+    watcher: Watcher | None = None,
+) -> Response:
     """Submit the jobs and answer with them. BusyError, UsageError, RequestError: nothing is left running."""
     await check_pins(served, jobs)
-    answering = Answering(served.service, jobs, served.timeout)
+    answering = Answering(served.service, jobs, served.timeout, reading=stream and watcher is not None)
     record_of(request.scope).watch(jobs)
     answering.submit()
     if stream:
-        events = _events(answering, shape)
+        events = _events(answering, shape, watcher)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
     try:
         pieces: list[list[TextPiece]] = [[] for _ in jobs]
@@ -94,7 +109,7 @@ async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
                 await each
 
 
-async def _events(answering: Answering, shape: Shape) -> AsyncIterator[str]:
+async def _events(answering: Answering, shape: Shape, watcher: Watcher | None) -> AsyncIterator[str]:
     """Starlette ends this generator when the client goes."""
     waiting: asyncio.Future[Any] | None = None
     try:
@@ -110,8 +125,11 @@ async def _events(answering: Answering, shape: Shape) -> AsyncIterator[str]:
             news, waiting = waiting.result(), None
             if news is None:
                 break
-            for text in shape.ending(news.index) if news.piece is None else shape.piece(news.index, news.piece):
+            for text in watcher.watch(news) if watcher is not None else ():
                 yield text
+            if news.n_read is None:
+                for text in shape.ending(news.index) if news.piece is None else shape.piece(news.index, news.piece):
+                    yield text
         for text in shape.closing():
             yield text
     except RequestError as error:

@@ -19,7 +19,7 @@ from contextlib import nullcontext
 from itertools import islice
 from math import inf
 
-from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.errors import UsageError
 
 from ..memory.branches import kept
 from ..memory.cache import LADDER
@@ -30,7 +30,7 @@ from ..sequence import common_beginning
 from .drawing import GenerationResult
 from .figures import Figures
 from .guessing import MOST_BYTES, Guessing
-from .job import Answer, Job
+from .job import Answer, Job, PromptTooLongError
 from .prompt_logprobs import most_rows
 from .reuse import Reasons, read_anew
 from .slices import LEAST, STEP_SECONDS, Slices
@@ -74,10 +74,7 @@ class Batcher:
             wrong = next(i for i in job.ids if not 0 <= i < self.model.n_vocab)
             raise UsageError(f"token {wrong} is not of this model's vocabulary of {self.model.n_vocab}.")
         if len(job.ids) > self.model.n_ctx:
-            raise UsageError(
-                f"the prompt has {len(job.ids)} tokens, the context {self.model.n_ctx}.",
-                remedy=Remedy.LARGER_CONTEXT,
-            )
+            raise PromptTooLongError(len(job.ids), self.model.n_ctx)
         if job.prompt_top is not None and not 0 <= job.prompt_top <= self.model.n_vocab:
             raise UsageError(
                 f"prompt_top = {job.prompt_top}, expected a number of tokens from 0 to {self.model.n_vocab}."
@@ -217,12 +214,15 @@ class Batcher:
     def _join(self, answer: Answer, held: Sequence[Job]) -> None:
         """What is known of the prompt, and where those behind it, and the jobs that are held, part from it."""
         job, seq = answer.job, answer.seq
+        job.began = time.perf_counter()
         free = set(range(self.n_parallel)) - {other.job.place for other in self._running if other is not answer}
         job.place = job.place if job.place in free else min(free)
-        if job.prompt_top is None:
-            job.reuse = self.reasons.resume(seq, job.ids, job.tokens, job.drawing.tokenizer)
-        else:  # logits are not kept
+        if job.prompt_top is not None:  # logits are not kept
             job.reuse = read_anew(len(job.ids), "logprobs")
+        elif not job.use_cache:
+            job.reuse = read_anew(len(job.ids), "asked")
+        else:
+            job.reuse = self.reasons.resume(seq, job.ids, job.tokens, job.drawing.tokenizer)
         job.n_known = job.reuse.n_reused
         job.tell_read(job.n_known)
         others = (*held, *islice(self._waiting, LOOK_AHEAD))
@@ -232,11 +232,12 @@ class Batcher:
         answer.marks += [n for n in job.boundaries if least <= n < len(job.ids)]
         if job.n_known == len(job.ids):
             assert seq.logits is not None
+            job.result.prompt_seconds = time.perf_counter() - job.began
             job.draw(seq.logits)
 
     def _is_being_read(self, job: Job) -> bool:
         """Whether a running job reads tokens that this one could share, if it waits."""
-        if self.model.cache is None:
+        if self.model.cache is None or not job.use_cache:
             return False
         beginning = self.model.cache.find(job.ids)
         known = beginning.position if beginning else 0

@@ -1,5 +1,7 @@
 """What becomes of logits: a token, its text, and whether the answer ends with it."""
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -64,9 +66,13 @@ class Drawing:
     stop        strings that end the text; they are found across tokens and are not part of it
     ignore_eos  tokens that end an answer are never drawn
     n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
+    sampled     these are of what the token was drawn from, behind the sampler
 
-    end_logprobs: of the token that ended the answer, which is in no piece.
+    end_logprobs: of the token that ended the answer, which is in no piece. `most_seconds` after the first token a text
+    that has a line feed ends as "length".
     """
+
+    most_seconds = math.inf
 
     def __init__(
         self,
@@ -76,6 +82,7 @@ class Drawing:
         stop: Sequence[str],
         ignore_eos: bool = False,
         n_top: int | None = None,
+        sampled: bool = False,
     ) -> None:
         if any(not text for text in stop):
             raise UsageError('a stop string is "", expected at least one character')
@@ -83,11 +90,12 @@ class Drawing:
             raise UsageError(f"max_tokens = {max_tokens}, expected 0 or more, or -1 for as many as fit")
         if n_top is not None and not 0 <= n_top <= sampler.n_vocab:
             raise UsageError(f"n_top = {n_top}, expected a number of tokens from 0 to {sampler.n_vocab}")
-        self.result, self.n_top = GenerationResult(), n_top
+        self.result, self.n_top, self.sampled = GenerationResult(), n_top, sampled
         self.sampler, self.max_tokens = sampler, max_tokens
         self.end_logprobs: TokenLogprobs | None = None
         self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
         self._text = StopText(tokenizer.stream(skip_special=True), stop)
+        self._first = math.inf  # when the first token was drawn
 
     def begin(self, prompt: Sequence[int]) -> None:
         """The tokens before the answer that an earlier answer did not process."""
@@ -102,17 +110,32 @@ class Drawing:
     def draw(self, logits: np.ndarray) -> TextPiece | None:
         """The next token; None when the model ends the answer. It is pending until somebody says it was processed."""
         result, token = self.result, self.sampler.sample(logits)
-        logprobs = None if self.n_top is None else token_logprobs(logits, token, self.n_top)
+        logprobs = self._logprobs(logits, token)
         if self.tokenizer.is_eog(token):
             result.eog, self.end_logprobs = token, logprobs
             return None
         self.sampler.accept(token)
+        self._first = min(self._first, time.monotonic())
         result.ids.append(token)
         result.pending = [token]
         text = self._text.push(token)
         result.text += text
         result.stop = self._text.found
         return TextPiece(text, token, logprobs)
+
+    def _logprobs(self, logits: np.ndarray, token: int) -> TokenLogprobs | None:
+        """Of a token that was drawn and is not yet accepted."""
+        if self.n_top is None:
+            return None
+        if not self.sampled:
+            return token_logprobs(logits, token, self.n_top)
+        if self.sampler.probabilities is None:
+            return TokenLogprobs(0.0, ((token, 0.0),)[: self.n_top])
+        tokens, p = self.sampler.probabilities
+        order = np.lexsort((tokens, -p))[: self.n_top]
+        top = tuple((int(tokens[i]), math.log(p[i])) for i in order if p[i] > 0)
+        own = float(p[tokens == token].sum())
+        return TokenLogprobs(math.log(own) if own > 0 else -math.inf, top)
 
     @property
     def ended(self) -> EndReason | None:
@@ -121,7 +144,8 @@ class Drawing:
             return "eos"
         if self.result.stop is not None:
             return "stop"
-        return "length" if self.left == 0 else None
+        late = time.monotonic() - self._first > self.most_seconds and "\n" in self.result.text
+        return "length" if self.left == 0 or late else None
 
     def finish(self) -> TextPiece | None:
         """The text held back for a stop string that did not come."""

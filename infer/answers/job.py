@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import HybridError
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
 from ..memory.branches import Kept
 from ..memory.cache import LADDER
@@ -18,12 +18,21 @@ from .prompt_logprobs import logprobs_of
 from .reuse import Reuse
 
 
+class PromptTooLongError(UsageError):
+    """A prompt of n_prompt tokens does not fit a context of n_ctx."""
+
+    def __init__(self, n_prompt: int, n_ctx: int) -> None:
+        super().__init__(f"the prompt has {n_prompt} tokens, the context {n_ctx}.", remedy=Remedy.LARGER_CONTEXT)
+        self.n_prompt, self.n_ctx = n_prompt, n_ctx
+
+
 @dataclass(eq=False)
 class Job:
     """One prompt and its answer. `result` can be read at any time; `done` is True when it is complete.
 
     keep      tokens at the beginning that stay when the context is full and half of the others leave it (see
               context_shift.kept_tokens); None: a full context ends the answer
+    use_cache  what is known of the prompt is not read again; it changes no bit of the answer
     remember  the answer stays in the prompt cache: a text that goes on from it reads nothing of it again
     speculate guess tokens from what the text said before, where that pays: the same answer in fewer steps
     prompt_top  the prompt's tokens get `prompt_logprobs`, with those of so many of the likeliest tokens in the place of
@@ -42,6 +51,7 @@ class Job:
     drawing: Drawing
     key: object = None  # the caller's own
     keep: int | None = None
+    use_cache: bool = True
     remember: bool = False
     speculate: bool = False
     prompt_top: int | None = None
@@ -57,6 +67,7 @@ class Job:
     reuse: Reuse | None = None  # why the others had to be; None: it has not joined yet
     kept: Kept | None = None  # where the prompt cache has the text of a job that has ended
     place: int | None = None  # which of the n_parallel answers it is, or was; at first a wish
+    began: float = 0.0  # when it joined, by time.perf_counter
     cancelled: bool = False
     # of the tokens read so far; None for the first, before which there is nothing
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
@@ -80,6 +91,7 @@ class Job:
         """The same, but nobody is told yet."""
         if self.drawing.ended is not None:
             return None
+        self.result.gen_seconds = time.perf_counter() - self.began - self.result.prompt_seconds
         try:
             return self.drawing.draw(logits)
         except HybridError as error:  # this job's alone: nobody else's logits are to blame
@@ -145,6 +157,7 @@ class Answer:
             return self._draw_each(logits)
         job, seq = self.job, self.seq
         self.result.prompt_tokens += n
+        self.result.prompt_seconds = time.perf_counter() - job.began
         job.tell_read(seq.n_past)
         start, seconds = time.perf_counter(), 0.0
         if job.prompt_top is not None:

@@ -117,6 +117,11 @@ class Service:
         """Jobs that run or wait."""
         return len(self._jobs)
 
+    @property
+    def running(self) -> list[Job]:
+        """Those that do not wait."""
+        return self.batcher.running
+
     def submit(self, job: Job) -> None:
         """Answer it as soon as there is room. BusyError: the queue is full. UsageError: see `Batcher.check`."""
         self.batcher.check(job)

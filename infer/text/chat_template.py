@@ -50,10 +50,7 @@ class ChatTemplate:
             return None
         if not isinstance(source, str):
             raise TemplateError(f"{gguf.path}: {key} is {type(source).__name__}, expected a string")
-        vocabulary = tokenizer.vocabulary
-        ids = {"bos": vocabulary.bos, "eos": vocabulary.eos, "unk": vocabulary.unk, "pad": vocabulary.pad}
-        tokens = {f"{what}_token": vocabulary.tokens[token] for what, token in ids.items() if token is not None}
-        return cls(source, name=key, tokens=tokens)
+        return cls(source, name=key, tokens=special_tokens(tokenizer))
 
     def render(
         self,
@@ -96,6 +93,13 @@ class ChatTemplate:
         ) as error:
             raise TemplateError(f"{self.name} cannot be rendered: {_reason(error)}") from None
         return "".join(parts)
+
+
+def special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
+    """Their texts, by the names that templates use."""
+    vocabulary = tokenizer.vocabulary
+    ids = {"bos": vocabulary.bos, "eos": vocabulary.eos, "unk": vocabulary.unk, "pad": vocabulary.pad}
+    return {f"{what}_token": vocabulary.tokens[token] for what, token in ids.items() if token is not None}
 
 
 class _LimitError(Exception):

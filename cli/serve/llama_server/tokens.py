@@ -1,10 +1,12 @@
-"""POST /tokenize and /detokenize, in llama-server's shape (`content`, `tokens`) and vLLM's (`prompt`, `tokens`)."""
+"""POST /tokenize and /detokenize, in llama-server's shape (`content`) and vLLM's (`prompt`); GET /tokenizer_info."""
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ..endpoint import post
+from hybrid.infer.text.chat_template import special_tokens
+
+from ..endpoint import get, post
 from ..errors import RequestError
 from ..fields import Strict
 from ..served import Served
@@ -70,7 +72,24 @@ async def detokenize(served: Served, _: Request, body: DetokenizeRequest) -> Res
     return JSONResponse({"content": text, "prompt": text})
 
 
+async def tokenizer_info(served: Served, _: Request) -> Response:
+    """As vLLM has it, from Hugging Face's tokenizer_config.json."""
+    template = served.maker.template
+    return JSONResponse(
+        {
+            "tokenizer_class": type(served.model.tokenizer).__name__,
+            "model_max_length": served.model.n_ctx,
+            "vocab_size": served.model.n_vocab,
+            "add_bos_token": served.model.tokenizer.add_bos,
+            "add_eos_token": served.model.tokenizer.add_eos,
+            **special_tokens(served.model.tokenizer),
+            "chat_template": template.source if template is not None else None,
+        }
+    )
+
+
 ENDPOINTS = [
+    get("/tokenizer_info", handler=tokenizer_info, of_encoders=True),
     post("/tokenize", handler=tokenize, schema=TokenizeRequest, of_encoders=True),
     post("/detokenize", handler=detokenize, schema=DetokenizeRequest, of_encoders=True),
 ]

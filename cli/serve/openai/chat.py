@@ -12,6 +12,7 @@ from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import TextPiece
 from hybrid.infer.text.tokenizer import Tokenizer
 
+from ..conversations import ConversationFields, conversation
 from ..endpoint import client_of, post
 from ..errors import RequestError
 from ..fields import AnswerFields, Ignored, Strict, Unsupported
@@ -21,44 +22,19 @@ from ..streaming import respond
 from .shape import CompletionsShape, text_of, with_logprobs
 
 
-class TextPart(Strict):
-    """A part of a message. Others (images, audio) are refused: these models read text."""
-
-    type: Literal["text"]
-    text: str
-
-
 class TextFormat(Strict):
     """Text without a schema."""
 
     type: Literal["text"]
 
 
-class Message(Strict):
-    """One message of a conversation."""
-
-    role: str
-    content: str | list[TextPart] | None = None
-    name: str | None = None
-    tool_calls: Unsupported
-
-    def as_template(self) -> dict[str, str]:
-        """As chat templates want it."""
-        content = self.content
-        text = "".join(part.text for part in content) if isinstance(content, list) else content or ""
-        role = "system" if self.role == "developer" else self.role  # OpenAI's newer name
-        return {"role": role, "content": text, **({"name": self.name} if self.name else {})}
-
-
-class ChatRequest(AnswerFields):
+class ChatRequest(AnswerFields, ConversationFields):
     """A conversation, and how the next message is drawn."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     response_format: TextFormat | None = None
-    tools: Unsupported
+    tools: list[Any] | None = None
     tool_choice: Literal["none", "auto"] | None = None
     functions: Unsupported
     parallel_tool_calls: Ignored
@@ -67,13 +43,18 @@ class ChatRequest(AnswerFields):
     safety_identifier: Ignored
     verbosity: Ignored
 
+    def check(self) -> None:
+        super().check()
+        if self.tools and self.tool_choice != "none":
+            raise RequestError("tools: this server cannot call tools yet", param="tools")
+
 
 def chat_jobs(maker: Maker, request: ChatRequest, client: object) -> list[Job]:
     """n answers to a conversation."""
     if request.top_logprobs is not None and not request.logprobs:
         raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
-    prompt = maker.conversation([message.as_template() for message in request.messages])
-    most = request.max_completion_tokens if request.max_completion_tokens is not None else request.max_tokens
+    prompt = conversation(maker, request)
+    most = request.most if request.most is not None else maker.defaults.n_predict
     n_top = (request.top_logprobs or 0) if request.logprobs else None
     return maker.jobs(request, [prompt], most, n_top, client)
 
@@ -118,7 +99,8 @@ def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[di
 async def chat(served: Served, request: Request, body: ChatRequest) -> Response:
     """The next message of a conversation."""
     jobs = await run_in_threadpool(chat_jobs, served.maker, body, client_of(request))
-    return await respond(served, request, jobs, ChatShape(served, body, jobs), stream=body.stream)
+    shape = ChatShape(served, body, jobs)
+    return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
 
 
-ENDPOINTS = [post("/v1/chat/completions", handler=chat, schema=ChatRequest)]
+ENDPOINTS = [post("/v1/chat/completions", "/chat/completions", handler=chat, schema=ChatRequest)]

@@ -22,7 +22,7 @@ from ..fields import AnswerFields
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
-from .shape import FINISH, CompletionsShape, with_logprobs
+from .shape import CompletionsShape, with_logprobs
 
 FEW = 16  # max_tokens where it is not given: OpenAI's
 
@@ -48,7 +48,9 @@ def completion_jobs(maker: Maker, request: CompletionRequest, client: object) ->
         raise RequestError(
             "suffix: this server has no models that fill in the middle of a text (with infill tokens)", param="suffix"
         )
-    most = FEW if request.max_tokens is None else request.max_tokens
+    most = request.most if request.most is not None else maker.defaults.n_predict
+    if most is None:
+        most = FEW
     jobs = maker.jobs(request, maker.prompts(request.prompt), most, request.logprobs, client)
     if request.echo:
         for job in jobs[:: request.n]:
@@ -129,6 +131,10 @@ class CompletionShape(CompletionsShape):
         return {"text": prompt + job.result.text, "logprobs": _joined(listed, answer)}
 
     # --- streams ---
+    @property
+    def nothing(self) -> dict[str, Any]:
+        return {"text": "", "logprobs": None}
+
     def opening(self) -> Iterator[str]:
         """The prompts, where nothing about them is to be found out."""
         for index in range(len(self.jobs)) if self._echo and not self._with_logprobs else ():
@@ -151,7 +157,7 @@ class CompletionShape(CompletionsShape):
             yield from self._opened(index)
         if piece is None:
             listed = self._lists[index].answer(self._end(self.jobs[index]))
-            yield self._chunk(index, {"text": "", "logprobs": listed}, FINISH[self.jobs[index].result.reason])
+            yield self._last_chunk(index, {"text": "", "logprobs": listed})
         elif piece.text or piece.logprobs is not None:
             listed = self._lists[index].answer(with_logprobs([piece]))
             yield self._chunk(index, {"text": piece.text, "logprobs": listed})
@@ -187,7 +193,8 @@ def _joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict
 async def completions(served: Served, request: Request, body: CompletionRequest) -> Response:
     """What follows the prompts."""
     jobs = await run_in_threadpool(completion_jobs, served.maker, body, client_of(request))
-    return await respond(served, request, jobs, CompletionShape(served, body, jobs), stream=body.stream)
+    shape = CompletionShape(served, body, jobs)
+    return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
 
 
 ENDPOINTS = [post("/v1/completions", handler=completions, schema=CompletionRequest)]

@@ -11,10 +11,13 @@ from hybrid.infer.answers.drawing import TextPiece, TokenLogprobs
 from hybrid.infer.text.tokenizer import Tokenizer
 
 from .. import errors
+from ..answering import Event
 from ..cache_usage import cache_usage
 from ..fields import AnswerFields
+from ..llama_server.answer import whole_answer
 from ..served import Served
 from ..streaming import event
+from ..timings import Timings, prompt_progress
 
 FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length"}
 
@@ -37,6 +40,8 @@ class CompletionsShape:
     kind, part_kind, prefix = "", "", ""
 
     def __init__(self, served: Served, body: AnswerFields, jobs: Sequence[Job]) -> None:
+        self._served, self._body = served, body
+        self._timings: dict[int, Timings] = {}
         self.tokenizer = served.model.tokenizer
         self.jobs, self.prompts = jobs, jobs[:: body.n]
         self._with_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -54,7 +59,21 @@ class CompletionsShape:
             {**self.choice(job, some), "index": i, "finish_reason": FINISH[job.result.reason]}
             for i, (job, some) in enumerate(zip(self.jobs, pieces, strict=True))
         ]
-        return {**self._head, "object": self.kind, "choices": choices, "usage": usage(self.jobs, self.prompts)}
+        head = {**self._head, "object": self.kind, "choices": choices, "usage": usage(self.jobs, self.prompts)}
+        return {**head, **self._verbose(0, pieces[0]), "timings": Timings.of(self.jobs[0]).as_json()}
+
+    @property
+    def watcher(self) -> "CompletionsShape | None":
+        """Itself, where events are asked for that llama-server adds."""
+        return self if self._body.return_progress or self._body.timings_per_token else None
+
+    def watch(self, news: Event) -> Iterator[str]:
+        """How far a prompt is read, and how long what comes next took."""
+        if self._body.timings_per_token:
+            self._timings[news.index] = news.timings
+        if news.n_read is not None and self._body.return_progress:
+            progress = prompt_progress(self.jobs[news.index], news.n_read, news.timings)
+            yield self._chunk(news.index, self.nothing, prompt_progress=progress)
 
     def opening(self) -> Iterator[str]:
         """Nothing, unless a kind of answer begins with something."""
@@ -67,12 +86,13 @@ class CompletionsShape:
 
     def ending(self, index: int) -> Iterator[str]:
         """Why it ended."""
-        yield self._chunk(index, self.part(None), FINISH[self.jobs[index].result.reason])
+        yield self._last_chunk(index, self.part(None))
 
     def closing(self) -> Iterator[str]:
         """The usage where it was asked for, and OpenAI's mark."""
         if self._with_usage:
-            more = {"choices": [], "usage": usage(self.jobs, self.prompts)}
+            timings = Timings.of(self.jobs[0]).as_json()
+            more = {"choices": [], "usage": usage(self.jobs, self.prompts), "timings": timings}
             yield event({**self._head, "object": self.part_kind, **more})
         yield "data: [DONE]\n\n"
 
@@ -80,9 +100,26 @@ class CompletionsShape:
         """An event in the shape of an error's response."""
         yield event(json.loads(bytes(errors.of_exception(error).body)))
 
-    def _chunk(self, index: int, part: dict[str, Any], reason: str | None = None) -> str:
+    def _chunk(self, index: int, part: dict[str, Any], reason: str | None = None, **more: Any) -> str:
         choice = {"index": index, **part, "finish_reason": reason}
-        return event({**self._head, "object": self.part_kind, "choices": [choice]})
+        timings = self._timings.get(index)
+        if timings is not None:
+            more["timings"] = timings.as_json()
+        return event({**self._head, "object": self.part_kind, "choices": [choice], **more})
+
+    def _last_chunk(self, index: int, part: dict[str, Any]) -> str:
+        """Of an answer: with the reason, and what it took unless the usage says it."""
+        self._timings.pop(index, None)
+        more = self._verbose(index, ())
+        if not self._with_usage:
+            more["timings"] = Timings.of(self.jobs[index]).as_json()
+        return self._chunk(index, part, FINISH[self.jobs[index].result.reason], **more)
+
+    def _verbose(self, index: int, pieces: Sequence[TextPiece]) -> dict[str, Any]:
+        """How the answer was drawn, where `verbose` asks for it."""
+        if not self._body.verbose:
+            return {}
+        return {"__verbose": whole_answer(self._served, self._body, index, self.jobs[index], pieces)}
 
     # --- of one kind ---
     def choice(self, job: Job, pieces: Sequence[TextPiece]) -> dict[str, Any]:
@@ -92,6 +129,11 @@ class CompletionsShape:
     def part(self, piece: TextPiece | None) -> dict[str, Any]:
         """A piece of an answer; None: its end."""
         raise NotImplementedError
+
+    @property
+    def nothing(self) -> dict[str, Any]:
+        """Of an event that has no part of the answer."""
+        return self.part(None)
 
     def text_of(self, token: int) -> tuple[str, list[int]]:
         """Of one token alone: as text, and its bytes."""

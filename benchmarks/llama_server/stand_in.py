@@ -1,0 +1,124 @@
+"""A program with llama-server's options that becomes `hybrid serve`: what llama.cpp's server tests start.
+
+It runs in the environment of this package. SUITE_MODELS names the folder of the models that stand for those of the
+tests, which come from the hub. What is left out is told on stderr, with the reason; an option without which a test
+would say nothing ends the program.
+"""
+
+import os
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+# llama-server's option -> ours, with the same value
+SAME = {
+    "--port": "--port", "--host": "--host", "--temp": "--temp", "--seed": "--seed", "--parallel": "--parallel",
+    "--threads": "--threads", "--alias": "--alias", "--n-predict": "--n-predict", "--lora": "--lora",
+}  # fmt: skip
+FLAGS = {"--context-shift": "--context-shift", "--slots": "--slots", "--no-slots": "--no-slots"}
+# flags and options without a counterpart, and why nothing is lost
+NOTHING_FLAGS = {
+    "--offline": "nothing is fetched",
+    "--cont-batching": "always so",
+    "--metrics": "always there",
+    "--kv-unified": "every answer has its own context",
+    "--jinja": "always so",
+    "--no-jinja": "always with Jinja",
+    "--verbose": "the tests' driver asks for `verbose` instead",
+    "--swa-full": "always so",
+    "--no-ui": "there is no page",
+    "--backend_sampling": "there is one place where tokens are drawn",
+    "--no-cache-idle-slots": "texts are kept by budget, not by slot",
+    "--no-mmproj": "text only",
+    "--embedding": "always there",
+}
+NOTHING = {
+    "--batch-size": "one size fits",
+    "--ubatch-size": "one size fits",
+    "--n-gpu-layers": "this runs on the CPU",
+    "-fa": "one kind of attention",
+    "-ctk": "see --kv-type",
+    "-ctv": "see --kv-type",
+    "--cache-reuse": "prefixes are reused, and pieces in between never",
+}
+# what stands for a model of the hub, by a part of its name; others are not there
+STAND_INS = {"stories15M-q8_0-00001-of-00003": "parts-00001-of-00003.gguf", "stories260K": "text.gguf"}
+REASONING = {"on", "auto"}
+
+
+class NoCounterpartError(Exception):
+    """An option without which a test says nothing."""
+
+
+def translated(arguments: list[str], models: Path) -> tuple[list[str], list[str]]:
+    """The arguments of `hybrid serve`, and what was left out."""
+    ours: list[str] = []
+    ignored: list[str] = []
+    given: dict[str, str] = {}
+    rest = iter(arguments)
+    for name in rest:
+        if name in FLAGS:
+            ours.append(FLAGS[name])
+        elif name in NOTHING_FLAGS:
+            ignored.append(f"{name}: {NOTHING_FLAGS[name]}")
+        elif name in SAME:
+            ours += [SAME[name], next(rest)]
+        elif name in NOTHING:
+            ignored.append(f"{name} {next(rest)}: {NOTHING[name]}")
+        else:
+            given[name] = next(rest, "")
+    slots = next((int(value) for option, value in pairwise(ours) if option == "--parallel"), 4)
+    if context := given.pop("--ctx-size", None):
+        # theirs is shared by all slots, ours is that of each
+        ours += ["--ctx", str(int(context) if "--kv-unified" in arguments else int(context) // slots)]
+    if key := given.pop("--api-key", None):
+        ours += ["--api-key-file", _file("keys", key)]
+    if memory := given.pop("--cache-ram", None):
+        ours += ["--checkpoint-budget", f"{max(0, int(memory))}MiB"]
+    if template := given.pop("--chat-template-file", None):
+        ours += ["--chat-template", template]
+    if template := given.pop("--chat-template", None):
+        path = models / f"{template}.jinja"
+        ours += ["--chat-template", str(path) if path.exists() else _file("template", template)]
+    if folder := given.pop("--slot-save-path", None):
+        ours += ["--state-dir", folder]
+    if (reasoning := given.pop("--reasoning", "auto")) not in REASONING:
+        raise NoCounterpartError(f"--reasoning {reasoning}")
+    model = _model(given, models)
+    if given:
+        raise NoCounterpartError(" ".join(f"{name} {value}" for name, value in given.items()))
+    threads = [] if "--threads" in ours else ["--threads", "1"]  # several servers run at a time, of a tiny model
+    return [str(model), *ours, *threads], ignored
+
+
+def _model(given: dict[str, str], models: Path) -> Path:
+    asked = f"{given.pop('--model', '')} {given.pop('--hf-repo', '')} {given.pop('--hf-file', '')}"
+    for part, name in STAND_INS.items():
+        if part in asked and "infill" not in asked and "MOE" not in asked:
+            return models / name
+    raise NoCounterpartError(f"the model {asked.strip()}")
+
+
+def _file(name: str, text: str) -> str:
+    descriptor, path = tempfile.mkstemp(prefix=f"suite-{name}-")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    return path
+
+
+def main() -> None:
+    """Becomes the server."""
+    try:
+        ours, ignored = translated(sys.argv[1:], Path(os.environ["SUITE_MODELS"]))
+    except NoCounterpartError as error:
+        sys.exit(f"stand-in: no counterpart for {error}")
+    for line in ignored:
+        print(f"stand-in: left out {line}", file=sys.stderr, flush=True)
+    print(f"stand-in: hybrid serve {' '.join(ours)}", file=sys.stderr, flush=True)
+    os.environ["PYTHONPATH"] = os.environ.get("SUITE_PYTHONPATH", "")  # until here it was the tests'
+    os.execv(sys.executable, [sys.executable, "-m", "hybrid.cli", "serve", *ours])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""llama.cpp's own server tests against `hybrid serve`.
+
+    python -m venv suite && suite/bin/pip install -r PATH/to/tools/server/tests/requirements.txt
+    python benchmarks/llama_server_suite.py PATH/to/tools/server/tests --python suite/bin/python --write
+
+The tests are llama.cpp's (`tools/server/tests` of its repository, or of the sdist of llama-cpp-python) and are pinned
+to an older `openai`: so they run in an environment of their own. They start `benchmarks/llama_server/stand_in.py` in
+place of llama-server, which becomes `hybrid serve`; what depends on their tiny model is replaced as cases.py and
+plugin.py say. --write renews benchmarks/LLAMA_SERVER_SUITE.md; further arguments go to pytest.
+"""
+
+import argparse
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from llama_server import cases
+
+HERE = Path(__file__).resolve().parent
+PARTS = HERE / "llama_server"
+PAGE = HERE / "LLAMA_SERVER_SUITE.md"
+ORDER = ("failed", "not there yet", "decided otherwise", "does not apply")
+FIRST_COMMAND = 'import runpy, sys; sys.path.insert(0, {parts!r}); runpy.run_path({stand_in!r}, run_name="__main__")'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tests", type=Path, help="tools/server/tests of llama.cpp")
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="of the tests' environment")
+    parser.add_argument("-n", type=int, default=2, help="tests at a time")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    given, rest = parser.parse_known_args()
+    with tempfile.TemporaryDirectory(prefix="llama-server-suite-") as folder:
+        results = run(given.tests.resolve(), given.python.absolute(), Path(folder), given.n, rest)
+    print(summary(results))
+    if given.write:
+        PAGE.write_text(page(results))
+
+
+def run(tests: Path, python: Path, folder: Path, n: int, rest: list[str]) -> list[dict[str, str]]:
+    """What became of each test."""
+    copy = folder / "tools" / "server" / "tests"
+    shutil.copytree(tests, copy, ignore=shutil.ignore_patterns("__pycache__", "tmp"))
+    if (templates := tests.parents[2] / "models").is_dir():
+        (folder / "models").symlink_to(templates)
+    substitute(copy / "unit")
+    shutil.copy(PARTS / "enabled.py", copy / "unit" / "test_enabled.py")
+    models = folder / "gguf"
+    make_models(models)
+    program = folder / "llama-server"
+    command = FIRST_COMMAND.format(parts=str(PARTS), stand_in=str(PARTS / "stand_in.py"))
+    program.write_text(f"#!{sys.executable}\n{command}\n")
+    program.chmod(0o755)
+    report = folder / "report.jsonl"
+    environment = {
+        **os.environ,
+        "LLAMA_SERVER_BIN_PATH": str(program),
+        "PYTHONPATH": str(PARTS),
+        "SUITE_PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "SUITE_MODELS": str(models),
+        "SUITE_REPORT": str(report),
+    }
+    arguments = ["-p", "plugin", "-p", "no:cacheprovider", "-q", "-n", str(n), *(rest or ["unit"])]
+    subprocess.run([str(python), "-m", "pytest", *arguments], cwd=copy, env=environment)
+    return [json.loads(line) for line in report.read_text().splitlines()]
+
+
+def substitute(unit: Path) -> None:
+    """Their numbers become ours; each must be where cases.py says it is."""
+    for change in cases.SUBSTITUTIONS:
+        path = unit / change.file
+        text = path.read_text()
+        node = next(
+            node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == change.function
+        )
+        lines = text.splitlines(keepends=True)
+        first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+        body = "".join(lines[first - 1 : node.end_lineno])
+        if body.count(change.old) != change.times:
+            found = f"{change.old!r} {body.count(change.old)} times, expected {change.times}"
+            sys.exit(f"{change.file}: {change.function} has {found}")
+        lines[first - 1 : node.end_lineno] = [body.replace(change.old, change.new)]
+        path.write_text("".join(lines))
+
+
+def make_models(folder: Path) -> None:
+    """The bundled model in one file and in three, and templates."""
+    folder.mkdir()
+    bundled = HERE.parent / "cli" / "bundled" / "jamba-11m"
+    for arguments in (
+        ["convert", bundled, "-o", folder / "whole.gguf"],
+        ["quantize", folder / "whole.gguf", folder / "text.gguf", "q8_0"],
+        ["gguf", "split", "--split-max-tensors", "50", folder / "text.gguf", folder / "parts"],
+    ):
+        subprocess.run([sys.executable, "-m", "hybrid.cli", *map(str, arguments)], check=True, capture_output=True)
+    for name, source in cases.TEMPLATES.items():
+        (folder / f"{name}.jinja").write_text(source)
+
+
+def summary(results: list[dict[str, str]]) -> str:
+    """In one line."""
+    counts = Counter(result["outcome"] for result in results)
+    n = counts["passed"] + counts["failed"] + counts["skipped"]
+    rest = ", ".join(f"{counts[kind]} {kind}" for kind in ORDER[1:])
+    return f"{counts['passed']} of {n} cases that apply pass ({100 * counts['passed'] / max(1, n):.1f} %); {rest}"
+
+
+def page(results: list[dict[str, str]]) -> str:
+    """The list of those that do not pass, with reasons."""
+    lines = [
+        "# llama.cpp's server tests against `hybrid serve`",
+        "",
+        "Written by `benchmarks/llama_server_suite.py`, which says how to run it and what is replaced.",
+        "",
+        f"{summary(results)}.",
+        "",
+        "Three kinds of them are skipped or left out there because llama-server fails them: an answer with the cache "
+        "and without it, temperature 1 with a seed, and any slot beside any others (`enabled.py`).",
+    ]
+    for kind in ORDER:
+        found = Counter((_test(result["test"]), result["why"]) for result in results if result["outcome"] == kind)
+        lines += ["", f"## {kind.capitalize()}: {found.total()}", "", "| test | cases | why |", "|---|--:|---|"]
+        lines += [
+            f"| `{test}` | {n} | {why.replace('|', chr(92) + '|')[:160]} |" for (test, why), n in sorted(found.items())
+        ]
+    passed = Counter(result["test"].partition("::")[0] for result in results if result["outcome"] == "passed")
+    lines += ["", f"## Passed: {passed.total()}", "", "| file | cases |", "|---|--:|"]
+    lines += [f"| `{file}` | {n} |" for file, n in sorted(passed.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _test(name: str) -> str:
+    return name.partition("[")[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""An answer as llama-server's own routes show it: its text, how it was drawn, why it ended, what it took."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.answers.sampling import SamplingParams
+
+from ..fields import AnswerFields
+from ..samplers import FIELDS, NAMES, RANDOM_SEEDS
+from ..served import Served
+from ..timings import Timings
+
+STOP_TYPES = {"eos": "eos", "stop": "word", "length": "limit", "context": "limit"}
+
+LEAST = -3.4028234663852886e38  # what stands for minus infinity, which JSON does not have
+
+# what a request cannot change
+_FIXED: dict[str, Any] = {
+    "grammar": "", "grammar_lazy": False, "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
+    "reasoning_format": "none", "reasoning_in_content": False, "generation_prompt": "", "n_discard": 0,
+    "speculative.types": "none", "backend_sampling": False, "lora": [],
+}  # fmt: skip
+
+
+def sampling_settings(params: SamplingParams, seed: int | None) -> dict[str, Any]:
+    """The samplers, under llama-server's names; seed None: a random one."""
+    known = {name: getattr(params, NAMES.get(name, name)) for name in FIELDS}
+    listed = {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
+    return {**listed, "seed": RANDOM_SEEDS[1] if seed is None else seed, **_FIXED}
+
+
+def generation_settings(served: Served, body: AnswerFields, job: Job) -> dict[str, Any]:
+    """How the answer was drawn."""
+    sampler, tokenizer = job.drawing.sampler, served.model.tokenizer
+    biases = dict(sampler.params.logit_bias)
+    if body.ignore_eos:
+        biases.update(dict.fromkeys(sorted(tokenizer.eog), -math.inf))
+    return {
+        **sampling_settings(sampler.params, sampler.seed),
+        "stop": [body.stop] if isinstance(body.stop, str) else body.stop or [],
+        "max_tokens": job.drawing.max_tokens,
+        "n_predict": job.drawing.max_tokens,
+        "n_keep": body.n_keep or 0,
+        "ignore_eos": body.ignore_eos,
+        "stream": body.stream,
+        "logit_bias": [
+            {"bias": bias if math.isfinite(bias) else None, "token": token} for token, bias in biases.items()
+        ],
+        "n_probs": job.drawing.n_top or 0,
+        "timings_per_token": body.timings_per_token,
+        "post_sampling_probs": job.drawing.sampled,
+    }
+
+
+def whole_answer(
+    served: Served, body: AnswerFields, index: int, job: Job, pieces: Sequence[TextPiece], *, tokens: bool = False
+) -> dict[str, Any]:
+    """Everything about it. tokens: with the ids that were drawn."""
+    result = job.result
+    answer = {
+        "index": index,
+        "content": result.text,
+        "tokens": list(result.ids) if tokens else [],
+        "id_slot": job.place,
+        "stop": True,
+        "model": served.name,
+        "tokens_predicted": len(result.ids),
+        "tokens_evaluated": len(job.ids),
+        "generation_settings": generation_settings(served, body, job),
+        "prompt": served.model.tokenizer.decode(job.ids),
+        "has_new_line": "\n" in result.text,
+        "truncated": result.reason == "context" or result.discarded > 0,
+        "stop_type": STOP_TYPES[result.reason],
+        "stopping_word": result.stop or "",
+        "tokens_cached": len(job.ids) + len(result.ids) - len(result.pending) - result.discarded,
+        "timings": Timings.of(job).as_json(),
+    }
+    known = probabilities(served, job, pieces)
+    return {**answer, "completion_probabilities": known} if known else answer
+
+
+def probabilities(served: Served, job: Job, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
+    """Of the tokens whose logprobs were asked for."""
+    sampled = job.drawing.sampled
+
+    def entry(token: int, ln_p: float) -> dict[str, Any]:
+        piece = served.model.tokenizer.piece(token)
+        p = {"prob": math.exp(ln_p)} if sampled else {"logprob": max(ln_p, LEAST)}
+        return {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece), **p}
+
+    top = "top_probs" if sampled else "top_logprobs"
+    return [
+        {**entry(piece.id, piece.logprobs.logprob), top: [entry(*pair) for pair in piece.logprobs.top]}
+        for piece in pieces
+        if piece.id is not None and piece.logprobs is not None
+    ]

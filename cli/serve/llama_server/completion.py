@@ -1,0 +1,174 @@
+"""POST /completion: llama-server's own shape, for prompts that are texts, tokens, or both in one."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.text.encode import rendered_ids
+
+from .. import errors
+from ..answering import Event
+from ..endpoint import client_of, post
+from ..errors import RequestError
+from ..fields import AnswerFields, Strict
+from ..jobs import Maker, Prompt
+from ..served import Served
+from ..streaming import event, respond
+from ..timings import Timings, prompt_progress
+from .answer import probabilities, whole_answer
+
+
+class PromptObject(Strict):
+    """A text, and what goes with it: these models read text only."""
+
+    prompt_string: str
+    multimodal_data: Annotated[list[str], Field(max_length=0)] | None = None
+
+
+Mixed = list[int | str]
+
+
+class CompletionRequest(AnswerFields):
+    """One or more prompts, and how what follows them is drawn."""
+
+    prompt: str | PromptObject | list[int | str | Mixed | PromptObject]
+    n_cmpl: Annotated[int, Field(ge=1, le=64)] | None = None
+    n_probs: Annotated[int, Field(ge=0)] = 0
+    logprobs: Annotated[int, Field(ge=0)] | None = None
+    post_sampling_probs: bool = False
+    return_tokens: bool = False
+    response_fields: list[str] | None = None
+
+
+def completion_jobs(maker: Maker, request: CompletionRequest, client: object) -> list[Job]:
+    """n answers to every prompt."""
+    most = request.most if request.most is not None else maker.defaults.n_predict
+    n_probs = min(request.n_probs or request.logprobs or 0, maker.model.n_vocab)
+    prompts = prompts_of(maker, request.prompt)
+    return maker.jobs(request, prompts, most, n_probs or None, client, request.post_sampling_probs)
+
+
+def prompts_of(maker: Maker, prompt: Any) -> list[Prompt]:
+    """Each of them. A list that has a number is one prompt; others are a prompt for each of their items."""
+    if isinstance(prompt, list) and not any(isinstance(part, int) for part in prompt):
+        if not prompt:
+            raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
+        maker.check_number(prompt)
+        return [_prompt(maker, one) for one in prompt]
+    return [_prompt(maker, prompt)]
+
+
+def _prompt(maker: Maker, prompt: Any) -> Prompt:
+    """Special tokens count wherever they are written; BOS comes before a text that begins the prompt."""
+    if isinstance(prompt, PromptObject):
+        prompt = prompt.prompt_string
+    if isinstance(prompt, str):
+        return maker.text(prompt, plain=False)
+    tokenizer = maker.model.tokenizer
+    ids: list[int] = []
+    for at, part in enumerate(prompt):
+        if isinstance(part, int):
+            ids.append(part)
+        elif not isinstance(part, str):
+            raise RequestError("prompt: tokens and texts of one prompt cannot hold other prompts", param="prompt")
+        elif at == 0:
+            ids += rendered_ids(tokenizer, part)
+        else:
+            ids += tokenizer.encode(part, add_special=False, parse_special=True)
+    return Prompt(ids)
+
+
+class CompletionShape:
+    """The answers of one request."""
+
+    def __init__(self, served: Served, body: CompletionRequest, jobs: Sequence[Job]) -> None:
+        self.served, self.body, self.jobs = served, body, jobs
+        self._n_drawn = [0] * len(jobs)
+        self._timings: dict[int, Timings] = {}
+
+    def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
+        """An object for one answer, a list of them for more."""
+        answers = [
+            self._chosen(whole_answer(self.served, self.body, i, job, some, tokens=self.body.return_tokens))
+            for i, (job, some) in enumerate(zip(self.jobs, pieces, strict=True))
+        ]
+        return answers[0] if len(answers) == 1 else answers
+
+    def opening(self) -> Iterator[str]:
+        return iter(())
+
+    def watch(self, news: Event) -> Iterator[str]:
+        """How far a prompt is read."""
+        if self.body.timings_per_token:
+            self._timings[news.index] = news.timings
+        if news.n_read is not None and self.body.return_progress:
+            progress = prompt_progress(self.jobs[news.index], news.n_read, news.timings)
+            yield event({**self._part(news.index, None), "prompt_progress": progress})
+
+    def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
+        self._n_drawn[index] += piece.id is not None
+        known = probabilities(self.served, self.jobs[index], [piece])
+        more = {"completion_probabilities": known} if known else {}
+        yield event({**self._part(index, piece), **more})
+
+    def ending(self, index: int) -> Iterator[str]:
+        """All about the answer but its text, which the stream has told."""
+        whole = whole_answer(self.served, self.body, index, self.jobs[index], ())
+        yield event(self._chosen({**whole, "content": ""}))
+
+    def closing(self) -> Iterator[str]:
+        return iter(())
+
+    def failure(self, error: Exception) -> Iterator[str]:
+        yield event(json.loads(bytes(errors.of_exception(error).body)))
+
+    def _part(self, index: int, piece: TextPiece | None) -> dict[str, Any]:
+        timings = self._timings.get(index)
+        return {
+            "index": index,
+            "content": piece.text if piece is not None else "",
+            "tokens": [piece.id] if piece is not None and piece.id is not None else [],
+            "stop": False,
+            "id_slot": self.jobs[index].place,
+            "tokens_predicted": self._n_drawn[index],
+            "tokens_evaluated": len(self.jobs[index].ids),
+            **({"timings": timings.as_json()} if timings is not None else {}),
+        }
+
+    def _chosen(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The fields that were asked for; "a/b" is field b of a, under that name."""
+        if not self.body.response_fields:
+            return answer
+        found = {path: _at(answer, path) for path in self.body.response_fields}
+        return {path: value for path, value in found.items() if value is not _ABSENT}
+
+
+_ABSENT = object()
+
+
+def _at(answer: Any, path: str) -> Any:
+    for step in path.split("/"):
+        if not isinstance(answer, dict) or step not in answer:
+            return _ABSENT
+        answer = answer[step]
+    return answer
+
+
+async def completion(served: Served, request: Request, body: CompletionRequest) -> Response:
+    """What follows the prompts."""
+    if body.n_cmpl is not None:
+        body.n = body.n_cmpl
+    jobs = await run_in_threadpool(completion_jobs, served.maker, body, client_of(request))
+    shape = CompletionShape(served, body, jobs)
+    watcher = shape if body.return_progress or body.timings_per_token else None
+    return await respond(served, request, jobs, shape, stream=body.stream, watcher=watcher)
+
+
+ENDPOINTS = [post("/completion", "/completions", handler=completion, schema=CompletionRequest)]

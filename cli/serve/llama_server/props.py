@@ -1,0 +1,129 @@
+"""GET /props and /version, GET /slots, and the routes of llama-server that answer 501 here."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hybrid.infer.answers.batching import Job
+from hybrid.infer.text.chat_template import special_tokens
+
+from .. import errors
+from ..endpoint import Endpoint, get
+from ..served import Served
+from .answer import sampling_settings
+
+
+def package_version() -> str:
+    """Of this package; "0" where it was not installed."""
+    try:
+        return version("hybrid-lm")
+    except PackageNotFoundError:
+        return "0"
+
+
+async def props(served: Served, _: Request) -> Response:
+    """What is served, and how answers are drawn where a request does not say it."""
+    model, maker = served.model, served.maker
+    params = maker.sampling
+    n_predict = -1 if maker.defaults.n_predict is None else maker.defaults.n_predict
+    settings = {**sampling_settings(params, params.seed), "n_predict": n_predict, "max_tokens": n_predict}
+    tokens = special_tokens(model.tokenizer)
+    return JSONResponse(
+        {
+            "default_generation_settings": {"params": settings, "n_ctx": model.n_ctx},
+            "total_slots": served.service.batcher.n_parallel,
+            "model_alias": served.name,
+            "model_ftype": model.file_type,
+            "model_path": model.path.name,  # a client learns the file, not the folder
+            "modalities": {"vision": False, "video": False, "audio": False},
+            "endpoint_slots": served.slots,
+            "endpoint_props": False,
+            "endpoint_metrics": True,
+            "chat_template": maker.template.source if maker.template is not None else "",
+            "chat_template_caps": {},
+            "bos_token": tokens.get("bos_token", ""),
+            "eos_token": tokens.get("eos_token", ""),
+            "build_info": f"hybrid-{package_version()}",
+            "is_sleeping": False,
+        }
+    )
+
+
+async def about_version(_served: Served, _: Request) -> Response:
+    """Of this package."""
+    return JSONResponse({"version": package_version()})
+
+
+async def slots(served: Served, request: Request) -> Response:
+    """The answers that can be drawn at a time, and what each is doing."""
+    if not served.slots:
+        return errors.response(501, "this server does not show its slots (--no-slots)")
+    running = {job.place: job for job in served.service.running}
+    n_parallel = served.service.batcher.n_parallel
+    if request.query_params.get("fail_on_no_slot") and len(running) >= n_parallel:
+        return errors.response(503, "no slot is free")
+    return JSONResponse([_slot(served, index, running.get(index)) for index in range(n_parallel)])
+
+
+def _slot(served: Served, index: int, job: Job | None) -> dict[str, Any]:
+    """Numbers only: what one client asks is nobody else's business."""
+    slot = {"id": index, "n_ctx": served.model.n_ctx, "speculative": False, "is_processing": job is not None}
+    if job is None:
+        return slot
+    result, drawing = job.result, job.drawing
+    left = drawing.left
+    return {
+        **slot,
+        "n_prompt_tokens": len(job.ids),
+        "n_prompt_tokens_processed": result.prompt_tokens,
+        "n_prompt_tokens_cache": job.n_known,
+        "params": {
+            **sampling_settings(drawing.sampler.params, drawing.sampler.seed),
+            "n_predict": drawing.max_tokens,
+            "max_tokens": drawing.max_tokens,
+        },
+        "next_token": [
+            {
+                "has_next_token": drawing.ended is None,
+                "has_new_line": "\n" in result.text,
+                "n_remain": -1 if left is None else left,
+                "n_decoded": len(result.ids),
+            }
+        ],
+    }
+
+
+async def adapters(served: Served, _: Request) -> Response:
+    """The LoRA adapters that are applied to every answer."""
+    return JSONResponse(
+        [
+            {"id": index, "path": adapter.path.name, "scale": adapter.scale, "task_name": "", "prompt_prefix": ""}
+            for index, adapter in enumerate(served.model.adapters)
+        ]
+    )
+
+
+def _refusal(message: str) -> Any:
+    async def refuse(_served: Served, _: Request) -> Response:
+        return errors.response(501, message)
+
+    return refuse
+
+
+ENDPOINTS = [
+    get("/props", handler=props),
+    get("/version", handler=about_version),
+    get("/slots", handler=slots),
+    get("/lora-adapters", handler=adapters),
+    Endpoint(("/props",), _refusal("this server's properties cannot be changed while it runs"), None, "POST"),
+    Endpoint(("/lora-adapters",), _refusal("adapters are chosen when the server starts (--lora)"), None, "POST"),
+    Endpoint(("/infill",), _refusal("this server does not fill in: use /completion"), None, "POST"),
+    Endpoint(
+        ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"),
+        _refusal("this server does not rerank: use /v1/embeddings"),
+        None,
+        "POST",
+    ),
+]

@@ -1,0 +1,104 @@
+"""How tokens are drawn: the fields of requests, by llama-server's names, and the `SamplingParams` that come of them.
+
+Ranges are not written here: `SamplingParams` knows them, and says them the same way everywhere.
+"""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.answers.sampling.params import read_samplers
+from hybrid.infer.text.tokenizer import Tokenizer
+
+from .errors import RequestError
+from .strict import Ignored, Strict
+
+Bias = float | Literal[False]
+
+RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's
+NEVER = -100  # OpenAI's bias of what must not be drawn
+
+
+class SamplerFields(Strict):
+    """The fields of `SamplingParams`."""
+
+    seed: int | None = None
+    temperature: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    min_keep: int | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    adaptive_target: float | None = None
+    adaptive_decay: float | None = None
+    samplers: list[str] | str | None = None
+    logit_bias: dict[str, Bias] | list[Annotated[list[int | str | Bias], Field(min_length=2, max_length=2)]] | None = (
+        None
+    )
+    ignore_eos: bool = False
+    backend_sampling: Ignored
+
+
+# where a field has another name than in `SamplingParams`
+NAMES = {
+    "temperature": "temp", "typical_p": "typ_p", "dry_penalty_last_n": "dry_last_n",
+    "dry_sequence_breakers": "dry_breakers",
+}  # fmt: skip
+FIELDS = [name for name in SamplerFields.model_fields if name not in ("logit_bias", "ignore_eos", "backend_sampling")]
+
+
+def sampling(request: SamplerFields, defaults: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
+    """`defaults` with what the request says instead. RequestError, UsageError."""
+    given = {name: getattr(request, name) for name in FIELDS}
+    values = {NAMES.get(name, name): value for name, value in given.items() if value is not None}
+    if values.get("seed") in RANDOM_SEEDS:
+        values["seed"] = None
+    if "dry_breakers" in values:
+        values["dry_breakers"] = tuple(values["dry_breakers"])
+    if (order := values.get("samplers")) is not None:
+        values["samplers"] = read_samplers(order if isinstance(order, str) else ";".join((*order, "")))
+    if request.logit_bias is not None:
+        values["logit_bias"] = _biases(request.logit_bias, tokenizer)
+    return replace(defaults, **values)
+
+
+def _biases(given: "dict[str, Bias] | list[list[int | str | Bias]]", tokenizer: Tokenizer) -> dict[int, float]:
+    """By id. A text counts for each of its tokens; what is said twice adds up; false means never, and so does OpenAI's
+    -100."""
+    biases: dict[int, float] = {}
+    for key, bias in given.items() if isinstance(given, dict) else given:
+        if isinstance(bias, str) or bias is True or isinstance(key, float | bool):
+            raise RequestError(
+                "logit_bias: expected pairs of a token or a text with a number or false", param="logit_bias"
+            )
+        value = -float("inf") if bias is False or bias <= NEVER else bias
+        for token in _tokens(key, tokenizer):
+            biases[token] = biases.get(token, 0.0) + value
+    return biases
+
+
+def _tokens(key: int | str, tokenizer: Tokenizer) -> list[int]:
+    if isinstance(key, int):
+        return [key]
+    if key.removeprefix("-").isdecimal():
+        return [int(key)]
+    return tokenizer.encode(key, add_special=False)

@@ -1,0 +1,44 @@
+"""What an answer took, in llama-server's names."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid.infer.answers.batching import Job
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Of one answer, so far. Tokens of the prompt that were known (cache_n) and read (prompt_n), and drawn ones."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    predicted_n: int
+    predicted_ms: float
+
+    @classmethod
+    def of(cls, job: Job, n_told: int | None = None) -> "Timings":
+        """As it is now; n_told: of the drawn tokens those that count, where a step has drawn more."""
+        result = job.result
+        n = len(result.ids) if n_told is None else n_told
+        return cls(job.n_known, result.prompt_tokens, 1e3 * result.prompt_seconds, n, 1e3 * result.gen_seconds)
+
+    def as_json(self) -> dict[str, Any]:
+        """With the rates. The first token comes with the prompt: only those after it took a step."""
+        n, n_steps = self.prompt_n, max(0, self.predicted_n - 1)
+        return {
+            "cache_n": self.cache_n,
+            "prompt_n": n,
+            "prompt_ms": self.prompt_ms,
+            "prompt_per_token_ms": self.prompt_ms / n if n else 0.0,
+            "prompt_per_second": 1e3 * n / self.prompt_ms if self.prompt_ms else 0.0,
+            "predicted_n": self.predicted_n,
+            "predicted_ms": self.predicted_ms,
+            "predicted_per_token_ms": self.predicted_ms / n_steps if n_steps else 0.0,
+            "predicted_per_second": 1e3 * n_steps / self.predicted_ms if self.predicted_ms else 0.0,
+        }
+
+
+def prompt_progress(job: Job, n_read: int, timings: Timings) -> dict[str, Any]:
+    """How far the prompt is read: n_read of its tokens are known or read."""
+    return {"total": len(job.ids), "cache": job.n_known, "processed": n_read, "time_ms": round(timings.prompt_ms)}
