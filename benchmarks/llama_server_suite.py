@@ -121,7 +121,8 @@ def page(results: list[dict[str, str]]) -> str:
         f"{summary(results)}.",
         "",
         "Three kinds of them are skipped or left out there because llama-server fails them: an answer with the cache "
-        "and without it, temperature 1 with a seed, and any slot beside any others (`enabled.py`).",
+        "and without it, temperature 1 with a seed, and any slot beside any others "
+        "(`benchmarks/llama_server/enabled.py`).",
     ]
     for kind in ORDER:
         found = Counter((_test(result["test"]), result["why"]) for result in results if result["outcome"] == kind)
@@ -129,14 +130,14 @@ def page(results: list[dict[str, str]]) -> str:
         lines += [
             f"| `{test}` | {n} | {why.replace('|', chr(92) + '|')[:160]} |" for (test, why), n in sorted(found.items())
         ]
-    passed = Counter(result["test"].partition("::")[0] for result in results if result["outcome"] == "passed")
+    passed = Counter(result["test"].partition(".py::")[0] for result in results if result["outcome"] == "passed")
     lines += ["", f"## Passed: {passed.total()}", "", "| file | cases |", "|---|--:|"]
     lines += [f"| `{file}` | {n} |" for file, n in sorted(passed.items())]
     return "\n".join(lines) + "\n"
 
 
 def _test(name: str) -> str:
-    return name.partition("[")[0]
+    return name.partition("[")[0].replace(".py::", " ")
 
 
 if __name__ == "__main__":

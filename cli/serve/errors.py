@@ -91,7 +91,11 @@ _ANTHROPICS = {403: "permission_error", 413: "request_too_large"}
 def in_anthropics_shape(given: Response) -> JSONResponse:
     """The same error as {"type": "error", "error": {"type", "message"}}."""
     error = json.loads(bytes(given.body))["error"]
-    kind = "api_error" if given.status_code >= 500 else _ANTHROPICS.get(given.status_code, error["type"])
+    kind = (
+        "api_error"
+        if given.status_code >= 500
+        else _ANTHROPICS.get(given.status_code, _KINDS.get(given.status_code, "invalid_request_error"))
+    )
     body = {"type": "error", "error": {"type": kind, "message": error["message"]}}
     headers = {name: value for name, value in given.headers.items() if name not in ("content-length", "content-type")}
     return JSONResponse(body, given.status_code, headers)

@@ -35,7 +35,7 @@ class PromptObject(Strict):
 Mixed = list[int | str]
 
 
-class CompletionRequest(AnswerFields):
+class NativeCompletionRequest(AnswerFields):
     """One or more prompts, and how what follows them is drawn."""
 
     prompt: str | PromptObject | list[int | str | Mixed | PromptObject]
@@ -47,7 +47,7 @@ class CompletionRequest(AnswerFields):
     response_fields: list[str] | None = None
 
 
-def completion_jobs(maker: Maker, request: CompletionRequest, client: object) -> list[Job]:
+def completion_jobs(maker: Maker, request: NativeCompletionRequest, client: object) -> list[Job]:
     """n answers to every prompt."""
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_probs = min(request.n_probs or request.logprobs or 0, maker.model.n_vocab)
@@ -88,7 +88,7 @@ def _prompt(maker: Maker, prompt: Any) -> Prompt:
 class CompletionShape:
     """The answers of one request."""
 
-    def __init__(self, served: Served, body: CompletionRequest, jobs: Sequence[Job]) -> None:
+    def __init__(self, served: Served, body: NativeCompletionRequest, jobs: Sequence[Job]) -> None:
         self.served, self.body, self.jobs = served, body, jobs
         self._n_drawn = [0] * len(jobs)
         self._timings: dict[int, Timings] = {}
@@ -161,7 +161,7 @@ def _at(answer: Any, path: str) -> Any:
     return answer
 
 
-async def completion(served: Served, request: Request, body: CompletionRequest) -> Response:
+async def completion(served: Served, request: Request, body: NativeCompletionRequest) -> Response:
     """What follows the prompts."""
     if body.n_cmpl is not None:
         body.n = body.n_cmpl
@@ -171,4 +171,4 @@ async def completion(served: Served, request: Request, body: CompletionRequest) 
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=watcher)
 
 
-ENDPOINTS = [post("/completion", "/completions", handler=completion, schema=CompletionRequest)]
+ENDPOINTS = [post("/completion", "/completions", handler=completion, schema=NativeCompletionRequest)]

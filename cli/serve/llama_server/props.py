@@ -105,11 +105,15 @@ async def adapters(served: Served, _: Request) -> Response:
     )
 
 
-def _refusal(message: str) -> Any:
+def _refused(*paths: str, name: str, message: str) -> Endpoint:
+    """A POST that llama-server answers; name: of what it would do, for the document that describes the routes."""
+
     async def refuse(_served: Served, _: Request) -> Response:
+        """501: this server does not do that."""
         return errors.response(501, message)
 
-    return refuse
+    refuse.__name__ = name
+    return Endpoint(paths, refuse, None, "POST")
 
 
 ENDPOINTS = [
@@ -117,13 +121,15 @@ ENDPOINTS = [
     get("/version", handler=about_version),
     get("/slots", handler=slots),
     get("/lora-adapters", handler=adapters),
-    Endpoint(("/props",), _refusal("this server's properties cannot be changed while it runs"), None, "POST"),
-    Endpoint(("/lora-adapters",), _refusal("adapters are chosen when the server starts (--lora)"), None, "POST"),
-    Endpoint(("/infill",), _refusal("this server does not fill in: use /completion"), None, "POST"),
-    Endpoint(
-        ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"),
-        _refusal("this server does not rerank: use /v1/embeddings"),
-        None,
-        "POST",
+    _refused("/props", name="set_props", message="this server's properties cannot be changed while it runs"),
+    _refused("/lora-adapters", name="set_adapters", message="adapters are chosen when the server starts (--lora)"),
+    _refused("/infill", name="infill", message="this server does not fill in: use /completion"),
+    _refused(
+        "/rerank",
+        "/reranking",
+        "/v1/rerank",
+        "/v1/reranking",
+        name="rerank",
+        message="this server does not rerank: use /v1/embeddings",
     ),
 ]

@@ -46,7 +46,7 @@ class ChatRequest(AnswerFields, ConversationFields):
     def check(self) -> None:
         super().check()
         if self.tools and self.tool_choice != "none":
-            raise RequestError("tools: this server cannot call tools yet", param="tools")
+            raise RequestError("tools: this server cannot do that yet", param="tools")
 
 
 def chat_jobs(maker: Maker, request: ChatRequest, client: object) -> list[Job]:

@@ -64,4 +64,4 @@ def test_the_page_counts_and_gives_reasons() -> None:
         "1 of 2 cases that apply pass (50.0 %); 0 not there yet, 1 decided otherwise, 1 does not apply"
     )
     page = suite.page(json.loads(json.dumps(results)))
-    assert "| `test_a.py::f` | 1 | assert 1 == 2 \\| 3 |" in page and "| `test_b.py::g` | 1 | a page |" in page
+    assert "| `test_a f` | 1 | assert 1 == 2 \\| 3 |" in page and "| `test_b g` | 1 | a page |" in page
