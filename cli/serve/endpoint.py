@@ -28,6 +28,7 @@ class Endpoint:
     query       parameters of the query by name, each as OpenAPI has them
     reads       the schema of a body that the handler reads itself, where there is one
     failures    statuses that other routes have not
+    is_refusal  nothing is there: only said so, and left out of the document
     media       what an answer is, for the document that describes the routes
     """
 
@@ -41,6 +42,7 @@ class Endpoint:
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reads: type[BaseModel] | None = None
     failures: tuple[int, ...] = ()
+    is_refusal: bool = False
 
     async def __call__(self, request: Request) -> Response:
         """The response to a request; a bug of ours is raised."""

@@ -57,13 +57,14 @@ def document(endpoints: Sequence[Endpoint], *, with_keys: bool) -> dict[str, Any
         _allow_null(definition)
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
+        if each.is_refusal:
+            continue
         schema = each.schema or each.reads
         body: Any = references[schema, "validation"] if schema is not None else None  # type: ignore[index]
         if each.reads is not None:
             body = {"anyOf": [body, {"description": "Where it is not needed it is not looked at."}]}
-        for number, path in enumerate(each.paths):
-            operation = _operation(each, path, body, number, with_keys=with_keys)
-            paths.setdefault(_template(path), {})[each.method.lower()] = operation
+        path = each.paths[0]
+        paths.setdefault(_template(path), {})[each.method.lower()] = _operation(each, path, body, with_keys=with_keys)
     components: dict[str, Any] = {"schemas": {**definitions["$defs"], **_ERRORS}}
     more: dict[str, Any] = {}
     if with_keys:
@@ -93,14 +94,16 @@ def _template(path: str) -> str:
     return re.sub(r":\w+}", "}", path)
 
 
-def _operation(each: Endpoint, path: str, body: Any, number: int, *, with_keys: bool) -> dict[str, Any]:
+def _operation(each: Endpoint, path: str, body: Any, *, with_keys: bool) -> dict[str, Any]:
     room = each.handler.__module__.rpartition("cli.serve.")[2].partition(".")[0].replace("_", "-")
     told: dict[str, Any] = {
         "summary": (each.handler.__doc__ or "").partition("\n")[0],
-        "operationId": each.handler.__name__ + (f"_{number + 1}" if number else ""),
+        "operationId": each.handler.__name__,
         "tags": [room],
         "responses": {"200": _answer(each), **_failures(each, path, with_keys=with_keys)},
     }
+    if len(each.paths) > 1:
+        told["description"] = f"The same at {', '.join(map(_template, each.paths[1:]))}."
     if body is not None:
         told["requestBody"] = {
             "required": each.schema is not None,

@@ -105,15 +105,14 @@ async def adapters(served: Served, _: Request) -> Response:
     )
 
 
-def _refused(*paths: str, name: str, message: str) -> Endpoint:
-    """A POST that llama-server answers; name: of what it would do, for the document that describes the routes."""
+def _refused(*paths: str, message: str) -> Endpoint:
+    """A POST that llama-server answers, and this server does not."""
 
     async def refuse(_served: Served, _: Request) -> Response:
         """501: this server does not do that."""
         return errors.response(501, message)
 
-    refuse.__name__ = name
-    return Endpoint(paths, refuse, None, "POST")
+    return Endpoint(paths, refuse, None, "POST", is_refusal=True)
 
 
 ENDPOINTS = [
@@ -121,15 +120,12 @@ ENDPOINTS = [
     get("/version", handler=about_version),
     get("/slots", handler=slots),
     get("/lora-adapters", handler=adapters),
-    _refused("/props", name="set_props", message="this server's properties cannot be changed while it runs"),
-    _refused("/lora-adapters", name="set_adapters", message="adapters are chosen when the server starts (--lora)"),
-    _refused("/infill", name="infill", message="this server does not fill in: use /completion"),
+    _refused("/infill", message="this server does not fill in: use /completion"),
     _refused(
         "/rerank",
         "/reranking",
         "/v1/rerank",
         "/v1/reranking",
-        name="rerank",
         message="this server does not rerank: use /v1/embeddings",
     ),
 ]
