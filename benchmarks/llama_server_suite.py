@@ -1,7 +1,8 @@
 """llama.cpp's own server tests against `hybrid serve`.
 
     python -m venv suite && suite/bin/pip install -r PATH/to/tools/server/tests/requirements.txt
-    python benchmarks/llama_server_suite.py PATH/to/tools/server/tests --python suite/bin/python --write
+    python benchmarks/llama_server_suite.py PATH/to/tools/server/tests --python suite/bin/python \\
+        --encoder PATH/to/bert --write
 
 The tests are llama.cpp's (`tools/server/tests` of its repository, or of the sdist of llama-cpp-python) and are pinned
 to an older `openai`: so they run in an environment of their own. They start `benchmarks/llama_server/stand_in.py` in
@@ -25,7 +26,7 @@ from llama_server import cases
 HERE = Path(__file__).resolve().parent
 PARTS = HERE / "llama_server"
 PAGE = HERE / "LLAMA_SERVER_SUITE.md"
-ORDER = ("failed", "not there yet", "decided otherwise", "does not apply")
+ORDER = ("failed", "not run", "decided otherwise", "does not apply")
 FIRST_COMMAND = 'import runpy, sys; sys.path.insert(0, {parts!r}); runpy.run_path({stand_in!r}, run_name="__main__")'
 
 
@@ -34,16 +35,19 @@ def main() -> None:
     parser.add_argument("tests", type=Path, help="tools/server/tests of llama.cpp")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="of the tests' environment")
     parser.add_argument("-n", type=int, default=2, help="tests at a time")
+    parser.add_argument("--encoder", type=Path, help="Hugging Face folder of a small BERT; without it no embeddings")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     given, rest = parser.parse_known_args()
     with tempfile.TemporaryDirectory(prefix="llama-server-suite-") as folder:
-        results = run(given.tests.resolve(), given.python.absolute(), Path(folder), given.n, rest)
+        results = run(given.tests.resolve(), given.python.absolute(), Path(folder), given.n, rest, given.encoder)
     print(summary(results))
     if given.write:
         PAGE.write_text(page(results))
 
 
-def run(tests: Path, python: Path, folder: Path, n: int, rest: list[str]) -> list[dict[str, str]]:
+def run(
+    tests: Path, python: Path, folder: Path, n: int, rest: list[str], encoder: Path | None = None
+) -> list[dict[str, str]]:
     """What became of each test."""
     copy = folder / "tools" / "server" / "tests"
     shutil.copytree(tests, copy, ignore=shutil.ignore_patterns("__pycache__", "tmp"))
@@ -52,7 +56,7 @@ def run(tests: Path, python: Path, folder: Path, n: int, rest: list[str]) -> lis
     substitute(copy / "unit")
     shutil.copy(PARTS / "enabled.py", copy / "unit" / "test_enabled.py")
     models = folder / "gguf"
-    make_models(models)
+    make_models(models, encoder)
     program = folder / "llama-server"
     command = FIRST_COMMAND.format(parts=str(PARTS), stand_in=str(PARTS / "stand_in.py"))
     program.write_text(f"#!{sys.executable}\n{command}\n")
@@ -65,6 +69,7 @@ def run(tests: Path, python: Path, folder: Path, n: int, rest: list[str]) -> lis
         "SUITE_PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "SUITE_MODELS": str(models),
         "SUITE_REPORT": str(report),
+        **({"SUITE_ENCODER": "1"} if encoder is not None else {}),
     }
     arguments = ["-p", "plugin", "-p", "no:cacheprovider", "-q", "-n", str(n), *(rest or ["unit"])]
     subprocess.run([str(python), "-m", "pytest", *arguments], cwd=copy, env=environment)
@@ -89,14 +94,15 @@ def substitute(unit: Path) -> None:
         path.write_text("".join(lines))
 
 
-def make_models(folder: Path) -> None:
-    """The bundled model in one file and in three, and templates."""
+def make_models(folder: Path, encoder: Path | None) -> None:
+    """The bundled model in one file and in three, an encoder, and templates."""
     folder.mkdir()
     bundled = HERE.parent / "cli" / "bundled" / "jamba-11m"
     for arguments in (
         ["convert", bundled, "-o", folder / "whole.gguf"],
         ["quantize", folder / "whole.gguf", folder / "text.gguf", "q8_0"],
         ["gguf", "split", "--split-max-tensors", "50", folder / "text.gguf", folder / "parts"],
+        *([["convert", encoder, "-o", folder / "encoder.gguf"]] if encoder is not None else []),
     ):
         subprocess.run([sys.executable, "-m", "hybrid.cli", *map(str, arguments)], check=True, capture_output=True)
     for name, source in cases.TEMPLATES.items():

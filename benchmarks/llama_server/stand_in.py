@@ -7,7 +7,6 @@ would say nothing ends the program.
 
 import os
 import sys
-import tempfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pathlib import Path
 SAME = {
     "--port": "--port", "--host": "--host", "--temp": "--temp", "--seed": "--seed", "--parallel": "--parallel",
     "--threads": "--threads", "--alias": "--alias", "--n-predict": "--n-predict", "--lora": "--lora",
+    "--pooling": "--pooling",
 }  # fmt: skip
 FLAGS = {"--context-shift": "--context-shift", "--slots": "--slots", "--no-slots": "--no-slots"}
 # flags and options without a counterpart, and why nothing is lost
@@ -44,6 +44,7 @@ NOTHING = {
 }
 # what stands for a model of the hub, by a part of its name; others are not there
 STAND_INS = {"stories15M-q8_0-00001-of-00003": "parts-00001-of-00003.gguf", "stories260K": "text.gguf"}
+ENCODER = ("bert-bge-small", "encoder.gguf")  # where the runner was given one
 REASONING = {"on", "auto"}
 
 
@@ -73,14 +74,14 @@ def translated(arguments: list[str], models: Path) -> tuple[list[str], list[str]
         # theirs is shared by all slots, ours is that of each
         ours += ["--ctx", str(int(context) if "--kv-unified" in arguments else int(context) // slots)]
     if key := given.pop("--api-key", None):
-        ours += ["--api-key-file", _file("keys", key)]
+        ours += ["--api-key-file", _file(models, "keys", key)]
     if memory := given.pop("--cache-ram", None):
         ours += ["--checkpoint-budget", f"{max(0, int(memory))}MiB"]
     if template := given.pop("--chat-template-file", None):
         ours += ["--chat-template", template]
     if template := given.pop("--chat-template", None):
         path = models / f"{template}.jinja"
-        ours += ["--chat-template", str(path) if path.exists() else _file("template", template)]
+        ours += ["--chat-template", str(path) if path.exists() else _file(models, "template", template)]
     if folder := given.pop("--slot-save-path", None):
         ours += ["--state-dir", folder]
     if (reasoning := given.pop("--reasoning", "auto")) not in REASONING:
@@ -94,17 +95,19 @@ def translated(arguments: list[str], models: Path) -> tuple[list[str], list[str]
 
 def _model(given: dict[str, str], models: Path) -> Path:
     asked = f"{given.pop('--model', '')} {given.pop('--hf-repo', '')} {given.pop('--hf-file', '')}"
+    if ENCODER[0] in asked and (path := models / ENCODER[1]).exists():
+        return path
     for part, name in STAND_INS.items():
         if part in asked and "infill" not in asked and "MOE" not in asked:
             return models / name
     raise NoCounterpartError(f"the model {asked.strip()}")
 
 
-def _file(name: str, text: str) -> str:
-    descriptor, path = tempfile.mkstemp(prefix=f"suite-{name}-")
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    return path
+def _file(folder: Path, name: str, text: str) -> str:
+    """In a folder that is removed when all is over."""
+    path = folder / f"suite-{name}-{os.getpid()}"
+    path.write_text(text)
+    return str(path)
 
 
 def main() -> None:

@@ -61,7 +61,7 @@ def test_the_page_counts_and_gives_reasons() -> None:
         {"test": "test_c.py::h", "outcome": "decided otherwise", "why": "one name"},
     ]
     assert suite.summary(results) == (
-        "1 of 2 cases that apply pass (50.0 %); 0 not there yet, 1 decided otherwise, 1 does not apply"
+        "1 of 2 cases that apply pass (50.0 %); 0 not run, 1 decided otherwise, 1 does not apply"
     )
     page = suite.page(json.loads(json.dumps(results)))
     assert "| `test_a f` | 1 | assert 1 == 2 \\| 3 |" in page and "| `test_b g` | 1 | a page |" in page
