@@ -230,4 +230,4 @@ async def responses(served: Served, request: Request, body: ResponsesRequest) ->
     return await respond(served, request, jobs, ResponseShape(served, body, jobs), stream=body.stream)
 
 
-ENDPOINTS = [post("/v1/responses", handler=responses, schema=ResponsesRequest)]
+ENDPOINTS = [post("/v1/responses", "/responses", handler=responses, schema=ResponsesRequest)]
