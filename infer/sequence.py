@@ -46,6 +46,11 @@ class Sequence(Slot):
         """The model's: whether guessing tokens pays."""
         return self.runner.pass_costs
 
+    @property
+    def most_verified(self) -> int:
+        """Tokens that `verify` takes at once, at most."""
+        return min(MOST_PIECES, self.runner.n_ubatch)
+
     def prefill(
         self, ids: Seq[int], progress: TokenProgress | None = None, boundaries: Iterable[int] = ()
     ) -> np.ndarray:
@@ -86,7 +91,7 @@ class Sequence(Slot):
 
         `take_back` follows, before anything else is done with the sequence.
         """
-        if not 0 < len(ids) <= min(MOST_PIECES, self.runner.n_ubatch):
+        if not 0 < len(ids) <= self.most_verified:
             raise UsageError(f"{len(ids)} tokens cannot be verified at once, 1 to {MOST_PIECES} can.")
         result = self.runner.eval([Work(self, ids, "all", each=True)])[0]
         assert result.logits is not None

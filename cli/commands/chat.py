@@ -16,6 +16,7 @@ from ..context_shift import tokens_left_out
 
 if TYPE_CHECKING:
     from hybrid.infer import Model, Stop
+    from hybrid.infer.answers.constraints import Constraint
     from hybrid.infer.answers.sampling import SamplingParams
 
 HELP = {
@@ -216,13 +217,14 @@ def chat(
     go_on: bool = False,
     speculate: bool = False,
     keep: int | None = None,
+    form: "Constraint | None" = None,
 ) -> None:
     """Chats until /exit or Ctrl-D, and keeps the chat: in `state`, or among the chats of this model.
 
     Goes on from `state` if that file exists, or with the last chat if told to `go_on`.
     """
     template = None if no_template else model.chat_template
-    conversation = Conversation(model, params, template, max_tokens, stop, system, speculate, keep)
+    conversation = Conversation(model, params, template, max_tokens, stop, system, speculate, keep, form)
     session = Chat(conversation, prompt_reader())
     how = "chat" if template is not None else "plain completion (no chat template)"
     console.note(f"{model.name}, {model.file_type}, {model.n_threads} threads; {how}. /help lists commands.")

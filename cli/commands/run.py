@@ -11,8 +11,9 @@ import typer
 from hybrid.infer.answers.context_shift import ALL, DEFAULT_KEEP
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from .. import console
+from .. import console, form_options
 from ..context_shift import tokens_left_out
+from ..form_options import Choice, GrammarFile, JsonSchema, Regex
 from ..guessing import GUESSES, Spec, guesses_text
 from ..loading_options import (
     CheckpointBudget,
@@ -29,6 +30,7 @@ from ..sampling_options import Sampling, takes_sampling
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
+    from hybrid.infer.answers.constraints import Constraint
     from hybrid.infer.answers.generate import GenerationResult
     from hybrid.infer.answers.prompt_files import PromptBatch
     from hybrid.infer.answers.sampling import SamplingParams
@@ -124,6 +126,10 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print text, token ids and timings as JSON, at the end.")
     ] = False,
+    json_schema: JsonSchema = None,
+    grammar: GrammarFile = None,
+    regex: Regex = None,
+    choice: Choice = None,
     sampling: Sampling = Sampling(),  # noqa: B008  replaced by its options
     stop: Annotated[
         list[str] | None,
@@ -171,6 +177,7 @@ def run(
 
     if go_on and (text is not None or state is not None):
         raise UsageError(f"--continue goes on with a chat; {'--state' if state else 'a prompt'} does not go with it.")
+    asked = form_options.grammar(json_schema, grammar, regex, choice)
     options = load_options(
         n_ctx=n_ctx,
         threads=threads,
@@ -182,10 +189,15 @@ def run(
     )
     with models.load(model, options, n_seq_max=(parallel or PARALLEL) if many else 1) as loaded:
         params = sampling.params(loaded)
+        form = None
+        if asked is not None:
+            from hybrid.infer.answers.constraints import Constraint
+
+            form = Constraint(asked, loaded.tokenizer)
         if many and file is not None:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             batch = prompt_files.PromptBatch(
-                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, spec == Spec.NGRAM
+                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, spec == Spec.NGRAM, form
             )
             answer_file(batch, file, output)
         elif text is None:
@@ -193,10 +205,10 @@ def run(
 
             most = -1 if n_predict is None else n_predict
             told = texts.checked(system, "--system")
-            chat(loaded, params, most, stop or [], state, no_template, told, go_on, spec == Spec.NGRAM, kept)
+            chat(loaded, params, most, stop or [], state, no_template, told, go_on, spec == Spec.NGRAM, kept, form)
         else:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
-            complete(loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM, kept)
+            complete(loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM, kept, form)
 
 
 def answer_file(batch: "PromptBatch", file: Path, output: Path | None) -> None:
@@ -238,6 +250,7 @@ def complete(
     as_json: bool = False,
     speculate: bool = False,
     keep: int | None = None,
+    form: "Constraint | None" = None,
 ) -> None:
     """One continuation of `prompt`, streamed to stdout. keep: see `kept_tokens`; None: end when the context is full."""
     from hybrid.infer.answers.context_shift import kept_tokens
@@ -260,7 +273,15 @@ def complete(
     last = ""
     with console.ProgressBar("prompt", "tokens") as progress:
         answer = generate(
-            seq, ids, sampler, max_tokens=max_tokens, stop=stop, progress=progress.step, speculate=speculate, keep=kept
+            seq,
+            ids,
+            sampler,
+            max_tokens=max_tokens,
+            stop=stop,
+            progress=progress.step,
+            speculate=speculate,
+            keep=kept,
+            constraint=form,
         )
         for piece in answer:
             progress.close()
@@ -283,7 +304,7 @@ def complete(
 
 def timings(model: "Model", result: "GenerationResult") -> str:
     """One line: what was processed and generated, how fast, and why it ended."""
-    guesses = guesses_text(result.accepted, result.guessed)
+    guesses = guesses_text(max(0, result.accepted - result.forced), result.guessed - result.forced)
     ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}
     return (
         f"prompt {result.prompt_tokens} tokens {console.rate(result.prompt_tokens, result.prompt_seconds)}, "

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from .errors import RequestError
+from .forms import FormFields
 from .samplers import SamplerFields
 from .strict import Ignored, Strict, Unsupported
 
@@ -35,7 +36,7 @@ class CacheFields(Strict):
     ] = None
 
 
-class AnswerFields(SamplerFields):
+class AnswerFields(SamplerFields, FormFields):
     """What every kind of answer takes: OpenAI's fields, and llama-server's."""
 
     model: str | None = None
@@ -65,8 +66,6 @@ class AnswerFields(SamplerFields):
     # off, or refused
     n_indent: int = 0
     lora: list[Any] | None = None
-    grammar: str | None = None
-    json_schema: Any = None
 
     @property
     def most(self) -> int | None:
@@ -79,8 +78,6 @@ class AnswerFields(SamplerFields):
         wanted = {
             "n_indent": self.n_indent > 0,
             "lora": bool(self.lora),
-            "grammar": bool(self.grammar),
-            "json_schema": self.json_schema is not None,
         }
         for name, asked in wanted.items():
             if asked:

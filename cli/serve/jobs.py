@@ -16,6 +16,7 @@ from hybrid.infer.text.chat_template import ChatTemplate
 
 from .errors import RequestError
 from .fields import AnswerFields
+from .forms import Forms, form_of
 from .samplers import sampling
 
 
@@ -67,9 +68,11 @@ class Maker:
     speculate: bool = True
     defaults: Defaults = Defaults()
     ledger: Ledger = field(init=False)
+    forms: Forms = field(init=False)
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.model.tokenizer)
+        self.forms = Forms(self.model.tokenizer)
 
     def conversation(self, messages: Sequence[Mapping[str, Any]], /, **more: Any) -> Prompt:
         """Messages in the model's template; more: see ChatTemplate.render. TemplateError: it does not take them."""
@@ -133,6 +136,7 @@ class Maker:
     ) -> list[Job]:
         """request.n answers to each of the prompts, of at most `most` tokens; n_top, sampled: see Drawing."""
         request.check()
+        form = form_of(request, self.forms)
         if len(prompts) * request.n > self.most:
             raise RequestError(
                 f"the request asks for {len(prompts) * request.n} answers, this server takes {self.most} at a time",
@@ -150,8 +154,9 @@ class Maker:
                 # answers to one prompt differ, and each can be had again
                 seed = None if params.seed is None else (params.seed + i) % 2**64
                 sampler = Sampler(replace(params, seed=seed), self.model.n_vocab, self.model.tokenizer)
+                own = None if form is None else form.copy()
                 drawing = Drawing(
-                    sampler, tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top, sampled
+                    sampler, tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top, sampled, own
                 )
                 if request.t_max_predict_ms is not None and request.t_max_predict_ms > 0:
                     drawing.most_seconds = request.t_max_predict_ms / 1000

@@ -288,9 +288,20 @@ class Batcher:
         return works, owners
 
     def _guess(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
-        """What the answers that are drawn may say next, as far as it pays."""
+        """What the answers that are drawn may say next, as far as it pays; what they have to say in any case."""
         for answer in drawn:
-            answer.guess = []
+            answer.guess, answer.forced = [], False
+        self._guess_freely(drawn, beside_prompts=beside_prompts)
+        room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(answer.guess) for answer in drawn)
+        for answer in drawn:
+            if answer.job.drawing.constraint is None:
+                continue
+            before, most = len(answer.guess), max(0, min(answer.most_guessed, MOST_PIECES - 1))
+            answer.forced = answer.job.drawing.is_forced
+            answer.guess = answer.job.drawing.foreseen(answer.guess, min(most, before + max(0, room)))
+            room -= len(answer.guess) - before
+
+    def _guess_freely(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
         able = [answer for answer in drawn if answer.text is not None]
         token = self.slices.token_seconds if beside_prompts else None
         if not able or (beside_prompts and token is None):

@@ -23,6 +23,7 @@ from .turns import Turn, Turns
 if TYPE_CHECKING:
     from .. import Model
     from ..text.chat_template import ChatTemplate
+    from .constraints import Constraint
     from .generate import GenerationResult
     from .sampling import SamplingParams
 
@@ -51,6 +52,7 @@ class Conversation:
     speculate guess tokens from the text so far: the same answers in fewer passes
     keep      tokens of the system message that stay when the context is full (see context_shift.kept_tokens) and older
               ones leave it; None: the conversation ends there
+    form      of every answer
 
     Behind a shift the sequence holds less than the conversation. `held` is then the turn it stands for, but for the
     tokens `unseen` at its end; another branch that has outgrown the context is processed again as far as it fits.
@@ -64,6 +66,7 @@ class Conversation:
     system: str = ""
     speculate: bool = False
     keep: int | None = None
+    form: "Constraint | None" = None
     held: Turn | None = None
     unseen: list[int] = field(default_factory=list)
     turns: Turns = field(default_factory=Turns)
@@ -167,6 +170,7 @@ class Conversation:
             boundaries=[] if base or shorter else self.boundaries(messages, text, encoded),
             speculate=self.speculate,
             keep=kept,
+            constraint=None if self.form is None else self.form.copy(),
         )
         try:
             for piece in run:

@@ -4,15 +4,19 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from ..evaluate.windows import log_softmax
 from ..text.tokenizer import StreamDecoder, Tokenizer
+from .constraints.grammar import first_line
 from .sampling import Sampler
+
+if TYPE_CHECKING:
+    from .constraints import Constraint
 
 EndReason = Literal["eos", "stop", "length", "context", "interrupt"]
 
@@ -54,6 +58,7 @@ class GenerationResult:
     passes: int = 0  # through the model after the prompt: fewer than gen_tokens where guesses came true
     guessed: int = 0  # guessed tokens that were verified
     accepted: int = 0  # those of them that were right
+    forced: int = 0  # those of them that the form of the answer left no choice about
     gen_seconds: float = 0.0
     discarded: int = 0  # tokens that left the attention layers when the context was full
     ttft: float | None = None  # from the call of the first `next` to the first drawn token
@@ -67,6 +72,7 @@ class Drawing:
     ignore_eos  tokens that end an answer are never drawn
     n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
     sampled     these are of what the token was drawn from, behind the sampler
+    constraint  the form of the answer; it is this answer's own from now on
 
     end_logprobs: of the token that ended the answer, which is in no piece. `most_seconds` after the first token a text
     that has a line feed ends as "length".
@@ -83,6 +89,7 @@ class Drawing:
         ignore_eos: bool = False,
         n_top: int | None = None,
         sampled: bool = False,
+        constraint: "Constraint | None" = None,
     ) -> None:
         if any(not text for text in stop):
             raise UsageError('a stop string is "", expected at least one character')
@@ -96,11 +103,29 @@ class Drawing:
         self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
         self._text = StopText(tokenizer.stream(skip_special=True), stop)
         self._first = math.inf  # when the first token was drawn
+        self.constraint = constraint
+        self._forced: list[int] = []  # what has to come next
 
     def begin(self, prompt: Sequence[int]) -> None:
         """The tokens before the answer that an earlier answer did not process."""
         self.sampler.ban(self.tokenizer.eog if self._ignore_eos else ())
         self.sampler.accept_all(prompt)
+        if self.constraint is not None:
+            self._forced = self.constraint.forced()
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the form of the answer leaves no choice about what comes next."""
+        return bool(self._forced)
+
+    def foreseen(self, guess: Sequence[int], room: int) -> list[int]:
+        """What is worth verifying after the last token, at most `room` tokens: what the form of the answer leaves no
+        choice about; otherwise as much of a guess as the form allows."""
+        if self.constraint is None:
+            return list(guess[:room])
+        if self._forced:
+            return self._forced[:room]
+        return list(guess[: self.constraint.n_possible(guess[:room])]) if guess else []
 
     @property
     def left(self) -> int | None:
@@ -109,7 +134,7 @@ class Drawing:
 
     def draw(self, logits: np.ndarray) -> TextPiece | None:
         """The next token; None when the model ends the answer. It is pending until somebody says it was processed."""
-        result, token = self.result, self.sampler.sample(logits)
+        result, token = self.result, self._next(logits)
         logprobs = self._logprobs(logits, token)
         if self.tokenizer.is_eog(token):
             result.eog, self.end_logprobs = token, logprobs
@@ -121,7 +146,26 @@ class Drawing:
         text = self._text.push(token)
         result.text += text
         result.stop = self._text.found
+        if self.constraint is not None:
+            self.constraint.accept(token)
+            self._forced = self._forced or self.constraint.forced()
         return TextPiece(text, token, logprobs)
+
+    def _next(self, logits: np.ndarray) -> int:
+        """A token. What is forced is not sampled, so that an answer does not depend on what was verified at once."""
+        if self.constraint is None:
+            return self.sampler.sample(logits)
+        if self._forced:
+            return self._forced.pop(0)
+        masked = self.constraint.masked(logits)
+        try:
+            return self.sampler.sample(masked)
+        except HybridError as error:
+            if not np.isfinite(logits.max()):
+                raise  # the logits themselves are to blame
+            raise HybridError(
+                f"no token fits {self.constraint.grammar.name} here that may be drawn: {first_line(error)}"
+            ) from None
 
     def _logprobs(self, logits: np.ndarray, token: int) -> TokenLogprobs | None:
         """Of a token that was drawn and is not yet accepted."""
@@ -144,6 +188,8 @@ class Drawing:
             return "eos"
         if self.result.stop is not None:
             return "stop"
+        if self.constraint is not None and self.constraint.ended and self.result.ids:
+            return "eos"
         late = time.monotonic() - self._first > self.most_seconds and "\n" in self.result.text
         return "length" if self.left == 0 or late else None
 

@@ -8,7 +8,7 @@ answer.result.reason
 
 import time
 from collections.abc import Generator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from .drawing import Drawing, EndReason, GenerationResult, TextPiece
 from .sampling import Sampler
 from .speculate import NGramSpeculator
 
+if TYPE_CHECKING:
+    from .constraints import Constraint
+
 
 class TextSequence(Shiftable, Protocol):
     """What the loop asks of a sequence (hybrid.infer.Sequence has more)."""
@@ -34,6 +37,8 @@ class TextSequence(Shiftable, Protocol):
     def tokenizer(self) -> Tokenizer: ...
     @property
     def pass_costs(self) -> PassCosts: ...
+    @property
+    def most_verified(self) -> int: ...
     def prefill(
         self, ids: Sequence[int], progress: TokenProgress | None = None, boundaries: Sequence[int] = ()
     ) -> np.ndarray: ...
@@ -55,6 +60,7 @@ def generate(
     boundaries: Sequence[int] = (),
     speculate: bool = False,
     keep: int | None = None,
+    constraint: "Constraint | None" = None,
 ) -> "Generation":
     """Appends the prompt to `seq` and generates after it; nothing happens before the first `next`.
 
@@ -69,10 +75,12 @@ def generate(
     keep        so many tokens at the beginning of the sequence stay when the context is full, and half of the others
                 leave it (`Sequence.shift`): see context_shift.kept_tokens. None: a full context ends the answer
 
+    constraint  the form of the answer; it is this answer's own from now on
+
     UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
     the generation as reason "interrupt"; what was generated up to there is kept.
     """
-    drawing = Drawing(sampler, tokenizer or seq.tokenizer, max_tokens, stop, ignore_eos)
+    drawing = Drawing(sampler, tokenizer or seq.tokenizer, max_tokens, stop, ignore_eos, constraint=constraint)
     return Generation(seq, list(prompt_ids), drawing, progress, boundaries, speculate, keep)
 
 
@@ -170,16 +178,19 @@ class Generation:
             result.pending = []
             result.accepted += 1
             self._guess.pop(0)
-            assert speculator is not None
-            speculator.extend([token])
-            speculator.costs.came_true()
+            if speculator is not None:
+                speculator.extend([token])
+                speculator.costs.came_true()
             return self._rows.pop(0)
         self._end_guess()
+        room, left = seq.room - self._margin, self._drawing.left
+        room = max(0, (room if left is None else min(room, left)) - 1)
         guess: list[int] = []
         if speculator is not None:
             speculator.extend([token])
-            room, left = seq.room - self._margin, self._drawing.left
-            guess = speculator.guess((room if left is None else min(room, left)) - 1)
+            guess = speculator.guess(room)
+        if self._drawing.constraint is not None:
+            guess = self._drawing.foreseen(guess, min(room, seq.most_verified - 1))
         past, start = seq.n_past, time.perf_counter()
         result.passes += 1
         try:
@@ -192,6 +203,7 @@ class Generation:
         if not guess:
             return rows[0]
         result.guessed += len(guess)
+        result.forced += self._drawing.is_forced * len(guess)
         self._guess, self._rows, self._n_guess = guess, list(rows[1:]), len(guess)
         return rows[0]
 

@@ -115,12 +115,14 @@ class Answer:
 
     marks  positions in its prompt where checkpoints are to be left
     guess  tokens that the step verifies, after the one that was drawn last
+    forced whether the form of the answer left no choice about them
     """
 
     job: Job
     seq: Sequence
     marks: list[int] = field(default_factory=list)
     guess: list[int] = field(default_factory=list)
+    forced: bool = False
 
     def __post_init__(self) -> None:
         self.text = AnswerText(self.ids, self.result.ids) if self.job.speculate else None
@@ -199,6 +201,7 @@ class Answer:
         result.passes += 1
         start, seconds = time.perf_counter(), 0.0
         if guess:
+            result.forced += self.forced * len(guess)
             seq.verified(rows)
             seq.take_back(len(guess) - n_right, ladder=job.remember)
             result.guessed += len(guess)

@@ -23,6 +23,7 @@ from ..text.encode import rendered_ids
 if TYPE_CHECKING:
     from .. import Model
     from .batching import Job
+    from .constraints import Constraint
     from .sampling import SamplingParams
 
 SUFFIX = ".jsonl"
@@ -133,6 +134,7 @@ class PromptBatch:
 
     keep: of a prompt when the context is full and older tokens leave it; None: a full context ends an answer.
     speculate: guess tokens where it pays; the answers are the same.
+    form: of every answer.
     """
 
     model: "Model"
@@ -143,6 +145,7 @@ class PromptBatch:
     n_samples: int = 1
     keep: int | None = None
     speculate: bool = False
+    form: "Constraint | None" = None
 
     def run(self, prompts: list[Prompt], target: Path | TextIO, progress: AnswerProgress | None = None) -> BatchResult:
         """Write the answers to `target`; a file that has some answers is continued.
@@ -183,8 +186,8 @@ class PromptBatch:
                     sums[1] += job.result.prompt_tokens
                     sums[2] += len(job.result.ids)
                     sums[3] += job.result.discarded
-                    sums[4] += job.result.guessed
-                    sums[5] += job.result.accepted
+                    sums[4] += job.result.guessed - job.result.forced
+                    sums[5] += max(0, job.result.accepted - job.result.forced)
                     if progress:
                         progress(written, total)
         finally:
@@ -215,13 +218,15 @@ class PromptBatch:
                     sampler = Sampler(
                         replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab, self.model.tokenizer
                     )
-                    drawing = Drawing(sampler, self.model.tokenizer, self.max_tokens, self.stop)
+                    form = None if self.form is None else self.form.copy()
+                    drawing = Drawing(sampler, self.model.tokenizer, self.max_tokens, self.stop, constraint=form)
                     yield Job(ids, drawing, number, kept, speculate=self.speculate)
 
     def _key(self, prompt: Prompt, sample: int) -> str:
         model = self.model
         what = [model.fingerprint, model.kv_type, model.precision, self.params.changed, self.max_tokens, [*self.stop]]
         what += [] if self.keep is None else [self.keep]
+        what += [] if self.form is None else [self.form.grammar.to_json()]
         text = f"{what!r} {prompt.index} {prompt.templated} {sample} {self.n_samples}\n{prompt.text}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 

@@ -204,7 +204,7 @@ def test_what_responses_refuse(server: Server) -> None:
         ("background", True),
         ("tools", [{"type": "web_search"}]),
         ("prompt", {"id": "x"}),
-        ("text", {"format": {"type": "json_object"}}),
+        ("text", {"format": {"type": "xml"}}),
         ("truncation", "auto"),
         ("foo", 1),
     ):
@@ -231,7 +231,7 @@ def test_a_conversation_by_openais_client(server: Server) -> None:
     for more, says in (
         ({"tools": [tool]}, "tools: this server cannot do that"),
         ({"tools": [tool], "tool_choice": "required"}, "tool"),
-        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"audio": {"voice": "x"}}, "audio: this server has no such field"),
     ):
         with pytest.raises(openai.BadRequestError, match=says):

@@ -15,17 +15,11 @@ from hybrid.infer.text.tokenizer import Tokenizer
 from ..conversations import ConversationFields, conversation
 from ..endpoint import client_of, post
 from ..errors import RequestError
-from ..fields import AnswerFields, Ignored, Strict, Unsupported
+from ..fields import AnswerFields, Ignored, Unsupported
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
 from .shape import CompletionsShape, text_of, with_logprobs
-
-
-class TextFormat(Strict):
-    """Text without a schema."""
-
-    type: Literal["text"]
 
 
 class ChatRequest(AnswerFields, ConversationFields):
@@ -33,7 +27,6 @@ class ChatRequest(AnswerFields, ConversationFields):
 
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    response_format: TextFormat | None = None
     tools: list[Any] | None = None
     tool_choice: Literal["none", "auto"] | None = None
     functions: Unsupported

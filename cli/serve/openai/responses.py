@@ -17,10 +17,11 @@ from hybrid.infer.answers.drawing import TextPiece
 from .. import errors
 from ..endpoint import client_of, post
 from ..fields import CacheFields, Ignored, StreamOptions, Strict, Unsupported
+from ..forms import NamedSchema
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import event, respond
-from .chat import ChatRequest, TextFormat, chat_jobs, token_logprobs
+from .chat import ChatRequest, chat_jobs, token_logprobs
 from .shape import usage
 
 LOGPROBS = "message.output_text.logprobs"
@@ -44,6 +45,17 @@ class Item(Strict):
     id: Ignored
     status: Ignored
     phase: Ignored
+
+
+class TextFormat(NamedSchema):
+    """Of the text: a schema is given here, not below another name."""
+
+    type: Literal["text", "json_object", "json_schema"]
+
+    def as_chat(self) -> dict[str, Any]:
+        """As `response_format`."""
+        schema = {} if self.schema_ is None else {"json_schema": {"schema": self.schema_}}
+        return {"type": self.type, **schema}
 
 
 class TextConfig(Strict):
@@ -104,6 +116,8 @@ def response_jobs(maker: Maker, body: ResponsesRequest, client: object) -> list[
         messages += [{"role": item.role, "content": _text(item.content)} for item in body.input]
     drawn: dict[str, Any] = {"temperature": body.temperature, "top_p": body.top_p}
     drawn |= {"max_completion_tokens": body.max_output_tokens, "cache": body.cache}
+    if body.text is not None and body.text.format is not None:
+        drawn |= {"response_format": body.text.format.as_chat()}
     if body.top_logprobs is not None or LOGPROBS in (body.include or ()):
         drawn |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
     return chat_jobs(maker, ChatRequest.model_validate({"messages": messages, **drawn}), client)

@@ -1,0 +1,103 @@
+"""Which tokens may come next in an answer of a form, and where it has to end."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import HybridError, UsageError
+
+from .grammar import Grammar, first_line
+from .vocabulary import guide_of
+from .where import place_of
+
+if TYPE_CHECKING:
+    from ...text.tokenizer import Tokenizer
+
+# Of llguidance, per step: whoever sends a grammar cannot keep the others waiting. 200 000 units of the lexer take some
+# 15 ms, 50 000 items some 3 ms, and a compilation of 1 000 000 units 20 ms.
+LIMITS = {
+    "initial_lexer_fuel": 2_000_000,
+    "step_lexer_fuel": 200_000,
+    "step_max_items": 50_000,
+    "max_lexer_states": 50_000,
+    "max_grammar_size": 500_000,
+}
+
+
+class Constraint:
+    """The state of one answer. `allowed`, then `accept` of the token that was drawn, until `ended`.
+
+    UsageError: the grammar cannot be compiled; of a schema it says which keyword, and where.
+    """
+
+    def __init__(self, grammar: Grammar, tokenizer: "Tokenizer") -> None:
+        import llguidance
+
+        self.grammar, self.n_vocab = grammar, tokenizer.n_vocab
+        limits = llguidance.LLParserLimits(**LIMITS, precompute_large_lexemes=True, verbose_errors=False)
+        source = grammar.source()
+        self._matcher = llguidance.LLMatcher(guide_of(tokenizer), source, log_level=0, limits=limits)
+        if self._matcher.is_error():
+            raise _refusal(grammar, self._matcher.get_error(), tokenizer)
+        self._bits = np.zeros(-(-self.n_vocab // 32), np.uint32)
+        self._allow()  # only a look at what may come first tells whether anything may
+        if self._matcher.is_error() or (self.ended and not self.may_end):
+            raise UsageError(f"nothing fits {grammar.name}: it asks for itself, or for what cannot be.")
+
+    def masked(self, logits: np.ndarray) -> np.ndarray:
+        """logits f32 [n_vocab] with -inf for tokens that cannot follow. HybridError: none can."""
+        self._allow()
+        self._check()
+        allowed = np.unpackbits(self._bits.view(np.uint8), count=self.n_vocab, bitorder="little").view(bool)
+        masked: np.ndarray = np.where(allowed, logits, np.float32(-np.inf))
+        return masked
+
+    def accept(self, token: int) -> None:
+        """The next token of the answer. HybridError: it cannot follow."""
+        self._matcher.consume_token(token)
+        self._check()
+
+    def forced(self) -> list[int]:
+        """The tokens that have to follow, as the tokenizer writes their text; often none."""
+        return [] if self.ended else list(self._matcher.compute_ff_tokens())
+
+    def n_possible(self, tokens: Sequence[int]) -> int:
+        """How many of these tokens could follow."""
+        return 0 if self.ended else int(self._matcher.validate_tokens(list(tokens)))
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the answer is whole."""
+        return bool(self._matcher.is_accepting())
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more can follow."""
+        return bool(self._matcher.is_stopped())
+
+    def copy(self) -> "Constraint":
+        """Another state, which goes its own way."""
+        other = object.__new__(Constraint)
+        other.__dict__.update(self.__dict__)
+        other._matcher, other._bits = self._matcher.deep_copy(), np.zeros_like(self._bits)
+        return other
+
+    def _allow(self) -> None:
+        """Find out which tokens may come next, a bit for each."""
+        self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise HybridError(
+                f"the answer cannot go on in the form of {self.grammar.name}: {first_line(self._matcher.get_error())}"
+            )
+
+
+def _refusal(grammar: Grammar, error: str, tokenizer: "Tokenizer") -> UsageError:
+    """What cannot be compiled, and where in a schema it is."""
+    says = first_line(error.removeprefix("WARNING: "))
+    if grammar.kind != "json_schema":
+        return UsageError(f"{grammar.name} cannot be used: {says}")
+    where = place_of(grammar.text, guide_of(tokenizer))
+    return UsageError(f"{grammar.name} cannot be used: {says}{f' (at {where})' if where else ''}")

@@ -1,0 +1,144 @@
+"""The form of an answer, as it is asked for: what a file, an option or a request says, checked and compiled.
+
+    grammar = Grammar.json_schema({"type": "object", ...})       # or gbnf, lark, regex, choice
+    constraint = Constraint(grammar, model.tokenizer)            # UsageError where it cannot be compiled
+
+Compiled by llguidance (https://github.com/guidance-ai/llguidance), which refuses what it cannot express: nothing is
+dropped from a schema to make it fit.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hybrid.quant.ggml.errors import UsageError, shown
+
+Kind = Literal["json_schema", "gbnf", "lark", "regex", "choice"]
+
+MOST_BYTES = 1 << 20  # of a grammar as text
+MOST_CHOICES = 4096
+MOST_DEPTH = 100  # of a schema's objects and lists
+# between the parts of a JSON text: as people write it, but never white space without end
+WHITE_SPACE = r"( |\n[ \t]{0,40})?"
+_NAMES = {"json_schema": "the schema", "gbnf": "the grammar", "lark": "the grammar", "regex": "the expression"}
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A form, not compiled yet. text: of a schema or a choice JSON."""
+
+    kind: Kind
+    text: str
+
+    def __post_init__(self) -> None:
+        n = len(self.text.encode("utf-8", "surrogatepass"))
+        if n > MOST_BYTES:
+            raise UsageError(f"{self.name} has {n} bytes, expected at most {MOST_BYTES}. Make it smaller.")
+
+    # --- what may be asked for ---
+    @classmethod
+    def json_schema(cls, schema: object) -> "Grammar":
+        """JSON of a schema: a dict, a bool, or their text. UsageError: it is not JSON, or not a schema."""
+        if isinstance(schema, str):
+            schema = _json(schema, "the schema")
+        if schema is False:
+            raise UsageError("the schema is false: no answer fits it.")
+        schema = {} if schema is True else schema
+        if not isinstance(schema, dict):
+            raise UsageError(f"the schema is {shown(json.dumps(schema))}, expected an object.")
+        if _depth(schema) > MOST_DEPTH:
+            raise UsageError(f"the schema is nested deeper than {MOST_DEPTH} levels. Use $ref and $defs.")
+        return cls("json_schema", json.dumps(schema, ensure_ascii=False))
+
+    @classmethod
+    def any_json(cls) -> "Grammar":
+        """Some JSON object."""
+        return cls.json_schema({"type": "object"})
+
+    @classmethod
+    def of_text(cls, text: str) -> "Grammar":
+        """A grammar in llama.cpp's GBNF or in Lark, whichever it is."""
+        return cls("gbnf" if re.search(r"^\s*[\w-]+\s*::=", text, re.MULTILINE) else "lark", text)
+
+    @classmethod
+    def regex(cls, expression: str) -> "Grammar":
+        """The whole answer matches an expression (Rust's syntax: no look-around, no references back)."""
+        return cls("regex", expression)
+
+    @classmethod
+    def choice(cls, texts: Sequence[str]) -> "Grammar":
+        """One of these texts."""
+        if not texts or any(not isinstance(text, str) or not text for text in texts):
+            raise UsageError("the choices are empty or hold an empty text, expected texts.")
+        if len(texts) > MOST_CHOICES:
+            raise UsageError(f"there are {len(texts)} choices, expected at most {MOST_CHOICES}.")
+        return cls("choice", json.dumps(list(texts), ensure_ascii=False))
+
+    # --- what it is ---
+    @property
+    def name(self) -> str:
+        """In sentences."""
+        return _NAMES.get(self.kind, "the choice")
+
+    def source(self) -> str:
+        """What llguidance compiles. UsageError: a GBNF grammar that cannot be read."""
+        import llguidance
+
+        matcher = llguidance.LLMatcher
+        if self.kind == "json_schema":
+            return str(matcher.grammar_from_json_schema(self.text, overrides={"whitespace_pattern": WHITE_SPACE}))
+        if self.kind == "regex":
+            return str(matcher.grammar_from_regex(self.text))
+        if self.kind == "choice":
+            texts: list[str] = json.loads(self.text)
+            return str(matcher.grammar_from_lark("start: " + " | ".join(_lark_text(text) for text in texts)))
+        if self.kind == "lark":
+            return str(matcher.grammar_from_lark(self.text))
+        try:
+            return str(llguidance.grammar_from("gbnf", self.text))
+        except Exception as error:  # its converter raises what Python raises
+            raise UsageError(f"the grammar cannot be read: {first_line(error)}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        return {"kind": self.kind, "text": self.text}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Grammar":
+        """ValueError: it is not what `to_json` gives."""
+        if not isinstance(value, dict) or value.get("kind") not in ("json_schema", "gbnf", "lark", "regex", "choice"):
+            raise ValueError("kind")
+        if not isinstance(value.get("text"), str):
+            raise ValueError("text")
+        return cls(value["kind"], value["text"])
+
+
+def first_line(error: object) -> str:
+    """Of what a library says, without the rest that shows where."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return shown(lines[0] if lines else type(error).__name__)
+
+
+def _json(text: str, name: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not JSON: {first_line(error)}") from None
+    return value
+
+
+def _depth(value: object) -> int:
+    deepest, waiting = 0, [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        waiting += [(child, depth + 1) for child in children if isinstance(child, dict | list)]
+    return deepest
+
+
+def _lark_text(text: str) -> str:
+    """A literal of Lark's."""
+    return json.dumps(text, ensure_ascii=False)

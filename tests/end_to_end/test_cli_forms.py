@@ -1,0 +1,89 @@
+"""`hybrid run` with answers in a form: one prompt, a file of prompts, guesses, and what is refused."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from end_to_end.outcomes import Cli
+
+from hybrid.infer import Model
+from hybrid.infer.answers.constraints import Constraint, Grammar
+from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.sampling import SamplingParams
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"word": {"type": "string", "maxLength": 9}, "n": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["word", "n"],
+    "additionalProperties": False,
+}
+DRAWN = ["--temp", "2", "--top-k", "0", "--seed", "3", "-n", "150"]
+
+
+def test_one_answer_with_and_without_guesses(files: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(SCHEMA))
+    texts = set()
+    for schema in (str(path), json.dumps(SCHEMA)):
+        for spec in ("none", "ngram"):
+            code, out, err = cli("run", files["q8_0"], "-p", "A word:", "--json-schema", schema, "--spec", spec, *DRAWN)
+            assert code == 0, err
+            texts.add(out)
+    (text,) = texts
+    assert json.loads(text).keys() == {"word", "n"}
+
+
+def test_other_forms(files: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
+    gbnf, lark = tmp_path / "a.gbnf", tmp_path / "a.lark"
+    gbnf.write_text('root ::= "<" [a-c]{4} ">"')
+    lark.write_text('start: "<" /[a-c]{4}/ ">"')
+    for options, expression in (
+        (["--grammar", gbnf], "<[a-c]{4}>"),
+        (["--grammar", lark], "<[a-c]{4}>"),
+        (["--regex", "[0-9]{3}"], "[0-9]{3}"),
+        (["--choice", "left", "--choice", "right"], "left|right"),
+    ):
+        code, out, err = cli("run", files["q8_0"], "-p", "Say", *options, *DRAWN)
+        assert code == 0 and re.fullmatch(expression, out.rstrip("\n")), (out, err)
+
+
+def test_a_file_of_prompts(files: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "out.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("One", "Two", "Three")))
+    asked = ["run", files["q8_0"], "-f", prompts, "--json-schema", json.dumps(SCHEMA), "--n-samples", "2", *DRAWN]
+    assert cli(*asked, "-o", out)[0] == 0
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(lines) == 6 and all(json.loads(line["text"]).keys() == {"word", "n"} for line in lines)
+    again = tmp_path / "again.jsonl"
+    assert cli(*asked, "--spec", "ngram", "--parallel", "3", "-o", again)[0] == 0
+    assert [json.loads(line)["text"] for line in again.read_text().splitlines()] == [line["text"] for line in lines]
+    other = [*asked[:4], "--choice", "yes", *asked[6:]]
+    code, _, err = cli(*other, "-o", out)
+    assert code == 2 and "other prompts or settings" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--json-schema", "{"], "the schema is not JSON"),
+        (["--json-schema", '{"not": {}}'], 'Unimplemented keys: ["not"]'),
+        (["--json-schema", "nowhere.json"], "nowhere.json"),
+        (["--grammar", "nowhere.gbnf"], "nowhere.gbnf"),
+        (["--regex", "("], "the expression cannot be used"),
+        (["--choice", ""], "the choices"),
+        (["--regex", "a", "--choice", "b"], "--regex and --choice are both given"),
+    ],
+)
+def test_what_cannot_be_is_one_line(options: list[str], says: str, files: dict[str, Path], cli: Cli) -> None:
+    code, out, err = cli("run", files["q8_0"], "-p", "a", *options)
+    assert code == 2 and says in err and not out and len(err.strip().splitlines()) <= 2, err
+
+
+def test_every_answer_of_a_chat_has_the_form(files: dict[str, Path]) -> None:
+    with Model.load(files["q8_0"], n_ctx=256) as model:
+        form = Constraint(Grammar.choice(["left", "right"]), model.tokenizer)
+        chat = Conversation(model, SamplingParams(seed=1, temp=2.0), model.chat_template, 20, form=form)
+        answers = ["".join(chat.answer(question)) for question in ("Where?", "And then?", "Why?")]
+        assert set(answers) <= {"left", "right"}
+        assert "".join(chat.regenerate()) in ("left", "right")
