@@ -31,6 +31,7 @@ FIRST_COMMAND = 'import runpy, sys; sys.path.insert(0, {parts!r}); runpy.run_pat
 
 
 def main() -> None:
+    """Run them, say how many pass, and write the page if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tests", type=Path, help="tools/server/tests of llama.cpp")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="of the tests' environment")

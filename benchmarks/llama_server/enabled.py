@@ -9,6 +9,7 @@ PROMPTS = ["Write a very long book.", "What is LLM?", "The sky is blue and I lov
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("n_slots", [1, 2, 4])
 def test_same_result_in_every_slot(n_slots: int, temperature: float) -> None:
+    """An answer does not depend on its slot, nor on what the others draw."""
     server = ServerPreset.tinyllama2()
     server.n_slots = n_slots
     server.start()

@@ -23,6 +23,7 @@ from requests.structures import CaseInsensitiveDict
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Before anything is collected: their driver starts our program."""
     sys.path.insert(0, str(Path.cwd()))
     import utils
 
@@ -72,6 +73,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what does not apply, and note why."""
     kept, left = [], []
     for item in items:
         why = cases.why_not(_name(item.nodeid), item.get_closest_marker("slow") is not None)
