@@ -15,6 +15,7 @@ from .memory import PromptCache
 from .memory.cache import LADDER
 from .memory.cache_file import describe_cache, load_cache
 from .memory.hybrid import MOST_PIECES
+from .memory.prefix_tree import common_beginning
 from .memory.saved_text import read_text
 from .memory.state_file import StateHeader, read_state, write_state
 from .progress import TokenProgress
@@ -271,13 +272,6 @@ def restored(runner: Runner, path: str | os.PathLike[str], seq: Sequence | None 
                 target.close(remember=False)
             raise
     return target
-
-
-def common_beginning(a: Seq[int] | np.ndarray, b: Seq[int] | np.ndarray) -> int:
-    """Length of the beginning that both have."""
-    n = min(len(a), len(b))
-    differ = np.flatnonzero(np.asarray(a[:n], np.int64) != np.asarray(b[:n], np.int64))
-    return int(differ[0]) if len(differ) else n
 
 
 def _shifted(progress: TokenProgress | None, begun: int, total: int) -> TokenProgress | None:

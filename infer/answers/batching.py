@@ -24,9 +24,9 @@ from hybrid.quant.ggml.errors import UsageError
 from ..memory.branches import kept
 from ..memory.cache import LADDER
 from ..memory.hybrid import MOST_PIECES
+from ..memory.prefix_tree import common_beginning
 from ..model import Interrupted, Model, Result, Stop, Work
 from ..runner import Output
-from ..sequence import common_beginning
 from .drawing import GenerationResult
 from .figures import Figures
 from .guessing import MOST_BYTES, Guessing

@@ -193,7 +193,7 @@ class Conversation:
         """How many tokens at the beginning of `ids`, the encoded conversation, never leave the context."""
         if self.keep is None:
             return None
-        from ..sequence import common_beginning
+        from ..memory.prefix_tree import common_beginning
         from .context_shift import kept_tokens
 
         told = self.encode(self.render(messages[: bool(self.system)], add_generation_prompt=False))

@@ -24,9 +24,8 @@ import numpy as np
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from ..memory.cache_store import WORTH_FETCHING, CacheStore, Fetch
-from ..memory.prefix_tree import Node
+from ..memory.prefix_tree import Node, common_beginning
 from ..model import Model
-from ..sequence import common_beginning
 from .batching import Batcher, Job
 from .slices import STEP_SECONDS
 

@@ -40,7 +40,6 @@ from .store_index import KnownWay, worth
 HELD_PIECES = 4  # that are held and written at a time: of long texts the rest follows
 CHECKED = 16  # checkpoints that `next_piece` looks up at most: it is called between two steps
 WORTH_FETCHING = 16  # tokens
-RETRY_SECONDS = (10.0, 300.0)  # after the first failure, and at most
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@ texts part, an edge is split; both parts then own the page that the split lies i
 the positions of its ancestors that share the page, so a text's pages are those of the deepest node that has them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -149,3 +149,10 @@ class PrefixTree:
         for page in leaf.pages:
             self.pool.let_go(page)
         del leaf.parent.children[int(leaf.tokens[0])]
+
+
+def common_beginning(a: Sequence[int] | np.ndarray, b: Sequence[int] | np.ndarray) -> int:
+    """Length of the beginning that both have."""
+    n = min(len(a), len(b))
+    differ = np.flatnonzero(np.asarray(a[:n], np.int64) != np.asarray(b[:n], np.int64))
+    return int(differ[0]) if len(differ) else n

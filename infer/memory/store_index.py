@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .cache import BOUNDARY_WORTH
+from .prefix_tree import common_beginning
 from .store_file import LONGEST_PIECE, PIECE, FileHeader, TextDigest, Tokens
 
 AGE_SECONDS = 60.0  # what was not used for so long is worth half
@@ -127,7 +128,7 @@ class StoreIndex:
             for piece in self._onward.get(digests[start], {}).values():
                 if piece.start != start:
                     continue
-                known = _common(piece.tokens, ids[start : piece.end])
+                known = common_beginning(piece.tokens, ids[start : piece.end])
                 if known == piece.end - start:
                     if piece.end not in ways:
                         ways[piece.end], digests[piece.end] = piece, piece.after
@@ -205,7 +206,7 @@ class StoreIndex:
         for start, way in ways.items():
             rest = ids[start:]
             for piece in self._onward.get(way.after if way is not None else self.root, {}).values():
-                if piece.start == start and len(piece.tokens) > len(rest) == _common(piece.tokens, rest):
+                if piece.start == start and len(piece.tokens) > len(rest) == common_beginning(piece.tokens, rest):
                     waiting.append(piece)
         names = []
         while waiting:
@@ -253,9 +254,3 @@ class StoreIndex:
 def worth(saved: int, boundary: bool, age: float) -> float:
     """Of a state that saves so many tokens and was not used for `age` seconds."""
     return saved * (BOUNDARY_WORTH if boundary else 1) / (1 + max(0.0, age) / AGE_SECONDS)
-
-
-def _common(a: Tokens, b: Tokens) -> int:
-    n = min(len(a), len(b))
-    differ = np.flatnonzero(a[:n] != b[:n])
-    return int(differ[0]) if len(differ) else n

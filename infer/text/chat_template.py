@@ -172,6 +172,7 @@ def _environment() -> Any:
             return run
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            """What Jinja calls for + - * / % and powers: refused where the result would be too long."""
             if operator == "**" and not (isinstance(right, int | float) and abs(right) <= 64):
                 raise _LimitError("it raises to a power above 64")
             if operator == "%":

@@ -4,11 +4,9 @@ A plain prompt is `Tokenizer.encode(text)`. What is encoded in another way, in a
 measurement, is encoded here.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .chat_template import ChatTemplate
     from .tokenizer import Tokenizer
 
 
@@ -31,17 +29,6 @@ def rendered_ids(tokenizer: "Tokenizer", text: str, at: int = 0) -> list[int]:
     """
     written = tokenizer.bos is not None and text.startswith(tokenizer.piece(tokenizer.bos).decode("utf-8", "replace"))
     return tokenizer.encode(text[at:], add_special=not written, parse_special=True, continues=at > 0)
-
-
-def message_ids(
-    tokenizer: "Tokenizer",
-    template: "ChatTemplate",
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    add_generation_prompt: bool = True,
-) -> list[int]:
-    """A conversation as the model reads it. TemplateError when the template does not take these messages."""
-    return rendered_ids(tokenizer, template.render(messages, add_generation_prompt=add_generation_prompt))
 
 
 def continuation_ids(tokenizer: "Tokenizer", text: str) -> list[int]:

@@ -18,7 +18,7 @@ from hybrid.infer import Model
 from hybrid.infer.answers.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
-from hybrid.infer.text.encode import message_ids
+from hybrid.infer.text.encode import rendered_ids
 
 PROMPT = "State space models keep what they have read"
 ASKED = {"prompt": PROMPT, "n_predict": 12, "temperature": 0.9, "seed": 7}
@@ -402,7 +402,7 @@ def test_what_chats_ask_for_and_do_not_get(server: Server) -> None:
         assert param.split(".")[0] == name
     n = post(server, "/chat/completions/input_tokens", messages=HELLO)["input_tokens"]
     template = server.model.chat_template
-    assert template is not None and n == len(message_ids(server.model.tokenizer, template, HELLO))
+    assert template is not None and n == len(rendered_ids(server.model.tokenizer, template.render(HELLO)))
 
 
 # --- what is served ---

@@ -174,6 +174,7 @@ class _Last:
         self.tokens, self.counts = _deque(n), Counter[int]()
 
     def append(self, token: int) -> None:
+        """One more; where there are n, the oldest goes."""
         tokens, counts = self.tokens, self.counts
         if tokens.maxlen == 0:
             return
@@ -219,10 +220,10 @@ def _least_of(logits: np.ndarray, n_sigma: float) -> float:
 
 
 def _top_k(candidates: Candidates, chain: Chain) -> Candidates:
-    return _top(candidates, chain.params.top_k)
+    return top(candidates, chain.params.top_k)
 
 
-def _top(candidates: Candidates, n: int) -> Candidates:
+def top(candidates: Candidates, n: int) -> Candidates:
     """The n likeliest, sorted."""
     if candidates.sorted or n >= len(candidates):
         return candidates.by_logit().only(slice(n))
@@ -256,7 +257,7 @@ def _top_p(candidates: Candidates, chain: Chain) -> Candidates:
     if not candidates.sorted:
         mass = chain.params.top_p * candidates.weights().sum()
         for n in growing(256, len(candidates)):
-            some = _top(candidates, n)
+            some = top(candidates, n)
             if some.weights().sum() >= mass and n >= chain.params.min_keep:
                 break
         candidates = some

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .chain import Candidates
+from .chain import Candidates, top
 from .largest import largest
 from .params import SamplingParams
 
@@ -40,15 +40,12 @@ class Mirostat:
         self.mu = 2 * params.mirostat_tau
 
     def chosen_from(self, candidates: Candidates) -> Candidates:
+        """Those that surprise by mu bits at most, in version 1 as many as Zipf's law gives them."""
         if self.params.mirostat == 2:
             p = candidates.probabilities()
             # the best one stays, whatever it surprises
             return candidates.only(p >= min(2.0**-self.mu, float(p.max()))).by_logit()
-        k = self._most(candidates)
-        if k >= len(candidates):
-            return candidates.by_logit()
-        places = largest(candidates.logits, k)
-        return Candidates(candidates.ids[places], candidates.logits[places], True)
+        return top(candidates, self._most(candidates))
 
     def _most(self, candidates: Candidates) -> int:
         """Version 1: how many tokens, were they distributed by Zipf's law, have a surprise of mu."""
@@ -93,6 +90,7 @@ class Adaptive:
         self._drawn: tuple[int, float] | None = None
 
     def chosen_from(self, candidates: Candidates) -> Candidates:
+        """All of them, with logits by how near their probability is to the target."""
         p = candidates.probabilities()
         self._before = candidates.ids, p
         target = self.params.adaptive_target
