@@ -86,8 +86,9 @@ def embed(
         ids = embedder.tokens(lines, truncate=truncate)
         with console.ProgressBar("embedding", "tokens") as progress:
             vectors = embedder.embed_ids(ids, normalize=normalize, progress=progress.step)
-        write(rendered(embedder, ids, vectors, as_json, as_npy, normalize), output)
+        result = rendered(embedder, ids, vectors, as_json, as_npy, normalize)
         kind = embedder.pooling.value
+    write(result, output)  # when nothing is left to end: an interrupt finds the file as it was for as long as can be
     n, seconds = sum(map(len, ids)), time.perf_counter() - start
     console.note(
         f"{len(lines)} texts, {n} tokens: vectors of {vectors.shape[1]} values, {kind} pooling"
