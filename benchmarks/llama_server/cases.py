@@ -125,7 +125,7 @@ TEMPLATES = {
 }
 
 IMAGES = "images: these models read text"
-TOOLS = "tools, constrained output and thoughts: issue 16"
+TOOLS = "tools and thoughts: issue 16"
 # pattern of a test's name -> why it does not apply; the first that fits counts
 ELSEWHERE = [
     ("*vision*", IMAGES),
@@ -152,9 +152,6 @@ ELSEWHERE = [
     ("*anthropic_tool*", TOOLS),
     ("*anthropic_streaming_content_block_indices", TOOLS),
     ("test_tool_call.py*-tools1-*", TOOLS),
-    ("*grammar*", TOOLS),
-    ("*json_schema*", TOOLS),
-    ("*test_completion_with_response_format?response_format[0123]*", TOOLS),
     ("*thinking*", TOOLS),
     ("test_template.py::test_reasoning*off*", TOOLS),
 ]
