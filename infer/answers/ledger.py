@@ -187,6 +187,21 @@ class Ledger:
             whole = "".join(map(stream.push, result.ids)) + stream.flush()
             self.note(before, whole, [*ids, *result.ids], plain=plain)
 
+    def note_rendered(self, before: str, rendered: str, ids: Sequence[int], result: "GenerationResult") -> str:
+        """An answer that the model has ended, as it will come back where it holds calls or thoughts: not as it was
+        drawn but as the template writes it. What the model drew stands.
+
+        before, ids  the prompt as it was rendered, and its tokens
+        rendered     the conversation with the answer as its last message, by the same template
+        Returns what was noted as the answer; "" where that cannot be told: the template writes it behind something else
+        than `before`, as those do that leave thoughts out, or without a token that ends an answer.
+        """
+        written = _behind(self.tokenizer, before, rendered)
+        if result.reason != "eos" or not written.strip() or written.strip() == result.text.strip():
+            return ""  # of what was cut off the template writes the end, which the tokens do not have
+        self.note(before, written, [*ids, *result.ids])
+        return written
+
     def note(self, before: str, said: str, ids: Sequence[int], *, plain: bool = False) -> None:
         """`ids` stand for the text `before` and the answer `said`. Of the same texts the last tokens count."""
         text = before if plain else before.strip()
@@ -270,6 +285,19 @@ class Ledger:
         for ids_node in tokens[1:]:
             self._tokens.drop(ids_node)
         self._trim()
+
+
+def _behind(tokenizer: "Tokenizer", before: str, rendered: str) -> str:
+    """What stands in `rendered` behind `before`, white space at its end aside, without the token that ends an answer;
+    "" where that is not what it begins with, or ends with."""
+    text = before.rstrip()
+    if not text or not rendered.startswith(text):
+        return ""
+    written = rendered[len(before) if rendered.startswith(before) else len(text) :].rstrip()
+    ids = tokenizer.encode(written[-LONGEST_CONTROL:], add_special=False, parse_special=True, continues=True)
+    if not ids or not tokenizer.is_eog(ids[-1]):
+        return ""  # what else is there, the tokens of the answer do not have
+    return written.removesuffix(tokenizer.piece(ids[-1]).decode("utf-8", "replace"))
 
 
 _KINDS = ("r", "p")  # what texts begin with in the tree

@@ -196,6 +196,32 @@ def test_control_tokens_in_an_answer_are_known_as_text_too(tok: Tokenizer) -> No
         assert ledger.find(ASKED + said + MORE).known == [*ids, *drawn]
 
 
+def test_an_answer_that_comes_back_as_its_template_writes_it(tok: Tokenizer) -> None:
+    """The arguments of a call are objects on their way through a client: their spaces are the template's."""
+    drawn = '<tool_call>\n{"name":"f",  "arguments":{"a":1}}\n</tool_call>'
+    written = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    answer = spelled(tok, drawn)
+    eos = GenerationResult("eos", drawn, answer)
+    for before in (ASKED, ASKED + "<think>\n"):
+        ledger, ids = Ledger(tok), rendered_ids(tok, before)
+        assert ledger.note_rendered(before, before + written + "<|im_end|>\n", ids, eos) == written
+        assert ledger.encode(before + written + MORE) == [*ids, *answer, *rendered_ids(tok, MORE)]
+        # left out of what comes back: nothing of it is known, and nothing wrong is
+        other = ASKED.replace("What", "Who") + "It is."
+        assert ledger.note_rendered(before, other + "<|im_end|>\n", ids, eos) == "" and len(ledger) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "end"), [("length", "<|im_end|>\n"), ("interrupt", "<|im_end|>"), ("stop", "<|im_end|>"), ("eos", "")]
+)
+def test_what_the_tokens_do_not_have_is_not_known_as_rendered(reason: EndReason, end: str, tok: Tokenizer) -> None:
+    """Of an answer that was cut off a template writes the end of its call; some write nothing that ends an answer."""
+    ledger = Ledger(tok)
+    result = GenerationResult(reason, "<tool_call>", spelled(tok, "<tool_call>"))
+    written = ASKED + "<tool_call>\n</tool_call>" + end
+    assert ledger.note_rendered(ASKED, written, rendered_ids(tok, ASKED), result) == "" and not len(ledger)
+
+
 def test_what_is_common_is_held_once_and_the_oldest_goes_first(tok: Tokenizer) -> None:
     system = "<|im_start|>system\n" + "You know everything. " * 500 + "<|im_end|>\n"
     ledger = Ledger(tok, 100_000)
