@@ -26,6 +26,7 @@ from ..loading_options import (
     Threads,
     load_options,
 )
+from ..probabilities import NProbs, PostSamplingProbs
 from ..sampling_options import Sampling, takes_sampling
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ def run(
     regex: Regex = None,
     choice: Choice = None,
     sampling: Sampling = Sampling(),  # noqa: B008  replaced by its options
+    n_probs: NProbs = 0,
+    post_sampling_probs: PostSamplingProbs = False,
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="End before this text; may be given several times."),
@@ -144,7 +147,7 @@ def run(
     """
     from hybrid.infer.answers import prompt_files
 
-    from .. import texts
+    from .. import probabilities, texts
     from ..chains import models
 
     if prompt is not None and file is not None:
@@ -177,6 +180,7 @@ def run(
 
     if go_on and (text is not None or state is not None):
         raise UsageError(f"--continue goes on with a chat; {'--state' if state else 'a prompt'} does not go with it.")
+    probabilities.check(n_probs, post_sampling_probs, in_chat=text is None and not many)
     asked = form_options.grammar(json_schema, grammar, regex, choice)
     options = load_options(
         n_ctx=n_ctx,
@@ -197,8 +201,9 @@ def run(
         if many and file is not None:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             batch = prompt_files.PromptBatch(
-                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, spec == Spec.NGRAM, form
-            )
+                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, spec == Spec.NGRAM, form,
+                n_probs, post_sampling_probs,
+            )  # fmt: skip
             answer_file(batch, file, output)
         elif text is None:
             from .chat import chat
@@ -208,7 +213,10 @@ def run(
             chat(loaded, params, most, stop or [], state, no_template, told, go_on, spec == Spec.NGRAM, kept, form)
         else:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
-            complete(loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM, kept, form)
+            complete(
+                loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM, kept, form,
+                n_probs, post_sampling_probs,
+            )  # fmt: skip
 
 
 def answer_file(batch: "PromptBatch", file: Path, output: Path | None) -> None:
@@ -251,13 +259,21 @@ def complete(
     speculate: bool = False,
     keep: int | None = None,
     form: "Constraint | None" = None,
+    n_probs: int = 0,
+    sampled: bool = False,
 ) -> None:
-    """One continuation of `prompt`, streamed to stdout. keep: see `kept_tokens`; None: end when the context is full."""
+    """One continuation of `prompt`, streamed to stdout. keep: see `kept_tokens`; None: end when the context is full.
+
+    n_probs, sampled: see ../probabilities.py.
+    """
     from hybrid.infer.answers.context_shift import kept_tokens
     from hybrid.infer.answers.generate import generate
+    from hybrid.infer.answers.probabilities import listed
     from hybrid.infer.answers.sampling import Sampler
     from hybrid.infer.answers.saved_states import restored
     from hybrid.infer.text.encode import continuation_ids
+
+    from .. import probabilities
 
     if state is not None and not state.parent.is_dir():
         raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
@@ -270,7 +286,7 @@ def complete(
         seq = model.sequence()
         ids = model.tokenizer.encode(prompt)
     kept = None if keep is None else kept_tokens(model, [*seq.tokens, *ids], keep)
-    last = ""
+    last, drawn = "", []
     with console.ProgressBar("prompt", "tokens") as progress:
         answer = generate(
             seq,
@@ -282,19 +298,25 @@ def complete(
             speculate=speculate,
             keep=kept,
             constraint=form,
+            n_top=min(n_probs, model.n_vocab) or None,
+            sampled=sampled,
         )
         for piece in answer:
             progress.close()
+            drawn += [piece] if n_probs else []
             if piece.text and not as_json:
                 console.out(piece.text, end="")
                 last = piece.text
     result = answer.result
     if as_json:
-        console.out_json(result)
+        known = {"completion_probabilities": listed(model.tokenizer, drawn, sampled)} if n_probs else {}
+        console.out_json({**console.plain(result), **known})
     elif not last.endswith("\n"):
         console.out()
     if result.reason == "interrupt":
         raise KeyboardInterrupt
+    if n_probs and not as_json:
+        console.note(probabilities.table(model.tokenizer, drawn))
     if result.discarded:
         console.note(tokens_left_out(model, result.discarded))
     console.note(timings(model, result))

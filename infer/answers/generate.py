@@ -61,6 +61,8 @@ def generate(
     speculate: bool = False,
     keep: int | None = None,
     constraint: "Constraint | None" = None,
+    n_top: int | None = None,
+    sampled: bool = False,
 ) -> "Generation":
     """Appends the prompt to `seq` and generates after it; nothing happens before the first `next`.
 
@@ -74,13 +76,15 @@ def generate(
     speculate   guess tokens from what the text said before: the same tokens in fewer passes
     keep        so many tokens at the beginning of the sequence stay when the context is full, and half of the others
                 leave it (`Sequence.shift`): see context_shift.kept_tokens. None: a full context ends the answer
-
     constraint  the form of the answer; it is this answer's own from now on
+    n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
+    sampled     these are of what the token was drawn from, behind the sampler
 
     UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
     the generation as reason "interrupt"; what was generated up to there is kept.
     """
-    drawing = Drawing(sampler, tokenizer or seq.tokenizer, max_tokens, stop, ignore_eos, constraint=constraint)
+    tokenizer = tokenizer or seq.tokenizer
+    drawing = Drawing(sampler, tokenizer, max_tokens, stop, ignore_eos, n_top, sampled, constraint)
     return Generation(seq, list(prompt_ids), drawing, progress, boundaries, speculate, keep)
 
 

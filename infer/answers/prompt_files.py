@@ -1,7 +1,8 @@
 """Answers to a file of prompts: one JSON object per line in, one per answer out, in the same order.
 
     in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is handed through
-    out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}
+    out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}, with n_probs
+          "completion_probabilities", too
 
 Answers are appended as they become complete. `key` names the model, the settings, the prompt and the sample: with it a
 run that was interrupted goes on after the last line it wrote, and refuses a file that belongs to something else.
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .. import Model
     from .batching import Job
     from .constraints import Constraint
+    from .drawing import TextPiece
     from .sampling import SamplingParams
 
 SUFFIX = ".jsonl"
@@ -135,6 +137,8 @@ class PromptBatch:
     keep: of a prompt when the context is full and older tokens leave it; None: a full context ends an answer.
     speculate: guess tokens where it pays; the answers are the same.
     form: of every answer.
+    n_probs: every answer says how likely its tokens were, and so many of the likeliest; 0: it does not. sampled: after
+    the samplers, not as the model has them.
     """
 
     model: "Model"
@@ -146,6 +150,8 @@ class PromptBatch:
     keep: int | None = None
     speculate: bool = False
     form: "Constraint | None" = None
+    n_probs: int = 0
+    sampled: bool = False
 
     def run(self, prompts: list[Prompt], target: Path | TextIO, progress: AnswerProgress | None = None) -> BatchResult:
         """Write the answers to `target`; a file that has some answers is continued.
@@ -162,6 +168,7 @@ class PromptBatch:
         # nobody watches these answers: all of a pass for prompts
         batcher = Batcher(self.model, min(self.n_parallel, max(1, total - before)), step_seconds=math.inf)
         done: dict[int, Job] = {}
+        drawn: dict[object, list[TextPiece]] = {}  # where they are to be listed
         written = before
         sums = [0, 0, 0, 0, 0, 0]
         jobs = self._jobs(prompts, before)
@@ -172,6 +179,7 @@ class PromptBatch:
                     job = next(jobs, None)
                     more = job is not None
                     if job is not None:
+                        job.on_text = drawn.setdefault(job.key, []).append if self.n_probs else None
                         batcher.submit(job)
                 for job in batcher.step():
                     if job.error is not None:
@@ -180,7 +188,8 @@ class PromptBatch:
                     done[job.key] = job
                 while written in done:
                     job = done.pop(written)
-                    out.write(self._line(prompts[written // self.n_samples], written % self.n_samples, job))
+                    prompt, sample = prompts[written // self.n_samples], written % self.n_samples
+                    out.write(self._line(prompt, sample, job, drawn.pop(written, [])))
                     written += 1
                     sums[0] += len(job.ids)
                     sums[1] += job.result.prompt_tokens
@@ -219,7 +228,11 @@ class PromptBatch:
                         replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab, self.model.tokenizer
                     )
                     form = None if self.form is None else self.form.copy()
-                    drawing = Drawing(sampler, self.model.tokenizer, self.max_tokens, self.stop, constraint=form)
+                    n_top = min(self.n_probs, self.model.n_vocab) or None
+                    drawing = Drawing(
+                        sampler, self.model.tokenizer, self.max_tokens, self.stop,
+                        n_top=n_top, sampled=self.sampled, constraint=form,
+                    )  # fmt: skip
                     yield Job(ids, drawing, number, kept, speculate=self.speculate)
 
     def _key(self, prompt: Prompt, sample: int) -> str:
@@ -227,10 +240,13 @@ class PromptBatch:
         what = [model.fingerprint, model.kv_type, model.precision, self.params.changed, self.max_tokens, [*self.stop]]
         what += [] if self.keep is None else [self.keep]
         what += [] if self.form is None else [self.form.grammar.to_json()]
+        what += [self.n_probs, self.sampled] if self.n_probs else []
         text = f"{what!r} {prompt.index} {prompt.templated} {sample} {self.n_samples}\n{prompt.text}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
-    def _line(self, prompt: Prompt, sample: int, job: "Job") -> str:
+    def _line(self, prompt: Prompt, sample: int, job: "Job", drawn: "list[TextPiece]") -> str:
+        from .probabilities import listed
+
         result = job.result
         values = {
             "index": prompt.index,
@@ -242,6 +258,8 @@ class PromptBatch:
             "tokens": len(result.ids),
             "key": self._key(prompt, sample),
         }
+        if self.n_probs:
+            values["completion_probabilities"] = listed(self.model.tokenizer, drawn, self.sampled)
         return json.dumps(values, ensure_ascii=False)
 
     def _resume(self, prompts: list[Prompt], path: Path) -> int:

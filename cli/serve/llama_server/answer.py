@@ -6,6 +6,7 @@ from typing import Any
 
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.answers.probabilities import listed
 from hybrid.infer.answers.sampling import SamplingParams
 
 from ..fields import AnswerFields
@@ -14,8 +15,6 @@ from ..served import Served
 from ..timings import Timings
 
 STOP_TYPES = {"eos": "eos", "stop": "word", "length": "limit", "context": "limit"}
-
-LEAST = -3.4028234663852886e38  # what stands for minus infinity, which JSON does not have
 
 # what a request cannot change
 _FIXED: dict[str, Any] = {
@@ -84,16 +83,4 @@ def whole_answer(
 
 def probabilities(served: Served, job: Job, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
     """Of the tokens whose logprobs were asked for."""
-    sampled = job.drawing.sampled
-
-    def entry(token: int, ln_p: float) -> dict[str, Any]:
-        piece = served.model.tokenizer.piece(token)
-        p = {"prob": math.exp(ln_p)} if sampled else {"logprob": max(ln_p, LEAST)}
-        return {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece), **p}
-
-    top = "top_probs" if sampled else "top_logprobs"
-    return [
-        {**entry(piece.id, piece.logprobs.logprob), top: [entry(*pair) for pair in piece.logprobs.top]}
-        for piece in pieces
-        if piece.id is not None and piece.logprobs is not None
-    ]
+    return listed(served.model.tokenizer, pieces, job.drawing.sampled)
