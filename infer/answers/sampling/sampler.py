@@ -115,7 +115,7 @@ class Sampler:
         if self.params.dries:
             state["said"] = list(self._chain.said)
         if self._selection is not None:
-            state["learnt"] = self._selection.state()
+            state |= {"learner": self._selection.NAME, "learnt": self._selection.state()}
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -130,11 +130,13 @@ class Sampler:
                 raise ValueError
             if not all(0 <= token < self.n_vocab for token in (*recent, *said)):
                 raise ValueError
-            if self._selection is not None and "learnt" in state:
-                self._selection.set_state(state["learnt"])
+            selection = _selection(self.params, self.n_vocab)
+            # what another sampler has learnt means nothing to this one
+            if selection is not None and "learnt" in state and state.get("learner", selection.NAME) == selection.NAME:
+                selection.set_state(state["learnt"])
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # OverflowError: infinity
             raise StateError("the sampler state is not of this version.", remedy=Remedy.WITHOUT_STATE) from None
-        self.seed = seed
+        self.seed, self._selection = seed, selection
         whole: Any = {"bit_generator": "PCG64", "state": inner, "has_uint32": 0, "uinteger": 0}
         self._random.state = whole
         self._chain.hold(recent, said)

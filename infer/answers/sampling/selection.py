@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -14,7 +14,9 @@ LOOKED_AT = 100  # of the best tokens, from which mirostat 1 estimates how fast 
 
 
 class Selection(Protocol):
-    """The last sampler of a plan."""
+    """The last sampler of a plan. NAME: of what it learns."""
+
+    NAME: ClassVar[str]
 
     def chosen_from(self, candidates: Candidates) -> Candidates:
         """What is drawn from, by the probabilities that the logits then have."""
@@ -34,6 +36,8 @@ class Selection(Protocol):
 
 class Mirostat:
     """Keeps the surprise of the text near mirostat_tau bits a token (Basu 2020, arXiv 2007.14966), version 1 or 2."""
+
+    NAME: ClassVar = "mirostat"
 
     def __init__(self, params: SamplingParams, n_vocab: int) -> None:
         self.params, self.n_vocab = params, n_vocab
@@ -81,6 +85,7 @@ class Adaptive:
     """adaptive_p (llama.cpp PR 17927): prefers tokens whose probability is near a target, which moves so that the
     average of what was drawn comes near the one asked for."""
 
+    NAME: ClassVar = "adaptive_p"
     WIDTH, PEAK, SHARPNESS = 0.3, 5.0, 10.0
 
     def __init__(self, params: SamplingParams) -> None:
