@@ -1,0 +1,181 @@
+"""Calls as JSON objects, read while they are written: {"name": "f", "arguments": {...}}.
+
+Keys may come in any order: arguments before the name wait until it is known. Other keys are passed over. Arguments are
+told as the model wrote them; where that is a text of JSON ("{\\"a\\": 1}"), it is unwrapped. JSON is read leniently:
+what counts is where strings and brackets end, so that a slip of the model's reaches the caller in the arguments and
+loses no call.
+"""
+
+import json
+import re
+from collections.abc import Generator, Sequence
+
+from .cursor import Cursor, Sink
+from .format import JsonCall
+from .told import Told
+
+_IN_STRING = re.compile(r'[^"\\]*')
+_BETWEEN_STRINGS = re.compile(r"[\s\w.,:+-]*")
+_SCALAR = re.compile(r"[\w.+-]*")
+_HEX = "0123456789abcdefABCDEF"
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def json_call(cursor: Cursor, told: Told, call: JsonCall, stops: Sequence[str]) -> Generator[None, None, bool]:
+    """Reads one object. stops: marks that end it wherever they stand outside of strings. False: it calls no tool."""
+    if not (yield from cursor.literal(("{",))):
+        return False
+    named, given = False, False
+    early: list[str] = []  # arguments that came before the name
+    while (key := (yield from _text(cursor))) is not None:
+        yield from cursor.white()
+        if not (yield from cursor.literal((":",))):
+            break
+        yield from cursor.white()
+        if key == call.name_key and not named:
+            name = yield from _text(cursor)
+            if name is None or told.tool(name) is None:
+                return False
+            named = True
+            cursor.forget()
+            told.call(name)
+            told.arguments("".join(early))
+        elif key in (call.arguments_key, "arguments", "parameters") and not given:
+            given = True
+            yield from json_arguments(cursor, told.arguments if named else early.append, stops)
+        else:
+            yield from _value(cursor, _nothing, stops)
+        yield from cursor.white()
+        if not (yield from cursor.literal((",",))):
+            break
+    if named and (yield from cursor.literal(("}",))) and not given:
+        told.arguments("{}")
+    return named
+
+
+def json_arguments(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, None, None]:
+    """Reads the value of a call's arguments: an object, or what else the model wrote. Nothing and null are {}."""
+    first = yield from cursor.peek()
+    if first and first in "{[":
+        yield from _value(cursor, sink, stops)
+    elif first == '"':
+        is_empty = True
+
+        def unwrapped(text: str) -> None:
+            nonlocal is_empty
+            is_empty = False
+            sink(text)
+
+        if (yield from _unescaped(cursor, unwrapped)) and is_empty:
+            sink("{}")
+    elif first:
+        pieces: list[str] = []
+        yield from cursor.run(_SCALAR, pieces.append)
+        text = "".join(pieces)
+        sink("{}" if text in ("", "null") else text)
+
+
+def _nothing(_text: str) -> None:
+    pass
+
+
+def _value(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, None, None]:
+    """A value as it is written, up to where its brackets are closed; a stop before that ends it too."""
+    first = yield from cursor.peek()
+    if first == '"':
+        yield from _string(cursor, sink)
+    elif not first or first not in "{[":
+        yield from cursor.run(_SCALAR, sink)
+        return
+    depth = 0
+    while True:
+        yield from cursor.run(_BETWEEN_STRINGS, sink)
+        char = yield from cursor.peek()
+        if char == '"':
+            yield from _string(cursor, sink)
+            continue
+        if not char or (yield from cursor.ahead(stops)):
+            return
+        sink(cursor.take(1))
+        depth += (char in "{[") - (char in "}]")
+        if depth <= 0 and char in "}]":
+            return
+
+
+def _string(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
+    """A string as it is written, in its quotes. False: it is not closed."""
+    sink(cursor.take(1))
+    while True:
+        yield from cursor.run(_IN_STRING, sink)
+        char = yield from cursor.peek()
+        if not char:
+            return False
+        sink(cursor.take(1))
+        if char == '"':
+            return True
+        if (yield from cursor.peek()):
+            sink(cursor.take(1))
+
+
+def _text(cursor: Cursor) -> Generator[None, None, str | None]:
+    """What a string says, white space before it passed over. None: there is none, or it is not JSON."""
+    yield from cursor.white()
+    if (yield from cursor.peek()) != '"':
+        return None
+    pieces: list[str] = []
+    if not (yield from _string(cursor, pieces.append)):
+        return None
+    try:
+        return str(json.loads("".join(pieces), strict=False))
+    except ValueError:
+        return None
+
+
+def _unescaped(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
+    """What a string says, while it is written. False: it is not closed.
+
+    Half a surrogate pair stays an escape: it is a part of JSON again.
+    """
+    half = ""
+
+    def say(text: str) -> None:
+        nonlocal half
+        if half:
+            sink(f"\\u{ord(half):04x}")
+            half = ""
+        sink(text)
+
+    cursor.take(1)
+    while True:
+        yield from cursor.run(_IN_STRING, say)
+        char = yield from cursor.peek()
+        if char == "":
+            return False
+        cursor.take(1)
+        if char == '"':
+            if half:
+                say("")
+            return True
+        char = yield from cursor.peek()
+        if char != "u":
+            if char:
+                cursor.take(1)
+                say(_ESCAPES.get(char, char))
+            continue
+        cursor.take(1)
+        digits = ""
+        while len(digits) < 4 and (digit := (yield from cursor.peek())) and digit in _HEX:
+            digits += cursor.take(1)
+        if len(digits) < 4:
+            say(f"\\u{digits}")
+            continue
+        code = int(digits, 16)
+        if half and 0xDC00 <= code < 0xE000:
+            pair, half = 0x10000 + ((ord(half) - 0xD800) << 10) + (code - 0xDC00), ""
+            say(chr(pair))
+        elif 0xD800 <= code < 0xE000:
+            if half or code >= 0xDC00:
+                say("" if code < 0xDC00 else f"\\u{code:04x}")
+            half = chr(code) if code < 0xDC00 else ""
+        else:
+            say(chr(code))

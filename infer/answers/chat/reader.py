@@ -1,0 +1,127 @@
+"""An answer read while it is written: thoughts, text, and calls of tools with their arguments.
+
+    reader = AnswerReader(format, tools, thinks=prompt.thinks)
+    for piece in pieces:
+        parts = reader.push(piece)       # what is certain by now
+    parts = reader.finish()              # the rest
+    reader.thoughts, reader.text, reader.calls
+
+The parts joined are the same however the answer is cut into pieces. Any text can be read, and nothing in it is an
+error: what looks like a call and is none is text; what is cut off is told as far as it goes.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+
+from .cursor import Cursor, Stops
+from .format import ChatFormat
+from .sections import Sections
+from .told import Part, Told, new_id
+from .tools import Tool, ToolCall
+
+__all__ = ["AnswerReader", "Part"]
+
+
+class AnswerReader:
+    """Takes an answer apart.
+
+    Thoughts have no white space at their ends. Text has none before it where thoughts or calls stood before, and none
+    before a call; an answer without thoughts and calls is text to the character. Thoughts may begin where no text has
+    come since the last thoughts or calls; several stretches of thoughts, or of text, are a line feed apart.
+    """
+
+    def __init__(
+        self,
+        format: ChatFormat,
+        tools: Sequence[Tool] = (),
+        *,
+        thinks: bool = False,
+        continues: bool = False,
+        new_id: Callable[[], str] = new_id,
+    ) -> None:
+        """tools: without any, marks of calls are text. thinks: the answer begins inside thoughts, which the prompt
+        opened. continues: it begins in the middle of thoughts or text, so that white space at its beginning counts."""
+        self._cursor = Cursor()
+        self._told = Told(tools, new_id)
+        self._sections = Sections(format.calls, self._told) if tools else None
+        self._thoughts = format.thoughts if format.thoughts is not None and format.thoughts.closing else None
+        self._reading = self._read(thinks and self._thoughts is not None, continues)
+        next(self._reading)
+
+    @property
+    def thoughts(self) -> str:
+        return "".join(self._told.thoughts.pieces)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._told.text.pieces)
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        return self._told.calls
+
+    def push(self, text: str) -> list[Part]:
+        """More of the answer; what is certain now."""
+        if text:
+            self._cursor.feed(text)
+            next(self._reading)
+        return self._told.news()
+
+    def finish(self) -> list[Part]:
+        """The answer is at its end; what is left of it."""
+        if not self._cursor.ended:
+            self._cursor.ended = True
+            next(self._reading, None)
+            self._told.finish()
+        return self._told.news()
+
+    def _read(self, thinks: bool, continues: bool) -> Generator[None, None, None]:
+        cursor, told = self._cursor, self._told
+        if self._thoughts is None and self._sections is None:
+            told.text.begun = True  # white space before a text can only go where something else may come
+        if thinks:
+            yield from self._think(is_opened=True, continues=continues)
+        opening, closing = (self._thoughts.opening, self._thoughts.closing) if self._thoughts is not None else ("", "")
+        marks = [mark for mark in (opening, closing) if mark]
+        while True:
+            yield from cursor.white(told.say)
+            mark = yield from cursor.literal(marks)
+            if mark and mark == opening:
+                yield from self._think(is_opened=False)
+            elif mark:
+                told.speak()  # thoughts that nobody opened: there are none
+            elif not (yield from self._speak()):
+                return
+
+    def _think(self, *, is_opened: bool, continues: bool = False) -> Generator[None, None, None]:
+        """Thoughts up to behind their mark. is_opened: by the prompt; a call ends such thoughts, others hold it."""
+        cursor, told, thoughts, sections = self._cursor, self._told, self._thoughts, self._sections
+        assert thoughts is not None
+        told.think(goes_on=continues)
+        stops = Stops([thoughts.closing, *(sections.marks if sections is not None and is_opened else [])])
+        opening = [thoughts.opening] if thoughts.opening else []
+        yield from cursor.white(told.say)
+        while (yield from cursor.literal(opening)):  # opened again: it is open
+            yield from cursor.white(told.say)
+        while (yield from cursor.until(stops, told.say)):
+            if (yield from cursor.literal((thoughts.closing,))):
+                told.speak()
+                return
+            assert sections is not None
+            if (yield from sections.read(cursor)):
+                return
+            told.say(cursor.kept())
+
+    def _speak(self) -> Generator[None, None, bool]:
+        """Text up to behind calls. False: the answer is at its end."""
+        cursor, told, sections = self._cursor, self._told, self._sections
+        if sections is not None and not sections.mark and sections.may_begin((yield from cursor.peek())):
+            if (yield from sections.read(cursor)):
+                return True
+            told.say(cursor.kept())
+        stops = Stops(sections.marks if sections is not None else [])
+        while (yield from cursor.until(stops, told.say)):
+            assert sections is not None
+            if (yield from sections.read(cursor)):
+                return True
+            told.say(cursor.kept())
+        return False

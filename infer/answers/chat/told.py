@@ -1,0 +1,144 @@
+"""What a reader has told of an answer: parts one by one, and thoughts, text and calls as a whole.
+
+White space that only keeps them apart is dropped here.
+"""
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .cursor import WHITE
+from .tools import Tool, ToolCall
+
+_ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def new_id() -> str:
+    """Of a call: nine letters and digits, at random. Mistral's templates refuse others."""
+    return "".join(secrets.choice(_ID_LETTERS) for _ in range(9))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of an answer. text: of a call its name; index: of the call, from 0; id: of a call."""
+
+    kind: Literal["thought", "text", "call", "arguments"]
+    text: str
+    index: int = 0
+    id: str = ""
+
+
+class _Prose:
+    """Thoughts, or text: stretches of it, of which each begins and ends without white space where that is dropped.
+
+    Stretches are a line feed apart.
+    """
+
+    def __init__(self, kind: Literal["thought", "text"]) -> None:
+        self.kind: Literal["thought", "text"] = kind
+        self.pieces: list[str] = []
+        self.begun = False  # this stretch has something that is not white space
+        self.keeps_front = self.keeps_back = False  # its white space
+        self._white: list[str] = []
+
+    def stretch(self, *, keeps_front: bool) -> None:
+        """The next one begins; white space at the end of the one before is gone."""
+        self.begun, self.keeps_front = False, keeps_front
+        self._white = []
+
+    def add(self, text: str) -> str:
+        """What may be told now."""
+        body = text.rstrip(WHITE)
+        if not body and not (self.begun and self.keeps_back):
+            self._white.append(text)
+            return ""
+        if not self.begun and not self.keeps_front:
+            body, text = body.lstrip(WHITE), text.lstrip(WHITE)
+            front = ["\n"] if self.pieces else []
+        else:
+            front = self._white
+        told = "".join(front) + (text if self.keeps_back else body)
+        self._white = [] if self.keeps_back or len(body) == len(text) else [text[len(body) :]]
+        self.begun = True
+        self.pieces.append(told)
+        return told
+
+    def rest(self) -> str:
+        """White space at the end that stays."""
+        told = "".join(self._white) if self.begun or self.keeps_front else ""
+        self._white = []
+        self.pieces.append(told)
+        return told
+
+
+class Told:
+    """Where parsers put what they read.
+
+    kind  of prose that comes next: "thought" or "text"
+    """
+
+    def __init__(self, tools: Sequence[Tool], make_id: Callable[[], str]) -> None:
+        self.parts: list[Part] = []
+        self.thoughts, self.text = _Prose("thought"), _Prose("text")
+        self.text.keeps_front = True
+        self.text.keeps_back = not tools
+        self._tools = {tool.name: tool for tool in tools}
+        self._make_id = make_id
+        self._calls: list[tuple[str, str, list[str]]] = []  # id, name, pieces of the arguments
+        self._current = self.text
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        return [ToolCall(id, name, "".join(pieces)) for id, name, pieces in self._calls]
+
+    @property
+    def begun(self) -> bool:
+        """Whether this stretch of thoughts or text has something."""
+        return self._current.begun
+
+    def news(self) -> list[Part]:
+        """Parts since the last time; pieces of one thing are one part."""
+        news: list[list[Part]] = []
+        for part in self.parts:
+            if news and part.kind == news[-1][0].kind != "call" and part.index == news[-1][0].index:
+                news[-1].append(part)
+            else:
+                news.append([part])
+        self.parts = []
+        return [replace(parts[0], text="".join(part.text for part in parts)) for parts in news]
+
+    def think(self, *, goes_on: bool = False) -> None:
+        """Thoughts come next. goes_on: they began before this answer."""
+        self._current = self.thoughts
+        self.thoughts.stretch(keeps_front=goes_on)
+
+    def speak(self) -> None:
+        """Text comes next, behind thoughts or calls."""
+        self._current = self.text
+        self.text.stretch(keeps_front=False)
+
+    def say(self, text: str) -> None:
+        """More of the thoughts or of the text."""
+        if told := self._current.add(text):
+            self.parts.append(Part(self._current.kind, told))
+
+    def tool(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def call(self, name: str) -> None:
+        """A call begins; text comes behind it."""
+        self.speak()
+        self._calls.append((self._make_id(), name, []))
+        self.parts.append(Part("call", name, len(self._calls) - 1, self._calls[-1][0]))
+
+    def arguments(self, text: str) -> None:
+        """More of the arguments of the last call."""
+        if text:
+            self._calls[-1][2].append(text)
+            self.parts.append(Part("arguments", text, len(self._calls) - 1))
+
+    def finish(self) -> None:
+        """Nothing follows: white space at the end of a text was part of it."""
+        if self._current is self.text and (told := self.text.rest()):
+            self.parts.append(Part("text", told))
