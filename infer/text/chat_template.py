@@ -52,6 +52,11 @@ class ChatTemplate:
             raise TemplateError(f"{gguf.path}: {key} is {type(source).__name__}, expected a string")
         return cls(source, name=key, tokens=special_tokens(tokenizer))
 
+    @property
+    def steps(self) -> int:
+        """Loop passes of the last rendering; a call counts as 5."""
+        return int(self._environment.steps)
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],

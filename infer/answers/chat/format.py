@@ -104,7 +104,7 @@ class ThoughtFormat:
     opening, closing  the marks, without white space around them: "<think>", "</think>"
     is_opened         whether the prompt for an answer ends behind the opening mark unless they are switched off
     field             of a message that comes back: "reasoning_content", "thinking"...; None: the template takes none,
-                      and thoughts are written into the content where it keeps them there
+                      and thoughts that come back are left out
     variable          of the template that switches them: "enable_thinking", "thinking"; None: there is none
     on, off           words of the system message that switch them ("/think", "/no_think"), where there is no variable
     """
@@ -126,10 +126,16 @@ class ChatFormat:
     calls     how calls are written; FALLBACK where the template knows no tools, which then are described to the model
               by us (takes_tools False)
     takes_tools     the template writes `tools`
+    takes_calls     it writes `tool_calls` of messages; where not, calls are text in the content
     takes_results   it takes messages of the role "tool"
+    tools_variable  under which it takes them: "tools" but for a few
+    calls_alone     content of a message that has calls and no text: some write the calls of "", some only of None
     """
 
     thoughts: ThoughtFormat | None = None
     calls: CallFormat = FALLBACK
     takes_tools: bool = False
+    takes_calls: bool = False
     takes_results: bool = False
+    tools_variable: str = "tools"
+    calls_alone: str | None = ""

@@ -1,0 +1,55 @@
+"""Calls as a model of some format writes them: for messages whose template does not write calls."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .format import CallFormat, JsonCall, NamedCall, XmlCall
+
+Called = tuple[str, str, Mapping[str, Any]]  # id, name, arguments
+
+
+def written_calls(form: CallFormat, calls: Sequence[Called]) -> str:
+    """The calls with all marks, nothing before or behind them."""
+    texts = [_written(form, *call) for call in calls]
+    if form.between is not None:
+        return form.begin + form.between.join(texts) + form.end
+    return form.again.join(form.begin + text + form.end for text in texts)
+
+
+def _written(form: CallFormat, identifier: str, name: str, arguments: Mapping[str, Any]) -> str:
+    kind = form.call
+    if isinstance(kind, JsonCall):
+        call = {kind.name_key: name, kind.arguments_key: dict(arguments)}
+        if kind.id_key is not None:
+            call[kind.id_key] = identifier
+        return kind.opening + _json(call) + kind.closing
+    if isinstance(kind, NamedCall):
+        return kind.opening + name + kind.before_arguments + _json(dict(arguments)) + kind.closing
+    if isinstance(kind, XmlCall):
+        parameters = (
+            kind.before_key
+            + key
+            + kind.after_key
+            + (value if isinstance(value, str) else _json(value))
+            + kind.after_value
+            for key, value in arguments.items()
+        )
+        return kind.opening + name + kind.after_name + "".join(parameters) + kind.closing
+    written = ", ".join(f"{key}={_literal(value)}" for key, value in arguments.items())
+    return f"{kind.opening}{name}({written}){kind.closing}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _literal(value: object) -> str:
+    """In Python, texts in double quotes."""
+    if isinstance(value, str):
+        return _json(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_json(key)}: {_literal(one)}" for key, one in value.items()) + "}"
+    return repr(value)

@@ -1,0 +1,170 @@
+"""OpenAI's messages as one template takes them: calls, thoughts and results of tools in its fields, or as text."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hybrid.quant.ggml.errors import UsageError, shown
+
+from .call_text import Called, written_calls
+from .format import ChatFormat
+
+Message = dict[str, Any]
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # where clients send them
+ID_LENGTH = 9  # letters and digits: what the strictest templates take
+
+
+def for_template(messages: Sequence[Mapping[str, Any]], form: ChatFormat, short_ids: bool = False) -> list[Message]:
+    """The messages as this template takes them.
+
+    short_ids  ids of calls become nine letters and digits, the same everywhere
+    UsageError: a message, or a call in one, is not OpenAI's.
+    """
+    names: dict[str, str] = {}
+    made: list[Message] = []
+    joins = False  # whether the last one was made of results, and what the user says now belongs to it
+    for i, message in enumerate(messages):
+        role, content = message.get("role"), _text(message.get("content"), f"messages/{i}/content")
+        if not isinstance(role, str):
+            raise UsageError(f"messages/{i}/role is no text. Use system, user, assistant or tool.")
+        as_text = role == "tool" and not form.takes_results
+        if role == "tool":
+            new = _result(message, content or "", form, names, short_ids)
+        elif role == "assistant":
+            new = _answer(message, content, form, names, short_ids, f"messages/{i}")
+        else:
+            new = {"role": "system" if role == "developer" else role, "content": content or ""}
+            if isinstance(message.get("name"), str):
+                new["name"] = message["name"]
+        if joins and new["role"] == "user":
+            made[-1]["content"] += "\n" + new["content"]
+        else:
+            made.append(new)
+        joins = as_text
+    return made
+
+
+def told_to_system(messages: list[Message], said: list[str]) -> list[Message]:
+    """The messages with `said` at the end of the system's."""
+    if not said:
+        return messages
+    first = messages[0] if messages and messages[0]["role"] == "system" else None
+    parts = [first["content"], *said] if first else said
+    return [{"role": "system", "content": _paragraphs(parts)}, *messages[1 if first else 0 :]]
+
+
+def told_to_user(messages: list[Message], said: list[str]) -> list[Message]:
+    """The same for templates without a system: it and `said` are the beginning of what the user says first."""
+    if messages and messages[0]["role"] == "system":
+        said, messages = [messages[0]["content"], *said], messages[1:]
+    at = next((i for i, message in enumerate(messages) if message["role"] == "user"), None)
+    if not said or at is None:
+        return messages
+    told = {**messages[at], "content": _paragraphs([*said, messages[at]["content"]])}
+    return [*messages[:at], told, *messages[at + 1 :]]
+
+
+def _paragraphs(parts: list[str]) -> str:
+    return "\n\n".join(filter(None, parts))
+
+
+def one_call_each(messages: list[Message]) -> list[Message]:
+    """For templates that take one call in a message: each stands in one of its own, with its result behind it."""
+    made: list[Message] = []
+    for message in messages:
+        calls = message.get("tool_calls", [])
+        if len(calls) > 1:
+            made += [{**message, "tool_calls": [calls[0]]}]
+            made += [{"role": "assistant", "content": "", "tool_calls": [call]} for call in calls[1:]]
+            continue
+        asked = [i for i, one in enumerate(made) if message["role"] == "tool" and _asks(one, message["tool_call_id"])]
+        made.insert(asked[-1] + 1 if asked else len(made), message)
+    return made
+
+
+def _asks(message: Message, identifier: str) -> bool:
+    return any(call["id"] == identifier for call in message.get("tool_calls", []))
+
+
+def thoughts_in(message: Mapping[str, Any]) -> str:
+    """What the assistant thought, under whichever name a client sends it; "" for nothing."""
+    return next((message[key] for key in THOUGHTS if isinstance(message.get(key), str)), "")
+
+
+def has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a tool was called, or answered, in these messages."""
+    return any(message.get("tool_calls") or message.get("role") == "tool" for message in messages)
+
+
+def _text(content: object, where: str) -> str | None:
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        return "".join(str(part.get("text", "")) for part in content)
+    raise UsageError(f"{where} is neither a text nor a list of texts: these models read text.")
+
+
+def _answer(
+    message: Mapping[str, Any], content: str | None, form: ChatFormat, names: dict[str, str], short: bool, where: str
+) -> Message:
+    calls = [
+        _called(call, f"{where}/tool_calls/{i}", short)
+        for i, call in enumerate(_list(message.get("tool_calls"), where))
+    ]
+    names.update({identifier: name for identifier, name, _ in calls})
+    made: Message = {"role": "assistant", "content": content or ""}
+    if form.thoughts and form.thoughts.field and (thoughts := thoughts_in(message)):
+        made[form.thoughts.field] = thoughts
+    if calls and form.takes_calls:
+        made["content"] = content or form.calls_alone
+        made["tool_calls"] = [_call_for_template(call, form.calls.as_text) for call in calls]
+    elif calls:
+        made["content"] = "\n".join(filter(None, (content, written_calls(form.calls, calls))))
+    return made
+
+
+def _list(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list | None):
+        raise UsageError(f"{where}/tool_calls is no list.")
+    return value or []
+
+
+def _called(call: object, where: str, short: bool) -> Called:
+    """A call of OpenAI's."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise UsageError(
+            f'{where} is no call: expected {{"id", "type": "function", "function": {{"name", "arguments"}}}}.'
+        )
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError):
+            raise UsageError(f"{where}/function/arguments is no JSON: '{shown(arguments)}'.") from None
+    if not isinstance(arguments, dict):
+        raise UsageError(f"{where}/function/arguments is no object of JSON, as text.")
+    return _id(call.get("id"), short), function["name"], arguments
+
+
+def _call_for_template(call: Called, as_text: bool) -> dict[str, Any]:
+    identifier, name, arguments = call
+    given = json.dumps(arguments, ensure_ascii=False) if as_text else arguments
+    return {"id": identifier, "type": "function", "function": {"name": name, "arguments": given}}
+
+
+def _result(message: Mapping[str, Any], content: str, form: ChatFormat, names: dict[str, str], short: bool) -> Message:
+    if not form.takes_results:
+        return {"role": "user", "content": f"<tool_response>\n{content}\n</tool_response>"}
+    identifier = _id(message.get("tool_call_id"), short)
+    name = names.get(identifier) or message.get("name")
+    made = {"role": "tool", "content": content, "tool_call_id": identifier}
+    return {**made, "name": name} if isinstance(name, str) else made
+
+
+def _id(given: object, short: bool) -> str:
+    given = given if isinstance(given, str) else ""
+    if not short or (len(given) == ID_LENGTH and given.isascii() and given.isalnum()):
+        return given
+    return hashlib.sha256(given.encode(errors="replace")).hexdigest()[:ID_LENGTH]

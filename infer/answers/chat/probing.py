@@ -1,0 +1,28 @@
+"""What a model's template knows of tools and thoughts: found in what it writes for conversations of our own.
+
+Neither the model's name nor the template's is looked at. What a template refuses, or writes in no way that is known, is
+nothing that it has: its tools are then described by us (FALLBACK).
+"""
+
+from hybrid.infer.text.chat_template import ChatTemplate
+
+from .format import ChatFormat
+from .probed_calls import calls_of, takes_results, takes_tools, told_calls
+from .probed_thoughts import thoughts_of
+from .renderings import Renderings
+
+
+def probed(template: ChatTemplate) -> ChatFormat:
+    """The format of this template, from at most renderings.MOST_RENDERINGS renderings."""
+    render = Renderings(template)
+    thoughts = thoughts_of(render)
+    if not takes_tools(render):
+        return ChatFormat(thoughts)
+    written = calls_of(render, thoughts)
+    if written is not None and written.is_exact:
+        results = takes_results(render, written.format.as_text, written.content)
+        return ChatFormat(thoughts, written.format, True, True, results, render.tools_variable, written.content)
+    told = told_calls(render) or (written.format if written else None)
+    if told is None:
+        return ChatFormat(thoughts)
+    return ChatFormat(thoughts, told, True, False, takes_results(render, False, ""), render.tools_variable)

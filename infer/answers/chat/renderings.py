@@ -1,0 +1,110 @@
+"""Conversations of our own, written by a model's template: what probing looks at.
+
+The template comes with the model: it may refuse anything, write without end or loop as long as it may. What it takes in
+all is bounded, and a refusal is an answer like another.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.quant.ggml.errors import TemplateError
+
+MOST_RENDERINGS = 150
+MOST_STEPS = 100_000  # of all renderings together, before the last one: a probe of a real template takes some thousand
+MOST_CHARACTERS = 100_000  # of one rendering
+
+QUESTION, REPLY, THOUGHT, RESULT = "Question kq one?", "Reply kq two.", "Thought kq three.", "Result kq four."
+USER = {"role": "user", "content": QUESTION}
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SampleCall:
+    """A call that we let the template write."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str  # nine letters and digits: some templates refuse others
+
+    def as_message(self, as_text: bool) -> dict[str, Any]:
+        """In OpenAI's form; as_text: arguments as JSON text."""
+        arguments = json.dumps(self.arguments) if as_text else dict(self.arguments)
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
+
+
+FIRST = SampleCall("kq_first", {"kq_key": "kq value", "kq_other": "kq another"}, "kq1Ab2Cd3")
+SECOND = SampleCall("kq_second", {"kq_third": "kq more", "kq_fourth": "kq most"}, "kq4Ef5Gh6")
+TYPED = SampleCall(
+    "kq_first",
+    {"kq_text": 'it\'s "one"\nline', "kq_number": 7, "kq_flag": True, "kq_list": [1, "two"], "kq_object": {"a": 1.5}},
+    "kq1Ab2Cd3",
+)
+ODD = SampleCall("kq_first", {"kq_text": 'it\'s "one"\n<b> & \\ é', "kq_other": "1"}, "kq1Ab2Cd3")
+
+
+def _tool(call: SampleCall) -> dict[str, Any]:
+    properties = {key: {"type": "string", "description": "A text."} for key in call.arguments}
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    return {
+        "type": "function",
+        "function": {"name": call.name, "description": "Does something.", "parameters": parameters},
+    }
+
+
+TOOLS = [_tool(FIRST), _tool(SECOND)]
+
+
+def reply(content: str | None = REPLY, **fields: Any) -> dict[str, Any]:
+    """A message of the assistant."""
+    return {"role": "assistant", "content": content, **fields}
+
+
+def result(call: SampleCall) -> dict[str, Any]:
+    """What the tool answered."""
+    return {"role": "tool", "content": RESULT, "tool_call_id": call.id, "name": call.name}
+
+
+class Renderings:
+    """What the template writes for a conversation; None where it refuses it, or has taken too much already."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self.template = template
+        self.source = template.source
+        self.tools_variable = "tools"
+        self._renderings = self._steps = 0
+
+    def __call__(
+        self,
+        messages: Sequence[Message],
+        *,
+        ask: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str | None:
+        """`ask`: with the beginning of an answer."""
+        if self._renderings >= MOST_RENDERINGS or self._steps > MOST_STEPS:
+            return None
+        self._renderings += 1
+        try:
+            given = {**variables, self.tools_variable: tools}
+            text = self.template.render(messages, add_generation_prompt=ask, **given)
+        except TemplateError:
+            text = None
+        self._steps += self.template.steps
+        return None if text is None or len(text) > MOST_CHARACTERS else text
+
+
+def common_prefix(a: str, b: str) -> int:
+    """Length of what both begin with."""
+    n = min(len(a), len(b))
+    return next((i for i in range(n) if a[i] != b[i]), n)
+
+
+def common_suffix(a: str, b: str) -> int:
+    """Length of what both end with."""
+    return common_prefix(a[::-1], b[::-1])
