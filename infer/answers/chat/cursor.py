@@ -95,6 +95,18 @@ class Cursor:
             self.take(len(found))
         return found
 
+    def mark(self, mark: str) -> Generator[None, None, bool]:
+        """Takes white space, and a mark behind it. False: another text is there."""
+        yield from self.white()
+        return bool((yield from self.literal((mark,))))
+
+    def marks(self, marks: Sequence[str]) -> Generator[None, None, bool]:
+        """Takes marks one behind the other, white space before each or not. False: one is missing."""
+        for mark in marks:
+            if not (yield from self.mark(mark)):
+                return False
+        return True
+
     def until(self, stops: "Stops", sink: Sink) -> Generator[None, None, bool]:
         """Takes the text before the first of the stops; False: none came before the end."""
         while True:

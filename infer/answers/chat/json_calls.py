@@ -21,36 +21,43 @@ _HEX = "0123456789abcdefABCDEF"
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-def json_call(cursor: Cursor, told: Told, call: JsonCall, stops: Sequence[str]) -> Generator[None, None, bool]:
-    """Reads one object. stops: marks that end it wherever they stand outside of strings. False: it calls no tool."""
-    if not (yield from cursor.literal(("{",))):
-        return False
-    named, given = False, False
-    early: list[str] = []  # arguments that came before the name
-    while (key := (yield from _text(cursor))) is not None:
-        yield from cursor.white()
-        if not (yield from cursor.literal((":",))):
-            break
-        yield from cursor.white()
-        if key == call.name_key and not named:
-            name = yield from _text(cursor)
-            if name is None or told.tool(name) is None:
-                return False
-            named = True
-            cursor.forget()
-            told.call(name)
-            told.arguments("".join(early))
-        elif key in (call.arguments_key, "arguments", "parameters") and not given:
-            given = True
-            yield from json_arguments(cursor, told.arguments if named else early.append, stops)
-        else:
-            yield from _value(cursor, _nothing, stops)
-        yield from cursor.white()
-        if not (yield from cursor.literal((",",))):
-            break
-    if named and (yield from cursor.literal(("}",))) and not given:
-        told.arguments("{}")
-    return named
+class JsonCalls:
+    """Reads calls of one format. stops: marks that end one wherever they stand outside of strings."""
+
+    def __init__(self, call: JsonCall, stops: Sequence[str]) -> None:
+        self._name_key, self._argument_keys = call.name_key, (call.arguments_key, "arguments", "parameters")
+        self._stops = stops
+
+    def read(self, cursor: Cursor, told: Told) -> Generator[None, None, bool]:
+        """Reads one object. False: it calls no tool."""
+        if not (yield from cursor.literal(("{",))):
+            return False
+        named, given = False, False
+        early: list[str] = []  # arguments that came before the name
+        while (key := (yield from _text(cursor))) is not None:
+            yield from cursor.white()
+            if not (yield from cursor.literal((":",))):
+                break
+            yield from cursor.white()
+            if key == self._name_key and not named:
+                name = yield from _text(cursor)
+                if name is None or told.tool(name) is None:
+                    return False
+                named = True
+                cursor.forget()
+                told.call(name)
+                told.arguments("".join(early))
+            elif key in self._argument_keys and not given:
+                given = True
+                yield from json_arguments(cursor, told.arguments if named else early.append, self._stops)
+            else:
+                yield from _value(cursor, _nothing, self._stops)
+            yield from cursor.white()
+            if not (yield from cursor.literal((",",))):
+                break
+        if named and (yield from cursor.literal(("}",))) and not given:
+            told.arguments("{}")
+        return named
 
 
 def json_arguments(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, None, None]:

@@ -81,14 +81,15 @@ class AnswerReader:
         if thinks:
             yield from self._think(is_opened=True, continues=continues)
         opening, closing = (self._thoughts.opening, self._thoughts.closing) if self._thoughts is not None else ("", "")
-        marks = [mark for mark in (opening, closing) if mark]
+        # closed again where they are closed, after thoughts that the prompt opened; elsewhere nobody opened any
+        marks = [mark for mark in (opening, closing if thinks else "") if mark]
         while True:
             yield from cursor.white(told.say)
             mark = yield from cursor.literal(marks)
             if mark and mark == opening:
                 yield from self._think(is_opened=False)
             elif mark:
-                told.speak()  # thoughts that nobody opened: there are none
+                told.speak()
             elif not (yield from self._speak()):
                 return
 
@@ -118,7 +119,7 @@ class AnswerReader:
             if (yield from sections.read(cursor)):
                 return True
             told.say(cursor.kept())
-        stops = Stops(sections.marks if sections is not None else [])
+        stops = Stops(sections.marks_in_text if sections is not None else [])
         while (yield from cursor.until(stops, told.say)):
             assert sections is not None
             if (yield from sections.read(cursor)):

@@ -5,33 +5,32 @@ Brackets, commas and white space between marks may be there or not: models write
 times.
 """
 
-import re
 from collections.abc import Generator, Sequence
 
 from .cursor import Cursor
-from .format import CallFormat, JsonCall, PythonCall
-from .json_calls import json_call
+from .format import Call, CallFormat, JsonCall, NamedCall, PythonCall, XmlCall
+from .json_calls import JsonCalls
+from .marks_in_text import tokens
+from .named_calls import NamedCalls, varying_marks
+from .python_calls import PythonCalls
 from .told import Told
+from .xml_calls import XmlCalls
 
-_TOKENS = re.compile(r"\[/?\w+\]|<[^<>\s]*>?|[^\s\[\]<>{},]+|\S")
 _LIST = ("[", "]", ",")
-
-
-def tokens(marks: str) -> list[str]:
-    """Marks one by one: white space may stand between any two."""
-    return _TOKENS.findall(marks)
 
 
 class Sections:
     """Reads sections of one format.
 
-    marks     with which one begins in text, the shortest that say so; none where only a whole answer is one
+    marks          with which one begins; none where only a whole answer is one
+    marks_in_text  with which one begins outside of thoughts
     """
 
     def __init__(self, format: CallFormat, told: Told) -> None:
-        self._told, self._call = told, format.call
+        opening, closing = format.call.opening, format.call.closing
+        self._told = told
         self._is_list = isinstance(format.call, JsonCall | PythonCall)
-        opening, closing = getattr(format.call, "opening", ""), getattr(format.call, "closing", "")
+        self._is_python = isinstance(format.call, PythonCall)
         self._opening = self._without_list(tokens(opening))
         if format.mark in format.begin:
             self._begin = self._without_list(tokens(_behind(format.mark, format.begin)))
@@ -44,31 +43,33 @@ class Sections:
         self._end = self._without_list(tokens(format.end))
         self._again = self._without_list(tokens(format.again))
         self._has_several = format.between is not None and bool(format.begin.strip())
-        self._stops = [token for token in (*self._closing, *self._end) if token]
+        self._parser = _parser(format.call, [*self._closing, *self._end])
         self.mark = format.mark
         self.marks = [format.mark] if format.mark else []
+        # models leave out the mark before the one that has the name
+        self._short = self._opening[-1] if isinstance(format.call, XmlCall) and len(self._opening) > 1 else ""
+        self.marks_in_text = [*self.marks, *([self._short] if self._short else [])]
 
     def _without_list(self, tokens: list[str]) -> list[str]:
         return [token for token in tokens if not (self._is_list and token in _LIST)]
 
     def may_begin(self, char: str) -> bool:
         """Whether an answer that begins with `char` may be a section without a mark."""
-        return bool(char) and (char in "{[" or (isinstance(self._call, PythonCall) and (char.isalpha() or char == "_")))
+        return bool(char) and (char in "{[" or (self._is_python and (char.isalpha() or char == "_")))
 
     def read(self, cursor: Cursor) -> Generator[None, None, bool]:
         """Reads one section. False: it calls no tool, and `cursor.kept()` is a text."""
         cursor.keep()
-        if self.mark:
-            cursor.take(len(self.mark))
-        yield from self._optional(cursor, self._begin)
-        listed = self._is_list and bool((yield from self._mark(cursor, "[")))
-        if not (yield from self._item(cursor, self._first)):
+        is_short = (yield from cursor.literal(self.marks_in_text)) == self._short != ""
+        yield from self._optional(cursor, [] if is_short else self._begin)
+        listed = self._is_list and bool((yield from cursor.mark("[")))
+        if not (yield from self._item(cursor, [] if is_short else self._first)):
             return False
         while True:
             yield from self._optional(cursor, self._closing)
             if not (listed or self._has_several):
                 break
-            if listed and (yield from self._mark(cursor, "]")):
+            if listed and (yield from cursor.mark("]")):
                 yield from self._optional(cursor, self._closing)  # where a list stands in the marks of a call
                 break
             if self._end and (yield from self._ahead(cursor, self._end[0])):
@@ -94,24 +95,32 @@ class Sections:
 
     def _item(self, cursor: Cursor, opening: Sequence[str]) -> Generator[None, None, bool]:
         """One call: the parser begins behind the marks that open it."""
-        told, call = self._told, self._call
-        if isinstance(call, JsonCall):
+        if self._is_list:
             yield from self._optional(cursor, opening)
-            yield from cursor.white()
-            return (yield from json_call(cursor, told, call, self._stops))
-        return False
+        elif not (yield from varying_marks(cursor, opening)):
+            return False
+        yield from cursor.white()
+        return (yield from self._parser.read(cursor, self._told))
 
     def _ahead(self, cursor: Cursor, mark: str) -> Generator[None, None, bool]:
         yield from cursor.white()
         return bool((yield from cursor.ahead((mark,))))
 
-    def _mark(self, cursor: Cursor, mark: str) -> Generator[None, None, bool]:
-        yield from cursor.white()
-        return bool((yield from cursor.literal((mark,))))
-
     def _optional(self, cursor: Cursor, marks: Sequence[str]) -> Generator[None, None, None]:
         for mark in marks:
-            yield from self._mark(cursor, mark)
+            yield from cursor.mark(mark)
+
+
+def _parser(call: Call, stops: Sequence[str]) -> JsonCalls | NamedCalls | PythonCalls | XmlCalls:
+    match call:
+        case JsonCall():
+            return JsonCalls(call, stops)
+        case NamedCall():
+            return NamedCalls(call, stops)
+        case PythonCall():
+            return PythonCalls(stops)
+        case XmlCall():
+            return XmlCalls(call)
 
 
 def _behind(mark: str, marks: str) -> str:

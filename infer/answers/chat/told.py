@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .cursor import WHITE
+from .parameter_types import types_of
 from .tools import Tool, ToolCall
 
 _ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -87,6 +88,7 @@ class Told:
         self._make_id = make_id
         self._calls: list[tuple[str, str, list[str]]] = []  # id, name, pieces of the arguments
         self._current = self.text
+        self._types: dict[tuple[str, str], frozenset[str]] = {}
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -125,6 +127,15 @@ class Told:
 
     def tool(self, name: str) -> Tool | None:
         return self._tools.get(name)
+
+    def types(self, name: str, key: str) -> frozenset[str]:
+        """JSON types of a tool's parameter."""
+        tool = self._tools[name]
+        if key not in tool.parameters.get("properties", {}):
+            return types_of(tool, key)
+        if (name, key) not in self._types:
+            self._types[name, key] = types_of(tool, key)
+        return self._types[name, key]
 
     def call(self, name: str) -> None:
         """A call begins; text comes behind it."""

@@ -41,8 +41,8 @@ def test_an_answer_without_thoughts_and_calls_is_text_to_the_character(answer: s
         ("<think>\n\n</think>\n\nb", Read("", "b")),
         ("<think><think>\n<think>a <think> b</think>c", Read("a <think> b", "c")),
         ("<think>a</think>\n<think>b</think>c</think>", Read("a\nb", "c</think>")),
-        ("\n</think>\n\nHello", Read("", "Hello")),
-        ("<think>a</think></think>b", Read("a", "b")),
+        ("\n</think>\n\nHello", Read("", "\n</think>\n\nHello")),  # nobody opened any
+        ("<think>a</think></think>b", Read("a", "</think>b")),
         ("<think>a</think> \n ", Read("a")),
         (f"<think>a</think>{CALL}", Read("a", "", [F])),
         (f"<think>a {CALL} b</think>c", Read(f"a {CALL} b", "c")),  # opened by the model: the mark is a part of it
@@ -58,6 +58,7 @@ def test_thoughts(answer: str, expected: Read) -> None:
     [
         ("I'm\nthinking\n</think>\n\nHello", Read("I'm\nthinking", "Hello")),
         ("</think>Hello", Read("", "Hello")),
+        ("a</think>\n</think>Hello", Read("a", "Hello")),
         ("\n<think>\na</think>b", Read("a", "b")),  # opened again
         ("all of it ", Read("all of it")),
         (f"Need it.\n{CALL}", Read("Need it.", "", [F])),  # opened by the prompt: a call ends them

@@ -1,0 +1,58 @@
+"""Calls as a name between marks and one JSON object, read while they are written: <function=f>{"a": 1}</function>."""
+
+import re
+from collections.abc import Generator, Sequence
+
+from .cursor import Cursor
+from .format import NamedCall
+from .json_calls import json_arguments
+from .marks_in_text import tokens
+from .told import Told
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]*")
+_VARIABLE = re.compile(r"[\w-]*\d[\w-]*")
+_WORD = re.compile(r"[\w-]*")
+
+
+class NamedCalls:
+    """Reads calls of one format. stops: marks that end arguments wherever they stand outside of strings."""
+
+    def __init__(self, call: NamedCall, stops: Sequence[str]) -> None:
+        self._before_arguments, self._stops = tokens(call.before_arguments), stops
+
+    def read(self, cursor: Cursor, told: Told) -> Generator[None, None, bool]:
+        """Reads one call from its name on. False: it calls no tool."""
+        pieces: list[str] = []
+        yield from cursor.run(_NAME, pieces.append)
+        name = "".join(pieces)
+        if told.tool(name) is None or not (yield from varying_marks(cursor, self._before_arguments)):
+            return False
+        cursor.forget()
+        told.call(name)
+        yield from cursor.white()
+        first = yield from cursor.peek()
+        if first and first in '{["':
+            yield from json_arguments(cursor, told.arguments, self._stops)
+        elif first:
+            yield from cursor.literal(("null",))
+            told.arguments("{}")
+        return True
+
+
+def varying_marks(cursor: Cursor, marks: Sequence[str]) -> Generator[None, None, bool]:
+    """Takes marks in which words with digits are ids or numbers: any word is right there. False: one is missing."""
+    for mark in marks:
+        yield from cursor.white()
+        place = 0
+        for word in _VARIABLE.finditer(mark):
+            if not (yield from _literal(cursor, mark[place : word.start()])):
+                return False
+            yield from cursor.run(_WORD)
+            place = word.end()
+        if not (yield from _literal(cursor, mark[place:])):
+            return False
+    return True
+
+
+def _literal(cursor: Cursor, literal: str) -> Generator[None, None, bool]:
+    return not literal or bool((yield from cursor.literal((literal,))))

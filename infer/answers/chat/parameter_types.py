@@ -1,0 +1,115 @@
+"""Which JSON types a parameter may have, and values that were written without quotes turned into JSON by them."""
+
+import json
+import re
+from typing import Any
+
+from .cursor import WHITE
+from .tools import Tool
+
+TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+STRING = frozenset({"string"})
+MOST_STEPS = 1000  # subschemas that are looked at
+MOST_DEPTH = 50  # of subschemas and references in one another
+_WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ZEROS = re.compile(r"^(-?)0+(?=\d)")
+
+
+def types_of(tool: Tool, key: str) -> frozenset[str]:
+    """Of the parameter `key`. One that the tool does not have is a string, one of which nothing is said is anything."""
+    properties = tool.parameters.get("properties", {})
+    schema = properties.get(key, tool.parameters.get("additionalProperties"))
+    if key not in properties and not isinstance(schema, dict):
+        return STRING
+    return _Types(tool.parameters).of(schema) or TYPES
+
+
+class _Types:
+    """Of the schemas of one document."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._left = MOST_STEPS
+
+    def of(self, schema: Any, depth: int = 0) -> frozenset[str]:
+        """Types that a value may have, by the keywords that name types or values. {} where they contradict."""
+        self._left -= 1
+        if not isinstance(schema, dict) or self._left < 0 or depth > MOST_DEPTH:
+            return TYPES
+        types = TYPES
+        if "type" in schema:
+            named = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+            named = [name for name in named if isinstance(name, str)]
+            types &= frozenset([*named, "integer"] if "number" in named else named)
+        elif "properties" in schema:
+            types = frozenset({"object"})
+        elif "items" in schema or "prefixItems" in schema:
+            types = frozenset({"array"})
+        if "const" in schema:
+            types &= {_type(schema["const"])}
+        if isinstance(schema.get("enum"), list):
+            types &= {_type(value) for value in schema["enum"]}
+        for keyword in ("anyOf", "oneOf"):
+            if isinstance(schema.get(keyword), list) and schema[keyword]:
+                types &= frozenset().union(*(self.of(part, depth + 1) for part in schema[keyword]))
+        for part in schema["allOf"] if isinstance(schema.get("allOf"), list) else []:
+            types &= self.of(part, depth + 1)
+        if isinstance(schema.get("$ref"), str):
+            types &= self.of(self._referred(schema["$ref"]), depth + 1)
+        return types
+
+    def _referred(self, reference: str) -> Any:
+        """What "#/$defs/name" means; None where it leads nowhere or out of the document."""
+        if not reference.startswith("#"):
+            return None
+        found: Any = self._root
+        for step in reference[1:].split("/")[1:]:
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+        return found
+
+
+def typed(text: str, types: frozenset[str]) -> str:
+    """JSON of a value that was written as `text`: of one of its types where it can be read so, else a string.
+
+    Python's True, False and None and leading zeros of numbers are read too: some templates and models write them.
+    """
+    if types == STRING:
+        return quoted(text)
+    bare = text.strip(WHITE)
+    readings = [bare, _WORDS.get(bare.lower(), ""), _ZEROS.sub(r"\1", bare)]
+    kinds = [(reading, kind) for reading in readings if (kind := _type_of_json(reading)) is not None]
+    for reading, kind in kinds:
+        if kind in types and kind != "string":
+            return reading
+    return kinds[0][0] if kinds and "string" not in types else quoted(text)
+
+
+def escaped(text: str) -> str:
+    """As it stands in a JSON string, without quotes: each character by itself, so that a text may come in pieces."""
+    inside = json.dumps(text, ensure_ascii=False)[1:-1]
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", inside)
+
+
+def quoted(text: str) -> str:
+    return f'"{escaped(text)}"'
+
+
+def _type_of_json(text: str) -> str | None:
+    """None: it is not JSON. Numbers are not converted: they may be of any length."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        value = json.loads(text, parse_int=lambda _: 0, parse_float=lambda _: 0.0, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return None
+    return _type(value)
+
+
+def _type(value: Any) -> str:
+    if value is None:
+        return "null"
+    names = {bool: "boolean", str: "string", int: "integer", float: "number", list: "array"}
+    return next((name for kind, name in names.items() if isinstance(value, kind)), "object")

@@ -1,0 +1,104 @@
+"""Calls as Python writes them, read while they are written: f(a="x", b=[1, True]).
+
+A string is told as it comes, any other value when it is whole. What is no literal is told as a string. A value without
+a name gets that of the parameter which the tool's schema has at its place.
+"""
+
+import re
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+from .argument_text import ObjectText
+from .cursor import Cursor, Sink
+from .parameter_types import STRING, escaped, quoted
+from .python_literals import Source, python_string
+from .told import Told
+from .tools import Tool
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]*")
+_WORD = re.compile(r"\w*")
+_QUOTES = ("'", '"')
+
+
+class PythonCalls:
+    """Reads calls. stops: marks that end one wherever they stand outside of strings."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = stops
+
+    def read(self, cursor: Cursor, told: Told) -> Generator[None, None, bool]:
+        """Reads one call. False: it calls no tool."""
+        pieces: list[str] = []
+        yield from cursor.run(_NAME, pieces.append)
+        name = "".join(pieces)
+        tool = told.tool(name)
+        if tool is None or not (yield from cursor.mark("(")):
+            return False
+        cursor.forget()
+        told.call(name)
+        arguments = ObjectText(told.arguments)
+        places = iter(_properties(tool))
+        while not (yield from cursor.mark(")")):
+            if (yield from cursor.ahead(self._stops)):
+                break
+            if not (yield from self._argument(cursor, tool, told, arguments, places)):
+                return True  # cut off
+            if not (yield from cursor.mark(",")):
+                if not (yield from cursor.mark(")")) and not (yield from cursor.peek()):
+                    return True
+                break
+        arguments.close()
+        return True
+
+    def _argument(
+        self, cursor: Cursor, tool: Tool, told: Told, arguments: ObjectText, places: Iterator[str]
+    ) -> Generator[None, None, bool]:
+        """One argument. False: the answer ends in it."""
+        pieces: list[str] = []
+        yield from cursor.run(_WORD, pieces.append)
+        word = "".join(pieces)
+        is_named = bool(word) and (yield from cursor.mark("="))
+        after = yield from cursor.peek()
+        if not is_named and (not after or (not word and after in ",]}")):
+            return bool(after)
+        key, word = (word, "") if is_named else (next(places, ""), word)
+        if not key:
+            return (yield from Source(word).read(cursor, self._stops))
+        arguments.key(key)
+        yield from cursor.white()
+        if not word and (yield from cursor.peek()) in _QUOTES:
+            if not (yield from _strings(cursor, arguments.sink)):
+                return False
+            if (yield from cursor.peek()) not in (",", ")"):  # no literal goes on so
+                return (yield from Source().read(cursor, self._stops))
+            return True
+        source = Source(word)
+        if not (yield from source.read(cursor, self._stops)):
+            return False
+        is_string = key in _properties(tool) and told.types(tool.name, key) == STRING
+        arguments.sink(_json_of(source, is_string=is_string))
+        return True
+
+
+def _properties(tool: Tool) -> dict[str, Any]:
+    properties: dict[str, Any] = tool.parameters.get("properties", {})
+    return properties
+
+
+def _strings(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
+    """Strings side by side, which are one. False: the answer ends in it."""
+    sink('"')
+    while (yield from cursor.peek()) in _QUOTES:
+        if not (yield from python_string(cursor, lambda text: sink(escaped(text)))):
+            return False
+        yield from cursor.white()
+    sink('"')
+    return True
+
+
+def _json_of(source: Source, *, is_string: bool) -> str:
+    """is_string: the schema says so; what is written without quotes is then text, but for None."""
+    json = source.json()
+    if json is None or (is_string and json != "null" and not json.startswith('"')):
+        return quoted(source.text())
+    return json

@@ -1,0 +1,181 @@
+"""Python's literals as JSON. Read by `ast`, of which only what is on a short list is seen; nothing is evaluated."""
+
+import ast
+import math
+import re
+from collections.abc import Generator, Sequence
+
+from .cursor import WHITE, Cursor, Sink
+from .parameter_types import quoted
+
+MOST_DEPTH = 50  # of lists and dicts in one another
+_IN_STRING = {quote: re.compile(rf"[^\\{quote}]*") for quote in "'\""}
+_ESCAPES = {
+    "\n": "", "\\": "\\", "'": "'", '"': '"',
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+}  # fmt: skip
+_DIGITS = {"x": 2, "u": 4, "U": 8}
+_HEX = "0123456789abcdefABCDEF"
+_OCTAL = "01234567"
+_BETWEEN_STRINGS = re.compile(r"[\w\s.:=+*/%&|^~!?;$@\\`#-]*")
+_TOKEN = re.compile(
+    r"(?P<white>\s+)|(?P<mark>[,:])|(?P<sign>[+-])|(?P<open>[(\[{])|(?P<close>[)\]}])"
+    r"|(?P<atom>(?:(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|True|False|None|true|false|null)(?!\w))"
+)
+_LEADING_ZEROS = re.compile(r"^0[0_]*(?=\d[\d_]*$)")
+_NAMES = {"true": "true", "false": "false", "null": "null"}
+
+
+def python_string(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
+    """What a string says, while it is written; line feeds may stand in any. False: it is not closed."""
+    quote = cursor.take(1)
+    marks = (quote * 3,) if (yield from cursor.literal((quote * 2,))) else (quote,)
+    while True:
+        yield from cursor.run(_IN_STRING[quote], sink)
+        char = yield from cursor.peek()
+        if not char:
+            return False
+        if char == "\\":
+            cursor.take(1)
+            yield from _escape(cursor, sink)
+        elif (yield from cursor.literal(marks)):
+            return True
+        else:
+            sink(cursor.take(1))
+
+
+def _escape(cursor: Cursor, sink: Sink) -> Generator[None, None, None]:
+    """What stands behind a backslash; what is no escape is text, the backslash too."""
+    char = yield from cursor.peek()
+    if char in _ESCAPES:
+        cursor.take(1)
+        sink(_ESCAPES[char])
+    elif char in _DIGITS:
+        cursor.take(1)
+        digits = yield from _some(cursor, _HEX, _DIGITS[char])
+        code = int(digits, 16) if len(digits) == _DIGITS[char] else -1
+        sink(chr(code) if 0 <= code < 0x110000 else f"\\{char}{digits}")
+    elif char and char in _OCTAL:
+        sink(chr(int((yield from _some(cursor, _OCTAL, 3)), 8)))
+    else:
+        sink("\\")
+
+
+def _some(cursor: Cursor, of: str, most: int) -> Generator[None, None, str]:
+    text = ""
+    while len(text) < most and (char := (yield from cursor.peek())) and char in of:
+        text += cursor.take(1)
+    return text
+
+
+class Source:
+    """A value other than a string alone, as it was written, up to a comma or a bracket that it did not open."""
+
+    def __init__(self, begin: str = "") -> None:
+        self._pieces: list[tuple[bool, list[str]]] = [(False, [begin])]  # whether of a string; its text
+        self._written = [begin]
+
+    def read(self, cursor: Cursor, stops: Sequence[str]) -> Generator[None, None, bool]:
+        """False: the answer ends before the value does."""
+        depth = 0
+        while True:
+            yield from cursor.run(_BETWEEN_STRINGS, self._add)
+            char = yield from cursor.peek()
+            if not char:
+                return False
+            if char in "'\"":
+                self._pieces.append((True, []))
+                self._written.append(char)
+                if not (yield from python_string(cursor, self._add)):
+                    return False
+                self._pieces.append((False, []))
+                self._written.append(char)
+            elif depth == 0 and (char in ",)]}" or (yield from cursor.ahead(stops))):
+                return True
+            else:
+                depth += (char in "([{") - (char in ")]}")
+                self._add(cursor.take(1))
+
+    def _add(self, text: str) -> None:
+        self._pieces[-1][1].append(text)
+        self._written.append(text)
+
+    def json(self) -> str | None:
+        """JSON of it; None where it is no literal."""
+        source = self._checked()
+        if source is None:
+            return None
+        try:
+            return _json(ast.parse(source.strip(WHITE), mode="eval").body)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+
+    def text(self) -> str:
+        """As it was written, without quotes around it."""
+        text = "".join(self._written).strip(WHITE)
+        return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+    def _checked(self) -> str | None:
+        """The same in a few kinds of tokens, which `ast` reads without surprise. None: there are others in it."""
+        out: list[str] = []
+        depth, before = 0, "open"
+        for is_string, pieces in self._pieces:
+            piece = "".join(pieces)
+            if is_string:
+                if before in ("atom", "close", "sign"):
+                    return None
+                out.append(quoted(piece) + " ")
+                before = "string"
+                continue
+            place = 0
+            while place < len(piece):
+                token = _TOKEN.match(piece, place)
+                kind = token.lastgroup if token is not None else None
+                if token is None or kind is None:
+                    return None
+                place = token.end()
+                if kind == "white":
+                    out.append(" ")
+                    continue
+                if kind in ("atom", "sign", "open") and before in ("atom", "close", "string"):
+                    return None  # an operator, a call, an index
+                if before == "sign" and kind != "atom":
+                    return None
+                depth += (kind == "open") - (kind == "close")
+                if depth > MOST_DEPTH:
+                    return None
+                out.append(_LEADING_ZEROS.sub("", token[0]) if kind == "atom" else token[0])
+                before = kind
+        return "".join(out)
+
+
+def _json(node: ast.AST) -> str:
+    """ValueError: it is none of the literals that JSON has."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return quoted(text)
+        case ast.Constant(value=None):
+            return "null"
+        case ast.Constant(value=bool(value)):
+            return "true" if value else "false"
+        case ast.Constant(value=int() | float() as number) if math.isfinite(number):
+            return repr(number)
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=number)):
+            if type(number) in (int, float):
+                return ("-" if isinstance(sign, ast.USub) else "") + _json(node.operand)
+        case ast.Name(id=name) if name in _NAMES:
+            return _NAMES[name]
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            return "[" + ", ".join(map(_json, items)) + "]"
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            return "{" + ", ".join(f"{_key(key)}: {_json(value)}" for key, value in pairs) + "}"
+    raise ValueError("no literal")
+
+
+def _key(node: ast.AST | None) -> str:
+    """Of an object: JSON's are strings, Python's anything."""
+    if node is None or isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict):
+        raise ValueError("no key")
+    key = _json(node)
+    return key if key.startswith('"') else f'"{key}"'

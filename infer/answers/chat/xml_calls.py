@@ -1,0 +1,77 @@
+"""Calls with a mark for each parameter, read while they are written: <function=f>\\n<parameter=a>\\nx\\n</parameter>.
+
+A value is text between marks, from which a line feed on either side is taken if the format has one there; the tool's
+schema says whether it is a string or JSON. The mark behind a value ends it only where the format goes on behind that
+mark: a value may contain it otherwise.
+"""
+
+import re
+from collections.abc import Generator
+
+from .argument_text import ObjectText, TypedText
+from .cursor import WHITE, Cursor, Stops
+from .format import XmlCall
+from .marks_in_text import tokens
+from .told import Told
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]*")
+
+
+class XmlCalls:
+    """Reads calls of one format."""
+
+    def __init__(self, call: XmlCall) -> None:
+        self._after_name, self._before_key = tokens(call.after_name), tokens(call.before_key)
+        self._after_key, self._after_value = tokens(call.after_key), tokens(call.after_value)
+        self._lead = call.after_key[len(call.after_key.rstrip(WHITE)) :]
+        self._trail = call.after_value[: len(call.after_value) - len(call.after_value.lstrip(WHITE))]
+        self._key_stops, self._value_stops = Stops(self._after_key[:1]), Stops(self._after_value[:1])
+        self._next = [*self._before_key[:1], *tokens(call.closing)[:1], *tokens(call.opening)[:1]]
+
+    def read(self, cursor: Cursor, told: Told) -> Generator[None, None, bool]:
+        """Reads one call from its name on. False: it calls no tool."""
+        pieces: list[str] = []
+        yield from cursor.run(_NAME, pieces.append)
+        name = "".join(pieces)
+        if told.tool(name) is None:
+            return False
+        if not (yield from cursor.marks(self._after_name)):
+            return False
+        if not self._after_name and not (yield from self._goes_on(cursor)):
+            return False
+        cursor.forget()
+        told.call(name)
+        arguments = ObjectText(told.arguments)
+        while (yield from cursor.marks(self._before_key)):
+            key: list[str] = []
+            if not (yield from cursor.until(self._key_stops, key.append)):
+                return True  # cut off
+            yield from cursor.marks(self._after_key)
+            arguments.key("".join(key).strip(WHITE))
+            value = TypedText(told.types(name, "".join(key).strip(WHITE)), self._trail, told.arguments)
+            if not (yield from self._value(cursor, value)):
+                return True
+        arguments.close()
+        return True
+
+    def _value(self, cursor: Cursor, value: TypedText) -> Generator[None, None, bool]:
+        """False: it is cut off."""
+        if self._lead:
+            yield from cursor.literal((self._lead,))
+        while (yield from cursor.until(self._value_stops, value.add)):
+            passed: list[str] = []
+            for mark in self._after_value:
+                yield from cursor.white(passed.append)
+                passed.append((yield from cursor.literal((mark,))))
+            yield from cursor.white(passed.append)
+            if (yield from self._goes_on(cursor)):
+                value.end()
+                return True
+            value.add("".join(passed))
+        value.cut()
+        return False
+
+    def _goes_on(self, cursor: Cursor) -> Generator[None, None, bool]:
+        """Whether the answer goes on with what the format has behind a value, or is at its end."""
+        yield from cursor.white()
+        return not (yield from cursor.peek()) or bool((yield from cursor.ahead(self._next)))
