@@ -1,5 +1,6 @@
 """Calls in a template: the text that it writes for calls of ours, taken apart."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .call_marks import found_format
@@ -23,6 +24,7 @@ from .renderings import (
 )
 
 MOST_SECTION = 4000  # characters of one section of calls
+MOST_TAIL = 200  # of what follows an answer
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,13 @@ def calls_of(render: Renderings, thoughts: ThoughtFormat | None) -> WrittenCalls
     inexact = None
     for as_text in (False, True):
         for content in ("", None):
-            found = _written(render, thoughts, content, as_text)
+            sections = _Sections(render, thoughts, content, as_text)
+            found = sections.found()
             if found is not None and found.is_exact:
                 return found
             inexact = inexact or found
+            if found is None and not as_text and sections.has_own_way():
+                return None
     return inexact
 
 
@@ -75,58 +80,64 @@ def takes_results(render: Renderings, as_text: bool, content: str | None) -> boo
     return text is not None and RESULT in text and text.count(QUESTION) == 1
 
 
-def _written(
-    render: Renderings, thoughts: ThoughtFormat | None, content: str | None, as_text: bool
-) -> WrittenCalls | None:
-    """The format of the calls that the template writes with this content and these arguments."""
-    asked = _without_thoughts(render([USER], ask=True, tools=TOOLS) or "", thoughts)
-    one = _section(render, thoughts, asked, content, as_text, FIRST)
-    if one is None or FIRST.name not in one:
+class _Sections:
+    """The calls that the template writes with this content and these arguments."""
+
+    def __init__(self, render: Renderings, thoughts: ThoughtFormat | None, content: str | None, as_text: bool) -> None:
+        self.render, self.thoughts, self.content, self.as_text = render, thoughts, content, as_text
+        self.asked = _without_thoughts(render([USER], ask=True, tools=TOOLS) or "", thoughts)
+        self.one = self.section(FIRST)
+
+    def found(self) -> WrittenCalls | None:
+        """Their format, if it is known."""
+        if self.one is None:
+            return None
+        found = found_format(self.one, self.section(FIRST, SECOND), [FIRST, SECOND], self.as_text)
+        if found is None or (found.mark and found.mark in (self.render([USER, reply()]) or "")):  # marks of any answer
+            return None
+        odd = ODD if isinstance(found.call, XmlCall) else TYPED  # in XML, what is no text may be written in any way
+        again = self.section(odd)
+        is_exact = again is not None and found_format(again, None, [odd], self.as_text) is not None
+        return WrittenCalls(found, self.content, is_exact)
+
+    def has_own_way(self) -> bool:
+        """Whether the arguments are there, in no way that is known: as JSON text they would only seem to be."""
+        return (
+            self.one is not None
+            and all(text in self.one for item in FIRST.arguments.items() for text in item)
+            and str(FIRST.arguments) not in self.one  # Python's: nothing that was thought of
+        )
+
+    def section(self, *calls: SampleCall) -> str | None:
+        """What the template writes for an answer that is these calls, up to the mark of its end."""
+        asking = reply(self.content, tool_calls=[call.as_message(self.as_text) for call in calls])
+        for following in ([*map(result, calls)], [USER], []):
+            text = self.render([USER, asking, *following], tools=TOOLS)
+            plain = self.render([USER, reply(), *(following and [USER])], tools=TOOLS)
+            if text is not None and plain is not None and QUESTION in text and REPLY in plain:
+                return self.cut(text, plain, calls)
         return None
-    two = _section(render, thoughts, asked, content, as_text, FIRST, SECOND)
-    found = found_format(one, two, [FIRST, SECOND], as_text)
-    if found is None or (found.mark and found.mark in (render([USER, reply()]) or "")):  # marks of any answer
-        return None
-    odd = ODD if isinstance(found.call, XmlCall) else TYPED  # how parameters in XML are written beside texts is free
-    again = _section(render, thoughts, asked, content, as_text, odd)
-    is_exact = again is not None and found_format(again, None, [odd], as_text) is not None
-    return WrittenCalls(found, content, is_exact)
+
+    def cut(self, text: str, plain: str, calls: Sequence[SampleCall]) -> str | None:
+        """The section in `text`; None: nothing that names the call. plain: the same with an answer of text alone."""
+        header = _without_thoughts(plain[: plain.rfind(REPLY)], self.thoughts)  # some write the question otherwise
+        start = max(text.find(QUESTION) + len(QUESTION), common_prefix(text, self.asked), common_prefix(text, header))
+        name = text.find(calls[0].name, start)
+        if name < 0:
+            return None
+        if self.thoughts and (closing := text.rfind(self.thoughts.closing, start, name)) >= 0:
+            start = closing + len(self.thoughts.closing)
+        section = text[start : start + MOST_SECTION]
+        section = section[: section.find(RESULT)] if RESULT in section else section
+        last = max(section.rfind(key) for key in calls[-1].arguments)
+        behind = plain.rfind(REPLY) + len(REPLY)
+        return section[: _end_of_answer(section, last, plain[behind : behind + MOST_TAIL])]
 
 
 def _without_thoughts(text: str, thoughts: ThoughtFormat | None) -> str:
     """What stands before an answer, without the mark of thoughts that it ends with, or thoughts that are empty."""
     at = text.rfind(thoughts.opening) if thoughts else -1
     return text[:at] if at > text.rfind(QUESTION) else text
-
-
-def _section(
-    render: Renderings,
-    thoughts: ThoughtFormat | None,
-    asked: str,
-    content: str | None,
-    as_text: bool,
-    *calls: SampleCall,
-) -> str | None:
-    """What the template writes for an answer that is these calls, up to the mark of its end."""
-    asking = reply(content, tool_calls=[call.as_message(as_text) for call in calls])
-    text = plain = None
-    for following in ([*map(result, calls)], [USER], []):
-        text = render([USER, asking, *following], tools=TOOLS)
-        plain = render([USER, reply(), *(following and [USER])], tools=TOOLS)
-        if text is not None and plain is not None and QUESTION in text and REPLY in plain:
-            break
-    else:
-        return None
-    before = [asked, _without_thoughts(plain[: plain.rfind(REPLY)], thoughts)]  # some write the question otherwise
-    start = max(text.find(QUESTION) + len(QUESTION), *(common_prefix(text, one) for one in before))
-    name = text.find(calls[0].name, start)
-    if thoughts and (closing := text.rfind(thoughts.closing, start, name)) >= 0:
-        start = closing + len(thoughts.closing)
-    section = text[start : start + MOST_SECTION]
-    section = section[: section.find(RESULT)] if RESULT in section else section
-    last = max(section.rfind(key) for key in calls[-1].arguments)
-    end = _end_of_answer(section, last, plain[plain.rfind(REPLY) + len(REPLY) :])
-    return section[:end]
 
 
 def _end_of_answer(section: str, start: int, tail: str) -> int:

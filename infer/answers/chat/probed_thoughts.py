@@ -7,6 +7,7 @@ from .renderings import FIRST, QUESTION, REPLY, THOUGHT, USER, Renderings, commo
 
 FIELDS = ("reasoning_content", "thinking", "reasoning", "thought")
 VARIABLES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning")
+LONGEST_MARK = 100
 ON, OFF = "/think", "/no_think"
 
 # looked for where no message shows them: in what stands before an answer, then in the template's source
@@ -91,11 +92,17 @@ def _field(render: Renderings, asked: str) -> tuple[str | None, tuple[str, str] 
 def _around(text: str, plain: str, asked: str) -> tuple[str, str] | None:
     """The marks around THOUGHT. plain: the same message without it; asked: what stands before an answer."""
     before, behind = (part.strip() for part in text.split(THOUGHT))
+    header = plain.partition(REPLY)[0]
     opening, closing = _MARK_BEFORE.search(before), _MARK_BEHIND.match(behind)
-    if opening is None or closing is None:
+    if closing is None:
         return None
-    if not plain.partition(REPLY)[0].rstrip().endswith(opening[0]):
+    if opening is None:  # a mark and a word
+        words = before[common_prefix(before, header) :].strip()
+        return (words, closing[0]) if words and len(words) <= LONGEST_MARK else None
+    if not header.rstrip().endswith(opening[0]):
         return opening[0], closing[0]
     # the mark of any message: what tells thoughts from others stands before it
     longer, reply_at = before[common_prefix(before, asked) :].strip(), behind.find(REPLY)
-    return (longer, behind[:reply_at].strip()) if longer and reply_at > 0 else None
+    if not longer or reply_at <= 0 or max(len(longer), reply_at) > LONGEST_MARK:
+        return None
+    return longer, behind[:reply_at].strip()

@@ -14,7 +14,11 @@ from .renderings import Renderings
 
 def probed(template: ChatTemplate) -> ChatFormat:
     """The format of this template, from at most renderings.MOST_RENDERINGS renderings."""
-    render = Renderings(template)
+    return probed_with(Renderings(template))
+
+
+def probed_with(render: Renderings) -> ChatFormat:
+    """The same, of what these render."""
     thoughts = thoughts_of(render)
     if not takes_tools(render):
         return ChatFormat(thoughts)

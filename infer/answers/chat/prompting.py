@@ -158,9 +158,9 @@ class _Writer:
         if thoughts is None:
             return text, False
         thinks = text.rstrip().endswith(thoughts.opening)
-        if self.think is not False or thoughts.variable or thoughts.off:
-            return text, thinks
-        return text + _closing(thoughts, text, thinks), False
+        if self.think is False and (thinks or not (thoughts.variable or thoughts.off)):
+            return text + _closing(thoughts, text, thinks), False
+        return text, thinks
 
     def _check_documents(self, messages: list[Message], text: str) -> None:
         if self.variables["documents"] and text == self.template.render(

@@ -70,13 +70,17 @@ def result(call: SampleCall) -> dict[str, Any]:
 
 
 class Renderings:
-    """What the template writes for a conversation; None where it refuses it, or has taken too much already."""
+    """What the template writes for a conversation; None where it refuses it, or has taken too much already.
+
+    taken, steps    renderings so far, and their steps
+    tools_variable  under which the template gets tools
+    """
 
     def __init__(self, template: ChatTemplate) -> None:
         self.template = template
         self.source = template.source
         self.tools_variable = "tools"
-        self._renderings = self._steps = 0
+        self.taken = self.steps = 0
 
     def __call__(
         self,
@@ -87,15 +91,15 @@ class Renderings:
         variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> str | None:
         """`ask`: with the beginning of an answer."""
-        if self._renderings >= MOST_RENDERINGS or self._steps > MOST_STEPS:
+        if self.taken >= MOST_RENDERINGS or self.steps > MOST_STEPS:
             return None
-        self._renderings += 1
+        self.taken += 1
         try:
             given = {**variables, self.tools_variable: tools}
             text = self.template.render(messages, add_generation_prompt=ask, **given)
         except TemplateError:
             text = None
-        self._steps += self.template.steps
+        self.steps += self.template.steps
         return None if text is None or len(text) > MOST_CHARACTERS else text
 
 
