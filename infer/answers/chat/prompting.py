@@ -6,6 +6,7 @@ messages.append(message_of(reader))
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -171,6 +172,20 @@ class _Writer:
     # --- rendering ---
     def render(self, messages: Sequence[Mapping[str, Any]], *, ask: bool) -> tuple[str, list[Message]]:
         """The text, and the messages as the template got them, in the first of the ways that it takes."""
+        try:
+            return self._render(messages, ask)
+        except TemplateError:
+            if self.variables[self.form.tools_variable] is not None:
+                raise
+            given = self.variables
+            self.variables = {**given, self.form.tools_variable: []}  # some write them without asking for any
+            try:
+                return self._render(messages, ask)
+            except TemplateError:
+                self.variables = given
+            raise
+
+    def _render(self, messages: Sequence[Mapping[str, Any]], ask: bool) -> tuple[str, list[Message]]:
         refusal = None
         tried: list[list[Message]] = []
         for short_ids in (False, True):
@@ -221,8 +236,10 @@ class _Writer:
                 break
         else:
             return ChatPrompt(asked.text + content, taken, self.variables, False, content)
+        if tail != content:  # white space before the rest of a text is part of it
+            tail += content[len(content.rstrip()) :]
         thinks = bool(self.form.thoughts and _is_open(content, self.form.thoughts))
-        return ChatPrompt(text[: at + len(tail)], taken, self.variables, thinks, tail)
+        return ChatPrompt(text[:at] + tail, taken, self.variables, thinks, tail)
 
     def _continued_behind_thoughts(
         self, messages: Sequence[Mapping[str, Any]], asked: ChatPrompt, thoughts: str, content: str
@@ -235,12 +252,31 @@ class _Writer:
         if form.opening in content or form.closing in content:  # as the model wrote it
             text = text[: text.rfind(form.opening)] if asked.thinks else text
         elif thoughts:
-            head = "" if asked.thinks else f"{form.opening}\n"
-            written = head + thoughts + (f"\n{form.closing}\n\n{content}" if content else "")
+            written = self._written_by_template(messages, asked.text, thoughts, content)
+            if not written:
+                head = "" if asked.thinks else f"{form.opening}\n"
+                written = head + thoughts + (f"\n{form.closing}\n\n{content}" if content else "")
         elif content:
             written = _closing(form, text, True) + content
         thinks = _is_open(written, form) if form.opening in written else asked.thinks and form.closing not in written
         return ChatPrompt(text + written, taken, self.variables, thinks, written)
+
+    def _written_by_template(
+        self, messages: Sequence[Mapping[str, Any]], asked: str, thoughts: str, content: str
+    ) -> str:
+        """What the template writes behind `asked` for the last message; "" where it does not write all of it."""
+        form = self.form.thoughts
+        if form is None or form.field is None:
+            return ""
+        try:
+            text, _ = self.render(messages, ask=False)
+        except TemplateError:
+            return ""
+        kept = content.rstrip()
+        wanted = rf"\s*(?:{re.escape(form.opening)})?\s*{re.escape(thoughts)}"
+        wanted += rf"\s*{re.escape(form.closing)}\s*{re.escape(kept)}" if content else ""
+        found = re.match(wanted, text[len(asked) :]) if text.startswith(asked) else None
+        return found[0] + content[len(kept) :] if found else ""
 
 
 def _is_open(text: str, thoughts: ThoughtFormat) -> bool:
