@@ -31,13 +31,13 @@ from ..sampling_options import Sampling, takes_sampling
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer.answers.constraints import Constraint
+    from hybrid.infer.answers.constraints import Constraint, Grammar
     from hybrid.infer.answers.generate import GenerationResult
     from hybrid.infer.answers.prompt_files import PromptBatch
     from hybrid.infer.answers.sampling import SamplingParams
 
 COMPLETION_TOKENS = 256
-BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}'
+BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}, and the form of their answers'
 PARALLEL = 8
 
 
@@ -146,6 +146,7 @@ def run(
     a time.
     """
     from hybrid.infer.answers import prompt_files
+    from hybrid.infer.answers.constraints.forms import Forms
 
     from .. import probabilities, texts
     from ..chains import models
@@ -193,18 +194,15 @@ def run(
     )
     with models.load(model, options, n_seq_max=(parallel or PARALLEL) if many else 1) as loaded:
         params = sampling.params(loaded)
-        form = None
-        if asked is not None:
-            from hybrid.infer.answers.constraints import Constraint
-
-            form = Constraint(asked, loaded.tokenizer)
+        forms = Forms(loaded.tokenizer)
+        form = None if asked is None else forms.compiled(asked)
         if many and file is not None:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             batch = prompt_files.PromptBatch(
-                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, spec == Spec.NGRAM, form,
+                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, spec == Spec.NGRAM, forms,
                 n_probs, post_sampling_probs,
             )  # fmt: skip
-            answer_file(batch, file, output)
+            answer_file(batch, file, output, asked)
         elif text is None:
             from .chat import chat
 
@@ -219,15 +217,15 @@ def run(
             )  # fmt: skip
 
 
-def answer_file(batch: "PromptBatch", file: Path, output: Path | None) -> None:
-    """All answers to a file of prompts, to `output` or stdout."""
+def answer_file(batch: "PromptBatch", file: Path, output: Path | None, form: "Grammar | None" = None) -> None:
+    """All answers to a file of prompts, to `output` or stdout. form: of those to lines that name none."""
     from hybrid.infer.answers import prompt_files
 
     from .. import texts
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
-    prompts = prompt_files.read_prompts(texts.read_text(file), shown(file), batch.model)
+    prompts = prompt_files.read_prompts(texts.read_text(file), shown(file), batch.model, form, batch.forms)
     start = time.perf_counter()
     try:
         with console.ProgressBar("answers", "answers") as progress:

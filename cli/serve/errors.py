@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from hybrid.infer.answers.batching import PromptTooLongError
+from hybrid.infer.answers.constraints.forms import TooManyFormsError
 from hybrid.infer.answers.service import BusyError, ClosedError
 from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError
 
@@ -51,7 +52,7 @@ def of_exception(error: Exception) -> JSONResponse:
         return response(error.status, str(error), param=error.param)
     if isinstance(error, ValidationError):
         return _invalid(error)
-    if isinstance(error, BusyError):
+    if isinstance(error, BusyError | TooManyFormsError):
         return response(429, str(error), **{"Retry-After": str(RETRY_SECONDS)})
     if isinstance(error, ClosedError):
         return response(503, "the model answers no more")

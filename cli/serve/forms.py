@@ -1,20 +1,17 @@
 """The form of an answer in requests: OpenAI's `response_format`, llama-server's `grammar` and `json_schema`, vLLM's
 `guided_*`."""
 
-import threading
-from collections import OrderedDict
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from hybrid.infer.answers.constraints import Constraint, Grammar
-from hybrid.infer.text.tokenizer import Tokenizer
+from hybrid.infer.answers.constraints.asked import response_format
+from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.quant.ggml.errors import UsageError
 
 from .errors import RequestError
 from .strict import Ignored, Strict
-
-MOST_KEPT = 32  # compiled forms: clients send the same few again and again
 
 
 class NamedSchema(Strict):
@@ -46,7 +43,7 @@ class FormFields(Strict):
     guided_grammar: str | None = None
 
 
-def form_of(body: FormFields, forms: "Forms") -> Constraint | None:
+def form_of(body: FormFields, forms: Forms) -> Constraint | None:
     """What was asked for, to be copied for each answer. RequestError: it cannot be used, or there are two."""
     made = {
         "response_format": lambda: _of_response_format(body.response_format),
@@ -71,35 +68,8 @@ def form_of(body: FormFields, forms: "Forms") -> Constraint | None:
 
 
 def _of_response_format(given: ResponseFormat | None) -> Grammar | None:
-    if given is None or given.type == "text":
-        return None
-    schema = given.json_schema.schema_ if given.json_schema is not None else given.schema_
-    if given.type == "json_schema" and schema is None:
-        raise RequestError("response_format: json_schema has no schema", param="response_format.json_schema.schema")
-    return Grammar.any_json() if schema is None else Grammar.json_schema(schema)
+    return None if given is None else response_format(given.model_dump(by_alias=True, exclude_none=True))
 
 
 def _schema(given: Any) -> Grammar | None:
     return None if given is None else Grammar.json_schema(given)
-
-
-class Forms:
-    """Forms of one vocabulary, compiled once. From any thread."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._known: OrderedDict[Grammar, Constraint] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def compiled(self, grammar: Grammar) -> Constraint:
-        """A constraint to be copied for each answer. UsageError: it cannot be compiled."""
-        with self._lock:
-            if (known := self._known.get(grammar)) is not None:
-                self._known.move_to_end(grammar)
-                return known
-        made = Constraint(grammar, self._tokenizer)
-        with self._lock:
-            self._known[grammar] = made
-            while len(self._known) > MOST_KEPT:
-                self._known.popitem(last=False)
-        return made

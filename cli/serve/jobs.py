@@ -7,6 +7,7 @@ from typing import Any
 
 from hybrid.infer import Model
 from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.infer.answers.context_shift import DEFAULT_KEEP, kept_tokens
 from hybrid.infer.answers.drawing import Drawing
 from hybrid.infer.answers.ledger import Ledger
@@ -16,7 +17,7 @@ from hybrid.infer.text.chat_template import ChatTemplate
 
 from .errors import RequestError
 from .fields import AnswerFields
-from .forms import Forms, form_of
+from .forms import form_of
 from .samplers import sampling
 
 

@@ -1,6 +1,7 @@
 """Answers to a file of prompts: one JSON object per line in, one per answer out, in the same order.
 
-    in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is handed through
+    in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is handed through;
+          the form of its answers (one of `asked.FIELDS`: "json_schema", "grammar", ...) goes before that of the others
     out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}, with n_probs
           "completion_probabilities", too
 
@@ -20,11 +21,13 @@ from hybrid.quant.ggml.errors import Remedy, TemplateError, UsageError, shown
 
 from ..progress import AnswerProgress
 from ..text.encode import rendered_ids
+from .constraints.asked import asked_form
+from .constraints.forms import Forms
 
 if TYPE_CHECKING:
     from .. import Model
     from .batching import Job
-    from .constraints import Constraint
+    from .constraints import Grammar
     from .drawing import TextPiece
     from .sampling import SamplingParams
 
@@ -34,12 +37,13 @@ WAITING = 64  # jobs that are prepared ahead of the answers
 
 @dataclass(frozen=True)
 class Prompt:
-    """One line of the file."""
+    """One line of the file. form: of its answers."""
 
     index: int
     text: str
     id: Any
     templated: bool  # rendered by the chat template, control tokens written out
+    form: "Grammar | None" = None
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,16 @@ class BatchResult:
     accepted: int  # those of them that were right
 
 
-def read_prompts(text: str, name: str, model: "Model") -> list[Prompt]:
-    """The prompts of a file's text, in order. UsageError names the first line that is not a prompt."""
+def read_prompts(
+    text: str, name: str, model: "Model", form: "Grammar | None" = None, forms: "Forms | None" = None
+) -> list[Prompt]:
+    """The prompts of a file's text, in order. UsageError names the first line that is not a prompt, or whose form
+    cannot be compiled.
+
+    form   of the answers to lines that name none
+    forms  where they are compiled, to be used again
+    """
+    forms = Forms(model.tokenizer) if forms is None else forms
     prompts: list[Prompt] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -75,10 +87,22 @@ def read_prompts(text: str, name: str, model: "Model") -> list[Prompt]:
         prompt = value.get("prompt") if messages is None else _rendered(messages, model, where)
         if not isinstance(prompt, str) or not prompt:
             raise UsageError(f"{where}: its prompt is not a text.")
-        prompts.append(Prompt(len(prompts), prompt, value.get("id"), messages is not None))
+        own = _own_form(value, form, forms, where)
+        prompts.append(Prompt(len(prompts), prompt, value.get("id"), messages is not None, own))
     if not prompts:
         raise UsageError(f"{name} has no prompts.")
     return prompts
+
+
+def _own_form(line: dict[str, Any], form: "Grammar | None", forms: Forms, where: str) -> "Grammar | None":
+    """The form of a line's answers: its own, or that of all lines."""
+    try:
+        own = asked_form(line)
+        if own is not None:
+            forms.compiled(own)
+    except UsageError as err:
+        raise UsageError(f"{where}: {err}") from None
+    return form if own is None and line.get("response_format") is None else own
 
 
 def _rendered(messages: Any, model: "Model", where: str) -> str:
@@ -136,7 +160,7 @@ class PromptBatch:
 
     keep: of a prompt when the context is full and older tokens leave it; None: a full context ends an answer.
     speculate: guess tokens where it pays; the answers are the same.
-    form: of every answer.
+    forms: where the forms of prompts were compiled; None: nowhere yet.
     n_probs: every answer says how likely its tokens were, and so many of the likeliest; 0: it does not. sampled: after
     the samplers, not as the model has them.
     """
@@ -149,7 +173,7 @@ class PromptBatch:
     n_samples: int = 1
     keep: int | None = None
     speculate: bool = False
-    form: "Constraint | None" = None
+    forms: Forms | None = None
     n_probs: int = 0
     sampled: bool = False
 
@@ -210,7 +234,7 @@ class PromptBatch:
         from .drawing import Drawing
         from .sampling import Sampler
 
-        seed = self.params.seed or 0
+        seed, forms = self.params.seed or 0, self.forms or Forms(self.model.tokenizer)
         for prompt in prompts:
             if (prompt.index + 1) * self.n_samples <= first:
                 continue
@@ -221,17 +245,18 @@ class PromptBatch:
                     remedy=Remedy.LARGER_CONTEXT,
                 )
             kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
+            form = None if prompt.form is None else forms.compiled(prompt.form)
             for sample in range(self.n_samples):
                 number = prompt.index * self.n_samples + sample
                 if number >= first:
                     sampler = Sampler(
                         replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab, self.model.tokenizer
                     )
-                    form = None if self.form is None else self.form.copy()
+                    own = None if form is None else form.copy()
                     n_top = min(self.n_probs, self.model.n_vocab) or None
                     drawing = Drawing(
                         sampler, self.model.tokenizer, self.max_tokens, self.stop,
-                        n_top=n_top, sampled=self.sampled, constraint=form,
+                        n_top=n_top, sampled=self.sampled, constraint=own,
                     )  # fmt: skip
                     yield Job(ids, drawing, number, kept, speculate=self.speculate)
 
@@ -239,7 +264,7 @@ class PromptBatch:
         model = self.model
         what = [model.fingerprint, model.kv_type, model.precision, self.params.changed, self.max_tokens, [*self.stop]]
         what += [] if self.keep is None else [self.keep]
-        what += [] if self.form is None else [self.form.grammar.to_json()]
+        what += [] if prompt.form is None else [prompt.form.to_json()]
         what += [self.n_probs, self.sampled] if self.n_probs else []
         text = f"{what!r} {prompt.index} {prompt.templated} {sample} {self.n_samples}\n{prompt.text}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]

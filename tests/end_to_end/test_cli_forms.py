@@ -1,14 +1,17 @@
 """`hybrid run` with answers in a form: one prompt, a file of prompts, guesses, and what is refused."""
 
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
-from end_to_end.outcomes import Cli
+from end_to_end.outcomes import Cli, failed
 
 from hybrid.infer import Model
+from hybrid.infer.answers import prompt_files
 from hybrid.infer.answers.constraints import Constraint, Grammar
+from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.infer.answers.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
@@ -61,6 +64,78 @@ def test_a_file_of_prompts(files: dict[str, Path], cli: Cli, tmp_path: Path) -> 
     other = [*asked[:4], "--choice", "yes", *asked[6:]]
     code, _, err = cli(*other, "-o", out)
     assert code == 2 and "other prompts or settings" in err
+
+
+def test_a_line_has_its_own_form(files: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
+    """Before that of the command; whoever shares the batch has another one, or none."""
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "out.jsonl"
+    wanted = [
+        ({"json_schema": SCHEMA}, r'\{\s*"word".*\}'),
+        ({"json_schema": json.dumps({"enum": [1, 2]})}, "[12]"),
+        ({"grammar": 'root ::= "<" [a-c]{4} ">"'}, "<[a-c]{4}>"),
+        ({"regex": "[0-9]{3}"}, "[0-9]{3}"),
+        ({"choice": ["left", "right"]}, "left|right"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"const": 5}}}}, "5"),
+        ({}, "yes"),
+        ({"response_format": {"type": "text"}}, "(?!yes).*"),
+        ({"response_format": {"type": "json_object", "schema": {"type": "boolean"}}}, "true|false"),
+    ]
+    prompts.write_text("".join(json.dumps({"prompt": "One", **form}) + "\n" for form, _ in wanted))
+    asked = ["run", files["q8_0"], "-f", prompts, "--choice", "yes", "--parallel", "4", *DRAWN]
+    code, _, err = cli(*asked, "-o", out)
+    assert code == 0, err
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    for (form, expression), line in zip(wanted, lines, strict=True):
+        assert re.fullmatch(expression, line["text"], re.DOTALL), (form, line)
+    alone = tmp_path / "alone.jsonl"
+    alone.write_text(json.dumps({"prompt": "One", "choice": ["left", "right"]}) + "\n")
+    code, first, _ = cli("run", files["q8_0"], "-f", alone, "--choice", "yes", *DRAWN)
+    code, again, _ = cli("run", files["q8_0"], "-f", alone, *DRAWN)
+    assert first == again and code == 0, "what the command says does not matter to a line that says something"
+    prompts.write_text(prompts.read_text().replace('["left", "right"]', '["up", "down"]'))
+    code, _, err = cli(*asked, "-o", out)
+    assert code == 2 and "other prompts or settings" in err
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ({"json_schema": {"not": {}}}, 'the schema cannot be used: Unimplemented keys: ["not"]'),
+        ({"json_schema": "{"}, "json_schema: the schema is not JSON"),
+        ({"json_schema": 5}, "json_schema: the schema is 5, expected an object"),
+        ({"grammar": "root ::= foo"}, "the grammar cannot be read"),
+        ({"grammar": ["a"]}, "grammar: expected a text, found ['a']"),
+        ({"regex": "("}, "the expression cannot be used"),
+        ({"regex": 7}, "regex: expected a text, found 7"),
+        ({"choice": "yes"}, "choice: expected a list of texts, found yes"),
+        ({"choice": [1]}, "choice: the choices are empty or hold"),
+        ({"regex": "a", "choice": ["b"]}, "regex and choice are both given"),
+        ({"response_format": {"type": "xml"}}, "response_format: expected a type of text, json_object or json_schema"),
+        ({"response_format": 3}, "response_format: expected a type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format: json_schema has no schema"),
+    ],
+    ids=str,
+)
+def test_a_line_whose_form_cannot_be_is_named(
+    form: dict[str, object], says: str, files: dict[str, Path], cli: Cli, tmp_path: Path
+) -> None:
+    """Before anything is answered."""
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "out.jsonl"
+    prompts.write_text(json.dumps("First") + "\n\n" + json.dumps({"prompt": "One", **form}) + "\n")
+    line = failed(cli("run", files["q8_0"], "-f", prompts, "-o", out), 2)
+    assert f"p.jsonl, line 3: {says}" in line and not out.exists()
+
+
+def test_what_lines_share_is_compiled_once(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(json.dumps({"prompt": f"{i}", "json_schema": SCHEMA, "id": i}) + "\n" for i in range(1000))
+    with Model.load(files["q8_0"], n_ctx=256, n_seq_max=4) as model:
+        forms = Forms(model.tokenizer)
+        prompts = prompt_files.read_prompts(text, "p", model, None, forms)
+        batch = prompt_files.PromptBatch(model, SamplingParams(), 3, n_parallel=4, forms=forms)
+        answers = io.StringIO()
+        assert batch.run(prompts[:8], answers).n_answers == 8
+        assert forms.n_compiled == 1 and len(prompts) == 1000
+        forms.close()
 
 
 @pytest.mark.parametrize(

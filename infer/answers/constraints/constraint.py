@@ -14,39 +14,52 @@ from .where import place_of
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
 
-# Of llguidance, per step: whoever sends a grammar cannot keep the others waiting. 200 000 units of the lexer take some
-# 15 ms, 50 000 items some 3 ms, and a compilation of 1 000 000 units 20 ms.
+# Of llguidance: whoever sends a grammar cannot keep the others waiting. A mask takes 31 ms at most, of what was tried
+# (hostile_forms.py of the tests). The first bounds a compilation, and text without a choice, which is found with the
+# interpreter locked; 100 kB of tools need 100 000.
 LIMITS = {
-    "initial_lexer_fuel": 2_000_000,
+    "initial_lexer_fuel": 400_000,
     "step_lexer_fuel": 200_000,
-    "step_max_items": 50_000,
+    "step_max_items": 20_000,
     "max_lexer_states": 50_000,
     "max_grammar_size": 500_000,
 }
 
 
-class Constraint:
-    """The state of one answer. `allowed`, then `accept` of the token that was drawn, until `ended`.
+class DeadEndError(HybridError):
+    """Nothing can follow in an answer. why: as llguidance says it."""
 
-    UsageError: the grammar cannot be compiled; of a schema it says which keyword, and where.
+    def __init__(self, grammar: Grammar, error: str) -> None:
+        self.why = first_line(error)
+        super().__init__(f"the answer cannot go on in the form of {grammar.name}: {self.why}")
+
+
+class Constraint:
+    """The state of one answer. `masked`, then `accept` of the token that was drawn, until `ended`.
+
+    source: what the grammar is compiled from, where that is known (see Trial). UsageError: the grammar cannot be
+    compiled; of a schema it says which keyword, and where. Of a grammar from outside use `Forms`: this may take long.
     """
 
-    def __init__(self, grammar: Grammar, tokenizer: "Tokenizer") -> None:
+    def __init__(self, grammar: Grammar, tokenizer: "Tokenizer", source: str | None = None) -> None:
         import llguidance
 
         self.grammar, self.n_vocab = grammar, tokenizer.n_vocab
         limits = llguidance.LLParserLimits(**LIMITS, precompute_large_lexemes=True, verbose_errors=False)
-        source = grammar.source()
+        source = grammar.source() if source is None else source
         self._matcher = llguidance.LLMatcher(guide_of(tokenizer), source, log_level=0, limits=limits)
         if self._matcher.is_error():
             raise _refusal(grammar, self._matcher.get_error(), tokenizer)
         self._bits = np.zeros(-(-self.n_vocab // 32), np.uint32)
         self._allow()  # only a look at what may come first tells whether anything may
-        if self._matcher.is_error() or (self.ended and not self.may_end):
+        error = self._matcher.get_error()
+        if error and not error.startswith("NoExtension"):
+            raise _refusal(grammar, error, tokenizer)
+        if error or (self.ended and not self.may_end):
             raise UsageError(f"nothing fits {grammar.name}: it asks for itself, or for what cannot be.")
 
     def masked(self, logits: np.ndarray) -> np.ndarray:
-        """logits f32 [n_vocab] with -inf for tokens that cannot follow. HybridError: none can."""
+        """logits f32 [n_vocab] with -inf for tokens that cannot follow. DeadEndError: none can."""
         self._allow()
         self._check()
         allowed = np.unpackbits(self._bits.view(np.uint8), count=self.n_vocab, bitorder="little").view(bool)
@@ -54,7 +67,7 @@ class Constraint:
         return masked
 
     def accept(self, token: int) -> None:
-        """The next token of the answer. HybridError: it cannot follow."""
+        """The next token of the answer. DeadEndError: it cannot follow."""
         self._matcher.consume_token(token)
         self._check()
 
@@ -89,9 +102,7 @@ class Constraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise HybridError(
-                f"the answer cannot go on in the form of {self.grammar.name}: {first_line(self._matcher.get_error())}"
-            )
+            raise DeadEndError(self.grammar, self._matcher.get_error())
 
 
 def _refusal(grammar: Grammar, error: str, tokenizer: "Tokenizer") -> UsageError:

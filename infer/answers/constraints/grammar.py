@@ -83,7 +83,13 @@ class Grammar:
         return _NAMES.get(self.kind, "the choice")
 
     def source(self) -> str:
-        """What llguidance compiles. UsageError: a GBNF grammar that cannot be read."""
+        """What llguidance compiles. UsageError: it cannot be read."""
+        try:
+            return self._source()
+        except Exception as error:  # its converters raise what Python raises
+            raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
+
+    def _source(self) -> str:
         import llguidance
 
         matcher = llguidance.LLMatcher
@@ -93,13 +99,11 @@ class Grammar:
             return str(matcher.grammar_from_regex(self.text))
         if self.kind == "choice":
             texts: list[str] = json.loads(self.text)
-            return str(matcher.grammar_from_lark("start: " + " | ".join(_lark_text(text) for text in texts)))
+            # one terminal: as many alternatives of a rule would be more than llguidance follows
+            return str(matcher.grammar_from_lark("start: TEXT\nTEXT: " + " | ".join(map(_lark_text, texts))))
         if self.kind == "lark":
             return str(matcher.grammar_from_lark(self.text))
-        try:
-            return str(llguidance.grammar_from("gbnf", self.text))
-        except Exception as error:  # its converter raises what Python raises
-            raise UsageError(f"the grammar cannot be read: {first_line(error)}") from None
+        return str(llguidance.grammar_from("gbnf", self.text))
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` reads."""

@@ -1,10 +1,12 @@
 """Where in a schema something stands that cannot be expressed: the deepest part that cannot be compiled by itself."""
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
 MOST_TRIED = 400  # parts that are compiled, to find out
+MOST_SECONDS = 0.5  # until the last of them
 # keywords whose values are schemas, lists of schemas, or schemas by name
 ONE = (
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -20,11 +22,11 @@ def place_of(text: str, guide: Any) -> str:
     import llguidance
 
     root = json.loads(text)
-    left = MOST_TRIED
+    left, end = MOST_TRIED, time.monotonic() + MOST_SECONDS
 
     def compiles(schema: Any) -> bool:
         nonlocal left
-        left -= 1
+        left = left - 1 if time.monotonic() < end else 0
         if isinstance(schema, dict) and isinstance(root, dict):
             schema = {**{name: root[name] for name in SHARED if name in root}, **schema}
         source = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))

@@ -1,0 +1,70 @@
+"""Forms of one vocabulary, each compiled once: files of prompts and clients ask for the same few again and again."""
+
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from hybrid.quant.ggml.errors import HybridError
+
+from .constraint import Constraint
+from .grammar import Grammar
+from .trial import Trial
+
+if TYPE_CHECKING:
+    from ...text.tokenizer import Tokenizer
+
+MOST_KEPT = 32  # compiled forms: some have 10 MB
+MOST_WAITING = 24  # forms that are compiled or wait for it: each holds a thread of whoever asks
+
+
+class TooManyFormsError(HybridError):
+    """As many forms wait to be compiled as may wait."""
+
+
+class Forms:
+    """What was compiled last. One form is compiled at a time, so that whoever sends many takes one core; who asks for
+    one that is being compiled waits for that. From any thread."""
+
+    def __init__(self, tokenizer: "Tokenizer") -> None:
+        self._tokenizer = tokenizer
+        self._known: OrderedDict[Grammar, Constraint] = OrderedDict()
+        self._making: dict[Grammar, Future[Constraint]] = {}
+        self._lock, self._turn = threading.Lock(), threading.Lock()
+        self.trial = Trial(tokenizer)
+        self.n_compiled = 0
+
+    def compiled(self, grammar: Grammar) -> Constraint:
+        """A constraint to be copied for each answer. UsageError: it cannot be compiled. TooManyFormsError: not now."""
+        with self._lock:
+            if (known := self._known.get(grammar)) is not None:
+                self._known.move_to_end(grammar)
+                return known
+            waiting = self._making.get(grammar)
+            if waiting is None:
+                if len(self._making) >= MOST_WAITING:
+                    raise TooManyFormsError(f"{MOST_WAITING} forms of answers wait to be compiled. Try again later.")
+                making = self._making[grammar] = Future()
+        return waiting.result() if waiting is not None else self._made(grammar, making)
+
+    def _made(self, grammar: Grammar, making: "Future[Constraint]") -> Constraint:
+        try:
+            with self._turn:
+                made = Constraint(grammar, self._tokenizer, self.trial.source(grammar))
+        except BaseException as error:
+            making.set_exception(error)
+            with self._lock:
+                del self._making[grammar]
+            raise
+        with self._lock:
+            self.n_compiled += 1
+            self._known[grammar] = made
+            while len(self._known) > MOST_KEPT:
+                self._known.popitem(last=False)
+            del self._making[grammar]
+        making.set_result(made)
+        return made
+
+    def close(self) -> None:
+        """Without the process for trials, which also ends with this object."""
+        self.trial.close()

@@ -1,0 +1,210 @@
+"""Compiling a form in a process of its own first: what hangs, takes all memory or overflows a stack there harms nobody.
+
+llguidance cannot be interrupted, and has no bound for everything: intersections of expressions, a chain of 20 000
+references. So a grammar is tried with a vocabulary of bytes, by a process that stays for the next one. It reads lines
+of JSON, {"kind", "text", "n_vocab", "control": {id: text}, "ends"}, and answers each with {"error"} or {"source"}.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import UsageError
+
+from .constraint import Constraint, DeadEndError
+from .grammar import Grammar
+
+if TYPE_CHECKING:
+    from ...text.tokenizer import Tokenizer
+
+SECONDS = 2  # of the processor, for one form; 100 kB of tools take 0.1
+MOST_MEMORY = 2 << 30  # bytes of address space, beside what the libraries take
+STACK = 4 << 20  # bytes: threads that compile what was tried have more
+STEPS = 4  # that are looked at: some grammars compile and cannot be followed
+N_BYTES = 256
+WITHOUT_TOKENS = ("json_schema", "gbnf", "regex", "choice")  # other kinds may name tokens of the vocabulary
+
+
+class Trial:
+    """The process, begun when it is needed. From one thread at a time; it ends with this object."""
+
+    def __init__(self, tokenizer: "Tokenizer") -> None:
+        self._tokenizer = tokenizer
+        self.process: subprocess.Popen[bytes] | None = None
+        self.n_ended = 0  # processes that have ended over a form
+        self._end: weakref.finalize[Any, Any] | None = None
+
+    def source(self, grammar: Grammar) -> str:
+        """What llguidance is to compile. UsageError: it cannot, or it takes too much time or memory."""
+        asked: dict[str, Any] = grammar.to_json()
+        if grammar.kind not in WITHOUT_TOKENS:
+            asked |= _tokens(self._tokenizer)
+        reply = self._reply(json.dumps(asked).encode() + b"\n")
+        if reply is None:
+            raise UsageError(
+                f"{grammar.name} cannot be used: compiling it takes more than {SECONDS} seconds, or too much memory. "
+                "Make it simpler."
+            )
+        if "error" in reply:
+            raise UsageError(reply["error"])
+        return str(reply["source"])
+
+    def _reply(self, line: bytes) -> dict[str, Any] | None:
+        """None: the process has ended over it."""
+        process = self._begun()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except BrokenPipeError:
+            answer = b""
+        except BaseException:  # Ctrl-C: its answer would be taken for that to the next form
+            self.close()
+            raise
+        if not answer.endswith(b"\n"):
+            self.close()
+            self.n_ended += 1
+            return None
+        reply: dict[str, Any] = json.loads(answer)
+        return reply
+
+    def _begun(self) -> "subprocess.Popen[bytes]":
+        if self.process is None:
+            # a session of its own: Ctrl-C is for whoever asks. -P: nothing is imported from the current folder
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            self._end = weakref.finalize(self, _ended, self.process)
+        return self.process
+
+    def close(self) -> None:
+        """End the process; another one is begun when it is needed."""
+        if self._end is not None:
+            self._end()
+        self.process = self._end = None
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with suppress(BrokenPipeError):  # over what it was to read
+            pipe.close()
+
+
+def _tokens(tokenizer: "Tokenizer") -> dict[str, Any]:
+    ids = [i for i in range(tokenizer.n_vocab) if tokenizer.is_control(i)]
+    control = {str(i): tokenizer.piece(i).decode("utf-8", "replace") for i in ids}
+    return {"n_vocab": tokenizer.n_vocab, "control": control, "ends": sorted(tokenizer.eog)}
+
+
+# --- in the process ---
+class ByteVocabulary:
+    """A vocabulary in which a text is its bytes. What else it has are control tokens: those of `control`, by id."""
+
+    bos = eos = None
+
+    def __init__(
+        self, n_vocab: int = N_BYTES + 1, control: Mapping[int, bytes] = MappingProxyType({}), ends: Iterable[int] = ()
+    ) -> None:
+        self.n_vocab, self._control, self.eog = n_vocab, control, frozenset(ends) or frozenset([n_vocab - 1])
+        free = (i for i in range(n_vocab) if i not in control)
+        self._ids = [i for _, i in zip(range(N_BYTES), free, strict=False)]
+        self._bytes = {token: byte for byte, token in enumerate(self._ids)}
+        self.vocabulary = self
+
+    def of_type(self, kind: object) -> list[int]:
+        """Tokens of a type: none has the one that is asked for."""
+        return []
+
+    def is_control(self, token: int) -> bool:
+        return token not in self._bytes
+
+    def piece(self, token: int) -> bytes:
+        return bytes([self._bytes[token]]) if token in self._bytes else self._control.get(token, b"")
+
+    def encode(self, text: str, **how: object) -> list[int]:
+        return [self._ids[byte] for byte in text.encode("utf-8", "replace")]
+
+
+def serve(lines: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer each line until there are no more."""
+    plain = ByteVocabulary()
+    whole: ByteVocabulary | None = None  # that of the one tokenizer which whoever asks has
+    for line in lines:
+        _bound_time()
+        asked = json.loads(line)
+        if "control" in asked and whole is None:
+            control = {int(i): text.encode() for i, text in asked["control"].items()}
+            whole = ByteVocabulary(asked["n_vocab"], control, asked["ends"])
+        vocabulary = whole if "control" in asked and whole is not None else plain
+        answers.write(json.dumps(_tried(Grammar.from_json(asked), vocabulary)).encode() + b"\n")
+        answers.flush()
+
+
+def _tried(grammar: Grammar, vocabulary: ByteVocabulary) -> dict[str, Any]:
+    try:
+        source = grammar.source()
+        constraint = Constraint(grammar, vocabulary, source)  # type: ignore[arg-type]
+        _followed(constraint, vocabulary)
+    except UsageError as error:
+        return {"error": str(error)}
+    except DeadEndError as error:
+        return {"error": f"{grammar.name} cannot be used: {error.why}"}
+    return {"source": source}
+
+
+def _followed(constraint: Constraint, vocabulary: ByteVocabulary) -> None:
+    """The first steps of some answer. DeadEndError: they cannot be done."""
+    some = -np.arange(vocabulary.n_vocab, dtype=np.float32)
+    for _ in range(STEPS):
+        if constraint.ended:
+            return
+        token = int(constraint.masked(some).argmax())
+        if token in vocabulary.eog:
+            return
+        constraint.accept(token)
+
+
+def _bound_time() -> None:
+    """The system ends this process when it computes for longer from now on."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + SECONDS + 1, hard))
+
+
+def _bound_memory() -> None:
+    if sys.platform == "linux":  # macOS has no such bound
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + MOST_MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def main() -> None:
+    """Until standard input ends."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _bound_memory()
+    threading.stack_size(STACK)
+    thread = threading.Thread(target=serve, args=(sys.stdin.buffer, sys.stdout.buffer), daemon=True)
+    thread.start()
+    thread.join()
+
+
+if __name__ == "__main__":
+    main()
