@@ -10,8 +10,9 @@ import json
 import re
 from collections.abc import Generator, Sequence
 
-from .cursor import Cursor, Sink
+from .cursor import WHITE, Cursor, Sink
 from .format import JsonCall
+from .parameter_types import escaped
 from .told import Told
 
 _IN_STRING = re.compile(r'[^"\\]*')
@@ -61,25 +62,45 @@ class JsonCalls:
 
 
 def json_arguments(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, None, None]:
-    """Reads the value of a call's arguments: an object, or what else the model wrote. Nothing and null are {}."""
+    """Reads the value of a call's arguments: an object or what else the model wrote. Nothing and null are {}."""
     first = yield from cursor.peek()
     if first and first in "{[":
         yield from _value(cursor, sink, stops)
     elif first == '"':
-        is_empty = True
-
-        def unwrapped(text: str) -> None:
-            nonlocal is_empty
-            is_empty = False
-            sink(text)
-
-        if (yield from _unescaped(cursor, unwrapped)) and is_empty:
-            sink("{}")
+        text = _Unwrapped(sink)
+        if (yield from _unescaped(cursor, text.add)):
+            text.end()
     elif first:
         pieces: list[str] = []
         yield from cursor.run(_SCALAR, pieces.append)
         text = "".join(pieces)
         sink("{}" if text in ("", "null") else text)
+
+
+class _Unwrapped:
+    """What a string says, told as it is where it is an object as text, else as the string that it was."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._front: list[str] | None = []  # white space before it says which
+        self._is_text = False
+
+    def add(self, text: str) -> None:
+        if self._front is not None:
+            self._front.append(text)
+            if not text.strip(WHITE):
+                return
+            text, self._front = "".join(self._front), None
+            self._is_text = not text.lstrip(WHITE).startswith("{")
+            if self._is_text:
+                self._sink('"')
+        self._sink(escaped(text) if self._is_text else text)
+
+    def end(self) -> None:
+        if self._front is not None:
+            self._sink("{}")
+        elif self._is_text:
+            self._sink('"')
 
 
 def _nothing(_text: str) -> None:
@@ -91,7 +112,8 @@ def _value(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, 
     first = yield from cursor.peek()
     if first == '"':
         yield from _string(cursor, sink)
-    elif not first or first not in "{[":
+        return
+    if not first or first not in "{[":
         yield from cursor.run(_SCALAR, sink)
         return
     depth = 0

@@ -67,7 +67,7 @@ class PythonCalls:
         arguments.key(key)
         yield from cursor.white()
         if not word and (yield from cursor.peek()) in _QUOTES:
-            if not (yield from _strings(cursor, arguments.sink)):
+            if not (yield from _strings(cursor, arguments.sink, self._stops)):
                 return False
             if (yield from cursor.peek()) not in (",", ")"):  # no literal goes on so
                 return (yield from Source().read(cursor, self._stops))
@@ -85,11 +85,11 @@ def _properties(tool: Tool) -> dict[str, Any]:
     return properties
 
 
-def _strings(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
+def _strings(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, None, bool]:
     """Strings side by side, which are one. False: the answer ends in it."""
     sink('"')
     while (yield from cursor.peek()) in _QUOTES:
-        if not (yield from python_string(cursor, lambda text: sink(escaped(text)))):
+        if not (yield from python_string(cursor, lambda text: sink(escaped(text)), stops)):
             return False
         yield from cursor.white()
     sink('"')

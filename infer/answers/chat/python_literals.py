@@ -14,6 +14,7 @@ _ESCAPES = {
     "\n": "", "\\": "\\", "'": "'", '"': '"',
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
 }  # fmt: skip
+_BEHIND = ("", *",:)]}")  # a string
 _DIGITS = {"x": 2, "u": 4, "U": 8}
 _HEX = "0123456789abcdefABCDEF"
 _OCTAL = "01234567"
@@ -26,10 +27,15 @@ _LEADING_ZEROS = re.compile(r"^0[0_]*(?=\d[\d_]*$)")
 _NAMES = {"true": "true", "false": "false", "null": "null"}
 
 
-def python_string(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
-    """What a string says, while it is written; line feeds may stand in any. False: it is not closed."""
+def python_string(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, None, bool]:
+    """What a string says, while it is written. False: it is not closed.
+
+    Models put into strings what Python does not allow there, line feeds and the quotes that are around them: 'a 'b' c'.
+    A quote closes the string only where an argument, a list or the answer may go on behind it, or another string behind
+    white space. stops: marks with which it goes on.
+    """
     quote = cursor.take(1)
-    marks = (quote * 3,) if (yield from cursor.literal((quote * 2,))) else (quote,)
+    is_triple = bool((yield from cursor.literal((quote * 2,))))
     while True:
         yield from cursor.run(_IN_STRING[quote], sink)
         char = yield from cursor.peek()
@@ -38,10 +44,17 @@ def python_string(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
         if char == "\\":
             cursor.take(1)
             yield from _escape(cursor, sink)
-        elif (yield from cursor.literal(marks)):
-            return True
-        else:
+        elif is_triple:
+            if (yield from cursor.literal((quote * 3,))):
+                return True
             sink(cursor.take(1))
+        else:
+            passed = [cursor.take(1)]
+            white = yield from cursor.white(passed.append)
+            after = yield from cursor.peek()
+            if after in _BEHIND or (white and after in "'\"") or (yield from cursor.ahead(stops)):
+                return True
+            sink("".join(passed))
 
 
 def _escape(cursor: Cursor, sink: Sink) -> Generator[None, None, None]:
@@ -86,7 +99,7 @@ class Source:
             if char in "'\"":
                 self._pieces.append((True, []))
                 self._written.append(char)
-                if not (yield from python_string(cursor, self._add)):
+                if not (yield from python_string(cursor, self._add, stops)):
                     return False
                 self._pieces.append((False, []))
                 self._written.append(char)

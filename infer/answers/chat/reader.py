@@ -63,7 +63,7 @@ class AnswerReader:
         """More of the answer; what is certain now."""
         if text:
             self._cursor.feed(text)
-            next(self._reading)
+            next(self._reading, None)
         return self._told.news()
 
     def finish(self) -> list[Part]:

@@ -43,7 +43,8 @@ class Sections:
         self._end = self._without_list(tokens(format.end))
         self._again = self._without_list(tokens(format.again))
         self._has_several = format.between is not None and bool(format.begin.strip())
-        self._parser = _parser(format.call, [*self._closing, *self._end])
+        stops = [mark for mark in (*self._closing, *self._end) if not set(mark) <= set('[]{},:"')]
+        self._parser = _parser(format.call, stops)
         self.mark = format.mark
         self.marks = [format.mark] if format.mark else []
         # models leave out the mark before the one that has the name
@@ -58,27 +59,32 @@ class Sections:
         return bool(char) and (char in "{[" or (self._is_python and (char.isalpha() or char == "_")))
 
     def read(self, cursor: Cursor) -> Generator[None, None, bool]:
-        """Reads one section. False: it calls no tool, and `cursor.kept()` is a text."""
+        """Reads one section. False: it is none, and `cursor.kept()` is a text."""
         cursor.keep()
         is_short = (yield from cursor.literal(self.marks_in_text)) == self._short != ""
         yield from self._optional(cursor, [] if is_short else self._begin)
         listed = self._is_list and bool((yield from cursor.mark("[")))
+        if listed and self._end and (yield from cursor.marks(["]", *self._end])):
+            cursor.forget()
+            self._told.speak()
+            return True  # no calls: some models are taught to say so
         if not (yield from self._item(cursor, [] if is_short else self._first)):
             return False
         while True:
             yield from self._optional(cursor, self._closing)
             if not (listed or self._has_several):
                 break
+            cursor.keep()
+            yield from self._optional(cursor, [",", *self._between] if listed else self._between)
             if listed and (yield from cursor.mark("]")):
                 yield from self._optional(cursor, self._closing)  # where a list stands in the marks of a call
                 break
             if self._end and (yield from self._ahead(cursor, self._end[0])):
                 break
-            cursor.keep()
-            yield from self._optional(cursor, [",", *self._between] if listed else self._between)
             if not (yield from self._item(cursor, self._opening)):
                 self._told.say(cursor.kept())
                 return True
+        cursor.forget()
         yield from self._optional(cursor, self._end)
         yield from self._go_on(cursor)
         return True

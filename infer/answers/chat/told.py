@@ -94,11 +94,6 @@ class Told:
     def calls(self) -> list[ToolCall]:
         return [ToolCall(id, name, "".join(pieces)) for id, name, pieces in self._calls]
 
-    @property
-    def begun(self) -> bool:
-        """Whether this stretch of thoughts or text has something."""
-        return self._current.begun
-
     def news(self) -> list[Part]:
         """Parts since the last time; pieces of one thing are one part."""
         news: list[list[Part]] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from answer_reading import LFM, Read, read, tool
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 TOOLS = [
@@ -57,7 +57,9 @@ def arguments(inside: str) -> Any:
         ("b=[x for x in (1,)]", {"b": "[x for x in (1,)]"}),
         ("b=f'{a}', c=r'x'", {"b": "f'{a}'", "c": "r'x'"}),
         ("b=1e999, c=-True, d=1j, e=0x1F", {"b": "1e999", "c": "-True", "d": "1j", "e": "0x1F"}),
-        ("b='x'.upper(), a=1", {"b": "x", "a": 1}),
+        ("b='x'.upper(), c=2')", {"b": "x'.upper(), c=2"}),
+        ("b='sed -n '360,450p' /x', a=1", {"b": "sed -n '360,450p' /x", "a": 1}),  # models nest quotes so
+        ("b=['say 'hi'', \"say \"hi\" now\"]", {"b": ["say 'hi'", 'say "hi" now']}),
         ("zip=02139, a=1", {"zip": "02139", "a": 1}),  # the schema says that it is a text
         ("zip=None, a='x'", {"zip": None, "a": "x"}),
         (",a=1", {"a": 1}),
@@ -108,6 +110,7 @@ LITERALS = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from(["b", "c", "long_name"]), LITERALS, max_size=3))
 def test_what_python_writes_is_what_ast_reads(values: dict[str, Any]) -> None:
     inside = ", ".join(f"{key}={value!r}" for key, value in values.items())

@@ -1,9 +1,10 @@
 """Thoughts and text of answers, and where calls are none. `read` cuts every answer at every place."""
 
 import pytest
-from answer_reading import FALLBACK, NEMOTRON2, THINK, Read, read, read_in, tool
+from answer_reading import FALCON, FALLBACK, LFM, QWEN, THINK, Read, read, read_in, tool
 
-from hybrid.infer.answers.chat.format import ChatFormat, ThoughtFormat
+from hybrid.infer.answers.chat.cursor import Cursor
+from hybrid.infer.answers.chat.format import CallFormat, ChatFormat, ThoughtFormat
 from hybrid.infer.answers.chat.reader import AnswerReader
 from hybrid.infer.answers.chat.tools import tools_of
 
@@ -148,37 +149,52 @@ def test_ids_are_of_nine_letters_and_digits() -> None:
     assert all(len(id) == 9 and id.isascii() and id.isalnum() for id in ids)
 
 
+XML = "<tool_call>\n<function=f>\n<parameter=s>\n"
+
+
 @pytest.mark.parametrize(
-    ("begin", "again", "end"),
+    ("format", "begin", "again", "end"),
     [
-        ("", "word ", ""),
-        ("", " ", "x"),
-        ("", "<tool_call>", ""),
-        ("", "<", ""),
-        ("<think>", "<think>", ""),
-        ("<think>", "a ", ""),
-        ('<tool_call>{"', "name", '": 1}'),
-        ('<tool_call>{"arguments": {"a": "', "x\\n", '"}, "name": "f"}'),
-        ('<tool_call>{"name": "f", "arguments": {"a": "', "x", '"}}'),
-        ('<tool_call>{"name": "f", "arguments": "{\\"a\\": \\"', "\\\\n", '\\"}"}'),
-        ('<tool_call>{"name": "f", "arguments": ', "[", ""),
-        ("", CALL, ""),
+        (FALLBACK, "", "word ", ""),
+        (FALLBACK, "", " ", "x"),
+        (FALLBACK, "", "<tool_call>", ""),
+        (FALLBACK, "", "<", ""),
+        (FALLBACK, "<think>", "<think>", ""),
+        (FALLBACK, "<think>", "a ", ""),
+        (FALLBACK, '<tool_call>{"', "name", '": 1}'),
+        (FALLBACK, '<tool_call>{"arguments": {"a": "', "x\\n", '"}, "name": "f"}'),
+        (FALLBACK, '<tool_call>{"name": "f", "arguments": {"a": "', "x", '"}}'),
+        (FALLBACK, '<tool_call>{"name": "f", "arguments": "{\\"a\\": \\"', "\\\\n", '\\"}"}'),
+        (FALLBACK, '<tool_call>{"name": "f", "arguments": ', "[", ""),
+        (FALLBACK, "", CALL, ""),
+        (FALCON, "", '<tool_call>{"arguments":"', ""),
+        (QWEN, XML, "</parameter>", ""),
+        (QWEN, XML, "</parameter> ", "\n</parameter>\n</function>"),
+        (QWEN, XML, "<parameter", "\n</parameter>\n</function>"),
+        (QWEN, "<tool_call>\n<function=f>\n<parameter=n>\n", "1", "\n</parameter>\n</function>"),
+        (QWEN, "<tool_call>\n<function=", "f", ">"),
+        (LFM, "<|tool_call_start|>[f(a='", "x\\n", "')]"),
+        (LFM, "<|tool_call_start|>[f(a='", "' ", "')]"),
+        (LFM, "<|tool_call_start|>[f(a=", "[", ")]"),
+        (LFM, "<|tool_call_start|>[f(a=", "1+", ")]"),
+        (LFM, "<|tool_call_start|>[", "f(a=1),", "]"),
     ],
 )
-def test_reading_is_linear(begin: str, again: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each character is copied and looked at a bounded number of times, however long the answer: counted, not timed."""
-    from hybrid.infer.answers.chat.cursor import Cursor
-
-    waiting = 0
+def test_reading_is_linear(
+    format: CallFormat, begin: str, again: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits when a character comes is looked at again: it is never more than a mark. Counted, not timed."""
+    waiting: list[int] = []
     feed = Cursor.feed
 
     def counting(self: Cursor, text: str) -> None:
-        nonlocal waiting
         feed(self, text)
-        waiting += len(self.data)
+        waiting.append(len(self.data))
 
     monkeypatch.setattr(Cursor, "feed", counting)
     answer = begin + again * (20_000 // len(again)) + end
-    _, parts = read_in(list(answer), ChatFormat(THINK, NEMOTRON2 if "name" not in begin else FALLBACK), tools_of(TOOLS))
+    tools = tools_of([tool("f", {"s": {"type": "string"}, "n": {"type": ["string", "null", "integer"]}})])
+    _, parts = read_in(list(answer), ChatFormat(THINK, format), tools)
     assert sum(len(part.text) for part in parts) <= 2 * len(answer)
-    assert waiting <= len(answer) * 2 * len("<|tool_call_start|>")
+    assert len(waiting) == len(answer)
+    assert max(waiting) <= len("<|tool_call_start|>")

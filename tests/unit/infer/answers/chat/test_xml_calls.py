@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from answer_reading import QWEN, Read, read, tool
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrid.infer.answers.chat.format import CallFormat, XmlCall
@@ -65,6 +65,7 @@ def test_strings_are_text_as_it_is(value: str) -> None:
     assert typed(value, STRING) == value
 
 
+@settings(max_examples=40)
 @given(st.text('ab<\n>/ "\\é', max_size=12), st.text("ab<\n>/", max_size=3))
 def test_any_string(first: str, second: str) -> None:
     found = read(call(("s", first), ("t", second)), QWEN, TOOLS)
