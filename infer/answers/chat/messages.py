@@ -25,7 +25,7 @@ def for_template(messages: Sequence[Mapping[str, Any]], form: ChatFormat, short_
     made: list[Message] = []
     joins = False  # whether the last one was made of results, and what the user says now belongs to it
     for i, message in enumerate(messages):
-        role, content = message.get("role"), _text(message.get("content"), f"messages/{i}/content")
+        role, content = message.get("role"), text_of(message.get("content"), f"messages/{i}/content")
         if not isinstance(role, str):
             raise UsageError(f"messages/{i}/role is no text. Use system, user, assistant or tool.")
         as_text = role == "tool" and not form.takes_results
@@ -97,7 +97,8 @@ def has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
     return any(message.get("tool_calls") or message.get("role") == "tool" for message in messages)
 
 
-def _text(content: object, where: str) -> str | None:
+def text_of(content: object, where: str) -> str | None:
+    """A message's content, which may be a list of texts. UsageError: something else is in it."""
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):

@@ -1,30 +1,28 @@
 """Conversations with tools and thoughts as the prompt of an answer, and the answer as a message that comes back.
 
-prompt = chat_prompt(template, probed(template), messages, tools=tools, think=False)
-... an answer follows prompt.text, and AnswerReader(..., thinks=prompt.thinks) reads it
-messages.append(message_of(reader))
+    prompt = chat_prompt(template, probed(template), messages, tools=tools, think=False)
+    ... an answer follows prompt.text, and AnswerReader(..., thinks=prompt.thinks) reads it
+    messages.append(message_of(reader))
+
+What a template does not take is written as it does: see messages.py.
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.quant.ggml.errors import TemplateError, UsageError
 
+from .continuing import begun
 from .format import ChatFormat, ThoughtFormat
-from .messages import (
-    Message,
-    for_template,
-    has_calls,
-    one_call_each,
-    thoughts_in,
-    told_to_system,
-    told_to_user,
-)
+from .messages import Message, for_template, has_calls, one_call_each, told_to_system, told_to_user
+from .reader import AnswerReader
+from .tools import Tool, ToolChoice
+
+AUTO = ToolChoice("auto")
 
 DESCRIBED = """You can call tools. They are, one JSON object per line:
 <tools>
@@ -37,19 +35,7 @@ To call one, answer with its name and arguments as a JSON object between these t
 </tool_call>
 To call several, write this several times. You get what they return between <tool_response> and </tool_response>."""
 
-
-class Offered(Protocol):
-    """A tool."""
-
-    @property
-    def as_given(self) -> dict[str, Any]: ...
-
-
-class Choice(Protocol):
-    """Whether tools may be called."""
-
-    @property
-    def mode(self) -> str: ...
+EMPTY_TOOL = {"description": "", "parameters": {"type": "object", "properties": {}}}
 
 
 @dataclass(frozen=True)
@@ -75,8 +61,8 @@ def chat_prompt(
     form: ChatFormat,
     messages: Sequence[Mapping[str, Any]],
     *,
-    tools: Sequence[Offered] = (),
-    choice: Choice | None = None,
+    tools: Sequence[Tool] = (),
+    choice: ToolChoice = AUTO,
     think: bool | None = None,
     documents: Sequence[Mapping[str, Any]] | None = None,
     variables: Mapping[str, Any] = MappingProxyType({}),
@@ -90,23 +76,13 @@ def chat_prompt(
     documents, variables  what the template gets beside them
     UsageError: something in them cannot be used; TemplateError: the template refuses the conversation.
     """
-    if choice is not None and choice.mode == "none" and not has_calls(messages):
+    if choice.mode == "none" and not has_calls(messages):
         tools = ()
     writer = _Writer(template, form, tools, think, documents, variables)
     return writer.continued(messages) if continues else writer.prompt(messages)
 
 
-class _Told(Protocol):
-    """An answer that was read."""
-
-    thoughts: str
-    text: str
-
-    @property
-    def calls(self) -> Iterable[Any]: ...
-
-
-def message_of(answer: _Told) -> Message:
+def message_of(answer: AnswerReader) -> Message:
     """The answer as a message of OpenAI's, which can come back."""
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -125,7 +101,7 @@ class _Writer:
         self,
         template: ChatTemplate,
         form: ChatFormat,
-        tools: Sequence[Offered],
+        tools: Sequence[Tool],
         think: bool | None,
         documents: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any],
@@ -149,7 +125,7 @@ class _Writer:
     def prompt(self, messages: Sequence[Mapping[str, Any]]) -> ChatPrompt:
         """For a new answer."""
         text, taken = self.render(messages, ask=True)
-        self._check_documents(taken, text)
+        self._check_documents(messages)
         text, thinks = self._opened(text)
         return ChatPrompt(text, taken, self.variables, thinks)
 
@@ -163,44 +139,43 @@ class _Writer:
             return text + _closing(thoughts, text, thinks), False
         return text, thinks
 
-    def _check_documents(self, messages: list[Message], text: str) -> None:
-        if self.variables["documents"] and text == self.template.render(
-            messages, add_generation_prompt=True, **{**self.variables, "documents": None}
-        ):
+    def _check_documents(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        given = self.variables["documents"]
+        if not given:
+            return
+        with_them, _ = self.render(messages, ask=True)
+        self.variables = {**self.variables, "documents": None}
+        without, _ = self.render(messages, ask=True)
+        self.variables = {**self.variables, "documents": given}
+        if with_them == without:
             raise UsageError("this model's template does not use documents. Put them into a message.")
 
     # --- rendering ---
     def render(self, messages: Sequence[Mapping[str, Any]], *, ask: bool) -> tuple[str, list[Message]]:
         """The text, and the messages as the template got them, in the first of the ways that it takes."""
-        try:
-            return self._render(messages, ask)
-        except TemplateError:
-            if self.variables[self.form.tools_variable] is not None:
-                raise
-            given = self.variables
-            self.variables = {**given, self.form.tools_variable: []}  # some write them without asking for any
+        refusal, tried = None, []
+        for variables, arranged in self._ways(messages):
+            if (variables, arranged) in tried:
+                continue
+            tried.append((variables, arranged))
             try:
-                return self._render(messages, ask)
-            except TemplateError:
-                self.variables = given
-            raise
-
-    def _render(self, messages: Sequence[Mapping[str, Any]], ask: bool) -> tuple[str, list[Message]]:
-        refusal = None
-        tried: list[list[Message]] = []
-        for short_ids in (False, True):
-            for arranged in self._arrangements(for_template(messages, self.form, short_ids)):
-                if arranged in tried:
-                    continue
-                tried.append(arranged)
-                try:
-                    text = self.template.render(arranged, add_generation_prompt=ask, **self.variables)
-                except TemplateError as error:
-                    refusal = refusal or error
-                    continue
-                if not self.described or self._description() in text:
-                    return text, arranged
+                text = self.template.render(arranged, add_generation_prompt=ask, **variables)
+            except TemplateError as error:
+                refusal = refusal or error
+                continue
+            if not self.described or self._description() in text:
+                self.variables = variables
+                return text, arranged
         raise refusal or TemplateError(f"{self.template.name} writes no description of tools: the model has no tools.")
+
+    def _ways(self, messages: Sequence[Mapping[str, Any]]) -> Iterable[tuple[dict[str, Any], list[Message]]]:
+        given, name = self.variables, self.form.tools_variable
+        # some go through tools without asking for any; some cannot do without all that a tool may have
+        whole = [{**tool, "function": {**EMPTY_TOOL, **tool["function"]}} for tool in given[name] or ()]
+        for variables in (given, {**given, name: whole}):
+            for short_ids in (False, True):
+                for arranged in self._arrangements(for_template(messages, self.form, short_ids)):
+                    yield variables, arranged
 
     def _arrangements(self, messages: list[Message]) -> Iterable[list[Message]]:
         """The messages in the ways in which a template may take them, the likeliest first.
@@ -222,65 +197,14 @@ class _Writer:
     # --- the rest of an answer ---
     def continued(self, messages: Sequence[Mapping[str, Any]]) -> ChatPrompt:
         """For the rest of the last message."""
-        last = messages[-1] if messages else {}
-        if last.get("role") != "assistant" or last.get("tool_calls"):
-            raise UsageError("the last message cannot be continued: expected one of the assistant without calls.")
-        content, thoughts = str(last.get("content") or ""), thoughts_in(last)
-        asked = self.prompt(messages[:-1])
-        if self.form.thoughts and (thoughts or asked.thinks):
-            return self._continued_behind_thoughts(messages, asked, thoughts, content)
-        text, taken = self.render(messages, ask=False)
-        for tail in (content, content.strip()):  # some templates strip it
-            at = text.rfind(tail) if tail else -1
-            if at >= 0:
-                break
-        else:
-            return ChatPrompt(asked.text + content, taken, self.variables, False, content)
-        if tail != content:  # white space before the rest of a text is part of it
-            tail += content[len(content.rstrip()) :]
-        thinks = bool(self.form.thoughts and _is_open(content, self.form.thoughts))
-        return ChatPrompt(text[:at] + tail, taken, self.variables, thinks, tail)
 
-    def _continued_behind_thoughts(
-        self, messages: Sequence[Mapping[str, Any]], asked: ChatPrompt, thoughts: str, content: str
-    ) -> ChatPrompt:
-        """Where the prompt for an answer opens thoughts, or the message has some: they are part of what is written."""
-        form = self.form.thoughts
-        assert form is not None
-        text, written = asked.text, content
-        taken = for_template(messages, self.form)
-        if form.opening in content or form.closing in content:  # as the model wrote it
-            text = text[: text.rfind(form.opening)] if asked.thinks else text
-        elif thoughts:
-            written = self._written_by_template(messages, asked.text, thoughts, content)
-            if not written:
-                head = "" if asked.thinks else f"{form.opening}\n"
-                written = head + thoughts + (f"\n{form.closing}\n\n{content}" if content else "")
-        elif content:
-            written = _closing(form, text, True) + content
-        thinks = _is_open(written, form) if form.opening in written else asked.thinks and form.closing not in written
-        return ChatPrompt(text + written, taken, self.variables, thinks, written)
+        def write(some: Sequence[Mapping[str, Any]], ask: bool) -> str:
+            text, _ = self.render(some, ask=ask)
+            return self._opened(text)[0] if ask else text
 
-    def _written_by_template(
-        self, messages: Sequence[Mapping[str, Any]], asked: str, thoughts: str, content: str
-    ) -> str:
-        """What the template writes behind `asked` for the last message; "" where it does not write all of it."""
-        form = self.form.thoughts
-        if form is None or form.field is None:
-            return ""
-        try:
-            text, _ = self.render(messages, ask=False)
-        except TemplateError:
-            return ""
-        kept = content.rstrip()
-        wanted = rf"\s*(?:{re.escape(form.opening)})?\s*{re.escape(thoughts)}"
-        wanted += rf"\s*{re.escape(form.closing)}\s*{re.escape(kept)}" if content else ""
-        found = re.match(wanted, text[len(asked) :]) if text.startswith(asked) else None
-        return found[0] + content[len(kept) :] if found else ""
-
-
-def _is_open(text: str, thoughts: ThoughtFormat) -> bool:
-    return text.rfind(thoughts.opening) > text.rfind(thoughts.closing)
+        text, thinks, written = begun(messages, write, self.form.thoughts)
+        self._check_documents(messages)
+        return ChatPrompt(text, for_template(messages, self.form), self.variables, thinks, written)
 
 
 def _closing(thoughts: ThoughtFormat, text: str, is_open: bool) -> str:

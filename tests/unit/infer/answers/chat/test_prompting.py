@@ -1,22 +1,28 @@
 """Conversations of OpenAI's, with tools and thoughts, in the templates of real models."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from chat_templates import call, form, template
 
+from hybrid.infer.answers.chat.probing import probed
 from hybrid.infer.answers.chat.prompting import ChatPrompt, chat_prompt, message_of
+from hybrid.infer.answers.chat.reader import AnswerReader
+from hybrid.infer.answers.chat.tools import ToolChoice, tools_of
+from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.quant.ggml.errors import TemplateError, UsageError
 
-WEATHER = SimpleNamespace(
-    as_given={
-        "type": "function",
-        "function": {
-            "name": "weather",
-            "description": "Of a city.",
-            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-        },
-    }
+(WEATHER,) = tools_of(
+    [
+        {
+            "type": "function",
+            "function": {
+                "name": "weather",
+                "description": "Of a city.",
+                "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+            },
+        }
+    ]
 )
 ASKED = [{"role": "user", "content": "Rome and Oslo?"}]
 CALLED = [
@@ -109,14 +115,190 @@ def test_two_calls_and_their_results(name: str) -> None:
 
 
 def test_an_answer_is_a_message_that_comes_back() -> None:
-    told = SimpleNamespace(
-        thoughts="Both.",
-        text="",
-        calls=[
-            SimpleNamespace(id="call_abcdefghijk", name="weather", arguments='{"city": "Rome", "days": 2}'),
-            SimpleNamespace(id="call_2", name="weather", arguments='{"city": "Oslo \\"N\\""}'),
-        ],
-    )
-    assert message_of(told) == CALLED[1]
-    plain = SimpleNamespace(thoughts="", text="", calls=[])
-    assert message_of(plain) == {"role": "assistant", "content": ""}
+    """What is rendered of it reads as the same answer."""
+    for name in ("Qwen-Qwen3-0.6B", "Bielik-11B-v3.0-Instruct"):
+        ids = iter(["call_abcdefghijk", "call_2"])
+        asked = prompt(name, ASKED, tools=[WEATHER])
+        reader = AnswerReader(form(name), [WEATHER], thinks=asked.thinks, new_id=lambda ids=ids: next(ids))
+        whole = prompt(name, CALLED[:2], tools=[WEATHER])
+        rendered = template(name).render(whole.messages, add_generation_prompt=False, **whole.variables)
+        assert rendered.startswith(asked.text)
+        reader.push(rendered[len(asked.text) :].partition("<|im_end|>")[0])
+        reader.finish()
+        assert message_of(reader) == CALLED[1]
+
+
+def test_a_message_of_text_alone() -> None:
+    reader = AnswerReader(form("ibm-granite-granite-4.0"), [WEATHER])
+    assert message_of(reader) == {"role": "assistant", "content": ""}
+    reader.push("Warm.")
+    reader.finish()
+    assert message_of(reader) == {"role": "assistant", "content": "Warm."}
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "off"),
+    [
+        ("Qwen3.5-4B", "<think>\n", "<think>\n\n</think>\n\n"),
+        ("NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "<think>\n", "<think></think>"),
+        ("NVIDIA-Nemotron-Nano-v2", "<think>\n", "<think></think>"),
+        ("Qwen-Qwen3-0.6B", "", "<think>\n\n</think>\n\n"),
+        ("Qwen-QwQ-32B", "<think>\n", "<think>\n</think>"),
+        ("ai21labs-Jamba-Reasoning-3B", "<think>\n", "<think>\n\n</think>\n\n"),  # nothing switches: closed by us
+        ("LFM2.5-8B-A1B", "", "<think>\n\n</think>\n\n"),
+        ("LFM2.5-Instruct", "", "<think>\n\n</think>\n\n"),
+        ("ByteDance-Seed-OSS", "", "<seed:think>\n\n</seed:think>\n\n"),
+        ("HuggingFaceTB-SmolLM3-3B-tools", "", "<think>\n\n</think>\n"),
+        ("google-gemma-4-31B-it", "", "<|channel>thought\n<channel|>"),
+        ("ibm-granite-granite-3.3-2B-Instruct", "", ""),
+    ],
+)
+def test_thoughts_on_and_off(name: str, on: str, off: str) -> None:
+    """What stands behind the header of the answer; whether it begins inside thoughts."""
+    header = prompt(name, ASKED, think=True).text.removesuffix(on)
+    header = header[header.rfind("Oslo?") :]
+    for think, expected in ((True, on), (False, off)):
+        found = prompt(name, ASKED, think=think)
+        assert found.text.endswith(header + expected)
+        assert found.thinks == (bool(on) and think)
+
+
+def test_words_that_switch_thoughts_are_not_shown_to_the_model() -> None:
+    spoken = [{"role": "system", "content": "Be brief."}, *ASKED]
+    assert "Be brief.\n\n<SPECIAL_11>User" in prompt("NVIDIA-Nemotron-Nano-v2", spoken, think=False).text
+    assert "no_think" not in prompt("NVIDIA-Nemotron-Nano-v2", spoken, think=False).text
+    assert prompt("NVIDIA-Nemotron-Nano-v2", spoken, think=False).messages[0] == {
+        "role": "system",
+        "content": "Be brief.\n\n/no_think",
+    }
+    assert "Reasoning Mode: /no_think" in prompt("HuggingFaceTB-SmolLM3-3B", ASKED, think=False).text
+    thinking = prompt("ibm-granite-granite-3.3-2B-Instruct", ASKED, think=True).text
+    assert "<think></think>" in thinking  # what it tells the model to write
+    assert "<think>" not in prompt("ibm-granite-granite-3.3-2B-Instruct", ASKED, think=False).text
+
+
+def test_thoughts_where_there_are_none() -> None:
+    assert prompt("ibm-granite-granite-4.0", ASKED, think=False) == prompt("ibm-granite-granite-4.0", ASKED)
+    with pytest.raises(UsageError, match="no thoughts that could be switched on"):
+        prompt("ibm-granite-granite-4.0", ASKED, think=True)
+
+
+def test_what_a_user_writes_opens_no_thoughts() -> None:
+    assert not prompt("Qwen-Qwen3-0.6B", [{"role": "user", "content": "what is <think>"}]).thinks
+
+
+def test_thoughts_come_back_under_the_name_of_the_template() -> None:
+    for name in ("reasoning_content", "reasoning", "thinking"):
+        answered = [*ASKED, {"role": "assistant", "content": "Warm.", name: "Both."}]
+        assert "<think>\nBoth.\n</think>\n\nWarm." in prompt("Qwen3.5-4B", answered).text
+        assert "<think>Both.</think>Warm." in prompt("LFM2.5-8B-A1B", answered).text
+        assert "Both." not in prompt("ibm-granite-granite-4.0", answered).text
+
+
+def test_a_choice_of_none_shows_no_tools_until_some_were_called() -> None:
+    for name in ("ibm-granite-granite-4.0", "google-gemma-2-2b-it"):
+        none = ToolChoice("none")
+        assert prompt(name, ASKED, tools=[WEATHER], choice=none) == prompt(name, ASKED)
+        assert prompt(name, CALLED, tools=[WEATHER], choice=none) == prompt(name, CALLED, tools=[WEATHER])
+
+
+def test_tools_that_the_template_does_not_take_are_described() -> None:
+    spoken = [{"role": "system", "content": "Be brief."}, *ASKED]
+    text = prompt("microsoft-Phi-3.5-mini-instruct", spoken, tools=[WEATHER]).text
+    tool = '{"type": "function", "function": {"name": "weather", "description": "Of a city.", '
+    assert f"<|system|>\nBe brief.\n\nYou can call tools. They are, one JSON object per line:\n<tools>\n{tool}" in text
+    # Gemma 2 has no system: it is the beginning of what the user says
+    text = prompt("google-gemma-2-2b-it", spoken, tools=[WEATHER]).text
+    assert "<start_of_turn>user\nBe brief.\n\nYou can call tools." in text
+    assert text.endswith("</tool_response>.\n\nRome and Oslo?<end_of_turn>\n<start_of_turn>model\n")
+    # this one writes no system and takes it without a word
+    deaf = ChatTemplate("{% for m in messages if m.role != 'system' %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+    assert "You can call tools." in chat_prompt(deaf, probed(deaf), spoken, tools=[WEATHER]).text
+    silent = ChatTemplate("nothing")
+    with pytest.raises(TemplateError, match="writes no description of tools"):
+        chat_prompt(silent, probed(silent), spoken, tools=[WEATHER])
+
+
+def test_what_the_user_says_behind_results_stands_with_them_where_roles_alternate() -> None:
+    text = prompt("google-gemma-2-2b-it", [*CALLED, {"role": "user", "content": "And Bergen?"}], tools=[WEATHER]).text
+    assert text.endswith("cold\n</tool_response>\nAnd Bergen?<end_of_turn>\n<start_of_turn>model\n")
+
+
+def test_tools_without_a_description_or_parameters() -> None:
+    (bare,) = tools_of([{"type": "function", "function": {"name": "now"}}])
+    hermes = prompt("NousResearch-Hermes-3-Llama-3.1-8B-tool_use", ASKED, tools=[bare])
+    assert '"name": "now"' in hermes.text
+    granite = prompt("ibm-granite-granite-4.0", ASKED, tools=[bare])
+    assert '<tools>\n{"type": "function", "function": {"name": "now"}}\n</tools>' in granite.text
+
+
+def test_a_result_that_nobody_asked_for() -> None:
+    asked = [*ASKED, {"role": "tool", "tool_call_id": "other", "name": "weather", "content": "cold"}]
+    assert "<|tool|> (weather)cold" in prompt("ai21labs-Jamba-Mini-1.7", asked).text
+    del asked[1]["name"]
+    assert "<|tool|> cold" in prompt("ai21labs-Jamba-Mini-1.7", asked).text
+
+
+def test_documents_and_other_variables() -> None:
+    documents = [{"title": "Rome", "text": "It is warm."}]
+    found = prompt("ibm-granite-granite-4.0", ASKED, documents=documents)
+    assert '{"title": "Rome", "text": "It is warm."}' in found.text
+    assert found.variables["documents"] == documents
+    with pytest.raises(UsageError, match="template does not use documents"):
+        prompt("Qwen3.5-4B", ASKED, documents=documents)
+    answered = [*ASKED, {"role": "assistant", "content": "It"}]
+    with pytest.raises(UsageError, match="template does not use documents"):
+        prompt("Qwen3.5-4B", answered, documents=documents, continues=True)
+    assert "Rome" in prompt("ibm-granite-granite-4.0", answered, documents=documents, continues=True).text
+    dated = prompt("meta-llama-Llama-3.2-3B-Instruct", ASKED, variables={"date_string": "1 Jan 2000"})
+    assert "Today Date: 1 Jan 2000" in dated.text
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"content": "x"}, r"messages/1/role is no text"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, r"messages/1/content is neither a text nor a list of"),
+        ({"role": "user", "content": 5}, r"messages/1/content is neither a text nor"),
+        ({"role": "assistant", "tool_calls": "x"}, r"messages/1/tool_calls is no list"),
+        ({"role": "assistant", "tool_calls": ["x"]}, r"messages/1/tool_calls/0 is no call: expected"),
+        (
+            {"role": "assistant", "tool_calls": [call("f", {}) | {"function": {"name": "f", "arguments": '{"a'}}]},
+            r"messages/1/tool_calls/0/function/arguments is no JSON: '{\"a'",
+        ),
+        (
+            {"role": "assistant", "tool_calls": [call("f", {}) | {"function": {"name": "f", "arguments": "[1]"}}]},
+            r"messages/1/tool_calls/0/function/arguments is no object",
+        ),
+    ],
+)
+def test_messages_that_are_none_of_openais(message: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected) as error:
+        prompt("ibm-granite-granite-4.0", [*ASKED, message])
+    assert "\n" not in str(error.value)
+
+
+def test_messages_of_all_usual_shapes() -> None:
+    messages: list[dict[str, Any]] = [
+        {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]},
+        {"role": "user", "content": "Rome?", "name": "Ada"},
+        {"role": "assistant", "tool_calls": [call("f", {}) | {"function": {"name": "f", "arguments": ""}}]},
+        {"role": "tool", "tool_call_id": "call00001", "content": None},
+        {"role": "assistant", "content": None},
+    ]
+    assert prompt("ibm-granite-granite-4.0", messages).messages == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Rome?", "name": "Ada"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call00001", "type": "function", "function": {"name": "f", "arguments": {}}}],
+        },
+        {"role": "tool", "content": "", "tool_call_id": "call00001", "name": "f"},
+        {"role": "assistant", "content": ""},
+    ]
+
+
+def test_a_refusal_is_the_first_one() -> None:
+    with pytest.raises(TemplateError, match="System message must be at the beginning"):
+        prompt("Qwen3.5-4B", [*ASKED, {"role": "system", "content": "Be brief."}])
