@@ -14,6 +14,8 @@ Message = dict[str, Any]
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # where clients send them
 ID_LENGTH = 9  # letters and digits: what the strictest templates take
 
+MOST_DEPTH = 100  # of the objects and lists in arguments
+
 
 def for_template(messages: Sequence[Mapping[str, Any]], form: ChatFormat, short_ids: bool = False) -> list[Message]:
     """The messages as this template takes them.
@@ -146,7 +148,17 @@ def _called(call: object, where: str, short: bool) -> Called:
             raise UsageError(f"{where}/function/arguments is no JSON: '{shown(arguments)}'.") from None
     if not isinstance(arguments, dict):
         raise UsageError(f"{where}/function/arguments is no object of JSON, as text.")
+    if _is_deeper(arguments, MOST_DEPTH):
+        raise UsageError(f"{where}/function/arguments is nested deeper than {MOST_DEPTH} levels.")
     return _id(call.get("id"), short), function["name"], arguments
+
+
+def _is_deeper(value: object, most: int) -> bool:
+    level = [value]
+    for _ in range(most):
+        inner = [list(one.values()) if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [one for some in inner for one in some]
+    return bool(level)
 
 
 def _call_for_template(call: Called, as_text: bool) -> dict[str, Any]:

@@ -108,12 +108,17 @@ class _Writer:
     ) -> None:
         self.template, self.form, self.think = template, form, think
         self.described = [tool.as_given for tool in tools] if tools and not form.takes_tools else []
-        self.variables = {
+        self.variables: dict[str, Any] = {
+            form.tools_variable: None,
+            "documents": None,
             **variables,
             **self._switch(think),
-            form.tools_variable: [tool.as_given for tool in tools] if tools and form.takes_tools else None,
-            "documents": list(documents) if documents else None,
         }
+        self.tools = [tool.as_given for tool in tools] if form.takes_tools else []
+        if self.tools:
+            self.variables[form.tools_variable] = self.tools
+        if documents:
+            self.variables["documents"] = list(documents)
 
     def _switch(self, think: bool | None) -> dict[str, bool]:
         thoughts = self.form.thoughts
@@ -171,8 +176,8 @@ class _Writer:
     def _ways(self, messages: Sequence[Mapping[str, Any]]) -> Iterable[tuple[dict[str, Any], list[Message]]]:
         given, name = self.variables, self.form.tools_variable
         # some go through tools without asking for any; some cannot do without all that a tool may have
-        whole = [{**tool, "function": {**EMPTY_TOOL, **tool["function"]}} for tool in given[name] or ()]
-        for variables in (given, {**given, name: whole}):
+        whole = [{**tool, "function": {**EMPTY_TOOL, **tool["function"]}} for tool in self.tools]
+        for variables in (given, {**given, name: whole or given[name] or []}):
             for short_ids in (False, True):
                 for arranged in self._arrangements(for_template(messages, self.form, short_ids)):
                     yield variables, arranged

@@ -9,6 +9,8 @@ from chat_templates import TEMPLATES, form, template
 from hybrid.infer.answers.chat.call_text import written_calls
 from hybrid.infer.answers.chat.format import CallFormat, JsonCall, NamedCall, PythonCall, XmlCall
 from hybrid.infer.answers.chat.messages import for_template
+from hybrid.infer.answers.chat.reader import AnswerReader
+from hybrid.infer.answers.chat.tools import tools_of
 
 ARGUMENTS: list[dict[str, Any]] = [{"city": 'Oslo "N"\nor\\near <b>', "days": 7}, {"where": "[x](y)", "list": [1, "a"]}]
 IDS = ["call00001", "call00002"]
@@ -47,6 +49,19 @@ def test_as_templates_write_them(name: str) -> None:
     assert squeezed(written_calls(calls, CALLS[:1])) in squeezed(rendered(name, 1))
     if calls.between is not None or calls.again:
         assert squeezed(written_calls(calls, CALLS)) in squeezed(rendered(name, 2))
+
+
+# a brace behind the arguments is the end of one JSON object around another: AnswerReader reads that of JsonCall only
+@pytest.mark.parametrize("name", sorted({*NAMES_OF_TEMPLATES} - {"Apertus-8B-Instruct"}))
+def test_they_are_read_as_they_were(name: str) -> None:
+    properties = {"days": {"type": "integer"}, "list": {"type": "array"}}
+    parameters = {"type": "object", "properties": properties}
+    tools = tools_of([{"type": "function", "function": {"name": n, "parameters": parameters}} for n in NAMES])
+    reader = AnswerReader(form(name), tools)
+    reader.push(written_calls(form(name).calls, CALLS))
+    reader.finish()
+    assert [(call.name, json.loads(call.arguments)) for call in reader.calls] == [(n, a) for _, n, a in CALLS]
+    assert (reader.text, reader.thoughts) == ("", "")
 
 
 def test_with_all_white_space() -> None:

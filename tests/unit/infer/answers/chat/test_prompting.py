@@ -19,7 +19,10 @@ from hybrid.quant.ggml.errors import TemplateError, UsageError
             "function": {
                 "name": "weather",
                 "description": "Of a city.",
-                "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+                "parameters": {
+                    "type": "object",
+                    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+                },
             },
         }
     ]
@@ -114,18 +117,38 @@ def test_two_calls_and_their_results(name: str) -> None:
     assert "Of a city." in prompt(name, CALLED, tools=[WEATHER]).text
 
 
-def test_an_answer_is_a_message_that_comes_back() -> None:
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("Qwen-Qwen3-0.6B", "<|im_end|>"),
+        ("Qwen3.5-4B", "<|im_end|>"),
+        ("LFM2.5-8B-A1B", "<|im_end|>"),
+        ("NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "<|im_end|>"),
+        ("ByteDance-Seed-OSS", "<seed:eos>"),
+        # no thoughts, or their templates leave those that came before out
+        ("ibm-granite-granite-4.0", "<|end_of_text|>"),
+        ("ai21labs-Jamba-Mini-1.7", "<|eom|>"),
+        ("tiiuae-Falcon-H1-7B-Instruct", "<|im_end|>"),
+        ("tiiuae-Falcon-H1-Tiny-Multilingual-100M-Instruct", "<|im_end|>"),
+        ("HuggingFaceTB-SmolLM3-3B-tools", "<|im_end|>"),
+        ("google-gemma-2-2b-it", "<end_of_turn>"),
+    ],
+)
+def test_an_answer_is_a_message_that_comes_back(name: str, end: str) -> None:
     """What is rendered of it reads as the same answer."""
-    for name in ("Qwen-Qwen3-0.6B", "Bielik-11B-v3.0-Instruct"):
-        ids = iter(["call_abcdefghijk", "call_2"])
-        asked = prompt(name, ASKED, tools=[WEATHER])
-        reader = AnswerReader(form(name), [WEATHER], thinks=asked.thinks, new_id=lambda ids=ids: next(ids))
-        whole = prompt(name, CALLED[:2], tools=[WEATHER])
-        rendered = template(name).render(whole.messages, add_generation_prompt=False, **whole.variables)
-        assert rendered.startswith(asked.text)
-        reader.push(rendered[len(asked.text) :].partition("<|im_end|>")[0])
-        reader.finish()
+    ids = iter(["call_abcdefghijk", "call_2"])
+    asked = prompt(name, ASKED, tools=[WEATHER])
+    reader = AnswerReader(form(name), [WEATHER], thinks=asked.thinks, new_id=lambda: next(ids))
+    whole = prompt(name, CALLED[:2], tools=[WEATHER])
+    rendered = template(name).render(whole.messages, add_generation_prompt=False, **whole.variables)
+    assert rendered.startswith(asked.text)
+    reader.push(rendered[len(asked.text) :].partition(end)[0])
+    reader.finish()
+    thoughts = form(name).thoughts
+    if thoughts is not None and thoughts.field is not None:
         assert message_of(reader) == CALLED[1]
+    else:
+        assert message_of(reader) == {key: value for key, value in CALLED[1].items() if key != "reasoning_content"}
 
 
 def test_a_message_of_text_alone() -> None:
@@ -250,6 +273,9 @@ def test_documents_and_other_variables() -> None:
     with pytest.raises(UsageError, match="template does not use documents"):
         prompt("Qwen3.5-4B", answered, documents=documents, continues=True)
     assert "Rome" in prompt("ibm-granite-granite-4.0", answered, documents=documents, continues=True).text
+    smol = "HuggingFaceTB-SmolLM3-3B-tools"
+    assert "kq tool" in prompt(smol, ASKED, variables={"xml_tools": ["kq tool"]}).text  # the client's own
+    assert "kq tool" not in prompt(smol, ASKED, tools=[WEATHER], variables={"xml_tools": ["kq tool"]}).text
     dated = prompt("meta-llama-Llama-3.2-3B-Instruct", ASKED, variables={"date_string": "1 Jan 2000"})
     assert "Today Date: 1 Jan 2000" in dated.text
 
@@ -269,6 +295,17 @@ def test_documents_and_other_variables() -> None:
         (
             {"role": "assistant", "tool_calls": [call("f", {}) | {"function": {"name": "f", "arguments": "[1]"}}]},
             r"messages/1/tool_calls/0/function/arguments is no object",
+        ),
+        (
+            {
+                "role": "assistant",
+                "tool_calls": [{"function": {"name": "f", "arguments": '{"a":' * 150 + "1" + "}" * 150}}],
+            },
+            r"messages/1/tool_calls/0/function/arguments is nested deeper than 100",
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a":' * 10**5}}]},
+            r"messages/1/tool_calls/0/function/arguments is no JSON",
         ),
     ],
 )
