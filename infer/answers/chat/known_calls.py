@@ -7,7 +7,7 @@ PYTHON_LIST = CallFormat("<|tool_call_start|>", "<|tool_call_start|>[", "]<|tool
 # what the template writes for tools -> what its model was taught to answer
 _TOLD = (
     ("<|tool_list_start|>[", PYTHON_LIST),
-    ("List of tools: [", PYTHON_LIST),
+    ("system\nList of tools: [", PYTHON_LIST),
     ("<|tool_call|> followed by a JSON list", CallFormat("<|tool_call|>", "<|tool_call|>[", "]", JsonCall(), ", ")),
     ("<tool_call>\n[", CallFormat("<tool_call>", "<tool_call>\n[", "]\n</tool_call>", JsonCall(), ", ")),
     ('<tool_call>\n{"name":', FALLBACK),

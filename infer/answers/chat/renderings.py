@@ -105,8 +105,14 @@ class Renderings:
 
 def common_prefix(a: str, b: str) -> int:
     """Length of what both begin with."""
-    n = min(len(a), len(b))
-    return next((i for i in range(n) if a[i] != b[i]), n)
+    low, high = 0, min(len(a), len(b))  # the answer is between them
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a.startswith(b[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def common_suffix(a: str, b: str) -> int:
