@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -73,6 +73,7 @@ class Drawing:
     n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
     sampled     these are of what the token was drawn from, behind the sampler
     constraint  the form of the answer; it is this answer's own from now on
+    shown       special tokens that are part of its text (chat/marks.py); the others are not
 
     end_logprobs: of the token that ended the answer, which is in no piece. `most_seconds` after the first token a text
     that has a line feed ends as "length".
@@ -90,6 +91,7 @@ class Drawing:
         n_top: int | None = None,
         sampled: bool = False,
         constraint: "Constraint | None" = None,
+        shown: Collection[int] = (),
     ) -> None:
         if any(not text for text in stop):
             raise UsageError('a stop string is "", expected at least one character')
@@ -101,7 +103,7 @@ class Drawing:
         self.sampler, self.max_tokens = sampler, max_tokens
         self.end_logprobs: TokenLogprobs | None = None
         self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
-        self._text = StopText(tokenizer.stream(skip_special=True), stop)
+        self._text = StopText(tokenizer.stream(skip_special=True, shown=shown), stop)
         self._first = math.inf  # when the first token was drawn
         self.constraint = constraint
         self._forced: list[int] = []  # what has to come next

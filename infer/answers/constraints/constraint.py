@@ -107,8 +107,25 @@ class Constraint:
 
 def _refusal(grammar: Grammar, error: str, tokenizer: "Tokenizer") -> UsageError:
     """What cannot be compiled, and where in a schema it is."""
+    for part in grammar.parts.values():
+        if (says := _fault(part.grammar, tokenizer)) is not None:
+            return _said(part.name, part.grammar, says, tokenizer, part.pointer)
+    return _said(grammar.name, grammar, error, tokenizer)
+
+
+def _fault(grammar: Grammar, tokenizer: "Tokenizer") -> str | None:
+    """Why a form cannot be compiled; None: it can."""
+    import llguidance
+
+    limits = llguidance.LLParserLimits(**LIMITS, precompute_large_lexemes=False, verbose_errors=False)
+    source, guide = grammar.source(), guide_of(tokenizer)
+    wrong, says = llguidance.LLMatcher.validate_grammar_with_warnings(source, guide, limits=limits)
+    return says[0] if wrong else None
+
+
+def _said(name: str, grammar: Grammar, error: str, tokenizer: "Tokenizer", pointer: str = "") -> UsageError:
     says = first_line(error.removeprefix("WARNING: "))
-    if grammar.kind != "json_schema":
-        return UsageError(f"{grammar.name} cannot be used: {says}")
-    where = place_of(grammar.text, guide_of(tokenizer))
-    return UsageError(f"{grammar.name} cannot be used: {says}{f' (at {where})' if where else ''}")
+    where = pointer
+    if grammar.kind == "json_schema":
+        where += place_of(grammar.text, guide_of(tokenizer))
+    return UsageError(f"{name} cannot be used: {says}{f' (at {where})' if where else ''}")

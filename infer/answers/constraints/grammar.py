@@ -9,13 +9,13 @@ dropped from a schema to make it fit.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
-Kind = Literal["json_schema", "gbnf", "lark", "regex", "choice"]
+Kind = Literal["json_schema", "gbnf", "lark", "regex", "choice", "composed"]
 
 MOST_BYTES = 1 << 20  # of a grammar as text
 MOST_CHOICES = 4096
@@ -26,16 +26,26 @@ _NAMES = {"json_schema": "the schema", "gbnf": "the grammar", "lark": "the gramm
 
 
 @dataclass(frozen=True)
+class Part:
+    """A form inside another one. name: in sentences; pointer: where in what has that name its schema stands."""
+
+    grammar: "Grammar"
+    name: str
+    pointer: str = ""
+
+
+@dataclass(frozen=True)
 class Grammar:
-    """A form, not compiled yet. text: of a schema or a choice JSON."""
+    """A form, not compiled yet. text: of a schema, a choice or a composition JSON."""
 
     kind: Kind
     text: str
 
     def __post_init__(self) -> None:
         n = len(self.text.encode("utf-8", "surrogatepass"))
-        if n > MOST_BYTES:
-            raise UsageError(f"{self.name} has {n} bytes, expected at most {MOST_BYTES}. Make it smaller.")
+        most = MOST_BYTES if self.kind != "composed" else 4 * MOST_BYTES  # its parts are checked one by one
+        if n > most:
+            raise UsageError(f"{self.name} has {n} bytes, expected at most {most}. Make it smaller.")
 
     # --- what may be asked for ---
     @classmethod
@@ -76,20 +86,44 @@ class Grammar:
             raise UsageError(f"there are {len(texts)} choices, expected at most {MOST_CHOICES}.")
         return cls("choice", json.dumps(list(texts), ensure_ascii=False))
 
+    @classmethod
+    def composed(cls, name: str, lark: str, parts: Mapping[str, Part]) -> "Grammar":
+        """Forms in a frame: a grammar of Lark's that calls them @x by their keys in `parts`. name: in sentences."""
+        made = {
+            key: {"grammar": part.grammar.to_json(), "name": part.name, "pointer": part.pointer}
+            for key, part in parts.items()
+        }
+        return cls("composed", json.dumps({"name": name, "lark": lark, "parts": made}, ensure_ascii=False))
+
     # --- what it is ---
     @property
     def name(self) -> str:
         """In sentences."""
-        return _NAMES.get(self.kind, "the choice")
+        return str(json.loads(self.text)["name"]) if self.kind == "composed" else _NAMES.get(self.kind, "the choice")
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """Of a composition."""
+        if self.kind != "composed":
+            return {}
+        return {
+            key: Part(Grammar.from_json(part["grammar"]), part["name"], part["pointer"])
+            for key, part in json.loads(self.text)["parts"].items()
+        }
 
     def source(self) -> str:
         """What llguidance compiles. UsageError: it cannot be read."""
         try:
             return self._source()
+        except UsageError:  # of a part
+            raise
         except Exception as error:  # its converters raise what Python raises
             raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
 
     def _source(self) -> str:
+        if self.kind == "composed":
+            frame = {"lark_grammar": json.loads(self.text)["lark"]}
+            return json.dumps({"grammars": [frame, *(_part(key, part.grammar) for key, part in self.parts.items())]})
         import llguidance
 
         matcher = llguidance.LLMatcher
@@ -112,11 +146,18 @@ class Grammar:
     @classmethod
     def from_json(cls, value: Any) -> "Grammar":
         """ValueError: it is not what `to_json` gives."""
-        if not isinstance(value, dict) or value.get("kind") not in ("json_schema", "gbnf", "lark", "regex", "choice"):
+        if not isinstance(value, dict) or value.get("kind") not in get_args(Kind):
             raise ValueError("kind")
         if not isinstance(value.get("text"), str):
             raise ValueError("text")
         return cls(value["kind"], value["text"])
+
+
+def _part(key: str, grammar: Grammar) -> dict[str, Any]:
+    """A form as one of a list of grammars. Some are made as such a list, others as the text of a grammar."""
+    source = grammar.source()
+    entry = json.loads(source)["grammars"][0] if source.startswith('{"grammars"') else {"lark_grammar": source}
+    return {**entry, "name": key}
 
 
 def first_line(error: object) -> str:

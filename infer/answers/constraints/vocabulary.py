@@ -25,6 +25,12 @@ def guide_of(tokenizer: "Tokenizer") -> Any:
         return guide
 
 
+def special_tokens(tokenizer: "Tokenizer") -> list[int]:
+    """Those that are no text: control tokens, and rows that are no tokens."""
+    unknown = set(tokenizer.vocabulary.of_type(TokenType.UNKNOWN))
+    return [i for i in range(tokenizer.n_vocab) if tokenizer.is_control(i) or i in unknown or not tokenizer.piece(i)]
+
+
 class _Words:
     """The tokens' bytes. Control tokens, and rows that are no tokens, begin with a byte that no UTF-8 has: no grammar
     allows them unless it names them."""
@@ -35,8 +41,7 @@ class _Words:
         ids = range(tokenizer.n_vocab)
         self._encode = tokenizer.encode
         pieces = [tokenizer.piece(i) for i in ids]
-        unknown = set(tokenizer.vocabulary.of_type(TokenType.UNKNOWN))
-        self.special_token_ids = [i for i in ids if tokenizer.is_control(i) or i in unknown or not pieces[i]]
+        self.special_token_ids = special_tokens(tokenizer)
         special = set(self.special_token_ids)
         self.tokens = [b"\xff" + (pieces[i] or b"[%d]" % i) if i in special else pieces[i] for i in ids]
         # where a vocabulary has no token that ends a text, an answer ends when nothing can follow

@@ -2,7 +2,7 @@
 
 import codecs
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -72,11 +72,14 @@ class Tokenizer(ABC):
         stream = self.stream(skip_special=skip_special, at_start=True)
         return "".join([stream.push(token) for token in ids]) + stream.flush()
 
-    def stream(self, *, skip_special: bool = False, at_start: bool = False) -> "StreamDecoder":
+    def stream(
+        self, *, skip_special: bool = False, at_start: bool = False, shown: Collection[int] = ()
+    ) -> "StreamDecoder":
         """A decoder that takes token by token. at_start: the tokens begin a text (sentencepiece's leading space is
-        dropped, as `decode` does); otherwise they continue one and every space counts.
+        dropped, as `decode` does); otherwise they continue one and every space counts. shown: control tokens that
+        skip_special does not leave out.
         """
-        return StreamDecoder(self, skip_special, at_start)
+        return StreamDecoder(self, skip_special, at_start, shown)
 
     def piece(self, token: int) -> bytes:
         """The bytes of one token; of control tokens, their name."""
@@ -98,6 +101,11 @@ class Tokenizer(ABC):
     def token(self, text: str) -> int | None:
         """The id of the special token spelled `text`."""
         return self._all_special.find(text)
+
+    def parts(self, text: str) -> list[str | int]:
+        """Stretches of plain text, and the control and user-defined tokens between them, as `encode` with parse_special
+        takes a text."""
+        return list(self._apart.split(_valid(text)))
 
     @property
     def drops_leading_space(self) -> str:
@@ -123,6 +131,10 @@ class Tokenizer(ABC):
     def _all_special(self) -> SpecialMatcher:
         return self._matcher(TokenType.USER_DEFINED, TokenType.CONTROL, TokenType.UNKNOWN)
 
+    @cached_property
+    def _apart(self) -> SpecialMatcher:
+        return self._matcher(TokenType.USER_DEFINED, TokenType.CONTROL, TokenType.UNKNOWN)
+
     def _matcher(self, *types: TokenType) -> SpecialMatcher:
         ids = set(self.vocabulary.of_type(*types))
         if not self.ends_are_text:  # what ends an answer is a control token, whatever its type
@@ -133,8 +145,8 @@ class Tokenizer(ABC):
 class StreamDecoder:
     """Token by token to text; the bytes of an unfinished UTF-8 character are held back."""
 
-    def __init__(self, tokenizer: Tokenizer, skip_special: bool, at_start: bool) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, skip_special: bool, at_start: bool, shown: Collection[int] = ()) -> None:
+        self._tokenizer, self._shown = tokenizer, frozenset(shown)
         self._skip_special = skip_special
         self._drop = tokenizer.drops_leading_space if at_start else ""
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -144,9 +156,10 @@ class StreamDecoder:
         data = self._tokenizer.piece(token)
         if self._skip_special or self._drop:
             if self._tokenizer.is_control(token):
-                if self._drop and data.startswith(b" ") and not self._skip_special:
+                skipped = self._skip_special and token not in self._shown
+                if self._drop and data.startswith(b" ") and not skipped:
                     data, self._drop = data[1:], ""
-                return "" if self._skip_special else self._utf8.decode(data)
+                return "" if skipped else self._utf8.decode(data)
             if self._drop and data:
                 rest = data if data == _UNKNOWN else data.removeprefix(b" ")
                 if self._drop == "one" or rest:

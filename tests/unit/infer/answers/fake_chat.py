@@ -44,7 +44,7 @@ class FakeTokenizer:
     def is_eog(self, token: int) -> bool:
         return token == 1
 
-    def stream(self, skip_special: bool = False, at_start: bool = False) -> Any:
+    def stream(self, skip_special: bool = False, at_start: bool = False, shown: Any = ()) -> Any:
         return SimpleNamespace(push=lambda t: "" if t in NAMES else chr(t), flush=lambda: "")
 
 

@@ -1,0 +1,147 @@
+"""What may be drawn for an answer with thoughts, calls of tools, or a form: one grammar from its first token on.
+
+    grammar = answer_grammar(format, tokenizer, tools, choice, thinks=prompt.thinks)
+    constraint = Constraint(grammar, tokenizer)
+
+"auto": text as the model likes (free_text.py), and from the mark of a call on only what is one. "required" and a
+name: calls at once, or behind the thoughts. A form stands behind the thoughts; with "auto", calls may take its place.
+Thoughts are free text up to their closing mark. Those that the prompt opened end with the mark of a call, too; those
+that the model opens itself have it as their text. After calls the answer ends.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hybrid.quant.ggml.errors import UsageError
+
+from ..constraints.grammar import Grammar, Part
+from .call_rules import CallRules
+from .format import ChatFormat
+from .free_text import FreeText, Mark
+from .lark import Rules, literal, token
+
+if TYPE_CHECKING:
+    from ...text.tokenizer import Tokenizer
+    from .tools import Tool, ToolChoice
+
+GAP = r"/[ \t\r\n]{1,8}/"  # behind thoughts
+
+
+def answer_grammar(
+    format: ChatFormat,
+    tokenizer: "Tokenizer",
+    tools: "Sequence[Tool]",
+    choice: "ToolChoice",
+    *,
+    parallel: bool = True,
+    thinks: bool = False,
+    form: Grammar | None = None,
+) -> Grammar | None:
+    """None: nothing is constrained.
+
+    parallel  several calls may be made
+    thinks    the prompt opened thoughts
+    form      of the answer's text; nothing of it is changed where there are neither thoughts nor tools
+
+    UsageError: a tool's schema is none that calls of this format can be held to, which is said with its keyword's
+    place here, or where the grammar is compiled.
+    """
+    chosen = [] if choice.mode == "none" else [tool for tool in tools if choice.name in (None, tool.name)]
+    thoughts = format.thoughts if format.thoughts is not None and format.thoughts.closing else None
+    may_think = thoughts is not None and (thinks or (bool(thoughts.opening) and not thoughts.is_opened))
+    if not chosen and (form is None or not may_think):
+        return form
+    form = None if chosen and choice.mode == "required" else form
+    answer = _Answer(format, tokenizer, chosen, parallel, thinks, may_think, form)
+    lark = answer.auto() if choice.mode == "auto" and form is None else answer.at_once()
+    name = "the tools" if chosen else form.name if form is not None else ""
+    return Grammar.composed(name, lark, answer.parts)
+
+
+class _Answer:
+    """The rules of one answer."""
+
+    def __init__(
+        self,
+        format: ChatFormat,
+        tokenizer: "Tokenizer",
+        tools: "Sequence[Tool]",
+        parallel: bool,
+        thinks: bool,
+        may_think: bool,
+        form: Grammar | None,
+    ) -> None:
+        self._rules = Rules()
+        self._free = FreeText(self._rules, tokenizer)
+        self._form, self._thinks, self._may_think = form, thinks, may_think
+        self.parts: dict[str, Part] = {} if form is None else {"form": Part(form, form.name)}
+        if may_think:
+            assert format.thoughts is not None
+            self._opening = Mark.of(format.thoughts.opening, tokenizer)
+            self._closing = Mark.of(format.thoughts.closing, tokenizer)
+        self._mark: Mark | None = None
+        self._section = self._behind_mark = self._starts = ""
+        if tools:
+            self._calls(CallRules(self._rules, format.calls, tools, tokenizer), format, tokenizer, parallel)
+
+    def _calls(self, rules: CallRules, format: ChatFormat, tokenizer: "Tokenizer", parallel: bool) -> None:
+        calls = format.calls
+        before = (calls.begin + getattr(calls.call, "opening", "")).lstrip()
+        mark = Mark.of(calls.mark, tokenizer)
+        self._section = rules.section(before, parallel)
+        if mark.text and mark.text in before:
+            self._mark = mark
+            self._behind_mark = rules.section(before[before.index(mark.text) + len(mark.text) :], parallel)
+        else:
+            self._starts = rules.starts()
+            if self._form is not None:
+                raise UsageError(
+                    "this model's calls have no mark that tells them from a text: ask for calls or a form."
+                )
+        self.parts |= rules.parts
+
+    def auto(self) -> str:
+        """Text, in which thoughts and then calls may begin."""
+        opened, opening = self._opened()
+        is_like_opening = self._spelled(self._opening) if opened and self._opening.token is None else ""
+        if self._mark is None:
+            not_first = self._rules.terminal(" | ".join(filter(None, [self._starts, is_like_opening])))
+            gap = self._rules.terminal(GAP)
+            answer = f"{self._free.whole([], not_first)} | {gap}? {self._section}"
+        else:
+            text = self._free.whole([self._mark], is_like_opening)
+            answer = f"{text} | {self._free.up_to(self._mark, (), is_like_opening)} {self._behind_mark}"
+        if opened:
+            answer = f"{opened}* ({answer} | {opening} {self._free.whole([self._closing])})"
+        elif self._thinks and self._mark is None:
+            answer = f"{self._free.up_to(self._closing)} ({answer}) | {self._free.whole([self._closing])}"
+        return self._rules.text(answer)
+
+    def at_once(self) -> str:
+        """Calls or a form, at once or behind thoughts."""
+        choices = [choice for choice in (self._form and "@form", self._section) if choice]
+        body = self._rules.rule(" | ".join(choices))
+        if not self._may_think:
+            return self._rules.text(body)
+        gap = self._rules.terminal(GAP)
+        if not self._thinks:
+            return self._rules.text(f"({self._opened()[0]} {gap}?)? {body}")
+        others = [] if self._mark is None else [self._mark]
+        start = f"{self._free.up_to(self._closing, others)} {gap}? {body}"
+        if self._mark is not None:
+            start += f" | {self._free.up_to(self._mark, [self._closing])} {self._behind_mark}"
+        return self._rules.text(start)
+
+    def _opened(self) -> tuple[str, str]:
+        """Thoughts that the model opens and closes, and how it opens them; "" where it may not."""
+        if not self._may_think or self._thinks or not self._opening.text:
+            return "", ""
+        if self._opening.token is None:
+            opening = self._spelled(self._opening)
+        else:
+            white = self._rules.terminal(r"/\s{1,8}/")
+            opening = f"{white}? {token(self._opening.token)}"
+        return self._rules.rule(f"{opening} {self._free.up_to(self._closing)}"), opening
+
+    def _spelled(self, mark: Mark) -> str:
+        return self._rules.terminal(rf"/\s{{0,8}}/ {literal(mark.text)}")

@@ -1,0 +1,138 @@
+"""Rules of calls: what may stand between two marks, so that arguments fit their tool's schema.
+
+Names, keys and marks are as the model's template writes them; within JSON there may be white space as in other forms.
+Objects have no properties beside those that a schema names, unless it says additionalProperties itself: nothing is
+gained by parameters that no tool knows.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hybrid.quant.ggml.errors import UsageError
+
+from ..constraints.grammar import Grammar, Part
+from .format import Call, CallFormat, JsonCall, NamedCall
+from .lark import Rules, either, literal
+from .marks import mark_pieces
+
+if TYPE_CHECKING:
+    from ...text.tokenizer import Tokenizer
+    from .tools import Tool
+
+# keywords beside which a schema's own properties may not be all that there are
+_COMBINED = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
+_DIGITS = re.compile(r"(\d+)")
+_ID = "/[A-Za-z0-9_-]{1,64}/"
+
+
+class CallRules:
+    """Writes rules of calls of some tools; `parts` are the schemas that they refer to."""
+
+    def __init__(self, rules: Rules, format: CallFormat, tools: "Sequence[Tool]", tokenizer: "Tokenizer") -> None:
+        self.parts: dict[str, Part] = {}
+        self._rules, self._format, self._tokenizer, self._tools = rules, format, tokenizer, tools
+        self._arguments = [self._arguments_of(tool) for tool in tools]
+
+    def section(self, before: str, parallel: bool) -> str:
+        """Calls from behind a mark on. before: what stands between the mark and the first name."""
+        format, call = self._format, self._format.call
+        opening, closing = getattr(call, "opening", ""), getattr(call, "closing", "")
+        one = self._calls(before)
+        end = self._rules.row(self._text(closing + format.end, ends=True))
+        if not parallel:
+            return self._rules.rule(f"{one} {end}")
+        between = format.end + format.again + format.begin if format.between is None else format.between
+        again = self._calls(closing + between + opening)
+        return self._rules.rule(f"{one} ({again})* {end}")
+
+    def starts(self) -> str:
+        """A terminal for the beginning of an answer that is calls, where no mark tells so."""
+        if isinstance(self._format.call, JsonCall):
+            return self._rules.terminal(r"/[\s\[]*\{/")
+        before = self._format.begin + getattr(self._format.call, "opening", "")
+        names = either([literal(tool.name) for tool in self._tools])
+        return self._rules.terminal(
+            rf"/[\s\[]*/ {literal(before.strip())} {names}" if before.strip() else rf"/[\s\[]*/ {names}"
+        )
+
+    def _calls(self, before: str) -> str:
+        return self._rules.rule(
+            " | ".join(
+                f"{self._rules.row(self._head(before, tool.name))} {arguments}"
+                for tool, arguments in zip(self._tools, self._arguments, strict=True)
+            )
+        )
+
+    def _text(self, text: str, *, varies: bool = False, ends: bool = False) -> list[str | int]:
+        """Bodies of terminals, and tokens. varies: digits may be others; ends: a token that ends an answer is left to
+        the model, which draws it as such."""
+        items: list[str | int] = []
+        for piece in mark_pieces(text, self._tokenizer):
+            if isinstance(piece, int):
+                if ends and piece in self._tokenizer.eog:
+                    break
+                items.append(piece)
+            elif varies:
+                found = enumerate(_DIGITS.split(piece))
+                items += ["/[0-9]{1,9}/" if i % 2 else literal(stretch) for i, stretch in found if stretch]
+            else:
+                items.append(literal(piece))
+        return items
+
+    def _head(self, before: str, name: str) -> list[str | int]:
+        """From behind a mark to where the arguments begin."""
+        call = self._format.call
+        if isinstance(call, JsonCall):
+            w = self._rules.white
+            id = f'({self._id(call.id_key)} {w} "," {w})?' if call.id_key else ""
+            items = [literal("{"), w, id, _key(call.name_key), w, '":"', w, literal(f'"{name}"'), w, '","', w]
+            items += [_key(call.arguments_key), w, '":"', w]
+            return [*self._text(before), *(item for item in items if item)]
+        if isinstance(call, NamedCall):
+            return [*self._text(before, varies=True), literal(name), *self._text(call.before_arguments, varies=True)]
+        raise NotImplementedError
+
+    def _arguments_of(self, tool: "Tool") -> str:
+        """From where the arguments begin to behind the call's last character that is no mark."""
+        call = self._format.call
+        if isinstance(call, JsonCall):
+            w = self._rules.white
+            id = f'({w} "," {w} {self._id(call.id_key)})? ' if call.id_key else ""
+            closing = self._rules.terminal(id + w + ' "}"')
+            return f"@{self._object(tool)} {closing}"
+        return f"@{self._object(tool)}"
+
+    def _id(self, key: str) -> str:
+        w = self._rules.white
+        return f'{_key(key)} {w} ":" {w} {literal(chr(34))} {_ID} {literal(chr(34))}'
+
+    def _object(self, tool: "Tool") -> str:
+        """The part that is all arguments of a tool as one JSON object."""
+        return self._part(closed(tool.parameters), f"the schema of the tool '{tool.name}'")
+
+    def _part(self, schema: Any, name: str, pointer: str = "") -> str:
+        key = f"a{len(self.parts)}"
+        try:
+            self.parts[key] = Part(Grammar.json_schema(schema), name, pointer)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from None
+        return key
+
+
+def closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema of an object, without other properties than those it names as far as it leaves that open."""
+    schema = {**schema, "type": "object"}
+    known = schema.get("properties")
+    if known is None or "additionalProperties" in schema or _COMBINED & schema.keys():
+        return schema
+    if set(schema.get("required", ())) <= known.keys():
+        schema["additionalProperties"] = False
+    return schema
+
+
+def _key(name: str) -> str:
+    return literal(f'"{name}"')
+
+
+__all__ = ["Call", "CallRules", "closed"]

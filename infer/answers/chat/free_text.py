@@ -1,0 +1,73 @@
+"""Text that a model writes as it likes, up to a mark: any text, and any special tokens but those that end an answer.
+
+Text is valid UTF-8: a byte that no character has at its place is not drawn, which is all that a constraint changes
+about an answer that comes to no mark. Characters of several tokens are drawn like others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..constraints.vocabulary import special_tokens
+from .lark import ANY, Rules, literal, token, without
+from .marks import mark_pieces
+
+if TYPE_CHECKING:
+    from ...text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Mark:
+    """token: where the vocabulary has one for it, the model draws that and never its letters."""
+
+    text: str
+    token: int | None
+
+    @classmethod
+    def of(cls, text: str, tokenizer: "Tokenizer") -> "Mark":
+        """Of a text with a special token in it that token, which says as much."""
+        ids = [piece for piece in mark_pieces(text, tokenizer) if isinstance(piece, int)]
+        return cls(tokenizer.piece(ids[0]).decode("utf-8", "replace") if ids else text, ids[0] if ids else None)
+
+
+class FreeText:
+    """Writes rules of free text."""
+
+    def __init__(self, rules: Rules, tokenizer: "Tokenizer") -> None:
+        self._rules, self._tokenizer = rules, tokenizer
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        return frozenset(special_tokens(self._tokenizer)) - self._tokenizer.eog
+
+    def whole(self, marks: Sequence[Mark], not_first: str = "") -> str:
+        """Text without marks, maybe none; not_first: terminal that nothing at its beginning is like."""
+        text = self._text(marks)
+        first = self._rules.terminal(f"{text} & ~({not_first} {ANY})") if not_first else text
+        special = self._specials(marks)
+        return self._rules.rule(f"{first}? ({special} {text}?)*" if special else f"{first}?")
+
+    def up_to(self, mark: Mark, others: Sequence[Mark] = (), not_first: str = "") -> str:
+        """Text without marks, and the mark behind it."""
+        marks = [mark, *others]
+        if mark.token is not None:
+            return self._rules.rule(f"{self.whole(marks, not_first)} {token(mark.token)}")
+        bare = f"({ANY}{without([m.text for m in marks])})"
+        last = self._ends_with(f"{bare} {literal(mark.text)}")
+        # what begins otherwise than `not_first` is all the text up to the mark
+        alone = self._ends_with(f"({bare} {literal(mark.text)}) & ~({not_first} {ANY})") if not_first else last
+        text, special = self._text(marks), self._specials(marks)
+        first = self._rules.terminal(f"{text} & ~({not_first} {ANY})") if not_first else text
+        return self._rules.rule(f"{alone} | {first}? {special} ({text}? {special})* {last}" if special else alone)
+
+    def _ends_with(self, body: str) -> str:
+        """A rule for what is as short as it can be."""
+        return self._rules.rule(self._rules.terminal(body), "[lazy]")
+
+    def _text(self, marks: Sequence[Mark]) -> str:
+        return self._rules.terminal(f"/(?s:.)+/{without([mark.text for mark in marks])}")
+
+    def _specials(self, marks: Sequence[Mark]) -> str:
+        allowed = self._special - {mark.token for mark in marks}
+        return token(*allowed) if allowed else ""

@@ -1,0 +1,281 @@
+"""What an answer with calls may be: texts that fit and texts that do not, for every way a vocabulary has the marks."""
+
+import json
+from typing import Any
+
+import pytest
+from chat_vocabulary import CONTROL, NORMAL, USER_DEFINED, chat_tokenizer
+
+from hybrid.infer.answers.chat.call_grammar import answer_grammar
+from hybrid.infer.answers.chat.format import FALLBACK, CallFormat, ChatFormat, JsonCall, NamedCall, ThoughtFormat
+from hybrid.infer.answers.chat.marks import mark_pieces, shown_tokens
+from hybrid.infer.answers.chat.tools import Tool, ToolChoice
+from hybrid.infer.answers.constraints import Constraint, Grammar
+from hybrid.infer.text.tokenizer import Tokenizer
+from hybrid.quant.ggml.errors import HybridError, UsageError
+
+
+def tool(name: str, **parameters: Any) -> Tool:
+    return Tool(name, "", parameters, {})
+
+
+WEATHER = tool(
+    "get_weather",
+    type="object",
+    properties={"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
+    required=["city"],
+)
+TOOLS = [WEATHER, tool("now"), tool("get", type="object", properties={})]
+AUTO, REQUIRED = ToolChoice("auto"), ToolChoice("required")
+THINKS = ThoughtFormat("<think>", "</think>", is_opened=True)
+MAY_THINK = ThoughtFormat("<think>", "</think>")
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "a\u00e9"}}\n</tool_call>'
+NOW = '<tool_call>\n{"name": "now", "arguments": {"x": [1]}}\n</tool_call>'
+
+
+def constraint_of(tokenizer: Tokenizer, format: ChatFormat, choice: ToolChoice = AUTO, **options: Any) -> Constraint:
+    grammar = answer_grammar(format, tokenizer, options.pop("tools", TOOLS), choice, **options)
+    assert grammar is not None
+    return Constraint(Grammar.from_json(json.loads(json.dumps(grammar.to_json()))), tokenizer)
+
+
+def fits(constraint: Constraint, tokenizer: Tokenizer, text: str | list[int]) -> bool:
+    """Whether a whole answer, its marks as the tokens that they are, may be drawn."""
+    state = constraint.copy()
+    ids = (
+        tokenizer.encode(text, add_special=False, continues=True, parse_special=True) if isinstance(text, str) else text
+    )
+    try:
+        for token in ids:
+            state.accept(token)
+    except HybridError:
+        return False
+    return state.may_end
+
+
+def check(constraint: Constraint, tokenizer: Tokenizer, right: list[str], wrong: list[str]) -> None:
+    for text in right:
+        assert fits(constraint, tokenizer, text), text
+    for text in wrong:
+        assert not fits(constraint, tokenizer, text), text
+
+
+@pytest.fixture(params=[NORMAL, USER_DEFINED, CONTROL], ids=["text", "own tokens", "control tokens"], scope="session")
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return chat_tokenizer(request.param)
+
+
+TEXTS = ["", "hello", "\U0001f600 <tool_call, 5 < 6 </s", '{"name": "now"}', "a<|im_start|>b", "</tool_call>"]
+BAD_CALLS = [
+    CALL[:-1],
+    CALL + "x",
+    CALL + CALL.replace("<tool_call>", "<tool_call>\n"),
+    CALL.replace("city", "cit"),
+    CALL.replace('"a\u00e9"', "1"),
+    CALL.replace('"a\u00e9"', '"a", "days": 0'),
+    CALL.replace('"a\u00e9"', '"a", "more": 1'),
+    CALL.replace('"city": "a\u00e9"', ""),
+    CALL.replace("get_weather", "get_wether"),
+    CALL.replace("get_weather", "get"),
+    "<tool_call>",
+    "<tool_call>hello",
+]
+
+
+def test_auto_is_any_text_then_calls_that_fit(tokenizer: Tokenizer) -> None:
+    check(
+        constraint_of(tokenizer, ChatFormat()),
+        tokenizer,
+        [*TEXTS, CALL, NOW, f"text\n\n{CALL}", f"{CALL}\n{NOW}\n{CALL}", f"a<|im_start|>{CALL}", f"<think>{CALL}"],
+        [*BAD_CALLS, f"text {BAD_CALLS[3]}", f"{CALL} {CALL}", f"{CALL}\n{BAD_CALLS[4]}", f"{CALL}\n"],
+    )
+
+
+def test_required_is_calls_at_once(tokenizer: Tokenizer) -> None:
+    constraint = constraint_of(tokenizer, ChatFormat(), REQUIRED)
+    check(constraint, tokenizer, [CALL, NOW, f"{CALL}\n{NOW}"], [*TEXTS, *BAD_CALLS, f"a{CALL}", f"\n{CALL}"])
+    assert tokenizer.decode(constraint.forced()).startswith("<tool_call>")
+    named = constraint_of(tokenizer, ChatFormat(), ToolChoice("required", "now"))
+    check(named, tokenizer, [NOW, f"{NOW}\n{NOW}"], [CALL, "now", ""])
+
+
+def test_without_parallel_there_is_one_call(tokenizer: Tokenizer) -> None:
+    listed = CallFormat("<TOOLCALL>", "<TOOLCALL>[", "]</TOOLCALL>", JsonCall(), between=", ")
+    call = '{"name":"now","arguments":{}}'
+    two = f"<TOOLCALL>[{call}, {call}]</TOOLCALL>"
+    for choice in (AUTO, REQUIRED):
+        check(constraint_of(tokenizer, ChatFormat(), choice, parallel=False), tokenizer, [CALL], [f"{CALL}\n{CALL}"])
+        format = ChatFormat(calls=listed)
+        check(constraint_of(tokenizer, format, choice), tokenizer, [two], [f"{two}{two}", two.replace(", ", "")])
+        one = constraint_of(tokenizer, format, choice, parallel=False)
+        check(one, tokenizer, [two.replace(f", {call}", "")], [two])
+
+
+def test_thoughts_that_the_model_opens(tokenizer: Tokenizer) -> None:
+    format = ChatFormat(MAY_THINK)
+    thoughts = "<think>a <tool_call> b<|im_start|>\U0001f600</think>"
+    check(
+        constraint_of(tokenizer, format),
+        tokenizer,
+        [
+            *TEXTS,
+            CALL,
+            thoughts,
+            f"{thoughts}\n\nhello",
+            f"{thoughts}{CALL}",
+            f"\n{thoughts}<think></think>",
+            "<think>a",
+        ],
+        [*BAD_CALLS, f"{thoughts}<tool_call>hello", f"hello {thoughts}"],
+    )
+    right = [CALL, f"{thoughts}{CALL}", f"{thoughts}\n\n{CALL}"]
+    check(
+        constraint_of(tokenizer, format, REQUIRED),
+        tokenizer,
+        right,
+        [*TEXTS, thoughts, f"{thoughts} a{CALL}", "<think>"],
+    )
+
+
+def test_thoughts_that_the_prompt_opened(tokenizer: Tokenizer) -> None:
+    """The mark of a call ends them."""
+    format = ChatFormat(THINKS)
+    right = [f"a\n</think>\n\n{CALL}", f"a{CALL}", f"</think>{NOW}\n{CALL}", CALL]
+    auto = constraint_of(tokenizer, format, thinks=True)
+    check(
+        auto,
+        tokenizer,
+        [*TEXTS, *right, "a</think>b"],
+        [*BAD_CALLS, "a<tool_call>b</think>", f"a</think>{BAD_CALLS[3]}"],
+    )
+    required = constraint_of(tokenizer, format, REQUIRED, thinks=True)
+    check(required, tokenizer, right, [*TEXTS, *BAD_CALLS, "a</think>", f"a</think>b{CALL}"])
+    off = constraint_of(tokenizer, format, REQUIRED)
+    check(off, tokenizer, [CALL], [f"<think></think>{CALL}", f"</think>{CALL}"])
+
+
+FORMS = [
+    (
+        Grammar.json_schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}),
+        '{"a": 1}',
+        "{}",
+    ),
+    (Grammar.regex("[ab]{2,3}"), "aba", "a"),
+    (Grammar.choice(["yes", "no"]), "yes", "yesno"),
+    (Grammar.of_text('root ::= "a" | "(" root ")"'), "((a))", "(a"),
+    (Grammar.of_text('start: "a" rest\nrest: /[0-9]+/'), "a007", "a"),
+]
+
+
+@pytest.mark.parametrize(("form", "right", "wrong"), FORMS, ids=[form.kind for form, _, _ in FORMS])
+def test_a_form_stands_behind_the_thoughts(form: Grammar, right: str, wrong: str, tokenizer: Tokenizer) -> None:
+    none = ToolChoice("none")
+    assert answer_grammar(ChatFormat(), tokenizer, TOOLS, none, form=form) is form
+    assert answer_grammar(ChatFormat(THINKS), tokenizer, [], none, form=form) is form, "they are switched off"
+    opened = constraint_of(tokenizer, ChatFormat(THINKS), none, thinks=True, form=form)
+    check(
+        opened, tokenizer, [f"x</think>\n\n{right}", f"</think>{right}"], [right, f"x</think>{wrong}", "x</think>", "x"]
+    )
+    may = constraint_of(tokenizer, ChatFormat(MAY_THINK), none, form=form)
+    check(may, tokenizer, [right, f"<think>x</think>\n{right}"], [wrong, f"<think>x</think>{wrong}", "<think>"])
+    both = constraint_of(tokenizer, ChatFormat(THINKS), AUTO, thinks=True, form=form)
+    check(
+        both, tokenizer, [f"x</think>\n{right}", f"x</think>{CALL}", f"x{CALL}"], [right, CALL[:-1], "x</think>x", ""]
+    )
+    calls = constraint_of(tokenizer, ChatFormat(), REQUIRED, form=form)
+    check(calls, tokenizer, [CALL], [right])
+
+
+def test_nothing_to_constrain(tokenizer: Tokenizer) -> None:
+    assert answer_grammar(ChatFormat(THINKS), tokenizer, [], AUTO, thinks=True) is None
+    assert answer_grammar(ChatFormat(THINKS), tokenizer, TOOLS, ToolChoice("none"), thinks=True) is None
+
+
+def test_calls_without_a_mark(tokenizer: Tokenizer) -> None:
+    """An answer is one when it begins as one."""
+    format = ChatFormat(calls=CallFormat("", "", "", JsonCall(arguments_key="parameters")))
+    call = '{"name": "now", "parameters": {}}'
+    wrong = ["{", '{"name": "never", "parameters": {}}', '[{"name"', '{"a": 1}', '{"parameters": {}, "name": "now"}']
+    check(constraint_of(tokenizer, format), tokenizer, ["", "hello {", "[1] a", call], wrong)
+    check(constraint_of(tokenizer, format, REQUIRED), tokenizer, [call], ["", "hello", *wrong])
+    thinks = constraint_of(tokenizer, ChatFormat(THINKS, format.calls), thinks=True)
+    check(thinks, tokenizer, [f"{{</think>\n{call}", "a</think>b", "{"], ['a</think>{"b"', f"</think>{call}x"])
+    with pytest.raises(UsageError, match="calls have no mark that tells them from a text"):
+        answer_grammar(format, tokenizer, TOOLS, AUTO, form=Grammar.any_json())
+
+
+def test_named_calls(tokenizer: Tokenizer) -> None:
+    plain = ChatFormat(calls=CallFormat("<function=", "", "", NamedCall("<function=", ">", "</function>")))
+    call = '<function=get_weather>{"city": "a"}</function>'
+    check(
+        constraint_of(tokenizer, plain),
+        tokenizer,
+        ["hello", call, f"hm {call}<function=now>{{}}</function>"],
+        [call.replace('"a"', "1"), "<function=", call.replace("_", "-"), f"{call} "],
+    )
+    numbered = CallFormat(
+        "<|tool_call_start|>",
+        "<|tool_call_start|>",
+        "<|tool_call_end|>",
+        NamedCall("functions.", ":0|", "|"),
+        between="",
+    )
+    text = '<|tool_call_start|>functions.now:0|{"a": 1}|functions.get:1|{}|<|tool_call_end|>'
+    check(constraint_of(tokenizer, ChatFormat(calls=numbered)), tokenizer, [text], [text.replace("{}", '{"a": 1}')])
+
+
+def test_ids_in_calls(tokenizer: Tokenizer) -> None:
+    format = ChatFormat(calls=CallFormat("[TOOL_CALLS]", "[TOOL_CALLS][", "]", JsonCall(id_key="id"), between=", "))
+    call = '[TOOL_CALLS][{"name": "now", "arguments": {}, "id": "abcDEF123"}]'
+    first = '[TOOL_CALLS][{"id": "abcDEF123", "name": "now", "arguments": {}}]'
+    check(constraint_of(tokenizer, format), tokenizer, [call, first, "[TOOL"], [call.replace("abc", "a b")])
+
+
+def test_a_mark_that_is_a_token_is_drawn_as_one() -> None:
+    for kind in (USER_DEFINED, CONTROL):
+        tokenizer = chat_tokenizer(kind)
+        for choice in (AUTO, REQUIRED):
+            constraint = constraint_of(tokenizer, ChatFormat(), choice)
+            spelled = [i for char in "<tool_call>" for i in tokenizer.encode(char, add_special=False, continues=True)]
+            rest = tokenizer.encode(CALL[11:], add_special=False, continues=True, parse_special=True)
+            assert not fits(constraint, tokenizer, [*spelled, *rest])
+            assert fits(constraint, tokenizer, [tokenizer.encode("<tool_call>", parse_special=True)[-1], *rest])
+
+
+def test_any_token_but_ends_may_stand_in_text(tokenizer: Tokenizer) -> None:
+    """Ends end the answer; in thoughts before what has to come they cannot be drawn."""
+    import numpy as np
+
+    zeros = np.zeros(tokenizer.n_vocab, np.float32)
+    auto = np.isfinite(constraint_of(tokenizer, ChatFormat()).masked(zeros))
+    unlike_text = {
+        i for i in range(tokenizer.n_vocab) if tokenizer.piece(i)[0] >= 0x80 and len(tokenizer.piece(i)) == 1
+    }
+    refused = {tokenizer.piece(int(i)) for i in np.flatnonzero(~auto)}
+    assert refused == {bytes([b]) for b in (*range(0x80, 0xC2), *range(0xF5, 0x100))} and unlike_text
+    thinks = np.isfinite(constraint_of(tokenizer, ChatFormat(THINKS), REQUIRED, thinks=True).masked(zeros))
+    assert {tokenizer.piece(int(i)) for i in np.flatnonzero(auto & ~thinks)} == {b"</s>"}
+
+
+def test_what_cannot_be_held_is_named(tokenizer: Tokenizer) -> None:
+    bad = tool("bad", type="object", properties={"a/b": {"type": "array", "uniqueItems": True}})
+    says = r"the schema of the tool 'bad' cannot be used: .*uniqueItems.*\(at /properties/a~1b\)"
+    with pytest.raises(UsageError, match=says):
+        constraint_of(tokenizer, ChatFormat(), tools=[WEATHER, bad])
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(120):
+        deep = {"type": "array", "items": deep}
+    with pytest.raises(UsageError, match="the schema of the tool 'deep': the schema is nested deeper than 100 levels"):
+        constraint_of(tokenizer, ChatFormat(), tools=[tool("deep", properties={"a": deep})])
+
+
+def test_marks_and_what_is_shown() -> None:
+    control, text = chat_tokenizer(CONTROL), chat_tokenizer(NORMAL)
+    token = control.encode("<tool_call>", add_special=False, parse_special=True)[0]
+    assert mark_pieces("\n<tool_call>\n{", control) == ["\n", token, "\n{"]
+    assert mark_pieces("\n<tool_call>\n{", text) == ["\n<tool_call>\n{"]
+    shown = {control.piece(i).decode() for i in shown_tokens(ChatFormat(THINKS, FALLBACK), control)}
+    assert shown == {"<tool_call>", "</tool_call>", "<think>", "</think>"}
+    assert shown_tokens(ChatFormat(THINKS, FALLBACK), text) == frozenset()
+    ends = CallFormat("<tool_call>", "<tool_call>", "</s>", JsonCall())
+    assert {control.piece(i).decode() for i in shown_tokens(ChatFormat(None, ends), control)} == {"<tool_call>"}
