@@ -31,7 +31,8 @@ from ..sampling_options import Sampling, takes_sampling
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer.answers.constraints import Constraint, Grammar
+    from hybrid.infer.answers.constraints import Grammar
+    from hybrid.infer.answers.constraints.forms import Forms
     from hybrid.infer.answers.generate import GenerationResult
     from hybrid.infer.answers.prompt_files import PromptBatch
     from hybrid.infer.answers.sampling import SamplingParams
@@ -195,7 +196,6 @@ def run(
     with models.load(model, options, n_seq_max=(parallel or PARALLEL) if many else 1) as loaded:
         params = sampling.params(loaded)
         forms = Forms(loaded.tokenizer)
-        form = None if asked is None else forms.compiled(asked)
         if many and file is not None:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             batch = prompt_files.PromptBatch(
@@ -208,12 +208,13 @@ def run(
 
             most = -1 if n_predict is None else n_predict
             told = texts.checked(system, "--system")
+            form = None if asked is None else forms.compiled(asked)
             chat(loaded, params, most, stop or [], state, no_template, told, go_on, spec == Spec.NGRAM, kept, form)
         else:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             complete(
-                loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM, kept, form,
-                n_probs, post_sampling_probs,
+                loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM, kept, asked,
+                n_probs, post_sampling_probs, forms,
             )  # fmt: skip
 
 
@@ -256,19 +257,21 @@ def complete(
     as_json: bool = False,
     speculate: bool = False,
     keep: int | None = None,
-    form: "Constraint | None" = None,
+    form: "Grammar | None" = None,
     n_probs: int = 0,
     sampled: bool = False,
+    forms: "Forms | None" = None,
 ) -> None:
     """One continuation of `prompt`, streamed to stdout. keep: see `kept_tokens`; None: end when the context is full.
 
-    n_probs, sampled: see ../probabilities.py.
+    n_probs, sampled: see ../probabilities.py. forms: where `form` is compiled.
     """
+    from hybrid.infer.answers.constraints.forms import Forms
     from hybrid.infer.answers.context_shift import kept_tokens
     from hybrid.infer.answers.generate import generate
     from hybrid.infer.answers.probabilities import listed
     from hybrid.infer.answers.sampling import Sampler
-    from hybrid.infer.answers.saved_states import restored
+    from hybrid.infer.answers.saved_states import form_behind, restored
     from hybrid.infer.text.encode import continuation_ids
 
     from .. import probabilities
@@ -283,6 +286,11 @@ def complete(
     else:
         seq = model.sequence()
         ids = model.tokenizer.encode(prompt)
+    constraint = form_behind(seq, form, forms or Forms(model.tokenizer), goes_on=not ids)
+    if form is None and "form" in seq.extra:
+        console.note(
+            "the answer goes on in its form" if constraint else "the saved answer was not whole; its form ends"
+        )
     kept = None if keep is None else kept_tokens(model, [*seq.tokens, *ids], keep)
     last, drawn = "", []
     with console.ProgressBar("prompt", "tokens") as progress:
@@ -295,7 +303,7 @@ def complete(
             progress=progress.step,
             speculate=speculate,
             keep=kept,
-            constraint=form,
+            constraint=constraint,
             n_top=min(n_probs, model.n_vocab) or None,
             sampled=sampled,
         )
@@ -319,7 +327,7 @@ def complete(
         console.note(tokens_left_out(model, result.discarded))
     console.note(timings(model, result))
     if state is not None:
-        seq.save(state, {"sampler": sampler.state(), "pending": result.pending})
+        seq.save(state, {"sampler": sampler.state(), "pending": result.pending, **answer.state()})
 
 
 def timings(model: "Model", result: "GenerationResult") -> str:

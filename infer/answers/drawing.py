@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -195,6 +195,15 @@ class Drawing:
             return "eos"
         late = time.monotonic() - self._first > self.most_seconds and "\n" in self.result.text
         return "length" if self.left == 0 or late else None
+
+    def state(self) -> dict[str, Any]:
+        """What an answer that is not over yet needs to go on, beside its tokens and the sampler's state: its form.
+
+        See saved_states.form_behind.
+        """
+        if self.constraint is None or self.result.eog is not None or self.constraint.ended:
+            return {}
+        return {"form": self.constraint.state(self._forced)}
 
     def finish(self) -> TextPiece | None:
         """The text held back for a stop string that did not come."""

@@ -8,7 +8,7 @@ answer.result.reason
 
 import time
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -121,6 +121,10 @@ class Generation:
     def close(self) -> None:
         """Ends it early; the text held back for a stop string is added to `result.text`."""
         self._pieces.close()
+
+    def state(self) -> dict[str, Any]:
+        """See Drawing: beside the sampler's state and `pending`, what is saved with the sequence."""
+        return self._drawing.state()
 
     def settle(self) -> None:
         """Brings the last drawn token into the sequence: before its state is saved, or when it is to go on unprompted.

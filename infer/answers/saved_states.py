@@ -1,16 +1,28 @@
-"""State files between two runs: what one says about itself, and going on from it."""
+"""State files between two runs: what one says about itself, and going on from it.
+
+seq = restored(model, path, sampler)
+form = form_behind(seq, asked, forms, goes_on=not ids)
+answer = generate(seq, ids, sampler, constraint=form)
+...
+seq.save(path, {"sampler": sampler.state(), "pending": answer.result.pending, **answer.state()})
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
+
 from ..memory.state_file import read_state
+from .constraints.grammar import Grammar
 from .context_shift import kept_tokens, make_room
 
 if TYPE_CHECKING:
     from ..model import Model
     from ..sequence import Sequence
+    from .constraints import Constraint
+    from .constraints.forms import Forms
     from .sampling import Sampler
 
 
@@ -68,3 +80,27 @@ def restored(model: "Model", state: Path, sampler: "Sampler", keep: int | None =
     if "sampler" in seq.extra:
         sampler.set_state(seq.extra["sampler"])
     return seq
+
+
+def form_behind(seq: "Sequence", asked: Grammar | None, forms: "Forms", *, goes_on: bool) -> "Constraint | None":
+    """The form of what follows a restored sequence.
+
+    An answer that was not whole when it was saved goes on in its form, which `asked` may repeat. Behind another prompt,
+    or a whole answer, or one without a form, a new answer begins, of the form that is asked for.
+
+    goes_on: nothing comes before what follows. UsageError: it would have to go on in another form. StateError: what was
+    saved is damaged.
+    """
+    saved = seq.extra.get("form")
+    if saved is None or not goes_on:
+        return None if asked is None else forms.compiled(asked).copy()
+    try:
+        grammar = Grammar.from_json(saved["grammar"])
+    except (KeyError, TypeError, ValueError):
+        raise StateError("the state's answer has no form that can be read.", remedy=Remedy.WITHOUT_STATE) from None
+    if asked is not None and asked != grammar:
+        raise UsageError(
+            f"the saved answer is not whole, and {asked.name} is not the form that it has: go on without one, "
+            "or begin another answer with a prompt."
+        )
+    return forms.compiled(grammar).resumed(saved)

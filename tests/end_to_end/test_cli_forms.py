@@ -4,9 +4,10 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from end_to_end.outcomes import Cli, failed
+from end_to_end.outcomes import Cli, failed, ok
 
 from hybrid.infer import Model
 from hybrid.infer.answers import prompt_files
@@ -14,6 +15,8 @@ from hybrid.infer.answers.constraints import Constraint, Grammar
 from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.infer.answers.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.answers.saved_states import form_behind
+from hybrid.quant.ggml.errors import StateError, UsageError
 
 SCHEMA = {
     "type": "object",
@@ -155,10 +158,105 @@ def test_what_cannot_be_is_one_line(options: list[str], says: str, files: dict[s
     assert code == 2 and says in err and not out and len(err.strip().splitlines()) <= 2, err
 
 
-def test_every_answer_of_a_chat_has_the_form(files: dict[str, Path]) -> None:
-    with Model.load(files["q8_0"], n_ctx=256) as model:
-        form = Constraint(Grammar.choice(["left", "right"]), model.tokenizer)
-        chat = Conversation(model, SamplingParams(seed=1, temp=2.0), model.chat_template, 20, form=form)
-        answers = ["".join(chat.answer(question)) for question in ("Where?", "And then?", "Why?")]
-        assert set(answers) <= {"left", "right"}
-        assert "".join(chat.regenerate()) in ("left", "right")
+SAMPLED = ["--temp", "2", "--top-k", "0", "--seed", "3"]
+
+
+@pytest.mark.parametrize("drawn", [["--temp", "0"], SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("spec", ["none", "ngram"])
+def test_an_answer_goes_on_in_its_form(
+    drawn: list[str], spec: str, files: dict[str, Path], cli: Cli, tmp_path: Path
+) -> None:
+    """Saved in the middle, also of what is forced: the tokens of the answer that was never interrupted. The form may be
+    given again."""
+    path, form = tmp_path / "state", ["--json-schema", json.dumps(SCHEMA)]
+    asked = ["run", files["q8_0"], "--json", "--spec", spec, *drawn]
+    whole = json.loads(ok(cli(*asked, "-p", "A word:", "-n", "150", *form)))
+    assert whole["reason"] == "eos" and json.loads(whole["text"]).keys() == {"word", "n"}
+    parts = [json.loads(ok(cli(*asked, "-p", "A word:", "-n", "3", *form, "--state", path)))]
+    while parts[-1]["reason"] == "length":
+        again = form if len(parts) % 2 else []
+        code, out, err = cli(*asked, "-p", "", "-n", str(1 + len(parts) % 4), *again, "--state", path)
+        assert code == 0 and ("the answer goes on in its form" in err) == (not again), err
+        parts.append(json.loads(out))
+    assert [token for part in parts for token in part["ids"]] == whole["ids"] and len(parts) > 3
+
+
+def test_what_follows_a_saved_answer(files: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+
+    def run(*options: str) -> tuple[int, str, str]:
+        return cli("run", files["q8_0"], "--state", path, *SAMPLED, *options)
+
+    ok(run("-p", "Say", "-n", "2", "--regex", "[0-9]{4}"))
+    assert (
+        failed(run("-p", "", "--regex", "[a-z]{4}"), 2)
+        == "error: the saved answer is not whole, and the expression is "
+        "not the form that it has: go on without one, or begin another answer with a prompt."
+    )
+    # behind a prompt another answer begins, of another form or of none
+    before = path.read_bytes()
+    assert re.fullmatch("[a-z]{4}", ok(run("-p", " Again", "--regex", "[a-z]{4}")).strip())
+    path.write_bytes(before)
+    code, _, err = run("-p", " Again", "-n", "3")
+    assert code == 0 and "the saved answer was not whole; its form ends" in err
+    # what has no form, or is whole, is followed by an answer of the form that is asked for
+    assert re.fullmatch("[a-z]{4}", ok(run("-p", "", "--regex", "[a-z]{4}")).strip())
+    assert re.fullmatch("[0-9]{4}", ok(run("-p", "", "--regex", "[0-9]{4}")).strip())
+    code, out, err = run("-p", "", "-n", "8")
+    assert code == 0 and "form" not in err and out
+
+
+BAD_FORMS: list[tuple[object, str]] = [
+    (3, "has no form that can be read"),
+    ({}, "has no form that can be read"),
+    ({"grammar": {"kind": "xml", "text": ""}}, "has no form that can be read"),
+    ({"grammar": {"kind": "json_schema", "text": "{"}}, "cannot be"),
+    ({"grammar": {"kind": "json_schema", "text": "[" * 5000}}, "cannot be"),
+    ({"grammar": {"kind": "choice", "text": "3"}}, "cannot be"),
+    ({"said": 3}, "has no tokens of this vocabulary"),
+    ({"said": [10**9]}, "has no tokens of this vocabulary"),
+    ({"said": [True]}, "has no tokens of this vocabulary"),
+    ({"forced": None}, "has no tokens of this vocabulary"),
+    ({"said": [5, 6, 7]}, "does not have its form"),
+    ({"forced": [5, 6, 7]}, "cannot go on as it says"),
+]
+
+
+@pytest.mark.parametrize(("form", "says"), BAD_FORMS, ids=str)
+def test_a_damaged_form_of_a_state_is_refused(form: Any, says: str, files: dict[str, Path]) -> None:
+    whole = {"grammar": Grammar.regex("[0-9]{4}").to_json(), "said": [], "forced": []}
+    with Model.load(files["q8_0"], n_ctx=64) as model:
+        seq, forms = model.sequence(), Forms(model.tokenizer)
+        seq.extra = {"form": {**whole, **form} if isinstance(form, dict) and form else form}
+        with pytest.raises((StateError, UsageError), match=says) as error:
+            form_behind(seq, None, forms, goes_on=True)
+        assert "\n" not in str(error.value)
+        forms.close()
+
+
+def test_every_answer_of_a_chat_has_the_form(files: dict[str, Path], tmp_path: Path) -> None:
+    """Each has its own copy: answered again, taken back, on another branch, after saving and loading."""
+    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=2) as model:
+        form = Constraint(Grammar.regex("<[a-c]{6}>"), model.tokenizer)
+
+        def chat() -> Conversation:
+            return Conversation(model, SamplingParams(seed=1, temp=2.0, top_k=0), model.chat_template, 20, form=form)
+
+        first, right = chat(), re.compile("<[a-c]{6}>").fullmatch
+        assert all(right("".join(first.answer(question))) for question in ("Where?", "And then?", "Why?"))
+        stopped = first.answer("In the middle?")
+        next(stopped)
+        stopped.close()
+        assert not right(first.turns.head.answer if first.turns.head else "")
+        first.undo()
+        assert right("".join(first.regenerate()))
+        first.turns.fork("other")
+        answers = ["".join(first.answer("On a branch?"))]
+        first.turns.switch("main")
+        answers += ["".join(first.answer("On a branch?")), "".join(first.edit(1, "Who?"))]
+        first.save(tmp_path / "chat")
+        loaded = chat()
+        loaded.load(tmp_path / "chat")
+        answers += ["".join(some.answer("And now?")) for some in (first, loaded)]
+        assert all(map(right, answers)) and answers[-1] == answers[-2]
+        assert not form.may_end, "the one that they are copies of is where it was"

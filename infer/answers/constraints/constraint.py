@@ -1,11 +1,11 @@
 """Which tokens may come next in an answer of a form, and where it has to end."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import HybridError, UsageError
+from hybrid.quant.ggml.errors import HybridError, Remedy, StateError, UsageError
 
 from .grammar import Grammar, first_line
 from .vocabulary import guide_of
@@ -50,6 +50,8 @@ class Constraint:
         self._matcher = llguidance.LLMatcher(guide_of(tokenizer), source, log_level=0, limits=limits)
         if self._matcher.is_error():
             raise _refusal(grammar, self._matcher.get_error(), tokenizer)
+        self._said: list[int] = []
+        self._saved: list[int] = []  # what had to follow when the state was saved
         self._bits = np.zeros(-(-self.n_vocab // 32), np.uint32)
         self._allow()  # only a look at what may come first tells whether anything may
         error = self._matcher.get_error()
@@ -70,9 +72,13 @@ class Constraint:
         """The next token of the answer. DeadEndError: it cannot follow."""
         self._matcher.consume_token(token)
         self._check()
+        self._said.append(token)
 
     def forced(self) -> list[int]:
         """The tokens that have to follow, as the tokenizer writes their text; often none."""
+        if self._saved:  # once begun, their text is not written in other tokens
+            saved, self._saved = self._saved, []
+            return saved
         return [] if self.ended else list(self._matcher.compute_ff_tokens())
 
     def n_possible(self, tokens: Sequence[int]) -> int:
@@ -94,7 +100,35 @@ class Constraint:
         other = object.__new__(Constraint)
         other.__dict__.update(self.__dict__)
         other._matcher, other._bits = self._matcher.deep_copy(), np.zeros_like(self._bits)
+        other._said, other._saved = list(self._said), list(self._saved)
         return other
+
+    def state(self, forced: Sequence[int]) -> dict[str, Any]:
+        """What `resumed` reads; `forced`: what has to follow, and is not drawn yet."""
+        return {"grammar": self.grammar.to_json(), "said": list(self._said), "forced": list(forced)}
+
+    def resumed(self, state: Mapping[str, Any]) -> "Constraint":
+        """A copy, at its beginning, brought to where `state` was taken. StateError: it is no such state."""
+        other = self.copy()
+        tokens = [state.get("said"), state.get("forced")]
+        if not all(isinstance(some, list) and all(self._has(token) for token in some) for some in tokens):
+            raise StateError("the state's answer has no tokens of this vocabulary.", remedy=Remedy.WITHOUT_STATE)
+        said, forced = tokens
+        assert said is not None and forced is not None
+        try:
+            for token in said:
+                other.accept(token)
+        except DeadEndError as error:
+            raise StateError(
+                f"the state's answer does not have its form: {error.why}.", remedy=Remedy.WITHOUT_STATE
+            ) from None
+        if other.n_possible(forced) < len(forced):
+            raise StateError("the state's answer cannot go on as it says.", remedy=Remedy.WITHOUT_STATE)
+        other._saved = list(forced)
+        return other
+
+    def _has(self, token: object) -> bool:
+        return type(token) is int and 0 <= token < self.n_vocab
 
     def _allow(self) -> None:
         """Find out which tokens may come next, a bit for each."""
