@@ -158,7 +158,7 @@ class Drawing:
         if self.constraint is None:
             return self.sampler.sample(logits)
         if self._forced:
-            self.sampler.probabilities = None  # there was no choice
+            self.sampler.forced()
             return self._forced.pop(0)
         masked = self.constraint.masked(logits)
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from . import dry
-from .largest import growing, largest
+from .largest import every, falling, growing, largest
 from .params import SamplingParams
 
 
@@ -30,6 +30,8 @@ class Candidates:
     @classmethod
     def of(cls, logits: np.ndarray, least: float = -np.inf) -> "Candidates":
         """All tokens that are not banned, of at least a logit. logits f32 [n_vocab], one of them finite."""
+        if least == -np.inf and logits.min() > -np.inf:
+            return cls(every(len(logits)), logits.astype(np.float64))
         ids = np.flatnonzero(logits >= least if least > -np.inf else logits > -np.inf)
         return cls(ids, logits[ids].astype(np.float64))
 
@@ -51,7 +53,7 @@ class Candidates:
         """The same, sorted."""
         if self.sorted:
             return self
-        order = np.argsort(-self.logits, kind="stable")
+        order = falling(self.logits)
         return Candidates(self.ids[order], self.logits[order], True)
 
     def with_less(self, less: Mapping[int, float]) -> "Candidates":
@@ -73,8 +75,9 @@ class Candidates:
 
     def weights(self) -> np.ndarray:
         """Probabilities but for a common factor; that of the best token is 1."""
+        top = self.logits[0] if self.sorted else self.logits.max()
         with np.errstate(over="ignore"):
-            return np.exp(self.logits - self.logits.max())
+            return np.exp(self.logits - top)
 
     def probabilities(self) -> np.ndarray:
         weights = self.weights()
@@ -124,7 +127,7 @@ class Chain:
     def run(self, logits: np.ndarray, plan: Sequence[str]) -> Candidates:
         """What the named samplers leave, one after the other, of all tokens: logits f32 [n_vocab]."""
         rest = list(plan)
-        # the first few touch single logits, and top_k needs no list of all tokens: as things mostly are
+        # the first few touch single logits, and some need no list of all tokens: as things mostly are
         while rest and rest[0] in ("penalties", "dry"):
             logits = self._with_less(logits, rest.pop(0))
         if rest[:1] == ["top_k"]:
@@ -134,6 +137,10 @@ class Chain:
             finite = logits if logits.min() > -np.inf else logits[logits > -np.inf]
             candidates = Candidates.of(logits, _least_of(finite, self.params.top_n_sigma))
             rest.pop(0)
+        elif rest[:1] == ["min_p"] and self.params.min_keep <= 1:
+            # no more than can be left: a logit that rounding puts at the edge is looked at again
+            edge = float(logits.max()) + math.log(self.params.min_p)
+            candidates = Candidates.of(logits, float(np.nextafter(np.float32(edge), np.float32(-np.inf))))
         else:
             candidates = Candidates.of(logits)
         for name in rest:
@@ -234,14 +241,19 @@ def top(candidates: Candidates, n: int) -> Candidates:
 def _typical(candidates: Candidates, chain: Chain) -> Candidates:
     """Meister 2022. What is dropped is what surprises more, or less, than the whole does on average."""
     p = candidates.probabilities()
-    possible = p > 0
-    surprise = np.full(len(p), np.inf)
-    surprise[possible] = -np.log(p[possible])
-    far = np.abs(surprise - float((p[possible] * surprise[possible]).sum()))
+    if p.min() > 0:
+        surprise = -np.log(p)
+        mean = float((p * surprise).sum())
+    else:
+        possible = p > 0
+        surprise = np.full(len(p), np.inf)
+        surprise[possible] = -np.log(p[possible])
+        mean = float((p[possible] * surprise[possible]).sum())
+    far = np.abs(surprise - mean)
     least = max(chain.params.min_keep, 1)
     for n in growing(256, len(p)):
         near = _nearest(far, n)
-        kept = int(np.cumsum(p[near]).searchsorted(chain.params.typ_p, side="right")) + 1
+        kept = int(p[near].cumsum().searchsorted(chain.params.typ_p, side="right")) + 1
         if kept <= n and least <= n:
             break
     return candidates.only(np.sort(near[: max(kept, least)]))
@@ -249,7 +261,9 @@ def _typical(candidates: Candidates, chain: Chain) -> Candidates:
 
 def _nearest(far: np.ndarray, n: int) -> np.ndarray:
     """Places of the n smallest values, and of those equal to the last, in rising order."""
-    places = np.arange(len(far)) if n >= len(far) else np.flatnonzero(far <= np.partition(far, n - 1)[n - 1])
+    if n >= len(far):
+        return np.argsort(far, kind="stable")
+    places = np.flatnonzero(far <= np.partition(far, n - 1)[n - 1])
     return places[np.argsort(far[places], kind="stable")]
 
 
@@ -261,9 +275,11 @@ def _top_p(candidates: Candidates, chain: Chain) -> Candidates:
             if some.weights().sum() >= mass and n >= chain.params.min_keep:
                 break
         candidates = some
+        weights = candidates.weights()
     else:
-        mass = chain.params.top_p * candidates.weights().sum()
-    n = int(np.cumsum(candidates.weights()).searchsorted(mass, side="left")) + 1
+        weights = candidates.weights()
+        mass = chain.params.top_p * weights.sum()
+    n = int(weights.cumsum().searchsorted(mass, side="left")) + 1
     return candidates.only(slice(max(n, chain.params.min_keep)))
 
 

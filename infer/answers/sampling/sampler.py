@@ -16,7 +16,7 @@ from hybrid.quant.ggml.errors import HybridError, Remedy, StateError, UsageError
 
 from .chain import Chain, penalized
 from .dry import Vocabulary, breakers_of
-from .largest import descending, growing, largest, until
+from .largest import descending, every, growing, largest, until
 from .params import SamplingParams
 from .selection import Adaptive, Mirostat, Selection
 
@@ -36,7 +36,7 @@ class Sampler:
         self.params = params
         self.n_vocab = n_vocab
         self.seed = params.seed if params.seed is not None else secrets.randbits(32)
-        self.probabilities: tuple[np.ndarray, np.ndarray] | None = None
+        self._drawn_from: tuple[np.ndarray, np.ndarray, float] | None = None  # tokens, their weights, the sum of these
         self._random = np.random.PCG64(self.seed)
         breakers = {}
         if params.dries and params.dry_breakers:
@@ -76,7 +76,7 @@ class Sampler:
         if logits.shape != (self.n_vocab,):
             raise UsageError(f"logits have shape {logits.shape}, expected ({self.n_vocab},)")
         logits = self._adjusted(logits)
-        best = int(np.argmax(logits))  # the first NaN, if there is one
+        best = int(logits.argmax())  # the first NaN, if there is one
         top = float(logits[best])
         if not math.isfinite(top):
             raise HybridError(
@@ -84,7 +84,7 @@ class Sampler:
                 "the weights are damaged or out of range. Convert the model again.",
                 remedy=Remedy.VERIFY,
             )
-        self.probabilities = None
+        self._drawn_from = None
         if self._greedy:
             return best
         if self._quick:
@@ -93,14 +93,26 @@ class Sampler:
             left = self._chain.run(logits, self._plan)
             left = left if self._selection is None else self._selection.chosen_from(left)
             tokens, weights = left.ids, left.weights()
-        edges = np.cumsum(weights)
+        edges = weights.cumsum()
         draw = self._uniform() * edges[-1]
-        place = min(int(np.searchsorted(edges, draw, side="right")), len(tokens) - 1)
-        self.probabilities = tokens, weights / edges[-1]
+        place = min(int(edges.searchsorted(draw, side="right")), len(tokens) - 1)
+        self._drawn_from = tokens, weights, edges[-1]
         token = int(tokens[place])
         if self._selection is not None:
             self._selection.drawn(token, float(weights[place] / edges[-1]))
         return token
+
+    @property
+    def probabilities(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """What `sample` drew from: ids, and their probabilities f64; None where there was nothing to draw."""
+        if self._drawn_from is None:
+            return None
+        tokens, weights, total = self._drawn_from
+        return tokens, weights / total
+
+    def forced(self) -> None:
+        """The next token needs no draw: there is one only."""
+        self._drawn_from = None
 
     def state(self) -> dict[str, Any]:
         """All that the next draws depend on except the params; plain JSON."""
@@ -175,6 +187,8 @@ class Sampler:
         floor = top + math.log(params.min_p) if "min_p" in plan else -math.inf
         n_keep = params.top_k if "top_k" in plan and params.top_k < self.n_vocab else self.n_vocab
         if "top_p" not in plan:
+            if n_keep == self.n_vocab and floor == -math.inf:
+                return every(self.n_vocab), logits
             if n_keep == self.n_vocab:
                 tokens = np.flatnonzero(logits >= floor)
             else:

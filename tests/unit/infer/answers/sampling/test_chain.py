@@ -9,6 +9,7 @@ import pytest
 
 from hybrid.infer.answers.sampling import SAMPLERS, Sampler, SamplingParams
 from hybrid.infer.answers.sampling.chain import STEPS, Candidates, Chain
+from hybrid.infer.answers.sampling.largest import falling
 from hybrid.infer.answers.sampling.sampler import QUICK
 
 UP, DOWN, EVEN = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0.2] * 5
@@ -274,3 +275,30 @@ def test_banned_tokens_stay_out_of_every_sampler() -> None:
 
 def test_every_sampler_has_its_step_and_letter() -> None:
     assert list(STEPS) == list(SAMPLERS) and len(set(SAMPLERS.values())) == len(SAMPLERS)
+
+
+@pytest.mark.parametrize("n", [1, 5, 4095, 4096, 20011])
+def test_falling_is_a_stable_sort(n: int) -> None:
+    rng = np.random.default_rng(n)
+    for values in (
+        rng.standard_normal(n),
+        rng.integers(5, size=n).astype(np.float64),
+        np.where(rng.random(n) < 0.3, -np.inf, rng.integers(900, size=n) / 7),
+        np.zeros(n, np.float32),
+        rng.standard_normal(n).astype(np.float16).astype(np.float32),  # every value a few times
+    ):
+        np.testing.assert_array_equal(falling(values), np.argsort(-values, kind="stable"))
+
+
+@pytest.mark.parametrize("min_p", [1.0, 0.9, 0.3, 0.05, 1e-4])
+def test_min_p_first_is_min_p_of_all(min_p: float) -> None:
+    """Tokens at the very edge, too: f32 logits beside the f64 edge, and its neighbours."""
+    edge = np.float32(4.0 + math.log(min_p))
+    logits = np.random.default_rng(3).normal(-6, 2, 700).astype(np.float32)
+    logits[17] = 4.0
+    logits[100:103] = [min(np.nextafter(edge, np.float32(9)), 4.0), edge, np.nextafter(edge, np.float32(-9))]
+    chain = Chain(SamplingParams(min_p=min_p), lambda: 0.5)
+    fast, slow = chain.run(logits, ["min_p"]), STEPS["min_p"](Candidates.of(logits), chain)
+    assert fast.ids.tolist() == slow.ids.tolist() and fast.logits.tolist() == slow.logits.tolist()
+    want = [i for i, logit in enumerate(logits.tolist()) if logit >= 4.0 + math.log(min_p)]
+    assert fast.ids.tolist() == want
