@@ -67,9 +67,9 @@ def json_arguments(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generato
     if first and first in "{[":
         yield from _value(cursor, sink, stops)
     elif first == '"':
-        text = _Unwrapped(sink)
-        if (yield from _unescaped(cursor, text.add)):
-            text.end()
+        unwrapped = _Unwrapped(sink)
+        if (yield from _unescaped(cursor, unwrapped.add)):
+            unwrapped.end()
     elif first:
         pieces: list[str] = []
         yield from cursor.run(_SCALAR, pieces.append)

@@ -150,7 +150,12 @@ class Grammar:
             raise ValueError("kind")
         if not isinstance(value.get("text"), str):
             raise ValueError("text")
-        return cls(value["kind"], value["text"])
+        made = cls(value["kind"], value["text"])
+        try:
+            _ = [made.name, *(part.name + part.pointer for part in made.parts.values())]
+        except (AttributeError, KeyError, RecursionError, TypeError) as error:
+            raise ValueError(f"parts: {error!r}") from None
+        return made
 
 
 def _part(key: str, grammar: Grammar) -> dict[str, Any]:

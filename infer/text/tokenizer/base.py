@@ -133,6 +133,7 @@ class Tokenizer(ABC):
 
     @cached_property
     def _apart(self) -> SpecialMatcher:
+        # in every kind of tokenizer: sentencepiece finds its user-defined tokens itself
         return self._matcher(TokenType.USER_DEFINED, TokenType.CONTROL, TokenType.UNKNOWN)
 
     def _matcher(self, *types: TokenType) -> SpecialMatcher:

@@ -77,3 +77,18 @@ def test_json_schema_test_suite(data_dir: Path, tokenizer: Tokenizer) -> None:
 def test_gbnf_is_told_from_lark(text: str) -> None:
     assert Grammar.of_text(text).kind == "gbnf"
     assert Grammar.of_text('start: "a"').kind == "lark"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, [], {}, {"kind": "poem", "text": ""}, {"kind": "regex"}, {"kind": "regex", "text": 3},
+        {"kind": "composed", "text": "no JSON"}, {"kind": "composed", "text": "[]"}, {"kind": "composed", "text": "{}"},
+        {"kind": "composed", "text": '{"name": "n", "parts": {"a": {"grammar": {"kind": "regex", "text": ""}}}}'},
+        {"kind": "composed", "text": '{"name": "n", "lark": "", "parts": {"a": 3}}'},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_damaged_file_holds_is_no_grammar(value: object) -> None:
+    with pytest.raises(ValueError):
+        Grammar.from_json(value)
