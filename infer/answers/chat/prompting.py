@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.infer.text.chat_template import MAX_STEPS, ChatTemplate
 from hybrid.quant.ggml.errors import TemplateError, UsageError
 
 from .continuing import begun
@@ -167,6 +167,8 @@ class _Writer:
                 text = self.template.render(arranged, add_generation_prompt=ask, **variables)
             except TemplateError as error:
                 refusal = refusal or error
+                if self.template.steps > MAX_STEPS:  # it would not end in another way either
+                    break
                 continue
             if not self.described or self._description() in text:
                 self.variables = variables

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from chat_templates import call, form, template
 
+from hybrid.infer.answers.chat.format import ChatFormat
 from hybrid.infer.answers.chat.probing import probed
 from hybrid.infer.answers.chat.prompting import ChatPrompt, chat_prompt, message_of
 from hybrid.infer.answers.chat.reader import AnswerReader
@@ -339,3 +340,15 @@ def test_messages_of_all_usual_shapes() -> None:
 def test_a_refusal_is_the_first_one() -> None:
     with pytest.raises(TemplateError, match="System message must be at the beginning"):
         prompt("Qwen3.5-4B", [*ASKED, {"role": "system", "content": "Be brief."}])
+
+
+def test_a_template_without_end_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = ChatTemplate("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}")
+    rendered: list[object] = []
+    render = endless.render
+    monkeypatch.setattr(
+        endless, "render", lambda messages, **more: (rendered.append(messages), render(messages, **more))
+    )
+    with pytest.raises(TemplateError, match="takes more than 1000000 steps"):
+        chat_prompt(endless, ChatFormat(), CALLED, tools=[WEATHER])
+    assert len(rendered) == 1
