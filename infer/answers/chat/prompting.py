@@ -211,7 +211,11 @@ class _Writer:
 
         text, thinks, written = begun(messages, write, self.form.thoughts)
         self._check_documents(messages)
-        return ChatPrompt(text, for_template(messages, self.form), self.variables, thinks, written)
+        try:
+            _, taken = self.render(messages, ask=False)
+        except TemplateError:  # it was continued without the template
+            taken = for_template(messages, self.form)
+        return ChatPrompt(text, taken, self.variables, thinks, written)
 
 
 def _closing(thoughts: ThoughtFormat, text: str, is_open: bool) -> str:

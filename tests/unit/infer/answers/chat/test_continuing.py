@@ -6,6 +6,7 @@ from chat_templates import form, template
 from hybrid.infer.answers.chat.continuing import END
 from hybrid.infer.answers.chat.probing import probed
 from hybrid.infer.answers.chat.prompting import ChatPrompt, chat_prompt
+from hybrid.infer.answers.chat.tools import tools_of
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.quant.ggml.errors import TemplateError, UsageError
 
@@ -98,6 +99,16 @@ def test_an_answer_that_the_mark_of_its_end_repeats() -> None:
     """<|im_end|> has an "m", and "end": the end of the message is not looked for by its text."""
     for text in ("m", "end", "<|", "assistant", END[:5]):
         assert continued("Qwen-Qwen2.5-7B-Instruct", text).text.endswith(f"<|im_start|>assistant\n{text}")
+
+
+def test_messages_are_those_that_the_template_got() -> None:
+    tools = tools_of([{"type": "function", "function": {"name": "now"}}])
+    for name in ("microsoft-Phi-3.5-mini-instruct", "google-gemma-2-2b-it", "ibm-granite-granite-4.0"):
+        last = {"role": "assistant", "content": "So en"}
+        prompt = chat_prompt(template(name), form(name), [*ASKED, last], tools=tools, continues=True)
+        rendered = template(name).render(prompt.messages, add_generation_prompt=False, **prompt.variables)
+        assert rendered.startswith(prompt.text)
+        assert "now" in prompt.text
 
 
 def test_nothing_written_is_a_new_answer() -> None:
