@@ -103,7 +103,7 @@ class Source:
                     return False
                 self._pieces.append((False, []))
                 self._written.append(char)
-            elif depth == 0 and (char in ",)]}" or (yield from cursor.ahead(stops))):
+            elif (depth == 0 and char in ",)]}") or (yield from cursor.ahead(stops)):
                 return True
             else:
                 depth += (char in "([{") - (char in ")]}")

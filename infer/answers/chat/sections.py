@@ -48,7 +48,8 @@ class Sections:
         self.mark = format.mark
         self.marks = [format.mark] if format.mark else []
         # models leave out the mark before the one that has the name
-        self._short = self._opening[-1] if isinstance(format.call, XmlCall) and len(self._opening) > 1 else ""
+        last = self._opening[-1] if isinstance(format.call, XmlCall) and self._opening else ""
+        self._short = last if last.startswith("<") and last != format.mark else ""
         self.marks_in_text = [*self.marks, *([self._short] if self._short else [])]
 
     def _without_list(self, tokens: list[str]) -> list[str]:

@@ -74,10 +74,7 @@ class _Prose:
 
 
 class Told:
-    """Where parsers put what they read.
-
-    kind  of prose that comes next: "thought" or "text"
-    """
+    """Where parsers put what they read."""
 
     def __init__(self, tools: Sequence[Tool], make_id: Callable[[], str]) -> None:
         self.parts: list[Part] = []
@@ -88,7 +85,7 @@ class Told:
         self._make_id = make_id
         self._calls: list[tuple[str, str, list[str]]] = []  # id, name, pieces of the arguments
         self._current = self.text
-        self._types: dict[tuple[str, str], frozenset[str]] = {}
+        self._types: dict[tuple[str, str | None], frozenset[str]] = {}
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -126,11 +123,10 @@ class Told:
     def types(self, name: str, key: str) -> frozenset[str]:
         """JSON types of a tool's parameter."""
         tool = self._tools[name]
-        if key not in tool.parameters.get("properties", {}):
-            return types_of(tool, key)
-        if (name, key) not in self._types:
-            self._types[name, key] = types_of(tool, key)
-        return self._types[name, key]
+        known = name, key if key in tool.parameters.get("properties", {}) else None  # all others are alike
+        if known not in self._types:
+            self._types[known] = types_of(tool, key)
+        return self._types[known]
 
     def call(self, name: str) -> None:
         """A call begins; text comes behind it."""

@@ -6,7 +6,7 @@ mark: a value may contain it otherwise.
 """
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from .argument_text import ObjectText, TypedText
 from .cursor import WHITE, Cursor, Stops
@@ -25,8 +25,10 @@ class XmlCalls:
         self._after_key, self._after_value = tokens(call.after_key), tokens(call.after_value)
         self._lead = call.after_key[len(call.after_key.rstrip(WHITE)) :]
         self._trail = call.after_value[: len(call.after_value) - len(call.after_value.lstrip(WHITE))]
-        self._key_stops, self._value_stops = Stops(self._after_key[:1]), Stops(self._after_value[:1])
-        self._next = [*self._before_key[:1], *tokens(call.closing)[:1], *tokens(call.opening)[:1]]
+        self._closing = tokens(call.closing)
+        self._key_stops = Stops(self._after_key[:1])
+        self._value_stops = Stops([*self._after_value[:1], *self._closing[:1]])
+        self._next = [*self._before_key[:1], *self._closing[:1], *tokens(call.opening)[:1]]
 
     def read(self, cursor: Cursor, told: Told) -> Generator[None, None, bool]:
         """Reads one call from its name on. False: it calls no tool."""
@@ -43,33 +45,45 @@ class XmlCalls:
         told.call(name)
         arguments = ObjectText(told.arguments)
         while (yield from cursor.marks(self._before_key)):
-            key: list[str] = []
-            if not (yield from cursor.until(self._key_stops, key.append)):
+            pieces = []
+            if not (yield from cursor.until(self._key_stops, pieces.append)):
                 return True  # cut off
+            key = "".join(pieces).strip(WHITE)
             yield from cursor.marks(self._after_key)
-            arguments.key("".join(key).strip(WHITE))
-            value = TypedText(told.types(name, "".join(key).strip(WHITE)), self._trail, told.arguments)
+            arguments.key(key)
+            value = TypedText(told.types(name, key), self._trail, told.arguments)
             if not (yield from self._value(cursor, value)):
                 return True
         arguments.close()
         return True
 
     def _value(self, cursor: Cursor, value: TypedText) -> Generator[None, None, bool]:
-        """False: it is cut off."""
+        """One value, up to behind its mark, or behind those of the call if its own is missing. False: it is cut off."""
         if self._lead:
             yield from cursor.literal((self._lead,))
         while (yield from cursor.until(self._value_stops, value.add)):
             passed: list[str] = []
-            for mark in self._after_value:
+            is_end = yield from self._passes(cursor, self._after_value, passed)
+            if is_end:
                 yield from cursor.white(passed.append)
-                passed.append((yield from cursor.literal((mark,))))
-            yield from cursor.white(passed.append)
-            if (yield from self._goes_on(cursor)):
+                is_end = yield from self._goes_on(cursor)
+            elif not "".join(passed).strip(WHITE):
+                is_end = yield from self._passes(cursor, self._closing, passed)
+            if is_end:
                 value.end()
                 return True
             value.add("".join(passed))
         value.cut()
         return False
+
+    def _passes(self, cursor: Cursor, marks: Sequence[str], passed: list[str]) -> Generator[None, None, bool]:
+        """Takes marks one behind the other, and notes what it took. False: one is missing."""
+        for mark in marks:
+            yield from cursor.white(passed.append)
+            if not (yield from cursor.literal((mark,))):
+                return False
+            passed.append(mark)
+        return True
 
     def _goes_on(self, cursor: Cursor) -> Generator[None, None, bool]:
         """Whether the answer goes on with what the format has behind a value, or is at its end."""

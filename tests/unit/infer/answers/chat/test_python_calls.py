@@ -9,6 +9,10 @@ from answer_reading import LFM, Read, read, tool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybrid.infer.answers.chat.format import ChatFormat
+from hybrid.infer.answers.chat.reader import AnswerReader
+from hybrid.infer.answers.chat.tools import tools_of
+
 TOOLS = [
     tool("f", {"a": {"type": "integer"}, "b": {}, "zip": {"type": "string"}}),
     tool("Calendar.create_event", {}),
@@ -90,6 +94,7 @@ def test_arguments(inside: str, expected: Any) -> None:
         ("<|tool_call_start|>[h(a=1)]<|tool_call_end|>", Read("", "<|tool_call_start|>[h(a=1)]<|tool_call_end|>")),
         ("<|tool_call_start|>[f(a=1]<|tool_call_end|>x", Read("", "x", [("f", '{"a": 1}')])),
         ("<|tool_call_start|>[f(a=1<|tool_call_end|>x", Read("", "x", [("f", '{"a": 1}')])),
+        ("<|tool_call_start|>[f(a=[1<|tool_call_end|>x", Read("", "x", [("f", '{"a": "[1"}')])),
         ("<|tool_call_start|>[g(), h(b=2)]", Read("", ", h(b=2)]", [("g", "{}")])),
         ("Use [link text](url) or [f](x).", Read("", "Use [link text](url) or [f](x).")),
     ],
@@ -118,3 +123,19 @@ def test_what_python_writes_is_what_ast_reads(values: dict[str, Any]) -> None:
     assert isinstance(call, ast.Call)
     expected = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     assert arguments(inside) == expected
+
+
+def test_strings_are_told_while_they_are_written() -> None:
+    reader = AnswerReader(ChatFormat(None, LFM), tools_of(TOOLS))
+
+    def told(piece: str) -> str:
+        return "".join(part.text for part in reader.push(piece) if part.kind == "arguments")
+
+    assert told("<|tool_call_start|>[f(b") == ""
+    assert told("=") == ""
+    assert told("'x\\") == '{"b": "x'
+    assert told("ny") == "\\ny"
+    assert told("'") == ""  # it may be a part of the string
+    assert told(", a=[1") == '", "a": '
+    assert told("]") == ""
+    assert told(")") == "[1]}"

@@ -8,7 +8,9 @@ from answer_reading import QWEN, Read, read, tool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybrid.infer.answers.chat.format import CallFormat, XmlCall
+from hybrid.infer.answers.chat.format import CallFormat, ChatFormat, XmlCall
+from hybrid.infer.answers.chat.reader import AnswerReader
+from hybrid.infer.answers.chat.tools import tools_of
 
 STRING = {"type": "string"}
 TOOLS = [
@@ -52,6 +54,9 @@ def typed(value: str, schema: Any) -> Any:
         "ls && echo \"a > b and a < b\"",
         "<html>\n <b>x</b>\n</html>",
         "</p",
+        "</function>",
+        "</function>\n</tool",
+        "a </function> b\n\n",
         "a </parameter> b",
         "<parameter=x>\ny\n</parameter> z",
         "12",
@@ -208,6 +213,8 @@ WRITTEN = call(("s", "x"), ("i", "1"))
         ("<tool_call>\n<function=f>\n<parameter=s", Read("", "", [("f", "")])),
         ("<tool_call>\n<function=f>\n<parameter=s>\nab\n", Read("", "", [("f", '{"s": "ab')])),
         ("<tool_call>\n<function=f>\n<parameter=i>\n12", Read("", "", [("f", '{"i": ')])),
+        (WRITTEN.replace("\n</parameter>\n</function>", "\n</function>"), Read("", "", [F])),
+        (WRITTEN.replace("\n</parameter>\n</function>", "\n</function>") + " Done.", Read("", "Done.", [F])),
         # the outer mark left out
         (WRITTEN.removeprefix("<tool_call>\n"), Read("", "", [F])),
         (f"Call:\n{WRITTEN.removeprefix('<tool_call>')}\n{WRITTEN}", Read("", "Call:", [F, F])),
@@ -238,3 +245,21 @@ def test_only_the_whole_mark_ends_thoughts() -> None:
 )
 def test_other_marks(answer: str, expected: Read) -> None:
     assert read(answer, GLM, TOOLS) == expected
+
+
+def test_strings_are_told_while_they_are_written() -> None:
+    reader = AnswerReader(ChatFormat(None, QWEN), tools_of([tool("f", {"s": STRING, "n": NULLABLE})]))
+
+    def told(piece: str) -> str:
+        return "".join(part.text for part in reader.push(piece) if part.kind == "arguments")
+
+    assert told("<tool_call>\n<function=f>\n<parameter=s") == ""
+    assert told(">") == '{"s": "'
+    assert told("\nab") == "ab"
+    assert told('c"\n') == 'c\\"'  # the line feed may be that before the mark
+    assert told("d</param") == "\\nd"
+    assert told("eter>\n") == ""
+    assert told("<parameter=n>\nnu") == '", "n": '
+    assert told("m") == '"num'
+    assert told("ber") == "ber"
+    assert told("\n</parameter>\n</function>") == '"}'
