@@ -60,15 +60,15 @@ class Sections:
         return bool(char) and (char in "{[" or (self._is_python and (char.isalpha() or char == "_")))
 
     def read(self, cursor: Cursor) -> Generator[None, None, bool]:
-        """Reads one section. False: it is none, and `cursor.kept()` is a text."""
+        """Reads one section. False: it has no call, and `cursor.kept()` is a text."""
         cursor.keep()
         is_short = (yield from cursor.literal(self.marks_in_text)) == self._short != ""
         yield from self._optional(cursor, [] if is_short else self._begin)
         listed = self._is_list and bool((yield from cursor.mark("[")))
         if listed and self._end and (yield from cursor.marks(["]", *self._end])):
             cursor.forget()
-            self._told.speak()
-            return True  # no calls: some models are taught to say so
+            self._told.pass_over()  # no calls: models say so where no tool helps
+            return False
         if not (yield from self._item(cursor, [] if is_short else self._first)):
             return False
         while True:

@@ -112,6 +112,11 @@ class Told:
         self._current = self.text
         self.text.stretch(keeps_front=False)
 
+    def pass_over(self) -> None:
+        """What told nothing stands between two texts; thoughts go on behind it."""
+        if self._current is self.text:
+            self.speak()
+
     def say(self, text: str) -> None:
         """More of the thoughts or of the text."""
         if told := self._current.add(text):

@@ -105,11 +105,18 @@ def test_what_is_no_call_is_text(answer: str) -> None:
         ("<TOOLCALL>[ ]</TOOLCALL>\nNo tool helps.", Read("", "No tool helps.")),
         ("So: <TOOLCALL>[]</TOOLCALL>", Read("", "So:")),
         ("<TOOLCALL>[]", Read("", "<TOOLCALL>[]")),
+        ("a <TOOLCALL>[]</TOOLCALL> b", Read("", "a\nb")),
+        (f"<TOOLCALL>[]</TOOLCALL> <TOOLCALL>[{ONE}]</TOOLCALL>", Read("", "", [F])),
     ],
 )
 def test_a_list_of_no_calls(answer: str, expected: Read) -> None:
-    """Nemotron Nano 2 is taught to say so that no tool helps."""
+    """Nemotron models write one where no tool helps."""
     assert read(answer, NEMOTRON2, TOOLS) == expected
+
+
+def test_thoughts_go_on_behind_a_list_of_no_calls() -> None:
+    answer = "So: <TOOLCALL>[]</TOOLCALL> none.</think>\nSeven."
+    assert read(answer, NEMOTRON2, TOOLS, thinks=True) == Read("So:  none.", "Seven.")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +136,8 @@ def test_a_list_of_no_calls(answer: str, expected: Read) -> None:
 )
 def test_slips_behind_a_name(answer: str, expected: Read) -> None:
     assert read(answer, NEMOTRON2, TOOLS) == expected
+    if answer.endswith("</TOOLCALL>") and not expected.calls:  # thoughts go on
+        assert read(f"{answer} so</think>x", NEMOTRON2, TOOLS, thinks=True) == Read(f"{expected.text} so".strip(), "x")
 
 
 @pytest.mark.parametrize("answer", ["Hello {}", '{"a": 1}', "[1, 2]", '{"name": "h"}', "{", '{"name"', '"name"', ""])
