@@ -10,6 +10,7 @@ that the model opens itself have it as their text. After calls the answer ends.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError
@@ -18,7 +19,8 @@ from ..constraints.grammar import Grammar, Part
 from .call_rules import CallRules
 from .format import ChatFormat
 from .free_text import FreeText, Mark
-from .lark import Rules, literal, token
+from .lark import Rules, literal
+from .sections import short_mark
 
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
@@ -47,7 +49,9 @@ def answer_grammar(
     place here, or where the grammar is compiled.
     """
     chosen = [] if choice.mode == "none" else [tool for tool in tools if choice.name in (None, tool.name)]
-    thoughts = format.thoughts if format.thoughts is not None and format.thoughts.closing else None
+    thoughts = format.thoughts
+    if thoughts is None or not thoughts.closing or Mark.of(thoughts.closing, tokenizer).token in tokenizer.eog:
+        thoughts, thinks = None, False  # thoughts end as an answer does: they cannot be told apart
     may_think = thoughts is not None and (thinks or (bool(thoughts.opening) and not thoughts.is_opened))
     if not chosen and (form is None or not may_think):
         return form
@@ -79,19 +83,21 @@ class _Answer:
             assert format.thoughts is not None
             self._opening = Mark.of(format.thoughts.opening, tokenizer)
             self._closing = Mark.of(format.thoughts.closing, tokenizer)
-        self._mark: Mark | None = None
-        self._section = self._behind_mark = self._starts = ""
+        self._marks: list[tuple[Mark, str]] = []  # of calls, and the rules behind them
+        self._section = self._starts = ""
         if tools:
             self._calls(CallRules(self._rules, format.calls, tools, tokenizer), format, tokenizer, parallel)
 
     def _calls(self, rules: CallRules, format: ChatFormat, tokenizer: "Tokenizer", parallel: bool) -> None:
         calls = format.calls
-        before = (calls.begin + getattr(calls.call, "opening", "")).lstrip()
-        mark = Mark.of(calls.mark, tokenizer)
+        before = (calls.begin + calls.call.opening).lstrip()
+        mark = replace(Mark.of(calls.mark, tokenizer), behind=())  # that is in `before`
         self._section = rules.section(before, parallel)
         if mark.text and mark.text in before:
-            self._mark = mark
-            self._behind_mark = rules.section(before[before.index(mark.text) + len(mark.text) :], parallel)
+            behind = before[before.index(mark.text) + len(mark.text) :]
+            self._marks.append((mark, rules.section(behind, parallel)))
+            if (short := short_mark(calls)) is not None:
+                self._marks.append((Mark.of(short, tokenizer), rules.section("", parallel)))
         else:
             self._starts = rules.starts()
             if self._form is not None:
@@ -104,16 +110,20 @@ class _Answer:
         """Text, in which thoughts and then calls may begin."""
         opened, opening = self._opened()
         is_like_opening = self._spelled(self._opening) if opened and self._opening.token is None else ""
-        if self._mark is None:
+        if not self._marks:
             not_first = self._rules.terminal(" | ".join(filter(None, [self._starts, is_like_opening])))
             gap = self._rules.terminal(GAP)
             answer = f"{self._free.whole([], not_first)} | {gap}? {self._section}"
         else:
-            text = self._free.whole([self._mark], is_like_opening)
-            answer = f"{text} | {self._free.up_to(self._mark, (), is_like_opening)} {self._behind_mark}"
+            marks = [mark for mark, _ in self._marks]
+            answers = [self._free.whole(marks, is_like_opening)]
+            for mark, behind in self._marks:
+                others = [other for other in marks if other != mark]
+                answers.append(f"{self._free.up_to(mark, others, is_like_opening)} {behind}")
+            answer = " | ".join(answers)
         if opened:
             answer = f"{opened}* ({answer} | {opening} {self._free.whole([self._closing])})"
-        elif self._thinks and self._mark is None:
+        elif self._thinks and not self._marks:
             answer = f"{self._free.up_to(self._closing)} ({answer}) | {self._free.whole([self._closing])}"
         return self._rules.text(answer)
 
@@ -126,10 +136,10 @@ class _Answer:
         gap = self._rules.terminal(GAP)
         if not self._thinks:
             return self._rules.text(f"({self._opened()[0]} {gap}?)? {body}")
-        others = [] if self._mark is None else [self._mark]
-        start = f"{self._free.up_to(self._closing, others)} {gap}? {body}"
-        if self._mark is not None:
-            start += f" | {self._free.up_to(self._mark, [self._closing])} {self._behind_mark}"
+        ends = self._marks[:1]
+        start = f"{self._free.up_to(self._closing, [mark for mark, _ in ends])} {gap}? {body}"
+        for mark, behind in ends:
+            start += f" | {self._free.up_to(mark, [self._closing])} {behind}"
         return self._rules.text(start)
 
     def _opened(self) -> tuple[str, str]:
@@ -140,7 +150,7 @@ class _Answer:
             opening = self._spelled(self._opening)
         else:
             white = self._rules.terminal(r"/\s{1,8}/")
-            opening = f"{white}? {token(self._opening.token)}"
+            opening = f"{white}? {self._free.drawn(self._opening)}"
         return self._rules.rule(f"{opening} {self._free.up_to(self._closing)}"), opening
 
     def _spelled(self, mark: Mark) -> str:

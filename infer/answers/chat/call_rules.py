@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from hybrid.quant.ggml.errors import UsageError
 
 from ..constraints.grammar import Grammar, Part
-from .format import Call, CallFormat, JsonCall, NamedCall
+from .format import CallFormat, JsonCall, NamedCall, PythonCall, XmlCall
 from .lark import Rules, either, literal
 from .marks import mark_pieces
+from .parameter_rules import ParameterRules
 
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 # keywords beside which a schema's own properties may not be all that there are
 _COMBINED = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
-_DIGITS = re.compile(r"(\d+)")
-_ID = "/[A-Za-z0-9_-]{1,64}/"
+_VARIABLE = re.compile(r"([\w-]*\d[\w-]*)")  # an id or a number, as readers take it
+_ID, _NUMBER = "/[A-Za-z0-9_-]{1,64}/", "/[0-9]{1,9}/"
 
 
 class CallRules:
@@ -37,20 +38,19 @@ class CallRules:
     def section(self, before: str, parallel: bool) -> str:
         """Calls from behind a mark on. before: what stands between the mark and the first name."""
         format, call = self._format, self._format.call
-        opening, closing = getattr(call, "opening", ""), getattr(call, "closing", "")
         one = self._calls(before)
-        end = self._rules.row(self._text(closing + format.end, ends=True))
+        end = self._rules.row(self._text(call.closing + format.end, ends=True))
         if not parallel:
             return self._rules.rule(f"{one} {end}")
         between = format.end + format.again + format.begin if format.between is None else format.between
-        again = self._calls(closing + between + opening)
+        again = self._calls(call.closing + between + call.opening)
         return self._rules.rule(f"{one} ({again})* {end}")
 
     def starts(self) -> str:
         """A terminal for the beginning of an answer that is calls, where no mark tells so."""
         if isinstance(self._format.call, JsonCall):
             return self._rules.terminal(r"/[\s\[]*\{/")
-        before = self._format.begin + getattr(self._format.call, "opening", "")
+        before = self._format.begin + self._format.call.opening
         names = either([literal(tool.name) for tool in self._tools])
         return self._rules.terminal(
             rf"/[\s\[]*/ {literal(before.strip())} {names}" if before.strip() else rf"/[\s\[]*/ {names}"
@@ -65,8 +65,8 @@ class CallRules:
         )
 
     def _text(self, text: str, *, varies: bool = False, ends: bool = False) -> list[str | int]:
-        """Bodies of terminals, and tokens. varies: digits may be others; ends: a token that ends an answer is left to
-        the model, which draws it as such."""
+        """Bodies of terminals, and tokens. varies: words with digits may be others; ends: a token that ends an answer
+        is left to the model, which draws it as such."""
         items: list[str | int] = []
         for piece in mark_pieces(text, self._tokenizer):
             if isinstance(piece, int):
@@ -74,8 +74,8 @@ class CallRules:
                     break
                 items.append(piece)
             elif varies:
-                found = enumerate(_DIGITS.split(piece))
-                items += ["/[0-9]{1,9}/" if i % 2 else literal(stretch) for i, stretch in found if stretch]
+                words = [(i % 2, word) for i, word in enumerate(_VARIABLE.split(piece)) if word]
+                items += [(_NUMBER if word.isdigit() else _ID) if is_id else literal(word) for is_id, word in words]
             else:
                 items.append(literal(piece))
         return items
@@ -83,25 +83,33 @@ class CallRules:
     def _head(self, before: str, name: str) -> list[str | int]:
         """From behind a mark to where the arguments begin."""
         call = self._format.call
-        if isinstance(call, JsonCall):
-            w = self._rules.white
-            id = f'({self._id(call.id_key)} {w} "," {w})?' if call.id_key else ""
-            items = [literal("{"), w, id, _key(call.name_key), w, '":"', w, literal(f'"{name}"'), w, '","', w]
-            items += [_key(call.arguments_key), w, '":"', w]
-            return [*self._text(before), *(item for item in items if item)]
-        if isinstance(call, NamedCall):
-            return [*self._text(before, varies=True), literal(name), *self._text(call.before_arguments, varies=True)]
-        raise NotImplementedError
+        match call:
+            case JsonCall():
+                w = self._rules.white
+                id = f'({self._id(call.id_key)} {w} "," {w})?' if call.id_key else ""
+                items = [literal("{"), w, id, _key(call.name_key), w, '":"', w, literal(f'"{name}"'), w, '","', w]
+                items += [_key(call.arguments_key), w, '":"', w]
+                return [*self._text(before), *(item for item in items if item)]
+            case NamedCall():
+                after = self._text(call.before_arguments, varies=True)
+                return [*self._text(before, varies=True), literal(name), *after]
+            case XmlCall():
+                return [*self._text(before), literal(name), *self._text(call.after_name)]
+            case PythonCall():
+                return [*self._text(before), literal(f"{name}(")]
 
     def _arguments_of(self, tool: "Tool") -> str:
         """From where the arguments begin to behind the call's last character that is no mark."""
-        call = self._format.call
-        if isinstance(call, JsonCall):
-            w = self._rules.white
-            id = f'({w} "," {w} {self._id(call.id_key)})? ' if call.id_key else ""
-            closing = self._rules.terminal(id + w + ' "}"')
-            return f"@{self._object(tool)} {closing}"
-        return f"@{self._object(tool)}"
+        match call := self._format.call:
+            case JsonCall():
+                w = self._rules.white
+                id = f'({w} "," {w} {self._id(call.id_key)})? ' if call.id_key else ""
+                closing = self._rules.terminal(id + w + ' "}"')
+                return f"@{self._object(tool)} {closing}"
+            case NamedCall():
+                return f"@{self._object(tool)}"
+            case XmlCall() | PythonCall():
+                return ParameterRules(self._rules, tool, self._text, self._part).all(call)
 
     def _id(self, key: str) -> str:
         w = self._rules.white
@@ -109,10 +117,11 @@ class CallRules:
 
     def _object(self, tool: "Tool") -> str:
         """The part that is all arguments of a tool as one JSON object."""
-        return self._part(closed(tool.parameters), f"the schema of the tool '{tool.name}'")
+        return self._part(tool, closed(tool.parameters))
 
-    def _part(self, schema: Any, name: str, pointer: str = "") -> str:
-        key = f"a{len(self.parts)}"
+    def _part(self, tool: "Tool", schema: Any, pointer: str = "") -> str:
+        """What a schema is referred to as. pointer: where in the tool's it stands."""
+        key, name = f"a{len(self.parts)}", f"the schema of the tool '{tool.name}'"
         try:
             self.parts[key] = Part(Grammar.json_schema(schema), name, pointer)
         except UsageError as error:
@@ -133,6 +142,3 @@ def closed(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _key(name: str) -> str:
     return literal(f'"{name}"')
-
-
-__all__ = ["Call", "CallRules", "closed"]

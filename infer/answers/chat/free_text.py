@@ -19,16 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mark:
-    """token: where the vocabulary has one for it, the model draws that and never its letters."""
+    """token: where the vocabulary has one for it, the model draws that and never its letters. behind: what else the
+    mark has behind the token."""
 
     text: str
     token: int | None
+    behind: tuple[str | int, ...] = ()
 
     @classmethod
     def of(cls, text: str, tokenizer: "Tokenizer") -> "Mark":
         """Of a text with a special token in it that token, which says as much."""
-        ids = [piece for piece in mark_pieces(text, tokenizer) if isinstance(piece, int)]
-        return cls(tokenizer.piece(ids[0]).decode("utf-8", "replace") if ids else text, ids[0] if ids else None)
+        pieces = mark_pieces(text, tokenizer)
+        for i, piece in enumerate(pieces):
+            if isinstance(piece, int):
+                return cls(tokenizer.piece(piece).decode("utf-8", "replace"), piece, tuple(pieces[i + 1 :]))
+        return cls(text, None)
 
 
 class FreeText:
@@ -52,7 +57,7 @@ class FreeText:
         """Text without marks, and the mark behind it."""
         marks = [mark, *others]
         if mark.token is not None:
-            return self._rules.rule(f"{self.whole(marks, not_first)} {token(mark.token)}")
+            return self._rules.rule(f"{self.whole(marks, not_first)} {self.drawn(mark)}")
         bare = f"({ANY}{without([m.text for m in marks])})"
         last = self._ends_with(f"{bare} {literal(mark.text)}")
         # what begins otherwise than `not_first` is all the text up to the mark
@@ -60,6 +65,12 @@ class FreeText:
         text, special = self._text(marks), self._specials(marks)
         first = self._rules.terminal(f"{text} & ~({not_first} {ANY})") if not_first else text
         return self._rules.rule(f"{alone} | {first}? {special} ({text}? {special})* {last}" if special else alone)
+
+    def drawn(self, mark: Mark) -> str:
+        """A mark that is a token, with what is behind it."""
+        assert mark.token is not None
+        behind = [literal(piece) if isinstance(piece, str) else piece for piece in mark.behind]
+        return self._rules.row([mark.token, *behind])
 
     def _ends_with(self, body: str) -> str:
         """A rule for what is as short as it can be."""

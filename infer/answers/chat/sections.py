@@ -47,9 +47,7 @@ class Sections:
         self._parser = _parser(format.call, stops)
         self.mark = format.mark
         self.marks = [format.mark] if format.mark else []
-        # models leave out the mark before the one that has the name
-        last = self._opening[-1] if isinstance(format.call, XmlCall) and self._opening else ""
-        self._short = last if last.startswith("<") and last != format.mark else ""
+        self._short = short_mark(format) or ""
         self.marks_in_text = [*self.marks, *([self._short] if self._short else [])]
 
     def _without_list(self, tokens: list[str]) -> list[str]:
@@ -116,6 +114,13 @@ class Sections:
     def _optional(self, cursor: Cursor, marks: Sequence[str]) -> Generator[None, None, None]:
         for mark in marks:
             yield from cursor.mark(mark)
+
+
+def short_mark(format: CallFormat) -> str | None:
+    """The mark before a name, where models leave out the ones before it; None: there are none."""
+    opening = tokens(format.call.opening) if isinstance(format.call, XmlCall) else []
+    last = opening[-1] if opening else ""
+    return last if last.startswith("<") and last != format.mark else None
 
 
 def _parser(call: Call, stops: Sequence[str]) -> JsonCalls | NamedCalls | PythonCalls | XmlCalls:

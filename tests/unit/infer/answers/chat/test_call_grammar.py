@@ -1,13 +1,23 @@
 """What an answer with calls may be: texts that fit and texts that do not, for every way a vocabulary has the marks."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 from chat_vocabulary import CONTROL, NORMAL, USER_DEFINED, chat_tokenizer
 
 from hybrid.infer.answers.chat.call_grammar import answer_grammar
-from hybrid.infer.answers.chat.format import FALLBACK, CallFormat, ChatFormat, JsonCall, NamedCall, ThoughtFormat
+from hybrid.infer.answers.chat.format import (
+    FALLBACK,
+    CallFormat,
+    ChatFormat,
+    JsonCall,
+    NamedCall,
+    PythonCall,
+    ThoughtFormat,
+    XmlCall,
+)
 from hybrid.infer.answers.chat.marks import mark_pieces, shown_tokens
 from hybrid.infer.answers.chat.tools import Tool, ToolChoice
 from hybrid.infer.answers.constraints import Constraint, Grammar
@@ -279,3 +289,120 @@ def test_marks_and_what_is_shown() -> None:
     assert shown_tokens(ChatFormat(THINKS, FALLBACK), text) == frozenset()
     ends = CallFormat("<tool_call>", "<tool_call>", "</s>", JsonCall())
     assert {control.piece(i).decode() for i in shown_tokens(ChatFormat(None, ends), control)} == {"<tool_call>"}
+
+
+XML = CallFormat(
+    "<tool_call>",
+    "",
+    "",
+    XmlCall("<tool_call>\n<function=", ">\n", "<parameter=", ">\n", "\n</parameter>\n", "</function>\n</tool_call>"),
+    again="\n",
+)
+
+
+def xml(name: str, **values: str) -> str:
+    body = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
+    return f"<tool_call>\n<function={name}>\n{body}</function>\n</tool_call>"
+
+
+MANY = tool(
+    "f",
+    type="object",
+    properties={
+        "s": {"type": "string"},
+        "n": {"type": "integer", "minimum": 3},
+        "e": {"enum": ["a", "b c"]},
+        "o": {"type": "object", "properties": {"x": {"type": "boolean"}}, "additionalProperties": False},
+        "u": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
+        "m": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 5}]},
+        "p": {"type": "string", "pattern": "^[a-c]{2}$"},
+        "a": {},
+    },
+    required=["s"],
+)
+
+
+def test_xml_calls(tokenizer: Tokenizer) -> None:
+    format = ChatFormat(calls=XML)
+    right = [
+        xml("f", s=""),
+        xml("f", s="a\n\n<b> \U0001f600 </parm>"),
+        f"hm\n{xml('f', s='12')}",
+        f"{xml('f', s='x')}\n{xml('now')}",
+        xml("f", s="x", n="3", e="b c", o='{"x": true}', u="abc", m="x1", p="ab", a="[1"),
+        xml("f", s="x", m="5"),
+        xml("f", s="x", u="null"),
+        xml("f", s="x").removeprefix("<tool_call>\n"),
+    ]
+    wrong = [
+        xml("f"),
+        xml("f", n="3", s="x"),
+        *(xml("f", s="x", **{key: value}) for key, value in {
+            "n": "2", "e": "b", "o": "{}}", "u": "abcd", "m": "4", "p": "abc", "z": "1",
+        }.items()),
+        xml("f", s="a</parameter>b"),
+        xml("g"),
+        "<function=",
+    ]  # fmt: skip
+    check(constraint_of(tokenizer, format, tools=[MANY, tool("now")]), tokenizer, right, wrong)
+    required = constraint_of(tokenizer, format, REQUIRED, tools=[MANY, tool("now")])
+    check(required, tokenizer, [text for text in right if text.startswith("<tool_call>")], [*wrong, right[2]])
+
+
+def test_python_calls(tokenizer: Tokenizer) -> None:
+    start, end = "<|tool_call_start|>[", "]<|tool_call_end|>"
+    format = ChatFormat(calls=CallFormat(start[:-1], start, end, PythonCall(), ", "))
+    optional = tool("g", type="object", properties={key: {"type": "boolean"} for key in "xyz"})
+    calls = [
+        'f(s="a\\n\\"")',
+        'f(s="", n=3, e="b c", o={"x": true}, p="ab")',
+        "g()",
+        "g(y=True)",
+        "g(x=false, z=true)",
+        "now()",
+    ]
+    right = ["hello", *(start + call + end for call in calls), f"{start}{', '.join(calls)}{end}"]
+    bad = [
+        "f()",
+        "f(n=3)",
+        'f(s="", n=2)',
+        "f(s='a')",
+        "f(s=1)",
+        "g(z=true, x=false)",
+        "g(y=true,)",
+        "g(y=null)",
+        "h()",
+        "g(",
+        "",
+    ]
+    wrong = [start + call + end for call in bad]
+    tools = [MANY, optional, tool("now")]
+    check(constraint_of(tokenizer, format, tools=tools), tokenizer, right, wrong)
+    check(
+        constraint_of(tokenizer, format, REQUIRED, tools=tools, parallel=False),
+        tokenizer,
+        right[1:-1],
+        [*wrong, right[-1], "a"],
+    )
+
+
+def a_of(**schema: Any) -> dict[str, Any]:
+    return {"properties": {"a": schema}}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"allOf": [{}]}, "allOf cannot be held to: this model's calls write parameters one by one"),
+        (a_of(type="string", format="nonsense"), "format nonsense is not known (at /properties/a)"),
+        (a_of(type="string", **{"not": {}}), "not cannot be held to in a parameter that is text (at /properties/a)"),
+        (a_of(type="string", pattern="a$|b"), "anchors that cannot be held to in a text (at /properties/a)"),
+        (a_of(type="array", items={"type": "array", "uniqueItems": True}), "(at /properties/a/items)"),
+        ({"properties": {"a\nb": {}}}, "cannot be told from this model's marks"),
+        ({"properties": {"a": False}, "required": ["a"]}, "it requires what it forbids"),
+    ],
+)  # fmt: skip
+def test_what_xml_cannot_hold_is_named(parameters: dict[str, Any], says: str, tokenizer: Tokenizer) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)) as error:
+        constraint_of(tokenizer, ChatFormat(calls=XML), tools=[tool("odd", **parameters)])
+    assert "the schema of the tool 'odd' cannot be used: " in str(error.value)

@@ -1,0 +1,224 @@
+"""Parameters whose values are bare text: schemas of strings as terminals.
+
+A text is what a reader (parameter_types.py) takes for a string: of a parameter that may only be one any text, of others
+none that begins like a value of another type, unless that type is all that the schema says of it.
+"""
+
+from typing import Any
+
+from hybrid.quant.ggml.errors import UsageError, shown
+
+from .lark import ANY, either, literal
+from .parameter_types import STRING, TYPES, quoted, typed
+
+# say nothing about values
+ANNOTATIONS = {
+    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "nullable",
+    "$comment", "$schema", "$id", "$defs", "definitions", "contentEncoding", "contentMediaType",
+}  # fmt: skip
+OF_STRINGS = {"minLength", "maxLength", "pattern", "format"}
+_BEGINNINGS = {"object": "{", "array": r"\[", "number": r"0-9\-", "integer": r"0-9\-", "boolean": "tTfF", "null": "nN"}
+_OTHERS = {
+    "null": '"null"',
+    "boolean": '"true" | "false"',
+    "integer": "/-?(0|[1-9][0-9]{0,15})/",
+    "number": r"/-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?/",
+}
+MOST_STEPS = 200  # references and parts
+
+_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+_BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_URI = r"[A-Za-z0-9._~:@!$&'()*+,;=\/?-]"
+FORMATS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}T{_TIME}",
+    "duration": r"P([0-9]{1,9}W|([0-9]{1,9}D|[0-9]{1,9}M([0-9]{1,9}D)?|[0-9]{1,9}Y([0-9]{1,9}M([0-9]{1,9}D)?)?)"
+    r"(T([0-9]{1,9}H|[0-9]{1,9}M|[0-9]{1,9}S))?|T([0-9]{1,9}H|[0-9]{1,9}M|[0-9]{1,9}S))",
+    "email": rf"[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*@{_LABEL}(\.{_LABEL})+",
+    "hostname": rf"{_LABEL}(\.{_LABEL}){{0,3}}",
+    "ipv4": rf"{_BYTE}\.{_BYTE}\.{_BYTE}\.{_BYTE}",
+    "ipv6": r"([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}|::1",
+    "uri": rf"[A-Za-z][A-Za-z0-9+.-]*:\/\/{_LABEL}(\.{_LABEL})*(:[0-9]{{1,4}})?(\/{_URI}*)?",
+    "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+}
+
+
+class TextValues:
+    """Values of the parameters of one tool. root: its schema, to which references refer."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root, self._left = root, MOST_STEPS
+
+    def terminal(self, schema: Any, types: frozenset[str]) -> str | None:
+        """The body of a terminal; None: no string fits. types: that the parameter may have.
+
+        UsageError: the keyword that cannot be held, of a text.
+        """
+        if types == STRING:
+            return self._string(schema, "", types)
+        others = types - STRING
+        if "string" not in types:
+            return None
+        text = self._string(schema, "", types)
+        if text is None or (text == ANY and self.covers(schema, types)):
+            return text
+        if self.covers(schema, types):
+            return " | ".join([f"({text})", *(_OTHERS[kind] for kind in sorted(others) if kind in _OTHERS)])
+        begins = "".join(sorted({_BEGINNINGS[kind] for kind in others}))
+        return rf"({text}) & ~(/\s*[{begins}]/ {ANY})"
+
+    def resolved(self, schema: Any) -> Any:
+        """A schema that is only a reference, as what it refers to. UsageError: it leads nowhere."""
+        while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+            self._step()
+            reference, found = schema["$ref"], self._root
+            for step in reference[1:].split("/")[1:] if reference.startswith("#") else [None]:
+                key = step.replace("~1", "/").replace("~0", "~") if step is not None else None
+                if not isinstance(found, dict) or key not in found:
+                    raise UsageError(f"$ref {shown(reference)} leads nowhere in it.")
+                found = found[key]
+            rest = {key: value for key, value in schema.items() if key not in ANNOTATIONS | {"$ref"}}
+            schema = {"allOf": [found, rest]} if rest else found
+        return schema
+
+    def covers(self, schema: Any, types: frozenset[str]) -> bool:
+        """Whether any value of the types other than string fits, so that whatever a text is read as is right."""
+        schema, others = self.resolved(schema), types - STRING
+        if not isinstance(schema, dict):
+            return True
+        said = schema.keys() - ANNOTATIONS - OF_STRINGS
+        for keyword in ("anyOf", "oneOf"):
+            if said == {keyword}:
+                kinds = [self.resolved(part) for part in schema[keyword]]
+                named = [kind["type"] for kind in kinds if isinstance(kind, dict) and _is_bare(kind)]
+                return others <= {*named, *(["integer"] if "number" in named else [])}
+        return said <= {"type"}
+
+    def _string(self, schema: Any, where: str, types: frozenset[str]) -> str | None:
+        """The body of a terminal of the strings that fit; None: there are none."""
+        self._step()
+        schema = self.resolved(schema)
+        if not isinstance(schema, dict):
+            return ANY if schema is not False else None
+        unknown = schema.keys() - ANNOTATIONS - OF_STRINGS - {"type", "enum", "const", "anyOf", "oneOf", "allOf"}
+        if unknown - _OF_OTHERS:
+            raise UsageError(f"{min(unknown - _OF_OTHERS)} cannot be held to in a parameter that is text{_at(where)}.")
+        kinds = schema.get("type", "string")
+        if "string" not in (kinds if isinstance(kinds, list) else [kinds]):
+            return None
+        bodies: list[str | None] = [_limits(schema, where)]
+        for values in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
+            if values is not None:
+                texts = [v for v in values if isinstance(v, str) and typed(v, types) == quoted(v)]
+                if not texts:
+                    return None
+                bodies.append(either([literal(text) for text in texts]))
+        for part in schema.get("allOf", []):
+            bodies.append(self._string(part, f"{where}/allOf", types))
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in schema:
+                bodies.append(self._one_of(schema[keyword], keyword, f"{where}/{keyword}", types))
+        if any(body is None for body in bodies):
+            return None
+        kept = [body for body in bodies if body is not None and body != ANY]
+        return " & ".join(f"({body})" for body in kept) if kept else ANY
+
+    def _one_of(self, parts: Any, keyword: str, where: str, types: frozenset[str]) -> str | None:
+        found = [body for part in parts if (body := self._string(part, where, types)) is not None]
+        if keyword == "oneOf" and len(found) > 1:
+            listed = [_listed(self.resolved(part)) for part in parts]
+            flat = [value for values in listed for value in values]
+            if sum(map(bool, listed)) < len(found) or any(flat.count(value) > 1 for value in flat):
+                raise UsageError(f"oneOf cannot be held to in a parameter that is text{_at(where)}.")
+        return " | ".join(f"({body})" for body in found) if found else None
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise UsageError(f"it has more than {MOST_STEPS} references and parts in one parameter.")
+
+
+# keywords that say nothing about strings
+_OF_OTHERS = {
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "items", "prefixItems", "minItems",
+    "maxItems", "uniqueItems", "contains", "properties", "required", "additionalProperties", "patternProperties",
+    "minProperties", "maxProperties", "propertyNames", "dependentRequired",
+}  # fmt: skip
+
+
+def without_strings(schema: Any, types: frozenset[str]) -> dict[str, Any]:
+    """The same for values that are no strings."""
+    kinds = sorted(types - STRING - ({"integer"} if "number" in types else set()))
+    if isinstance(schema, dict) and "type" in schema:
+        return {**schema, "type": kinds}
+    return {"allOf": [schema if isinstance(schema, dict) else {}, {"type": kinds}]}
+
+
+def _listed(schema: Any) -> list[Any]:
+    """The values that a schema lists, if it does."""
+    if not isinstance(schema, dict):
+        return []
+    return [schema["const"]] if "const" in schema else list(schema.get("enum", []))
+
+
+def _is_bare(schema: dict[str, Any]) -> bool:
+    return isinstance(schema.get("type"), str) and not schema.keys() - ANNOTATIONS - OF_STRINGS - {"type"}
+
+
+def _limits(schema: dict[str, Any], where: str) -> str:
+    bodies = []
+    least, most = schema.get("minLength", 0), schema.get("maxLength")
+    if least or most is not None:
+        bodies.append(f"/(?s:.){{{int(least)},{'' if most is None else int(most)}}}/")
+    if "pattern" in schema:
+        bodies.append(_matching(str(schema["pattern"]), where))
+    if "format" in schema:
+        if schema["format"] not in FORMATS:
+            raise UsageError(f"format {shown(schema['format'])} is not known{_at(where)}.")
+        bodies.append(f"/{FORMATS[schema['format']]}/")
+    return " & ".join(f"({body})" for body in bodies) if bodies else ANY
+
+
+def _matching(pattern: str, where: str) -> str:
+    """Texts in which a pattern occurs. UsageError: its anchors are where they cannot be held to."""
+    begins, inner = pattern.startswith("^"), pattern.removeprefix("^")
+    ends = inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2 == 1
+    inner = inner[:-1] if ends else inner
+    anchors, is_split = _bare_characters(inner)
+    if anchors or (is_split and (begins or ends)):
+        raise UsageError(f"pattern {shown(pattern)} has anchors that cannot be held to in a text{_at(where)}.")
+    import llguidance
+
+    try:
+        body = f"/({llguidance.regex_to_lark(inner, 'dw')})/"
+    except ValueError as error:
+        raise UsageError(f"pattern {shown(pattern)} cannot be read: {shown(error)}{_at(where)}.") from None
+    return " ".join([*([] if begins else [ANY]), body, *([] if ends else [ANY])])
+
+
+def _bare_characters(pattern: str) -> tuple[bool, bool]:
+    """Whether ^ or $ stand outside of classes, and | outside of groups."""
+    anchors = is_split = in_class = escaped = False
+    depth = 0
+    for char in pattern:
+        if escaped or char == "\\":
+            escaped = not escaped
+            continue
+        if in_class:
+            in_class = char != "]"
+            continue
+        in_class = char == "["
+        depth += (char == "(") - (char == ")")
+        anchors |= char in "^$"
+        is_split |= char == "|" and depth == 0
+    return anchors, is_split
+
+
+def _at(where: str) -> str:
+    return f" (at {where})" if where else ""
+
+
+__all__ = ["ANNOTATIONS", "FORMATS", "TYPES", "TextValues", "without_strings"]
