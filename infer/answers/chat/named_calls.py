@@ -3,7 +3,7 @@
 import re
 from collections.abc import Generator, Sequence
 
-from .cursor import Cursor
+from .cursor import Cursor, Sink
 from .format import NamedCall
 from .json_calls import json_arguments
 from .marks_in_text import tokens
@@ -25,10 +25,11 @@ class NamedCalls:
         pieces: list[str] = []
         yield from cursor.run(_NAME, pieces.append)
         name = "".join(pieces)
-        if told.tool(name) is None or not (yield from varying_marks(cursor, self._before_arguments)):
+        ids: list[str] = []
+        if told.tool(name) is None or not (yield from varying_marks(cursor, self._before_arguments, ids.append)):
             return False
         cursor.forget()
-        told.call(name)
+        told.call(name, "".join(ids))
         yield from cursor.white()
         first = yield from cursor.peek()
         if first and first in '{["':
@@ -39,15 +40,21 @@ class NamedCalls:
         return True
 
 
-def varying_marks(cursor: Cursor, marks: Sequence[str]) -> Generator[None, None, bool]:
-    """Takes marks in which words with digits are ids or numbers: any word is right there. False: one is missing."""
+def varying_marks(cursor: Cursor, marks: Sequence[str], sink: Sink | None = None) -> Generator[None, None, bool]:
+    """Takes marks in which words with digits are ids, or numbers alone: any word is right there. False: one is missing.
+
+    sink  takes ids
+    """
     for mark in marks:
         yield from cursor.white()
         place = 0
         for word in _VARIABLE.finditer(mark):
             if not (yield from _literal(cursor, mark[place : word.start()])):
                 return False
-            yield from cursor.run(_WORD)
+            pieces: list[str] = []
+            yield from cursor.run(_WORD, pieces.append)
+            if sink is not None and not word[0].isdigit():
+                sink("".join(pieces))
             place = word.end()
         if not (yield from _literal(cursor, mark[place:])):
             return False

@@ -12,6 +12,7 @@ from .cursor import WHITE
 from .parameter_types import types_of
 from .tools import Tool, ToolCall
 
+LONGEST_ID = 64
 _ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -133,10 +134,11 @@ class Told:
             self._types[known] = types_of(tool, key)
         return self._types[known]
 
-    def call(self, name: str) -> None:
-        """A call begins; text comes behind it."""
+    def call(self, name: str, id: str = "") -> None:
+        """A call begins; text comes behind it. id: what the model wrote for one, maybe nothing or that of another."""
         self.speak()
-        self._calls.append((self._make_id(), name, []))
+        is_new = 0 < len(id) <= LONGEST_ID and all(id != taken for taken, _, _ in self._calls)
+        self._calls.append((id if is_new else self._make_id(), name, []))
         self.parts.append(Part("call", name, len(self._calls) - 1, self._calls[-1][0]))
 
     def arguments(self, text: str) -> None:

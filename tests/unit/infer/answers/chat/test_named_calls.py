@@ -1,9 +1,10 @@
 """Calls as a name and JSON. `read` cuts every answer at every place."""
 
 import pytest
-from answer_reading import FUNCTIONARY, KIMI, Read, read, tool
+from answer_reading import FUNCTIONARY, KIMI, Read, read, read_in, tool
 
-from hybrid.infer.answers.chat.format import CallFormat, NamedCall
+from hybrid.infer.answers.chat.format import CallFormat, ChatFormat, NamedCall
+from hybrid.infer.answers.chat.tools import tools_of
 
 TOOLS = [tool("f"), tool("g")]
 F, G = ("f", '{"a": 1}'), ("g", "{}")
@@ -43,3 +44,21 @@ ARGS = CallFormat("[TOOL_CALLS]", "", "", NamedCall("[TOOL_CALLS]", "[ARGS]", ""
 )  # fmt: skip
 def test_sections(format: CallFormat, answer: str, expected: Read) -> None:
     assert read(answer, format, TOOLS) == expected
+
+
+def test_an_id_beside_the_name_is_the_calls() -> None:
+    """Of Mistral Small 3.2: what stands where the template has an id, once in an answer."""
+    form = CallFormat("[TOOL_CALLS]", "", "", NamedCall("[TOOL_CALLS]", "[CALL_ID]kq1Ab2Cd3[ARGS]", ""))
+    written = ("123456789", "123456789", "", "a-b_c", "x" * 65, "x" * 64)
+    answer = "".join(f"[TOOL_CALLS]f[CALL_ID]{id}[ARGS]{{}}" for id in written)
+    for pieces in ([answer], list(answer)):
+        _, parts = read_in(pieces, ChatFormat(None, form), tools_of(TOOLS))
+        ids = [part.id for part in parts if part.kind == "call"]
+        assert ids == ["123456789", "id0", "id1", "a-b_c", "id2", "x" * 64]
+
+
+def test_a_number_beside_the_name_is_no_id() -> None:
+    """Of Kimi K2: which call it is."""
+    answer = "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
+    _, parts = read_in([answer], ChatFormat(None, KIMI), tools_of(TOOLS))
+    assert parts[0].id == "id0"
