@@ -1,0 +1,312 @@
+"""Answers with thoughts and tool calls, read as the tests of llama.cpp, ollama and vLLM read them.
+
+tests/data/chat/llama_cpp_cases.json was written by llama.cpp's own tests/test-chat.cpp, with a print before each of its
+cases; the other two files are tables of ollama's and vLLM's tests; the templates beside them are llama.cpp's. Every
+answer comes whole, in two pieces wherever it is cut, and character by character: it is the same message. As in those
+tests, white space at the ends of texts does not count, and arguments are compared as JSON.
+"""
+
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybrid.infer.answers.chat.format import ChatFormat
+from hybrid.infer.answers.chat.probing import probed
+from hybrid.infer.answers.chat.prompting import ChatPrompt, chat_prompt, message_of
+from hybrid.infer.answers.chat.reader import AnswerReader
+from hybrid.infer.answers.chat.tools import Tool, tools_of
+from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.quant.ggml.errors import HybridError
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "chat"
+FILES = {"llama.cpp": "llama_cpp_cases.json", "ollama": "ollama_cases.json", "vllm": "vllm_cases.json"}
+Json = dict[str, Any]
+
+# Cases of other families whose cases are all read as llama.cpp reads them.
+MORE = ("ByteDance-Seed-OSS", "GLM-4.6", "GigaChat3.1-10B-A1.8B", "MiniMax-M2", "Spark2.5", "StepFun3.5-Flash")
+
+FENCE = "no fence is taken off: where an answer has a form, none can be drawn"
+NO_FORMAT = (
+    "the template was written for another program: it knows no tools in Jinja, so we describe them in our own way"
+)
+ONLY_ITS_OWN = "the template asks for variables that only its own client has"
+LAST_MARK = "the mark behind calls is not found: a special token, which no text shows"
+THOUGHTS_STAY = "thoughts of a message that is continued are written"
+RECIPIENT = "a text, too, is a call, of `all`: there is no such format"
+OPENAI_NAMES = "names of tools are OpenAI's: letters, digits, '_', '-' and '.'"
+AS_FAR = "a call is told once its name is there, then its arguments as far as they go"
+LATE_ID = "the id stands behind the arguments, which are told before it: the caller has got another"
+PYTHON = "texts are Python's: a backslash escapes"
+NOTHING_LOST = "a text behind a call is never dropped"
+SCHEMA = "the schema says which type"
+
+# What is read otherwise on purpose, and why.
+OTHERWISE = {
+    "llama.cpp: 2377 Qwen3.5-4B": "thoughts that are opened twice are thoughts, the mark is none",
+    "llama.cpp: 2648 mistralai-Ministral-3-14B-Reasoning-2512": FENCE,
+    "llama.cpp: 5424 Apertus-8B-Instruct": LAST_MARK,
+    "llama.cpp: 5431 Apertus-8B-Instruct": THOUGHTS_STAY,
+    "llama.cpp: 5917 mistralai-Mistral-Nemo-Instruct-2407": LATE_ID,
+    "llama.cpp: 5951 meetkai-functionary-medium-v3.2": RECIPIENT,
+    "llama.cpp: 5952 meetkai-functionary-medium-v3.2": RECIPIENT,
+    "llama.cpp: 5970 fireworks-ai-llama-3-firefunction-v2": ONLY_ITS_OWN,
+    "llama.cpp: 5971 fireworks-ai-llama-3-firefunction-v2": ONLY_ITS_OWN,
+    "llama.cpp: 5978 fireworks-ai-llama-3-firefunction-v2": ONLY_ITS_OWN,
+    "llama.cpp: 6029 llama-cpp-deepseek-r1": NO_FORMAT,
+    "llama.cpp: 6070 deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": NO_FORMAT,
+    "llama.cpp: 6302 meta-llama-Llama-3.1-8B-Instruct": FENCE,
+    "ollama: lfm2: TestLFM2Parser_parseToolCallContent/invalid_argument_format": AS_FAR,
+    "ollama: lfm2: TestLFM2Parser_parseToolCallsContent/escaped_quote_in_value": PYTHON,
+    "ollama: lfm2: TestLFM2Parser_parseToolCallsContent/newline_in_string_arg": PYTHON,
+    "ollama: lfm2: TestLFM2Parser_BareToolCallFallback": "a call without its mark is a text",
+    "ollama: qwen3coder: TestQwenToolParser/names with spaces": OPENAI_NAMES,
+    "ollama: qwen3coder: TestQwenToolParser/names with quotes": OPENAI_NAMES,
+    "ollama: qwen3coder: TestQwenToolParser/unicode in function names and parameters": OPENAI_NAMES,
+    "ollama: qwen3coder: TestQwenToolCallValueParsing/null value lowercase": SCHEMA,
+    "ollama: qwen3coder: TestQwenToolCallValueParsing/invalid boolean falls back to false": SCHEMA,
+    "vllm: lfm2: nested_python_c": PYTHON,
+    "vllm: lfm2: bad_sibling_call_does_not_drop_good_calls": AS_FAR,
+    "vllm: lfm2: echoed_tool_call_body_not_leaked_to_content": NOTHING_LOST,
+    "vllm: lfm2: regex_timeout_handling": AS_FAR,
+    "vllm: nemotron_nano_v2: returns_original_for_malformed": AS_FAR,
+}
+
+NO_FIELD = "the template takes thoughts in no field of a message"
+
+# Messages that come back otherwise than the model wrote them.
+COMES_BACK_OTHERWISE = {
+    "llama.cpp: 2606 mistralai-Ministral-3-14B-Reasoning-2512": NO_FIELD,
+    "llama.cpp: 2611 mistralai-Ministral-3-14B-Reasoning-2512": NO_FIELD,
+    "llama.cpp: 2660 mistralai-Ministral-3-14B-Reasoning-2512": NO_FIELD,
+    "llama.cpp: 5424 Apertus-8B-Instruct": LAST_MARK,
+    "llama.cpp: 5917 mistralai-Mistral-Nemo-Instruct-2407": LATE_ID,
+    "llama.cpp: 5951 meetkai-functionary-medium-v3.2": RECIPIENT,
+    "llama.cpp: 5952 meetkai-functionary-medium-v3.2": RECIPIENT,
+}
+
+CLOSED = "where nothing switches thoughts off, they stand in the prompt, empty"
+
+# Prompts that end otherwise than llama.cpp's.
+ASKED_OTHERWISE = {
+    "llama.cpp: 5270 LFM2.5-8B-A1B": CLOSED,
+    "llama.cpp: 5276 LFM2.5-8B-A1B": CLOSED,
+    "llama.cpp: 5431 Apertus-8B-Instruct": THOUGHTS_STAY,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What a file says of one answer.
+
+    name      whose, and LINE TEMPLATE of test-chat.cpp or the test's name
+    wanted    "thoughts", "text", "calls" (name and arguments) and "ids" of calls, where the case says them
+    asked     how llama.cpp's prompt ends: what its template writes before an answer, and what the answer continues
+    unparsed  thoughts stay in the text: llama.cpp's reasoning_format none
+    """
+
+    name: str
+    template: str
+    input: str
+    wanted: Json
+    messages: list[Json]
+    tools: list[Json]
+    think: bool | None
+    asked: str
+    unparsed: bool
+    continues: bool
+    reconstructs: bool
+
+
+def cases(whose: str) -> Iterator[Case]:
+    """Those of the families that are ours, and of those that are read all the same."""
+    data = json.loads((DATA / FILES[whose]).read_text(encoding="utf-8"))
+    for given in data["cases"]:
+        if whose == "llama.cpp" and not (data["families"][given["template"]]["ours"] or given["template"] in MORE):
+            continue
+        named = given.get("name") or f"{given['line']} {given['template']}"
+        tools = [data["tools"][tool] if isinstance(tool, str) else tool for tool in given.get("tools", ())]
+        messages = given.get("messages", [{"role": "user", "content": "Hey there!"}])
+        yield Case(
+            f"{whose}: {named}",
+            given["template"],
+            given["input"],
+            as_message(given["expect"]),
+            [as_openai(message) for message in messages],
+            [{"type": "function", "function": tool} for tool in tools],
+            given.get("enable_thinking", True if whose == "llama.cpp" else None),
+            given.get("prompt_ends", ""),
+            "thoughts" not in given,
+            "continues" in given,
+            given.get("reconstructs", False),
+        )
+
+
+def as_openai(message: Json) -> Json:
+    made = {"role": message["role"], "content": message.get("content", "")}
+    if "reasoning" in message:
+        made["reasoning_content"] = message["reasoning"]
+    if "tool_call_id" in message:
+        made["tool_call_id"] = message["tool_call_id"]
+    if "calls" in message:
+        made["tool_calls"] = [
+            {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for name, arguments, identity in message["calls"]
+        ]
+    return made
+
+
+def as_message(expected: Json) -> Json:
+    calls = expected.get("calls", [])
+    return {
+        "thoughts": expected.get("reasoning", "").strip(),
+        "text": expected.get("content", "").strip(),
+        "calls": [(call[0], value_of(call[1])) for call in calls],
+        "ids": [call[2] if len(call) == 3 else None for call in calls],
+    }
+
+
+def value_of(arguments: str) -> Any:
+    """As llama.cpp's tests compare them: what is not complete, or empty, is nothing."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return None
+
+
+@functools.cache
+def template_of(name: str) -> tuple[ChatTemplate, ChatFormat]:
+    source = (DATA / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+    template = ChatTemplate(source, name=name, tokens={"bos_token": "", "eos_token": ""})
+    return template, probed(template)
+
+
+def prompt_of(case: Case, more: Sequence[Json] = ()) -> ChatPrompt:
+    """The prompt for the answer; with `more` messages, of the whole conversation."""
+    template, form = template_of(case.template)
+    messages = [*case.messages, *more]
+    think = None if form.thoughts is None else case.think
+    continues = case.continues and not more
+    return chat_prompt(template, form, messages, tools=offered(case), think=think, continues=continues)
+
+
+@functools.cache
+def offered(case: Case) -> list[Tool]:
+    return tools_of(case.tools)
+
+
+@functools.cache
+def thinks(case: Case) -> bool:
+    """Whether the answer begins inside thoughts."""
+    return prompt_of(case).thinks
+
+
+def reader_of(case: Case, pieces: Sequence[str]) -> AnswerReader:
+    """What has read all pieces, and told in parts what it knows."""
+    form, new_id = template_of(case.template)[1], map("id{}".format, count()).__next__
+    reader = AnswerReader(form, offered(case), thinks=thinks(case), continues=case.continues, new_id=new_id)
+    parts = [part for piece in pieces for part in reader.push(piece)] + reader.finish()
+    for kind, whole in (("thought", reader.thoughts), ("text", reader.text)):
+        assert "".join(part.text for part in parts if part.kind == kind) == whole
+    calls = [[part.id, part.text, ""] for part in parts if part.kind == "call"]
+    for part in parts:
+        if part.kind == "arguments":
+            calls[part.index][2] += part.text
+    assert calls == [[call.id, call.name, call.arguments] for call in reader.calls]
+    return reader
+
+
+def found(case: Case, pieces: Sequence[str]) -> Json:
+    """The message as the case wants it."""
+    reader, form = reader_of(case, pieces), template_of(case.template)[1]
+    thoughts, text = reader.thoughts, reader.text
+    if case.continues:  # the case wants the whole message
+        last = case.messages[-1]
+        thoughts = (last.get("reasoning_content", "") if form.thoughts else "") + thoughts
+        text = text if thinks(case) else last["content"] + text
+    if case.unparsed and form.thoughts and (thoughts or thinks(case)):
+        thoughts, text = "", f"{form.thoughts.opening}{thoughts}{form.thoughts.closing}{text}"
+    return {
+        "thoughts": thoughts.strip(),
+        "text": text.strip(),
+        "calls": [(call.name, value_of(call.arguments)) for call in reader.calls],
+        "ids": [call.id for call in reader.calls],
+    }
+
+
+def close_to_marks(case: Case, text: str) -> str:
+    """Without the white space at marks of thoughts, which is not part of them."""
+    thoughts = template_of(case.template)[1].thoughts
+    for mark in (thoughts.opening, thoughts.closing) if thoughts else ():
+        text = mark.join(part.strip() for part in text.split(mark))
+    return text
+
+
+def wanted(case: Case, of: Json) -> Json:
+    """What the case says, of what it says nothing of as it was found."""
+    want = dict(case.wanted)
+    if case.unparsed:
+        want["text"] = close_to_marks(case, want["text"])
+    if len(want["ids"]) == len(of["ids"]):
+        want["ids"] = [a if a is not None else b for a, b in zip(want["ids"], of["ids"], strict=True)]
+    return want
+
+
+def splits(text: str) -> Iterator[Sequence[str]]:
+    yield (text,)
+    for at in range(1, len(text)):
+        yield text[:at], text[at:]
+    yield text
+
+
+CASES = [case for whose in FILES for case in cases(whose)]
+
+
+def test_the_cases_are_all_there() -> None:
+    """Every run of llama.cpp's 425 cases, some of which run with three templates; those that are read here."""
+    data = json.loads((DATA / FILES["llama.cpp"]).read_text(encoding="utf-8"))
+    assert len(data["cases"]) == 463 and len({case["line"] for case in data["cases"]}) == 425
+    n = {whose: sum(case.name.startswith(whose) for case in CASES) for whose in FILES}
+    assert n == {"llama.cpp": 236, "ollama": 198, "vllm": 55}
+    names = {case.name for case in CASES}
+    assert len(names) == len(CASES) and {*OTHERWISE, *COMES_BACK_OTHERWISE, *ASKED_OTHERWISE} <= names
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_an_answer_is_the_message_that_others_read(case: Case) -> None:
+    try:
+        whole = found(case, (case.input,))
+    except HybridError as error:
+        assert case.name in OTHERWISE, str(error)
+        return
+    for pieces in splits(case.input):
+        assert found(case, pieces) == whole, pieces
+    assert (whole != wanted(case, whole)) == (case.name in OTHERWISE), (whole, case.wanted)
+
+
+COME_BACK = [case for case in CASES if case.reconstructs and OTHERWISE.get(case.name) != ONLY_ITS_OWN]
+
+
+@pytest.mark.parametrize("case", COME_BACK, ids=lambda case: case.name)
+def test_a_message_that_comes_back_is_written_as_the_model_wrote_it(case: Case) -> None:
+    """llama.cpp's expect_reconstruction: the conversation with the answer begins with the prompt and the answer."""
+    message = message_of(reader_of(case, (case.input,)))
+    more = [{"role": "tool", "tool_call_id": call["id"], "content": "42"} for call in message.get("tool_calls", [])]
+    whole = prompt_of(case, [message, *(more or [{"role": "user", "content": "Go on."}])]).text
+    is_same = whole.startswith(prompt_of(case).text + case.input)
+    assert is_same != (case.name in COMES_BACK_OTHERWISE), whole
+
+
+ASKED = [case for case in CASES if case.asked and OTHERWISE.get(case.name) != ONLY_ITS_OWN]
+
+
+@pytest.mark.parametrize("case", ASKED, ids=lambda case: case.name)
+def test_a_prompt_ends_as_llama_cpp_has_it(case: Case) -> None:
+    """But for white space at the marks of thoughts that we write ourselves."""
+    text, end = close_to_marks(case, prompt_of(case).text), close_to_marks(case, case.asked)
+    assert text.endswith(end) != (case.name in ASKED_OTHERWISE), text
