@@ -277,7 +277,13 @@ def test_the_cases_are_all_there() -> None:
     assert len(names) == len(CASES) and {*OTHERWISE, *COMES_BACK_OTHERWISE, *ASKED_OTHERWISE} <= names
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def with_mark(case: Case) -> Any:
+    """In the inner loop short answers of our families are enough."""
+    is_quick = case.name.startswith("llama.cpp") and case.template not in MORE and len(case.input) <= 200
+    return pytest.param(case, id=case.name, marks=() if is_quick else pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize("case", [with_mark(case) for case in CASES])
 def test_an_answer_is_the_message_that_others_read(case: Case) -> None:
     try:
         whole = found(case, (case.input,))
