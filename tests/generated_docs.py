@@ -31,6 +31,7 @@ FILES = (
     "docs/measure.md",
     "docs/commands.md",
     "docs/server.md",
+    "docs/forms.md",
     "docs/config-fields.md",
     "benchmarks/RESULTS.md",
     "benchmarks/QUALITY.md",
@@ -221,7 +222,22 @@ def server_limits() -> str:
     return head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
+def schema_refusals() -> str:
+    """What the schemas of the JSON-Schema-Test-Suite are refused for."""
+    sys.path.append(str(ROOT / "tests" / "unit" / "infer" / "answers"))
+    from verdicts import refusals
+
+    n, counts = refusals(ROOT / "tests" / "data" / "grammars")
+    n_refused = counts.pop("all")
+    rows = [
+        f"| {reason} | {number} |" for reason, number in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    about = f"Of {n} schemas {n - n_refused} are used and {n_refused} refused:"
+    return "\n".join([about, "", "| refused for | schemas |", "|---|--:|", *rows, ""])
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "schema_refusals": schema_refusals,
     "families": families,
     "family_names": family_names,
     "formats": formats,

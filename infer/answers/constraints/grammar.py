@@ -15,6 +15,8 @@ from typing import Any, Literal, get_args
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
+from .dates import with_exact_dates
+
 Kind = Literal["json_schema", "gbnf", "lark", "regex", "choice", "composed"]
 
 MOST_BYTES = 1 << 20  # of a grammar as text
@@ -128,7 +130,8 @@ class Grammar:
 
         matcher = llguidance.LLMatcher
         if self.kind == "json_schema":
-            return str(matcher.grammar_from_json_schema(self.text, overrides={"whitespace_pattern": WHITE_SPACE}))
+            text = json.dumps(with_exact_dates(json.loads(self.text)), ensure_ascii=False)
+            return str(matcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": WHITE_SPACE}))
         if self.kind == "regex":
             return str(matcher.grammar_from_regex(self.text))
         if self.kind == "choice":
@@ -153,7 +156,7 @@ class Grammar:
         made = cls(value["kind"], value["text"])
         try:
             _ = [made.name, *(part.name + part.pointer for part in made.parts.values())]
-        except (AttributeError, KeyError, RecursionError, TypeError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, UsageError) as error:
             raise ValueError(f"parts: {error!r}") from None
         return made
 
@@ -166,9 +169,10 @@ def _part(key: str, grammar: Grammar) -> dict[str, Any]:
 
 
 def first_line(error: object) -> str:
-    """Of what a library says, without the rest that shows where."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return shown(lines[0] if lines else type(error).__name__)
+    """Of what a library says, without the rest that shows where; after a colon what it says last."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    told = f"{lines[0]} {lines[-1].removeprefix('error: ')}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
+    return shown(told)
 
 
 def _json(text: str, name: str) -> object:
