@@ -151,7 +151,11 @@ class Sampling:
         given["samplers"] = None if self.samplers is None else read_samplers(self.samplers)
         given["dry_breakers"] = _breakers(self.dry_breakers)
         given["logit_bias"] = _bias(self.logit_bias or [])
-        return SamplingParams.from_metadata(model.gguf.metadata, **given)
+        params = SamplingParams.from_metadata(model.gguf.metadata, **given)
+        if self.greedy and not params.greedy:
+            what = "--dynatemp-range" if params.dynatemp_range > 0 else "samplers without temperature"
+            raise UsageError(f"--greedy does not go with {what}. Use one of them.")
+        return params
 
 
 def _breakers(given: list[str] | None) -> tuple[str, ...] | None:

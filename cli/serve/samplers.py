@@ -4,13 +4,14 @@ Ranges are not written here: `SamplingParams` knows them, and says them the same
 """
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.answers.sampling.params import read_samplers
 from hybrid.infer.text.tokenizer import Tokenizer
+from hybrid.quant.ggml.errors import UsageError
 
 from .errors import RequestError
 from .strict import Ignored, Strict
@@ -18,6 +19,7 @@ from .strict import Ignored, Strict
 Bias = float | Literal[False]
 
 RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's
+LONGEST_ID = 20  # characters of a number that may be a token
 NEVER = -100  # OpenAI's bias of what must not be drawn
 
 
@@ -75,10 +77,28 @@ def sampling(request: SamplerFields, defaults: SamplingParams, tokenizer: Tokeni
     if "dry_breakers" in values:
         values["dry_breakers"] = tuple(values["dry_breakers"])
     if (order := values.get("samplers")) is not None:
-        values["samplers"] = read_samplers(order if isinstance(order, str) else ";".join((*order, "")))
+        try:
+            values["samplers"] = read_samplers(order if isinstance(order, str) else ";".join((*order, "")))
+        except UsageError as error:
+            raise RequestError(str(error), param="samplers") from None
     if request.logit_bias is not None:
         values["logit_bias"] = _biases(request.logit_bias, tokenizer)
-    return replace(defaults, **values)
+    try:
+        return replace(defaults, **values)
+    except UsageError as error:
+        raise _named(values, defaults) or error from None
+
+
+def _named(values: dict[str, Any], defaults: SamplingParams) -> RequestError | None:
+    """The error of the first value that cannot be by itself, by the request's name for it."""
+    for field, value in values.items():
+        name = next((ours for ours, theirs in NAMES.items() if theirs == field), field)
+        try:
+            replace(defaults, **{field: value})
+        except UsageError as error:
+            says = str(error)
+            return RequestError(name + says.removeprefix(field) if says.startswith(field) else says, param=name)
+    return None
 
 
 def _biases(given: "dict[str, Bias] | list[list[int | str | Bias]]", tokenizer: Tokenizer) -> dict[int, float]:
@@ -99,6 +119,6 @@ def _biases(given: "dict[str, Bias] | list[list[int | str | Bias]]", tokenizer: 
 def _tokens(key: int | str, tokenizer: Tokenizer) -> list[int]:
     if isinstance(key, int):
         return [key]
-    if key.removeprefix("-").isdecimal():
+    if key.removeprefix("-").isdecimal() and len(key) < LONGEST_ID:
         return [int(key)]
     return tokenizer.encode(key, add_special=False)

@@ -14,7 +14,7 @@ import numpy as np
 Breakers = Mapping[int, tuple[tuple[int, ...], ...]]
 LONGEST_TAIL = 20  # tokens
 MOST_KNOWN = 64  # texts per vocabulary that are remembered: they come with requests
-LN_MOST = 88.7  # of a penalty: beyond it f32 has no numbers
+LN_MOST, MOST = 88.7, 3e38  # of a penalty: beyond it f32 has no numbers
 
 
 class Vocabulary(Protocol):
@@ -104,5 +104,6 @@ def penalties(found: Mapping[int, int], multiplier: float, base: float, allowed:
     """What is subtracted from the logits of these tokens."""
     most = LN_MOST / np.log(base) if base > 1.000001 else np.inf
     return {
-        token: multiplier * base ** min(length - allowed, int(min(most, 1 << 30))) for token, length in found.items()
+        token: min(multiplier * base ** min(length - allowed, int(min(most, 1 << 30))), MOST)
+        for token, length in found.items()
     }

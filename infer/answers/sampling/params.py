@@ -27,6 +27,8 @@ ALIASES = {
     "top-n-sigma": "top_n_sigma",
 }  # fmt: skip
 MOST_BREAKERS, LONGEST_BREAKER = 32, 40  # texts, characters
+# far beyond any use, and so far from the largest numbers that no logit becomes infinite
+MOST, LEAST_PENALTY, MOST_BIAS, MOST_TOKENS = 1e6, 1e-6, 1e30, 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -71,43 +73,51 @@ class SamplingParams:
             if not ok:
                 raise UsageError(f"{name} = {getattr(self, name)}, expected {expected}")
 
-        def finite(name: str, expected: str = "a finite number", least: float = -math.inf) -> None:
-            value = getattr(self, name)
-            need(math.isfinite(value) and value >= least, name, expected)
+        def number(name: str, least: float = -MOST, also: str = "") -> None:
+            # written so that NaN is none
+            need(least <= getattr(self, name) <= MOST, name, f"a number from {least:g} to {MOST:g}{also}")
 
-        finite("temp", "a finite number; 0 is greedy")
+        def tokens(name: str, least: int, also: str = "") -> None:
+            need(least <= getattr(self, name) <= MOST_TOKENS, name, f"{least} to {MOST_TOKENS} tokens{also}")
+
+        number("temp", also="; 0 is greedy")
         need(0 < self.top_p <= 1, "top_p", "a number above 0, at most 1")
         need(0 <= self.min_p <= 1, "min_p", "a number from 0 to 1")
-        need(math.isfinite(self.repeat_penalty) and self.repeat_penalty > 0, "repeat_penalty", "a number above 0")
-        finite("presence_penalty")
-        finite("frequency_penalty")
-        need(self.repeat_last_n >= -1, "repeat_last_n", "0 or more, or -1 for all")
+        number("repeat_penalty", LEAST_PENALTY)
+        number("presence_penalty")
+        number("frequency_penalty")
+        tokens("repeat_last_n", -1, "; -1 for all")
         need(self.seed is None or 0 <= self.seed < 2**64, "seed", "an integer from 0 to 2**64 - 1")
-        finite("dynatemp_range", "0 or more; 0 is a fixed temperature", 0)
-        finite("dynatemp_exponent", "0 or more", 0)
+        number("dynatemp_range", 0, "; 0 is a fixed temperature")
+        number("dynatemp_exponent", 0)
         need(0 < self.typ_p <= 1, "typ_p", "a number above 0, at most 1")
-        finite("top_n_sigma", "a finite number; 0 or less keeps all")
+        number("top_n_sigma", also="; 0 or less keeps all")
         need(0 <= self.xtc_probability <= 1, "xtc_probability", "a number from 0 to 1")
         need(0 <= self.xtc_threshold <= 1, "xtc_threshold", "a number from 0 to 1")
-        finite("dry_multiplier", "0 or more; 0 is off", 0)
-        finite("dry_base", "0 or more; below 1 is off", 0)
-        need(self.dry_allowed_length >= 0, "dry_allowed_length", "0 or more tokens")
-        need(self.dry_last_n >= -1, "dry_last_n", "0 or more, or -1 for all")
+        number("dry_multiplier", 0, "; 0 is off")
+        number("dry_base", 0, "; below 1 is off")
+        tokens("dry_allowed_length", 0)
+        tokens("dry_last_n", -1, "; -1 for all")
         need(
             len(self.dry_breakers) <= MOST_BREAKERS and all(0 < len(t) <= LONGEST_BREAKER for t in self.dry_breakers),
             "dry_breakers",
             f"at most {MOST_BREAKERS} texts of 1 to {LONGEST_BREAKER} characters",
         )
         need(self.mirostat in (0, 1, 2), "mirostat", "0, 1 or 2")
-        finite("mirostat_tau", "0 or more bits", 0)
-        finite("mirostat_eta")
-        need(math.isfinite(self.adaptive_target) and self.adaptive_target <= 1, "adaptive_target", "at most 1")
+        number("mirostat_tau", 0, " bits")
+        number("mirostat_eta")
+        need(-math.inf < self.adaptive_target <= 1, "adaptive_target", "a number up to 1; below 0 is off")
         need(0 <= self.adaptive_decay < 1, "adaptive_decay", "a number from 0, below 1")
-        need(self.min_keep >= 0, "min_keep", "0 or more tokens")
+        tokens("min_keep", 0)
+        if self.mirostat and self.adaptive_target >= 0:
+            raise UsageError("mirostat and adaptive_target both say which token is drawn. Use one of them.")
         self._check_samplers()
         for token, bias in self.logit_bias.items():
-            if math.isnan(bias) or bias == math.inf:
-                raise UsageError(f"logit_bias of token {token} = {bias}, expected a finite number or -inf")
+            if not (abs(bias) <= MOST_BIAS or bias == -math.inf):
+                raise UsageError(
+                    f"logit_bias of token {token} = {bias}, expected a number from {-MOST_BIAS:g} to {MOST_BIAS:g}, "
+                    "or -inf"
+                )
 
     def _check_samplers(self) -> None:
         for name in self.samplers:

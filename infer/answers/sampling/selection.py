@@ -48,7 +48,9 @@ class Mirostat:
         if self.params.mirostat == 2:
             p = candidates.probabilities()
             # the best one stays, whatever it surprises
-            return candidates.only(p >= min(2.0**-self.mu, float(p.max()))).by_logit()
+            with np.errstate(all="ignore"):  # of a mu beyond all surprises
+                least = np.float64(2.0) ** -self.mu
+            return candidates.only(p >= min(least, p.max())).by_logit()
         return top(candidates, self._most(candidates))
 
     def _most(self, candidates: Candidates) -> int:
@@ -65,7 +67,7 @@ class Mirostat:
         s = float((t * (best[:-1] - best[1:])).sum() / (t * t).sum())
         with np.errstate(all="ignore"):
             less = np.float64(s - 1)
-            k = (less * 2.0**self.mu / (1 - np.float64(self.n_vocab) ** -less)) ** (1 / np.float64(s))
+            k = (less * np.float64(2.0) ** self.mu / (1 - np.float64(self.n_vocab) ** -less)) ** (1 / np.float64(s))
         return len(candidates) if not k < len(candidates) else max(int(k), 1)
 
     def drawn(self, token: int, probability: float) -> None:

@@ -4,12 +4,13 @@ import json
 import math
 import time
 from collections import Counter
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.sampling import SAMPLERS, Sampler, SamplingParams
 from hybrid.infer.answers.sampling.largest import largest
 from hybrid.quant.ggml.errors import FormatError, HybridError, StateError, UsageError
 
@@ -227,35 +228,39 @@ def test_broken_logits_are_an_error(temp: float) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temp": math.nan}, "temp = nan, expected a finite number; 0 is greedy"),
+        ({"temp": math.nan}, "temp = nan, expected a number from -1e+06 to 1e+06; 0 is greedy"),
         ({"top_p": 0}, "top_p = 0, expected a number above 0, at most 1"),
         ({"top_p": 1.1}, "top_p = 1.1"),
         ({"min_p": -0.1}, "min_p = -0.1, expected a number from 0 to 1"),
-        ({"repeat_penalty": 0}, "repeat_penalty = 0, expected a number above 0"),
-        ({"repeat_last_n": -2}, "repeat_last_n = -2, expected 0 or more, or -1 for all"),
+        ({"repeat_penalty": 0}, "repeat_penalty = 0, expected a number from 1e-06 to 1e+06"),
+        ({"repeat_last_n": -2}, "repeat_last_n = -2, expected -1 to 2147483647 tokens; -1 for all"),
         ({"seed": -1}, "seed = -1, expected an integer from 0"),
-        ({"presence_penalty": math.inf}, "presence_penalty = inf, expected a finite number"),
-        ({"frequency_penalty": math.nan}, "frequency_penalty = nan, expected a finite number"),
-        ({"dynatemp_range": -1.0}, "dynatemp_range = -1.0, expected 0 or more"),
+        ({"presence_penalty": math.inf}, "presence_penalty = inf, expected a number from -1e+06 to 1e+06"),
+        ({"frequency_penalty": math.nan}, "frequency_penalty = nan, expected a number from -1e+06 to 1e+06"),
+        (
+            {"dynatemp_range": -1.0},
+            "dynatemp_range = -1.0, expected a number from 0 to 1e+06; 0 is a fixed temperature",
+        ),
         ({"dynatemp_exponent": math.inf}, "dynatemp_exponent = inf"),
         ({"typ_p": 0.0}, "typ_p = 0.0, expected a number above 0"),
         ({"top_n_sigma": math.nan}, "top_n_sigma = nan"),
         ({"xtc_probability": 2.0}, "xtc_probability = 2.0, expected a number from 0 to 1"),
         ({"xtc_threshold": -0.1}, "xtc_threshold = -0.1, expected a number from 0 to 1"),
-        ({"dry_multiplier": -1.0}, "dry_multiplier = -1.0, expected 0 or more"),
+        ({"dry_multiplier": -1.0}, "dry_multiplier = -1.0, expected a number from 0 to 1e+06; 0 is off"),
         ({"dry_base": math.inf}, "dry_base = inf"),
-        ({"dry_allowed_length": -1}, "dry_allowed_length = -1, expected 0 or more tokens"),
-        ({"dry_last_n": -2}, "dry_last_n = -2, expected 0 or more, or -1 for all"),
+        ({"dry_allowed_length": -1}, "dry_allowed_length = -1, expected 0 to 2147483647 tokens"),
+        ({"dry_last_n": -2}, "dry_last_n = -2, expected -1 to 2147483647 tokens; -1 for all"),
         ({"dry_breakers": ("",)}, "dry_breakers = ('',), expected at most 32 texts of 1 to 40 characters"),
         ({"mirostat": 3}, "mirostat = 3, expected 0, 1 or 2"),
-        ({"mirostat_tau": -1.0}, "mirostat_tau = -1.0, expected 0 or more bits"),
+        ({"mirostat_tau": -1.0}, "mirostat_tau = -1.0, expected a number from 0 to 1e+06 bits"),
         ({"mirostat_eta": math.nan}, "mirostat_eta = nan"),
-        ({"adaptive_target": 1.5}, "adaptive_target = 1.5, expected at most 1"),
+        ({"adaptive_target": 1.5}, "adaptive_target = 1.5, expected a number up to 1; below 0 is off"),
         ({"adaptive_decay": 1.0}, "adaptive_decay = 1.0, expected a number from 0, below 1"),
-        ({"min_keep": -1}, "min_keep = -1, expected 0 or more tokens"),
+        ({"min_keep": -1}, "min_keep = -1, expected 0 to 2147483647 tokens"),
         ({"samplers": ("luck",)}, "samplers name luck, expected some of penalties, dry,"),
+        ({"mirostat": 1, "adaptive_target": 0.5}, "mirostat and adaptive_target both say which token is drawn"),
         ({"samplers": ("top_k", "top_k")}, "samplers name top_k twice, expected each once"),
-        ({"logit_bias": {3: math.nan}}, "logit_bias of token 3 = nan, expected a finite number or -inf"),
+        ({"logit_bias": {3: math.nan}}, "logit_bias of token 3 = nan, expected a number from -1e+30 to 1e+30, or -inf"),
     ],
 )
 def test_parameters_are_checked(settings: dict[str, Any], message: str) -> None:
@@ -326,3 +331,50 @@ def test_what_was_changed() -> None:
     assert SamplingParams().changed == {}
     changed = SamplingParams(top_k=3, min_p=0.05, seed=0, logit_bias={4: -1.0}).changed
     assert changed == {"top_k": 3, "seed": 0, "logit_bias": {4: -1.0}}
+
+
+HUGE = (1e308, -1e308, 1e39, -1e39, 1e30, 1e6, -1e6, 1e-6, 1e-30, 1e-308, 0.0)
+ON: dict[str, list[dict[str, Any]]] = {
+    "dry_base": [{"dry_multiplier": 1.0}], "dry_allowed_length": [{"dry_multiplier": 1.0}],
+    "dry_last_n": [{"dry_multiplier": 1.0}], "dynatemp_exponent": [{"dynatemp_range": 0.5}],
+    "mirostat_tau": [{"mirostat": 1}, {"mirostat": 2}], "mirostat_eta": [{"mirostat": 1}, {"mirostat": 2}],
+    "adaptive_decay": [{"adaptive_target": 0.4}], "xtc_threshold": [{"xtc_probability": 1.0}],
+    "min_keep": [{"typ_p": 0.3}, {"samplers": ("top_p", "min_p")}], "repeat_last_n": [{"repeat_penalty": 1.1}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(SamplingParams) if isinstance(f.default, int | float)])
+def test_what_is_taken_can_be_drawn_with(name: str) -> None:
+    """Extreme values are refused, or give tokens: an error while drawing would be everybody's."""
+    rng = np.random.default_rng(0)
+    rows = [rng.normal(0, 3, 50).astype(np.float32) for _ in range(4)]
+    rows += [np.where(np.arange(50) % 2, -np.inf, rows[0]).astype(np.float32), np.zeros(50, np.float32)]
+    whole = isinstance(SamplingParams.__dataclass_fields__[name].default, int)
+    n_taken = 0
+    for value in (10**30, 2**64, 2**63, 2**31 - 1, 10**6, 1, 0, -1) if whole else HUGE:
+        for on in ON.get(name, [{}]):
+            for more in ({}, {"top_k": 0}, {"temp": 0.0}, {"samplers": tuple(SAMPLERS)[::-1], "typ_p": 0.9}):
+                settings: dict[str, Any] = {"seed": 1, "dry_breakers": (), **on, **more, name: value}
+                try:
+                    sampler = Sampler(SamplingParams(**settings), 50)
+                except UsageError as error:
+                    assert str(error).startswith(f"{name} = ")
+                    continue
+                n_taken += 1
+                for row in rows * 3:
+                    token = sampler.sample(row)
+                    assert row[token] > -np.inf
+                    sampler.accept(token)
+                sampler.set_state(json.loads(json.dumps(sampler.state(), allow_nan=False)))
+    assert n_taken
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_mirostat_goes_on_when_nothing_surprises(version: int) -> None:
+    """Whatever is certain raises mu, without end: 2 ** mu is then no number."""
+    sampler = Sampler(SamplingParams(seed=1, mirostat=version, mirostat_tau=1000.0, mirostat_eta=100.0), 50)
+    logits = np.zeros(50, np.float32)
+    logits[7] = 30
+    for _ in range(30):
+        assert 0 <= sampler.sample(logits) < 50
+    assert sampler.state()["learnt"]["mu"] > 1024
