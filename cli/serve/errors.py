@@ -77,6 +77,8 @@ def _invalid(error: ValidationError) -> JSONResponse:
     wrong = error.errors(include_url=False, include_context=False)
     first: dict[str, Any] = dict(max(wrong, key=lambda one: len(one["loc"])))
     path = [str(part) for part in first["loc"] if not _KIND_OF_VALUE.match(str(part))]
+    if str(first["type"]).startswith("union_tag"):
+        path.append("type")
     param = ".".join(path) or None
     if first["type"] == "extra_forbidden":
         return response(400, f"{param}: this server has no such field", param=param)

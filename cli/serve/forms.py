@@ -1,6 +1,7 @@
 """The form of an answer in requests: OpenAI's `response_format`, llama-server's `grammar` and `json_schema`, vLLM's
 `guided_*`."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -43,8 +44,16 @@ class FormFields(Strict):
     guided_grammar: str | None = None
 
 
-def form_of(body: FormFields, forms: Forms) -> Constraint | None:
-    """What was asked for, to be copied for each answer. RequestError: it cannot be used, or there are two."""
+@dataclass(frozen=True)
+class Form:
+    """What was asked for, by which field."""
+
+    name: str
+    grammar: Grammar
+
+
+def form_of(body: FormFields) -> Form | None:
+    """What was asked for. RequestError: it cannot be a form, or there are two."""
     made = {
         "response_format": lambda: _of_response_format(body.response_format),
         "grammar": lambda: Grammar.of_text(body.grammar) if body.grammar else None,
@@ -54,17 +63,25 @@ def form_of(body: FormFields, forms: Forms) -> Constraint | None:
         "guided_choice": lambda: Grammar.choice(body.guided_choice) if body.guided_choice else None,
         "guided_grammar": lambda: Grammar.of_text(body.guided_grammar) if body.guided_grammar else None,
     }
-    found: dict[str, Constraint] = {}
+    found: list[Form] = []
     for name, make in made.items():
         try:
             if (grammar := make()) is not None:
-                found[name] = forms.compiled(grammar)
+                found.append(Form(name, grammar))
         except UsageError as error:
             raise RequestError(f"{name}: {error}", param=name) from None
     if len(found) > 1:
-        first, second = list(found)[:2]
-        raise RequestError(f"{first} and {second} exclude each other", param=second)
-    return next(iter(found.values()), None)
+        first, second = found[:2]
+        raise RequestError(f"{first.name} and {second.name} exclude each other", param=second.name)
+    return found[0] if found else None
+
+
+def compiled(form: Form, forms: Forms) -> Constraint:
+    """To be copied for each answer. RequestError: it cannot be used."""
+    try:
+        return forms.compiled(form.grammar)
+    except UsageError as error:
+        raise RequestError(f"{form.name}: {error}", param=form.name) from None
 
 
 def _of_response_format(given: ResponseFormat | None) -> Grammar | None:

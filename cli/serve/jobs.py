@@ -1,12 +1,15 @@
 """From a request to jobs: the prompt's tokens, and how answers are drawn."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from hybrid.infer import Model
 from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.chat.format import ChatFormat
+from hybrid.infer.answers.chat.probing import probed
+from hybrid.infer.answers.constraints import Constraint
 from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.infer.answers.context_shift import DEFAULT_KEEP, kept_tokens
 from hybrid.infer.answers.drawing import Drawing
@@ -17,7 +20,7 @@ from hybrid.infer.text.chat_template import ChatTemplate
 
 from .errors import RequestError
 from .fields import AnswerFields
-from .forms import form_of
+from .forms import compiled, form_of
 from .samplers import sampling
 
 
@@ -54,6 +57,18 @@ class Prompt:
     boundaries: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How an answer is drawn, beside the samplers.
+
+    form    of the answer, to be copied for each
+    shown   see Drawing
+    """
+
+    form: Constraint | None = None
+    shown: Collection[int] = ()
+
+
 @dataclass
 class Maker:
     """Makes the jobs of requests to one model. `client`: whose requests they are, for fairness.
@@ -75,16 +90,18 @@ class Maker:
         self.ledger = Ledger(self.model.tokenizer)
         self.forms = Forms(self.model.tokenizer)
 
-    def conversation(self, messages: Sequence[Mapping[str, Any]], /, **more: Any) -> Prompt:
-        """Messages in the model's template; more: see ChatTemplate.render. TemplateError: it does not take them."""
-        return self.rendered(self.checked_template().render(messages, **more), messages, **more)
+    @cached_property
+    def format(self) -> ChatFormat:
+        """How the model writes thoughts and calls of tools."""
+        return probed(self.checked_template())
 
-    def rendered(self, text: str, messages: Sequence[Mapping[str, Any]], /, **more: Any) -> Prompt:
-        """What the template has written for these messages."""
+    def rendered(
+        self, text: str, messages: Sequence[Any], render: Callable[[Sequence[Any]], str], *, whole: bool = False
+    ) -> Prompt:
+        """What the template has written for these messages. render, whole: see message_ends."""
         self.check_length(text)
         encoded = self.ledger.find(text)
-        part = partial(self.checked_template().render, **{**more, "add_generation_prompt": False})
-        ends = message_ends(self.model.tokenizer, part, messages, text, encoded, LAST_MESSAGES)
+        ends = message_ends(self.model.tokenizer, render, messages, text, encoded, LAST_MESSAGES, whole=whole)
         return Prompt(encoded.ids, text, boundaries=tuple(ends))
 
     def check_length(self, text: str) -> None:
@@ -134,10 +151,12 @@ class Maker:
         n_top: int | None,
         client: object,
         sampled: bool = False,
+        manner: Manner | None = None,
     ) -> list[Job]:
-        """request.n answers to each of the prompts, of at most `most` tokens; n_top, sampled: see Drawing."""
+        """request.n answers to each of the prompts, of at most `most` tokens; n_top, sampled: see Drawing. manner: in
+        the place of the form that the request asks for."""
         request.check()
-        form = form_of(request, self.forms)
+        manner = self._in_form(request) if manner is None else manner
         if len(prompts) * request.n > self.most:
             raise RequestError(
                 f"the request asks for {len(prompts) * request.n} answers, this server takes {self.most} at a time",
@@ -155,9 +174,16 @@ class Maker:
                 # answers to one prompt differ, and each can be had again
                 seed = None if params.seed is None else (params.seed + i) % 2**64
                 sampler = Sampler(replace(params, seed=seed), self.model.n_vocab, self.model.tokenizer)
-                own = None if form is None else form.copy()
                 drawing = Drawing(
-                    sampler, tokenizer, -1 if most is None else most, stop, request.ignore_eos, n_top, sampled, own
+                    sampler,
+                    tokenizer,
+                    -1 if most is None else most,
+                    stop,
+                    request.ignore_eos,
+                    n_top,
+                    sampled,
+                    None if manner.form is None else manner.form.copy(),
+                    shown=manner.shown,
                 )
                 if request.t_max_predict_ms is not None and request.t_max_predict_ms > 0:
                     drawing.most_seconds = request.t_max_predict_ms / 1000
@@ -176,6 +202,10 @@ class Maker:
                 job.on_end = partial(self._note, prompt, job)
                 jobs.append(job)
         return jobs
+
+    def _in_form(self, request: AnswerFields) -> Manner:
+        asked = form_of(request)
+        return Manner() if asked is None else Manner(compiled(asked, self.forms))
 
     def _note(self, prompt: Prompt, job: Job) -> None:
         """In the service's thread, when an answer has ended."""

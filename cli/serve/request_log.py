@@ -16,6 +16,7 @@ from hybrid.infer.answers.drawing import TextPiece
 from hybrid.quant.ggml.errors import shown
 
 from .cache_usage import main_reason, prompts_of
+from .chats import Split
 
 QUIET = ("/health", "/metrics")  # asked for all the time, by programs: logged only when they fail
 LONGEST = 120  # characters of what a client chooses
@@ -35,6 +36,7 @@ class RequestLog:
     seconds        until the last byte
     finish         why each answer ended
     notes          what else should be known: lines of their own
+    n_calls        calls of tools in all answers
     """
 
     method: str
@@ -50,6 +52,7 @@ class RequestLog:
     seconds: float = 0.0
     finish: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    n_calls: int = 0
 
     def line(self) -> str:
         """For people."""
@@ -58,7 +61,8 @@ class RequestLog:
             reason = f" ({self.reason})" if self.reason and self.n_processed else ""
             parts.append(f"prompt {self.n_prompt}: {self.n_reused} reused, {self.n_processed} read{reason}")
         if self.finish:
-            parts.append(f"drew {self.n_drawn} ({', '.join(self.finish)})")
+            calls = f", {self.n_calls} call{'s' * (self.n_calls > 1)}" if self.n_calls else ""
+            parts.append(f"drew {self.n_drawn} ({', '.join(self.finish)}){calls}")
         first = "" if self.first_seconds is None else f"first token {self.first_seconds:.2f} s, "
         return "; ".join([*parts, f"{first}{self.seconds:.2f} s"])
 
@@ -69,11 +73,12 @@ class Record:
 
     begun: float = field(default_factory=time.monotonic)
     jobs: Sequence[Job] = ()
+    splits: Sequence[Split] = ()
     first: float | None = None  # when the first token was drawn
 
-    def watch(self, jobs: Sequence[Job]) -> None:
-        """The jobs that answer it, before they are submitted and when their `on_text` is set."""
-        self.jobs = jobs
+    def watch(self, jobs: Sequence[Job], splits: Sequence[Split] = ()) -> None:
+        """The jobs that answer it, before they are submitted and when their `on_text` is set; who reads the answers."""
+        self.jobs, self.splits = jobs, splits
         for job in jobs:
             job.on_text = partial(self._heard, job.on_text)
 
@@ -100,6 +105,7 @@ class Record:
             n_processed=sum(reuse.n_processed for reuse in joined),
             reason=main_reason(joined),
             n_drawn=sum(len(job.result.ids) for job in jobs),
+            n_calls=sum(len(split.reader.calls) for split in self.splits),
             first_seconds=None if self.first is None else self.first - self.begun,
             seconds=time.monotonic() - self.begun,
             finish=tuple(job.result.reason for job in jobs),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -13,6 +14,7 @@ from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import TextPiece
 
 from .answering import Answering, Event
+from .chats import Split
 from .errors import RequestError
 from .kept import check_pins
 from .request_log import record_of
@@ -65,14 +67,18 @@ async def respond(
     *,
     stream: bool,
     watcher: Watcher | None = None,
+    splits: Sequence[Split] = (),
 ) -> Response:
-    """Submit the jobs and answer with them. BusyError, UsageError, RequestError: nothing is left running."""
+    """Submit the jobs and answer with them. BusyError, UsageError, RequestError: nothing is left running.
+
+    splits: the readers of the jobs' answers. A shape pushes pieces of streams itself; ended they are before it hears.
+    """
     await check_pins(served, jobs)
     answering = Answering(served.service, jobs, served.timeout, reading=stream and watcher is not None)
-    record_of(request.scope).watch(jobs)
+    record_of(request.scope).watch(jobs, splits)
     answering.submit()
     if stream:
-        events = _events(answering, shape, watcher)
+        events = _events(answering, shape, watcher, splits)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
     try:
         pieces: list[list[TextPiece]] = [[] for _ in jobs]
@@ -81,6 +87,11 @@ async def respond(
             async for told in answering.events():
                 if told.piece is not None:
                     pieces[told.index].append(told.piece)
+                for split in splits[told.index : told.index + 1]:
+                    if told.piece is not None:
+                        split.push(told.piece)
+                    elif told.ends:
+                        await run_in_threadpool(split.end)
 
         await unless_disconnected(request, collect())
         return JSONResponse(shape.whole(pieces))
@@ -109,7 +120,9 @@ async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
                 await each
 
 
-async def _events(answering: Answering, shape: Shape, watcher: Watcher | None) -> AsyncIterator[str]:
+async def _events(
+    answering: Answering, shape: Shape, watcher: Watcher | None, splits: Sequence[Split]
+) -> AsyncIterator[str]:
     """Starlette ends this generator when the client goes."""
     waiting: asyncio.Future[Any] | None = None
     try:
@@ -127,6 +140,8 @@ async def _events(answering: Answering, shape: Shape, watcher: Watcher | None) -
                 break
             for text in watcher.watch(news) if watcher is not None else ():
                 yield text
+            if news.ends and splits:
+                await run_in_threadpool(splits[news.index].end)
             if news.n_read is None:
                 for text in shape.ending(news.index) if news.piece is None else shape.piece(news.index, news.piece):
                     yield text

@@ -20,14 +20,18 @@ def message_ends(
     text: str,
     encoded: "Encoded",
     most: int,
+    *,
+    whole: bool = False,
 ) -> list[int]:
     """Positions in `encoded`, that is `text`, the rendering of `messages`; none of what it has known before.
 
     render  messages as text, without the prompt for an answer; TemplateError where it does not take them
     most    messages at the end that are looked at; the first one is in any case
+    whole   the last message's own end, too: what the prompt for an answer writes behind it may be written otherwise
+            when the answer comes back
     """
     found = set()
-    for n in sorted({0, 1, *range(max(0, len(messages) - most), len(messages))}):
+    for n in sorted({0, 1, *range(max(0, len(messages) - most), len(messages) + whole)}):
         try:
             found.add(common_length(render(messages[:n]), text))
         except TemplateError:

@@ -97,9 +97,8 @@ def test_anthropics_streams(server: Server, claude: anthropic.Anthropic) -> None
 def test_anthropics_errors(server: Server, claude: anthropic.Anthropic, files: dict[str, Path]) -> None:
     asked: dict[str, Any] = {"model": "tiny", "max_tokens": 5}
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
-    tool = {"name": "f", "input_schema": {"type": "object"}}
     for more, says in (
-        ({"messages": HELLO, "tools": [tool]}, "tools: this server cannot do that"),
+        ({"messages": HELLO, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),
         ({"messages": HELLO, "thinking": {"type": "enabled", "budget_tokens": 2000}}, "thinking.type: "),
         ({"messages": [{"role": "user", "content": [image]}]}, "messages.0.content.0.type: "),
         ({"messages": []}, "messages: "),
@@ -229,8 +228,8 @@ def test_a_conversation_by_openais_client(server: Server) -> None:
     assert create(**asked, messages=brief).choices[0].message.content == as_system
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     for more, says in (
-        ({"tools": [tool]}, "tools: this server cannot do that"),
-        ({"tools": [tool], "tool_choice": "required"}, "tool"),
+        ({"tools": [{**tool, "type": "custom"}]}, "tools/0/type"),
+        ({"functions": [tool["function"]]}, "functions: this server cannot do that"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"audio": {"voice": "x"}}, "audio: this server has no such field"),
     ):

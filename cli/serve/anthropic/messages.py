@@ -1,6 +1,7 @@
 """POST /v1/messages and /v1/messages/count_tokens"""
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -10,43 +11,49 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.chat.reader import Part
 from hybrid.infer.answers.drawing import TextPiece
 
 from .. import errors
 from ..cache_usage import cache_usage
+from ..chats import arguments_of
 from ..endpoint import client_of, post
+from ..errors import RequestError
 from ..fields import CacheFields, Ignored, Strict, Unsupported
 from ..jobs import Maker
-from ..openai.chat import ChatRequest, chat_jobs
+from ..openai import chat
+from ..openai.chat import Answers, ChatRequest
 from ..served import Served
 from ..streaming import event, respond
+from .blocks import (
+    InputChoice,
+    InputMessage,
+    InputTool,
+    TextBlock,
+    choice_as_openais,
+    messages_of,
+    text_of,
+    tools_as_openais,
+)
 
 STOP_REASON = {
     "eos": "end_turn", "stop": "stop_sequence", "length": "max_tokens", "context": "model_context_window_exceeded",
 }  # fmt: skip
+KINDS = {"thought": "thinking", "text": "text", "call": "tool_use", "arguments": "tool_use"}  # of blocks
+NO_THOUGHTS = {"thinking": "", "signature": ""}
 
 
-class TextBlock(Strict):
-    """A part of a text. Marks of what may be kept have no effect: everything is, as far as there is room."""
+class Thinking(Strict):
+    """Whether the model thinks; "adaptive": as it wants to."""
 
-    type: Literal["text"]
-    text: str
-    cache_control: Ignored
-    citations: Unsupported
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Annotated[int, Field(ge=1)] | None = None
+    display: Ignored
 
-
-class InputMessage(Strict):
-    """One message of a conversation."""
-
-    role: Literal["user", "assistant", "system"]
-    content: str | list[TextBlock]
-
-
-class ThinkingDisabled(Strict):
-    """Thoughts are not asked for."""
-
-    type: Literal["disabled"]
+    @property
+    def think(self) -> bool | None:
+        """None: not said."""
+        return {"enabled": True, "disabled": False}.get(self.type)
 
 
 class OutputConfig(Strict):
@@ -62,11 +69,11 @@ class CountRequest(Strict):
     messages: Annotated[list[InputMessage], Field(min_length=1)]
     system: str | list[TextBlock] | None = None
     model: str | None = None
-    thinking: ThinkingDisabled | None = None
+    thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     cache_control: Ignored
-    tools: Unsupported
-    tool_choice: Unsupported
+    tools: list[InputTool] | None = None
+    tool_choice: InputChoice | None = None
 
 
 class MessagesRequest(CountRequest):
@@ -83,29 +90,41 @@ class MessagesRequest(CountRequest):
     service_tier: Ignored
 
 
-def _text(content: str | list[TextBlock]) -> str:
-    return content if isinstance(content, str) else "".join(block.text for block in content)
-
-
-def message_jobs(maker: Maker, body: CountRequest, client: object) -> list[Job]:
-    """The job of OpenAI's route for the same conversation."""
-    messages = [{"role": message.role, "content": _text(message.content)} for message in body.messages]
+def answers_of(maker: Maker, body: CountRequest, client: object) -> Answers:
+    """The answer of OpenAI's route to the same conversation."""
+    asked: dict[str, Any] = {"messages": messages_of(body.messages)}
     if body.system:
-        messages.insert(0, {"role": "system", "content": _text(body.system)})
-    drawn: dict[str, Any] = {}
+        asked["messages"].insert(0, {"role": "system", "content": text_of(body.system)})
+    if body.tools:
+        asked["tools"] = tools_as_openais(body.tools)
+    if body.tool_choice is not None:
+        asked |= choice_as_openais(body.tool_choice)
+    if body.thinking is not None and body.thinking.type == "enabled" and maker.format.thoughts is None:
+        raise RequestError("thinking.type: this model's template has no thoughts", param="thinking.type")
     if isinstance(body, MessagesRequest):
-        drawn = {name: getattr(body, name) for name in ("max_tokens", "temperature", "top_p", "top_k", "cache")}
-        drawn["stop"] = body.stop_sequences
-    return chat_jobs(maker, ChatRequest.model_validate({"messages": messages, **drawn}), client)
+        asked |= {name: getattr(body, name) for name in ("max_tokens", "temperature", "top_p", "top_k", "cache")}
+        asked["stop"] = body.stop_sequences
+    think = None if body.thinking is None else body.thinking.think
+    try:
+        return chat.answers_of(maker, ChatRequest.model_validate(asked), client, think)
+    except RequestError as error:
+        message, param = map(_renamed, (str(error), error.param or ""))
+        raise RequestError(message, param=param or None, status=error.status) from None
+
+
+def _renamed(place: str) -> str:
+    """Places in OpenAI's tools as they are in Anthropic's."""
+    return re.sub(r"(tools/\d+)/function(?=\b)", r"\1", place).replace("/parameters", "/input_schema")
 
 
 class MessageShape:
-    """One message of one block of text."""
+    """One message. Where an answer can only be text, it is one block, and a stream begins that at once."""
 
-    def __init__(self, served: Served, jobs: Sequence[Job]) -> None:
-        (self.job,) = jobs
+    def __init__(self, served: Served, answers: Answers) -> None:
+        (self.job,), (self._split,) = answers.jobs, answers.splits
         self._head = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": served.name}
-        self._begun = False
+        self._begun, self._is_plain = False, answers.chat.is_plain
+        self._blocks: list[str] = []  # kinds of the blocks that a stream has begun; the last one is open
 
     def _usage(self) -> dict[str, Any]:
         """What was known counts as read from a cache, and not among the tokens of the input."""
@@ -120,12 +139,20 @@ class MessageShape:
 
     def _stop(self) -> dict[str, str | None]:
         result = self.job.result
+        if self._split.called:
+            return {"stop_reason": "tool_use", "stop_sequence": None}
         return {"stop_reason": STOP_REASON[result.reason], "stop_sequence": result.stop}
 
     # --- what streaming.py asks for ---
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
         """The body of a response."""
-        content = [{"type": "text", "text": self.job.result.text}]
+        read, content = self._split.reader, list[dict[str, Any]]()
+        if read.thoughts:
+            content.append({"type": "thinking", "thinking": read.thoughts, "signature": ""})
+        if read.text or not (read.thoughts or read.calls):
+            content.append({"type": "text", "text": read.text})
+        for call in read.calls:
+            content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_of(call) or {}})
         return {**self._head, "content": content, **self._stop(), "usage": self._usage()}
 
     def opening(self) -> Iterator[str]:
@@ -139,19 +166,50 @@ class MessageShape:
         usage = {**self._usage(), "output_tokens": 0}
         nothing: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
         yield _event("message_start", message={**self._head, **nothing, "usage": usage})
-        yield _event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+        if self._is_plain:
+            yield from self._block("text", text="")
         yield _event("ping")
 
+    def _block(self, kind: str, **more: Any) -> Iterator[str]:
+        """Another one begins."""
+        yield from self._close()
+        self._blocks.append(kind)
+        yield _event("content_block_start", index=len(self._blocks) - 1, content_block={"type": kind, **more})
+
+    def _close(self) -> Iterator[str]:
+        """The block that is open ends."""
+        if self._blocks:
+            if self._blocks[-1] == "thinking":
+                yield self._delta("signature", "signature", "")
+            yield _event("content_block_stop", index=len(self._blocks) - 1)
+
+    def _delta(self, kind: str, name: str, text: str) -> str:
+        return _event("content_block_delta", index=len(self._blocks) - 1, delta={"type": f"{kind}_delta", name: text})
+
+    def _told(self, parts: Sequence[Part]) -> Iterator[str]:
+        for part in parts:
+            kind = KINDS[part.kind]
+            if part.kind == "call":
+                yield from self._block(kind, id=part.id, name=part.text, input={})
+            elif part.kind == "arguments":
+                yield self._delta("input_json", "partial_json", part.text)
+            else:
+                if self._blocks[-1:] != [kind]:
+                    yield from self._block(kind, **({"text": ""} if kind == "text" else NO_THOUGHTS))
+                yield self._delta(kind, kind, part.text)
+
     def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
-        """An event for what can be seen."""
+        """Events for what has become certain."""
         yield from self._begin()
-        if piece.text:
-            yield _event("content_block_delta", index=0, delta={"type": "text_delta", "text": piece.text})
+        yield from self._told(self._split.push(piece))
 
     def ending(self, index: int) -> Iterator[str]:
-        """Why it ended."""
+        """What was held back, and why it ended."""
         yield from self._begin()
-        yield _event("content_block_stop", index=0)
+        yield from self._told(self._split.rest)
+        if not self._blocks:
+            yield from self._block("text", text="")
+        yield from self._close()
         yield _event("message_delta", delta=self._stop(), usage=self._usage())
 
     def closing(self) -> Iterator[str]:
@@ -173,14 +231,15 @@ def _error(error: Exception) -> Response:
 
 async def messages(served: Served, request: Request, body: MessagesRequest) -> Response:
     """The next message of a conversation."""
-    jobs = await run_in_threadpool(message_jobs, served.maker, body, client_of(request))
-    return await respond(served, request, jobs, MessageShape(served, jobs), stream=body.stream)
+    answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    shape = MessageShape(served, answers)
+    return await respond(served, request, answers.jobs, shape, stream=body.stream, splits=answers.splits)
 
 
 async def count_tokens(served: Served, request: Request, body: CountRequest) -> Response:
     """Tokens of a conversation."""
-    (job,) = await run_in_threadpool(message_jobs, served.maker, body, client_of(request))
-    return JSONResponse({"input_tokens": len(job.ids)})
+    answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    return JSONResponse({"input_tokens": len(answers.chat.prompt.ids)})
 
 
 ENDPOINTS = [

@@ -41,14 +41,32 @@ async def props(served: Served, _: Request) -> Response:
             "endpoint_slots": served.slots,
             "endpoint_props": False,
             "endpoint_metrics": True,
-            "chat_template": maker.template.source if maker.template is not None else "",
-            "chat_template_caps": {},
+            **_templates(served),
             "bos_token": tokens.get("bos_token", ""),
             "eos_token": tokens.get("eos_token", ""),
             "build_info": f"hybrid-{package_version()}",
             "is_sleeping": False,
         }
     )
+
+
+def _templates(served: Served) -> dict[str, Any]:
+    """The model's template and what it can do, in llama-server's words."""
+    template = served.maker.template
+    if template is None:
+        return {"chat_template": "", "chat_template_caps": {}}
+    known = served.maker.format
+    several = known.calls.between is not None or bool(known.calls.again)
+    caps = {
+        "supports_tools": known.takes_tools,
+        "supports_tool_calls": known.takes_calls,
+        "supports_parallel_tool_calls": several,
+        "supports_object_arguments": known.takes_calls and not known.calls.as_text,
+        "supports_preserve_reasoning": known.thoughts is not None and known.thoughts.field is not None,
+    }
+    other = served.model.gguf.metadata.get("tokenizer.chat_template.tool_use")
+    more = {"chat_template_tool_use": other} if isinstance(other, str) else {}
+    return {"chat_template": template.source, "chat_template_caps": caps, **more}
 
 
 async def about_version(_served: Served, _: Request) -> Response:

@@ -1,7 +1,8 @@
 """POST /v1/chat/completions"""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
@@ -9,47 +10,54 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.chat.reader import Part
 from hybrid.infer.answers.drawing import TextPiece
 from hybrid.infer.text.tokenizer import Tokenizer
 
-from ..conversations import ConversationFields, conversation
+from ..chats import Chat, Split
+from ..conversations import ConversationFields, chat_of
 from ..endpoint import client_of, post
 from ..errors import RequestError
 from ..fields import AnswerFields, Ignored, Unsupported
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
+from ..thoughts import ThoughtFields
 from .shape import CompletionsShape, text_of, with_logprobs
 
 
-class ChatRequest(AnswerFields, ConversationFields):
+class ChatRequest(AnswerFields, ConversationFields, ThoughtFields):
     """A conversation, and how the next message is drawn."""
 
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: list[Any] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
     functions: Unsupported
-    parallel_tool_calls: Ignored
+    function_call: Unsupported
     prompt_cache_key: Ignored
     prompt_cache_retention: Ignored
     safety_identifier: Ignored
     verbosity: Ignored
 
-    def check(self) -> None:
-        super().check()
-        if self.tools and self.tool_choice != "none":
-            raise RequestError("tools: this server cannot do that yet", param="tools")
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers to one conversation, as they are drawn and as they are told."""
+
+    chat: Chat
+    jobs: list[Job]
+    splits: list[Split]
 
 
-def chat_jobs(maker: Maker, request: ChatRequest, client: object) -> list[Job]:
-    """n answers to a conversation."""
+def answers_of(maker: Maker, request: ChatRequest, client: object, think: bool | None = None) -> Answers:
+    """n answers to a conversation. think: see chat_of."""
     if request.top_logprobs is not None and not request.logprobs:
         raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
-    prompt = conversation(maker, request)
+    chat = chat_of(maker, request, think=think)
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_top = (request.top_logprobs or 0) if request.logprobs else None
-    return maker.jobs(request, [prompt], most, n_top, client)
+    manner = chat.manner(request, request.most_thoughts)
+    jobs = maker.jobs(request, [chat.prompt], most, n_top, client, manner=manner)
+    return Answers(chat, jobs, [Split(chat, job, split=request.reasoning_format != "none") for job in jobs])
 
 
 class ChatShape(CompletionsShape):
@@ -57,23 +65,76 @@ class ChatShape(CompletionsShape):
 
     kind, part_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
 
+    def __init__(self, served: Served, body: ChatRequest, answers: Answers) -> None:
+        super().__init__(served, body, answers.jobs)
+        self._splits, self._with_thoughts = answers.splits, body.include_reasoning
+
     def choice(self, job: Job, pieces: Sequence[TextPiece]) -> dict[str, Any]:
-        message = {"role": "assistant", "content": job.result.text}
+        read = self._splits[self.jobs.index(job)].reader
+        message: dict[str, Any] = {"role": "assistant", "content": read.text if read.text or not read.calls else None}
+        if read.thoughts and self._with_thoughts:
+            message["reasoning_content"] = read.thoughts
+        if read.calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in read.calls
+            ]
         return {"message": message, "logprobs": self._logprobs(pieces)}
 
+    def finish(self, index: int) -> str:
+        return "tool_calls" if self._splits[index].called else super().finish(index)
+
+    def usage(self) -> dict[str, Any]:
+        told = super().usage()
+        if self._splits[0].chat.format.thoughts is not None:
+            told["completion_tokens_details"] = {"reasoning_tokens": sum(split.n_thoughts for split in self._splits)}
+        return told
+
+    # --- streams ---
     def opening(self) -> Iterator[str]:
         """Whose the messages are."""
         for index in range(len(self.jobs)):
             yield self._chunk(index, {"delta": {"role": "assistant", "content": None}, "logprobs": None})
 
+    def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
+        """Events for what has become certain; the logprobs are with the last of them."""
+        deltas = self._deltas(self._splits[index].push(piece))
+        if not deltas and piece.logprobs is not None:
+            deltas = [{"content": ""}]
+        for delta in deltas[:-1]:
+            yield self._chunk(index, {"delta": delta, "logprobs": None})
+        for delta in deltas[-1:]:
+            yield self._chunk(index, {"delta": delta, "logprobs": self._logprobs([piece])})
+
+    def ending(self, index: int) -> Iterator[str]:
+        """What was held back, and why it ended."""
+        for delta in self._deltas(self._splits[index].rest):
+            yield self._chunk(index, {"delta": delta, "logprobs": None})
+        yield from super().ending(index)
+
     def part(self, piece: TextPiece | None) -> dict[str, Any]:
-        if piece is None:
-            return {"delta": {}, "logprobs": None}
-        return {"delta": {"content": piece.text}, "logprobs": self._logprobs([piece])}
+        """Nothing: parts are told by `piece`."""
+        return {"delta": {}, "logprobs": None}
+
+    def _deltas(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+        told = (_delta(part) for part in parts if part.kind != "thought" or self._with_thoughts)
+        return list(told)
 
     def _logprobs(self, pieces: Sequence[TextPiece]) -> dict[str, Any] | None:
         content = token_logprobs(self.tokenizer, pieces)
         return {"content": content, "refusal": None} if content else None
+
+
+def _delta(part: Part) -> dict[str, Any]:
+    """Of a message."""
+    if part.kind == "thought":
+        return {"reasoning_content": part.text}
+    if part.kind == "text":
+        return {"content": part.text}
+    if part.kind == "arguments":
+        return {"tool_calls": [{"index": part.index, "function": {"arguments": part.text}}]}
+    function = {"name": part.text, "arguments": ""}
+    return {"tool_calls": [{"index": part.index, "id": part.id, "type": "function", "function": function}]}
 
 
 def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
@@ -91,9 +152,11 @@ def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[di
 
 async def chat(served: Served, request: Request, body: ChatRequest) -> Response:
     """The next message of a conversation."""
-    jobs = await run_in_threadpool(chat_jobs, served.maker, body, client_of(request))
-    shape = ChatShape(served, body, jobs)
-    return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
+    answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    shape = ChatShape(served, body, answers)
+    return await respond(
+        served, request, answers.jobs, shape, stream=body.stream, watcher=shape.watcher, splits=answers.splits
+    )
 
 
 ENDPOINTS = [post("/v1/chat/completions", "/chat/completions", handler=chat, schema=ChatRequest)]

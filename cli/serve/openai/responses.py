@@ -1,6 +1,7 @@
 """POST /v1/responses: OpenAI's newer shape. No response is kept: every request brings its whole conversation."""
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -11,40 +12,22 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.drawing import TextPiece
 
 from .. import errors
 from ..endpoint import client_of, post
+from ..errors import RequestError
 from ..fields import CacheFields, Ignored, StreamOptions, Strict, Unsupported
 from ..forms import NamedSchema
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import event, respond
-from .chat import ChatRequest, chat_jobs, token_logprobs
+from . import chat
+from .chat import Answers, ChatRequest, token_logprobs
+from .items import Choice, FunctionTool, InputItem, Item, ItemEvents, choice_as_chat, messages_of
 from .shape import usage
 
 LOGPROBS = "message.output_text.logprobs"
-
-
-class Part(Strict):
-    """A part of a message: of the user's, or of an answer that comes back as it was."""
-
-    type: Literal["input_text", "output_text", "text"]
-    text: str
-    annotations: Ignored
-    logprobs: Ignored
-
-
-class Item(Strict):
-    """A message, as somebody wrote it or as an earlier response had it."""
-
-    role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[Part]
-    type: Literal["message"] = "message"
-    id: Ignored
-    status: Ignored
-    phase: Ignored
 
 
 class TextFormat(NamedSchema):
@@ -66,9 +49,9 @@ class TextConfig(Strict):
 
 
 class Reasoning(Strict):
-    """Of models that think."""
+    """Of models that think. effort: "none" ends it; others are a variable of the model's template."""
 
-    effort: Ignored
+    effort: str | None = None
     summary: Ignored
     generate_summary: Ignored
 
@@ -76,7 +59,7 @@ class Reasoning(Strict):
 class ResponsesRequest(Strict):
     """A text or a conversation, and how the answer is drawn."""
 
-    input: str | Annotated[list[Item], Field(min_length=1)]
+    input: str | Annotated[list[InputItem], Field(min_length=1)]
     instructions: str | None = None
     model: str | None = None
     stream: bool = False
@@ -91,10 +74,10 @@ class ResponsesRequest(Strict):
     metadata: dict[str, str] | None = None
     cache: CacheFields | None = None
     truncation: Literal["disabled"] | None = None
-    parallel_tool_calls: Ignored
+    tools: list[FunctionTool] | None = None
+    tool_choice: Choice | None = None
+    parallel_tool_calls: bool | None = None
     max_tool_calls: Ignored
-    tool_choice: Literal["auto", "none"] | None = None
-    tools: Unsupported
     background: Unsupported
     conversation: Unsupported
     previous_response_id: Unsupported
@@ -107,36 +90,42 @@ class ResponsesRequest(Strict):
     prompt_cache_retention: Ignored
 
 
-def response_jobs(maker: Maker, body: ResponsesRequest, client: object) -> list[Job]:
-    """The job of the route of chats for the same conversation."""
+def answers_of(maker: Maker, body: ResponsesRequest, client: object) -> Answers:
+    """The answer of the route of chats to the same conversation."""
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
     if isinstance(body.input, str):
         messages.append({"role": "user", "content": body.input})
     else:
-        messages += [{"role": item.role, "content": _text(item.content)} for item in body.input]
-    drawn: dict[str, Any] = {"temperature": body.temperature, "top_p": body.top_p}
-    drawn |= {"max_completion_tokens": body.max_output_tokens, "cache": body.cache}
+        messages += messages_of(body.input)
+    asked: dict[str, Any] = {"messages": messages, "temperature": body.temperature, "top_p": body.top_p}
+    asked |= {"max_completion_tokens": body.max_output_tokens, "cache": body.cache}
+    asked |= {"tools": [tool.as_chat() for tool in body.tools or ()], "tool_choice": choice_as_chat(body.tool_choice)}
+    asked |= {"parallel_tool_calls": body.parallel_tool_calls}
+    if body.reasoning is not None:
+        asked |= {"reasoning_effort": body.reasoning.effort}
     if body.text is not None and body.text.format is not None:
-        drawn |= {"response_format": body.text.format.as_chat()}
+        asked |= {"response_format": body.text.format.as_chat()}
     if body.top_logprobs is not None or LOGPROBS in (body.include or ()):
-        drawn |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
-    return chat_jobs(maker, ChatRequest.model_validate({"messages": messages, **drawn}), client)
-
-
-def _text(content: str | list[Part]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+        asked |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
+    try:
+        return chat.answers_of(maker, ChatRequest.model_validate(asked), client)
+    except RequestError as error:
+        message, param = (re.sub(r"(tools/\d+|tool_choice)/function(?=\b)", r"\1", place) for place in
+                          (str(error), error.param or ""))  # fmt: skip
+        raise RequestError(message, param=param or None, status=error.status) from None
 
 
 class ResponseShape:
-    """One message, as the only item of the output."""
+    """The answer as items: thoughts, text, calls. Where it can only be text it is one message, which a stream begins at
+    once."""
 
-    def __init__(self, served: Served, body: ResponsesRequest, jobs: Sequence[Job]) -> None:
-        (self.job,) = jobs
+    def __init__(self, served: Served, body: ResponsesRequest, answers: Answers) -> None:
+        (self.job,), (self._split,) = answers.jobs, answers.splits
+        self._chat = answers.chat
         self.tokenizer = served.model.tokenizer
         self._with_logprobs = LOGPROBS in (body.include or ())
-        self._logprobs: list[dict[str, Any]] = []
         self._number = -1  # of the last event
-        self._item = f"msg_{uuid.uuid4().hex}"
+        self._items = ItemEvents(self._event)
         self._head = {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
@@ -146,14 +135,14 @@ class ResponseShape:
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
-            "parallel_tool_calls": False,
+            "parallel_tool_calls": bool(self._chat.tools) and self._chat.asked.parallel,
             "previous_response_id": None,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": None if body.reasoning is None else body.reasoning.effort, "summary": None},
             "store": False,
             "temperature": body.temperature,
             "text": {"format": {"type": "text"}},
-            "tool_choice": "auto",
-            "tools": [],
+            "tool_choice": "auto" if body.tool_choice is None else _as_json(body.tool_choice),
+            "tools": [_as_json(tool) for tool in body.tools or ()],
             "top_logprobs": body.top_logprobs or 0,
             "top_p": body.top_p,
             "truncation": "disabled",
@@ -172,7 +161,7 @@ class ResponseShape:
             "input_tokens": counted["prompt_tokens"],
             "input_tokens_details": {**counted["prompt_tokens_details"], "cache_write_tokens": 0},
             "output_tokens": counted["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": self._split.n_thoughts},
             "total_tokens": counted["total_tokens"],
             "cache": counted["cache"],
         }
@@ -180,45 +169,47 @@ class ResponseShape:
     def _status(self) -> str:
         return "incomplete" if self.job.result.reason in ("length", "context") else "completed"
 
-    def _message(self, status: str, content: list[Any]) -> dict[str, Any]:
-        return {"id": self._item, "type": "message", "role": "assistant", "status": status, "content": content}
-
-    def _part(self, text: str) -> dict[str, Any]:
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._logprobs}
-
     def _known(self, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
         return token_logprobs(self.tokenizer, pieces) if self._with_logprobs else []
+
+    def _output(self, items: Sequence[Item]) -> list[dict[str, Any]]:
+        """Only the last one may not be whole."""
+        return [item.as_json("completed") for item in items[:-1]] + [
+            item.as_json(self._status()) for item in items[-1:]
+        ]
 
     # --- what streaming.py asks for ---
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
         """The body of a response."""
-        self._logprobs = self._known(pieces[0])
-        status = self._status()
-        return self._response(status, [self._message(status, [self._part(self.job.result.text)])])
+        read, items = self._split.reader, []
+        if read.thoughts:
+            items.append(Item("reasoning", 0, read.thoughts))
+        if read.text or not (read.thoughts or read.calls):
+            items.append(Item("message", 0, read.text, logprobs=self._known(self._split.spoken)))
+        items += [Item("function_call", 0, call.arguments, call.name, call.id) for call in read.calls]
+        return self._response(self._status(), self._output(items))
 
     def opening(self) -> Iterator[str]:
-        """The response, its message and its text, all empty."""
+        """The response, and where it can only be text its message, all empty."""
         yield self._event("response.created", response=self._response("in_progress", []))
         yield self._event("response.in_progress", response=self._response("in_progress", []))
-        yield self._event("response.output_item.added", output_index=0, item=self._message("in_progress", []))
-        yield self._of_part("response.content_part.added", part=self._part(""))
+        if self._chat.is_plain:
+            yield from self._items.begin("message")
 
     def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
-        """An event for what can be seen."""
-        known = self._known([piece])
-        self._logprobs = [*self._logprobs, *known]
-        if piece.text or known:
-            yield self._of_part("response.output_text.delta", delta=piece.text, logprobs=known)
+        """Events for what has become certain."""
+        n = len(self._split.spoken)
+        parts = self._split.push(piece)
+        yield from self._items.told(parts, self._known(self._split.spoken[n:]))
 
     def ending(self, index: int) -> Iterator[str]:
-        """Each of the parts as a whole."""
-        text, status = self.job.result.text, self._status()
-        part = self._part(text)
-        yield self._of_part("response.output_text.done", text=text, logprobs=self._logprobs)
-        yield self._of_part("response.content_part.done", part=part)
-        item = self._message(status, [part])
-        yield self._event("response.output_item.done", output_index=0, item=item)
-        yield self._event(f"response.{status}", response=self._response(status, [item]))
+        """What was held back, and each of the parts as a whole."""
+        status = self._status()
+        yield from self._items.told(self._split.rest, [])
+        if not self._items.items:
+            yield from self._items.begin("message")
+        yield from self._items.end(status)
+        yield self._event(f"response.{status}", response=self._response(status, self._output(self._items.items)))
 
     def closing(self) -> Iterator[str]:
         """Nothing: the last event says that it is."""
@@ -230,18 +221,21 @@ class ResponseShape:
         failed = {**self._response("failed", []), "error": {"code": "server_error", "message": told["message"]}}
         yield self._event("response.failed", response=failed)
 
-    def _of_part(self, kind: str, **more: Any) -> str:
-        return self._event(kind, item_id=self._item, output_index=0, content_index=0, **more)
-
     def _event(self, kind: str, **more: Any) -> str:
         self._number += 1
         return event({"type": kind, "sequence_number": self._number, **more}, kind)
 
 
+def _as_json(given: Any) -> Any:
+    """Of a part of the request, as it was sent."""
+    return given.model_dump(exclude_none=True) if isinstance(given, Strict) else given
+
+
 async def responses(served: Served, request: Request, body: ResponsesRequest) -> Response:
     """The answer to a text or a conversation."""
-    jobs = await run_in_threadpool(response_jobs, served.maker, body, client_of(request))
-    return await respond(served, request, jobs, ResponseShape(served, body, jobs), stream=body.stream)
+    answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    shape = ResponseShape(served, body, answers)
+    return await respond(served, request, answers.jobs, shape, stream=body.stream, splits=answers.splits)
 
 
 ENDPOINTS = [post("/v1/responses", "/responses", handler=responses, schema=ResponsesRequest)]

@@ -56,10 +56,10 @@ class CompletionsShape:
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
         """The body of a response."""
         choices = [
-            {**self.choice(job, some), "index": i, "finish_reason": FINISH[job.result.reason]}
+            {**self.choice(job, some), "index": i, "finish_reason": self.finish(i)}
             for i, (job, some) in enumerate(zip(self.jobs, pieces, strict=True))
         ]
-        head = {**self._head, "object": self.kind, "choices": choices, "usage": usage(self.jobs, self.prompts)}
+        head = {**self._head, "object": self.kind, "choices": choices, "usage": self.usage()}
         return {**head, **self._verbose(0, pieces[0]), "timings": Timings.of(self.jobs[0]).as_json()}
 
     @property
@@ -92,7 +92,7 @@ class CompletionsShape:
         """The usage where it was asked for, and OpenAI's mark."""
         if self._with_usage:
             timings = Timings.of(self.jobs[0]).as_json()
-            more = {"choices": [], "usage": usage(self.jobs, self.prompts), "timings": timings}
+            more = {"choices": [], "usage": self.usage(), "timings": timings}
             yield event({**self._head, "object": self.part_kind, **more})
         yield "data: [DONE]\n\n"
 
@@ -113,7 +113,7 @@ class CompletionsShape:
         more = self._verbose(index, ())
         if not self._with_usage:
             more["timings"] = Timings.of(self.jobs[index]).as_json()
-        return self._chunk(index, part, FINISH[self.jobs[index].result.reason], **more)
+        return self._chunk(index, part, self.finish(index), **more)
 
     def _verbose(self, index: int, pieces: Sequence[TextPiece]) -> dict[str, Any]:
         """How the answer was drawn, where `verbose` asks for it."""
@@ -129,6 +129,14 @@ class CompletionsShape:
     def part(self, piece: TextPiece | None) -> dict[str, Any]:
         """A piece of an answer; None: its end."""
         raise NotImplementedError
+
+    def finish(self, index: int) -> str:
+        """Why an answer has ended."""
+        return FINISH[self.jobs[index].result.reason]
+
+    def usage(self) -> dict[str, Any]:
+        """Of the request."""
+        return usage(self.jobs, self.prompts)
 
     @property
     def nothing(self) -> dict[str, Any]:

@@ -1,0 +1,228 @@
+"""Items of /v1/responses: those that come in, as messages; those of an answer, whole and as events."""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hybrid.infer.answers.chat.reader import Part
+
+from ..fields import Ignored, Strict
+
+
+class TextPart(Strict):
+    """A part of a message: of the user's, or of an answer that comes back as it was."""
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+    annotations: Ignored
+    logprobs: Ignored
+
+
+class MessageItem(Strict):
+    """A message, as somebody wrote it or as an earlier response had it."""
+
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | list[TextPart]
+    type: Literal["message"] = "message"
+    id: Ignored
+    status: Ignored
+    phase: Ignored
+
+
+class CallItem(Strict):
+    """A call of a tool, of an earlier response. arguments: JSON."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    id: Ignored
+    status: Ignored
+
+
+class ResultItem(Strict):
+    """What a call gave."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | list[TextPart]
+    id: Ignored
+    status: Ignored
+
+
+class ReasoningText(Strict):
+    """A part of thoughts."""
+
+    type: Literal["reasoning_text", "summary_text"]
+    text: str
+
+
+class ReasoningItem(Strict):
+    """Thoughts of an earlier response."""
+
+    type: Literal["reasoning"]
+    content: list[ReasoningText] | None = None
+    summary: list[ReasoningText] | None = None
+    encrypted_content: Ignored
+    id: Ignored
+    status: Ignored
+
+
+InputItem = MessageItem | CallItem | ResultItem | ReasoningItem
+
+
+class FunctionTool(Strict):
+    """A tool of the client's; those that a server would run are refused."""
+
+    type: Literal["function"]
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: Ignored
+
+    def as_chat(self) -> dict[str, Any]:
+        """As the route of chats has it."""
+        function: dict[str, Any] = {"name": self.name, "parameters": self.parameters or {}}
+        return {"type": "function", "function": {**function, "description": self.description or ""}}
+
+
+class NamedChoice(Strict):
+    """This function has to be called."""
+
+    type: Literal["function"]
+    name: str
+
+
+Choice = Literal["none", "auto", "required"] | NamedChoice
+
+
+def choice_as_chat(given: Choice | None) -> Any:
+    """As the route of chats has it."""
+    return {"type": "function", "function": {"name": given.name}} if isinstance(given, NamedChoice) else given
+
+
+def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
+    """Messages of the route of chats. Thoughts, text and calls that follow each other are one message's."""
+    messages: list[dict[str, Any]] = []
+    for item in items:
+        if isinstance(item, ResultItem):
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
+        elif isinstance(item, MessageItem):
+            if item.role == "assistant":
+                _open(messages, ("content", "tool_calls"))["content"] = _text(item.content)
+            else:
+                messages.append({"role": item.role, "content": _text(item.content)})
+        elif isinstance(item, CallItem):
+            call = {"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}}
+            _open(messages, ()).setdefault("tool_calls", []).append(call)
+        else:
+            told = "".join(part.text for part in item.content or item.summary or ())
+            message = _open(messages, ("content", "tool_calls"))
+            message["reasoning_content"] = message.get("reasoning_content", "") + told
+    return messages
+
+
+def _open(messages: list[dict[str, Any]], closed_by: Sequence[str]) -> dict[str, Any]:
+    """The assistant's message that goes on; a new one where the last one has what closes it."""
+    if not messages or messages[-1]["role"] != "assistant" or any(name in messages[-1] for name in closed_by):
+        messages.append({"role": "assistant"})
+    return messages[-1]
+
+
+def _text(content: str | list[TextPart]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+@dataclass
+class Item:
+    """Of an answer: thoughts ("reasoning"), text ("message") or a call ("function_call")."""
+
+    kind: str
+    index: int
+    text: str = ""
+    name: str = ""
+    call_id: str = ""
+    logprobs: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        prefix = {"reasoning": "rs_", "message": "msg_", "function_call": "fc_"}[self.kind]
+        self.id = f"{prefix}{uuid.uuid4().hex}"
+
+    def as_json(self, status: str) -> dict[str, Any]:
+        """As it is now; in progress without its text."""
+        begun = status == "in_progress"
+        head = {"id": self.id, "type": self.kind, "status": status}
+        if self.kind == "function_call":
+            return {**head, "call_id": self.call_id, "name": self.name, "arguments": "" if begun else self.text}
+        content = [] if begun else [self.part(self.text)]
+        if self.kind == "message":
+            return {**head, "role": "assistant", "content": content}
+        return {**head, "summary": [], "content": content, "encrypted_content": None}
+
+    def part(self, text: str) -> dict[str, Any]:
+        """Its content."""
+        if self.kind == "reasoning":
+            return {"type": "reasoning_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self.logprobs}
+
+
+KINDS = {"thought": "reasoning", "text": "message", "call": "function_call", "arguments": "function_call"}
+_EVENTS = {
+    "reasoning": "reasoning_text", "message": "output_text", "function_call": "function_call_arguments",
+}  # fmt: skip
+
+
+class ItemEvents:
+    """The items of one answer as they come, and the events that tell of them; `send` writes one."""
+
+    def __init__(self, send: Callable[..., str]) -> None:
+        self._send = send
+        self.items: list[Item] = []  # the last one is open
+
+    def begin(self, kind: str, **more: Any) -> Iterator[str]:
+        """Another item."""
+        yield from self.end("completed")
+        item = Item(kind, len(self.items), **more)
+        self.items.append(item)
+        yield self._send("response.output_item.added", output_index=item.index, item=item.as_json("in_progress"))
+        if kind != "function_call":
+            yield self._of_item("response.content_part.added", part=item.part(""))
+
+    def told(self, parts: Sequence[Part], logprobs: list[Any]) -> Iterator[str]:
+        """What has become certain; logprobs: of text."""
+        for part in parts:
+            kind = KINDS[part.kind]
+            if part.kind == "call":
+                yield from self.begin(kind, name=part.text, call_id=part.id)
+                continue
+            if not self.items or self.items[-1].kind != kind:
+                yield from self.begin(kind)
+            known, logprobs = (logprobs, []) if kind == "message" else ([], logprobs)
+            yield self._delta(part.text, known)
+        if logprobs and self.items and self.items[-1].kind == "message":
+            yield self._delta("", logprobs)
+
+    def end(self, status: str) -> Iterator[str]:
+        """The item that is open, as a whole."""
+        if not self.items:
+            return
+        item = self.items[-1]
+        told = {"arguments": item.text, "name": item.name} if item.kind == "function_call" else {"text": item.text}
+        more: dict[str, Any] = {"logprobs": item.logprobs} if item.kind == "message" else {}
+        yield self._of_item(f"response.{_EVENTS[item.kind]}.done", **told, **more)
+        if item.kind != "function_call":
+            yield self._of_item("response.content_part.done", part=item.part(item.text))
+        yield self._send("response.output_item.done", output_index=item.index, item=item.as_json(status))
+
+    def _delta(self, text: str, logprobs: list[Any]) -> str:
+        item = self.items[-1]
+        item.text += text
+        item.logprobs = [*item.logprobs, *logprobs]
+        more = {"logprobs": logprobs} if item.kind == "message" else {}
+        return self._of_item(f"response.{_EVENTS[item.kind]}.delta", delta=text, **more)
+
+    def _of_item(self, kind: str, **more: Any) -> str:
+        item = self.items[-1]
+        place = {} if item.kind == "function_call" else {"content_index": 0}
+        return self._send(kind, item_id=item.id, output_index=item.index, **place, **more)
