@@ -294,7 +294,7 @@ class Batcher:
         self._guess_freely(drawn, beside_prompts=beside_prompts)
         room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(answer.guess) for answer in drawn)
         for answer in drawn:
-            if answer.job.drawing.constraint is None:
+            if not answer.job.drawing.foresees:
                 continue
             before, most = len(answer.guess), max(0, min(answer.most_guessed, MOST_PIECES - 1))
             answer.forced = answer.job.drawing.is_forced

@@ -16,6 +16,7 @@ from .constraints.grammar import first_line
 from .sampling import Sampler
 
 if TYPE_CHECKING:
+    from .chat.thoughts import ThoughtBudget
     from .constraints import Constraint
 
 EndReason = Literal["eos", "stop", "length", "context", "interrupt"]
@@ -74,6 +75,7 @@ class Drawing:
     sampled     these are of what the token was drawn from, behind the sampler
     constraint  the form of the answer; it is this answer's own from now on
     shown       special tokens that are part of its text (chat/marks.py); the others are not
+    budget      of its thoughts; it is this answer's own, too
 
     end_logprobs: of the token that ended the answer, which is in no piece. `most_seconds` after the first token a text
     that has a line feed ends as "length".
@@ -92,6 +94,7 @@ class Drawing:
         sampled: bool = False,
         constraint: "Constraint | None" = None,
         shown: Collection[int] = (),
+        budget: "ThoughtBudget | None" = None,
     ) -> None:
         if any(not text for text in stop):
             raise UsageError('a stop string is "", expected at least one character')
@@ -105,28 +108,57 @@ class Drawing:
         self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
         self._text = StopText(tokenizer.stream(skip_special=True, shown=shown), stop)
         self._first = math.inf  # when the first token was drawn
-        self.constraint = constraint
+        self.constraint, self.budget = constraint, budget
         self._forced: list[int] = []  # what has to come next
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        """The tokens before the answer that an earlier answer did not process."""
+    def begin(self, prompt: Sequence[int], drawn: Sequence[int] = ()) -> None:
+        """prompt: the tokens before the answer that an earlier answer did not process. drawn: tokens of this answer
+        from before it was saved, which the sampler knows of: the form and the budget go through them again."""
         self.sampler.ban(self.tokenizer.eog if self._ignore_eos else ())
         self.sampler.accept_all(prompt)
-        if self.constraint is not None:
-            self._forced = self.constraint.forced()
+        self._force()
+        for token in drawn:
+            if self._forced:
+                self._forced.pop(0)
+            self._follow(token)
 
     @property
     def is_forced(self) -> bool:
         """Whether the form of the answer leaves no choice about what comes next."""
         return bool(self._forced)
 
+    @property
+    def foresees(self) -> bool:
+        """Whether something may leave no choice, or refuse a guess: `foreseen` is to be asked."""
+        return self.constraint is not None or self.budget is not None
+
+    def _follow(self, token: int) -> None:
+        """A token was drawn: what the form and the budget make of it."""
+        if self.constraint is not None:
+            self.constraint.accept(token)
+        if self.budget is not None:
+            self.budget.accept(token)
+        self._force()
+
+    def _force(self) -> None:
+        """What has to come next, where nothing is left of what had to before."""
+        if self._forced:
+            return
+        closing = self.budget.closing if self.budget is not None else []
+        if closing and (self.constraint is None or self.constraint.n_possible(closing) == len(closing)):
+            self._forced = closing
+        elif self.constraint is not None:
+            self._forced = self.constraint.forced()
+
     def foreseen(self, guess: Sequence[int], room: int) -> list[int]:
         """What is worth verifying after the last token, at most `room` tokens: what the form of the answer leaves no
         choice about; otherwise as much of a guess as the form allows."""
-        if self.constraint is None:
-            return list(guess[:room])
         if self._forced:
             return self._forced[:room]
+        if self.budget is not None and (left := self.budget.left) is not None:
+            room = min(room, left)
+        if self.constraint is None:
+            return list(guess[:room])
         return list(guess[: self.constraint.n_possible(guess[:room])]) if guess else []
 
     @property
@@ -148,18 +180,16 @@ class Drawing:
         text = self._text.push(token)
         result.text += text
         result.stop = self._text.found
-        if self.constraint is not None:
-            self.constraint.accept(token)
-            self._forced = self._forced or self.constraint.forced()
+        self._follow(token)
         return TextPiece(text, token, logprobs)
 
     def _next(self, logits: np.ndarray) -> int:
         """A token. What is forced is not sampled, so that an answer does not depend on what was verified at once."""
-        if self.constraint is None:
-            return self.sampler.sample(logits)
         if self._forced:
             self.sampler.forced()
             return self._forced.pop(0)
+        if self.constraint is None:
+            return self.sampler.sample(logits)
         masked = self.constraint.masked(logits)
         try:
             return self.sampler.sample(masked)

@@ -7,7 +7,7 @@ answer.result.reason
 """
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from .sampling import Sampler
 from .speculate import NGramSpeculator
 
 if TYPE_CHECKING:
+    from .chat.thoughts import ThoughtBudget
     from .constraints import Constraint
 
 
@@ -63,6 +64,8 @@ def generate(
     constraint: "Constraint | None" = None,
     n_top: int | None = None,
     sampled: bool = False,
+    shown: Collection[int] = (),
+    budget: "ThoughtBudget | None" = None,
 ) -> "Generation":
     """Appends the prompt to `seq` and generates after it; nothing happens before the first `next`.
 
@@ -79,12 +82,14 @@ def generate(
     constraint  the form of the answer; it is this answer's own from now on
     n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
     sampled     these are of what the token was drawn from, behind the sampler
+    shown       special tokens that are part of the answer's text (chat/marks.py)
+    budget      of its thoughts; it is this answer's own, too
 
     UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
     the generation as reason "interrupt"; what was generated up to there is kept.
     """
     tokenizer = tokenizer or seq.tokenizer
-    drawing = Drawing(sampler, tokenizer, max_tokens, stop, ignore_eos, n_top, sampled, constraint)
+    drawing = Drawing(sampler, tokenizer, max_tokens, stop, ignore_eos, n_top, sampled, constraint, shown, budget)
     return Generation(seq, list(prompt_ids), drawing, progress, boundaries, speculate, keep)
 
 
@@ -197,7 +202,7 @@ class Generation:
         if speculator is not None:
             speculator.extend([token])
             guess = speculator.guess(room)
-        if self._drawing.constraint is not None:
+        if self._drawing.foresees:
             guess = self._drawing.foreseen(guess, min(room, seq.most_verified - 1))
         past, start = seq.n_past, time.perf_counter()
         result.passes += 1

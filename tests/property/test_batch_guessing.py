@@ -37,7 +37,7 @@ class Letters:
     def is_eog(self, token: int) -> bool:
         return token in self.eog
 
-    def stream(self, skip_special: bool = False) -> object:
+    def stream(self, skip_special: bool = False, shown: object = ()) -> object:
         class Stream:
             def push(self, token: int) -> str:
                 return chr(97 + token % 26)

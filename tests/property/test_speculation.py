@@ -102,7 +102,7 @@ class Plain:
     def is_eog(self, token: int) -> bool:
         return False
 
-    def stream(self, skip_special: bool = False) -> object:
+    def stream(self, skip_special: bool = False, shown: object = ()) -> object:
         class Stream:
             def push(self, token: int) -> str:
                 return ""

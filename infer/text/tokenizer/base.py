@@ -168,6 +168,11 @@ class StreamDecoder:
                 data = rest
         return self._utf8.decode(data)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no character is unfinished."""
+        return not self._utf8.getstate()[0]
+
     def flush(self) -> str:
         """What is left at the end: U+FFFD for an unfinished character, otherwise ""."""
         return self._utf8.decode(b"", final=True)

@@ -125,7 +125,7 @@ def test_a_job_without_a_sequence_goes_on_waiting(model: Model) -> None:
         def is_eog(self, token: int) -> bool:
             return False
 
-        def stream(self, skip_special: bool = False) -> "Words":
+        def stream(self, skip_special: bool = False, shown: object = ()) -> "Words":
             return self
 
         def push(self, token: int) -> str:

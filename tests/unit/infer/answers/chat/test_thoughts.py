@@ -1,0 +1,123 @@
+"""The budget of thoughts: counted as a reader sees them, closed in the model's own mark."""
+
+import numpy as np
+import pytest
+from chat_vocabulary import CONTROL, NORMAL, USER_DEFINED, chat_tokenizer
+
+from hybrid.infer.answers.chat.call_grammar import answer_grammar
+from hybrid.infer.answers.chat.format import ChatFormat, ThoughtFormat
+from hybrid.infer.answers.chat.marks import shown_tokens
+from hybrid.infer.answers.chat.thoughts import ThoughtBudget
+from hybrid.infer.answers.chat.tools import ToolChoice
+from hybrid.infer.answers.constraints import Constraint, Grammar
+from hybrid.infer.answers.drawing import Drawing
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.text.tokenizer import Tokenizer
+
+FORMAT = ChatFormat(ThoughtFormat("<think>", "</think>"))
+
+
+@pytest.fixture(params=[NORMAL, USER_DEFINED, CONTROL], ids=["text", "own tokens", "control tokens"], scope="module")
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return chat_tokenizer(request.param)
+
+
+def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
+    return tokenizer.encode(text, add_special=False, continues=True, parse_special=True)
+
+
+def drawn(
+    tokenizer: Tokenizer, wants: str, budget: ThoughtBudget, constraint: Constraint | None = None, most: int = 60
+) -> tuple[str, Drawing]:
+    """What becomes of an answer whose model wants to say `wants`, and begins anew with it when it was said."""
+    sampler = Sampler(SamplingParams(temp=0), tokenizer.n_vocab)
+    drawing = Drawing(
+        sampler, tokenizer, most, (), constraint=constraint, shown=shown_tokens(FORMAT, tokenizer), budget=budget
+    )
+    drawing.begin(())
+    wanted = [*ids_of(tokenizer, wants), tokenizer.eos or 0]
+    at = 0
+    while drawing.ended is None:
+        logits = np.zeros(tokenizer.n_vocab, np.float32)
+        logits[wanted[at]] = 9
+        piece = drawing.draw(logits)
+        at += piece is not None and piece.id == wanted[at]
+    drawing.finish()
+    return drawing.result.text, drawing
+
+
+@pytest.mark.parametrize(
+    ("most", "thinks", "wants", "says"),
+    [
+        (3, True, "stuvwz", "stu\n</think>vwz"),
+        (0, True, "st", "\n</think>st"),
+        (0, False, "<think>st", "<think>\n</think>st"),
+        (2, False, "\n<think>stuv", "\n<think>st\n</think>uv"),
+        (4, False, "x<think>stuvwz", "x<think>stuvwz"),
+        (3, True, "st</think>uvwzyq", "st</think>uvwzyq"),
+        (3, True, "st\nuv", "st\n</think>uv"),
+        (3, False, "</think>x", "</think>x"),
+        (3, True, "s<tool_call>tuvwz", "s<tool_call>tuvwz"),
+    ],
+)
+def test_thoughts_are_closed(most: int, thinks: bool, wants: str, says: str, tokenizer: Tokenizer) -> None:
+    if len(ids_of(tokenizer, "<tool_call>")) > most > 0 and "<tool_call>" in wants:
+        most += len(ids_of(tokenizer, "<tool_call>"))
+    if wants.startswith("st</think>"):
+        most += len(ids_of(tokenizer, "</think>"))
+    assert drawn(tokenizer, wants, ThoughtBudget(FORMAT, tokenizer, most, thinks))[0] == says
+
+
+def test_a_character_is_not_cut(tokenizer: Tokenizer) -> None:
+    """Emoji are four tokens of this vocabulary."""
+    for most in (2, 3, 4, 5):
+        text, _ = drawn(tokenizer, "s\U0001f600zyv", ThoughtBudget(FORMAT, tokenizer, most, True))
+        assert text == ("s\U0001f600\n</think>zyv")
+
+
+def test_a_budget_goes_with_a_form(tokenizer: Tokenizer) -> None:
+    form = Grammar.json_schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    grammar = answer_grammar(FORMAT, tokenizer, [], ToolChoice("none"), thinks=True, form=form)
+    assert grammar is not None
+    budget = ThoughtBudget(FORMAT, tokenizer, 3, True)
+    text, drawing = drawn(tokenizer, 'stu{"a": 7}', budget, Constraint(grammar, tokenizer))
+    assert text == 'stu\n</think>{"a": 7}' and drawing.ended == "eos"
+
+
+def test_forced_tokens_are_foreseen_and_guesses_end_where_they_begin(tokenizer: Tokenizer) -> None:
+    budget = ThoughtBudget(FORMAT, tokenizer, 3, True)
+    drawing = Drawing(Sampler(SamplingParams(temp=0), tokenizer.n_vocab), tokenizer, -1, (), budget=budget)
+    drawing.begin(())
+    guess = ids_of(tokenizer, "stuvwz")
+    assert drawing.foresees and drawing.foreseen(guess, 9) == guess[:3]
+    for token in guess[:3]:
+        logits = np.zeros(tokenizer.n_vocab, np.float32)
+        logits[token] = 9
+        drawing.draw(logits)
+    assert drawing.is_forced and drawing.foreseen(guess, 99) == ids_of(tokenizer, "\n</think>")
+
+
+def test_a_restored_answer_goes_on_the_same(tokenizer: Tokenizer) -> None:
+    """From the tokens alone, wherever it was left: in the middle of what is forced too."""
+    form = Grammar.json_schema({"type": "object", "properties": {"name": {"type": "integer"}}, "required": ["name"]})
+    grammar = answer_grammar(FORMAT, tokenizer, [], ToolChoice("none"), thinks=True, form=form)
+    assert grammar is not None
+    made = Constraint(grammar, tokenizer)
+    rows = np.random.default_rng(3).standard_normal((60, tokenizer.n_vocab)).astype(np.float32)
+
+    def begun(ids: list[int]) -> Drawing:
+        sampler = Sampler(SamplingParams(temp=2, seed=4), tokenizer.n_vocab)
+        budget = ThoughtBudget(FORMAT, tokenizer, 4, True)
+        drawing = Drawing(sampler, tokenizer, -1, (), constraint=made.copy(), budget=budget)
+        for _ in ids:
+            sampler.sample(rows[0])  # its state is saved elsewhere; here as many draws as were made
+        drawing.begin((), ids)
+        return drawing
+
+    whole = begun([])
+    forced = []
+    while whole.ended is None and len(whole.result.ids) < 60:
+        forced.append(list(whole._forced))
+        whole.draw(rows[len(whole.result.ids)])
+    for n in range(1, len(forced)):
+        assert begun(whole.result.ids[:n])._forced == forced[n]
