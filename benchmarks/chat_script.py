@@ -27,6 +27,7 @@ from hybrid.infer import Model
 from hybrid.infer.answers.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.bench.machine import cpu_name
+from hybrid.infer.text.chat_template import ChatTemplate, special_tokens
 
 QUESTIONS = [
     "What is a state-space model?", "And attention?", "Which of them remembers a long text better, and why is that so?",
@@ -84,7 +85,7 @@ class Script:
         self._row_of: dict[int, int] = {}  # number of a turn -> of its step
         self._restarted = False
 
-    def step(self, name: str, pieces: Iterator[str]) -> Step:
+    def step(self, name: str, pieces: Iterator[object]) -> Step:
         """Draws an answer to its end; `pieces` is what the conversation gives out for it."""
         before = self.chat.stats.n_prompt
         for _ in pieces:
@@ -134,24 +135,17 @@ class Script:
         self.step("restart, edit of turn 2", chat.edit(2, "And memory?"))
 
 
-class Plain:
-    """A template for models that have none: messages end with the model's EOS."""
-
-    def __init__(self, model: Model) -> None:
-        tok = model.tokenizer
-        self._bos, self._eos = (tok.piece(t).decode() if t is not None else "" for t in (tok.bos, tok.eos))
-
-    def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """As a chat template renders: the text that the model goes on with."""
-        text = "".join(f"{m['role']}: {m['content']}{self._eos}" for m in messages)
-        return self._bos + text + "assistant:" * add_generation_prompt
+def plain_template(model: Model) -> ChatTemplate:
+    """For models that have none: messages end with the model's EOS."""
+    source = """{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}
+        {%- if add_generation_prompt %}assistant:{% endif %}"""
+    return ChatTemplate(source, tokens=special_tokens(model.tokenizer))
 
 
 def conversation(model: Model, n_answer: int) -> Conversation:
     """Greedy answers of n_answer tokens."""
     params = SamplingParams(temp=0, logit_bias=dict.fromkeys(model.tokenizer.eog, -1e9))
-    template: Any = model.chat_template or Plain(model)
-    return Conversation(model, params, template, max_tokens=n_answer)
+    return Conversation(model, params, model.chat_template or plain_template(model), max_tokens=n_answer)
 
 
 def play(path: Path, n_answer: int, folder: Path) -> list[Step]:

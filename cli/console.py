@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -127,6 +128,32 @@ def duration(seconds: float) -> str:
 def rate(n: int, seconds: float) -> str:
     """`(41.7 per second)`; nothing when nothing was measured."""
     return f"({n / seconds:.1f} per second)" if n and seconds > 0 else ""
+
+
+class StatusLine:
+    """One line on stderr that says what is going on, written again and again; silent where that is no terminal."""
+
+    SECONDS = 0.1  # between two of them
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._there = False
+        self._next = 0.0
+
+    def show(self, text: str) -> None:
+        """Instead of what was there."""
+        if not self._shown or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self.SECONDS
+        width = shutil.get_terminal_size().columns
+        print(f"\r\x1b[K{dim(one_line(text)[: width - 1], sys.stderr)}", end="", file=sys.stderr, flush=True)
+        self._there = True
+
+    def clear(self) -> None:
+        """It goes; what is printed next stands in its place."""
+        if self._there:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        self._there, self._next = False, 0.0
 
 
 class ProgressBar:

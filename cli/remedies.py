@@ -139,8 +139,9 @@ def message(error: HybridError, place: Place) -> str:
 
 
 def options(command: Any) -> frozenset[str]:
-    """All options of a typer command."""
-    return frozenset(option for param in command.params for option in param.opts if option.startswith("-"))
+    """All options of a typer command, what switches them off among them."""
+    names = (name for param in command.params for name in (*param.opts, *param.secondary_opts))
+    return frozenset(name for name in names if name.startswith("-"))
 
 
 def place_of(ctx: Any) -> Place:

@@ -28,6 +28,7 @@ from ..loading_options import (
 )
 from ..probabilities import NProbs, PostSamplingProbs
 from ..sampling_options import Sampling, takes_sampling
+from ..tool_options import Asking, ThinkBudget, ThinkOption, ToolChoice, Tools, asking
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -120,11 +121,21 @@ def run(
     checkpoint_budget: CheckpointBudget = "1GiB",
     checkpoint_type: CheckpointType = KVType.F32,
     system: Annotated[
-        str, typer.Option(metavar="TEXT", help="In a chat: what the model is told first.", show_default=False)
+        str,
+        typer.Option(metavar="TEXT", help="In the chat template: what the model is told first.", show_default=False),
     ] = "",
-    no_template: Annotated[
-        bool, typer.Option("--no-template", help="Chat as plain completion, without the model's chat template.")
-    ] = False,
+    template: Annotated[
+        bool | None,
+        typer.Option(
+            "--template/--no-template",
+            help="Whether a text is a message in the model's chat template. Default: in a chat it is; from -p, -f or a "
+            "pipe it is continued as it stands.",
+        ),
+    ] = None,
+    tools: Tools = None,
+    tool_choice: ToolChoice = None,
+    think: ThinkOption = None,
+    think_budget: ThinkBudget = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print text, token ids and timings as JSON, at the end.")
     ] = False,
@@ -143,8 +154,8 @@ def run(
     """Chat with a model, or complete a text.
 
     In a terminal: a chat in the model's own template. With -p, -f or a pipe: the text is continued once, the
-    continuation goes to stdout and everything else to stderr. With -f FILE.jsonl: all prompts of the file, several at
-    a time.
+    continuation goes to stdout and everything else to stderr; with --template it is answered. With -f FILE.jsonl: all
+    prompts of the file, several at a time.
     """
     from hybrid.infer.answers import prompt_files
     from hybrid.infer.answers.constraints.forms import Forms
@@ -182,7 +193,12 @@ def run(
 
     if go_on and (text is not None or state is not None):
         raise UsageError(f"--continue goes on with a chat; {'--state' if state else 'a prompt'} does not go with it.")
-    probabilities.check(n_probs, post_sampling_probs, in_chat=text is None and not many)
+    in_template = template is not False if text is None else bool(template)
+    asks = asking(tools, tool_choice, think, think_budget)
+    if asks.given and not in_template:
+        how = "leave out --no-template" if text is None else "add --template"
+        raise UsageError(f"{asks.given} needs the model's chat template: {how}.")
+    probabilities.check(n_probs, post_sampling_probs, in_chat=not many and (text is None or in_template))
     asked = form_options.grammar(json_schema, grammar, regex, choice)
     options = load_options(
         n_ctx=n_ctx,
@@ -202,14 +218,29 @@ def run(
                 loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, spec == Spec.NGRAM, forms,
                 n_probs, post_sampling_probs,
             )  # fmt: skip
-            answer_file(batch, file, output, asked)
+            answer_file(batch, file, output, asked, asks)
         elif text is None:
             from .chat import chat
 
             most = -1 if n_predict is None else n_predict
             told = texts.checked(system, "--system")
             form = None if asked is None else forms.compiled(asked)
-            chat(loaded, params, most, stop or [], state, no_template, told, go_on, spec == Spec.NGRAM, kept, form)
+            chat(
+                loaded, params, most, stop or [], state, not in_template, told, go_on, spec == Spec.NGRAM, kept, form,
+                asks,
+            )  # fmt: skip
+        elif in_template:
+            from hybrid.infer.answers.conversation import Conversation
+
+            from ..single_message import answer
+
+            most = COMPLETION_TOKENS if n_predict is None else n_predict
+            told = texts.checked(system, "--system")
+            form = None if asked is None else forms.compiled(asked)
+            conversation = Conversation(
+                loaded, params, loaded.chat_template, most, stop or [], told, spec == Spec.NGRAM, kept, form
+            )
+            answer(conversation, text, asks, state, as_json, timings)
         else:
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             complete(
@@ -218,15 +249,15 @@ def run(
             )  # fmt: skip
 
 
-def answer_file(batch: "PromptBatch", file: Path, output: Path | None, form: "Grammar | None" = None) -> None:
-    """All answers to a file of prompts, to `output` or stdout. form: of those to lines that name none."""
+def answer_file(batch: "PromptBatch", file: Path, output: Path | None, form: "Grammar | None", asks: Asking) -> None:
+    """All answers to a file of prompts, to `output` or stdout. form, asks: of those to lines that do not say it."""
     from hybrid.infer.answers import prompt_files
 
     from .. import texts
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
-    prompts = prompt_files.read_prompts(texts.read_text(file), shown(file), batch.model, form, batch.forms)
+    prompts = prompt_files.read_prompts(texts.read_text(file), shown(file), batch.model, form, batch.forms, asks.over())
     start = time.perf_counter()
     try:
         with console.ProgressBar("answers", "answers") as progress:

@@ -2,8 +2,9 @@
 
     in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is handed through;
           the form of its answers (one of `asked.FIELDS`: "json_schema", "grammar", ...) goes before that of the others
+          messages may have "tools" and "tool_choice", as OpenAI has them
     out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}, with n_probs
-          "completion_probabilities", too
+          "completion_probabilities", too; to messages "reasoning_content" and "tool_calls", where there are some
 
 Answers are appended as they become complete. `key` names the model, the settings, the prompt and the sample: with it a
 run that was interrupted goes on after the last line it wrote, and refuses a file that belongs to something else.
@@ -17,17 +18,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hybrid.quant.ggml.errors import Remedy, TemplateError, UsageError, shown
+from hybrid.quant.ggml.errors import Remedy, UsageError, shown
 
 from ..progress import AnswerProgress
 from ..text.encode import rendered_ids
+from .chat.dialect import NOTHING, Asked, Dialect
+from .chat_lines import FIELDS, ChatLine
 from .constraints.asked import asked_form
 from .constraints.forms import Forms
 
 if TYPE_CHECKING:
     from .. import Model
     from .batching import Job
-    from .constraints import Grammar
+    from .constraints import Constraint, Grammar
     from .drawing import TextPiece
     from .sampling import SamplingParams
 
@@ -42,7 +45,7 @@ class Prompt:
     index: int
     text: str
     id: Any
-    templated: bool  # rendered by the chat template, control tokens written out
+    chat: ChatLine | None = None  # it is in the chat template, control tokens written out
     form: "Grammar | None" = None
 
 
@@ -61,15 +64,24 @@ class BatchResult:
 
 
 def read_prompts(
-    text: str, name: str, model: "Model", form: "Grammar | None" = None, forms: "Forms | None" = None
+    text: str,
+    name: str,
+    model: "Model",
+    form: "Grammar | None" = None,
+    forms: "Forms | None" = None,
+    asked: Asked = NOTHING,
 ) -> list[Prompt]:
     """The prompts of a file's text, in order. UsageError names the first line that is not a prompt, or whose form
     cannot be compiled.
 
     form   of the answers to lines that name none
     forms  where they are compiled, to be used again
+    asked  of messages, where their line does not say it
     """
     forms = Forms(model.tokenizer) if forms is None else forms
+    dialect = None if model.chat_template is None else Dialect(model.chat_template, model.tokenizer, forms)
+    if dialect is not None:
+        dialect.check(asked)
     prompts: list[Prompt] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -83,12 +95,12 @@ def read_prompts(
             value = {"prompt": value}
         if not isinstance(value, dict) or ("prompt" in value) == ("messages" in value):
             raise UsageError(f'{where}: expected {{"prompt": TEXT}} or {{"messages": [...]}}.')
-        messages = value.get("messages")
-        prompt = value.get("prompt") if messages is None else _rendered(messages, model, where)
+        own = _own_form(value, form, forms, where)
+        chat = _chat_line(value, dialect, asked, None if own is None else forms.compiled(own), where)
+        prompt = value.get("prompt") if chat is None else chat.text
         if not isinstance(prompt, str) or not prompt:
             raise UsageError(f"{where}: its prompt is not a text.")
-        own = _own_form(value, form, forms, where)
-        prompts.append(Prompt(len(prompts), prompt, value.get("id"), messages is not None, own))
+        prompts.append(Prompt(len(prompts), prompt, value.get("id"), chat, own))
     if not prompts:
         raise UsageError(f"{name} has no prompts.")
     return prompts
@@ -105,20 +117,23 @@ def _own_form(line: dict[str, Any], form: "Grammar | None", forms: Forms, where:
     return form if own is None and line.get("response_format") is None else own
 
 
-def _rendered(messages: Any, model: "Model", where: str) -> str:
-    if model.chat_template is None:
-        raise UsageError(f"{where}: this model has no chat template for messages. Give prompts.")
-    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
-        raise UsageError(f"{where}: its messages are not a list of objects with role and content.")
+def _chat_line(
+    line: dict[str, Any], dialect: Dialect | None, asked: Asked, form: "Constraint | None", where: str
+) -> ChatLine | None:
+    """None: its prompt is a text."""
+    if "messages" not in line:
+        if asked != NOTHING or any(line.get(name) is not None for name in FIELDS):
+            raise UsageError(f"{where}: a prompt that is no messages has no tools and no thoughts. Give messages.")
+        return None
     try:
-        return model.chat_template.render(messages)
-    except TemplateError as err:
-        raise UsageError(f"{where}: {err}") from None
+        return ChatLine.read(line, dialect, asked, form)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def encode(prompt: Prompt, model: "Model") -> list[int]:
     """Tokens of a prompt."""
-    return rendered_ids(model.tokenizer, prompt.text) if prompt.templated else model.tokenizer.encode(prompt.text)
+    return rendered_ids(model.tokenizer, prompt.text) if prompt.chat else model.tokenizer.encode(prompt.text)
 
 
 class Lines:
@@ -253,10 +268,11 @@ class PromptBatch:
                         replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab, self.model.tokenizer
                     )
                     own = None if form is None else form.copy()
+                    how = {"constraint": own} if prompt.chat is None else prompt.chat.exchange(form).drawn
                     n_top = min(self.n_probs, self.model.n_vocab) or None
                     drawing = Drawing(
                         sampler, self.model.tokenizer, self.max_tokens, self.stop,
-                        n_top=n_top, sampled=self.sampled, constraint=own,
+                        n_top=n_top, sampled=self.sampled, **how,
                     )  # fmt: skip
                     yield Job(ids, drawing, number, kept, speculate=self.speculate)
 
@@ -266,7 +282,8 @@ class PromptBatch:
         what += [] if self.keep is None else [self.keep]
         what += [] if prompt.form is None else [prompt.form.to_json()]
         what += [self.n_probs, self.sampled] if self.n_probs else []
-        text = f"{what!r} {prompt.index} {prompt.templated} {sample} {self.n_samples}\n{prompt.text}"
+        what += prompt.chat.key if prompt.chat is not None else []
+        text = f"{what!r} {prompt.index} {prompt.chat is not None} {sample} {self.n_samples}\n{prompt.text}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
     def _line(self, prompt: Prompt, sample: int, job: "Job", drawn: "list[TextPiece]") -> str:
@@ -283,6 +300,8 @@ class PromptBatch:
             "tokens": len(result.ids),
             "key": self._key(prompt, sample),
         }
+        if prompt.chat is not None:
+            values |= prompt.chat.values(result)
         if self.n_probs:
             values["completion_probabilities"] = listed(self.model.tokenizer, drawn, self.sampled)
         return json.dumps(values, ensure_ascii=False)

@@ -3,13 +3,58 @@
 Nothing is ever removed from it: a turn that was taken back can be reached again by its number.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
+from .chat.tools import ToolCall
+
 MAIN = "main"
+Question = str | Sequence[str]  # of the user; or the results of the calls of the turn before, in their order
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model said. n_thought: tokens of its thoughts."""
+
+    text: str = ""
+    thoughts: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    n_thought: int = 0
+
+    @property
+    def cut(self) -> tuple[ToolCall, ...]:
+        """Calls that were not written to their end."""
+        return tuple(call for call in self.calls if not _is_whole(call))
+
+    def without_cut(self) -> "Answer":
+        """The answer but for those: nobody can carry them out, and templates do not take them."""
+        cut = self.cut
+        return replace(self, calls=tuple(call for call in self.calls if call not in cut)) if cut else self
+
+    def to_json(self) -> dict[str, Any]:
+        """As programs want it: thoughts and calls under OpenAI's names, and only where there are some."""
+        values: dict[str, Any] = {"text": self.text}
+        if self.thoughts:
+            values["reasoning_content"] = self.thoughts
+        if self.calls:
+            values["tool_calls"] = [call_json(call) for call in self.calls]
+        return values
+
+
+def _is_whole(call: ToolCall) -> bool:
+    try:
+        return isinstance(json.loads(call.arguments), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def call_json(call: ToolCall) -> dict[str, Any]:
+    """As OpenAI writes it."""
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 @dataclass(eq=False)
@@ -18,12 +63,29 @@ class Turn:
 
     number: int
     parent: "Turn | None"
-    user: str
-    answer: str
+    question: Question
+    answer: Answer
     base: "Turn | None" = None
     added: list[int] = field(default_factory=list)  # tokens after those of `base`, the answer's included
     asked: str = ""  # the rendering that the answer continues; "" when the tokens are not that and the answer
     said: str = ""  # the answer as the model wrote it
+    written: str = ""  # as the template writes it (Ledger.note_rendered); "" where nothing is known of that
+
+    @property
+    def asking(self) -> list[dict[str, Any]]:
+        """The question as messages."""
+        return asking(self.parent, self.question)
+
+    @property
+    def results(self) -> list[tuple[ToolCall, str]]:
+        """The calls that the question answers, and what came of them; none where it is the user's."""
+        return _results(self.parent, self.question)
+
+    @property
+    def title(self) -> str:
+        """The question on one line."""
+        told = ", ".join(f"{call.name}: {result}" for call, result in self.results)
+        return " ".join((self.question if isinstance(self.question, str) else told).split())
 
     @property
     def ids(self) -> list[int]:
@@ -43,6 +105,22 @@ class Turn:
             turns.append(turn)
             turn = turn.parent
         return turns[::-1]
+
+
+def asking(parent: Turn | None, question: Question) -> list[dict[str, Any]]:
+    """A question after `parent` as messages, as OpenAI writes them."""
+    if isinstance(question, str):
+        return [{"role": "user", "content": question}]
+    return [
+        {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": result}
+        for call, result in _results(parent, question)
+    ]
+
+
+def _results(parent: Turn | None, question: Question) -> list[tuple[ToolCall, str]]:
+    if isinstance(question, str) or parent is None:
+        return []
+    return list(zip(parent.answer.calls, question, strict=True))
 
 
 class Turns:
@@ -66,9 +144,9 @@ class Turns:
     def path(self) -> list[Turn]:
         return self.head.path() if self.head else []
 
-    def add(self, parent: Turn | None, user: str, answer: str) -> Turn:
+    def add(self, parent: Turn | None, question: Question, answer: Answer) -> Turn:
         """A new turn, which becomes the head."""
-        turn = Turn(len(self.all) + 1, parent, user, answer)
+        turn = Turn(len(self.all) + 1, parent, question, answer)
         self.all.append(turn)
         self.head = turn
         return turn
@@ -122,7 +200,7 @@ class Turns:
         while waiting:
             turn, depth = waiting.pop()
             mark = ">" if turn.number in on_path else " "
-            text = " ".join(turn.user.split())
+            text = turn.title
             room = max(10, width - 2 * depth)
             text = text if len(text) <= room else text[: room - 3] + "..."
             shown.append(f"{mark} {turn.number:{digits}} {'  ' * depth}{text}{ends(turn)}")
@@ -163,15 +241,24 @@ def _turn_json(turn: Turn) -> dict[str, Any]:
     base = turn.base.asked if turn.base else ""
     differ = (i for i, (a, b) in enumerate(zip(base, turn.asked, strict=False)) if a != b)
     same = next(differ, min(len(base), len(turn.asked)))
-    return {
+    answer = turn.answer
+    values = {
         "parent": turn.parent.number if turn.parent else 0,
         "base": turn.base.number if turn.base else 0,
-        "user": turn.user,
-        "answer": turn.answer,
+        "user": turn.question if isinstance(turn.question, str) else "",
+        "answer": answer.text,
         "added": turn.added,
         "asked": [same, turn.asked[same:]],
         "said": turn.said,
     }
+    # what few turns have
+    more = {
+        "results": None if isinstance(turn.question, str) else [*turn.question],
+        "thoughts": [answer.thoughts, answer.n_thought] if answer.thoughts else None,
+        "calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in answer.calls],
+        "written": turn.written,
+    }
+    return values | {name: value for name, value in more.items() if value}
 
 
 def _read_turns(values: Iterable[Any], before: list[Turn], n_vocab: int) -> Iterator[Turn]:
@@ -182,9 +269,32 @@ def _read_turns(values: Iterable[Any], before: list[Turn], n_vocab: int) -> Iter
             raise ValueError("parent")
         if not isinstance(added, list) or not all(type(t) is int and 0 <= t < n_vocab for t in added):
             raise ValueError("added")
-        texts = [item["user"], item["answer"], item["said"], item["asked"][1]]
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError("text")
-        root = before[base - 1] if base else None
-        asked = (root.asked if root else "")[: int(item["asked"][0])] + texts[3]
-        yield Turn(number, before[parent - 1] if parent else None, texts[0], texts[1], root, added, asked, texts[2])
+        said, rest, written = _texts(item["said"], item["asked"][1], item.get("written", ""))
+        root, above = before[base - 1] if base else None, before[parent - 1] if parent else None
+        asked = (root.asked if root else "")[: int(item["asked"][0])] + rest
+        yield Turn(number, above, _read_question(item, above), _read_answer(item), root, added, asked, said, written)
+
+
+def _read_question(item: Any, parent: Turn | None) -> Question:
+    results = item.get("results")
+    if results is None:
+        return _texts(item["user"])[0]
+    if not isinstance(results, list) or not results or parent is None or len(results) != len(parent.answer.calls):
+        raise ValueError("results")
+    return _texts(*results)
+
+
+def _read_answer(item: Any) -> Answer:
+    thoughts, n_thought = item.get("thoughts", ("", 0))
+    if type(n_thought) is not int or n_thought < 0:
+        raise ValueError("thoughts")
+    calls = (ToolCall(*_texts(call["id"], call["name"], call["arguments"])) for call in item.get("calls", ()))
+    text, thoughts = _texts(item["answer"], thoughts)
+    return Answer(text, thoughts, tuple(calls), n_thought)
+
+
+def _texts(*values: Any) -> tuple[str, ...]:
+    """TypeError: one of them is no text."""
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("text")
+    return values

@@ -69,8 +69,8 @@ def test_without_a_budget_it_is_slower_and_the_same(gguf: Path) -> None:
     for budget in (0, 1, BUDGET):
         with Model.load(gguf, n_ctx=1024, checkpoint_budget=budget) as model:
             chat = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=12)
-            said = ["".join(chat.answer(q)) for q in QUESTIONS[:3]]
-            said.append("".join(chat.edit(2, "And memory?")))
-            said.append("".join(chat.regenerate()))
+            said = ["".join(part.text for part in chat.answer(q)) for q in QUESTIONS[:3]]
+            said.append("".join(part.text for part in chat.edit(2, "And memory?")))
+            said.append("".join(part.text for part in chat.regenerate()))
             answers.append(said)
     assert answers[0] == answers[1] == answers[2]

@@ -82,7 +82,7 @@ def test_a_chat_goes_on_as_if_it_had_not_been_saved(files: dict[str, Path], tmp_
     options = {"template": None, "max_tokens": 40, "system": "Notes. ", "keep": -1}
 
     def said(chat: Conversation, text: str) -> str:
-        return "".join(chat.answer(text))
+        return "".join(part.text for part in chat.answer(text))
 
     def talk() -> Conversation:
         model = stack.enter_context(Model.load(files["q8_0"], n_ctx=96, checkpoint_budget=64 << 20))

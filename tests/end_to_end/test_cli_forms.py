@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
+from fake_chat import said
 
 from hybrid.infer import Model
 from hybrid.infer.answers import prompt_files
@@ -247,20 +248,20 @@ def test_every_answer_of_a_chat_has_the_form(files: dict[str, Path], tmp_path: P
             return Conversation(model, SamplingParams(seed=1, temp=2.0, top_k=0), model.chat_template, 20, form=form)
 
         first, right = chat(), re.compile("<[a-c]{6}>").fullmatch
-        assert all(right("".join(first.answer(question))) for question in ("Where?", "And then?", "Why?"))
+        assert all(right(said(first.answer(question))) for question in ("Where?", "And then?", "Why?"))
         stopped = first.answer("In the middle?")
         next(stopped)
         stopped.close()
-        assert not right(first.turns.head.answer if first.turns.head else "")
+        assert not right(first.turns.head.answer.text if first.turns.head else "")
         first.undo()
-        assert right("".join(first.regenerate()))
+        assert right(said(first.regenerate()))
         first.turns.fork("other")
-        answers = ["".join(first.answer("On a branch?"))]
+        answers = [said(first.answer("On a branch?"))]
         first.turns.switch("main")
-        answers += ["".join(first.answer("On a branch?")), "".join(first.edit(1, "Who?"))]
+        answers += [said(first.answer("On a branch?")), said(first.edit(1, "Who?"))]
         first.save(tmp_path / "chat")
         loaded = chat()
         loaded.load(tmp_path / "chat")
-        answers += ["".join(some.answer("And now?")) for some in (first, loaded)]
+        answers += [said(some.answer("And now?")) for some in (first, loaded)]
         assert all(map(right, answers)) and answers[-1] == answers[-2]
         assert not form.may_end, "the one that they are copies of is where it was"

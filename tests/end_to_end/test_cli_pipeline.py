@@ -311,7 +311,7 @@ def test_chat_on_the_model(files: dict[str, Path], tmp_path: Path, capsys: pytes
         conversation = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=6)
         path = tmp_path / "chat.state"
         lines = iter(["What is a cache?", "And a file?", "/stats", f"/save {path}", "/clear", f"/load {path}", "Yes."])
-        session = Chat(conversation, lambda: next(lines, None) or (_ for _ in ()).throw(EOFError()))
+        session = Chat(conversation, lambda prompt: next(lines, None) or (_ for _ in ()).throw(EOFError()))
         session.loop()
         assert [m["role"] for m in conversation.messages] == ["user", "assistant"] * 3
         text = conversation.render(conversation.messages)
@@ -345,10 +345,10 @@ def keyboard() -> Iterator[Any]:
     ],
 )
 def test_line_editing(keyboard: Any, keys: str, message: str) -> None:
-    from hybrid.cli.commands.chat import prompt_reader
+    from hybrid.cli.line_editing import prompt_reader
 
     keyboard.send_text(keys)
-    assert prompt_reader()() == message
+    assert prompt_reader()("> ") == message
 
 
 def test_a_chat_is_kept_and_gone_on_with(
@@ -383,13 +383,13 @@ def test_a_chat_is_kept_and_gone_on_with(
 
 
 def test_history_is_kept_and_ctrl_d_ends(keyboard: Any, tmp_path: Path) -> None:
-    from hybrid.cli.commands.chat import prompt_reader
+    from hybrid.cli.line_editing import prompt_reader
 
     keyboard.send_text("remember me\r\x04")
     read = prompt_reader()
-    assert read() == "remember me"
+    assert read("> ") == "remember me"
     with pytest.raises(EOFError):
-        read()
+        read("> ")
     assert "remember me" in (tmp_path / "state" / "hybrid" / "history").read_text()
 
 

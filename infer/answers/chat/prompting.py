@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from hybrid.infer.text.chat_template import MAX_STEPS, ChatTemplate
 from hybrid.quant.ggml.errors import TemplateError, UsageError
@@ -19,8 +19,7 @@ from hybrid.quant.ggml.errors import TemplateError, UsageError
 from .continuing import begun
 from .format import ChatFormat, ThoughtFormat
 from .messages import Message, for_template, has_calls, one_call_each, told_to_system, told_to_user
-from .reader import AnswerReader
-from .tools import Tool, ToolChoice
+from .tools import Tool, ToolCall, ToolChoice
 
 AUTO = ToolChoice("auto")
 
@@ -82,7 +81,18 @@ def chat_prompt(
     return writer.continued(messages) if continues else writer.prompt(messages)
 
 
-def message_of(answer: AnswerReader) -> Message:
+class Told(Protocol):
+    """An answer that was read: an AnswerReader, or what was kept of one."""
+
+    @property
+    def thoughts(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def calls(self) -> Sequence[ToolCall]: ...
+
+
+def message_of(answer: Told) -> Message:
     """The answer as a message of OpenAI's, which can come back."""
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 from fake_chat import FakeModel, Template, talk
 
-from hybrid.cli.commands.chat import Chat, joined, unfinished
+from hybrid.cli.commands.chat import Chat
+from hybrid.cli.line_editing import joined, unfinished
 from hybrid.cli.saved_chats import Keeper
+from hybrid.infer.answers.chat.reader import Part
 from hybrid.quant.ggml.errors import StateError
 
 
 def session(model: FakeModel, *lines: str | type[BaseException]) -> Chat:
     rest = [*lines, EOFError]
 
-    def read() -> str:
+    def read(prompt: str) -> str:
         item = rest.pop(0)
         if not isinstance(item, str):
             raise item
@@ -84,7 +86,7 @@ def test_ctrl_c_behind_an_answer_does_not_stop_the_next(capsys: pytest.CaptureFi
     chat = session(model, "one", "two")
     speak = chat.conversation.answer
 
-    def answer(text: str) -> Iterator[str]:
+    def answer(text: str) -> Iterator[Part]:
         yield from speak(text)
         if text == "one":
             signal.raise_signal(signal.SIGINT)

@@ -135,7 +135,7 @@ def test_it_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
     model = FakeModel("a" * 70, "b" * 70, n_ctx=60)
     lines = iter(["q", "r"])
 
-    def read() -> str:
+    def read(prompt: str) -> str:
         try:
             return next(lines)
         except StopIteration:

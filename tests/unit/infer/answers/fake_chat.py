@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from hybrid.infer.answers.chat.reader import Part
+from hybrid.infer.answers.chat.tools import tools_of
 from hybrid.infer.answers.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.text.chat_template import ChatTemplate
 
-CONTROL = {"<s>": 0, "</s>": 1, "<user>": 2, "<bot>": 3, "<sys>": 4}
+CONTROL = {"<s>": 0, "</s>": 1, "<user>": 2, "<bot>": 3, "<sys>": 4, "<tool>": 5}
 NAMES = {i: name for name, i in CONTROL.items()}
 N_VOCAB = 300
 
@@ -40,6 +43,9 @@ class FakeTokenizer:
 
     def is_control(self, token: int) -> bool:
         return token in NAMES
+
+    def parts(self, text: str) -> list[str | int]:
+        return [text]
 
     def is_eog(self, token: int) -> bool:
         return token == 1
@@ -74,6 +80,7 @@ class FakeSequence:
         self._remember()
         self.tokens += list(ids)
         self._remember()
+        self.points |= {tuple(self.tokens[:at]) for at in boundaries if not self.shifted}
         self.boundaries = list(boundaries)
         self.prefills.append("".join(NAMES.get(i, chr(i)) for i in ids))
         self.said = [*map(ord, self.model.script.pop(0)), 1]
@@ -139,13 +146,48 @@ class FakeModel:
         self.stop = None
 
 
-class Template:
+TOOLS = tools_of([{"type": "function", "function": {"name": name}} for name in ("weather", "clock")])
+TOLD = f"<sys>{json.dumps([tool.as_given for tool in TOOLS])}</s>"
+
+
+def thinking_template() -> ChatTemplate:
+    """Thoughts are opened by the prompt, and left out before the last question; calls are JSON in <call>."""
+    return ChatTemplate(
+        """{{ bos_token }}{%- if tools %}<sys>{{ tools | tojson + eos_token }}{% endif -%}
+        {%- set ns = namespace(last=-1) -%}
+        {%- for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor -%}
+        {%- for m in messages -%}
+            {%- if m.role == 'assistant' -%}
+                <bot>
+                {%- if loop.index0 > ns.last and m.reasoning_content -%}
+                    {{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' -}}
+                {%- endif -%}
+                {{- m.content or '' -}}
+                {%- for call in m.tool_calls or [] -%}
+                    {{- '<call>' + call.function | tojson + '</call>' -}}
+                {%- endfor -%}
+                {{- eos_token -}}
+            {%- elif m.role == 'tool' -%}
+                <tool>{{ m.content + eos_token }}
+            {%- else -%}
+                <{{ 'sys' if m.role == 'system' else 'user' }}>{{ m.content + eos_token }}
+            {%- endif -%}
+        {%- endfor -%}
+        {%- if add_generation_prompt -%}
+            {{- '<bot>' if enable_thinking is defined and not enable_thinking else '<bot><think>\\n' -}}
+        {%- endif -%}""",
+        tokens={"bos_token": "<s>", "eos_token": "</s>"},
+    )
+
+
+class Template(ChatTemplate):
     """<s><user>question</s><bot>answer</s>..., with what `around` puts beside the answer."""
 
     def __init__(self, before: str = "", trim: bool = False) -> None:
+        super().__init__("as `render` has it")
         self.before, self.trim = before, trim
 
-    def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    def render(self, messages: list[dict[str, Any]], add_generation_prompt: bool = True, **more: Any) -> str:
         text = "<s>"
         for m in messages:
             if m["role"] == "system":
@@ -157,9 +199,9 @@ class Template:
         return text + "<bot>" * add_generation_prompt
 
 
-def talk(model: FakeModel, template: Template | None, **more: Any) -> Conversation:
+def talk(model: FakeModel, template: Template | ChatTemplate | None, **more: Any) -> Conversation:
     return Conversation(model, SamplingParams(temp=0), template, **more)  # type: ignore[arg-type]
 
 
-def said(pieces: Iterator[str]) -> str:
-    return "".join(pieces)
+def said(parts: Iterator[Part]) -> str:
+    return "".join(part.text for part in parts if part.kind == "text")

@@ -54,7 +54,7 @@ def test_regenerate_says_something_else_to_the_same_prompt() -> None:
     chat = talk(model, Template())
     said(chat.answer("q"))
     assert said(chat.regenerate()) == "second"
-    assert model.seq.prefills == ["<s><user>q</s><bot>"] * 2, "the fake keeps no logits"
+    assert model.seq.prefills == ["<s><user>q</s><bot>", "<bot>"], "the fake keeps no logits"
     assert [m["content"] for m in chat.messages] == ["q", "second"]
     with pytest.raises(UsageError, match="no answer yet"):
         said(talk(FakeModel(), Template()).regenerate())
@@ -65,7 +65,7 @@ def test_whatever_is_taken_back_costs_only_what_is_new() -> None:
     chat = talk(model, Template())
     for question in "abc":
         said(chat.answer(question))
-    assert chat.undo().user == "c"
+    assert chat.undo().question == "c"
     said(chat.answer("d"))
     said(chat.edit(2, "B"))
     assert [m["content"] for m in chat.messages] == ["a", "one", "B", "five"]
@@ -103,7 +103,7 @@ def test_whatever_is_taken_back_costs_only_what_is_new() -> None:
 class Thinking(Template):
     """Shows thoughts of the last answer only, as templates of thinking models do."""
 
-    def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    def render(self, messages: list[dict[str, Any]], add_generation_prompt: bool = True, **more: Any) -> str:
         kept = [
             m if m["role"] == "user" or i == len(messages) - 1 else {**m, "content": m["content"].rpartition("|")[2]}
             for i, m in enumerate(messages)
@@ -227,7 +227,7 @@ def test_an_answer_that_nobody_waits_for_keeps_the_text_of_its_tokens() -> None:
     model = FakeModel("go END", "x")
     chat = talk(model, Template(), stop=["END"])
     pieces = chat.answer("q")
-    assert [next(pieces) for _ in range(4)] == ["g", "o", " ", ""]
+    assert [next(pieces).text for _ in range(4)] == ["g", "o", " ", ""]
     pieces.close()  # type: ignore[attr-defined]
     assert [m["content"] for m in chat.messages] == ["q", "go E"]
     said(chat.answer("r"))

@@ -1,0 +1,106 @@
+"""An answer on the screen as it comes: its text, its calls one a line, its thoughts as a line that counts them."""
+
+import json
+from typing import TYPE_CHECKING
+
+from . import console
+
+if TYPE_CHECKING:
+    from hybrid.infer.answers.chat.reader import Part
+    from hybrid.infer.answers.chat.tools import ToolCall
+    from hybrid.infer.answers.turns import Turn
+
+
+class AnswerView:
+    """`show` of every part, then `end`. Text and calls go to stdout, what is said of thoughts to stderr."""
+
+    def __init__(self) -> None:
+        self._last = ""  # that was printed
+        self._status = console.StatusLine()
+        self._n_thought = 0
+        self._thinks = False
+        self._call: list[str] | None = None  # name, id, arguments so far
+
+    def show(self, part: "Part", n_thought: int) -> None:
+        """n_thought: tokens of thoughts so far."""
+        if part.kind == "thought":
+            self._n_thought = n_thought
+            self._thinks = True
+            self._status.show(f"thinking... {_tokens(n_thought)}")
+        elif part.kind == "text" and part.text:
+            self._end_thoughts()
+            self._end_call()
+            # sentencepiece's space before the first word is not for the eye
+            self._print(part.text if self._last else part.text.lstrip())
+        elif part.kind == "call":
+            self._end_thoughts()
+            self._end_call()
+            self._call = [part.text, part.id, ""]
+            self._status.show(f"calling {part.text}...")
+        elif part.kind == "arguments" and self._call is not None:
+            self._call[2] += part.text
+
+    def end(self) -> None:
+        """The answer is over, or was stopped."""
+        self._end_thoughts()
+        self._end_call()
+        console.out("" if self._last.endswith("\n") else "\n")
+
+    def _print(self, text: str) -> None:
+        console.out(text, end="")
+        self._last = text or self._last
+
+    def _end_thoughts(self) -> None:
+        if self._thinks:
+            self._thinks = False
+            self._status.clear()
+            console.note(f"thought for {_tokens(self._n_thought)} (/think shows it)")
+
+    def _end_call(self) -> None:
+        if self._call is not None:
+            self._status.clear()
+            name, number, arguments = self._call
+            self._call = None
+            if self._last and not self._last.endswith("\n"):
+                self._print("\n")
+            self._print(f"call {call_text(name, arguments)}  {console.dim(number)}\n")
+
+
+def call_text(name: str, arguments: str) -> str:
+    """A call as people read it, on one line: get_weather(city="Paris")."""
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        values = None
+    if isinstance(values, dict):
+        given = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+    else:
+        given = f"{arguments} ...".lstrip()  # it was cut off
+    return console.one_line(f"{name}({given})")
+
+
+def call_line(call: "ToolCall") -> str:
+    return f"call {call_text(call.name, call.arguments)}  {call.id}"
+
+
+def turn_lines(turn: "Turn") -> list[str]:
+    """A turn that was: what was asked, and the answer with its thoughts folded."""
+    if turn.results:
+        lines = [f"{result_prompt(call.name)}{result}" for call, result in turn.results]
+    else:
+        lines = [f"> {turn.question}".rstrip("\n")]
+    answer = turn.answer
+    if answer.thoughts:
+        lines.append(f"(thought for {_tokens(answer.n_thought)})")
+    if answer.text:
+        lines.append(answer.text.strip("\n"))
+    return [*lines, *map(call_line, answer.calls)]
+
+
+def result_prompt(name: str) -> str:
+    """What stands before the result of a call."""
+    return f"result of {name}> "
+
+
+def _tokens(n: int) -> str:
+    return f"{n} token{'s' * (n != 1)}"

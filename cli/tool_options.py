@@ -1,0 +1,151 @@
+"""The options for tools and thoughts, and what becomes of them."""
+
+import json
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hybrid.quant.ggml.errors import UsageError, shown
+
+from . import texts
+
+if TYPE_CHECKING:
+    from hybrid.infer.answers.chat import tools as chat_tools
+    from hybrid.infer.answers.chat.dialect import Asked
+    from hybrid.infer.answers.chat.tools import Tool
+
+PANEL = "Tools and thoughts, in the model's chat template"
+
+
+class Think(StrEnum):
+    """Whether a model is to think."""
+
+    ON = "on"
+    OFF = "off"
+    AUTO = "auto"
+
+    @property
+    def asked(self) -> bool | None:
+        """As the library has it; None: as the template has it."""
+        return {Think.ON: True, Think.OFF: False, Think.AUTO: None}[self]
+
+
+Tools = Annotated[
+    Path | None,
+    typer.Option(
+        "--tools",
+        metavar="FILE",
+        help="What the model may call: OpenAI's list of tools, in JSON. Calls are shown, none is carried out.",
+        rich_help_panel=PANEL,
+    ),
+]
+ToolChoice = Annotated[
+    str | None,
+    typer.Option(
+        "--tool-choice",
+        metavar="auto|required|none|NAME",
+        help="Whether something has to be called; NAME: that tool.  [default: auto]",
+        rich_help_panel=PANEL,
+    ),
+]
+ThinkOption = Annotated[
+    Think | None,
+    typer.Option(
+        "--think",
+        help="Whether the model thinks before it answers; auto: as its template has it.  [default: auto]",
+        rich_help_panel=PANEL,
+    ),
+]
+ThinkBudget = Annotated[
+    int | None,
+    typer.Option(
+        "--think-budget",
+        min=0,
+        metavar="N",
+        help="End its thoughts after N tokens.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What the options say; None: nothing."""
+
+    tools: "tuple[Tool, ...] | None" = None
+    choice: str | None = None
+    think: Think | None = None
+    budget: int | None = None
+
+    @property
+    def given(self) -> str | None:
+        """The first option that is given."""
+        values = {
+            "--tools": self.tools, "--tool-choice": self.choice, "--think": self.think, "--think-budget": self.budget
+        }  # fmt: skip
+        return next((name for name, value in values.items() if value is not None), None)
+
+    def over(self, before: "Asked | None" = None) -> "Asked":
+        """`before`, say what a saved chat had, but for what is given here. UsageError: there is no such tool."""
+        from hybrid.infer.answers.chat.dialect import Asked
+
+        asked = before or Asked()
+        if self.tools is not None:
+            asked = replace(asked, tools=self.tools)
+        if self.choice is not None:
+            asked = replace(asked, choice=_choice(self.choice, asked.tools))
+        if self.think is not None:
+            asked = replace(asked, think=self.think.asked)
+        return asked if self.budget is None else replace(asked, budget=self.budget)
+
+
+def asking(tools: Path | None, choice: str | None, think: Think | None, budget: int | None) -> Asking:
+    """UsageError: the file of tools cannot be used, or the options contradict each other."""
+    if think is Think.OFF and budget:
+        raise UsageError(f"--think off and --think-budget {budget} are both given. Use one of them.")
+    if think is Think.ON and budget == 0:
+        raise UsageError("--think on and --think-budget 0 are both given. Use one of them.")
+    if choice is not None and not choice:
+        raise UsageError("--tool-choice is empty, expected auto, required, none or the name of a tool.")
+    given = Asking(None if tools is None else read_tools(tools), choice, think, budget)
+    if given.tools is not None and choice is not None:
+        _choice(choice, given.tools)
+    return given
+
+
+def read_tools(path: Path) -> "tuple[Tool, ...]":
+    """The tools of a file. UsageError: it cannot be read, or what is wrong with them."""
+    from hybrid.infer.answers.chat.tools import tools_of
+
+    try:
+        value = json.loads(texts.read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{shown(path)} is not JSON: {shown(error)}. Give a list of tools, as OpenAI has it."
+        ) from None
+    try:
+        tools = tuple(tools_of(value))
+    except UsageError as error:
+        raise UsageError(f"{shown(path)}: {error}") from None
+    if not tools:
+        raise UsageError(f"{shown(path)} holds no tools.")
+    return tools
+
+
+def _choice(text: str, tools: "tuple[Tool, ...]") -> "chat_tools.ToolChoice":
+    from hybrid.infer.answers.chat import tools as chat_tools
+
+    if text in ("auto", "none"):
+        return chat_tools.ToolChoice(text)  # type: ignore[arg-type]
+    if not tools:
+        raise UsageError(
+            f"--tool-choice {shown(text)} asks for a call, and there are no tools. Give some with --tools."
+        )
+    if text != "required" and all(tool.name != text for tool in tools):
+        names = shown(", ".join(tool.name for tool in tools))
+        raise UsageError(f"--tool-choice {shown(text)}: there is no such tool. There are: {names}.")
+    return chat_tools.ToolChoice("required", None if text == "required" else text)
