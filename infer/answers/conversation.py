@@ -253,7 +253,7 @@ class Conversation:
             return ""
         try:
             rendered = self.dialect.rendered_with(exchange, answer)
-        except TemplateError:  # it does not take what the model said: the next question will tell
+        except (TemplateError, UsageError):  # it does not take what the model said: the next question will tell
             return ""
         return self.ledger.note_rendered(exchange.prompt.text, rendered, ids, result)
 

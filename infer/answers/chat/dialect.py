@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import UsageError
 
+from .format import CallFormat, JsonCall
 from .prompting import AUTO, ChatPrompt, chat_prompt, message_of
 from .reader import AnswerReader
 from .tools import Tool, ToolChoice
@@ -53,6 +54,7 @@ class Asked:
 
 
 NOTHING = Asked()
+NO_CALLS = CallFormat("", "", "", JsonCall())
 
 
 @dataclass(frozen=True)
@@ -80,20 +82,16 @@ class Dialect:
 
     def __init__(self, template: "ChatTemplate", tokenizer: "Tokenizer", forms: "Forms | None" = None) -> None:
         from ..constraints.forms import Forms
-        from .marks import shown_tokens
         from .probing import probed
 
         self.template, self.tokenizer = template, tokenizer
         self.format: ChatFormat = probed(template)
-        self.shown = frozenset(shown_tokens(self.format, tokenizer))
         self._forms = Forms(tokenizer) if forms is None else forms
 
     def check(self, asked: Asked) -> None:
-        """UsageError: the model cannot do that, or it contradicts itself."""
+        """UsageError: the model cannot do that."""
         if self.format.thoughts is None and (asked.think or asked.budget is not None):
             raise UsageError("the model has no thoughts: its chat template does not know any.")
-        if asked.think is False and asked.budget:
-            raise UsageError(f"thoughts are switched off and may have {asked.budget} tokens. Choose one.")
         if asked.choice.name is not None and all(tool.name != asked.choice.name for tool in asked.tools):
             names = ", ".join(tool.name for tool in asked.tools) or "none"
             raise UsageError(f"there is no tool {asked.choice.name} to call. There are: {names}.")
@@ -113,7 +111,8 @@ class Dialect:
         if self.format.thoughts is None and not asked.callable:  # nothing but text
             return Exchange(messages, asked, prompt, reader, None if form is None else form.copy())
         constraint = self._constraint(asked, prompt.thinks, form)
-        return Exchange(messages, asked, prompt, reader, constraint, self.shown, self._budget(asked, prompt.thinks))
+        budget = self._budget(asked, prompt.thinks)
+        return Exchange(messages, asked, prompt, reader, constraint, self._shown(asked), budget)
 
     def reader(self, asked: Asked, thinks: bool) -> AnswerReader:
         """Of one answer. thinks: it begins inside thoughts."""
@@ -141,6 +140,11 @@ class Dialect:
         if grammar is None or (form is not None and grammar == own):
             return None if form is None else form.copy()
         return self._forms.compiled(grammar).copy()
+
+    def _shown(self, asked: Asked) -> frozenset[int]:
+        from .marks import shown_tokens
+
+        return shown_tokens(self.format if asked.callable else replace(self.format, calls=NO_CALLS), self.tokenizer)
 
     def _budget(self, asked: Asked, thinks: bool) -> "ThoughtBudget | None":
         if asked.budget is None:
