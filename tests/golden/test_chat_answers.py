@@ -1,35 +1,21 @@
 """Answers with thoughts and tool calls, read as the tests of llama.cpp, ollama and vLLM read them.
 
-tests/data/chat/llama_cpp_cases.json was written by llama.cpp's own tests/test-chat.cpp, with a print before each of its
-cases; the other two files are tables of ollama's and vLLM's tests; the templates beside them are llama.cpp's. Every
-answer comes whole, in two pieces wherever it is cut, and character by character: it is the same message. As in those
-tests, white space at the ends of texts does not count, and arguments are compared as JSON.
+tests/data/chat/README.md says what the cases are. Every answer comes whole, in two pieces wherever it is cut, and
+character by character: it is the same message. As in those tests, white space at the ends of texts does not count, and
+arguments are compared as JSON.
 """
 
-import functools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
+from golden.chat_cases import CASES, DATA, FILES, MORE, Case, Json, offered, prompt_of, template_of, thinks, value_of
 
-from hybrid.infer.answers.chat.format import ChatFormat
-from hybrid.infer.answers.chat.probing import probed
-from hybrid.infer.answers.chat.prompting import ChatPrompt, chat_prompt, message_of
+from hybrid.infer.answers.chat.prompting import message_of
 from hybrid.infer.answers.chat.reader import AnswerReader
-from hybrid.infer.answers.chat.tools import Tool, tools_of
-from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.quant.ggml.errors import HybridError
-
-DATA = Path(__file__).resolve().parent.parent / "data" / "chat"
-FILES = {"llama.cpp": "llama_cpp_cases.json", "ollama": "ollama_cases.json", "vllm": "vllm_cases.json"}
-Json = dict[str, Any]
-
-# Cases of other families whose cases are all read as llama.cpp reads them.
-MORE = ("ByteDance-Seed-OSS", "GLM-4.6", "GigaChat3.1-10B-A1.8B", "MiniMax-M2", "Spark2.5", "StepFun3.5-Flash")
 
 FENCE = "no fence is taken off: where an answer has a form, none can be drawn"
 NO_FORMAT = (
@@ -100,112 +86,6 @@ ASKED_OTHERWISE = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Case:
-    """What a file says of one answer.
-
-    name      whose, and LINE TEMPLATE of test-chat.cpp or the test's name
-    wanted    "thoughts", "text", "calls" (name and arguments) and "ids" of calls, where the case says them
-    asked     how llama.cpp's prompt ends: what its template writes before an answer, and what the answer continues
-    unparsed  thoughts stay in the text: llama.cpp's reasoning_format none
-    """
-
-    name: str
-    template: str
-    input: str
-    wanted: Json
-    messages: list[Json]
-    tools: list[Json]
-    think: bool | None
-    asked: str
-    unparsed: bool
-    continues: bool
-    reconstructs: bool
-
-
-def cases(whose: str) -> Iterator[Case]:
-    """Those of the families that are ours, and of those that are read all the same."""
-    data = json.loads((DATA / FILES[whose]).read_text(encoding="utf-8"))
-    for given in data["cases"]:
-        if whose == "llama.cpp" and not (data["families"][given["template"]]["ours"] or given["template"] in MORE):
-            continue
-        named = given.get("name") or f"{given['line']} {given['template']}"
-        tools = [data["tools"][tool] if isinstance(tool, str) else tool for tool in given.get("tools", ())]
-        messages = given.get("messages", [{"role": "user", "content": "Hey there!"}])
-        yield Case(
-            f"{whose}: {named}",
-            given["template"],
-            given["input"],
-            as_message(given["expect"]),
-            [as_openai(message) for message in messages],
-            [{"type": "function", "function": tool} for tool in tools],
-            given.get("enable_thinking", True if whose == "llama.cpp" else None),
-            given.get("prompt_ends", ""),
-            "thoughts" not in given,
-            "continues" in given,
-            given.get("reconstructs", False),
-        )
-
-
-def as_openai(message: Json) -> Json:
-    made = {"role": message["role"], "content": message.get("content", "")}
-    if "reasoning" in message:
-        made["reasoning_content"] = message["reasoning"]
-    if "tool_call_id" in message:
-        made["tool_call_id"] = message["tool_call_id"]
-    if "calls" in message:
-        made["tool_calls"] = [
-            {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
-            for name, arguments, identity in message["calls"]
-        ]
-    return made
-
-
-def as_message(expected: Json) -> Json:
-    calls = expected.get("calls", [])
-    return {
-        "thoughts": expected.get("reasoning", "").strip(),
-        "text": expected.get("content", "").strip(),
-        "calls": [(call[0], value_of(call[1])) for call in calls],
-        "ids": [call[2] if len(call) == 3 else None for call in calls],
-    }
-
-
-def value_of(arguments: str) -> Any:
-    """As llama.cpp's tests compare them: what is not complete, or empty, is nothing."""
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return None
-
-
-@functools.cache
-def template_of(name: str) -> tuple[ChatTemplate, ChatFormat]:
-    source = (DATA / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
-    template = ChatTemplate(source, name=name, tokens={"bos_token": "", "eos_token": ""})
-    return template, probed(template)
-
-
-def prompt_of(case: Case, more: Sequence[Json] = ()) -> ChatPrompt:
-    """The prompt for the answer; with `more` messages, of the whole conversation."""
-    template, form = template_of(case.template)
-    messages = [*case.messages, *more]
-    think = None if form.thoughts is None else case.think
-    continues = case.continues and not more
-    return chat_prompt(template, form, messages, tools=offered(case), think=think, continues=continues)
-
-
-@functools.cache
-def offered(case: Case) -> list[Tool]:
-    return tools_of(case.tools)
-
-
-@functools.cache
-def thinks(case: Case) -> bool:
-    """Whether the answer begins inside thoughts."""
-    return prompt_of(case).thinks
-
-
 def reader_of(case: Case, pieces: Sequence[str]) -> AnswerReader:
     """What has read all pieces, and told in parts what it knows."""
     form, new_id = template_of(case.template)[1], map("id{}".format, count()).__next__
@@ -262,9 +142,6 @@ def splits(text: str) -> Iterator[Sequence[str]]:
     for at in range(1, len(text)):
         yield text[:at], text[at:]
     yield text
-
-
-CASES = [case for whose in FILES for case in cases(whose)]
 
 
 def test_the_cases_are_all_there() -> None:

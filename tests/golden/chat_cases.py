@@ -1,0 +1,130 @@
+"""The cases of tests/data/chat: what other programs' tests say of answers with thoughts and tool calls."""
+
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hybrid.infer.answers.chat.format import ChatFormat
+from hybrid.infer.answers.chat.probing import probed
+from hybrid.infer.answers.chat.prompting import ChatPrompt, chat_prompt
+from hybrid.infer.answers.chat.tools import Tool, tools_of
+from hybrid.infer.text.chat_template import ChatTemplate
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "chat"
+FILES = {"llama.cpp": "llama_cpp_cases.json", "ollama": "ollama_cases.json", "vllm": "vllm_cases.json"}
+Json = dict[str, Any]
+
+# Cases of other families whose cases are all read as llama.cpp reads them.
+MORE = ("ByteDance-Seed-OSS", "GLM-4.6", "GigaChat3.1-10B-A1.8B", "MiniMax-M2", "Spark2.5", "StepFun3.5-Flash")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What a file says of one answer.
+
+    name      whose, and LINE TEMPLATE of test-chat.cpp or the test's name
+    wanted    "thoughts", "text", "calls" (name and arguments) and "ids" of calls, where the case says them
+    asked     how llama.cpp's prompt ends: what its template writes before an answer, and what the answer continues
+    unparsed  thoughts stay in the text: llama.cpp's reasoning_format none
+    """
+
+    name: str
+    template: str
+    input: str
+    wanted: Json
+    messages: list[Json]
+    tools: list[Json]
+    think: bool | None
+    asked: str
+    unparsed: bool
+    continues: bool
+    reconstructs: bool
+
+
+def cases(whose: str) -> Iterator[Case]:
+    """Those of the families that are ours, and of those that are read all the same."""
+    data = json.loads((DATA / FILES[whose]).read_text(encoding="utf-8"))
+    for given in data["cases"]:
+        if whose == "llama.cpp" and not (data["families"][given["template"]]["ours"] or given["template"] in MORE):
+            continue
+        named = given.get("name") or f"{given['line']} {given['template']}"
+        tools = [data["tools"][tool] if isinstance(tool, str) else tool for tool in given.get("tools", ())]
+        messages = given.get("messages", [{"role": "user", "content": "Hey there!"}])
+        yield Case(
+            f"{whose}: {named}",
+            given["template"],
+            given["input"],
+            as_message(given["expect"]),
+            [as_openai(message) for message in messages],
+            [{"type": "function", "function": tool} for tool in tools],
+            given.get("enable_thinking", True if whose == "llama.cpp" else None),
+            given.get("prompt_ends", ""),
+            "thoughts" not in given,
+            "continues" in given,
+            given.get("reconstructs", False),
+        )
+
+
+def as_openai(message: Json) -> Json:
+    made = {"role": message["role"], "content": message.get("content", "")}
+    if "reasoning" in message:
+        made["reasoning_content"] = message["reasoning"]
+    if "tool_call_id" in message:
+        made["tool_call_id"] = message["tool_call_id"]
+    if "calls" in message:
+        made["tool_calls"] = [
+            {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for name, arguments, identity in message["calls"]
+        ]
+    return made
+
+
+def as_message(expected: Json) -> Json:
+    calls = expected.get("calls", [])
+    return {
+        "thoughts": expected.get("reasoning", "").strip(),
+        "text": expected.get("content", "").strip(),
+        "calls": [(call[0], value_of(call[1])) for call in calls],
+        "ids": [call[2] if len(call) == 3 else None for call in calls],
+    }
+
+
+def value_of(arguments: str) -> Any:
+    """As llama.cpp's tests compare them: what is not complete, or empty, is nothing."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return None
+
+
+@functools.cache
+def template_of(name: str) -> tuple[ChatTemplate, ChatFormat]:
+    source = (DATA / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+    template = ChatTemplate(source, name=name, tokens={"bos_token": "", "eos_token": ""})
+    return template, probed(template)
+
+
+def prompt_of(case: Case, more: Sequence[Json] = ()) -> ChatPrompt:
+    """The prompt for the answer; with `more` messages, of the whole conversation."""
+    template, form = template_of(case.template)
+    messages = [*case.messages, *more]
+    think = None if form.thoughts is None else case.think
+    continues = case.continues and not more
+    return chat_prompt(template, form, messages, tools=offered(case), think=think, continues=continues)
+
+
+@functools.cache
+def offered(case: Case) -> list[Tool]:
+    return tools_of(case.tools)
+
+
+@functools.cache
+def thinks(case: Case) -> bool:
+    """Whether the answer begins inside thoughts."""
+    return prompt_of(case).thinks
+
+
+CASES = [case for whose in FILES for case in cases(whose)]
