@@ -29,6 +29,7 @@ class Case:
     wanted    "thoughts", "text", "calls" (name and arguments) and "ids" of calls, where the case says them
     asked     how llama.cpp's prompt ends: what its template writes before an answer, and what the answer continues
     unparsed  thoughts stay in the text: llama.cpp's reasoning_format none
+    schema    what the text is to fit
     """
 
     name: str
@@ -42,6 +43,10 @@ class Case:
     unparsed: bool
     continues: bool
     reconstructs: bool
+    is_partial: bool
+    choice: str
+    parallel: bool
+    schema: Json | None
 
 
 def cases(whose: str) -> Iterator[Case]:
@@ -65,6 +70,10 @@ def cases(whose: str) -> Iterator[Case]:
             "thoughts" not in given,
             "continues" in given,
             given.get("reconstructs", False),
+            given.get("is_partial", False),
+            given.get("tool_choice", "auto"),
+            given.get("parallel_tool_calls", whose != "llama.cpp"),
+            given.get("json_schema"),
         )
 
 
