@@ -167,6 +167,7 @@ DECIDED = [
     ("test_template.py::test_reasoning*CohereForAI*", VARIABLES),
     ("test_template.py::test_date*", VARIABLES),
     ("test_basic.py::test_server_model_aliases_and_tags", "a model has one name"),
+    ("test_compat_anthropic.py::test_anthropic_empty_messages", "a conversation has a message, as Anthropic's has"),
     ("test_basic.py::test_server_multiple_addresses", "a server has one address, or a socket"),
 ]
 # without a checkpoint of one for the runner

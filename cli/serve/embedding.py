@@ -122,7 +122,7 @@ class Embedding:
         self.service, self.source = service, source
         self._turn = asyncio.Lock()  # who may hold the sequence that no answer has
         self.n_waiting = 0
-        self.n_tokens = 0  # read
+        self.n_tokens, self.n_passes = 0, 0  # read, and in how many steps
         self._slices = {True: Slices(MOST_SLICE, BESIDE_SECONDS), False: Slices(MOST_SLICE, ALONE_SECONDS)}
 
     async def tokens(self, texts: Sequence[Text]) -> list[list[int]]:
@@ -174,4 +174,5 @@ class Embedding:
         slices = self._slices[self.service.batcher.busy]
         n, seconds = reading.step(slices.beside_answers)
         self.n_tokens += n
+        self.n_passes += 1
         slices.timed(n, 1, seconds)

@@ -73,7 +73,7 @@ def _shared(served: Served) -> list[Metric]:
 async def metrics(served: Served, _: Request) -> Response:
     """Counters and gauges."""
     if served.is_encoder:
-        return _response(served, _of_embeddings(served))
+        return _response(served, [*_of_encoder(served), *_of_embeddings(served)])
     held, figures, cache = await served.held.now(served.service), served.service.batcher.figures, served.model.cache
     processed: dict[str, float] = {code: float(figures.processed[code]) for code in CODES if code != "whole"}
     ours = [
@@ -94,6 +94,17 @@ async def metrics(served: Served, _: Request) -> Response:
         Metric("hybrid:known_tokens", "gauge", "Tokens of the texts kept.", held.n_tokens),
     ]
     return _response(served, [*_shared(served), *ours, *_of_embeddings(served)])
+
+
+def _of_encoder(served: Served) -> list[Metric]:
+    """What llama-server says of one: its texts are prompts, and nothing is drawn."""
+    embedding = served.embedding
+    n_tokens, n_passes = (0, 0) if embedding is None else (embedding.n_tokens, embedding.n_passes)
+    return [
+        Metric("llamacpp:prompt_tokens_total", "counter", "Tokens of texts processed.", n_tokens),
+        Metric("llamacpp:n_decode_total", "counter", "Passes through the model.", n_passes),
+        Metric("llamacpp:tokens_predicted_total", "counter", "Tokens drawn.", 0),
+    ]
 
 
 def _of_embeddings(served: Served) -> list[Metric]:

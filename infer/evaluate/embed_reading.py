@@ -36,7 +36,7 @@ def text_ids(
         if len(text) > n_ctx:
             if not truncate:
                 raise UsageError(
-                    f"text {i + 1} has {len(text)} tokens, the context has {n_ctx}.",
+                    f"text {i + 1} is too large: it has {len(text)} tokens, the context has {n_ctx}.",
                     remedy=Remedy.TRUNCATE_OR_LARGER_CONTEXT if has_context else Remedy.TRUNCATE,
                 )
             kept = 1 if tokenizer.add_eos and n_ctx > 1 else 0
@@ -47,8 +47,10 @@ def text_ids(
 def check_ids(ids: Sequence[Sequence[int]], n_ctx: int, n_vocab: int | None) -> None:
     """UsageError when a text is empty or longer than the context, or has a token that is not of the vocabulary."""
     for i, text in enumerate(ids):
-        if not 0 < len(text) <= n_ctx:
-            raise UsageError(f"text {i + 1} has {len(text)} tokens, the context has {n_ctx}.")
+        if not text:
+            raise UsageError(f"text {i + 1} has 0 tokens, expected 1 or more.")
+        if len(text) > n_ctx:
+            raise UsageError(f"text {i + 1} is too large: it has {len(text)} tokens, the context has {n_ctx}.")
         if n_vocab is not None and not 0 <= min(text) <= max(text) < n_vocab:
             raise UsageError(f"text {i + 1} has a token that is not of the vocabulary of {n_vocab}.")
 

@@ -100,6 +100,28 @@ def test_in_llama_servers_shape(server: Server, wanted: np.ndarray) -> None:
     server.error(400, "/embedding", {"content": "a", "input": "b"})
 
 
+def test_texts_of_every_shape(server: Server, encoder: Server, wanted: np.ndarray) -> None:
+    """Objects with a text or its pieces; tokens with texts between them, which are one text."""
+    encode = server.model.tokenizer.encode
+    pieces = {"content": [{"type": "text", "text": "open "}, {"type": "text", "text": "the file"}]}
+    listed = [TEXTS[0], pieces, {"prompt_string": TEXTS[2]}, encode(TEXTS[3])]
+    for path, name in (("/v1/embeddings", "input"), ("/embedding", "content")):
+        answer = post(server, path, **{name: listed})
+        rows = [one["embedding"] for one in (answer["data"] if path == "/v1/embeddings" else answer)]
+        assert (np.array(rows, np.float32).reshape(wanted.shape) == wanted).all()
+    assert (rows_of(post(server, input={"prompt_string": TEXTS[0]})) == wanted[0]).all()
+    for one in (server, encoder):
+        split = one.model.tokenizer.encode
+        want = rows_of(post(one, input=[[*split("open"), 7, 8, *split("the file", add_special=False), 9]]))
+        for mixed in (["open", 7, 8, "the file", 9], [["open", 7, 8, "the file", 9]]):
+            assert (rows_of(post(one, input=mixed)) == want).all()
+    for wrong in (
+        {}, {"prompt_string": "a", "content": [{"type": "text", "text": "a"}]}, {"content": []}, {"content": "a"},
+        {"content": [{"type": "image_url", "image_url": {"url": "data:"}}]}, [5, {"prompt_string": "a"}], [5, [6]], [[[5]]],
+    ):  # fmt: skip
+        assert "input" in str(server.error(400, "/v1/embeddings", {"input": wrong})["message"]), wrong
+
+
 @pytest.mark.parametrize("pooling", list(Pooling))
 def test_however_texts_are_cut(pooling: Pooling, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of 1, 7 and 60 tokens; short texts share a pass, a long one takes several."""
@@ -165,7 +187,7 @@ def test_what_is_refused(server: Server, wanted: np.ndarray, files: dict[str, Pa
         ({"input": "a", "dimensions": 5}, f"dimensions = 5: vectors of this model have {wanted.shape[1]} values"),
         ({"input": []}, "found an empty list"),
         ({"input": [[]]}, "text 1 is empty"),
-        ({"input": ["a", "word " * 600]}, f"text 2 has 1202 tokens, the context has {N_CTX}"),
+        ({"input": ["a", "word " * 600]}, f"text 2 is too large: it has 1202 tokens, the context has {N_CTX}"),
         ({"input": ["a", "x" * 70_000]}, "70000 characters, a context of 256 tokens 65536 at most"),
         ({"input": [999999]}, "not of the vocabulary"),
         ({"input": ["a"] * 2049}, "2049 texts, this server takes 2048 at a time"),
@@ -218,6 +240,9 @@ def test_an_encoder(encoder: Server) -> None:
     lines = encoder.http.get("/metrics").text.splitlines()
     (counted,) = [line for line in lines if line.startswith("hybrid:embedding_tokens_total ")]
     assert int(counted.split()[1]) == found.usage.prompt_tokens
+    known = dict(line.split() for line in lines if line.startswith("llamacpp:"))
+    assert int(known["llamacpp:prompt_tokens_total"]) == found.usage.prompt_tokens
+    assert int(known["llamacpp:n_decode_total"]) > 0 and known["llamacpp:tokens_predicted_total"] == "0"
     ids = encoder.http.post("/tokenize", json={"prompt": "How do I"}).json()["tokens"]
     assert ids == embedder.tokenizer.encode("How do I")
     for given in ("x " * 2000, [70000]):

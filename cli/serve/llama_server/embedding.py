@@ -15,8 +15,8 @@ from ..served import Served
 class EmbeddingRequest(Strict):
     """llama-server's: the texts under either of two names."""
 
-    content: Texts | list[str | list[int]] | None = None
-    input: Texts | list[str | list[int]] | None = None
+    content: Texts | None = None
+    input: Texts | None = None
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
     embd_normalize: Literal[-1, 2] = 2
@@ -26,7 +26,7 @@ async def embedding(served: Served, request: Request, body: EmbeddingRequest) ->
     """A vector of each text in a list of its own."""
     if (body.content is None) == (body.input is None):
         raise RequestError("give one of content and input", param="content")
-    texts = texts_of(body.input if body.content is None else body.content)
+    texts = texts_of(body.input if body.content is None else body.content, served.model.tokenizer)
     found, _ = await vectors(served, request, texts, body.encoding_format, normalize=body.embd_normalize == 2)
     return JSONResponse([{"index": i, "embedding": [vector]} for i, vector in enumerate(found)])
 

@@ -10,6 +10,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from hybrid.infer.text.tokenizer import Tokenizer
+
 from ..embedding import Text
 from ..endpoint import post
 from ..errors import RequestError
@@ -17,7 +19,30 @@ from ..fields import Ignored, Strict
 from ..served import Served
 from ..streaming import unless_disconnected
 
-Texts = str | list[str] | list[int] | list[list[int]]
+
+class Part(Strict):
+    """A piece of a text: these models read text only."""
+
+    type: Literal["text"]
+    text: str
+
+
+class TextObject(Strict):
+    """A text as llama-server's clients may give it: whole, or in pieces with nothing between them."""
+
+    prompt_string: str | None = None
+    content: Annotated[list[Part], Field(min_length=1)] | None = None
+
+    @property
+    def text(self) -> str:
+        """RequestError: it is both, or neither."""
+        if (self.prompt_string is None) == (self.content is None):
+            raise RequestError("input: an object has one of prompt_string and content", param="input")
+        return self.prompt_string or "".join(part.text for part in self.content or ())
+
+
+Tokens = list[int | str]  # a text of tokens, with texts between them
+Texts = str | TextObject | list[int | str | Tokens | TextObject]
 
 
 class EmbeddingsRequest(Strict):
@@ -30,11 +55,28 @@ class EmbeddingsRequest(Strict):
     user: Ignored
 
 
-def texts_of(given: Any) -> list[Text]:
-    """Each as text or ids."""
-    if isinstance(given, str) or (given and isinstance(given[0], int)):
-        return [given]
-    return list(given)
+def texts_of(given: Any, tokenizer: Tokenizer) -> list[Text]:
+    """Each as text or ids. A list that has a number is one text; others are a text for each of their items."""
+    if not isinstance(given, list) or any(isinstance(part, int) for part in given):
+        return [_text(given, tokenizer)]
+    return [_text(one, tokenizer) for one in given]
+
+
+def _text(given: Any, tokenizer: Tokenizer) -> Text:
+    """What goes around a text goes around one that begins it, not around tokens: who gives them gives all."""
+    if isinstance(given, TextObject):
+        return given.text
+    if isinstance(given, str):
+        return given
+    ids: list[int] = []
+    for at, part in enumerate(given):
+        if isinstance(part, int):
+            ids.append(part)
+        elif isinstance(part, str):
+            ids += tokenizer.encode(part, add_special=at == 0)
+        else:
+            raise RequestError("input: tokens and texts of one text cannot hold other texts", param="input")
+    return ids
 
 
 async def vectors(
@@ -68,7 +110,8 @@ async def embeddings(served: Served, request: Request, body: EmbeddingsRequest) 
     """A vector of each text, of length 1."""
     if served.embedding is not None and body.dimensions not in (None, n := served.embedding.source.n_embd):
         raise RequestError(f"dimensions = {body.dimensions}: vectors of this model have {n} values", param="dimensions")
-    found, n = await vectors(served, request, texts_of(body.input), body.encoding_format, normalize=True)
+    texts = texts_of(body.input, served.model.tokenizer)
+    found, n = await vectors(served, request, texts, body.encoding_format, normalize=True)
     data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(found)]
     usage = {"prompt_tokens": n, "total_tokens": n}
     return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})

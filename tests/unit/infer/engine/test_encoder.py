@@ -162,7 +162,8 @@ def test_pooling_and_length(encoder_path: EncoderPath) -> None:
 def test_texts_that_do_not_fit(encoder_path: EncoderPath) -> None:
     with Embedder(encoder_path("bert")) as embedder:
         long = "word " * 400
-        with pytest.raises(UsageError, match=r"^text 2 has \d+ tokens, the context has 160\.$") as refused:
+        too_large = r"^text 2 is too large: it has \d+ tokens, the context has 160\.$"
+        with pytest.raises(UsageError, match=too_large) as refused:
             embedder.embed(["short", long])
         assert refused.value.remedy is Remedy.TRUNCATE
         ids = embedder.tokens(["short", long], truncate=True)
@@ -179,7 +180,7 @@ def test_ids_that_cannot_be(encoder_path: EncoderPath) -> None:
     with Embedder(encoder_path("bert")) as embedder:
         for ids, message in (
             ([[1], []], "text 2 has 0 tokens"),
-            ([[1] * 161], "text 1 has 161 tokens"),
+            ([[1] * 161], "text 1 is too large: it has 161 tokens"),
             ([[1, 2000]], "not of the vocabulary of 2000"),
             ([[-1]], "not of the vocabulary"),
         ):
