@@ -117,7 +117,8 @@ def test_texts_of_every_shape(server: Server, encoder: Server, wanted: np.ndarra
             assert (rows_of(post(one, input=mixed)) == want).all()
     for wrong in (
         {}, {"prompt_string": "a", "content": [{"type": "text", "text": "a"}]}, {"content": []}, {"content": "a"},
-        {"content": [{"type": "image_url", "image_url": {"url": "data:"}}]}, [5, {"prompt_string": "a"}], [5, [6]], [[[5]]],
+        {"content": [{"type": "image_url", "image_url": {"url": "data:"}}]}, [5, {"prompt_string": "a"}], [5, [6]],
+        [[[5]]],
     ):  # fmt: skip
         assert "input" in str(server.error(400, "/v1/embeddings", {"input": wrong})["message"]), wrong
 
