@@ -111,16 +111,15 @@ class Drawing:
         self.constraint, self.budget = constraint, budget
         self._forced: list[int] = []  # what has to come next
 
-    def begin(self, prompt: Sequence[int], drawn: Sequence[int] = ()) -> None:
-        """prompt: the tokens before the answer that an earlier answer did not process. drawn: tokens of this answer
-        from before it was saved, which the sampler knows of: the form and the budget go through them again."""
+    def begin(self, prompt: Sequence[int]) -> None:
+        """The tokens before the answer that an earlier answer did not process."""
         self.sampler.ban(self.tokenizer.eog if self._ignore_eos else ())
         self.sampler.accept_all(prompt)
+        if self.constraint is not None:
+            self._forced = self.constraint.forced()
+        elif self.budget is not None:
+            self._forced = self.budget.forced
         self._force()
-        for token in drawn:
-            if self._forced:
-                self._forced.pop(0)
-            self._follow(token)
 
     @property
     def is_forced(self) -> bool:
@@ -227,13 +226,15 @@ class Drawing:
         return "length" if self.left == 0 or late else None
 
     def state(self) -> dict[str, Any]:
-        """What an answer that is not over yet needs to go on, beside its tokens and the sampler's state: its form.
+        """What an answer that is not over yet needs to go on, beside its tokens and the sampler's state: its form, and
+        what is left of its budget of thoughts.
 
-        See saved_states.form_behind.
+        See saved_states.form_behind and ThoughtBudget.resumed.
         """
-        if self.constraint is None or self.result.eog is not None or self.constraint.ended:
+        if self.result.eog is not None or (self.constraint is not None and self.constraint.ended):
             return {}
-        return {"form": self.constraint.state(self._forced)}
+        state = {} if self.constraint is None else {"form": self.constraint.state(self._forced)}
+        return state if self.budget is None else state | {"thoughts": self.budget.state(self._forced)}
 
     def finish(self) -> TextPiece | None:
         """The text held back for a stop string that did not come."""

@@ -1,6 +1,9 @@
 """How much a model may think: after so many tokens of thoughts the mark that closes them is drawn for it."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hybrid.quant.ggml.errors import Remedy, StateError
 
 from .format import ChatFormat
 from .marks import shown_tokens
@@ -13,7 +16,8 @@ MOST_WAITED = 3  # tokens for the rest of a character
 
 class ThoughtBudget:
     """Counts the thoughts of one answer. `accept` each token that was drawn, then `closing` has to come next, if it is
-    not empty. What it knows follows from the tokens: accepting them again gives the same state.
+    not empty. What it knows follows from the tokens: accepting them again gives the same state. forced: what of a
+    restored answer is yet to be drawn.
 
     most    tokens of thoughts; 0: they are closed as soon as they are open
     thinks  the prompt opened them
@@ -27,7 +31,9 @@ class ThoughtBudget:
         thoughts = format.thoughts
         self._opening, self._closing = (thoughts.opening, thoughts.closing) if thoughts is not None else ("", "")
         self._call = format.calls.mark if thinks else ""
-        self._most, self.n_tokens = most, 0
+        self._most, self._thinks, self.n_tokens = most, thinks, 0
+        self.forced: list[int] = []
+        self._said: list[int] = []  # up to the end of the thoughts
         self._stream = tokenizer.stream(skip_special=True, shown=shown_tokens(format, tokenizer))
         self._tail = ""  # of the text: what may be the beginning of a mark
         self._is_inside = thinks
@@ -62,6 +68,7 @@ class ThoughtBudget:
         """The next token of the answer."""
         if self._is_over:
             return
+        self._said.append(token)
         self.n_tokens += self._is_inside
         text = self._stream.push(token)
         if text:
@@ -69,6 +76,26 @@ class ThoughtBudget:
         self._tail += text
         while not self._is_over and (self._leaves() if self._is_inside else self._enters()):
             pass
+
+    def state(self, forced: Sequence[int]) -> dict[str, Any]:
+        """What `resumed` reads; `forced`: what has to follow, and is not drawn yet."""
+        return {"most": self._most, "thinks": self._thinks, "said": list(self._said), "forced": list(forced)}
+
+    @classmethod
+    def resumed(cls, format: ChatFormat, tokenizer: "Tokenizer", state: object) -> "ThoughtBudget":
+        """Brought to where `state` was taken. StateError: it is no such state."""
+        given = state if isinstance(state, dict) else {}
+        most, thinks = given.get("most"), given.get("thinks")
+        said, forced = ([*ids] if isinstance(ids := given.get(key), list) else None for key in ("said", "forced"))
+        if type(most) is not int or type(thinks) is not bool or said is None or forced is None:
+            raise StateError("the state's budget of thoughts cannot be read.", remedy=Remedy.WITHOUT_STATE)
+        if not all(type(token) is int and 0 <= token < tokenizer.n_vocab for token in [*said, *forced]):
+            raise StateError("the state's thoughts have no tokens of this vocabulary.", remedy=Remedy.WITHOUT_STATE)
+        budget = cls(format, tokenizer, most, thinks)
+        for token in said:
+            budget.accept(token)
+        budget.forced = forced
+        return budget
 
     def _enters(self) -> bool:
         """Outside of thoughts: whether the text has come to their beginning, or past what may stand before it."""

@@ -64,9 +64,22 @@ class Constraint:
         """logits f32 [n_vocab] with -inf for tokens that cannot follow. DeadEndError: none can."""
         self._allow()
         self._check()
-        allowed = np.unpackbits(self._bits.view(np.uint8), count=self.n_vocab, bitorder="little").view(bool)
-        masked: np.ndarray = np.where(allowed, logits, np.float32(-np.inf))
+        # a mask refuses nearly all tokens or, in free text, nearly none: only those unlike the others are looked at
+        if 2 * np.count_nonzero(self._bits) < len(self._bits):
+            allowed = self._tokens(self._bits)
+            masked = np.full_like(logits, -np.inf)
+            masked[allowed] = logits[allowed]
+        else:
+            masked = logits.copy()
+            masked[self._tokens(~self._bits)] = -np.inf
         return masked
+
+    def _tokens(self, bits: np.ndarray) -> np.ndarray:
+        """Of bits u32 [n_vocab / 32] the tokens whose bit is set, int64."""
+        words = np.flatnonzero(bits)
+        rows, columns = np.nonzero(np.unpackbits(bits[words].view(np.uint8), bitorder="little").reshape(-1, 32))
+        tokens = words[rows] * 32 + columns
+        return tokens[tokens < self.n_vocab]
 
     def accept(self, token: int) -> None:
         """The next token of the answer. DeadEndError: it cannot follow."""

@@ -1,5 +1,7 @@
 """The budget of thoughts: counted as a reader sees them, closed in the model's own mark."""
 
+import json
+
 import numpy as np
 import pytest
 from chat_vocabulary import CONTROL, NORMAL, USER_DEFINED, chat_tokenizer
@@ -13,6 +15,7 @@ from hybrid.infer.answers.constraints import Constraint, Grammar
 from hybrid.infer.answers.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.tokenizer import Tokenizer
+from hybrid.quant.ggml.errors import StateError
 
 FORMAT = ChatFormat(ThoughtFormat("<think>", "</think>"))
 
@@ -97,27 +100,40 @@ def test_forced_tokens_are_foreseen_and_guesses_end_where_they_begin(tokenizer: 
     assert drawing.is_forced and drawing.foreseen(guess, 99) == ids_of(tokenizer, "\n</think>")
 
 
-def test_a_restored_answer_goes_on_the_same(tokenizer: Tokenizer) -> None:
-    """From the tokens alone, wherever it was left: in the middle of what is forced too."""
+@pytest.mark.parametrize("has_form", [False, True])
+def test_a_restored_answer_goes_on_the_same(has_form: bool, tokenizer: Tokenizer) -> None:
+    """Wherever it was left, in the middle of what is forced too."""
     form = Grammar.json_schema({"type": "object", "properties": {"name": {"type": "integer"}}, "required": ["name"]})
     grammar = answer_grammar(FORMAT, tokenizer, [], ToolChoice("none"), thinks=True, form=form)
     assert grammar is not None
-    made = Constraint(grammar, tokenizer)
-    rows = np.random.default_rng(3).standard_normal((60, tokenizer.n_vocab)).astype(np.float32)
+    made = Constraint(grammar, tokenizer) if has_form else None
+    rows = np.random.default_rng(3).standard_normal((40, tokenizer.n_vocab)).astype(np.float32)
 
-    def begun(ids: list[int]) -> Drawing:
-        sampler = Sampler(SamplingParams(temp=2, seed=4), tokenizer.n_vocab)
-        budget = ThoughtBudget(FORMAT, tokenizer, 4, True)
-        drawing = Drawing(sampler, tokenizer, -1, (), constraint=made.copy(), budget=budget)
-        for _ in ids:
-            sampler.sample(rows[0])  # its state is saved elsewhere; here as many draws as were made
-        drawing.begin((), ids)
+    def answer(constraint: Constraint | None, budget: ThoughtBudget) -> Drawing:
+        sampler = Sampler(SamplingParams(temp=0), tokenizer.n_vocab)
+        drawing = Drawing(sampler, tokenizer, -1, (), constraint=constraint, budget=budget)
+        drawing.begin(())
         return drawing
 
-    whole = begun([])
-    forced = []
-    while whole.ended is None and len(whole.result.ids) < 60:
-        forced.append(list(whole._forced))
-        whole.draw(rows[len(whole.result.ids)])
-    for n in range(1, len(forced)):
-        assert begun(whole.result.ids[:n])._forced == forced[n]
+    def said(drawing: Drawing, done: int) -> list[int]:
+        for row in rows[done:]:
+            if drawing.ended is None:
+                drawing.draw(row)
+        return drawing.result.ids
+
+    whole = said(answer(made and made.copy(), ThoughtBudget(FORMAT, tokenizer, 4, True)), 0)
+    assert tokenizer.decode(whole).count("</think>") == 1 and len(whole) > 12
+    for n in range(1, len(whole)):
+        begun = answer(made and made.copy(), ThoughtBudget(FORMAT, tokenizer, 4, True))
+        for row in rows[:n]:
+            begun.draw(row)
+        state = json.loads(json.dumps(begun.state()))
+        constraint = made.resumed(state["form"]) if made is not None else None
+        resumed = answer(constraint, ThoughtBudget.resumed(FORMAT, tokenizer, state["thoughts"]))
+        assert [*whole[:n], *said(resumed, n)] == whole
+
+
+@pytest.mark.parametrize("wrong", [None, {}, {"most": 1, "thinks": True, "said": [-1], "forced": []}, {"most": "1"}])
+def test_a_damaged_budget(wrong: object, tokenizer: Tokenizer) -> None:
+    with pytest.raises(StateError):
+        ThoughtBudget.resumed(FORMAT, tokenizer, wrong)

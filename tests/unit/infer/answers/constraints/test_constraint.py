@@ -177,3 +177,15 @@ def test_order_of_drawing_does_not_depend_on_what_was_asked(tokenizer: Tokenizer
             break
         plain.accept(token)
         asked.accept(token)
+
+
+@pytest.mark.parametrize("text", [r"[0-9]+", r"(?s:.)*", r"[a-z \x80-\U0010ffff]*", r"[^a]*", r"(a|b)"])
+def test_a_mask_is_what_its_bits_say(text: str, tokenizer: Tokenizer) -> None:
+    """However many tokens it allows, and at the end of a vocabulary that fills no word of bits."""
+    assert tokenizer.n_vocab % 32
+    constraint = Constraint(Grammar.regex(text), tokenizer)
+    logits = np.random.default_rng(1).standard_normal(tokenizer.n_vocab).astype(np.float32)
+    masked = constraint.masked(logits)
+    allowed = np.unpackbits(constraint._bits.view(np.uint8), count=tokenizer.n_vocab, bitorder="little").view(bool)
+    assert np.array_equal(masked, np.where(allowed, logits, np.float32(-np.inf))) and allowed.any()
+    assert masked.dtype == np.float32
