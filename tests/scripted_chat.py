@@ -66,10 +66,10 @@ CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 5, "b": true}}\n</tool_c
 SECOND = '<tool_call>\n{"name": "look", "arguments": {"what": "there"}}\n</tool_call>'
 
 
-def served(model: Model, source: str) -> Server:
-    """The model with another template."""
+def served(model: Model, source: str, **more: Any) -> Server:
+    """The model with another template; more: fields of `Served`."""
     template = ChatTemplate(source, tokens=special_tokens(model.tokenizer))
-    return Server(model, maker=Maker(model, template, 6))
+    return Server(model, maker=Maker(model, template, 6), **more)
 
 
 def post(server: Server, path: str, **body: Any) -> Any:
@@ -125,7 +125,7 @@ class Script:
         if not rest:
             assert tokenizer.eos is not None
             return tokenizer.eos
-        part = rest if rest.startswith("<|") else rest[:2]
+        part = rest if rest.startswith("<|") else rest[:2] if rest[1:3] != "<|" else rest[:1]
         return tokenizer.encode(part, add_special=False, parse_special=True, continues=True)[0]
 
 

@@ -87,11 +87,10 @@ async def respond(
             async for told in answering.events():
                 if told.piece is not None:
                     pieces[told.index].append(told.piece)
-                for split in splits[told.index : told.index + 1]:
-                    if told.piece is not None:
-                        split.push(told.piece)
-                    elif told.ends:
-                        await run_in_threadpool(split.end)
+                    if splits:
+                        splits[told.index].push(told.piece)
+                elif told.ends and splits:
+                    await run_in_threadpool(splits[told.index].end)
 
         await unless_disconnected(request, collect())
         return JSONResponse(shape.whole(pieces))

@@ -99,7 +99,7 @@ def test_anthropics_errors(server: Server, claude: anthropic.Anthropic, files: d
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
     for more, says in (
         ({"messages": HELLO, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),
-        ({"messages": HELLO, "thinking": {"type": "enabled", "budget_tokens": 2000}}, "thinking.type: "),
+        ({"messages": HELLO, "thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens: "),
         ({"messages": [{"role": "user", "content": [image]}]}, "messages.0.content.0.type: "),
         ({"messages": []}, "messages: "),
         ({"messages": HELLO, "extra_body": {"foo": 1}}, "foo: this server has no such field"),

@@ -110,6 +110,20 @@ def test_thoughts_are_switched(server: Server, script: Script) -> None:
     assert post(server, "/apply-template", messages=HELLO)["prompt"].endswith("<think>\n")
 
 
+def test_a_budget_closes_thoughts(server: Server) -> None:
+    """By force, in the model's own mark, whatever it would go on to think; under all three names."""
+    for name in ("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_token_budget"):
+        answer = chat(server, **{name: 9}, max_tokens=40, temperature=0)
+        message = answer["choices"][0]["message"]
+        n = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
+        assert 9 <= n <= 9 + 8, "the mark counts"
+        assert "reasoning_content" in message and message["content"] and "</think>" not in message["content"]
+    free = chat(server, max_tokens=40, temperature=0)["choices"][0]["message"]
+    assert free["reasoning_content"].startswith(message["reasoning_content"]), "the same draws up to there"
+    none = chat(server, thinking_budget_tokens=0, max_tokens=20, temperature=0)["choices"][0]["message"]
+    assert "reasoning_content" not in none and none["content"]
+
+
 def test_thoughts_that_are_cut_off(server: Server, script: Script) -> None:
     script.say(SAID)
     (choice,) = chat(server, max_tokens=5)["choices"]
@@ -136,6 +150,18 @@ def test_a_model_without_thoughts_answers_as_before(model: Model, script: Script
         plain.close()
 
 
+def test_an_answer_that_is_continued_behind_its_thoughts(server: Server, script: Script) -> None:
+    """And in the middle of them: only what is new is told."""
+    begun = {"role": "assistant", "content": "Hello", "reasoning_content": THOUGHT}
+    script.say(" there.", " I greet.\n</think>\n\nHello there.")
+    told = chat(server, messages=[*HELLO, begun])["choices"][0]["message"]
+    assert told == {"role": "assistant", "content": " there."}
+    thinking = {"role": "assistant", "content": "", "reasoning_content": "It is a greeting."}
+    assert post(server, "/apply-template", messages=[*HELLO, thinking])["prompt"].endswith("It is a greeting.")
+    told = chat(server, messages=[*HELLO, thinking])["choices"][0]["message"]
+    assert told == {"role": "assistant", "content": TEXT, "reasoning_content": " I greet."}
+
+
 # --- what comes back ---
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking"])
 def test_a_loop_with_thoughts_reads_only_what_is_new(server: Server, script: Script, field: str) -> None:
@@ -151,6 +177,14 @@ def test_a_loop_with_thoughts_reads_only_what_is_new(server: Server, script: Scr
         (call,) = message["tool_calls"]
         messages += [{**message, field: thoughts}, {"role": "tool", "tool_call_id": call["id"], "content": "done"}]
     loop.check()
+    # behind another question the template leaves all of these thoughts out: what comes before them is still known
+    first = len(server.model.tokenizer.encode(
+        post(server, "/apply-template", messages=messages[:1], tools=TOOLS, add_generation_prompt=False)["prompt"],
+        add_special=False, parse_special=True,
+    ))  # fmt: skip
+    script.say(SAID)
+    usage = chat(server, messages=[*messages, {"role": "user", "content": "Next."}], tools=TOOLS)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= first
 
 
 def test_thoughts_that_the_template_leaves_out_cost_the_tail(server: Server, script: Script) -> None:

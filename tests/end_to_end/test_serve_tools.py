@@ -31,6 +31,7 @@ from scripted_chat import (
     served,
 )
 
+from hybrid.cli.serve.request_log import RequestLog
 from hybrid.infer import Model
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
@@ -148,6 +149,11 @@ def test_what_has_to_be_called(server: Server) -> None:
                          parallel_tool_calls=False)["choices"]  # fmt: skip
         (call,) = choice["message"]["tool_calls"]
         check_call(call)
+        told = events(
+            server, "/v1/chat/completions", **body, seed=seed, tool_choice="required", parallel_tool_calls=False
+        )
+        deltas = [delta for event in told for delta in event["choices"][0]["delta"].get("tool_calls", ())]
+        assert "".join(delta["function"]["arguments"] for delta in deltas) == call["function"]["arguments"]
         named = {"type": "function", "function": {"name": "look"}}
         (choice,) = post(server, "/v1/chat/completions", **body, seed=seed, tool_choice=named)["choices"]
         assert choice["finish_reason"] in ("tool_calls", "length")
@@ -386,6 +392,14 @@ def test_bad_tools_are_refused_by_their_place(server: Server) -> None:
     never = function("never", x={"not": {}})
     error = server.error(400, "/v1/chat/completions", {"messages": HELLO, "tools": [never], "tool_choice": "required"})
     assert "not" in str(error["message"])
+    broken = {"id": "a", "type": "function", "function": {"name": "add", "arguments": '{"a": 5'}}
+    talk = [
+        *HELLO,
+        {"role": "assistant", "tool_calls": [broken]},
+        {"role": "tool", "tool_call_id": "a", "content": "1"},
+    ]
+    error = server.error(400, "/v1/chat/completions", {"messages": talk, "tools": TOOLS})
+    assert error["param"] == "messages/1/tool_calls/0/function/arguments"
     ended = [*HELLO, {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "add", "arguments": "{}"}}]}]
     assert "continued" in str(server.error(400, "/v1/chat/completions", {"messages": ended, "tools": TOOLS})["message"])
 
@@ -414,6 +428,40 @@ def test_large_tools(server: Server, script: Script) -> None:
         server.openai.responses.create(model="tiny", input="a", tools=[{"type": "function", "name": "a b"}])  # type: ignore[list-item]
 
 
+# --- marks that are special tokens ---
+def test_special_tokens_that_mark_calls_reach_the_reader(model: Model, script: Script) -> None:
+    """They are drawn as tokens, and hidden as before where no call is asked for; what comes back is known."""
+
+    def marked(text: str) -> str:
+        return text.replace("<tool_call>\n", "<|pad|>").replace("\n</tool_call>", "<|system|>")
+
+    special = served(model, marked(WITH_TOOLS).replace("<|bom|><|system|>", "<|bom|><|user|>"))
+    try:
+        loop, messages = Loop(), list(HELLO)
+        for turn in range(4):
+            script.say("I will. " + marked(call_text(turn)))
+            body: dict[str, Any] = {"messages": messages, "tools": TOOLS, "max_tokens": 200}
+            answer = post(special, "/v1/chat/completions", **body)
+            usage, message = answer["usage"], answer["choices"][0]["message"]
+            assert message["content"] == "I will." and answer["choices"][0]["finish_reason"] == "tool_calls"
+            loop.count(
+                usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], usage["completion_tokens"]
+            )
+            (call,) = message["tool_calls"]
+            messages += [message, {"role": "tool", "tool_call_id": call["id"], "content": "done"}]
+        loop.check()
+        for seed in range(4):
+            body = {"messages": HELLO, "tools": TOOLS, "tool_choice": "required", "max_tokens": 200}
+            (choice,) = post(special, "/v1/chat/completions", **body, seed=seed, temperature=2.0)["choices"]
+            for call in choice["message"]["tool_calls"][:-1]:
+                check_call(call)
+        script.say(marked(CALL))
+        (plain,) = post(special, "/v1/chat/completions", messages=HELLO, max_tokens=200)["choices"]
+        assert plain["message"]["content"] == '{"name": "add", "arguments": {"a": 5, "b": true}}'
+    finally:
+        special.close()
+
+
 # --- a model that knows no tools ---
 def test_tools_of_a_model_whose_template_has_none(model: Model, script: Script) -> None:
     """They are described to it in the system message, and its answers are read in the usual form."""
@@ -431,6 +479,32 @@ def test_tools_of_a_model_whose_template_has_none(model: Model, script: Script) 
         assert after["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
     finally:
         plain.close()
+
+
+def test_the_log_counts_calls(model: Model, script: Script) -> None:
+    entries: list[RequestLog] = []
+    logged = served(model, WITH_TOOLS, log=entries.append)
+    try:
+        script.say(f"{CALL}\n{SECOND}", "Fine.")
+        for _ in range(2):
+            post(logged, "/v1/chat/completions", messages=HELLO, tools=TOOLS, max_tokens=200)
+    finally:
+        logged.close()
+    assert [entry.n_calls for entry in entries] == [2, 0]
+    assert "(eos), 2 calls;" in entries[0].line() and "call" not in entries[1].line()
+
+
+def test_documents_are_the_templates_own(model: Model, server: Server) -> None:
+    documents = [{"title": "One", "text": "It is."}, {"title": "Two", "text": "It was."}]
+    source = "{% for d in documents or [] %}[{{ d.title }}: {{ d.text }}]{% endfor %}" + WITH_TOOLS
+    other = served(model, source)
+    try:
+        prompt = post(other, "/apply-template", messages=HELLO, documents=documents)["prompt"]
+        assert prompt.startswith("[One: It is.][Two: It was.]")
+    finally:
+        other.close()
+    error = server.error(400, "/v1/chat/completions", {"messages": HELLO, "documents": documents})
+    assert "does not use documents" in str(error["message"])
 
 
 def test_props_say_what_the_template_can(server: Server) -> None:

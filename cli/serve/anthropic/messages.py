@@ -44,7 +44,8 @@ NO_THOUGHTS = {"thinking": "", "signature": ""}
 
 
 class Thinking(Strict):
-    """Whether the model thinks; "adaptive": as it wants to."""
+    """Whether the model thinks; "adaptive": as it wants to. Clients ask for thoughts whatever the model is: one
+    whose template has none does not think."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -99,8 +100,8 @@ def answers_of(maker: Maker, body: CountRequest, client: object) -> Answers:
         asked["tools"] = tools_as_openais(body.tools)
     if body.tool_choice is not None:
         asked |= choice_as_openais(body.tool_choice)
-    if body.thinking is not None and body.thinking.type == "enabled" and maker.format.thoughts is None:
-        raise RequestError("thinking.type: this model's template has no thoughts", param="thinking.type")
+    if body.thinking is not None:
+        asked["thinking_budget_tokens"] = body.thinking.budget_tokens
     if isinstance(body, MessagesRequest):
         asked |= {name: getattr(body, name) for name in ("max_tokens", "temperature", "top_p", "top_k", "cache")}
         asked["stop"] = body.stop_sequences
