@@ -18,9 +18,7 @@ from hybrid.infer.answers.chat.reader import AnswerReader
 from hybrid.quant.ggml.errors import HybridError
 
 FENCE = "no fence is taken off: where an answer has a form, none can be drawn"
-NO_FORMAT = (
-    "the template was written for another program: it knows no tools in Jinja, so we describe them in our own way"
-)
+NO_FORMAT = "the template takes no tools in Jinja: they are described, and called, in our own way"
 ONLY_ITS_OWN = "the template asks for variables that only its own client has"
 LAST_MARK = "the mark behind calls is not found: a special token, which no text shows"
 THOUGHTS_STAY = "thoughts of a message that is continued are written"
@@ -29,6 +27,7 @@ OPENAI_NAMES = "names of tools are OpenAI's: letters, digits, '_', '-' and '.'"
 AS_FAR = "a call is told once its name is there, then its arguments as far as they go"
 LATE_ID = "the id stands behind the arguments, which are told before it: the caller has got another"
 PYTHON = "texts are Python's: a backslash escapes"
+QUOTES = "what looks like the end of a text ends it: held to a schema, a text has no such quotes"
 NOTHING_LOST = "a text behind a call is never dropped"
 SCHEMA = "the schema says which type"
 
@@ -56,7 +55,7 @@ OTHERWISE = {
     "ollama: qwen3coder: TestQwenToolParser/unicode in function names and parameters": OPENAI_NAMES,
     "ollama: qwen3coder: TestQwenToolCallValueParsing/null value lowercase": SCHEMA,
     "ollama: qwen3coder: TestQwenToolCallValueParsing/invalid boolean falls back to false": SCHEMA,
-    "vllm: lfm2: nested_python_c": PYTHON,
+    "vllm: lfm2: nested_python_c": QUOTES,
     "vllm: lfm2: bad_sibling_call_does_not_drop_good_calls": AS_FAR,
     "vllm: lfm2: echoed_tool_call_body_not_leaked_to_content": NOTHING_LOST,
     "vllm: lfm2: regex_timeout_handling": AS_FAR,
