@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from .dates import with_exact_dates
+from .corrected import corrected
 
 Kind = Literal["json_schema", "gbnf", "lark", "regex", "choice", "composed"]
 
@@ -130,7 +130,7 @@ class Grammar:
 
         matcher = llguidance.LLMatcher
         if self.kind == "json_schema":
-            text = json.dumps(with_exact_dates(json.loads(self.text)), ensure_ascii=False)
+            text = json.dumps(corrected(json.loads(self.text)), ensure_ascii=False)
             return str(matcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": WHITE_SPACE}))
         if self.kind == "regex":
             return str(matcher.grammar_from_regex(self.text))

@@ -1,13 +1,15 @@
-"""Dates and times of schemas, day by day."""
+"""Dates and times of schemas, day by day, and bounds of numbers, one by one."""
 
 import datetime
+import itertools
 
 import pytest
 from verdicts import accepts
 
 from hybrid.infer.answers.constraints import Constraint, Grammar
-from hybrid.infer.answers.constraints.dates import with_exact_dates
+from hybrid.infer.answers.constraints.corrected import corrected
 from hybrid.infer.answers.constraints.trial import ByteVocabulary
+from hybrid.quant.ggml.errors import UsageError
 
 VOCABULARY = ByteVocabulary()
 
@@ -63,7 +65,38 @@ def test_what_is_no_format_stays_as_it_is() -> None:
         {"format": 3},
         True,
     ):
-        assert with_exact_dates(schema) == schema
-    assert with_exact_dates({"properties": {"const": {"format": "date"}}}) != {
-        "properties": {"const": {"format": "date"}}
-    }
+        assert corrected(schema) == schema
+    assert corrected({"properties": {"const": {"format": "date"}}}) != {"properties": {"const": {"format": "date"}}}
+
+
+BOUNDS = (None, -12, -10, -2.5, -2, -1, -0.25, 0, 0.25, 1, 2, 2.5, 10)
+
+
+@pytest.mark.parametrize("kind", ["number", "integer"])
+def test_bounds(kind: str) -> None:
+    """Nothing beyond them is let through, and whole numbers within them are."""
+    texts = [str(n) for n in range(-13, 12)]
+    texts += ["-2.5", "-2.4", "-0.25", "-0.1", "0.0", "0.1", "0.25", "0.3", "2.0", "2.5"]
+    for low, high in itertools.product(BOUNDS, BOUNDS):
+        for least, most in itertools.product(("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+            bounds = {name: value for name, value in ((least, low), (most, high)) if value is not None}
+            try:
+                constraint = made({"type": kind, **bounds})
+            except UsageError:  # nothing is between them
+                continue
+            for text in texts:
+                value = float(text)
+                there = (
+                    (low is None or (value > low if least.startswith("ex") else value >= low))
+                    and (high is None or (value < high if most.startswith("ex") else value <= high))
+                    and (kind == "number" or value == int(value))
+                )
+                got = fits(constraint, text)
+                assert there or not got, (kind, bounds, text)
+                assert got or not there or "." in text, (kind, bounds, text)
+
+
+def test_bounds_that_are_no_numbers_stay() -> None:
+    for bounds in ({"exclusiveMinimum": True, "minimum": 3}, {"exclusiveMaximum": "3"}, {"exclusiveMinimum": 0.5}):
+        assert corrected(bounds) == bounds
+    assert corrected({"exclusiveMinimum": 1, "minimum": 4}) == {"minimum": 4}

@@ -1,0 +1,61 @@
+"""Schemas in other words, where llguidance 1.9 lets through what is not of them.
+
+Dates and times: 29 February in any year, and leap seconds at any time; here there are no leap seconds at all.
+A bound that is excluded, when it is whole and the other bound is less than 1 away: 0 is let through for
+{"exclusiveMinimum": 0, "maximum": 0.5}. What is a millionth from it is a bound that is not excluded.
+"""
+
+from typing import Any
+
+from .where import NAMED
+
+_DAYS = (
+    "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+)
+_LEAP = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
+_DATE = f"({_DAYS}|{_LEAP})"
+_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+PATTERNS = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}[Tt]{_TIME}$"}
+STEP = 1e-6  # what is nearer is taken for the whole number, by llguidance's integers
+MOST_WHOLE = 1e9  # floats have such fractions up to there
+VALUES = ("const", "default", "enum", "example", "examples")  # keywords whose values are no schemas
+
+
+def corrected(schema: Any) -> Any:
+    """A schema that means the same; see above."""
+    if isinstance(schema, list):
+        return [corrected(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = _with_included_bounds({name: _value(name, value) for name, value in schema.items()})
+    known = made.get("format")
+    if not isinstance(known, str) or known not in PATTERNS:
+        return made
+    del made["format"]
+    if "pattern" not in made:
+        return {**made, "pattern": PATTERNS[known]}
+    more = made.get("allOf")
+    return {**made, "allOf": [*(more if isinstance(more, list) else []), {"pattern": PATTERNS[known]}]}
+
+
+def _with_included_bounds(schema: dict[str, Any]) -> dict[str, Any]:
+    for excluded, included, way, further in (
+        ("exclusiveMinimum", "minimum", 1, max),
+        ("exclusiveMaximum", "maximum", -1, min),
+    ):
+        bound = schema.get(excluded)
+        if type(bound) not in (int, float) or not abs(bound) < MOST_WHOLE or bound != int(bound):
+            continue
+        beyond = round(bound + way * STEP, 6)
+        other = schema.get(included)
+        del schema[excluded]
+        schema[included] = further(beyond, other) if type(other) in (int, float) else beyond
+    return schema
+
+
+def _value(keyword: str, value: Any) -> Any:
+    if keyword in VALUES:
+        return value
+    if keyword in NAMED and isinstance(value, dict):  # the names may be those of keywords
+        return {name: corrected(part) for name, part in value.items()}
+    return corrected(value)

@@ -1,0 +1,32 @@
+"""Answers to random schemas by random models of every family, at temperature 2: each is of its schema, drawn beside
+others, alone with guesses, or in parts that go on from a file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import random_checkpoints
+from random_schemas import schemas
+from schema_answers import Answers
+
+from hybrid.infer import Model
+from hybrid.quant.ggml.types import FileType
+
+N_SCHEMAS = 16
+SOON = ("qwen3", "lfm2", "rwkv7", "falcon-h1")  # others run the same code
+FAMILIES = [
+    name if name in SOON else pytest.param(name, marks=[pytest.mark.slow]) for name in random_checkpoints.CONFIGS
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_are_of_their_schemas(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = random_model(family, FileType.F32)
+    at = list(random_checkpoints.CONFIGS).index(family)
+    some: list[dict[str, Any]] = schemas(N_SCHEMAS * 4)[at % 4 :: 4]
+    with Model.load(path, n_ctx=512, n_seq_max=8, checkpoint_budget=0) as model:
+        answers = Answers(model, some, 150)
+        answers.run(tmp_path, 3)
+    assert not answers.wrong
+    assert answers.counts["other"] == 0 and answers.counts["whole"] > 0.8 * N_SCHEMAS
