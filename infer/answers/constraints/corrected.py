@@ -44,7 +44,9 @@ def _with_included_bounds(schema: dict[str, Any]) -> dict[str, Any]:
         ("exclusiveMaximum", "maximum", -1, min),
     ):
         bound = schema.get(excluded)
-        if type(bound) not in (int, float) or not abs(bound) < MOST_WHOLE or bound != int(bound):
+        if not isinstance(bound, int | float) or isinstance(bound, bool) or not abs(bound) < MOST_WHOLE:
+            continue
+        if bound != int(bound):
             continue
         beyond = round(bound + way * STEP, 6)
         other = schema.get(included)
