@@ -39,7 +39,6 @@ class TypedText:
         self._others = "".join(_BEGIN[kind] for kind in types if kind != "string")
         self._pieces: list[str] = []
         self._head = ""  # the beginning, white space before it left out
-        self._is_number = True  # as far as it goes
         self._held = ""  # of a string: the last characters, which may be the trail
         self._streams = types == STRING
         if self._streams:
@@ -54,8 +53,7 @@ class TypedText:
             return
         if len(self._head) < _LONGEST_WORD:
             self._head = (self._head + text[: _LONGEST_WORD + len(self._trail)]).lstrip(WHITE)
-        self._is_number = self._is_number and _NUMBER.fullmatch(text) is not None
-        if not self._may_be_other():
+        if not self._may_be_other(text):
             self._streams = True
             pieces, self._pieces = self._pieces, []
             self._sink('"')
@@ -73,14 +71,14 @@ class TypedText:
         if self._streams:
             self._sink(escaped(self._held.removesuffix(self._trail)))
 
-    def _may_be_other(self) -> bool:
-        """Whether it may be of a type other than string."""
+    def _may_be_other(self, text: str) -> bool:
+        """Whether it may be of a type other than string, after one more piece."""
         if not self._head:
             return True
         if self._head[0] not in self._others:
             return False
         if self._head[0] in _DIGITS:
-            return self._is_number
+            return _NUMBER.fullmatch(text) is not None
         word = self._head.lower().rstrip(WHITE)
         return self._head[0] in "{[" or any(known.startswith(word) for known in _WORDS)
 

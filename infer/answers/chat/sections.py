@@ -41,7 +41,7 @@ class Sections:
         self._closing = self._without_list(tokens(closing))
         self._between = self._without_list(tokens(format.between or ""))
         self._end = self._without_list(tokens(format.end))
-        self._again = self._without_list(tokens(format.again))
+        self._again = tokens(format.again)
         self._has_several = format.between is not None and bool(format.begin.strip())
         stops = [mark for mark in (*self._closing, *self._end) if not set(mark) <= set('[]{},:"')]
         self._parser = _parser(format.call, stops)

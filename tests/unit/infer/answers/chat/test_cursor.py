@@ -61,3 +61,19 @@ def test_until_finds_the_first(text: str, stops: list[str]) -> None:
     except StopIteration as end:
         assert end.value is (first >= 0)
     assert "".join(passed) == (text if first < 0 else text[:first])
+
+
+def test_the_longest_literal_is_taken() -> None:
+    for pieces in (["abcd"], list("abcd")):
+        cursor, log = Cursor(), list[str]()
+
+        def reader(cursor: Cursor = cursor, log: list[str] = log) -> Generator[None, None, None]:
+            log.append((yield from cursor.ahead(("ab", "abc", "abx"))))
+            log.append((yield from cursor.literal(("ab", "abc", "abx"))))
+            log.append((yield from cursor.peek()))
+
+        reading = reader()
+        for piece in pieces:
+            cursor.feed(piece)
+            next(reading, None)
+        assert log == ["abc", "abc", "d"]

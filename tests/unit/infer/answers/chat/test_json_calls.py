@@ -5,7 +5,7 @@ import json
 import pytest
 from answer_reading import FALCON, GRANITE, JAMBA, LLAMA, MISTRAL, NEMOTRON2, Read, read, tool
 
-from hybrid.infer.answers.chat.format import CallFormat
+from hybrid.infer.answers.chat.format import CallFormat, JsonCall
 
 TOOLS = [tool("f"), tool("g")]
 F = ("f", '{"a": 1}')
@@ -154,3 +154,8 @@ def test_arguments_keep_their_bytes() -> None:
     (found,) = read(f'<tool_call>{{"name":"f","arguments":{written}}}</tool_call>', GRANITE, TOOLS).calls
     assert found == ("f", written)
     assert json.loads(found[1]) == {"b": 1.5, "a": "é/é"}
+
+
+def test_a_mark_between_sections() -> None:
+    format = CallFormat("<call>", "", "", JsonCall("<call>", "</call>"), again=", ")
+    assert read(f"<call>{ONE}</call>, <call>{TWO}</call>, and", format, TOOLS) == Read("", ", and", [F, G])
