@@ -51,7 +51,7 @@ def _with_included_bounds(schema: dict[str, Any]) -> dict[str, Any]:
         beyond = round(bound + way * STEP, 6)
         other = schema.get(included)
         del schema[excluded]
-        schema[included] = further(beyond, other) if type(other) in (int, float) else beyond
+        schema[included] = further(beyond, float(other)) if isinstance(other, int | float) else beyond
     return schema
 
 
