@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
     from .ledger import Encoded
 
+FIRST_TOKEN = 256  # characters that are enough to see a text's first token
+
 
 def message_ends(
     tokenizer: "Tokenizer",
@@ -42,6 +44,8 @@ def message_ends(
         more = rendered_ids(tokenizer, text[:end], at)
         same = common_length(more, ids[n_ids : n_ids + len(more)])
         ends.add(n_ids + same)
-        if same == len(more):  # a token ends there, so the next part can begin there
+        # a token ends there; the next part can begin there if it does so with the token that it has in the whole text,
+        # where sentencepiece writes a space behind control tokens
+        if same == len(more) and rendered_ids(tokenizer, text[: end + FIRST_TOKEN], end)[:1] == ids[n_ids + same :][:1]:
             at, n_ids = end, n_ids + same
     return sorted(ends - {0})

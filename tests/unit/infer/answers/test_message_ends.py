@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from reference.tokenizer_files import bpe
+from reference.tokenizer_files import bpe, sentencepiece
 
 from hybrid.infer.answers.ledger import Encoded, Ledger
 from hybrid.infer.answers.message_ends import message_ends
@@ -63,3 +63,18 @@ def test_one_that_ends_within_a_token(tok: Tokenizer) -> None:
     same = next(i for i, (a, b) in enumerate(zip(first, whole, strict=False)) if a != b)
     ends = message_ends(tok, joined, messages, text, Encoded([], whole), 32)
     assert ends == [same, whole.index(tok.encode("<|im_end|>", parse_special=True)[0])]
+
+
+def test_sentencepiece_writes_a_space_behind_control_tokens(data_dir: Path) -> None:
+    """A part that begins there has no other tokens for that."""
+    tok = load_tokenizer(sentencepiece(data_dir / "checkpoints/jamba-dense/tokenizer.model"))
+    assert tok.eos is not None
+    eos = tok.piece(tok.eos).decode()
+
+    def ended(messages: Sequence[str]) -> str:
+        return "".join(f"({message}){eos}" for message in messages)
+
+    text = ended(MESSAGES) + "(It is"
+    whole = rendered_ids(tok, text)
+    right = [i + 1 for i, token in enumerate(whole) if token == tok.eos]
+    assert message_ends(tok, ended, MESSAGES, text, Encoded([], whole), 32, whole=True) == right
