@@ -125,7 +125,6 @@ TEMPLATES = {
 }
 
 IMAGES = "images: these models read text"
-TOOLS = "tools and thoughts: issue 16"
 # pattern of a test's name -> why it does not apply; the first that fits counts
 ELSEWHERE = [
     ("*vision*", IMAGES),
@@ -149,11 +148,6 @@ ELSEWHERE = [
     ("test_compat_gcp.py*", "the shape of one cloud"),
     ("test_kv_keep_only_active.py*", "lines of llama-server's log"),
     ("test_slot_save.py::test_slot_restore_legacy_token_list", "an older form of llama-server's files"),
-    ("*anthropic_tool*", TOOLS),
-    ("*anthropic_streaming_content_block_indices", TOOLS),
-    ("test_tool_call.py*-tools1-*", TOOLS),
-    ("*thinking*", TOOLS),
-    ("test_template.py::test_reasoning*off*", TOOLS),
 ]
 VARIABLES = (
     "a template has the variables that transformers gives it (no date_string, functions, enable_thinking = true)"
