@@ -105,7 +105,7 @@ def test_a_model_that_generates(pooling: str, files: dict[str, Path], lines: Pat
 def test_what_is_refused(encoder: Path, lines: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "long.txt").write_text("short\n" + "word " * 300)
     line = refused("embed", encoder, "-f", tmp_path / "long.txt", code=2)
-    assert "text 2 has" in line
+    assert "text 2 is too large: it has" in line
     assert "the context has 160. Cut it up, or use --truncate." in line
     line = refused("embed", encoder, "-f", tmp_path / "long.txt", "-o", tmp_path / "out", code=2)
     assert "text 2" in line

@@ -227,6 +227,14 @@ def test_more_than_may_wait(server: Server) -> None:
 def test_an_encoder(encoder: Server) -> None:
     """Makes embeddings, and says so where text is asked of it."""
     embedder = encoder.model.embedder  # type: ignore[attr-defined]
+
+    def counted() -> list[int]:
+        lines = dict(line.split() for line in encoder.http.get("/metrics").text.splitlines() if line[0] != "#")
+        names = ("hybrid:embedding_tokens_total", "llamacpp:prompt_tokens_total", "llamacpp:n_decode_total")
+        assert lines["llamacpp:tokens_predicted_total"] == "0"
+        return [int(lines[name]) for name in names]
+
+    before = counted()
     found = encoder.openai.embeddings.create(model="tiny", input=[*TEXTS, ""])
     wanted = encoder.service.call(lambda: embedder.embed([*TEXTS, ""])).result(WAIT)
     assert (np.array([one.embedding for one in found.data], np.float32) == wanted).all()
@@ -238,12 +246,8 @@ def test_an_encoder(encoder: Server) -> None:
     assert encoder.http.get("/health").json() == {"status": "ok"}
     meta = encoder.http.get("/v1/models").json()["data"][0]["meta"]
     assert meta["n_vocab"] == embedder.encoder.n_vocab and meta["n_ctx"] == embedder.n_ctx
-    lines = encoder.http.get("/metrics").text.splitlines()
-    (counted,) = [line for line in lines if line.startswith("hybrid:embedding_tokens_total ")]
-    assert int(counted.split()[1]) == found.usage.prompt_tokens
-    known = dict(line.split() for line in lines if line.startswith("llamacpp:"))
-    assert int(known["llamacpp:prompt_tokens_total"]) == found.usage.prompt_tokens
-    assert int(known["llamacpp:n_decode_total"]) > 0 and known["llamacpp:tokens_predicted_total"] == "0"
+    n_tokens, n_prompt, n_passes = (b - a for a, b in zip(before, counted(), strict=True))
+    assert n_tokens == n_prompt == found.usage.prompt_tokens and n_passes > 0
     ids = encoder.http.post("/tokenize", json={"prompt": "How do I"}).json()["tokens"]
     assert ids == embedder.tokenizer.encode("How do I")
     for given in ("x " * 2000, [70000]):
