@@ -2,13 +2,19 @@
 and the same answer comes out alone, in a batch and with guesses."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
 import numpy as np
 import pytest
 from chat_vocabulary import CONTROL, MARKS, chat_tokenizer
+from test_conformance import SHAPES, tokens
 
+from hybrid.infer import Model
+from hybrid.infer.answers.batching import Job, answer_all
 from hybrid.infer.answers.chat.call_grammar import answer_grammar
 from hybrid.infer.answers.chat.format import (
     FALLBACK,
@@ -26,7 +32,9 @@ from hybrid.infer.answers.chat.thoughts import ThoughtBudget
 from hybrid.infer.answers.chat.tools import Tool, ToolChoice
 from hybrid.infer.answers.constraints import Constraint
 from hybrid.infer.answers.drawing import Drawing
+from hybrid.infer.answers.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.quant.ggml.types import FileType
 
 STRING = {"type": "string", "maxLength": 6}
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -116,3 +124,55 @@ def test_arguments_fit_their_schema(kind: str, choice: ToolChoice, parallel: boo
         assert parallel or len(reader.calls) <= 1
         assert not reader.calls or (thinks and choice.mode == "auto") or "<tool_call>" not in reader.text
     assert n_whole > 3 and n_calls > 0
+
+
+@pytest.mark.parametrize("family", ["jamba", "mamba"])
+def test_calls_come_out_the_same_alone_in_a_batch_and_with_guesses(
+    family: str, random_model: Callable[..., Path]
+) -> None:
+    """With a budget of thoughts, in whose middle and end guesses lie, and forms that force tokens."""
+    path = random_model(replace(SHAPES[family], name=f"chat-{family}", n_vocab=400), FileType.Q8_0)
+    format = ChatFormat(ThoughtFormat("<think>", "</think>", is_opened=True), FALLBACK)
+    with Model.load(path, n_ctx=160, n_ubatch=64, n_threads=2, n_seq_max=8) as model:
+        tokenizer = chat_tokenizer(CONTROL, n_vocab=model.n_vocab)
+        assert tokenizer.n_vocab == model.n_vocab
+        likely = [*range(11), *(tokenizer.encode(c, add_special=False, continues=True)[-1] for c in '"}a')]
+        made = []
+        for i in range(8):
+            choice = CHOICES[i % 2]
+            grammar = answer_grammar(format, tokenizer, TOOLS, choice, thinks=i % 3 > 0)
+            assert grammar is not None
+            made.append((Constraint(grammar, tokenizer), i % 3 > 0))
+        made[5] = (None, True)  # a budget alone
+
+        def asked(i: int) -> dict[str, Any]:
+            constraint, thinks = made[i]
+            params = SamplingParams(temp=2, top_k=0, top_p=1, seed=i, logit_bias=dict.fromkeys(likely, 4.0))
+            return {
+                "sampler": Sampler(params, model.n_vocab),
+                "constraint": constraint and constraint.copy(),
+                "budget": ThoughtBudget(format, tokenizer, (0, 3, 9)[i % 3], thinks),
+                "shown": shown_tokens(format, tokenizer),
+            }
+
+        def alone(i: int, *, speculate: bool) -> list[int]:
+            seq = model.sequence()
+            run = generate(seq, tokens(5 + i, i), max_tokens=70, tokenizer=tokenizer, speculate=speculate, **asked(i))
+            for _ in run:
+                pass
+            seq.close(remember=False)
+            return run.result.ids
+
+        want = [alone(i, speculate=False) for i in range(8)]
+        assert [alone(i, speculate=True) for i in range(8)] == want
+        for n_parallel in (8, 3):
+            jobs = []
+            for i in range(8):
+                more = asked(i)
+                drawing = Drawing(more.pop("sampler"), tokenizer, 70, (), **more)
+                jobs.append(Job(tokens(5 + i, i), drawing, speculate=i % 2 == 0))
+            results = answer_all(model, jobs, n_parallel)
+            assert [result.ids for result in results] == want
+            assert sum(result.forced for result in results) > 0
+        ends = {tokenizer.parts(mark)[0] for mark in ("</think>", "<tool_call>")}
+        assert all(ends & set(want[i][:12]) for i in range(8) if made[i][1] and len(want[i]) > 11)

@@ -12,9 +12,10 @@ _WORDS = ['{"', '":', '",', '"}', "}}", '": "', "name", "argu", "ments", "true",
 _WORDS += ["para", "meter", "func", "tion", "=", "\n", "\n\n", " ", "  ", "call", "_", "1", "23", "(", ")", "[", "]"]
 
 
-def chat_tokenizer(kind: int = NORMAL, marks: Sequence[str] = MARKS) -> Tokenizer:
-    """kind: of the marks' tokens; NORMAL: there are none, marks are spelled."""
+def chat_tokenizer(kind: int = NORMAL, marks: Sequence[str] = MARKS, n_vocab: int = 0) -> Tokenizer:
+    """kind: of the marks' tokens; NORMAL: there are none, marks are spelled. n_vocab: at least so many tokens."""
     words = list(dict.fromkeys([*_WORDS, *(chr(i) for i in range(0x21, 0x7F))]))
+    words += [f"word{i}" for i in range(n_vocab - len(words) - 261 - (0 if kind == NORMAL else len(marks)))]
     special = ["<|im_start|>", "<|pad|>", *(marks if kind == CONTROL else ())]
     own = list(marks if kind == USER_DEFINED else ())
     tokens = ["<unk>", "<s>", "</s>", *special, *own, *(f"<0x{i:02X}>" for i in range(256))]
