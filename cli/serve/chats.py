@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from hybrid.infer.answers.batching import Job
@@ -12,6 +12,7 @@ from hybrid.infer.answers.chat.format import CallFormat, ChatFormat, JsonCall
 from hybrid.infer.answers.chat.marks import shown_tokens
 from hybrid.infer.answers.chat.prompting import ChatPrompt, chat_prompt, message_of
 from hybrid.infer.answers.chat.reader import AnswerReader, Part
+from hybrid.infer.answers.chat.thoughts import ThoughtBudget
 from hybrid.infer.answers.chat.tools import Tool, ToolCall, ToolChoice
 from hybrid.infer.answers.drawing import TextPiece
 from hybrid.quant.ggml.errors import TemplateError, UsageError
@@ -105,9 +106,10 @@ class Chat:
         except UsageError as error:
             raise RequestError(f"{name}: {error}", param=name) from None
         constraint = None if grammar is None else compiled(Form(name, grammar), self.maker.forms)
+        budget = None
         if self.format.thoughts is not None and most_thoughts is not None:
-            raise RequestError("a budget of thoughts: this server cannot do that yet", param="thinking_budget_tokens")
-        return Manner(constraint, self._shown())
+            budget = partial(ThoughtBudget, self.format, tokenizer, most_thoughts, self.written.thinks)
+        return Manner(constraint, self._shown(), budget)
 
     def _shown(self) -> frozenset[int]:
         """The special tokens that are marks of what an answer may have."""

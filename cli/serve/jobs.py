@@ -9,6 +9,7 @@ from hybrid.infer import Model
 from hybrid.infer.answers.batching import Job
 from hybrid.infer.answers.chat.format import ChatFormat
 from hybrid.infer.answers.chat.probing import probed
+from hybrid.infer.answers.chat.thoughts import ThoughtBudget
 from hybrid.infer.answers.constraints import Constraint
 from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.infer.answers.context_shift import DEFAULT_KEEP, kept_tokens
@@ -63,10 +64,12 @@ class Manner:
 
     form    of the answer, to be copied for each
     shown   see Drawing
+    budget  makes that of the thoughts of one answer
     """
 
     form: Constraint | None = None
     shown: Collection[int] = ()
+    budget: Callable[[], ThoughtBudget] | None = None
 
 
 @dataclass
@@ -184,6 +187,7 @@ class Maker:
                     sampled,
                     None if manner.form is None else manner.form.copy(),
                     shown=manner.shown,
+                    budget=None if manner.budget is None else manner.budget(),
                 )
                 if request.t_max_predict_ms is not None and request.t_max_predict_ms > 0:
                     drawing.most_seconds = request.t_max_predict_ms / 1000
