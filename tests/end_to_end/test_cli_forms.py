@@ -239,6 +239,42 @@ def test_a_damaged_form_of_a_state_is_refused(form: Any, says: str, files: dict[
         forms.close()
 
 
+INTERSECTIONS = {"allOf": [{"pattern": f"(a|b)*a(a|b){{{i}}}"} for i in range(5, 25)], "type": "string"}
+CHAIN = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(15000)} | {"d15000": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "says"),
+    [
+        ("--json-schema", '{"type": "object", "properties": {"a": {"type": "strin"}}}', "Invalid type: strin (at /pro"),
+        ("--json-schema", json.dumps({"enum": ["x" * 1000] * 10_000}), "the schema has 10040010 bytes, expected at"),
+        ("--json-schema", "[" * 10_000_000, "the schema is not JSON"),
+        ("--json-schema", json.dumps(INTERSECTIONS), "compiling it takes more than 2 seconds, or too much memory"),
+        ("--json-schema", json.dumps({"$defs": CHAIN, "$ref": "#/$defs/d0"}), "compiling it takes more than 2 seconds"),
+        (
+            "--json-schema",
+            '{"type": "integer", "minimum": 5, "maximum": 3}',
+            "the schema cannot be used: Unsatisfiable",
+        ),
+        ("--grammar", "root ::= a\na ::= b\nb ::= a", "nothing fits the grammar: it asks for itself"),
+        ("--grammar", 'root ::= "a" (', "the grammar cannot be read: Failed to convert"),
+        ("--grammar", "start: " + "(" * 20000 + '"a"' + ")" * 20000, "the grammar cannot be used"),
+        ("--grammar", 'start: "' + "x" * (1 << 20) + '"', "expected at most 1048576. Make it smaller."),
+        ("--regex", "(a{1000}){1000}", "the expression cannot be used: lexer error: too many expressions"),
+        ("--regex", "(?=a)b", "look-around, including look-ahead and look-behind, is not supported"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_what_hurts_is_one_line(
+    option: str, text: str, says: str, files: dict[str, Path], cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "form"
+    path.write_text(text)
+    given = text if option == "--regex" else path
+    line = failed(cli("run", files["q8_0"], "-p", "a", option, given), 2)
+    assert says in line and len(line) < 700, line
+
+
 def test_every_answer_of_a_chat_has_the_form(files: dict[str, Path], tmp_path: Path) -> None:
     """Each has its own copy: answered again, taken back, on another branch, after saving and loading."""
     with Model.load(files["q8_0"], n_ctx=512, n_seq_max=2) as model:

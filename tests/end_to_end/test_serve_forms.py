@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from http_server import Server
 
 from hybrid.infer import Model
+from hybrid.infer.answers.saving import open_store
 
 PERSON = {
     "type": "object",
@@ -100,6 +102,57 @@ def test_what_cannot_be_a_form_is_refused(server: Server) -> None:
     ):
         assert says in str(server.error(400, "/v1/completions", {"prompt": "a", **body})["message"]), body
     assert server.service.fault is None
+
+
+INTERSECTIONS = {"allOf": [{"pattern": f"(a|b)*a(a|b){{{i}}}"} for i in range(5, 25)], "type": "string"}
+CHAIN = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(15000)} | {"d15000": {"type": "string"}}
+
+
+def test_what_hurts_is_refused_while_others_are_answered(server: Server) -> None:
+    """A hang, an overflow of the stack, 10 MB, a bomb: nobody else notices, and the next form is compiled."""
+    hostile: list[tuple[dict[str, Any], str]] = [
+        ({"json_schema": INTERSECTIONS}, "compiling it takes more than 2 seconds, or too much memory"),
+        ({"json_schema": {"$defs": CHAIN, "$ref": "#/$defs/d0"}}, "compiling it takes more than 2 seconds"),
+        ({"json_schema": {"enum": ["x" * 1000] * 10_000}}, "the schema has 10040010 bytes"),
+        ({"guided_regex": "(a{1000}){1000}"}, "too many expressions constructed"),
+        ({"grammar": "root ::= a\na ::= b\nb ::= a"}, "nothing fits the grammar"),
+        ({"guided_grammar": "start: " + "(" * 20000 + '"a"' + ")" * 20000}, "the grammar cannot be used"),
+        ({"json_schema": PERSON, "grammar": 'root ::= "a"'}, "grammar and json_schema exclude each other"),
+    ]
+    want = complete(server, prompt="An object:", json_schema=PERSON)
+    with ThreadPoolExecutor(len(hostile)) as pool:
+        refused = [
+            pool.submit(server.error, 400, "/v1/completions", {"prompt": "a", **body, "max_tokens": 5})
+            for body, _ in hostile
+        ]
+        for _ in range(3):
+            assert complete(server, prompt="An object:", json_schema=PERSON) == want
+        for asked, (_, says) in zip(refused, hostile, strict=True):
+            message = str(asked.result()["message"])
+            assert says in message and "\n" not in message, message
+    assert complete(server, prompt="a", guided_choice=["after", "that"]) in ("after", "that")
+    assert server.service.fault is None
+
+
+def test_too_many_forms_at_once_are_told_to_come_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hybrid.infer.answers.constraints.forms.MOST_WAITING", 0)
+    error = server.error(429, "/v1/completions", {"prompt": "a", "guided_regex": "never seen [0-9]"})
+    assert "forms of answers wait to be compiled. Try again later." in str(error["message"])
+
+
+def test_a_slot_is_saved_and_restored_between_answers(files: dict[str, Path], tmp_path: Path) -> None:
+    """What is saved is a text, and answers are whole: a form belongs to its request alone."""
+    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
+        store = open_store(model, tmp_path, 1 << 30, print)
+        server = Server(model, store=store)
+        assert complete(server, prompt="Say", guided_choice=["yes"], id_slot=0) == "yes"
+        for action in ("save", "restore"):
+            response = server.http.post(f"/slots/0?action={action}", json={"filename": "slot.bin"})
+            assert response.status_code == 200, response.text
+        assert complete(server, prompt="Say", guided_choice=["no"], id_slot=0) == "no"
+        assert complete(server, prompt="Sayyes", guided_regex="[0-9]{3}", id_slot=0).isdecimal()
+        server.close()
+        store.folder.close()
 
 
 def test_a_dead_end_is_an_error_and_hurts_nobody(server: Server) -> None:

@@ -169,10 +169,10 @@ def _part(key: str, grammar: Grammar) -> dict[str, Any]:
 
 
 def first_line(error: object) -> str:
-    """Of what a library says, without the rest that shows where; after a colon what it says last."""
+    """Of what a library says, without the rest that shows where; after a colon the error that it announces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    told = f"{lines[0]} {lines[-1].removeprefix('error: ')}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
-    return shown(told)
+    why = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return shown(" ".join([lines[0], *why[:1]] if lines[0].endswith(":") else lines[:1]))
 
 
 def _json(text: str, name: str) -> object:
