@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .constraint import Constraint, DeadEndError
 from .grammar import Grammar
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SECONDS = 2  # of the processor, for one form; 100 kB of tools take 0.1
 MOST_MEMORY = 2 << 30  # bytes of address space, beside what the libraries take
 STACK = 4 << 20  # bytes: threads that compile what was tried have more
+READY = b"ready\n"  # its first line
 STEPS = 4  # that are looked at: some grammars compile and cannot be followed
 N_BYTES = 256
 WITHOUT_TOKENS = ("json_schema", "gbnf", "regex", "choice")  # other kinds may name tokens of the vocabulary
@@ -90,6 +91,10 @@ class Trial:
                 start_new_session=True,
             )
             self._end = weakref.finalize(self, _ended, self.process)
+            assert self.process.stdout is not None
+            if self.process.stdout.readline() != READY:
+                self.close()
+                raise HybridError(f"forms cannot be compiled: {sys.executable} -P -m {__name__} does not start.")
         return self.process
 
     def close(self) -> None:
@@ -200,6 +205,8 @@ def main() -> None:
     """Until standard input ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _bound_memory()
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
     threading.stack_size(STACK)
     thread = threading.Thread(target=serve, args=(sys.stdin.buffer, sys.stdout.buffer), daemon=True)
     thread.start()

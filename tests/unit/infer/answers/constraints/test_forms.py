@@ -1,6 +1,7 @@
 """Forms that are compiled once, and what nobody may do to those who share a machine with him."""
 
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from hybrid.infer.answers.constraints import Constraint, Grammar, forms
 from hybrid.infer.answers.constraints.constraint import DeadEndError
 from hybrid.infer.answers.constraints.forms import Forms, TooManyFormsError
 from hybrid.infer.text.tokenizer import Tokenizer
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import HybridError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,13 @@ def test_the_process_for_trials_ends_with_its_forms(tokenizer: Tokenizer) -> Non
     assert process is not None and process.poll() is None
     del made
     assert process.poll() is not None
+
+
+def test_a_process_that_does_not_start_is_told(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not the form that is to blame."""
+    monkeypatch.setattr("sys.executable", shutil.which("true"))
+    with pytest.raises(HybridError, match="forms cannot be compiled: .*/true .* does not start"):
+        Forms(tokenizer).compiled(Grammar.regex("a"))
 
 
 def test_a_trial_knows_the_control_tokens(made: Forms, tokenizer: Tokenizer) -> None:
