@@ -130,7 +130,7 @@ def test_the_process_for_trials_ends_with_its_forms(tokenizer: Tokenizer) -> Non
 def test_a_process_that_does_not_start_is_told(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not the form that is to blame."""
     monkeypatch.setattr("sys.executable", shutil.which("true"))
-    with pytest.raises(HybridError, match="forms cannot be compiled: .*/true .* does not start"):
+    with pytest.raises(HybridError, match=r"forms cannot be compiled: .*/true .* does not start"):
         Forms(tokenizer).compiled(Grammar.regex("a"))
 
 
