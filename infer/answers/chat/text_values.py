@@ -8,6 +8,7 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
+from ..constraints.corrected import PATTERNS
 from .lark import ANY, either, literal
 from .parameter_types import STRING, TYPES, quoted, typed
 
@@ -26,22 +27,18 @@ _OTHERS = {
 }
 MOST_STEPS = 200  # references and parts
 
-_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 _BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_URI = r"[A-Za-z0-9._~:@!$&'()*+,;=\/?-]"
+_URI = r"([A-Za-z0-9._~:@!$\&'()*+,;=\/?-]|%[0-9A-Fa-f]{2})*"
 FORMATS = {
-    "date": _DATE,
-    "time": _TIME,
-    "date-time": f"{_DATE}T{_TIME}",
+    **{name: pattern[1:-1] for name, pattern in PATTERNS.items()},  # without its anchors
     "duration": r"P([0-9]{1,9}W|([0-9]{1,9}D|[0-9]{1,9}M([0-9]{1,9}D)?|[0-9]{1,9}Y([0-9]{1,9}M([0-9]{1,9}D)?)?)"
     r"(T([0-9]{1,9}H|[0-9]{1,9}M|[0-9]{1,9}S))?|T([0-9]{1,9}H|[0-9]{1,9}M|[0-9]{1,9}S))",
     "email": rf"[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*@{_LABEL}(\.{_LABEL})+",
     "hostname": rf"{_LABEL}(\.{_LABEL}){{0,3}}",
     "ipv4": rf"{_BYTE}\.{_BYTE}\.{_BYTE}\.{_BYTE}",
     "ipv6": r"([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}|::1",
-    "uri": rf"[A-Za-z][A-Za-z0-9+.-]*:\/\/{_LABEL}(\.{_LABEL})*(:[0-9]{{1,4}})?(\/{_URI}*)?",
+    "uri": rf"[A-Za-z][A-Za-z0-9+.-]*:\/\/{_LABEL}(\.{_LABEL})*(:[0-9]{{1,4}})?(\/{_URI})?(#{_URI})?",
     "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
 }
 

@@ -406,3 +406,25 @@ def test_what_xml_cannot_hold_is_named(parameters: dict[str, Any], says: str, to
     with pytest.raises(UsageError, match=re.escape(says)) as error:
         constraint_of(tokenizer, ChatFormat(calls=XML), tools=[tool("odd", **parameters)])
     assert "the schema of the tool 'odd' cannot be used: " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("format", "right", "wrong"),
+    [
+        ("date", "2024-02-29", "2023-02-29"),
+        ("time", "10:00:00Z", "24:00:00Z"),
+        ("date-time", "2024-02-29T10:00:00.5+01:00", "2024-02-29"),
+        ("duration", "P1DT2H", "1D"),
+        ("email", "a.b@c.de", "a@b@c.de"),
+        ("hostname", "a-b.c", "-a.b"),
+        ("ipv4", "1.2.3.255", "1.2.3.256"),
+        ("ipv6", "1:2:3:4:5:6:7:8", "1:2:3"),
+        ("uri", "https://a.b/c%20d?e=f#g", "a/b"),
+        ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123e4567"),
+    ],
+)
+def test_formats_of_bare_text(format: str, right: str, wrong: str) -> None:
+    tokenizer = chat_tokenizer(NORMAL)
+    tools = [tool("f", type="object", properties={"s": {"type": "string", "format": format}}, required=["s"])]
+    constraint = constraint_of(tokenizer, ChatFormat(calls=XML), REQUIRED, tools=tools)
+    check(constraint, tokenizer, [xml("f", s=right)], [xml("f", s=wrong), xml("f", s=""), xml("f", s=right + " ")])
