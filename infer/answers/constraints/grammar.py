@@ -140,7 +140,7 @@ class Grammar:
             return str(matcher.grammar_from_lark("start: TEXT\nTEXT: " + " | ".join(map(_lark_text, texts))))
         if self.kind == "lark":
             return str(matcher.grammar_from_lark(self.text))
-        return str(llguidance.grammar_from("gbnf", self.text))
+        return str(llguidance.grammar_from("gbnf", _with_written_out_characters(self.text)))
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` reads."""
@@ -173,6 +173,17 @@ def first_line(error: object) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     why = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return shown(" ".join([lines[0], *why[:1]] if lines[0].endswith(":") else lines[:1]))
+
+
+def _with_written_out_characters(gbnf: str) -> str:
+    """Without \\u0041 and \\U00000041: the converter writes them without their zeros, which no expression takes."""
+
+    def written_out(match: re.Match[str]) -> str:
+        code = int(match[2] or match[3], 16) if match[2] or match[3] else 0
+        char = chr(code) if code < 0x110000 else ""
+        return match[1] + char if char.isprintable() and char and char not in '\\"[]-^/' else match[0]
+
+    return re.sub(r"(?<!\\)((?:\\\\)*)\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))", written_out, gbnf)
 
 
 def _json(text: str, name: str) -> object:

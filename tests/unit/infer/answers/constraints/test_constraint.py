@@ -50,6 +50,8 @@ def drawn(constraint: Constraint, tokenizer: Tokenizer, seed: int, most: int = 2
         (Grammar.regex(r"[ab]{2,3}(-\d+)?"), ["ab", "aba-07"], ["a", "abab", "ab-", "xab"]),
         (Grammar.choice(["yes", "no", 'a "b"\n']), ["yes", "no", 'a "b"\n'], ["ye", "yesno", ""]),
         (Grammar.of_text('root ::= "a" | "(" root ")"'), ["a", "((a))"], ["(a", "", "b"]),
+        (Grammar.of_text('root ::= [\\u0041-\\u0043\\U000000e9]+ "\\u00fc" "\\x41"'), ["ABéüA"], ["Dü", "é", "AA"]),
+        (Grammar.of_text('root ::= "\\\\u0041"'), ["\\u0041"], ["A", "\\A"]),
         (Grammar.of_text('start: "a" rest\nrest: /[0-9]+/'), ["a1", "a007"], ["a", "1"]),
     ],
 )
