@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from http_server import Server
 
-from hybrid.cli.serve.jobs import Maker
+from hybrid.cli.serve.jobs import Defaults, Maker
 from hybrid.infer import Model
 from hybrid.infer.answers.drawing import Drawing, TextPiece
 from hybrid.infer.text.chat_template import ChatTemplate, special_tokens
@@ -66,10 +66,10 @@ CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 5, "b": true}}\n</tool_c
 SECOND = '<tool_call>\n{"name": "look", "arguments": {"what": "there"}}\n</tool_call>'
 
 
-def served(model: Model, source: str, **more: Any) -> Server:
+def served(model: Model, source: str, defaults: Defaults = Defaults(), **more: Any) -> Server:  # noqa: B008  frozen
     """The model with another template; more: fields of `Served`."""
     template = ChatTemplate(source, tokens=special_tokens(model.tokenizer))
-    return Server(model, maker=Maker(model, template, 6), **more)
+    return Server(model, maker=Maker(model, template, 6, defaults=defaults), **more)
 
 
 def post(server: Server, path: str, **body: Any) -> Any:

@@ -45,7 +45,7 @@ NOTHING = {
 # what stands for a model of the hub, by a part of its name; others are not there
 STAND_INS = {"stories15M-q8_0-00001-of-00003": "parts-00001-of-00003.gguf", "stories260K": "text.gguf"}
 ENCODER = ("bert-bge-small", "encoder.gguf")  # where the runner was given one
-REASONING = {"on", "auto"}
+REASONING = {"on": [], "auto": [], "off": ["--think", "off"]}
 
 
 class NoCounterpartError(Exception):
@@ -86,6 +86,7 @@ def translated(arguments: list[str], models: Path) -> tuple[list[str], list[str]
         ours += ["--state-dir", folder]
     if (reasoning := given.pop("--reasoning", "auto")) not in REASONING:
         raise NoCounterpartError(f"--reasoning {reasoning}")
+    ours += REASONING[reasoning]
     model = _model(given, models)
     if given:
         raise NoCounterpartError(" ".join(f"{name} {value}" for name, value in given.items()))

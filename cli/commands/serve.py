@@ -19,6 +19,7 @@ from ..loading_options import CheckpointBudget, Context, Exact, KVTypeOption, Lo
 from ..sampling_options import Sampling, takes_sampling
 from ..serve import listening
 from ..serve.log import Log, LogKind
+from ..tool_options import ThinkBudget, ThinkOption, asking
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -98,6 +99,8 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    think: ThinkOption = None,
+    think_budget: ThinkBudget = None,
     show_slots: Annotated[
         bool, typer.Option("--slots/--no-slots", help="Whether GET /slots tells what is being answered.")
     ] = True,
@@ -129,6 +132,7 @@ def serve(
     keys = read_keys(api_key_file)
     states = parse_size(state_budget, "--state-budget")
     source = None if chat_template is None else texts.read_text(chat_template)
+    thoughts = asking(None, None, think, think_budget).over()
     loading = load_options(
         n_ctx=n_ctx, threads=threads, exact=exact, kv_type=kv_type, lora=lora, checkpoint_budget=checkpoint_budget
     )
@@ -153,9 +157,11 @@ def serve(
                 console.note(said)
             hosts = listening.own_hosts(listener, host)
             answering = cast("Model", loaded)  # of an encoder no jobs are made
-            defaults = Defaults(n_predict, sampling.params(answering), context_shift)
+            params = sampling.params(answering)
+            defaults = Defaults(n_predict, params, context_shift, thoughts.think, thoughts.budget)
             # a template or tokenizer that cannot be used is known before the first request
             maker = Maker(answering, _template(answering, source), parallel + queue, spec is Spec.NGRAM, defaults)
+            _check_thoughts(maker)
             settings = _Settings(
                 name,
                 parallel,
@@ -254,6 +260,13 @@ def _template(model: "Model", source: str | None) -> "ChatTemplate | None":
     if source is None:
         return model.chat_template
     return ChatTemplate(source, name="the template of --chat-template", tokens=special_tokens(model.tokenizer))
+
+
+def _check_thoughts(maker: "Maker") -> None:
+    """UsageError: the options ask for thoughts of a model that has none."""
+    asked = maker.defaults.think or maker.defaults.think_budget is not None
+    if asked and (maker.template is None or maker.format.thoughts is None):
+        raise UsageError("the model has no thoughts: its chat template does not know any.")
 
 
 def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "CacheStore | None") -> None:

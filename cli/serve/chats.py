@@ -95,7 +95,12 @@ class Chat:
 
     # --- drawing ---
     def manner(self, body: FormFields, most_thoughts: int | None = None) -> Manner:
-        """How answers are drawn, with at most so many tokens of thoughts. RequestError: not in this form."""
+        """How answers are drawn, with at most so many tokens of thoughts; -1: any number; None: the server's own.
+
+        RequestError: not in this form.
+        """
+        if most_thoughts is None:
+            most_thoughts = self.maker.defaults.think_budget
         asked, tokenizer = form_of(body), self.maker.model.tokenizer
         if self.tools and asked is not None and asked.name not in WITH_TOOLS:
             raise RequestError(f"{asked.name} and tools exclude each other", param=asked.name)
@@ -107,7 +112,7 @@ class Chat:
             raise RequestError(f"{name}: {error}", param=name) from None
         constraint = None if grammar is None else compiled(Form(name, grammar), self.maker.forms)
         budget = None
-        if self.format.thoughts is not None and most_thoughts is not None:
+        if self.format.thoughts is not None and most_thoughts is not None and most_thoughts >= 0:
             budget = partial(ThoughtBudget, self.format, tokenizer, most_thoughts, self.written.thinks)
         return Manner(constraint, self._shown(), budget)
 

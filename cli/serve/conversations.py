@@ -131,7 +131,7 @@ def chat_of(maker: Maker, body: ConversationFields, *, think: bool | None = None
     answers = continues or body.add_generation_prompt is not False
     messages = [message.as_message() for message in body.messages]
     if think is None:
-        think = variables.get("enable_thinking")
+        think = variables.get("enable_thinking", maker.defaults.think)
     try:
         tools = tuple(tools_of(body.tools or []))
         choice = choice_of(body.tool_choice or "auto", tools)

@@ -32,11 +32,15 @@ class Defaults:
     n_predict      tokens of an answer; -1: as many as fit; None: the route's own
     sampling       None: the model's own
     context_shift  whether older tokens leave a full context, or the answer ends
+    think          whether the model thinks before it answers a conversation; None: as its template has it
+    think_budget   tokens of thoughts, at most; None: any number
     """
 
     n_predict: int | None = None
     sampling: SamplingParams | None = None
     context_shift: bool = False
+    think: bool | None = None
+    think_budget: int | None = None
 
 
 MOST_PER_TOKEN = 256  # characters: tokens are shorter but for runs of spaces

@@ -23,6 +23,6 @@ class ThoughtFields(Strict):
 
     @property
     def most_thoughts(self) -> int | None:
-        """Tokens of thoughts that an answer may have; None: any number."""
+        """Tokens of thoughts that an answer may have; -1: any number; None: not said."""
         names = (self.reasoning_budget_tokens, self.thinking_budget_tokens, self.thinking_token_budget)
-        return next((given for given in names if given is not None and given >= 0), None)
+        return next((given for given in names if given is not None), None)

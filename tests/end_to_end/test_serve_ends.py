@@ -247,6 +247,9 @@ def test_one_line_each(files: dict[str, Path], refused: Callable[..., str], tmp_
         (["--api-key-file", tmp_path], "is a folder"),
         (["--parallel", "257"], "256"),
         (["--timeout", "-1"], "timeout"),
+        (("--think", "on"), "the model has no thoughts: its chat template does not know any"),
+        (("--think-budget", 9), "the model has no thoughts"),
+        (("--think", "off", "--think-budget", 9), "--think off and --think-budget 9 are both given"),
     ):
         assert says in refused("serve", model, "--port", 0, *more, code=2), more
 

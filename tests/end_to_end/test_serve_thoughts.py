@@ -22,6 +22,7 @@ from scripted_chat import (
     served,
 )
 
+from hybrid.cli.serve.jobs import Defaults
 from hybrid.infer import Model
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
@@ -122,6 +123,35 @@ def test_a_budget_closes_thoughts(server: Server) -> None:
     assert free["reasoning_content"].startswith(message["reasoning_content"]), "the same draws up to there"
     none = chat(server, thinking_budget_tokens=0, max_tokens=20, temperature=0)["choices"][0]["message"]
     assert "reasoning_content" not in none and none["content"]
+
+
+def test_what_a_server_says_of_thoughts(model: Model) -> None:
+    """Its options count where a request does not say otherwise."""
+    quiet = served(model, WITH_THOUGHTS, Defaults(think=False))
+    try:
+        off, on = "<think>\n\n</think>\n\n", "<think>\n"
+        for more, end in (
+            ({}, off),
+            ({"chat_template_kwargs": {"enable_thinking": True}}, on),
+            ({"reasoning_effort": "none"}, off),
+        ):
+            assert post(quiet, "/apply-template", messages=HELLO, **more)["prompt"].endswith(end)
+        body = {"max_tokens": 9, "messages": HELLO}
+        counts = [
+            post(quiet, "/v1/messages/count_tokens", messages=HELLO, thinking=thinking)["input_tokens"]
+            for thinking in (None, {"type": "enabled", "budget_tokens": 9}, {"type": "disabled"})
+        ]
+        assert counts[0] == counts[2] != counts[1]
+        assert post(quiet, "/v1/messages", **body)["content"][0]["type"] == "text"
+    finally:
+        quiet.close()
+    brief = served(model, WITH_THOUGHTS, Defaults(think_budget=9))
+    try:
+        told = chat(brief, max_tokens=40, temperature=0)["usage"]["completion_tokens_details"]["reasoning_tokens"]
+        longer = chat(brief, max_tokens=40, temperature=0, thinking_budget_tokens=-1)["usage"]
+        assert told <= 9 + 8 < longer["completion_tokens_details"]["reasoning_tokens"]
+    finally:
+        brief.close()
 
 
 def test_thoughts_that_are_cut_off(server: Server, script: Script) -> None:
