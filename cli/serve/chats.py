@@ -22,11 +22,9 @@ from .forms import Form, FormFields, compiled, form_of
 from .jobs import Maker, Manner, Prompt
 
 Message = Mapping[str, Any]
-WITH_TOOLS = ("response_format", "json_schema")  # forms of the text of an answer that may be calls, too
-
-
-NO_CALLS = CallFormat("", "", "", JsonCall())
 AUTO = ToolChoice("auto")
+NO_CALLS = CallFormat("", "", "", JsonCall())  # none of whose marks is a token
+WITH_TOOLS = ("response_format", "json_schema")  # forms of the text of an answer that may be calls, too
 
 
 @dataclass(frozen=True)
