@@ -1,6 +1,7 @@
 """An answer on the screen as it comes: its text, its calls one a line, its thoughts as a line that counts them."""
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import console
@@ -86,7 +87,8 @@ def call_line(call: "ToolCall") -> str:
 def turn_lines(turn: "Turn") -> list[str]:
     """A turn that was: what was asked, and the answer with its thoughts folded."""
     if turn.results:
-        lines = [f"{result_prompt(call.name)}{result}" for call, result in turn.results]
+        calls = [call for call, _ in turn.results]
+        lines = [f"{result_prompt(calls, n)}{result}" for n, (_, result) in enumerate(turn.results)]
     else:
         lines = [f"> {turn.question}".rstrip("\n")]
     answer = turn.answer
@@ -97,9 +99,10 @@ def turn_lines(turn: "Turn") -> list[str]:
     return [*lines, *map(call_line, answer.calls)]
 
 
-def result_prompt(name: str) -> str:
-    """What stands before the result of a call."""
-    return f"result of {name}> "
+def result_prompt(calls: "Sequence[ToolCall]", n: int) -> str:
+    """What stands before the result of the n-th of these calls, from 0."""
+    which = f" ({n + 1} of {len(calls)})" if len(calls) > 1 else ""
+    return f"result of {calls[n].name}{which}> "
 
 
 def _tokens(n: int) -> str:

@@ -94,7 +94,9 @@ class Chat:
 
     @property
     def prompt(self) -> str:
-        return result_prompt(self.call.name) if self.call else "> "
+        if self.call is None:
+            return "> "
+        return result_prompt(self.conversation.calls, len(self.results))
 
     def is_command(self, text: str) -> bool:
         """A result may begin as commands do: with a path, say."""

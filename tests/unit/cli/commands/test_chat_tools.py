@@ -54,7 +54,7 @@ def test_calls_are_shown_and_their_results_asked_for(capsys: pytest.CaptureFixtu
     out, err = capsys.readouterr()
     first, second = (call.id for call in chat.conversation.turns.all[0].answer.calls)
     assert out.startswith(f'Let me see.\ncall weather(city="Rome")  {first}\ncall clock()  {second}\n\nIt rains.\n\n')
-    weather, clock = "result of weather> ", "result of clock> "
+    weather, clock = "result of weather (1 of 2)> ", "result of clock (2 of 2)> "
     assert chat.prompts == ["> ", weather, clock, clock, clock, "> "]
     assert chat.questions[:2] == ["Rain?", ("rain", "/home/of/clocks")], "a path is no command"
     assert "thoughts    11 of these tokens" in err and "calls       2" in err
