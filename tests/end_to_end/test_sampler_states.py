@@ -66,7 +66,7 @@ def test_a_chat_goes_on_as_if_it_had_never_been_saved(
             return Conversation(model, SamplingParams(seed=seed, **settings), model.chat_template, 12)
 
         def answers(conversation: Conversation, *questions: str) -> list[str]:
-            return ["".join(conversation.answer(question)) for question in questions]
+            return ["".join(part.text for part in conversation.answer(question)) for question in questions]
 
         whole = chat(5)
         told = answers(whole, "Who?", "Where?")
