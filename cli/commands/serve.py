@@ -265,7 +265,7 @@ def _template(model: "Model", source: str | None) -> "ChatTemplate | None":
 def _check_thoughts(maker: "Maker") -> None:
     """UsageError: the options ask for thoughts of a model that has none."""
     asked = maker.defaults.think or maker.defaults.think_budget is not None
-    if asked and (maker.template is None or maker.format.thoughts is None):
+    if asked and (maker.template is None or maker.dialect.format.thoughts is None):
         raise UsageError("the model has no thoughts: its chat template does not know any.")
 
 

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from hybrid.infer.answers.chat.dialect import Asked
 from hybrid.infer.answers.chat.tools import choice_of, tools_of
 from hybrid.quant.ggml.errors import UsageError
 
-from .chats import Asked, Chat
+from .chats import Chat
 from .errors import RequestError
 from .fields import Ignored, Strict
 from .jobs import Maker
@@ -136,7 +137,8 @@ def chat_of(maker: Maker, body: ConversationFields, *, think: bool | None = None
         tools = tuple(tools_of(body.tools or []))
         choice = choice_of(body.tool_choice or "auto", tools)
         parallel = body.parallel_tool_calls is not False
-        asked = Asked(tools, choice, parallel, think, body.documents, variables)
+        think = None if maker.dialect.format.thoughts is None else think
+        asked = Asked(tools, choice, parallel, think, documents=body.documents, variables=variables)
         return Chat(maker, messages, asked, answers=answers, continues=continues)
     except UsageError as error:
         place = _PLACE.match(str(error))

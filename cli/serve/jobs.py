@@ -7,8 +7,7 @@ from typing import Any
 
 from hybrid.infer import Model
 from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.chat.format import ChatFormat
-from hybrid.infer.answers.chat.probing import probed
+from hybrid.infer.answers.chat.dialect import Dialect
 from hybrid.infer.answers.chat.thoughts import ThoughtBudget
 from hybrid.infer.answers.constraints import Constraint
 from hybrid.infer.answers.constraints.forms import Forms
@@ -73,7 +72,7 @@ class Manner:
 
     form: Constraint | None = None
     shown: Collection[int] = ()
-    budget: Callable[[], ThoughtBudget] | None = None
+    budget: Callable[[], ThoughtBudget | None] | None = None
 
 
 @dataclass
@@ -98,9 +97,9 @@ class Maker:
         self.forms = Forms(self.model.tokenizer)
 
     @cached_property
-    def format(self) -> ChatFormat:
-        """How the model writes thoughts and calls of tools."""
-        return probed(self.checked_template())
+    def dialect(self) -> Dialect:
+        """How the model chats. RequestError: it has no template."""
+        return Dialect(self.checked_template(), self.model.tokenizer, self.forms)
 
     def rendered(
         self, text: str, messages: Sequence[Any], render: Callable[[Sequence[Any]], str], *, whole: bool = False

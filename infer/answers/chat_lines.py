@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .chat.dialect import NOTHING, Asked, Dialect, Exchange
+from .chat.prompting import ChatPrompt
 from .chat.tools import choice_of, tools_of
 from .reading import Reading
 
@@ -18,13 +19,12 @@ FIELDS = ("tools", "tool_choice")
 
 @dataclass(frozen=True)
 class ChatLine:
-    """text: the messages as the template writes them. thinks: the answer begins inside thoughts."""
+    """prompt: the messages as the template writes them."""
 
     dialect: Dialect
     messages: list[dict[str, Any]]
     asked: Asked
-    text: str
-    thinks: bool
+    prompt: ChatPrompt
 
     @classmethod
     def read(cls, line: dict[str, Any], dialect: Dialect | None, asked: Asked, form: "Constraint | None") -> "ChatLine":
@@ -42,7 +42,7 @@ class ChatLine:
             exchange = dialect.exchange(messages, asked, form)
         except HybridError as error:  # a TemplateError, say: it is the line that is wrong
             raise UsageError(str(error)) from None
-        return cls(dialect, messages, asked, exchange.prompt.text, exchange.prompt.thinks)
+        return cls(dialect, messages, asked, exchange.prompt)
 
     def exchange(self, form: "Constraint | None") -> Exchange:
         """One answer to it."""
@@ -50,7 +50,7 @@ class ChatLine:
 
     def values(self, result: "GenerationResult") -> dict[str, Any]:
         """Of an answer: its text, and thoughts and calls where it has some."""
-        return Reading(self.dialect.reader(self.asked, self.thinks)).answer(result).to_json()
+        return Reading(self.dialect.reader(self.asked, self.prompt)).answer(result).to_json()
 
     @property
     def key(self) -> list[Any]:

@@ -139,7 +139,7 @@ class Conversation:
             return []
         return message_ends(
             self.model.tokenizer,
-            partial(self.dialect.template.render, **{**prompt.variables, "add_generation_prompt": False}),
+            partial(self.dialect.rendered, prompt),
             prompt.messages,
             prompt.text,
             encoded,
@@ -252,7 +252,7 @@ class Conversation:
         if self.dialect is None or not (answer.thoughts or answer.calls):
             return ""
         try:
-            rendered = self.dialect.rendered_with(exchange, answer)
+            rendered = self.dialect.rendered_with(exchange.messages, exchange.asked, answer)
         except (TemplateError, UsageError):  # it does not take what the model said: the next question will tell
             return ""
         return self.ledger.note_rendered(exchange.prompt.text, rendered, ids, result)
@@ -273,7 +273,7 @@ class Conversation:
         first = first if first and first[0]["role"] == "system" else []
         if self.dialect is None:
             return tokenizer.encode("".join(m["content"] for m in first))
-        return rendered_ids(tokenizer, self.dialect.rendered(prompt, len(first)))
+        return rendered_ids(tokenizer, self.dialect.rendered(prompt, first))
 
     def _resumed(self, base: Turn | None, added: list[int], whole: list[int], kept: int | None) -> list[int]:
         """Let the sequence hold as much of `whole` as is known; returns what is left to be processed.

@@ -97,7 +97,7 @@ def read_prompts(
             raise UsageError(f'{where}: expected {{"prompt": TEXT}} or {{"messages": [...]}}.')
         own = _own_form(value, form, forms, where)
         chat = _chat_line(value, dialect, asked, None if own is None else forms.compiled(own), where)
-        prompt = value.get("prompt") if chat is None else chat.text
+        prompt = value.get("prompt") if chat is None else chat.prompt.text
         if not isinstance(prompt, str) or not prompt:
             raise UsageError(f"{where}: its prompt is not a text.")
         prompts.append(Prompt(len(prompts), prompt, value.get("id"), chat, own))

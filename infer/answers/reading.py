@@ -19,7 +19,7 @@ class Reading:
     """
 
     def __init__(self, reader: "AnswerReader | None" = None, closing: str = "", thinks: bool = False) -> None:
-        self._reader, self._closing = reader, closing
+        self.reader, self._closing = reader, closing
         self._n_read = 0  # characters
         self._last = Part("thought" if thinks else "text", "")
         self._tail = ""  # of the text, as much of it as a closing mark may have begun in
@@ -29,7 +29,7 @@ class Reading:
 
     def push(self, piece: "TextPiece") -> list[Part]:
         """What is certain with it: at least one part, which may be empty and is of the kind of the one before."""
-        parts = [Part("text", piece.text)] if self._reader is None else self._reader.push(piece.text)
+        parts = [Part("text", piece.text)] if self.reader is None else self.reader.push(piece.text)
         self._n_read += len(piece.text)
         if parts:
             self._last = _nothing_more(parts[-1])
@@ -46,14 +46,14 @@ class Reading:
 
     def finish(self) -> list[Part]:
         """The rest."""
-        if self._reader is None or self._finished:
+        if self.reader is None or self._finished:
             return []
         self._finished = True
-        return self._reader.finish()
+        return self.reader.finish()
 
     def answer(self, result: "GenerationResult") -> Answer:
         """The whole of it, also where nobody waited for the end."""
-        reader = self._reader
+        reader = self.reader
         if reader is None:
             return Answer(result.text)
         if not self._finished:

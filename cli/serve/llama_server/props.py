@@ -55,7 +55,7 @@ def _templates(served: Served) -> dict[str, Any]:
     template = served.maker.template
     if template is None:
         return {"chat_template": "", "chat_template_caps": {}}
-    known = served.maker.format
+    known = served.maker.dialect.format
     several = known.calls.between is not None or bool(known.calls.again)
     caps = {
         "supports_tools": known.takes_tools,

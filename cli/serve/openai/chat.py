@@ -86,7 +86,7 @@ class ChatShape(CompletionsShape):
 
     def usage(self) -> dict[str, Any]:
         told = super().usage()
-        if self._splits[0].chat.format.thoughts is not None:
+        if self._splits[0].chat.has_thoughts:
             told["completion_tokens_details"] = {"reasoning_tokens": sum(split.n_thoughts for split in self._splits)}
         return told
 

@@ -7,7 +7,7 @@ parts = exchange.reader.push(piece.text)
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import UsageError
@@ -20,7 +20,7 @@ from .tools import Tool, ToolChoice
 if TYPE_CHECKING:
     from ...text.chat_template import ChatTemplate
     from ...text.tokenizer import Tokenizer
-    from ..constraints import Constraint
+    from ..constraints import Constraint, Grammar
     from ..constraints.forms import Forms
     from .format import ChatFormat
     from .thoughts import ThoughtBudget
@@ -32,15 +32,20 @@ Message = Mapping[str, Any]
 class Asked:
     """What is asked for beside messages.
 
-    choice  whether tools are to be called
-    think   whether the model is to think; None: as its template has it
-    budget  tokens of thoughts, at most; None: any number
+    choice    whether tools are to be called
+    parallel  an answer may have several calls
+    think     whether the model is to think; None: as its template has it
+    budget    tokens of thoughts, at most; None: any number
+    documents, variables  what the template gets beside them
     """
 
     tools: tuple[Tool, ...] = ()
     choice: ToolChoice = AUTO
+    parallel: bool = True
     think: bool | None = None
     budget: int | None = None
+    documents: Sequence[Message] | None = None
+    variables: Message = field(default_factory=dict)
 
     @property
     def callable(self) -> tuple[Tool, ...]:
@@ -54,7 +59,7 @@ class Asked:
 
 
 NOTHING = Asked()
-NO_CALLS = CallFormat("", "", "", JsonCall())
+NO_CALLS = CallFormat("", "", "", JsonCall())  # none of whose marks is a token
 
 
 @dataclass(frozen=True)
@@ -107,48 +112,81 @@ class Dialect:
         """The answer that follows messages. form: of its text. UsageError, TemplateError: it cannot be asked for."""
         self.check(asked)
         prompt = self.prompt(messages, asked)
-        reader = self.reader(asked, prompt.thinks)
-        if self.format.thoughts is None and not asked.callable:  # nothing but text
+        reader = self.reader(asked, prompt)
+        if self.is_plain(asked):
             return Exchange(messages, asked, prompt, reader, None if form is None else form.copy())
         constraint = self._constraint(asked, prompt.thinks, form)
-        budget = self._budget(asked, prompt.thinks)
-        return Exchange(messages, asked, prompt, reader, constraint, self._shown(asked), budget)
+        budget = self.budget(asked, prompt.thinks)
+        return Exchange(messages, asked, prompt, reader, constraint, self.shown(asked), budget)
 
-    def reader(self, asked: Asked, thinks: bool) -> AnswerReader:
-        """Of one answer. thinks: it begins inside thoughts."""
-        return AnswerReader(self.format, asked.callable, thinks=thinks)
+    def is_plain(self, asked: Asked) -> bool:
+        """Whether an answer is nothing but text."""
+        return self.format.thoughts is None and not asked.callable
 
-    def prompt(self, messages: Sequence[Message], asked: Asked) -> ChatPrompt:
-        """The messages as the template wants them, and their text."""
+    # --- text ---
+    def prompt(self, messages: Sequence[Message], asked: Asked, *, continues: bool = False) -> ChatPrompt:
+        """The messages as the template wants them, and their text. continues: see chat_prompt."""
         return chat_prompt(
-            self.template, self.format, messages, tools=asked.tools, choice=asked.choice, think=asked.think
+            self.template,
+            self.format,
+            messages,
+            tools=asked.tools,
+            choice=asked.choice,
+            think=asked.think,
+            documents=asked.documents,
+            variables=asked.variables,
+            continues=continues,
         )
 
-    def rendered(self, prompt: ChatPrompt, n: int | None = None) -> str:
-        """The first n messages of a prompt, without what stands before an answer. TemplateError."""
-        return self.template.render(prompt.messages[:n], **{**prompt.variables, "add_generation_prompt": False})
+    def rendered(self, prompt: ChatPrompt, messages: Sequence[Message] | None = None) -> str:
+        """Messages of a prompt as the template got them, None: all, without what stands before an answer.
 
-    def rendered_with(self, exchange: Exchange, answer: Any) -> str:
-        """What was asked, and the answer to it. answer: as message_of takes it. TemplateError."""
-        return self.rendered(self.prompt([*exchange.messages, message_of(answer)], exchange.asked))
+        TemplateError: not every template takes every beginning of a conversation.
+        """
+        messages = prompt.messages if messages is None else messages
+        return self.template.render(messages, **{**prompt.variables, "add_generation_prompt": False})
 
-    def _constraint(self, asked: Asked, thinks: bool, form: "Constraint | None") -> "Constraint | None":
+    def rendered_with(self, messages: Sequence[Message], asked: Asked, answer: Any) -> str:
+        """Messages, and the answer to them. answer: as message_of takes it. TemplateError, UsageError."""
+        return self.rendered(self.prompt([*messages, message_of(answer)], asked))
+
+    # --- one answer ---
+    def reader(self, asked: Asked, prompt: ChatPrompt, *, split: bool = True) -> AnswerReader:
+        """Of one answer. split: its thoughts are told apart from its text."""
+        form = self.format if split else replace(self.format, thoughts=None)
+        return AnswerReader(form, asked.callable, thinks=split and prompt.thinks, continues=bool(prompt.written))
+
+    def grammar(self, asked: Asked, thinks: bool, form: "Grammar | None") -> "Grammar | None":
+        """What may be drawn: see answer_grammar. thinks: the answer begins inside thoughts."""
         from .call_grammar import answer_grammar
 
-        own = None if form is None else form.grammar
-        grammar = answer_grammar(self.format, self.tokenizer, asked.callable, asked.choice, thinks=thinks, form=own)
-        if grammar is None or (form is not None and grammar == own):
-            return None if form is None else form.copy()
-        return self._forms.compiled(grammar).copy()
+        return answer_grammar(
+            self.format,
+            self.tokenizer,
+            asked.callable,
+            asked.choice,
+            parallel=asked.parallel,
+            thinks=thinks,
+            form=form,
+        )
 
-    def _shown(self, asked: Asked) -> frozenset[int]:
+    def shown(self, asked: Asked) -> frozenset[int]:
+        """The special tokens that are marks of what an answer may have."""
         from .marks import shown_tokens
 
         return shown_tokens(self.format if asked.callable else replace(self.format, calls=NO_CALLS), self.tokenizer)
 
-    def _budget(self, asked: Asked, thinks: bool) -> "ThoughtBudget | None":
-        if asked.budget is None:
+    def budget(self, asked: Asked, thinks: bool) -> "ThoughtBudget | None":
+        """Of the thoughts of one answer."""
+        if asked.budget is None or self.format.thoughts is None:
             return None
         from .thoughts import ThoughtBudget
 
         return ThoughtBudget(self.format, self.tokenizer, asked.budget, thinks)
+
+    def _constraint(self, asked: Asked, thinks: bool, form: "Constraint | None") -> "Constraint | None":
+        own = None if form is None else form.grammar
+        grammar = self.grammar(asked, thinks, own)
+        if grammar is None or (form is not None and grammar == own):
+            return None if form is None else form.copy()
+        return self._forms.compiled(grammar).copy()

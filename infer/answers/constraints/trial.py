@@ -94,7 +94,7 @@ class Trial:
             assert self.process.stdout is not None
             if self.process.stdout.readline() != READY:
                 self.close()
-                raise HybridError(f"forms cannot be compiled: {sys.executable} -P -m {__name__} does not start.")
+                raise HybridError(f"forms cannot be compiled: {sys.executable} for that, {__name__}, does not start.")
         return self.process
 
     def close(self) -> None:
