@@ -39,10 +39,10 @@ def fits(function: dict[str, Any]) -> bool:
     return arguments.keys() == {"city", "unit"} and len(arguments["city"]) <= 9 and arguments["unit"] in ("C", "F")
 
 
-@pytest.mark.parametrize("name", [GRANITE, JAMBA])
+@pytest.mark.parametrize("name", [GRANITE, JAMBA, "LFM2-8B-A1B", "Qwen3.5-4B"])
 def test_a_call_is_a_line_of_json(name: str, files: dict[str, Path], cli: Cli, tmp_path: Path, tools: Path) -> None:
     model = templated(cli, files["q8_0"], name, tmp_path)
-    asked = ["run", model, "-p", "Rain in Rome?", "--template", "--tools", tools, *DRAWN]
+    asked = ["run", model, "-p", "Rain in Rome?", "--template", "--tools", tools, "--think", "off", *DRAWN]
     out = ok(cli(*asked, "--tool-choice", "get_weather"))
     calls = [json.loads(line) for line in out.splitlines()]
     assert calls and all(call["type"] == "function" and len(call["id"]) == 9 for call in calls)
