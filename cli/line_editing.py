@@ -48,7 +48,7 @@ def prompt_reader(
         history=history,
         multiline=True,
         key_bindings=keys,
-        completer=_completer([name.split()[0] for name in commands], arguments or {}),
+        completer=completer([name.split()[0] for name in commands], arguments or {}),
         complete_while_typing=Condition(lambda: session.default_buffer.text.startswith("/")),
         prompt_continuation="  ",
         **session_options,
@@ -56,7 +56,7 @@ def prompt_reader(
     return lambda prompt: joined(session.prompt(prompt))
 
 
-def _completer(commands: list[str], arguments: Mapping[str, Sequence[str]]) -> "Completer":
+def completer(commands: list[str], arguments: Mapping[str, Sequence[str]]) -> "Completer":
     """Of the command, then of its argument."""
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter, WordCompleter
     from prompt_toolkit.document import Document

@@ -91,3 +91,21 @@ def test_progress_shows_names_of_tensors_as_they_are(
     text = capsys.readouterr().err
     assert console.one_line(name) in text
     assert "\x1b[31m" not in text
+
+
+def test_a_status_line_is_written_again_and_goes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = console.StatusLine()
+    silent.show("one")
+    silent.clear()
+    assert capsys.readouterr().err == "", "no terminal"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "10")
+    line = console.StatusLine()
+    line.show("one\x1b[31m and more than fits")
+    line.show("two, at once")
+    line.clear()
+    line.clear()
+    assert capsys.readouterr() == ("", "\r\x1b[Kone?[31m \r\x1b[K")
