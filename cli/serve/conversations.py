@@ -132,7 +132,8 @@ def chat_of(maker: Maker, body: ConversationFields, *, think: bool | None = None
     answers = continues or body.add_generation_prompt is not False
     messages = [message.as_message() for message in body.messages]
     if think is None:
-        think = variables.get("enable_thinking", maker.defaults.think)
+        # who asks for an effort wants what the template makes of it
+        think = variables.get("enable_thinking", maker.defaults.think if body.reasoning_effort is None else None)
     try:
         tools = tuple(tools_of(body.tools or []))
         choice = choice_of(body.tool_choice or "auto", tools)

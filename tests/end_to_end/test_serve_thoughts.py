@@ -134,6 +134,7 @@ def test_what_a_server_says_of_thoughts(model: Model) -> None:
             ({}, off),
             ({"chat_template_kwargs": {"enable_thinking": True}}, on),
             ({"reasoning_effort": "none"}, off),
+            ({"reasoning_effort": "high"}, on),
         ):
             assert post(quiet, "/apply-template", messages=HELLO, **more)["prompt"].endswith(end)
         body = {"max_tokens": 9, "messages": HELLO}

@@ -78,8 +78,7 @@ class Exchange:
     @property
     def drawn(self) -> dict[str, Any]:
         """What `Drawing` and `generate` take of it."""
-        given = {"constraint": self.constraint, "shown": self.shown, "budget": self.budget}
-        return {name: value for name, value in given.items() if value}
+        return {"constraint": self.constraint, "shown": self.shown, "budget": self.budget}
 
 
 class Dialect:
