@@ -171,8 +171,8 @@ def _json(node: ast.AST) -> str:
             return "null"
         case ast.Constant(value=bool(value)):
             return "true" if value else "false"
-        case ast.Constant(value=int() | float() as number) if math.isfinite(number):
-            return repr(number)
+        case ast.Constant(value=int() | float() as number):
+            return "1e999" if number == math.inf else repr(number)  # a number of JSON however large it is
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=number)):
             if type(number) in (int, float):
                 return ("-" if isinstance(sign, ast.USub) else "") + _json(node.operand)

@@ -60,7 +60,7 @@ def arguments(inside: str) -> Any:
         ("b=__import__('os').system('x'), a=1", {"b": "__import__('os').system('x')", "a": 1}),
         ("b=[x for x in (1,)]", {"b": "[x for x in (1,)]"}),
         ("b=f'{a}', c=r'x'", {"b": "f'{a}'", "c": "r'x'"}),
-        ("b=1e999, c=-True, d=1j, e=0x1F", {"b": "1e999", "c": "-True", "d": "1j", "e": "0x1F"}),
+        ("b=1e999, c=-True, d=1j, e=0x1F", {"b": float("inf"), "c": "-True", "d": "1j", "e": "0x1F"}),
         ("b='x'.upper(), c=2')", {"b": "x'.upper(), c=2"}),
         ("b='sed -n '360,450p' /x', a=1", {"b": "sed -n '360,450p' /x", "a": 1}),  # models nest quotes so
         ("b=['say 'hi'', \"say \"hi\" now\"]", {"b": ["say 'hi'", 'say "hi" now']}),
