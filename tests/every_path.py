@@ -15,8 +15,8 @@ from hybrid.infer.kernels.emit.isa import host
 
 # what does not compute with the kernels of this process, or forces paths itself
 INDEPENDENT = {
-    "test_block_formats.py", "test_chat_answers.py", "test_chat_grammar.py", "test_code_paths.py", "test_gguf_roundtrip.py",
-    "test_peer.py", "test_peer_converter.py", "test_peer_quantizer.py", "test_tokenizers.py",
+    "test_block_formats.py", "test_chat_answers.py", "test_chat_grammar.py", "test_code_paths.py",
+    "test_gguf_roundtrip.py", "test_peer.py", "test_peer_converter.py", "test_peer_quantizer.py", "test_tokenizers.py",
 }  # fmt: skip
 KERNELS = ("attention", "products", "recurrent", "rows", "weights")
 
