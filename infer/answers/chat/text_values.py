@@ -8,7 +8,7 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from ..constraints.corrected import PATTERNS
+from ..constraints.corrected import PATTERNS, with_white_space
 from .lark import ANY, either, literal
 from .parameter_types import STRING, TYPES, quoted, typed
 
@@ -181,7 +181,7 @@ def _limits(schema: dict[str, Any], where: str) -> str:
 
 def _matching(pattern: str, where: str) -> str:
     """Texts in which a pattern occurs. UsageError: its anchors are where they cannot be held to."""
-    begins, inner = pattern.startswith("^"), pattern.removeprefix("^")
+    begins, inner = pattern.startswith("^"), with_white_space(pattern.removeprefix("^"))
     ends = inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2 == 1
     inner = inner[:-1] if ends else inner
     anchors, is_split = _bare_characters(inner)

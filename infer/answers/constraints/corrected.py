@@ -3,6 +3,7 @@
 Dates and times: 29 February in any year, and leap seconds at any time; here there are no leap seconds at all.
 A bound that is excluded, when it is whole and the other bound is less than 1 away: 0 is let through for
 {"exclusiveMinimum": 0, "maximum": 0.5}. What is a millionth from it is a bound that is not excluded.
+White space in patterns: ECMA-262, whose expressions these are, counts U+FEFF.
 """
 
 from typing import Any
@@ -28,6 +29,8 @@ def corrected(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     made = _with_included_bounds({name: _value(name, value) for name, value in schema.items()})
+    if isinstance(made.get("pattern"), str):
+        made["pattern"] = with_white_space(made["pattern"])
     known = made.get("format")
     if not isinstance(known, str) or known not in PATTERNS:
         return made
@@ -59,5 +62,21 @@ def _value(keyword: str, value: Any) -> Any:
     if keyword in VALUES:
         return value
     if keyword in NAMED and isinstance(value, dict):  # the names may be those of keywords
-        return {name: corrected(part) for name, part in value.items()}
+        is_pattern = keyword == "patternProperties"
+        return {with_white_space(name) if is_pattern else name: corrected(part) for name, part in value.items()}
     return corrected(value)
+
+
+def with_white_space(pattern: str) -> str:
+    """The same expression where \\s has U+FEFF and \\S has not; a \\S in a class stays."""
+    made, at, in_class = "", 0, False
+    while at < len(pattern):
+        part = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]
+        at += len(part)
+        in_class = part != "]" if in_class else part == "["
+        if part == r"\s":
+            part = r"\s\uFEFF" if in_class else r"[\s\uFEFF]"
+        elif part == r"\S" and not in_class:
+            part = r"[^\s\uFEFF]"
+        made += part
+    return made

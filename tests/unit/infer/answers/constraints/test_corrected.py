@@ -100,3 +100,23 @@ def test_bounds_that_are_no_numbers_stay() -> None:
     for bounds in ({"exclusiveMinimum": True, "minimum": 3}, {"exclusiveMaximum": "3"}, {"exclusiveMinimum": 0.5}):
         assert corrected(bounds) == bounds
     assert corrected({"exclusiveMinimum": 1, "minimum": 4}) == {"minimum": 4}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "other"),
+    [
+        (r"^\s$", " \u00a0\ufeff", "a"),
+        (r"^\S$", "a", " \u00a0\ufeff"),
+        (r"^[\sx]$", " x\ufeff", "a"),
+        (r"^[^\s]$", "a", " \ufeff"),
+        (r"^\\s$", "", "\ufeff "),
+    ],
+)
+def test_the_byte_order_mark_is_white_space(pattern: str, fitting: str, other: str) -> None:
+    constraint = made({"type": "string", "pattern": pattern})
+    assert all(fits(constraint, f'"{char}"') for char in fitting)
+    assert not any(fits(constraint, f'"{char}"') for char in other)
+    assert corrected({"patternProperties": {r"\s": {}}}) == {"patternProperties": {r"[\s\uFEFF]": {}}}
+    assert corrected({"properties": {r"\s": {}}, "const": {"pattern": r"\s"}}) == {
+        "properties": {r"\s": {}}, "const": {"pattern": r"\s"}
+    }  # fmt: skip
