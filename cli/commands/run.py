@@ -168,7 +168,10 @@ def run(
     many = file is not None and file.suffix == prompt_files.SUFFIX
     refused: dict[str, object]
     if many:
-        refused = {"--state": state, "--continue": go_on, "--json": as_json}
+        refused = {
+            "--state": state, "--continue": go_on, "--json": as_json, "--system": system,
+            "--template": template is True, "--no-template": template is False,
+        }  # fmt: skip
     else:
         refused = {"-o": output, "--parallel": parallel, "--n-samples": n_samples}
     for name, value in refused.items():
@@ -198,6 +201,8 @@ def run(
     if asks.given and not in_template:
         how = "leave out --no-template" if text is None else "add --template"
         raise UsageError(f"{asks.given} needs the model's chat template: {how}.")
+    if system and text is not None and not in_template:
+        raise UsageError("--system needs the model's chat template: add --template.")
     probabilities.check(n_probs, post_sampling_probs, in_chat=not many and (text is None or in_template))
     asked = form_options.grammar(json_schema, grammar, regex, choice)
     options = load_options(

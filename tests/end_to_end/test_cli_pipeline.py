@@ -288,10 +288,12 @@ def test_wrong_prompts_are_named(cli: Cli, files: dict[str, Path], prompts: Path
 
 
 def test_options_of_files_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path) -> None:
-    for option in (("--state", "s"), ("--json",)):
+    for option in (("--state", "s"), ("--json",), ("--template",), ("--no-template",), ("--system", "Be brief.")):
         assert "does not go with a file" in failed(cli("run", files["q8_0"], "-f", prompts, *option), code=2)
     for option in (("-o", "x"), ("--parallel", 2), ("--n-samples", 2)):
         assert "belongs to a file of prompts" in failed(cli("run", files["q8_0"], "-p", "x", *option), code=2)
+    told = failed(cli("run", files["q8_0"], "-p", "x", "--system", "Be brief."), code=2)
+    assert "--system needs the model's chat template: add --template." in told
     empty = prompts.with_name("empty.jsonl")
     empty.write_text("\n")
     assert "has no prompts" in failed(cli("run", files["q8_0"], "-f", empty), code=2)

@@ -306,6 +306,19 @@ def test_progress(server: Server, path: str) -> None:
     assert [i for i, event in enumerate(plain) if "timings" in event] == [len(plain) - 1]
 
 
+def test_progress_of_responses(server: Server) -> None:
+    asked = {"input": " ".join(f"response {i}" for i in range(12)), "max_output_tokens": 4}
+    events = stream(server, "/v1/responses", **asked, return_progress=True, timings_per_token=True)
+    told = [event for event in events if "prompt_progress" in event]
+    assert {event["type"] for event in told} == {"response.in_progress"}
+    last = told[-1]["prompt_progress"]
+    assert last["processed"] == last["total"] == events[-1]["response"]["usage"]["input_tokens"]
+    deltas = [event["timings"]["predicted_n"] for event in events if event["type"] == "response.output_text.delta"]
+    assert deltas == sorted(deltas) and deltas[0] >= 1 and events[-1]["timings"]["predicted_n"] == 4
+    plain = stream(server, "/v1/responses", **asked)
+    assert not any("timings" in event or "prompt_progress" in event for event in plain)
+
+
 def test_the_usage_event_has_the_timings(server: Server) -> None:
     asked = {"messages": HELLO, "max_tokens": 3, "stream_options": {"include_usage": True}}
     events = stream(server, "/v1/chat/completions", **asked)

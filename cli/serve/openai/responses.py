@@ -15,6 +15,7 @@ from starlette.responses import Response
 from hybrid.infer.answers.drawing import TextPiece
 
 from .. import errors
+from ..answering import Event
 from ..endpoint import client_of, post
 from ..errors import RequestError
 from ..fields import CacheFields, Ignored, StreamOptions, Strict, Unsupported
@@ -22,6 +23,7 @@ from ..forms import NamedSchema
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import event, respond
+from ..timings import Timings, prompt_progress
 from . import chat
 from .chat import Answers, ChatRequest, token_logprobs
 from .items import Choice, FunctionTool, InputItem, Item, ItemEvents, choice_as_chat, messages_of
@@ -64,6 +66,8 @@ class ResponsesRequest(Strict):
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
+    return_progress: bool = False
+    timings_per_token: bool = False
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -126,6 +130,8 @@ class ResponseShape:
         self._with_logprobs = LOGPROBS in (body.include or ())
         self._number = -1  # of the last event
         self._items = ItemEvents(self._event)
+        self._with_progress, self._with_timings = body.return_progress, body.timings_per_token
+        self._timings: Timings | None = None  # of what an event is about
         self._head = {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
@@ -178,6 +184,20 @@ class ResponseShape:
             item.as_json(self._status()) for item in items[-1:]
         ]
 
+    @property
+    def watcher(self) -> "ResponseShape | None":
+        """Itself, where a stream has what llama-server adds."""
+        return self if self._with_progress or self._with_timings else None
+
+    def watch(self, news: Event) -> Iterator[str]:
+        """How far the prompt is read, and how long what comes next took."""
+        if self._with_timings:
+            self._timings = news.timings
+        if news.n_read is not None and self._with_progress:
+            progress = prompt_progress(self.job, news.n_read, news.timings)
+            response = self._response("in_progress", [])
+            yield self._event("response.in_progress", response=response, prompt_progress=progress)
+
     # --- what streaming.py asks for ---
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
         """The body of a response."""
@@ -223,6 +243,8 @@ class ResponseShape:
 
     def _event(self, kind: str, **more: Any) -> str:
         self._number += 1
+        if self._timings is not None:
+            more["timings"] = self._timings.as_json()
         return event({"type": kind, "sequence_number": self._number, **more}, kind)
 
 
@@ -235,7 +257,9 @@ async def responses(served: Served, request: Request, body: ResponsesRequest) ->
     """The answer to a text or a conversation."""
     answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
     shape = ResponseShape(served, body, answers)
-    return await respond(served, request, answers.jobs, shape, stream=body.stream, splits=answers.splits)
+    return await respond(
+        served, request, answers.jobs, shape, stream=body.stream, watcher=shape.watcher, splits=answers.splits
+    )
 
 
 ENDPOINTS = [post("/v1/responses", "/responses", handler=responses, schema=ResponsesRequest)]
