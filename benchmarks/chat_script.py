@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.infer import Model
-from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.infer.text.chat_template import ChatTemplate, special_tokens

@@ -22,7 +22,7 @@ import numpy as np
 from quiet import Watch
 
 from hybrid.infer import Model, Sequence
-from hybrid.infer.answers.generate import GenerationResult, generate
+from hybrid.infer.answers.generation.generate import GenerationResult, generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer

@@ -9,7 +9,7 @@ from . import console
 if TYPE_CHECKING:
     from hybrid.infer.answers.chat.reader import Part
     from hybrid.infer.answers.chat.tools import ToolCall
-    from hybrid.infer.answers.turns import Turn
+    from hybrid.infer.answers.conversations.turns import Turn
 
 
 class AnswerView:

@@ -13,7 +13,7 @@ from . import console
 from .sampling_options import PANEL
 
 if TYPE_CHECKING:
-    from hybrid.infer.answers.drawing import TextPiece
+    from hybrid.infer.answers.generation.drawing import TextPiece
     from hybrid.infer.text.tokenizer import Tokenizer
 
 NProbs = Annotated[

@@ -14,8 +14,8 @@ from .tool_options import Asking
 if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.answers.chat.tools import ToolCall
-    from hybrid.infer.answers.conversation import Conversation
-    from hybrid.infer.answers.generate import GenerationResult
+    from hybrid.infer.answers.conversations.conversation import Conversation
+    from hybrid.infer.answers.generation.generate import GenerationResult
 
 
 def answer(
@@ -31,7 +31,7 @@ def answer(
     state: of a chat that is gone on with, and saved. Where that ends with calls, the text is their result: of one call
     as it is, of several a JSON list of texts.
     """
-    from hybrid.infer.answers.turns import call_json
+    from hybrid.infer.answers.conversations.turns import call_json
 
     if conversation.template is None:
         raise UsageError(f"{conversation.model.path.name} has no chat template. Leave out --template.")

@@ -16,7 +16,7 @@ from hybrid.cli.serve.listening import listen, own_hosts
 from hybrid.cli.serve.running import Server as Listening
 from hybrid.cli.serve.served import Served
 from hybrid.infer import Model
-from hybrid.infer.answers.service import Service
+from hybrid.infer.answers.batches.service import Service
 
 WAIT = 240
 

@@ -37,6 +37,15 @@ INFER_ROOMS = (
     ("answers", "evaluate"),  # texts continued; texts measured
     ("bench",),  # speed
 )
+ANSWER_ROOMS = (
+    ("constraints", "sampling"),  # which tokens may follow, which one does
+    ("chat",),  # how a family writes calls and thoughts: found by rendering, read, drawn
+    ("generation",),  # one answer: its tokens drawn, its text, guesses, a full context
+    ("conversations",),  # a tree of turns, and what was drawn in it
+    ("states",),  # state files, ours and llama.cpp's
+    ("batches",),  # many answers together, and the thread that serves them
+    ("prompts",),  # files of prompts
+)
 KERNEL_ROOMS = (
     ("emit",),  # LLVM's representation, written by small functions
     ("build",),  # machine code from it, kept on disk
@@ -124,7 +133,9 @@ def test_stages_import_what_the_table_allows() -> None:
     refuse(violations())
 
 
-@pytest.mark.parametrize(("package", "rooms"), [("infer", INFER_ROOMS), ("infer.kernels", KERNEL_ROOMS)])
+@pytest.mark.parametrize(
+    ("package", "rooms"), [("infer", INFER_ROOMS), ("infer.answers", ANSWER_ROOMS), ("infer.kernels", KERNEL_ROOMS)]
+)
 def test_rooms_import_what_is_below_them(package: str, rooms: tuple[tuple[str, ...], ...]) -> None:
     def violations() -> Iterator[str]:
         for path in sources(package.replace(".", "/")):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid.infer.answers.chat.prompting import AUTO
-from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .. import console, remedies, saved_chats
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.chat.reader import Part
     from hybrid.infer.answers.chat.tools import ToolCall
     from hybrid.infer.answers.constraints import Constraint
+    from hybrid.infer.answers.conversations.turns import Turn
     from hybrid.infer.answers.sampling import SamplingParams
-    from hybrid.infer.answers.turns import Turn
 
 HELP = {
     "/exit": "leave (Ctrl-D does too)",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybrid.infer.answers.context_shift import ALL, DEFAULT_KEEP
+from hybrid.infer.answers.generation.context_shift import ALL, DEFAULT_KEEP
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console, form_options
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.answers.constraints import Grammar
     from hybrid.infer.answers.constraints.forms import Forms
-    from hybrid.infer.answers.generate import GenerationResult
-    from hybrid.infer.answers.prompt_files import PromptBatch
+    from hybrid.infer.answers.generation.generate import GenerationResult
+    from hybrid.infer.answers.prompts.prompt_files import PromptBatch
     from hybrid.infer.answers.sampling import SamplingParams
 
 COMPLETION_TOKENS = 256
@@ -157,8 +157,8 @@ def run(
     continuation goes to stdout and everything else to stderr; with --template it is answered. With -f FILE.jsonl: all
     prompts of the file, several at a time.
     """
-    from hybrid.infer.answers import prompt_files
     from hybrid.infer.answers.constraints.forms import Forms
+    from hybrid.infer.answers.prompts import prompt_files
 
     from .. import probabilities, texts
     from ..chains import models
@@ -235,7 +235,7 @@ def run(
                 asks,
             )  # fmt: skip
         elif in_template:
-            from hybrid.infer.answers.conversation import Conversation
+            from hybrid.infer.answers.conversations.conversation import Conversation
 
             from ..single_message import answer
 
@@ -256,7 +256,7 @@ def run(
 
 def answer_file(batch: "PromptBatch", file: Path, output: Path | None, form: "Grammar | None", asks: Asking) -> None:
     """All answers to a file of prompts, to `output` or stdout. form, asks: of those to lines that do not say it."""
-    from hybrid.infer.answers import prompt_files
+    from hybrid.infer.answers.prompts import prompt_files
 
     from .. import texts
 
@@ -303,11 +303,11 @@ def complete(
     n_probs, sampled: see ../probabilities.py. forms: where `form` is compiled.
     """
     from hybrid.infer.answers.constraints.forms import Forms
-    from hybrid.infer.answers.context_shift import kept_tokens
-    from hybrid.infer.answers.generate import generate
-    from hybrid.infer.answers.probabilities import listed
+    from hybrid.infer.answers.generation.context_shift import kept_tokens
+    from hybrid.infer.answers.generation.generate import generate
+    from hybrid.infer.answers.generation.probabilities import listed
     from hybrid.infer.answers.sampling import Sampler
-    from hybrid.infer.answers.saved_states import form_behind, restored
+    from hybrid.infer.answers.states.saved_states import form_behind, restored
     from hybrid.infer.text.encode import continuation_ids
 
     from .. import probabilities

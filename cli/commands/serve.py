@@ -222,7 +222,7 @@ def _loaded(
 @contextmanager
 def kept(model: "Model | EncoderModel", folder: Path | None, budget: int) -> Iterator["CacheStore | None"]:
     """What is kept of this model on disk; None without a folder. UsageError: it cannot be."""
-    from hybrid.infer.answers.saving import open_store
+    from hybrid.infer.answers.batches.saving import open_store
 
     if folder is None:
         yield None
@@ -270,8 +270,8 @@ def _check_thoughts(maker: "Maker") -> None:
 
 
 def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "CacheStore | None") -> None:
-    from hybrid.infer.answers.saving import Document, Saver
-    from hybrid.infer.answers.service import FaultError, Service
+    from hybrid.infer.answers.batches.saving import Document, Saver
+    from hybrid.infer.answers.batches.service import FaultError, Service
     from hybrid.infer.evaluate.pooling import Pooling
 
     from ..serve.app import create_app

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.drawing import TextPiece
-from hybrid.infer.answers.service import Service
+from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.batches.service import Service
+from hybrid.infer.answers.generation.drawing import TextPiece
 
 from .errors import RequestError
 from .timings import Timings

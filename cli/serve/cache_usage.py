@@ -10,8 +10,8 @@ where the first answer is kept (GET /v1/conversations), null where it is not; `k
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.reuse import Reuse
+from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.batches.reuse import Reuse
 
 
 def prompts_of(jobs: Sequence[Job]) -> list[Job]:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.chat.dialect import Asked
 from hybrid.infer.answers.chat.reader import AnswerReader, Part
 from hybrid.infer.answers.chat.tools import Tool, ToolCall
-from hybrid.infer.answers.drawing import TextPiece
-from hybrid.infer.answers.reading import Reading
+from hybrid.infer.answers.conversations.reading import Reading
+from hybrid.infer.answers.generation.drawing import TextPiece
 from hybrid.quant.ggml.errors import TemplateError, UsageError
 
 from .errors import RequestError

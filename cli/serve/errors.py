@@ -9,9 +9,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.answers.batching import PromptTooLongError
+from hybrid.infer.answers.batches.batching import PromptTooLongError
+from hybrid.infer.answers.batches.service import BusyError, ClosedError
 from hybrid.infer.answers.constraints.forms import TooManyFormsError
-from hybrid.infer.answers.service import BusyError, ClosedError
 from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError
 
 RETRY_SECONDS = 5  # what a client is told to wait when the queue is full

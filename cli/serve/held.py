@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hybrid.infer.answers.service import ClosedError, Service
+from hybrid.infer.answers.batches.service import ClosedError, Service
 
 PATIENCE = 0.25  # seconds to wait for the end of a step; a long one leaves the figures of the last time
 

@@ -6,15 +6,15 @@ from functools import cached_property, partial
 from typing import Any
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.chat.dialect import Dialect
 from hybrid.infer.answers.chat.thoughts import ThoughtBudget
 from hybrid.infer.answers.constraints import Constraint
 from hybrid.infer.answers.constraints.forms import Forms
-from hybrid.infer.answers.context_shift import DEFAULT_KEEP, kept_tokens
-from hybrid.infer.answers.drawing import Drawing
-from hybrid.infer.answers.ledger import Ledger
-from hybrid.infer.answers.message_ends import message_ends
+from hybrid.infer.answers.conversations.ledger import Ledger
+from hybrid.infer.answers.conversations.message_ends import message_ends
+from hybrid.infer.answers.generation.context_shift import DEFAULT_KEEP, kept_tokens
+from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
 

@@ -12,7 +12,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.memory import PromptCache
 from hybrid.infer.memory.branches import Branch, Branches, branches, find_branch
 from hybrid.infer.text.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from hybrid.infer.answers.reuse import CODES
+from hybrid.infer.answers.batches.reuse import CODES
 
 from .endpoint import get
 from .served import Served

@@ -11,8 +11,8 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.generation.drawing import TextPiece
 from hybrid.quant.ggml.errors import shown
 
 from .cache_usage import main_reason, prompts_of

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hybrid.infer import Model
-from hybrid.infer.answers.service import Service
+from hybrid.infer.answers.batches.service import Service
 from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.memory.cache_store import CacheStore
 

@@ -10,8 +10,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.generation.drawing import TextPiece
 
 from .answering import Answering, Event
 from .chats import Split

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.batches.batching import Job
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from chat_script import QUESTIONS, Script, common, table
 
 from hybrid.convert import convert
 from hybrid.infer import Model
-from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
 HEADER = 12  # tokens of a template between two messages: where a message differs, the text before it is known so far

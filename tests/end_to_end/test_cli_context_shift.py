@@ -11,7 +11,7 @@ from end_to_end.outcomes import Cli, failed, ok
 
 from hybrid.cli.context_shift import tokens_left_out
 from hybrid.infer import Model
-from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
 PROMPT = "A file that comes from somewhere else should"

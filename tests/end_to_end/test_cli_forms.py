@@ -11,12 +11,12 @@ from end_to_end.outcomes import Cli, failed, ok
 from fake_chat import said
 
 from hybrid.infer import Model
-from hybrid.infer.answers import prompt_files
 from hybrid.infer.answers.constraints import Constraint, Grammar
 from hybrid.infer.answers.constraints.forms import Forms
-from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.conversations.conversation import Conversation
+from hybrid.infer.answers.prompts import prompt_files
 from hybrid.infer.answers.sampling import SamplingParams
-from hybrid.infer.answers.saved_states import form_behind
+from hybrid.infer.answers.states.saved_states import form_behind
 from hybrid.quant.ggml.errors import StateError, UsageError
 
 SCHEMA = {

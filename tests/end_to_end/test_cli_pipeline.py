@@ -250,7 +250,7 @@ def test_a_file_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path, tmp_
     code, _, err = cli(*options, "--parallel", 6, "-o", out)
     assert code == 0 and out.read_text() == text
     with pytest.MonkeyPatch.context() as patch:  # this model is too small for guesses to pay
-        patch.setattr("hybrid.infer.answers.guessing.StepCosts", FreeSteps)
+        patch.setattr("hybrid.infer.answers.batches.guessing.StepCosts", FreeSteps)
         code, guessed, err = cli(*options, "-n", 40, "--temp", 0, "--spec", "ngram")
     assert code == 0 and " guesses came true)" in err
     code, plain, err = cli(*options, "-n", 40, "--temp", 0)
@@ -306,7 +306,7 @@ def test_chat_on_the_model(files: dict[str, Path], tmp_path: Path, capsys: pytes
     """Two turns, saved and loaded: the second turn processes only itself, and the chat goes on where it was."""
     from hybrid.cli.commands.chat import Chat, chat
     from hybrid.infer import Model
-    from hybrid.infer.answers.conversation import Conversation
+    from hybrid.infer.answers.conversations.conversation import Conversation
     from hybrid.infer.answers.sampling import SamplingParams
 
     with Model.load(files["q8_0"], n_ctx=512) as model:

@@ -9,7 +9,7 @@ from end_to_end.templated import OWN, templated
 
 from hybrid.infer import Model
 from hybrid.infer.answers.chat.dialect import Asked
-from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
 DRAWN = ["--temp", "1", "--seed", "3"]

@@ -10,7 +10,7 @@ from end_to_end.outcomes import Cli, ok
 
 from hybrid.cli.sampling_options import Sampling
 from hybrid.infer import Model
-from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
 pytestmark = pytest.mark.usefixtures("own_cache")

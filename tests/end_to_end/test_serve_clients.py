@@ -16,7 +16,7 @@ import pytest
 from http_server import WAIT, Server
 
 from hybrid.infer import Model
-from hybrid.infer.answers.drawing import Drawing
+from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.quant.ggml.errors import UsageError
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]

@@ -13,8 +13,8 @@ from hybrid.cli.main import run
 from hybrid.cli.serve.jobs import Maker
 from hybrid.cli.serve.openai.completions import CompletionRequest, TokenLists, completion_jobs
 from hybrid.infer import Model
-from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.drawing import Drawing, TokenLogprobs
+from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.generation.drawing import Drawing, TokenLogprobs
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.windows import log_softmax
 

@@ -19,7 +19,7 @@ from http_server import WAIT, Server
 from hybrid.cli.serve.embedding import EncoderModel, EncoderService
 from hybrid.convert import convert
 from hybrid.infer import Model
-from hybrid.infer.answers.slices import Slices
+from hybrid.infer.answers.batches.slices import Slices
 from hybrid.infer.evaluate.embed import Embedder, Pooling
 
 N_CTX = 256

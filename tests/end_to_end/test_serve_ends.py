@@ -68,7 +68,7 @@ def streamed(url: str, heard: list[str], body: dict[str, object]) -> None:
 
 SLOW = """
 import time
-from hybrid.infer.answers.batching import Batcher
+from hybrid.infer.answers.batches.batching import Batcher
 step = Batcher.step
 Batcher.step = lambda self: (time.sleep(0.01), step(self))[1]
 """
@@ -115,7 +115,7 @@ def test_an_answer_may_end_in_the_grace(files: dict[str, Path]) -> None:
 
 
 FAULT = """
-from hybrid.infer.answers.batching import Batcher
+from hybrid.infer.answers.batches.batching import Batcher
 step = Batcher.step
 def fails(self):
     done = step(self)

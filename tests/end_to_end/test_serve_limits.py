@@ -15,7 +15,7 @@ from hybrid.cli.serve import answering, guards
 from hybrid.cli.serve.app import ENDPOINTS
 from hybrid.cli.serve.connections import Bounds
 from hybrid.infer import Model
-from hybrid.infer.answers.batching import Batcher
+from hybrid.infer.answers.batches.batching import Batcher
 
 PROMPT = "State space models keep what they have read"
 LONG = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}

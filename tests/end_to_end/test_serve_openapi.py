@@ -12,7 +12,7 @@ from http_server import WAIT, Server
 
 from hybrid.cli.serve.app import ENDPOINTS
 from hybrid.infer import Model
-from hybrid.infer.answers.saving import open_store
+from hybrid.infer.answers.batches.saving import open_store
 
 KEY = {"Authorization": "Bearer secret"}
 # what a valid value means is for the model to say: ranges of samplers, what fits the context

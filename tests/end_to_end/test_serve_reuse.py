@@ -16,7 +16,7 @@ from hybrid.cli.serve import held
 from hybrid.cli.serve.log import Log, LogKind
 from hybrid.cli.serve.request_log import LONGEST, RequestLog
 from hybrid.infer import Model
-from hybrid.infer.answers.reuse import CODES
+from hybrid.infer.answers.batches.reuse import CODES
 
 BUDGET = 32 << 20
 TEXT = "State space models keep what they have read in a state of one size, whatever they have read before it"

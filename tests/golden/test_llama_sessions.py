@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from hybrid.infer import Model
-from hybrid.infer.answers.generate import generate
-from hybrid.infer.answers.llama_states import export_session, import_session
+from hybrid.infer.answers.generation.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.answers.saved_states import restored
+from hybrid.infer.answers.states.llama_states import export_session, import_session
+from hybrid.infer.answers.states.saved_states import restored
 from hybrid.infer.memory.llama_session import GGSQ, context_for, tokens_in
 from hybrid.infer.text.encode import continuation_ids
 from hybrid.quant.ggml.errors import HybridError, Remedy, StateError, UsageError

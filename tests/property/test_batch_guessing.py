@@ -8,13 +8,13 @@ import pytest
 from test_conformance import FAMILIES, MODELS, SHAPES, tokens
 
 from hybrid.infer import Model
-from hybrid.infer.answers import batching
-from hybrid.infer.answers.batching import Batcher, Job, answer_all
-from hybrid.infer.answers.drawing import Drawing, GenerationResult
-from hybrid.infer.answers.generate import generate
-from hybrid.infer.answers.guessing import AnswerText, Guessing
+from hybrid.infer.answers.batches import batching
+from hybrid.infer.answers.batches.batching import Batcher, Job, answer_all
+from hybrid.infer.answers.batches.guessing import AnswerText, Guessing
+from hybrid.infer.answers.batches.step_costs import StepCosts
+from hybrid.infer.answers.generation.drawing import Drawing, GenerationResult
+from hybrid.infer.answers.generation.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.answers.step_costs import StepCosts
 from hybrid.infer.runner import Result, Work
 from hybrid.quant.ggml.types import FileType
 

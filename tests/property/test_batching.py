@@ -9,11 +9,11 @@ from test_conformance import FAMILIES, MODELS, SHAPES, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Interrupted, Model
-from hybrid.infer.answers.batching import Batcher, Job, answer_all
-from hybrid.infer.answers.drawing import Drawing
-from hybrid.infer.answers.generate import generate
+from hybrid.infer.answers.batches.batching import Batcher, Job, answer_all
+from hybrid.infer.answers.batches.slices import Slices
+from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.generation.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.answers.slices import Slices
 from hybrid.infer.runner import Result, Work
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType

@@ -10,10 +10,10 @@ from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model, Work
-from hybrid.infer.answers.batching import Batcher, Job
-from hybrid.infer.answers.context_shift import kept_tokens, leaving, shortened
-from hybrid.infer.answers.drawing import Drawing
-from hybrid.infer.answers.generate import generate
+from hybrid.infer.answers.batches.batching import Batcher, Job
+from hybrid.infer.answers.generation.context_shift import kept_tokens, leaving, shortened
+from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.generation.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.shared import eval_shared
 from hybrid.infer.memory.moves import seq_add

@@ -12,10 +12,10 @@ from test_conformance import SHAPES, tokens
 from test_service import WAIT, Asked
 
 from hybrid.infer import Model
-from hybrid.infer.answers import saving
-from hybrid.infer.answers.batching import answer_all
-from hybrid.infer.answers.saving import Document, Saver, open_store
-from hybrid.infer.answers.service import ClosedError, Service
+from hybrid.infer.answers.batches import saving
+from hybrid.infer.answers.batches.batching import answer_all
+from hybrid.infer.answers.batches.saving import Document, Saver, open_store
+from hybrid.infer.answers.batches.service import ClosedError, Service
 from hybrid.infer.memory import store_file, store_files
 from hybrid.infer.memory.attention import AttentionMemory
 from hybrid.infer.memory.cache_store import CacheStore, Fetch

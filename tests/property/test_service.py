@@ -11,10 +11,10 @@ from test_conformance import SHAPES, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batching import Job, answer_all
-from hybrid.infer.answers.drawing import Drawing, TextPiece
+from hybrid.infer.answers.batches.batching import Job, answer_all
+from hybrid.infer.answers.batches.service import BusyError, ClosedError, Service
+from hybrid.infer.answers.generation.drawing import Drawing, TextPiece
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.answers.service import BusyError, ClosedError, Service
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.types import FileType
 

@@ -8,9 +8,9 @@ import pytest
 from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
 from hybrid.infer import Model
-from hybrid.infer.answers.generate import generate
+from hybrid.infer.answers.generation.generate import generate
+from hybrid.infer.answers.generation.speculate import MOST, NGramSpeculator
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.answers.speculate import MOST, NGramSpeculator
 from hybrid.infer.engine.pass_costs import AT_MOST, AT_START, MARGIN, UNKNOWN, PassCosts
 from hybrid.infer.memory.hybrid import MOST_PIECES
 from hybrid.quant.ggml.errors import UsageError

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hybrid.infer.answers.chat.reader import Part
-from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.answers.generation.drawing import TextPiece
 
 from .. import errors
 from ..cache_usage import cache_usage

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.drawing import TextPiece
-from hybrid.infer.answers.probabilities import listed
+from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.infer.answers.generation.probabilities import listed
 from hybrid.infer.answers.sampling import SamplingParams
 
 from ..fields import AnswerFields

@@ -9,8 +9,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.generation.drawing import TextPiece
 from hybrid.infer.text.encode import rendered_ids
 
 from .. import errors

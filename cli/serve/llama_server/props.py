@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.text.chat_template import special_tokens
 
 from .. import errors

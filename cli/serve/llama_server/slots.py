@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.answers.places import PlaceBusyError, Places
+from hybrid.infer.answers.batches.places import PlaceBusyError, Places
 from hybrid.infer.memory.cache_store import CacheStore
 from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import StateError

@@ -9,9 +9,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hybrid.infer.answers.batching import Job
+from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.chat.reader import Part
-from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.answers.generation.drawing import TextPiece
 from hybrid.infer.text.tokenizer import Tokenizer
 
 from ..chats import Chat, Split

@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.drawing import TextPiece, TokenLogprobs
+from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.generation.drawing import TextPiece, TokenLogprobs
 from hybrid.infer.text.tokenizer import Tokenizer
 
 from ..endpoint import client_of, post

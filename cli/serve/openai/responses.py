@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hybrid.infer.answers.drawing import TextPiece
+from hybrid.infer.answers.generation.drawing import TextPiece
 
 from .. import errors
 from ..answering import Event

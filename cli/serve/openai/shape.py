@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hybrid.infer.answers.batching import Job
-from hybrid.infer.answers.drawing import TextPiece, TokenLogprobs
+from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.generation.drawing import TextPiece, TokenLogprobs
 from hybrid.infer.text.tokenizer import Tokenizer
 
 from .. import errors

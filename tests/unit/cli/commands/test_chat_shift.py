@@ -8,7 +8,7 @@ from fake_chat import N_VOCAB, FakeModel, Template, said, talk
 from test_conversation import GOOD
 
 from hybrid.cli.commands.chat import Chat
-from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hybrid.infer.answers.chat.reader import Part
 from hybrid.infer.answers.chat.tools import tools_of
-from hybrid.infer.answers.conversation import Conversation
+from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
 

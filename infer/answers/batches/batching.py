@@ -1,0 +1,346 @@
+"""Continuous batching: answers to many prompts at a time, which join and leave at any step.
+
+A step is one pass through the model: the next token of every answer that is being drawn, and with the room that is
+left a slice of the prompts that are being read, first come first served, and beside answers no more than keeps the step
+short (slices.py). Where it pays, a step carries guesses of what answers will say next (guessing.py). What comes out for
+a prompt depends on nothing else in the step, to the bit.
+
+    jobs = [Job(ids, Drawing(Sampler(params, model.n_vocab), model.tokenizer, 200, ())) for ids in prompts]
+    results = answer_all(model, jobs, n_parallel=8)   # or a Batcher, for jobs that come and go
+
+What prompts have in common is processed once: a prompt waits while another one is read that will make more of its
+beginning known, and prompts get checkpoints where later ones in the queue differ from them.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from itertools import islice
+from math import inf
+
+from hybrid.quant.ggml.errors import UsageError
+
+from ...memory.branches import kept
+from ...memory.cache import LADDER
+from ...memory.hybrid import MOST_PIECES
+from ...memory.prefix_tree import common_beginning
+from ...model import Interrupted, Model, Result, Stop, Work
+from ...runner import Output
+from ..generation.drawing import GenerationResult
+from ..generation.prompt_logprobs import most_rows
+from ..generation.speculate import MOST
+from .figures import Figures
+from .guessing import MOST_BYTES, Guessing
+from .job import Answer, Job, PromptTooLongError
+from .reuse import Reasons, read_anew
+from .slices import LEAST, STEP_SECONDS, Slices
+
+WORTH_SHARING = 16  # tokens in common that are worth waiting for, or a checkpoint
+LOOK_AHEAD = 64  # prompts of the queue that are compared with a new one
+MOST_MARKS = 4  # checkpoints that a prompt gets for those behind it
+
+
+class Batcher:
+    """Answers up to n_parallel jobs at a time; any number can wait.
+
+    step_seconds: how long a step beside answers should take at most, see slices.py. One thread steps; `cancel` may be
+    called from any.
+    """
+
+    def __init__(self, model: Model, n_parallel: int, step_seconds: float = STEP_SECONDS) -> None:
+        most = min(model.n_seq_max, model.n_ubatch)
+        if not 1 <= n_parallel <= most:
+            raise UsageError(f"{n_parallel} answers at a time: this model was loaded for 1 to {most}.")
+        self.model, self.n_parallel = model, n_parallel
+        self._waiting: deque[Job] = deque()
+        self._running: list[Answer] = []
+        self.n_steps = 0
+        self.figures, self.reasons = Figures(), Reasons(model)
+        self.texts: list[list[int]] = [[] for _ in range(n_parallel)]  # of each place the last one that has ended
+        self.slices = Slices(model.n_ubatch, step_seconds)
+        state = max(1, model.memory.bytes_state_per_seq)
+        self.guessing = Guessing(min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
+        self._seconds = 0.0  # what the step that runs has taken
+        self._changed = False  # whether a job that had to wait may go on
+        self._stop = Stop()  # of the step that runs, or the last
+        self._given_up: Stop | None = None  # the one that `cancel` has set
+
+    def check(self, job: Job) -> None:
+        """UsageError when `submit` would refuse the job: its prompt is empty, does not fit, or is of another model."""
+        if not job.ids:
+            raise UsageError("the prompt is empty. Give some text to start from.")
+        if not 0 <= min(job.ids) <= max(job.ids) < self.model.n_vocab:
+            wrong = next(i for i in job.ids if not 0 <= i < self.model.n_vocab)
+            raise UsageError(f"token {wrong} is not of this model's vocabulary of {self.model.n_vocab}.")
+        if len(job.ids) > self.model.n_ctx:
+            raise PromptTooLongError(len(job.ids), self.model.n_ctx)
+        if job.prompt_top is not None and not 0 <= job.prompt_top <= self.model.n_vocab:
+            raise UsageError(
+                f"prompt_top = {job.prompt_top}, expected a number of tokens from 0 to {self.model.n_vocab}."
+            )
+
+    def submit(self, job: Job) -> None:
+        """The job joins as soon as there is room. UsageError: see `check`."""
+        self.check(job)
+        job.drawing.begin(job.ids)
+        self._waiting.append(job)
+        self._changed = True
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    @property
+    def n_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> list[Job]:
+        """The jobs that are read or drawn now. May be asked for from any thread."""
+        return [answer.job for answer in list(self._running)]
+
+    def run(self) -> Iterator[Job]:
+        """Steps until nothing is left to do; yields jobs as they are done. Jobs may be submitted in between."""
+        while self.busy:
+            yield from self.step()
+
+    def step(self) -> list[Job]:
+        """One pass; returns the jobs that are done with it. After an Interrupted the next step does it again."""
+        stop = self._stop = Stop()  # before the look at who was cancelled: whoever is from now on ends the pass
+        ended = [job for job in self._jobs() if job.cancelled]
+        for job in ended:
+            self._end(job)
+        if self._changed:
+            self._admit()
+            ended += self._end_those_over()
+        works, owners = self._plan()
+        if works:
+            results = self._pass(works, stop)
+            if results is None:
+                return ended
+            self.n_steps += 1
+            drawn = [answer for answer in owners if answer.result.pending]
+            n_guessed = sum(len(answer.guess) for answer in drawn)
+            self.figures.n_guesses += sum(bool(answer.guess) for answer in drawn)
+            accepted = sum(answer.result.accepted for answer in drawn)
+            for answer, work, result in zip(owners, works, results, strict=True):
+                self._changed |= not answer.result.pending  # more of its prompt is known
+                self._seconds += answer.follow(len(work.ids), result.logits)
+            accepted = sum(answer.result.accepted for answer in drawn) - accepted
+            n_tokens = sum(len(work.ids) for work in works)
+            self._learn(n_tokens, len(drawn), n_guessed, accepted)
+            n_prompt = n_tokens - len(drawn) - n_guessed
+            longest = max(work.seq.n_past for work in works)
+            self.figures.passed(n_prompt, len(drawn), len(works), longest, self._seconds)
+        return ended + self._end_those_over()
+
+    def cancel(self, job: Job) -> None:
+        """The answer ends as "interrupt". A step that reads prompts is given up for it, and done again without it."""
+        job.cancel()
+        stop = self._given_up = self._stop
+        stop.set()
+
+    def _pass(self, works: list[Work], stop: Stop) -> list[Result] | None:
+        """The results of a step; None when somebody was cancelled meanwhile: no sequence has changed then."""
+        begin, compiled = time.perf_counter(), self.model.compile_seconds
+        # a Stop of the caller's goes before
+        mine = self.model.engine.stop is None
+        try:
+            with self.model.stopped_by(stop) if mine else nullcontext():
+                results = self.model.eval(works)
+        except Interrupted as error:
+            # `Model.stop` may have set it, too: whoever steps is told then
+            if mine and error.__cause__ is None and self._given_up is stop:
+                return None
+            raise
+        self._seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
+        return results
+
+    def _learn(self, n_tokens: int, n_answers: int, n_guessed: int, n_accepted: int) -> None:
+        """From a step of so many tokens, of which n_accepted of the n_guessed were right: what the next may carry."""
+        n_prompt = n_tokens - n_answers - n_guessed
+        self.slices.timed(n_prompt, n_answers, self._seconds, n_guessed)
+        if n_answers and not n_prompt:
+            self.guessing.costs.timed(n_answers, n_guessed, self._seconds, self.model.engine.shape(n_tokens))
+        elif n_guessed:
+            self.guessing.costs.beside_prompts(n_answers, n_guessed, self.slices.token_seconds or 0.0)
+        if n_accepted:
+            self.guessing.costs.came_true(n_accepted, n_answers)
+
+    def _jobs(self) -> list[Job]:
+        return [*(answer.job for answer in self._running), *self._waiting]
+
+    def _end_those_over(self) -> list[Job]:
+        over = []
+        for answer in list(self._running):
+            reason = answer.end()
+            if reason is not None:
+                answer.result.reason = reason
+                self._end(answer.job)
+                over.append(answer.job)
+        return over
+
+    def close(self) -> None:
+        """Give up all jobs."""
+        for job in self._jobs():
+            self._end(job)
+
+    # --- joining ---
+    def _admit(self) -> None:
+        """Waiting jobs get sequences, in order, except those that should wait for work of another job."""
+        held: list[Job] = []
+        try:
+            while self._waiting and len(self._running) < self.n_parallel and len(held) < LOOK_AHEAD:
+                job = self._next()
+                if job.prompt_top is None and self._is_being_read(job):
+                    self._waiting.remove(job)
+                    held.append(job)
+                    continue
+                answer = Answer(job, self.model.sequence())
+                self._running.append(answer)
+                self._waiting.remove(job)
+                self._join(answer, held)
+            self._changed = False
+        finally:
+            self._waiting.extendleft(reversed(held))
+
+    def _next(self) -> Job:
+        """Of the jobs that wait longest the first of whoever has the fewest running: one client's hundred hold up
+        nobody else's one."""
+        running = Counter(answer.job.client for answer in self._running)
+        return min(islice(self._waiting, LOOK_AHEAD), key=lambda job: running[job.client])
+
+    def _join(self, answer: Answer, held: Sequence[Job]) -> None:
+        """What is known of the prompt, and where those behind it, and the jobs that are held, part from it."""
+        job, seq = answer.job, answer.seq
+        job.began = time.perf_counter()
+        free = set(range(self.n_parallel)) - {other.job.place for other in self._running if other is not answer}
+        job.place = job.place if job.place in free else min(free)
+        if job.prompt_top is not None:  # logits are not kept
+            job.reuse = read_anew(len(job.ids), "logprobs")
+        elif not job.use_cache:
+            job.reuse = read_anew(len(job.ids), "asked")
+        else:
+            job.reuse = self.reasons.resume(seq, job.ids, job.tokens, job.drawing.tokenizer)
+        job.n_known = job.reuse.n_reused
+        job.tell_read(job.n_known)
+        others = (*held, *islice(self._waiting, LOOK_AHEAD))
+        parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
+        least = max(job.n_known + 1, WORTH_SHARING)
+        answer.marks = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
+        answer.marks += [n for n in job.boundaries if least <= n < len(job.ids)]
+        if job.n_known == len(job.ids):
+            assert seq.logits is not None
+            job.result.prompt_seconds = time.perf_counter() - job.began
+            job.draw(seq.logits)
+
+    def _is_being_read(self, job: Job) -> bool:
+        """Whether a running job reads tokens that this one could share, if it waits."""
+        if self.model.cache is None or not job.use_cache:
+            return False
+        beginning = self.model.cache.find(job.ids)
+        known = beginning.position if beginning else 0
+        for other in self._running:
+            past = other.seq.n_past
+            if not other.is_reading:
+                continue
+            n = common_beginning(job.tokens, other.job.tokens)
+            # where it will leave a checkpoint yet that this job can go on from
+            points = [m for m in other.marks if m > past] + [n // LADDER * LADDER]
+            if n == len(other.ids) or not self.model.memory.is_recurrent:
+                points.append(n)
+            ahead = max((p for p in points if past < p <= n), default=0)
+            # a few tokens are worth a step, not many
+            if ahead - known >= (WORTH_SHARING if ahead - past > self.slices.beside_answers else 1):
+                return True
+        return False
+
+    # --- a pass ---
+    def _plan(self) -> tuple[list[Work], list[Answer]]:
+        works: list[Work] = []
+        drawn = [answer for answer in self._running if answer.result.pending]
+        reading = [answer for answer in self._running if answer.is_reading]
+        self._guess(drawn, beside_prompts=bool(reading))
+        for answer in drawn:  # the last token goes through the model
+            ids = [*answer.result.pending, *answer.guess]
+            works.append(Work(answer.seq, ids, "all", each=True) if answer.guess else Work(answer.seq, ids))
+        room = self.model.n_ubatch - sum(len(work.ids) for work in works)
+        if works:
+            n_guessed = sum(len(answer.guess) for answer in drawn)
+            room = min(room, max(LEAST, self.slices.beside_answers - n_guessed))
+        owners, rows = [*drawn], most_rows(self.model.n_vocab)
+        for answer in reading:
+            seq, ids, past = answer.seq, answer.ids, answer.seq.n_past
+            most = room if answer.job.prompt_top is None else min(room, rows)
+            if most <= 0:
+                continue
+            stops = [len(ids), past + most]
+            if self.model.cache is not None:
+                stops += [(past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past)]
+            end = min(stops)
+            output: Output = "last" if end == len(ids) else "none"
+            if answer.job.prompt_top is not None:
+                output, rows = "all", rows - (end - past)
+            works.append(Work(seq, ids[past:end], output))
+            owners.append(answer)
+            room -= end - past
+        return works, owners
+
+    def _guess(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
+        """What the answers that are drawn may say next, as far as it pays; what they have to say in any case."""
+        for answer in drawn:
+            answer.guess, answer.forced = [], False
+        self._guess_freely(drawn, beside_prompts=beside_prompts)
+        room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(answer.guess) for answer in drawn)
+        for answer in drawn:
+            if not answer.job.drawing.foresees:
+                continue
+            before, most = len(answer.guess), max(0, min(answer.most_guessed, MOST_PIECES - 1))
+            answer.forced = answer.job.drawing.is_forced
+            answer.guess = answer.job.drawing.foreseen(answer.guess, min(most, before + max(0, room)))
+            room -= len(answer.guess) - before
+
+    def _guess_freely(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
+        able = [answer for answer in drawn if answer.text is not None]
+        token = self.slices.token_seconds if beside_prompts else None
+        if not able or (beside_prompts and token is None):
+            return
+        room = self.model.n_ubatch - len(drawn) - (LEAST if beside_prompts else 0)
+        texts = [(answer.text, answer.most_guessed) for answer in able if answer.text is not None]
+        for answer, guess in zip(able, self.guessing.guesses(texts, len(drawn), room, token), strict=True):
+            answer.guess = guess
+
+    def _end(self, job: Job) -> None:
+        job.tell_text(job.drawing.finish())
+        job.done = self._changed = True
+        self.figures.ended(job.reuse, job.result)
+        if job in self._waiting:
+            self._waiting.remove(job)
+        for answer in self._running:
+            if answer.job is job:
+                self._running.remove(answer)
+                if job.place is not None and answer.seq.is_computed:
+                    self.texts[job.place] = list(answer.seq.tokens)
+                answer.seq.close(remember=job.remember)
+                if self.model.cache is not None:
+                    pin = None if job.cancelled else job.pin
+                    job.kept = kept(self.model.cache, answer.seq.tokens, len(job.ids), pin)
+                break
+
+
+def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:
+    """The answers to all jobs, in their order. HybridError: the first that could not be drawn."""
+    batcher = Batcher(model, n_parallel, step_seconds=inf)
+    try:
+        for job in jobs:
+            batcher.submit(job)
+        for job in batcher.run():
+            if job.error is not None:
+                raise job.error
+    finally:
+        batcher.close()
+    return [job.result for job in jobs]
+
+
+__all__ = ["Batcher", "Job", "answer_all"]

@@ -1,0 +1,228 @@
+"""A prompt and its answer among others: what is asked for, and what has become of it between two steps of a batch."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
+
+from ...memory.branches import Kept
+from ...memory.cache import LADDER
+from ...sequence import Sequence
+from ..generation.context_shift import MARGIN, make_room
+from ..generation.drawing import Drawing, EndReason, GenerationResult, TextPiece, TokenLogprobs
+from ..generation.prompt_logprobs import logprobs_of
+from .guessing import AnswerText
+from .reuse import Reuse
+
+
+class PromptTooLongError(UsageError):
+    """A prompt of n_prompt tokens does not fit a context of n_ctx."""
+
+    def __init__(self, n_prompt: int, n_ctx: int) -> None:
+        super().__init__(f"the prompt has {n_prompt} tokens, the context {n_ctx}.", remedy=Remedy.LARGER_CONTEXT)
+        self.n_prompt, self.n_ctx = n_prompt, n_ctx
+
+
+@dataclass(eq=False)
+class Job:
+    """One prompt and its answer. `result` can be read at any time; `done` is True when it is complete.
+
+    keep      tokens at the beginning that stay when the context is full and half of the others leave it (see
+              context_shift.kept_tokens); None: a full context ends the answer
+    use_cache  what is known of the prompt is not read again; it changes no bit of the answer
+    remember  the answer stays in the prompt cache: a text that goes on from it reads nothing of it again
+    speculate guess tokens from what the text said before, where that pays: the same answer in fewer steps
+    prompt_top  the prompt's tokens get `prompt_logprobs`, with those of so many of the likeliest tokens in the place of
+              each; nothing of the prompt is then taken from the cache. None: they get none
+    client    whose it is: of jobs that wait, those of whoever has the fewest running come first
+    boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
+    pin       the prompt and its answer are never given up (memory/pins.py), as far as there is room for that; False:
+              they may be again; None: as they were
+    on_text   called with each piece of the answer as it is drawn, in the thread that steps
+    on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
+    on_end    called when it has ended, by a `Service`
+    error     why nothing could be drawn; the answer then ends as "interrupt"
+    """
+
+    ids: list[int]
+    drawing: Drawing
+    key: object = None  # the caller's own
+    keep: int | None = None
+    use_cache: bool = True
+    remember: bool = False
+    speculate: bool = False
+    prompt_top: int | None = None
+    client: object = None
+    boundaries: tuple[int, ...] = ()
+    pin: bool | None = None
+    on_text: Callable[[TextPiece], None] | None = None
+    on_read: Callable[[int, int], None] | None = None
+    on_end: Callable[[], None] | None = None
+    error: HybridError | None = None
+    done: bool = False
+    n_known: int = 0  # tokens of the prompt that did not have to be processed
+    reuse: Reuse | None = None  # why the others had to be; None: it has not joined yet
+    kept: Kept | None = None  # where the prompt cache has the text of a job that has ended
+    place: int | None = None  # which of the n_parallel answers it is, or was; at first a wish
+    began: float = 0.0  # when it joined, by time.perf_counter
+    cancelled: bool = False
+    # of the tokens read so far; None for the first, before which there is nothing
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tokens = np.asarray(self.ids, np.int64)  # `ids`, for comparisons
+
+    @property
+    def result(self) -> GenerationResult:
+        return self.drawing.result
+
+    def cancel(self) -> None:
+        """The answer ends at the next step, as "interrupt". `Batcher.cancel` also ends the step that runs."""
+        self.cancelled = True
+
+    def draw(self, logits: np.ndarray) -> None:
+        """The next token, unless the answer has ended; who listens is told."""
+        self.tell_text(self.drawn(logits))
+
+    def drawn(self, logits: np.ndarray) -> TextPiece | None:
+        """The same, but nobody is told yet."""
+        if self.drawing.ended is not None:
+            return None
+        self.result.gen_seconds = time.perf_counter() - self.began - self.result.prompt_seconds
+        try:
+            return self.drawing.draw(logits)
+        except HybridError as error:  # this job's alone: nobody else's logits are to blame
+            self.error = error
+            return None
+
+    def tell_text(self, piece: TextPiece | None) -> None:
+        """Whoever listens."""
+        if piece is not None and self.on_text is not None:
+            self.on_text(piece)
+
+    def tell_read(self, n: int) -> None:
+        """So many tokens of the prompt are known or read."""
+        if self.on_read is not None:
+            self.on_read(n, len(self.ids))
+
+
+@dataclass(eq=False)
+class Answer:
+    """A job that has joined a batch.
+
+    marks  positions in its prompt where checkpoints are to be left
+    guess  tokens that the step verifies, after the one that was drawn last
+    forced whether the form of the answer left no choice about them
+    """
+
+    job: Job
+    seq: Sequence
+    marks: list[int] = field(default_factory=list)
+    guess: list[int] = field(default_factory=list)
+    forced: bool = False
+
+    def __post_init__(self) -> None:
+        self.text = AnswerText(self.ids, self.result.ids) if self.job.speculate else None
+
+    @property
+    def ids(self) -> list[int]:
+        return self.job.ids
+
+    @property
+    def result(self) -> GenerationResult:
+        return self.job.result
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether some of its prompt is to be read; a shift may have left fewer tokens than the prompt had."""
+        return not self.result.ids and self.seq.n_past < len(self.ids)
+
+    @property
+    def most_guessed(self) -> int:
+        """Tokens that may be guessed: what is drawn with them would be drawn without them, too, before a shift."""
+        room = self.seq.room - (MARGIN if self.job.keep is not None else 0)
+        left = self.job.drawing.left
+        return (room if left is None else min(room, left)) - 1
+
+    # --- after a step ---
+    def follow(self, n: int, logits: np.ndarray | None) -> float:
+        """After a step that appended n tokens; returns the seconds of what belongs to its cost.
+
+        logits: f32 [n_out, n_vocab], those after the last token and after each that was guessed; of a prompt those
+        after the slice where it was the last, after each of its tokens where logprobs are asked for, otherwise None.
+        """
+        if self.result.pending:
+            assert logits is not None
+            return self._draw_each(logits)
+        job, seq = self.job, self.seq
+        self.result.prompt_tokens += n
+        self.result.prompt_seconds = time.perf_counter() - job.began
+        job.tell_read(seq.n_past)
+        start, seconds = time.perf_counter(), 0.0
+        if job.prompt_top is not None:
+            assert logits is not None
+            self._note_logprobs(seq.n_past - n, logits, job.prompt_top)
+            seconds = time.perf_counter() - start
+        if seq.n_past == len(job.ids):
+            assert logits is not None
+            seq.logits = logits[-1].copy()
+            seq.checkpoint()
+            if job.error is None:
+                job.draw(seq.logits)
+        elif seq.n_past in self.marks or seq.n_past % LADDER == 0:
+            seq.checkpoint(boundary=seq.n_past in self.marks)
+        return seconds
+
+    def _note_logprobs(self, begin: int, logits: np.ndarray, n_top: int) -> None:
+        """After a slice of the prompt that begins there: the logprobs of what follows each of its tokens."""
+        job = self.job
+        followers = job.ids[begin + 1 : begin + 1 + len(logits)]
+        try:
+            job.prompt_logprobs += [None] if begin == 0 else []
+            job.prompt_logprobs += logprobs_of(followers, logits[: len(followers)], n_top)
+        except HybridError as error:
+            job.error = error
+
+    def _draw_each(self, rows: np.ndarray) -> float:
+        """From the logits after the last token and after each that was guessed, for as long as the guess is right."""
+        job, seq, result, guess = self.job, self.seq, self.result, self.guess
+        pieces: list[TextPiece | None] = []
+        n_right = 0
+        for row in rows:
+            result.pending = []
+            result.gen_tokens += 1
+            pieces.append(job.drawn(row))
+            if n_right == len(guess) or result.pending != [guess[n_right]] or job.drawing.ended is not None:
+                break
+            n_right += 1
+        result.passes += 1
+        start, seconds = time.perf_counter(), 0.0
+        if guess:
+            result.forced += self.forced * len(guess)
+            seq.verified(rows)
+            seq.take_back(len(guess) - n_right, ladder=job.remember)
+            result.guessed += len(guess)
+            result.accepted += n_right
+            seconds = time.perf_counter() - start
+        elif job.remember and seq.n_past % LADDER == 0:
+            seq.checkpoint(boundary=False)
+        for piece in pieces:
+            job.tell_text(piece)
+        return seconds
+
+    def end(self) -> EndReason | None:
+        """Why the answer is over; None: it goes on. For another token older ones may leave the context, at the same
+        places as in `generate`."""
+        job, seq = self.job, self.seq
+        if job.error is not None:
+            return "interrupt"
+        if job.prompt_top is not None and self.is_reading:
+            return None  # the prompt's logprobs are wanted, whatever its answer is to be
+        if job.drawing.ended is not None or not self.result.pending:
+            return job.drawing.ended
+        if job.keep is not None and seq.room <= MARGIN:
+            self.result.discarded += make_room(seq, 1 + MARGIN, job.keep)
+        return None if seq.room else "context"

@@ -1,0 +1,149 @@
+"""What of a prompt was known when its job joined, and why the rest has to be read.
+
+The reason names positions in tokens: "differs from every known text at token 812 ('2026-11-22' for '2026-11-21'); no
+checkpoint between 512 and 812: budget" is a prompt of which 812 tokens are known and 512 need not be read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ...memory import PromptCache
+from ...model import Model
+from ...sequence import Sequence as TokenSequence
+from ...text.tokenizer import Tokenizer
+from .changed_header import ChangedHeaders
+from .difference import SEEN, quotes
+
+Code = Literal[
+    "whole",  # nothing has to be read
+    "last",  # all of it is known but what follows its last token, which is read for that
+    "continues",  # it goes on where a known text ends
+    "new",  # nothing is known that begins like it
+    "differs",  # no known text goes on like it
+    "tokens",  # a known text goes on with the same text in other tokens
+    "ladder",  # it is known, but there was never a checkpoint so far along
+    "budget",  # it was known: what was kept of it was given up
+    "off",  # nothing is kept
+    "logprobs",  # logprobs of the prompt were asked for, and logits are not kept
+    "asked",  # the request wants it to be read
+]
+CODES: tuple[Code, ...] = get_args(Code)
+Tokens = npt.NDArray[np.int64]
+_ANEW: dict[Code, str] = {
+    "logprobs": "logprobs of the prompt were asked for",
+    "asked": "the request asks for it to be read anew",
+}
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """n_reused + n_processed are the tokens of the prompt.
+
+    n_known tokens at its beginning that a known text has, too: at least n_reused
+    code    what the most tokens are processed for
+    reason  in words, one line; of the texts there are only the few characters around a difference
+    parts   (code, tokens) of what is processed, in the order of the prompt
+    note    that a part of the prompts changes with every request, where that was seen just now
+    """
+
+    n_reused: int
+    n_processed: int
+    n_known: int
+    code: Code
+    reason: str
+    parts: tuple[tuple[Code, int], ...] = ()
+    note: str = ""
+
+    def split(self, n_read: int) -> list[tuple[Code, int]]:
+        """`parts` of the first n_read tokens that are processed."""
+        done = []
+        for code, n in self.parts:
+            done.append((code, min(n, n_read)))
+            n_read -= done[-1][1]
+        return done
+
+
+@dataclass(frozen=True)
+class _Known:
+    """How far the longest known beginning goes, and there: why no further."""
+
+    n: int
+    code: Code
+    reason: str
+    note: str = ""
+
+
+class Reasons:
+    """Of one model and its prompt cache."""
+
+    def __init__(self, model: Model) -> None:
+        self._cache = model.cache
+        self.headers = ChangedHeaders()
+
+    def resume(self, seq: TokenSequence, ids: Sequence[int], tokens: Tokens, tokenizer: Tokenizer) -> Reuse:
+        """`seq.resume(ids)`, explained; tokens: the same ones."""
+        if self._cache is None:
+            n = seq.resume(ids)
+            known = _Known(0, "off", "nothing that was read is kept")
+            return _whole(n, len(ids)) or _of(n, len(ids), known, [("off", len(ids) - n)], [known.reason])
+        # looked up before the sequence takes room for what it goes on from, for which texts may be given up
+        array = tokens.astype(np.int32)
+        known = self._look(self._cache, array, tokenizer)
+        n = seq.resume(ids)
+        return _whole(n, len(ids)) or _explained(self._cache, array, known, n)
+
+    def _look(self, cache: PromptCache, ids: npt.NDArray[np.int32], tokenizer: Tokenizer) -> _Known:
+        node, n = cache.tree.match(ids)
+        if n == len(ids):
+            return _Known(n, "whole", "")
+        if n == 0 or (n == 1 and ids[0] == tokenizer.bos):
+            return _Known(n, "new", "nothing is known that begins like this")
+        if n == node.end and not node.children:
+            return _Known(n, "continues", f"goes on where what is known ends, at token {n}")
+        after = cache.tree.following(node, n, len(ids) - n + SEEN)
+        words = quotes(tokenizer, ids[max(0, n - SEEN) : n].tolist(), ids[n:][:SEEN].tolist(), after[:SEEN].tolist())
+        note = self.headers.seen(ids, n, after, words)
+        if words.same:
+            return _Known(n, "tokens", f"is known as other tokens from token {n} on ('{words.given}')", note)
+        return _Known(n, "differs", f"differs from every known text at token {n} ({words})", note)
+
+
+def read_anew(n: int, code: Literal["logprobs", "asked"]) -> Reuse:
+    """Of a prompt of n tokens that is read whatever is known of it."""
+    return Reuse(0, n, 0, code, _ANEW[code], ((code, n),))
+
+
+def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], known: _Known, n: int) -> Reuse:
+    at = n if known.code == "new" else known.n  # BOS, with which every text begins, is no beginning
+    total, reasons = len(ids), [known.reason] if known.n < len(ids) else []
+    parts: list[tuple[Code, int]]
+    # without recurrent layers the sequence can go on from anywhere in what is known, whatever was lost before
+    lost = cache.given_up.last(ids, n if cache.memory.is_recurrent else known.n)
+    if known.n == total and n == total - 1 and not lost:
+        return _of(n, total, known, [("last", 1)], ["all of it is known, but not what follows its last token"])
+    if lost > at:  # texts went, not only checkpoints
+        parts = [("budget", lost - n), ("new", total - lost)]
+        reasons = [f"tokens {n} to {lost} were known and given up: budget"]
+    elif lost:
+        parts = [("budget", lost - n), ("ladder", at - lost), (known.code, total - at)]
+        reasons.append(f"no checkpoint between {n} and {at}: budget")
+    else:
+        parts = [("ladder", at - n), (known.code, total - at)]
+        if at > n:
+            reasons.append(f"the nearest checkpoint is at {n}" if n else f"there is no checkpoint before token {at}")
+    return _of(n, total, known, parts, reasons)
+
+
+def _whole(n: int, total: int) -> Reuse | None:
+    return Reuse(n, 0, n, "whole", "all of it is known") if n == total else None
+
+
+def _of(n: int, total: int, known: _Known, parts: list[tuple[Code, int]], reasons: list[str]) -> Reuse:
+    some = tuple((code, tokens) for code, tokens in parts if tokens)
+    assert sum(tokens for _, tokens in some) == total - n > 0
+    code = max(some, key=lambda part: part[1])[0]
+    return Reuse(n, total - n, known.n, code, "; ".join(reasons), some, known.note)

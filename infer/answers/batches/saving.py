@@ -1,0 +1,133 @@
+"""The thread that brings a service's prompt cache to the disk, and with it documents: JSON that others keep.
+
+    saver = Saver(service, store)
+    saver.close(seconds=5)   # after service.close(): what is not on the disk yet, as far as the time goes
+
+It looks for something new a few times a second, so that what a killed process knew and had not written is little.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError, shown
+
+from ...kernels.emit.isa import host
+from ...memory.cache_store import CacheStore, Piece
+from ...memory.store_folder import StoreFolder, key_of
+from ...model import Model
+from .service import ClosedError, Service
+
+POLL_SECONDS = 0.2
+DOCUMENT_SECONDS = 2.0  # between two looks at the documents
+DOCUMENT_SHARE = 20  # and so many times as long as the last one took
+
+
+@dataclass(frozen=True)
+class Document:
+    """version: something else whenever it has changed; value: JSON. Both may be called from any thread."""
+
+    version: Callable[[], object]
+    value: Callable[[], Any]
+
+
+def open_store(model: Model, path: Path, budget: int, warn: Callable[[str], None]) -> CacheStore:
+    """What is kept of this model in a folder; `close` its `folder` after everything. UsageError: it cannot be."""
+    if model.cache is None:
+        raise UsageError("what is kept on disk goes through memory, which keeps nothing.", remedy=Remedy.CHECKPOINTS)
+    folder = StoreFolder(path, model_key(model))
+    try:
+        return CacheStore(model.cache, folder, budget, model.n_vocab, warn)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def model_key(model: Model) -> bytes:
+    """Of everything that keys, values and states depend on: 16 bytes."""
+    return key_of(model.fingerprint, model.kv_type, model.precision, host().name, metadata.version("hybrid-lm"))
+
+
+class Saver:
+    """documents: by name, letters only; see `StoreFolder.read_json` for what an earlier process has left."""
+
+    def __init__(self, service: Service, store: CacheStore, documents: Mapping[str, Document] | None = None) -> None:
+        self.service, self.store, self.documents = service, store, dict(documents or {})
+        self.fault: BaseException | None = None
+        self._written: dict[str, object] = {name: each.version() for name, each in self.documents.items()}
+        self._look_at = 0.0
+        self._clock = -1
+        self._held: Piece | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="hybrid-saver", daemon=True)
+        self._thread.start()
+
+    def close(self, seconds: float) -> None:
+        """After the service was closed: write what is left, what is worth most first, and end the thread."""
+        until = time.monotonic() + seconds
+        self._stop.set()
+        self._thread.join()
+        if self._held is not None:
+            self.store.release(self._held, written=False)
+            self._held = None
+        if self.fault is None:
+            with suppress(HybridError):
+                self._write_documents()
+                while time.monotonic() < until and (piece := self.store.next_piece()) is not None:
+                    self.store.release(piece, written=self.store.write(piece))
+            self.store.files.touch()
+
+    def _run(self) -> None:
+        if sys.platform == "linux":  # where threads have priorities
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        try:
+            while not self._stop.wait(POLL_SECONDS):
+                self._write_documents()
+                self._write_pieces()
+        except ClosedError:
+            return
+        except BaseException as error:  # answers go on without
+            self.fault = error
+            self.store.files.warn(f"nothing more is saved: {type(error).__name__}: {shown(error)}")
+
+    def _call(self, function: Callable[[], Any]) -> Any:
+        return self.service.call(function).result()
+
+    def _write_pieces(self) -> None:
+        clock = self.store.cache.clock
+        if self.store.files.failing or (clock == self._clock and not self.store.files.behind):
+            return
+        written = True
+        while not self._stop.is_set():
+            self._held = self._call(partial(self._next, self._held, written=written))
+            if self._held is None:
+                break
+            written = self.store.write(self._held)
+        self.store.files.touch()
+        self._clock = clock
+
+    def _next(self, done: Piece | None, *, written: bool) -> Piece | None:
+        if done is not None:
+            self._held = None
+            self.store.release(done, written=written)
+        return self.store.next_piece()
+
+    def _write_documents(self) -> None:
+        begin = time.monotonic()
+        if not self._stop.is_set() and begin < self._look_at:
+            return
+        for name, document in self.documents.items():
+            version = document.version()
+            if version != self._written[name] and self.store.files.write_json(name, document.value()):
+                self._written[name] = version
+        seconds = time.monotonic() - begin
+        self._look_at = begin + max(DOCUMENT_SECONDS, DOCUMENT_SHARE * seconds)

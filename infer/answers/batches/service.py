@@ -1,0 +1,267 @@
+"""One thread that owns a model and answers whoever asks, from any thread: what a server stands on.
+
+    service = Service(model, n_parallel=8)
+    service.submit(job)            # job.on_text, job.on_read and job.on_end are called in the service's thread
+    service.cancel(job)            # frees the engine within an op of the model, in the middle of a prompt too
+    size = service.call(lambda: seq.save(path)).result()   # other work with the model, between two steps
+    service.close()
+
+Nobody else may use the model while the service runs. A fault in its thread ends the service, not the process: everybody
+who waits is told, and `fault` has it.
+"""
+
+import queue
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import HybridError, UsageError
+
+from ...memory.cache_store import WORTH_FETCHING, CacheStore, Fetch
+from ...memory.prefix_tree import Node, common_beginning
+from ...model import Model
+from .batching import Batcher, Job
+from .slices import STEP_SECONDS
+
+T = TypeVar("T")
+
+
+class BusyError(HybridError):
+    """As many jobs wait as may wait."""
+
+
+class ClosedError(HybridError):
+    """The service was closed, or its thread has failed."""
+
+
+class FaultError(HybridError):
+    """What has ended a service's thread: where it happened, and what it was."""
+
+    def __init__(self, fault: BaseException) -> None:
+        places = traceback.extract_tb(fault.__traceback__)
+        at = f" ({Path(places[-1].filename).name}:{places[-1].lineno})" if places else ""
+        what = str(fault) if isinstance(fault, HybridError) else f"{type(fault).__name__}: {fault}{at}"
+        super().__init__(f"the model has failed, and nothing more can be answered: {what}. Start the program again.")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Something to do in the service's thread, and who waits for what it gives."""
+
+    function: Callable[[], Any]
+    future: "Future[Any] | None" = None
+
+    def run(self) -> None:
+        if self.future is None:
+            self.function()
+        elif self.future.set_running_or_notify_cancel():
+            try:
+                self.future.set_result(self.function())
+            except BaseException as error:
+                self.future.set_exception(error)
+
+    def refuse(self, error: HybridError) -> None:
+        if self.future is not None and self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+
+_NOTHING = _Call(lambda: None)
+
+
+class Service:
+    """Answers up to n_parallel jobs at a time, while up to `most_waiting` more wait.
+
+    store: a job waits while its text is read from there, if more of it is there than in memory; others go on.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        n_parallel: int,
+        *,
+        most_waiting: int = 64,
+        step_seconds: float = STEP_SECONDS,
+        store: CacheStore | None = None,
+    ) -> None:
+        if most_waiting < 0:
+            raise UsageError(f"most_waiting = {most_waiting}, expected 0 or more.")
+        self.model, self.most_waiting = model, most_waiting
+        self.fault: BaseException | None = None
+        self.on_closed: Callable[[], None] | None = None  # called in the service's thread when it ends, fault or not
+        self.batcher = Batcher(model, n_parallel, step_seconds)
+        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._jobs: set[Job] = set()  # submitted and not ended
+        self._lock = threading.Lock()  # of _jobs and _open
+        self._open = True
+        self._store = store
+        self._reading: dict[Fetch, list[Job]] = {}  # who waits for it
+        self._reader = ThreadPoolExecutor(1, "hybrid-reader")  # has no thread before there is something to read
+        self._thread = threading.Thread(target=self._run, name="hybrid-service", daemon=True)
+        self._thread.start()
+
+    # --- from any thread ---
+    @property
+    def is_open(self) -> bool:
+        """Whether jobs are taken."""
+        return self._open
+
+    @property
+    def n_jobs(self) -> int:
+        """Jobs that run or wait."""
+        return len(self._jobs)
+
+    @property
+    def running(self) -> list[Job]:
+        """Those that do not wait."""
+        return self.batcher.running
+
+    def submit(self, job: Job) -> None:
+        """Answer it as soon as there is room. BusyError: the queue is full. UsageError: see `Batcher.check`."""
+        self.batcher.check(job)
+        with self._lock:
+            self._check_open()
+            if len(self._jobs) >= self.batcher.n_parallel + self.most_waiting:
+                raise BusyError(
+                    f"{len(self._jobs)} requests are being answered or wait, which is as many as may. Try again later."
+                )
+            self._jobs.add(job)
+            self._calls.put(_Call(lambda: self._take(job)))
+
+    def cancel(self, job: Job) -> None:
+        """End the job as "interrupt", now. Nothing happens when it has ended."""
+        if job in self._jobs:
+            self.batcher.cancel(job)
+            self._calls.put(_NOTHING)  # wakes a thread that waits for work
+
+    def call(self, function: Callable[[], T]) -> "Future[T]":
+        """Run `function` in the service's thread between two steps: whatever else is done with the model."""
+        future: Future[T] = Future()
+        with self._lock:
+            self._check_open()
+            self._calls.put(_Call(function, future))
+        return future
+
+    def close(self) -> None:
+        """Take no more jobs, end those there are as "interrupt", and the thread. The model stays open."""
+        with self._lock:
+            self._open = False
+        for job in list(self._jobs):
+            self.batcher.cancel(job)
+        self._calls.put(_NOTHING)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise self._closed()
+
+    def _closed(self) -> ClosedError:
+        why = f": {self.fault}" if self.fault is not None else ""
+        return ClosedError(f"the model answers no more{why}. Start the program again.")
+
+    # --- the service's thread ---
+    def forget(self, ids: Sequence[int]) -> None:
+        """By `call`: a text is known no more, in memory and on disk, but for what others begin with, too."""
+        if (cache := self.model.cache) is not None:
+            node, n = cache.tree.match(np.asarray(ids, np.int32))
+            if node.parent is not None and not node.children and n == node.end:
+                while (above := node.parent) is not None and above.parent is not None and len(above.children) == 1:
+                    node = above
+                cache.forget(node)
+        if self._store is not None:
+            self._store.files.forget(np.asarray(ids, np.int32))
+
+    def forget_onward(self, node: Node) -> None:
+        """By `call`: what is in memory from this node on, and on disk from the end of its text on."""
+        cache = self.model.cache
+        assert cache is not None
+        end = node
+        while len(end.children) == 1:
+            (end,) = end.children.values()
+        ids = cache.tree.text(end, end.end)
+        cache.forget(node)
+        if self._store is not None:
+            self._store.files.forget(ids, onward=True)
+
+    def _run(self) -> None:
+        try:
+            while self._open or self._jobs:
+                self._take_calls(wait=not self.batcher.busy)
+                if self.batcher.busy:
+                    self._end(self.batcher.step())
+        except BaseException as error:
+            self.fault = error
+        finally:
+            with self._lock:
+                self._open = False
+            try:
+                self._give_up()
+                self._reader.shutdown()
+            finally:
+                if self.on_closed is not None:
+                    self.on_closed()
+
+    def _take_calls(self, *, wait: bool) -> None:
+        """What other threads have asked for; `wait` until there is something."""
+        if wait and (self._open or self._jobs):  # jobs without work: their texts are being read
+            self._calls.get().run()
+        while True:
+            try:
+                call = self._calls.get_nowait()
+            except queue.Empty:
+                return
+            call.run()
+
+    def _take(self, job: Job) -> None:
+        """A job goes to the batcher, when its text was read from the disk."""
+        if self._store is None or job.cancelled or job.prompt_top is not None:
+            self.batcher.submit(job)
+            return
+        for running, others in self._reading.items():
+            if common_beginning(running.ids, job.tokens) >= WORTH_FETCHING:
+                others.append(job)  # it may have all of it, or most
+                return
+        if (fetch := self._store.begin(job.ids)) is None:
+            self.batcher.submit(job)
+            return
+        self._reading[fetch] = [job]
+        read = self._reader.submit(self._store.fetch, fetch)
+        read.add_done_callback(lambda read: self._calls.put(_Call(lambda: self._has_read(fetch, read))))
+
+    def _has_read(self, fetch: Fetch, read: "Future[None]") -> None:
+        assert self._store is not None
+        read.result()  # a bug of ours
+        self._store.end(fetch)
+        first, *others = self._reading.pop(fetch)
+        if fetch.failed:
+            self._take(first)  # by another way, or none
+        else:
+            self.batcher.submit(first)
+        for job in others:
+            self._take(job)
+
+    def _end(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            with self._lock:
+                self._jobs.discard(job)
+            if job.on_end is not None:
+                job.on_end()
+
+    def _give_up(self) -> None:
+        """Everybody who still waits is told that nothing more comes."""
+        try:
+            self.batcher.close()
+        except BaseException as error:  # after a fault nothing is sure to work; who waits is told all the same
+            self.fault = self.fault or error
+        left = list(self._jobs)
+        for job in left:
+            job.done = True
+        self._end(left)
+        while not self._calls.empty():
+            self._calls.get_nowait().refuse(self._closed())

@@ -1,0 +1,383 @@
+"""A chat that never processes a prompt twice, whatever is taken back, edited or started again.
+
+Every turn knows the tokens of the conversation up to it, the answers' as the model drew them. For the next answer the
+whole conversation is rendered by the model's template. If that continues what an earlier turn stands for (see
+ledger.py), its tokens and the rest are the prompt (a template that rewrites history, say without the thoughts of the
+last answer, costs only the tail); otherwise the rendering is encoded as a whole. The sequence then resumes at the
+longest beginning of the prompt that is known from this or any other branch.
+
+An answer may be calls of tools: their results are then what the model is told next.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid.quant.ggml.errors import Remedy, StateError, TemplateError, UsageError
+
+from ...progress import TokenProgress
+from ...text.encode import rendered_ids
+from ..chat.dialect import NOTHING, Asked, Dialect, Exchange
+from ..chat.prompting import AUTO, ChatPrompt, message_of
+from ..chat.reader import Part
+from ..chat.tools import ToolCall, tools_of
+from .ledger import Encoded, Ledger
+from .message_ends import message_ends
+from .reading import Reading
+from .turns import Answer, Question, Turn, Turns, asking
+
+if TYPE_CHECKING:
+    from ... import Model
+    from ...text.chat_template import ChatTemplate
+    from ..constraints import Constraint
+    from ..generation.generate import GenerationResult
+    from ..sampling import SamplingParams
+
+Message = dict[str, Any]
+SAVED_CHECKPOINTS = 256 << 20  # bytes of checkpoints and other branches in a saved chat, at most
+MOST_BOUNDARIES = 32  # messages that get a checkpoint when a whole conversation is encoded: the first, and the last
+
+
+@dataclass
+class Stats:
+    """What the conversation cost so far, in tokens and seconds."""
+
+    n_prompt: int = 0
+    n_reused: int = 0
+    n_generated: int = 0
+    n_thought: int = 0  # of those generated
+    n_calls: int = 0
+    prompt_seconds: float = 0.0
+    gen_seconds: float = 0.0
+
+
+@dataclass
+class Conversation:
+    """A tree of turns, and the sequence that holds one of its branches.
+
+    template  None: plain completion, messages are simply joined
+    system    what the model is told before the first message
+    speculate guess tokens from the text so far: the same answers in fewer passes
+    keep      tokens of the system message that stay when the context is full (see context_shift.kept_tokens) and older
+              ones leave it; None: the conversation ends there
+    form      of every answer, behind its thoughts; of those that are no calls
+    asked     the tools that it may call, and whether it is to think. Another may be set between answers
+
+    Behind a shift the sequence holds less than the conversation. `held` is then the turn it stands for, but for the
+    tokens `unseen` at its end; another branch that has outgrown the context is processed again as far as it fits.
+    """
+
+    model: "Model"
+    params: "SamplingParams"
+    template: "ChatTemplate | None" = None
+    max_tokens: int = -1
+    stop: list[str] = field(default_factory=list)
+    system: str = ""
+    speculate: bool = False
+    keep: int | None = None
+    form: "Constraint | None" = None
+    asked: Asked = NOTHING
+    held: Turn | None = None
+    unseen: list[int] = field(default_factory=list)
+    turns: Turns = field(default_factory=Turns)
+    stats: Stats = field(default_factory=Stats)
+    result: "GenerationResult | None" = None
+    reading: Reading | None = None  # of the answer that is or was generated last
+
+    def __post_init__(self) -> None:
+        from ..sampling import Sampler
+
+        self.seq = self.model.sequence()
+        self.sampler = Sampler(self.params, self.model.n_vocab, self.model.tokenizer)
+        self.ledger = Ledger(self.model.tokenizer)
+        self.dialect = None if self.template is None else Dialect(self.template, self.model.tokenizer)
+        self.ask(self.asked)
+
+    def ask(self, asked: Asked) -> None:
+        """Sets `asked`. UsageError: the model cannot do that."""
+        if self.dialect is not None:
+            self.dialect.check(asked)
+        elif asked != NOTHING:
+            raise UsageError("tools and thoughts are written by a chat template, and there is none.")
+        self.asked = asked
+
+    @property
+    def messages(self) -> list[Message]:
+        """The current branch, as OpenAI writes it."""
+        return self._messages(self.turns.head)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """What the last answer calls: `answer_calls` takes the results."""
+        head = self.turns.head
+        return head.answer.calls if head else ()
+
+    def _messages(self, head: Turn | None) -> list[Message]:
+        messages = [{"role": "system", "content": self.system}] if self.system else []
+        for turn in head.path() if head else []:
+            messages += [*turn.asking, message_of(turn.answer)]
+        return messages
+
+    # --- text and tokens ---
+    def render(self, messages: list[Message]) -> str:
+        """Messages as the text that the next answer continues."""
+        if self.dialect is None:
+            return "".join(m["content"] for m in messages)
+        return self.dialect.prompt(messages, self.asked).text
+
+    def prompt(self, head: Turn | None, text: str) -> tuple[Turn | None, Encoded]:
+        """The tokens of `text`, and the turn up to `head` that they begin with, if it is one of those."""
+        encoded = self.ledger.find(text, plain=self.template is None)
+        turns = reversed(head.path() if head and encoded.known else [])
+        return next((turn for turn in turns if turn.ids == encoded.known), None), encoded
+
+    def boundaries(self, prompt: ChatPrompt | None, encoded: Encoded) -> list[int]:
+        """Where in the encoded conversation its messages end."""
+        if self.dialect is None or prompt is None:
+            return []
+        return message_ends(
+            self.model.tokenizer,
+            partial(self.dialect.rendered, prompt),
+            prompt.messages,
+            prompt.text,
+            encoded,
+            MOST_BOUNDARIES,
+            whole=self._rewrites,
+        )
+
+    @property
+    def _rewrites(self) -> bool:
+        """Whether an answer may come back as something else than what its prompt begins: without thoughts."""
+        return self.dialect is not None and self.dialect.format.thoughts is not None
+
+    # --- talking ---
+    def answer(self, text: str, progress: TokenProgress | None = None) -> Iterator[Part]:
+        """Adds the user's `text` and yields the answer as it is generated: at least one part for every token, which may
+        be empty. After an error nothing stays."""
+        yield from self._generate(self.turns.head, text, progress)
+
+    def answer_calls(self, results: Sequence[str], progress: TokenProgress | None = None) -> Iterator[Part]:
+        """The same, to the results of the last answer's calls, in their order."""
+        if not results or len(results) != len(self.calls):
+            raise UsageError(f"there are {len(results)} results of {len(self.calls)} calls.")
+        yield from self._generate(self.turns.head, tuple(results), progress)
+
+    def regenerate(self, progress: TokenProgress | None = None) -> Iterator[Part]:
+        """Yields another answer to the last question."""
+        last = self.turns.head
+        if last is None:
+            raise UsageError("there is no answer yet. Write something first.")
+        yield from self._generate(last.parent, last.question, progress)
+
+    def edit(self, n: int, text: str, progress: TokenProgress | None = None) -> Iterator[Part]:
+        """Asks `text` instead of the n-th question, or takes it for the result of the call that this one answers, and
+        yields the answer; what followed stays a branch of the tree."""
+        turn = self.turns.nth(n)
+        if len(turn.results) > 1:
+            raise UsageError(f"turn {n} has the results of {len(turn.results)} calls: there is no one text to replace.")
+        yield from self._generate(turn.parent, (text,) if turn.results else text, progress)
+
+    def undo(self) -> Turn:
+        """Takes the last turn back and returns it."""
+        last = self.turns.head
+        if last is None:
+            raise UsageError("there is nothing to take back.")
+        self.turns.head = last.parent
+        return last
+
+    def _generate(
+        self, parent: Turn | None, question: Question, progress: TokenProgress | None
+    ) -> Generator[Part, None, None]:
+        """Answers `question` after `parent`."""
+        from ..generation.generate import generate
+
+        exchange = self._exchange(parent, question)
+        text = exchange.prompt.text
+        base, encoded = self.prompt(parent, text)
+        whole = encoded.ids
+        added = encoded.rest if base else whole
+        kept = self._kept(exchange.prompt, whole)
+        prompt = self._resumed(base, added, whole, kept)
+        reused = len(self.seq.tokens)
+        shorter = reused + len(prompt) < len(whole)
+        self.held = None
+        run = generate(
+            self.seq,
+            prompt,
+            self.sampler,
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            progress=progress,
+            boundaries=[] if shorter or (base and not self._rewrites) else self.boundaries(exchange.prompt, encoded),
+            speculate=self.speculate,
+            keep=kept,
+            **exchange.drawn,
+        )
+        reading = self.reading = self._reading(exchange)
+        try:
+            for piece in run:
+                yield from reading.push(piece)
+            yield from reading.finish()
+        finally:
+            run.close()
+            result = run.result
+            if not prompt or result.prompt_tokens:  # otherwise the prompt was interrupted: no answer
+                turn = self.turns.add(parent, question, self._noted(result, reading, reused))
+                turn.base, turn.added = base, [*added, *result.ids]
+                # a stop text is among the tokens but not part of the answer
+                turn.asked, turn.said = (text if result.stop is None else ""), result.text
+                self.ledger.note_answer(text, whole, result, plain=self.template is None)
+                turn.written = self._written(exchange, turn.answer, whole, result)
+                if shorter or result.discarded:
+                    self.held, self.unseen = turn, list(result.pending)
+
+    def _exchange(self, parent: Turn | None, question: Question) -> Exchange:
+        """What is asked, and how the answer is drawn and read."""
+        messages = [*self._messages(parent), *asking(parent, question)]
+        if self.dialect is None:
+            form = None if self.form is None else self.form.copy()
+            prompt = ChatPrompt(self.render(messages), messages, {}, False, "")
+            return Exchange(messages, self.asked, prompt, constraint=form)
+        asked = self.asked if isinstance(question, str) else self.asked.relaxed
+        return self.dialect.exchange(messages, asked, self.form)
+
+    def _reading(self, exchange: Exchange) -> Reading:
+        thoughts = self.dialect.format.thoughts if self.dialect is not None else None
+        return Reading(exchange.reader, thoughts.closing if thoughts else "", exchange.prompt.thinks)
+
+    def _written(self, exchange: Exchange, answer: Answer, ids: list[int], result: "GenerationResult") -> str:
+        """The answer as the template will write it, where that is not as it was drawn; it counts as drawn then."""
+        if self.dialect is None or not (answer.thoughts or answer.calls):
+            return ""
+        try:
+            rendered = self.dialect.rendered_with(exchange.messages, exchange.asked, answer)
+        except (TemplateError, UsageError):  # it does not take what the model said: the next question will tell
+            return ""
+        return self.ledger.note_rendered(exchange.prompt.text, rendered, ids, result)
+
+    def _kept(self, prompt: ChatPrompt, ids: list[int]) -> int | None:
+        """How many tokens at the beginning of `ids`, the encoded conversation, never leave the context."""
+        if self.keep is None:
+            return None
+        from ...memory.prefix_tree import common_beginning
+        from ..generation.context_shift import kept_tokens
+
+        told = self._told(prompt)
+        return kept_tokens(self.model, ids[: common_beginning(told, ids)], self.keep)
+
+    def _told(self, prompt: ChatPrompt) -> list[int]:
+        """The tokens of the system message, and of what else the template writes there."""
+        tokenizer, first = self.model.tokenizer, prompt.messages[:1]
+        first = first if first and first[0]["role"] == "system" else []
+        if self.dialect is None:
+            return tokenizer.encode("".join(m["content"] for m in first))
+        return rendered_ids(tokenizer, self.dialect.rendered(prompt, first))
+
+    def _resumed(self, base: Turn | None, added: list[int], whole: list[int], kept: int | None) -> list[int]:
+        """Let the sequence hold as much of `whole` as is known; returns what is left to be processed.
+
+        base, added  the turn that `whole` begins with, if there is one, and what follows it
+        """
+        if base is not None and base is self.held:
+            return [*self.unseen, *added]
+        n_ctx = self.model.n_ctx
+        if len(whole) >= n_ctx:
+            from ..generation.context_shift import shortened
+
+            left = shortened(whole, kept, n_ctx) if kept is not None else []
+            if len(left) < (kept or 0) + (len(added) if base else 1):
+                raise UsageError(
+                    f"the conversation has {len(whole)} tokens, the context {n_ctx}.",
+                    remedy=Remedy.CONTEXT_SHIFT if self.keep is None else Remedy.SHORTER_CONVERSATION,
+                )
+            whole = left
+        return whole[self.seq.resume(whole) :]
+
+    def _noted(self, result: "GenerationResult", reading: Reading, reused: int) -> Answer:
+        """The answer; the figures count it."""
+        answer = reading.answer(result).without_cut()
+        self.result = result
+        self.stats.n_reused += reused
+        self.stats.n_prompt += result.prompt_tokens
+        self.stats.n_generated += len(result.ids)
+        self.stats.n_thought += answer.n_thought
+        self.stats.n_calls += len(answer.calls)
+        self.stats.prompt_seconds += result.prompt_seconds
+        self.stats.gen_seconds += result.gen_seconds
+        return answer
+
+    # --- keeping ---
+    def clear(self) -> None:
+        """Forgets everything."""
+        self.turns, self.held = Turns(), None
+        self.ledger.clear()
+        self.seq.clear()
+
+    def save(self, path: Path, checkpoints: int = SAVED_CHECKPOINTS) -> int:
+        """Writes the conversation with the state of the model: going on from it processes nothing again."""
+        chat = {**self.turns.to_json(), "system": self.system}
+        if self.asked.tools:
+            chat["tools"] = [tool.as_given for tool in self.asked.tools]
+        if self.asked.think is not None:
+            chat["think"] = self.asked.think
+        if self.held is not None:
+            chat |= {"held": self.held.number, "unseen": self.unseen}
+        return self.seq.save(path, {"chat": chat, "sampler": self.sampler.state()}, checkpoints=checkpoints)
+
+    def load(self, path: Path) -> None:
+        """Replaces the conversation by a saved one. StateError when it is another model's, or not a chat."""
+        self.seq = self.model.restore(path, self.seq)
+        extra = self.seq.extra
+        chat = extra.get("chat")
+        if not isinstance(chat, dict):
+            self.clear()
+            raise StateError(f"{path} holds a completion, not a chat.", remedy=Remedy.STATE_IS_COMPLETION, value=path)
+        try:
+            self.turns = Turns.from_json(chat, self.model.n_vocab)
+            self.system = str(chat["system"])
+            self.held, self.unseen = self._read_held(chat)
+            self.asked = self._read_asked(chat)
+            self._know_turns()
+            if "sampler" in extra:
+                self.sampler.set_state(extra["sampler"])
+        except (KeyError, TypeError, ValueError, IndexError):
+            self.clear()
+            raise StateError(f"{path} is damaged: its chat has no turns. Start a new one.") from None
+        except StateError:
+            self.clear()
+            raise
+
+    def _know_turns(self) -> None:
+        self.ledger.clear()
+        for turn in self.turns.all:
+            if turn.asked:
+                for said in {turn.said, turn.written or turn.said}:
+                    self.ledger.note(turn.asked, said, turn.ids, plain=self.template is None)
+
+    def _read_asked(self, chat: dict[str, Any]) -> Asked:
+        """`asked` as it was when the chat was saved; ValueError when that is not valid."""
+        think = chat.get("think")
+        if not isinstance(think, bool | None):
+            raise ValueError("think")
+        try:
+            tools = tuple(tools_of(chat.get("tools", [])))
+        except UsageError:
+            raise ValueError("tools") from None
+        if self.dialect is None:  # a chat that goes on without a template
+            return self.asked
+        if self.dialect.format.thoughts is None:
+            think = None
+        named = self.asked.choice.name is None or any(tool.name == self.asked.choice.name for tool in tools)
+        choice = self.asked.choice if tools and named else AUTO
+        return replace(self.asked, tools=tools, think=think, choice=choice)
+
+    def _read_held(self, chat: dict[str, Any]) -> tuple[Turn | None, list[int]]:
+        """`held` and `unseen` of a saved chat; ValueError when they are not valid."""
+        number, unseen = chat.get("held", 0), chat.get("unseen", [])
+        if type(number) is not int or not 0 <= number <= len(self.turns.all):
+            raise ValueError("held")
+        if not isinstance(unseen, list) or not all(type(t) is int and 0 <= t < self.model.n_vocab for t in unseen):
+            raise ValueError("unseen")
+        return (self.turns.all[number - 1] if number else None), unseen

@@ -1,0 +1,331 @@
+"""What the model drew stays what it drew: from the text of an answer that comes back to the tokens it was drawn as.
+
+A client sends an answer back as text. Encoded again, it may give other tokens than the drawn ones (sampled text, tool
+calls and constrained text rarely have the tokens that an encoder would choose), and a recurrent state is lost at the
+first of them that differs. So the ledger notes (text before, answer) -> tokens of both, and a text is encoded as the
+tokens of the longest beginning that is known, followed by the encoding of the rest. It knows texts, not conversations:
+who sent them does not matter.
+
+Two kinds of text, which never meet: what a chat template rendered, where special tokens count, and `plain` ones. What
+follows the answer must have the tokens that it has in the whole text:
+
+- In rendered text it may begin with a control token, across which nothing merges. White space around the answer may
+  then differ, since templates trim it or add some, and what the model drew stands.
+- Otherwise the text must be the same, and the encoding of the whole text must begin a token where the answer ends.
+"""
+
+import re
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from sys import getsizeof
+from typing import TYPE_CHECKING, Any
+
+from ...text.encode import rendered_ids
+from .radix_tree import Node, RadixTree, Run
+
+if TYPE_CHECKING:
+    from ...text.tokenizer import Tokenizer
+    from ..generation.drawing import GenerationResult
+
+BUDGET = 64 << 20  # bytes
+ENTRY_BYTES = 600  # of an entry beside its answer: its places in dictionaries
+MOST_TRIES = 64  # known beginnings that are looked at, the longest first
+MOST_ENCODED = 8  # of them are encoded, to see whether a token begins where they end
+LONGEST_CONTROL = 256  # characters that are enough to see a control token
+_SPACE = re.compile(r"\s*")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A text as tokens: `known`, those of an earlier answer and all before it, and `rest`, those of text[at:]."""
+
+    known: list[int]
+    rest: list[int]
+    at: int = 0
+
+    @property
+    def ids(self) -> list[int]:
+        return [*self.known, *self.rest]
+
+
+@dataclass(eq=False)
+class _Entry:
+    """An answer.
+
+    text          where the text before it ends, without the white space around that
+    begin, space  that white space: before the text, and between it and the answer
+    said          the answer as it was drawn; key: what of it is looked for
+    tokens        where the tokens of both end
+    """
+
+    text: Node[str]
+    begin: str
+    space: str
+    said: str
+    key: str
+    tokens: "Node[array[int]]"
+
+    @property
+    def nbytes(self) -> int:
+        return ENTRY_BYTES + getsizeof(self.said)
+
+
+class Ledger:
+    """At most `budget` bytes of texts and tokens, each beginning once; what was not used for longest goes first.
+
+    From any thread.
+    """
+
+    def __init__(self, tokenizer: "Tokenizer", budget: int = BUDGET) -> None:
+        self.tokenizer, self.budget = tokenizer, budget
+        self._lock = threading.Lock()
+        self.n_noted = 0  # answers so far: whether there is something to keep
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._texts: RadixTree[str] = RadixTree("")
+            self._tokens: RadixTree[array[int]] = RadixTree(array("i"))
+            self._answers: dict[Node[str], dict[str, _Entry]] = {}  # by the text before them, and theirs
+            self._used: OrderedDict[_Entry, None] = OrderedDict()  # the one not used for longest first
+            self._n_said = 0
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    @property
+    def nbytes(self) -> int:
+        return self._texts.nbytes + self._tokens.nbytes + self._n_said
+
+    # --- from texts to tokens ---
+    def encode(self, text: str, *, plain: bool = False) -> list[int]:
+        """The tokens of a whole text."""
+        return self.find(text, plain=plain).ids
+
+    def find(self, text: str, *, plain: bool = False) -> Encoded:
+        """The longest known beginning of a text, and how the rest goes on from it; all is the rest where none fits."""
+        with self._lock:
+            found = sorted(self._beginnings(text, plain), key=lambda beginning: -beginning[0])
+        whole: list[int] | None = None
+        n_encoded = 0
+        for at, exact, entry in found[:MOST_TRIES]:
+            rest = None if plain else self._apart(text, at)
+            if rest is None and exact is not None and n_encoded < MOST_ENCODED:
+                at = exact
+                if at == len(text):
+                    rest = self._encode(text, plain, at)
+                else:
+                    whole = whole or self._encode(text, plain)
+                    rest = self._within(text, at, plain, whole)
+                    n_encoded += 1
+            known = self._ids(entry) if rest is not None else None
+            if rest is not None and known is not None:
+                return Encoded(known, rest, at)
+        return Encoded([], whole or self._encode(text, plain))
+
+    def _encode(self, text: str, plain: bool, at: int = 0) -> list[int]:
+        """The tokens of text[at:], where a token begins."""
+        if plain:
+            return self.tokenizer.encode(text[at:], continues=at > 0)
+        return rendered_ids(self.tokenizer, text, at)
+
+    def _beginnings(self, text: str, plain: bool) -> Iterator[tuple[int, int | None, _Entry]]:
+        """The answers that a text goes on from: where what follows begins, white space left out; where the answer ends
+        if all is the same to there; the entry."""
+        kind = _kind(plain)
+        begin = 0 if plain else _space(text, 0)
+        for node, n in self._texts.path(kind + text[begin:]):
+            end = begin + n - len(kind)
+            answers = self._answers.get(node)
+            if answers is None:
+                continue
+            at = end if plain else _space(text, end)
+            for key, entry in answers.items():
+                if text.startswith(key, at):
+                    after = at + len(key) if plain else _space(text, at + len(key))
+                    drawn = entry.space + entry.said
+                    same = entry.begin == text[:begin] and text.startswith(drawn, end)
+                    yield after, end + len(drawn) if same else None, entry
+
+    def _apart(self, text: str, at: int) -> list[int] | None:
+        """The tokens of text[at:] when it begins with a control token, otherwise None."""
+        tok = self.tokenizer
+        first = tok.encode(text[at : at + LONGEST_CONTROL], add_special=False, parse_special=True, continues=True)
+        if not first or not tok.is_control(first[0]):
+            return None
+        # the unknown token may be a control token too, but its name is not what stands there
+        if not text.startswith(tok.piece(first[0]).decode("utf-8", "replace"), at):
+            return None
+        return self._encode(text, False, at)
+
+    def _within(self, text: str, at: int, plain: bool, whole: list[int]) -> list[int] | None:
+        """The tokens of text[at:] in those of the whole text; None: there no token begins at its beginning."""
+        before = self._encode(text[:at], plain)
+        n = len(before) - len(self._encode(text, plain, len(text)))  # without EOS, where that ends every text
+        return whole[n:] if whole[:n] == before[:n] else None
+
+    def _ids(self, entry: _Entry) -> list[int] | None:
+        """Its tokens; None when it has gone meanwhile."""
+        with self._lock:
+            if entry not in self._used:
+                return None
+            self._used.move_to_end(entry)
+            return entry.tokens.whole().tolist()
+
+    # --- noting ---
+    def note_answer(self, before: str, ids: Sequence[int], result: "GenerationResult", *, plain: bool = False) -> None:
+        """An answer that has ended, for whatever reason, to the text `before`, which `ids` stand for."""
+        if result.stop is not None or (result.reason == "interrupt" and not result.ids):
+            return  # the tokens are more than the text, or nothing was drawn yet
+        self.note(before, result.text, [*ids, *result.ids], plain=plain)
+        if any(map(self.tokenizer.is_control, result.ids)):  # left out of the text; a template may write them again
+            stream = self.tokenizer.stream()
+            whole = "".join(map(stream.push, result.ids)) + stream.flush()
+            self.note(before, whole, [*ids, *result.ids], plain=plain)
+
+    def note_rendered(self, before: str, rendered: str, ids: Sequence[int], result: "GenerationResult") -> str:
+        """An answer that the model has ended, as it will come back where it holds calls or thoughts: not as it was
+        drawn but as the template writes it. What the model drew stands.
+
+        before, ids  the prompt as it was rendered, and its tokens
+        rendered     the conversation with the answer as its last message, by the same template
+        Returns what was noted as the answer; "" where that cannot be told: the template writes it behind something else
+        than `before`, as those do that leave thoughts out, or without a token that ends an answer.
+        """
+        written = _behind(self.tokenizer, before, rendered)
+        if result.reason != "eos" or not written.strip() or written.strip() == result.text.strip():
+            return ""  # of what was cut off the template writes the end, which the tokens do not have
+        self.note(before, written, [*ids, *result.ids])
+        return written
+
+    def note(self, before: str, said: str, ids: Sequence[int], *, plain: bool = False) -> None:
+        """`ids` stand for the text `before` and the answer `said`. Of the same texts the last tokens count."""
+        text = before if plain else before.strip()
+        if text or plain:
+            begin, _, space = before.partition(text) if text else ("", "", "")
+            with self._lock:
+                node, ends = self._texts.add(_kind(plain) + text), self._tokens.add(array("i", ids))
+                self._enter(_Entry(node, begin, space, said, said if plain else said.strip(), ends))
+                self._trim()
+                self.n_noted += 1
+
+    def _enter(self, entry: _Entry) -> None:
+        """The entry becomes an owner of its nodes in the caller's place."""
+        answers = self._answers.setdefault(entry.text, {})
+        if (old := answers.get(entry.key)) is not None:
+            self._forget(old)
+            answers = self._answers.setdefault(entry.text, {})
+        answers[entry.key] = entry
+        self._used[entry] = None
+        self._n_said += entry.nbytes
+
+    def _forget(self, entry: _Entry) -> None:
+        del self._used[entry]
+        answers = self._answers[entry.text]
+        del answers[entry.key]
+        if not answers:
+            del self._answers[entry.text]
+        self._n_said -= entry.nbytes
+        self._texts.drop(entry.text)
+        self._tokens.drop(entry.tokens)
+
+    def _trim(self) -> None:
+        while self.nbytes > self.budget and self._used:
+            self._forget(next(iter(self._used)))
+
+    # --- keeping ---
+    def entries(self) -> dict[str, Any]:
+        """Everything, as JSON values that `load` reads: nodes of both trees as [number of the node before, run], 0 the
+        root, and answers as [node of the text before it, white space around that, answer, node of the tokens]."""
+        with self._lock:  # runs do not change, so that nobody waits while they become lists
+            texts, text_of = _numbered(self._texts)
+            tokens, token_of = _numbered(self._tokens)
+            answers = [[text_of[e.text], [e.begin, e.space], e.said, token_of[e.tokens]] for e in self._used]
+        runs = [[parent, run.tolist()] for parent, run in tokens]
+        return {"texts": [[parent, run] for parent, run in texts], "tokens": runs, "answers": answers}
+
+    def load(self, entries: Any) -> None:
+        """Know what another ledger knew, of the same vocabulary, instead of what this one does. ValueError: these are
+        not the `entries` of one; nothing has changed then."""
+        other = Ledger(self.tokenizer, self.budget)
+        try:
+            other._read(entries)
+        except (KeyError, TypeError, IndexError, OverflowError) as error:
+            raise ValueError(f"no entries of a ledger: {error!r}") from None
+        with self._lock:
+            self._texts, self._tokens, self._answers = other._texts, other._tokens, other._answers
+            self._used, self._n_said = other._used, other._n_said
+
+    def _read(self, entries: Any) -> None:
+        n_vocab = self.tokenizer.n_vocab
+        texts, tokens, kinds = [self._texts.root], [self._tokens.root], [""]
+        for parent, run in entries["texts"]:
+            if not isinstance(run, str) or not run:
+                raise ValueError("a text")
+            kinds.append(kinds[_index(parent, texts)] or run[0])
+            texts.append(self._texts.add(run, texts[parent]))
+        for parent, run in entries["tokens"]:
+            if not isinstance(run, list) or not run or not all(type(i) is int and 0 <= i < n_vocab for i in run):
+                raise ValueError("tokens")
+            tokens.append(self._tokens.add(array("i", run), tokens[_index(parent, tokens)]))
+        for text, (begin, space), said, ids in entries["answers"]:
+            if not all(isinstance(part, str) for part in (begin, space, said)) or (begin + space).strip():
+                raise ValueError("an answer")
+            if kinds[_index(text, texts)] not in _KINDS or not _index(ids, tokens):
+                raise ValueError("an answer to nothing")
+            node, ends = self._texts.add("", texts[text]), self._tokens.add(array("i"), tokens[ids])
+            key = said if kinds[text] == _kind(True) else said.strip()
+            self._enter(_Entry(node, begin, space, said, key, ends))
+        for node in texts[1:]:
+            self._texts.drop(node)
+        for ids_node in tokens[1:]:
+            self._tokens.drop(ids_node)
+        self._trim()
+
+
+def _behind(tokenizer: "Tokenizer", before: str, rendered: str) -> str:
+    """What stands in `rendered` behind `before`, white space at its end aside, without the token that ends an answer;
+    "" where that is not what it begins with, or ends with."""
+    text = before.rstrip()
+    if not text or not rendered.startswith(text):
+        return ""
+    written = rendered[len(before) if rendered.startswith(before) else len(text) :].rstrip()
+    ids = tokenizer.encode(written[-LONGEST_CONTROL:], add_special=False, parse_special=True, continues=True)
+    if not ids or not tokenizer.is_eog(ids[-1]):
+        return ""  # what else is there, the tokens of the answer do not have
+    return written.removesuffix(tokenizer.piece(ids[-1]).decode("utf-8", "replace"))
+
+
+_KINDS = ("r", "p")  # what texts begin with in the tree
+
+
+def _kind(plain: bool) -> str:
+    return _KINDS[plain]
+
+
+def _space(text: str, at: int) -> int:
+    """Where the white space ends that begins there."""
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _numbered(tree: "RadixTree[Run]") -> "tuple[list[tuple[int, Run]], dict[Node[Run], int]]":
+    """(number of the parent, run) of each node but the root, and their numbers, from 1; the root is 0."""
+    numbers, nodes = {tree.root: 0}, []
+    for number, node in enumerate(tree, 1):
+        assert node.parent is not None
+        nodes.append((numbers[node.parent], node.run))
+        numbers[node] = number
+    return nodes, numbers
+
+
+def _index(value: Any, items: Sequence[object]) -> int:
+    """A number of one of the items; ValueError."""
+    if type(value) is not int or not 0 <= value < len(items):
+        raise ValueError("a number of a node")
+    return value

@@ -1,0 +1,300 @@
+"""The turns of a conversation: a tree, since an answer may be generated again, a question edited, a branch begun.
+
+Nothing is ever removed from it: a turn that was taken back can be reached again by its number.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hybrid.quant.ggml.errors import Remedy, UsageError
+
+from ..chat.tools import ToolCall
+
+MAIN = "main"
+Question = str | Sequence[str]  # of the user; or the results of the calls of the turn before, in their order
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model said. n_thought: tokens of its thoughts."""
+
+    text: str = ""
+    thoughts: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    n_thought: int = 0
+
+    @property
+    def cut(self) -> tuple[ToolCall, ...]:
+        """Calls that were not written to their end."""
+        return tuple(call for call in self.calls if not _is_whole(call))
+
+    def without_cut(self) -> "Answer":
+        """The answer but for those: nobody can carry them out, and templates do not take them."""
+        cut = self.cut
+        return replace(self, calls=tuple(call for call in self.calls if call not in cut)) if cut else self
+
+    def to_json(self) -> dict[str, Any]:
+        """As programs want it: thoughts and calls under OpenAI's names, and only where there are some."""
+        values: dict[str, Any] = {"text": self.text}
+        if self.thoughts:
+            values["reasoning_content"] = self.thoughts
+        if self.calls:
+            values["tool_calls"] = [call_json(call) for call in self.calls]
+        return values
+
+
+def _is_whole(call: ToolCall) -> bool:
+    try:
+        return isinstance(json.loads(call.arguments), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def call_json(call: ToolCall) -> dict[str, Any]:
+    """As OpenAI writes it."""
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+@dataclass(eq=False)
+class Turn:
+    """A question and its answer. `base`: the turn whose tokens these begin with, normally the parent."""
+
+    number: int
+    parent: "Turn | None"
+    question: Question
+    answer: Answer
+    base: "Turn | None" = None
+    added: list[int] = field(default_factory=list)  # tokens after those of `base`, the answer's included
+    asked: str = ""  # the rendering that the answer continues; "" when the tokens are not that and the answer
+    said: str = ""  # the answer as the model wrote it
+    written: str = ""  # as the template writes it (Ledger.note_rendered); "" where nothing is known of that
+
+    @property
+    def asking(self) -> list[dict[str, Any]]:
+        """The question as messages."""
+        return asking(self.parent, self.question)
+
+    @property
+    def results(self) -> list[tuple[ToolCall, str]]:
+        """The calls that the question answers, and what came of them; none where it is the user's."""
+        return _results(self.parent, self.question)
+
+    @property
+    def title(self) -> str:
+        """The question on one line."""
+        told = ", ".join(f"{call.name}: {result}" for call, result in self.results)
+        return " ".join((self.question if isinstance(self.question, str) else told).split())
+
+    @property
+    def ids(self) -> list[int]:
+        """Tokens of the whole conversation up to here."""
+        parts: list[list[int]] = []
+        turn: Turn | None = self
+        while turn is not None:
+            parts.append(turn.added)
+            turn = turn.base
+        return [i for part in reversed(parts) for i in part]
+
+    def path(self) -> list["Turn"]:
+        """From the first turn to this one."""
+        turns: list[Turn] = []
+        turn: Turn | None = self
+        while turn is not None:
+            turns.append(turn)
+            turn = turn.parent
+        return turns[::-1]
+
+
+def asking(parent: Turn | None, question: Question) -> list[dict[str, Any]]:
+    """A question after `parent` as messages, as OpenAI writes them."""
+    if isinstance(question, str):
+        return [{"role": "user", "content": question}]
+    return [
+        {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": result}
+        for call, result in _results(parent, question)
+    ]
+
+
+def _results(parent: Turn | None, question: Question) -> list[tuple[ToolCall, str]]:
+    if isinstance(question, str) or parent is None:
+        return []
+    return list(zip(parent.answer.calls, question, strict=True))
+
+
+class Turns:
+    """All turns, the named branches, and which of them is the current one. A branch is the turn it goes on from."""
+
+    def __init__(self) -> None:
+        self.all: list[Turn] = []
+        self.branches: dict[str, Turn | None] = {MAIN: None}
+        self.branch = MAIN
+
+    @property
+    def head(self) -> Turn | None:
+        """The last turn of the current branch."""
+        return self.branches[self.branch]
+
+    @head.setter
+    def head(self, turn: Turn | None) -> None:
+        self.branches[self.branch] = turn
+
+    @property
+    def path(self) -> list[Turn]:
+        return self.head.path() if self.head else []
+
+    def add(self, parent: Turn | None, question: Question, answer: Answer) -> Turn:
+        """A new turn, which becomes the head."""
+        turn = Turn(len(self.all) + 1, parent, question, answer)
+        self.all.append(turn)
+        self.head = turn
+        return turn
+
+    def nth(self, n: int) -> Turn:
+        """The n-th turn of the current branch, from 1."""
+        path = self.path
+        if not 1 <= n <= len(path):
+            there = f"turns 1 to {len(path)}" if path else "no turns yet"
+            raise UsageError(f"there is no turn {n}: this conversation has {there}.", remedy=Remedy.LIST_TURNS)
+        return path[n - 1]
+
+    def fork(self, name: str) -> None:
+        """Begin a branch at the head and go on there."""
+        if name in self.branches:
+            raise UsageError(f"there is a branch {name} already.", remedy=Remedy.SWITCH_BRANCH, value=name)
+        if not name.isprintable() or any(c.isspace() for c in name) or name.isdigit():
+            raise UsageError(f"a branch cannot be called {name!r}: use one word that is not a number.")
+        self.branches[name] = self.head
+        self.branch = name
+
+    def switch(self, name: str) -> None:
+        """Go on with a branch. A number: from the turn of that number, on the branch that ends there or a new one."""
+        if name in self.branches:
+            self.branch = name
+        elif name.isdecimal() and 1 <= int(name) <= len(self.all):
+            turn = self.all[int(name) - 1]
+            ending = (branch for branch, head in self.branches.items() if head is turn)
+            own = f"turn-{turn.number}"
+            self.branch = next(ending, own if own not in self.branches else f"{own}.{len(self.branches)}")
+            self.head = turn
+        else:
+            known = ", ".join(self.branches)
+            raise UsageError(f"there is no branch {name}. There are: {known}.", remedy=Remedy.FORK_BRANCH, value=name)
+
+    def lines(self, width: int = 60) -> list[str]:
+        """The tree as text, a line for each turn: its number, how the question begins, the branches that end here."""
+        children: dict[int, list[Turn]] = {}
+        for turn in self.all:
+            children.setdefault(turn.parent.number if turn.parent else 0, []).append(turn)
+        shown: list[str] = []
+        on_path = {turn.number for turn in self.path}
+
+        def ends(turn: Turn | None) -> str:
+            here = (name for name, head in self.branches.items() if head is turn)
+            names = ["*" * (name == self.branch) + name for name in here]
+            return f"  [{', '.join(names)}]" if names else ""
+
+        waiting = [(turn, 0) for turn in reversed(children.get(0, []))]
+        digits = len(str(len(self.all)))
+        while waiting:
+            turn, depth = waiting.pop()
+            mark = ">" if turn.number in on_path else " "
+            text = turn.title
+            room = max(10, width - 2 * depth)
+            text = text if len(text) <= room else text[: room - 3] + "..."
+            shown.append(f"{mark} {turn.number:{digits}} {'  ' * depth}{text}{ends(turn)}")
+            below = children.get(turn.number, [])
+            deeper = depth + (len(below) > 1)
+            waiting += [(child, deeper) for child in reversed(below)]
+        if ends(None):
+            shown.insert(0, f"  {'-':>{digits}} {'the beginning' if shown else 'no turns yet'}{ends(None)}")
+        return shown
+
+    # --- as JSON ---
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        return {
+            "turns": [_turn_json(turn) for turn in self.all],
+            "branches": {name: head.number if head else 0 for name, head in self.branches.items()},
+            "branch": self.branch,
+        }
+
+    @classmethod
+    def from_json(cls, values: Any, n_vocab: int) -> "Turns":
+        """KeyError, TypeError or ValueError when these are not the turns of a conversation."""
+        turns = cls()
+        for turn in _read_turns(values["turns"], turns.all, n_vocab):
+            turns.all.append(turn)
+        branches = dict(values["branches"])
+        if not branches or not all(type(n) is int and 0 <= n <= len(turns.all) for n in branches.values()):
+            raise ValueError("branches")
+        turns.branches = {str(name): turns.all[n - 1] if n else None for name, n in branches.items()}
+        turns.branch = str(values["branch"])
+        if turns.branch not in turns.branches:
+            raise ValueError("branch")
+        return turns
+
+
+def _turn_json(turn: Turn) -> dict[str, Any]:
+    # every rendering begins with the one before: only what is new of it is written
+    base = turn.base.asked if turn.base else ""
+    differ = (i for i, (a, b) in enumerate(zip(base, turn.asked, strict=False)) if a != b)
+    same = next(differ, min(len(base), len(turn.asked)))
+    answer = turn.answer
+    values = {
+        "parent": turn.parent.number if turn.parent else 0,
+        "base": turn.base.number if turn.base else 0,
+        "user": turn.question if isinstance(turn.question, str) else "",
+        "answer": answer.text,
+        "added": turn.added,
+        "asked": [same, turn.asked[same:]],
+        "said": turn.said,
+    }
+    # what few turns have
+    more = {
+        "results": None if isinstance(turn.question, str) else [*turn.question],
+        "thoughts": [answer.thoughts, answer.n_thought] if answer.thoughts else None,
+        "calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in answer.calls],
+        "written": turn.written,
+    }
+    return values | {name: value for name, value in more.items() if value}
+
+
+def _read_turns(values: Iterable[Any], before: list[Turn], n_vocab: int) -> Iterator[Turn]:
+    """Turns refer to earlier ones only, so nothing can be its own ancestor."""
+    for number, item in enumerate(values, 1):
+        parent, base, added = item["parent"], item["base"], item["added"]
+        if not all(type(n) is int and 0 <= n < number for n in (parent, base)):
+            raise ValueError("parent")
+        if not isinstance(added, list) or not all(type(t) is int and 0 <= t < n_vocab for t in added):
+            raise ValueError("added")
+        said, rest, written = _texts(item["said"], item["asked"][1], item.get("written", ""))
+        root, above = before[base - 1] if base else None, before[parent - 1] if parent else None
+        asked = (root.asked if root else "")[: int(item["asked"][0])] + rest
+        yield Turn(number, above, _read_question(item, above), _read_answer(item), root, added, asked, said, written)
+
+
+def _read_question(item: Any, parent: Turn | None) -> Question:
+    results = item.get("results")
+    if results is None:
+        return _texts(item["user"])[0]
+    if not isinstance(results, list) or not results or parent is None or len(results) != len(parent.answer.calls):
+        raise ValueError("results")
+    return _texts(*results)
+
+
+def _read_answer(item: Any) -> Answer:
+    thoughts, n_thought = item.get("thoughts", ("", 0))
+    if type(n_thought) is not int or n_thought < 0:
+        raise ValueError("thoughts")
+    calls = (ToolCall(*_texts(call["id"], call["name"], call["arguments"])) for call in item.get("calls", ()))
+    text, thoughts = _texts(item["answer"], thoughts)
+    return Answer(text, thoughts, tuple(calls), n_thought)
+
+
+def _texts(*values: Any) -> tuple[str, ...]:
+    """TypeError: one of them is no text."""
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("text")
+    return values

@@ -1,0 +1,79 @@
+"""What leaves a full context so that its text can go on: the older half behind the tokens that are kept.
+
+As llama-completion has it (`--context-shift`, `--keep`): a shift comes when the next token would be the last one that
+fits, and takes half of what is not kept.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from hybrid.quant.ggml.errors import Remedy, UsageError
+
+if TYPE_CHECKING:
+    from ...model import Model
+
+DEFAULT_KEEP = 0  # tokens of the prompt, beside BOS
+ALL = -1  # the whole prompt is kept
+MARGIN = 1  # tokens of the context that stay free
+
+
+class Shiftable(Protocol):
+    """What a sequence must have (hybrid.infer.Sequence has it)."""
+
+    @property
+    def n_past(self) -> int:
+        """Tokens that it holds."""
+
+    @property
+    def room(self) -> int:
+        """Tokens that still fit the context."""
+
+    def shift(self, keep: int, n: int) -> None:
+        """Take n tokens behind the first `keep` out."""
+
+
+def kept_tokens(model: "Model", ids: Sequence[int], keep: int = DEFAULT_KEEP) -> int:
+    """How many tokens at the beginning of a text that begins with the prompt `ids` never leave: `keep` of them and BOS.
+
+    keep  ALL, or more than there are: all of `ids`
+
+    UsageError when the model cannot shift its context, or nothing could leave it.
+    """
+    if keep < ALL:
+        raise UsageError(f"keep = {keep}: it is a number of tokens, or {ALL} for the whole prompt.")
+    if model.memory.learned_positions:
+        raise UsageError(
+            f"{model.path.name} ({model.arch}) has learned positions, so its context cannot be shifted.",
+            remedy=Remedy.WITHOUT_CONTEXT_SHIFT,
+        )
+    bos = bool(len(ids)) and ids[0] == model.tokenizer.bos
+    kept = len(ids) if keep == ALL else min(len(ids), keep + bos)
+    if leaving(model.n_ctx - MARGIN, kept) < 1:
+        raise UsageError(
+            f"{kept} kept tokens fill the context of {model.n_ctx}: nothing could leave it.",
+            remedy=Remedy.FEWER_KEPT_TOKENS,
+        )
+    return kept
+
+
+def make_room(seq: "Shiftable", n: int, kept: int) -> int:
+    """Shift until n tokens fit into `seq`, or nothing can leave it any more. Returns how many tokens left."""
+    if kept + 1 + n > seq.n_past + seq.room:
+        return 0  # it would not help
+    gone = 0
+    while seq.room < n and (count := leaving(seq.n_past, kept)):
+        seq.shift(kept, count)
+        gone += count
+    return gone
+
+
+def shortened(ids: list[int], kept: int, n_ctx: int) -> list[int]:
+    """What is left of a text that has outgrown the context, where it would have been shifted all along."""
+    part = leaving(n_ctx - MARGIN, kept)
+    gone = -(-max(0, len(ids) - n_ctx + MARGIN) // part) * part
+    return ids[:kept] + ids[kept + gone :]
+
+
+def leaving(n_past: int, kept: int) -> int:
+    """How many tokens leave a sequence of `n_past` in one shift."""
+    return max(0, n_past - kept) // 2

@@ -1,0 +1,288 @@
+"""What becomes of logits: a token, its text, and whether the answer ends with it."""
+
+import math
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import HybridError, UsageError
+
+from ...evaluate.windows import log_softmax
+from ...text.tokenizer import StreamDecoder, Tokenizer
+from ..constraints.grammar import first_line
+from ..sampling import Sampler
+
+if TYPE_CHECKING:
+    from ..chat.thoughts import ThoughtBudget
+    from ..constraints import Constraint
+
+EndReason = Literal["eos", "stop", "length", "context", "interrupt"]
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """ln p of a drawn token and of the likeliest ones, best first, as the model has them: before penalties, temperature
+    and what else the sampler does."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class TextPiece:
+    """One drawn token and the text that became complete with it, often ""; id None: text released at the end.
+
+    logprobs: where they were asked for.
+    """
+
+    text: str
+    id: int | None
+    logprobs: TokenLogprobs | None = None
+
+
+@dataclass
+class GenerationResult:
+    """What was generated, why it ended, and how long it took (seconds)."""
+
+    reason: EndReason = "interrupt"  # what it would be if nothing came after this
+    text: str = ""
+    ids: list[int] = field(default_factory=list)  # drawn tokens, without the one that ended the answer
+    eog: int | None = None  # the token that ended it (reason "eos"); it is not in the sequence
+    pending: list[int] = field(default_factory=list)  # drawn and yielded, but not yet in the sequence: at most one
+    stop: str | None = None  # the stop string found (reason "stop"); not part of `text`
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    gen_tokens: int = 0  # tokens drawn after the first one
+    passes: int = 0  # through the model after the prompt: fewer than gen_tokens where guesses came true
+    guessed: int = 0  # guessed tokens that were verified
+    accepted: int = 0  # those of them that were right
+    forced: int = 0  # those of them that the form of the answer left no choice about
+    gen_seconds: float = 0.0
+    discarded: int = 0  # tokens that left the attention layers when the context was full
+    ttft: float | None = None  # from the call of the first `next` to the first drawn token
+
+
+class Drawing:
+    """One answer as it is drawn: `draw` from the logits after all tokens so far, until `ended` says why it is over.
+
+    max_tokens  -1: no limit
+    stop        strings that end the text; they are found across tokens and are not part of it
+    ignore_eos  tokens that end an answer are never drawn
+    n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
+    sampled     these are of what the token was drawn from, behind the sampler
+    constraint  the form of the answer; it is this answer's own from now on
+    shown       special tokens that are part of its text (chat/marks.py); the others are not
+    budget      of its thoughts; it is this answer's own, too
+
+    end_logprobs: of the token that ended the answer, which is in no piece. `most_seconds` after the first token a text
+    that has a line feed ends as "length".
+    """
+
+    most_seconds = math.inf
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        tokenizer: Tokenizer,
+        max_tokens: int,
+        stop: Sequence[str],
+        ignore_eos: bool = False,
+        n_top: int | None = None,
+        sampled: bool = False,
+        constraint: "Constraint | None" = None,
+        shown: Collection[int] = (),
+        budget: "ThoughtBudget | None" = None,
+    ) -> None:
+        if any(not text for text in stop):
+            raise UsageError('a stop string is "", expected at least one character')
+        if max_tokens < -1:
+            raise UsageError(f"max_tokens = {max_tokens}, expected 0 or more, or -1 for as many as fit")
+        if n_top is not None and not 0 <= n_top <= sampler.n_vocab:
+            raise UsageError(f"n_top = {n_top}, expected a number of tokens from 0 to {sampler.n_vocab}")
+        self.result, self.n_top, self.sampled = GenerationResult(), n_top, sampled
+        self.sampler, self.max_tokens = sampler, max_tokens
+        self.end_logprobs: TokenLogprobs | None = None
+        self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
+        self._text = StopText(tokenizer.stream(skip_special=True, shown=shown), stop)
+        self._first = math.inf  # when the first token was drawn
+        self.constraint, self.budget = constraint, budget
+        self._forced: list[int] = []  # what has to come next
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """The tokens before the answer that an earlier answer did not process."""
+        self.sampler.ban(self.tokenizer.eog if self._ignore_eos else ())
+        self.sampler.accept_all(prompt)
+        if self.constraint is not None:
+            self._forced = self.constraint.forced()
+        elif self.budget is not None:
+            self._forced = self.budget.forced
+        self._force()
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the form of the answer leaves no choice about what comes next."""
+        return bool(self._forced)
+
+    @property
+    def foresees(self) -> bool:
+        """Whether something may leave no choice, or refuse a guess: `foreseen` is to be asked."""
+        return self.constraint is not None or self.budget is not None
+
+    def _follow(self, token: int) -> None:
+        """A token was drawn: what the form and the budget make of it."""
+        if self.constraint is not None:
+            self.constraint.accept(token)
+        if self.budget is not None:
+            self.budget.accept(token)
+        self._force()
+
+    def _force(self) -> None:
+        """What has to come next, where nothing is left of what had to before."""
+        if self._forced:
+            return
+        closing = self.budget.closing if self.budget is not None else []
+        if closing and (self.constraint is None or self.constraint.n_possible(closing) == len(closing)):
+            self._forced = closing
+        elif self.constraint is not None:
+            self._forced = self.constraint.forced()
+
+    def foreseen(self, guess: Sequence[int], room: int) -> list[int]:
+        """What is worth verifying after the last token, at most `room` tokens: what the form of the answer leaves no
+        choice about; otherwise as much of a guess as the form allows."""
+        if self._forced:
+            return self._forced[:room]
+        if self.budget is not None and (left := self.budget.left) is not None:
+            room = min(room, left)
+        if self.constraint is None:
+            return list(guess[:room])
+        return list(guess[: self.constraint.n_possible(guess[:room])]) if guess else []
+
+    @property
+    def left(self) -> int | None:
+        """Tokens that may still be drawn; None: as many as fit."""
+        return None if self.max_tokens < 0 else self.max_tokens - len(self.result.ids)
+
+    def draw(self, logits: np.ndarray) -> TextPiece | None:
+        """The next token; None when the model ends the answer. It is pending until somebody says it was processed."""
+        result, token = self.result, self._next(logits)
+        logprobs = self._logprobs(logits, token)
+        if self.tokenizer.is_eog(token):
+            result.eog, self.end_logprobs = token, logprobs
+            return None
+        self.sampler.accept(token)
+        self._first = min(self._first, time.monotonic())
+        result.ids.append(token)
+        result.pending = [token]
+        text = self._text.push(token)
+        result.text += text
+        result.stop = self._text.found
+        self._follow(token)
+        return TextPiece(text, token, logprobs)
+
+    def _next(self, logits: np.ndarray) -> int:
+        """A token. What is forced is not sampled, so that an answer does not depend on what was verified at once."""
+        if self._forced:
+            self.sampler.forced()
+            return self._forced.pop(0)
+        if self.constraint is None:
+            return self.sampler.sample(logits)
+        masked = self.constraint.masked(logits)
+        try:
+            return self.sampler.sample(masked)
+        except HybridError as error:
+            if not np.isfinite(logits.max()):
+                raise  # the logits themselves are to blame
+            raise HybridError(
+                f"no token fits {self.constraint.grammar.name} here that may be drawn: {first_line(error)}"
+            ) from None
+
+    def _logprobs(self, logits: np.ndarray, token: int) -> TokenLogprobs | None:
+        """Of a token that was drawn and is not yet accepted."""
+        if self.n_top is None:
+            return None
+        if not self.sampled:
+            return token_logprobs(logits, token, self.n_top)
+        if self.sampler.probabilities is None:
+            return TokenLogprobs(0.0, ((token, 0.0),)[: self.n_top])
+        tokens, p = self.sampler.probabilities
+        order = np.lexsort((tokens, -p))[: self.n_top]
+        top = tuple((int(tokens[i]), math.log(p[i])) for i in order if p[i] > 0)
+        own = float(p[tokens == token].sum())
+        return TokenLogprobs(math.log(own) if own > 0 else -math.inf, top)
+
+    @property
+    def ended(self) -> EndReason | None:
+        """Why nothing more is to be drawn; None: it goes on."""
+        if self.result.eog is not None:
+            return "eos"
+        if self.result.stop is not None:
+            return "stop"
+        if self.constraint is not None and self.constraint.ended and self.result.ids:
+            return "eos"
+        late = time.monotonic() - self._first > self.most_seconds and "\n" in self.result.text
+        return "length" if self.left == 0 or late else None
+
+    def state(self) -> dict[str, Any]:
+        """What an answer that is not over yet needs to go on, beside its tokens and the sampler's state: its form, and
+        what is left of its budget of thoughts.
+
+        See saved_states.form_behind and ThoughtBudget.resumed.
+        """
+        if self.result.eog is not None or (self.constraint is not None and self.constraint.ended):
+            return {}
+        state = {} if self.constraint is None else {"form": self.constraint.state(self._forced)}
+        return state if self.budget is None else state | {"thoughts": self.budget.state(self._forced)}
+
+    def finish(self) -> TextPiece | None:
+        """The text held back for a stop string that did not come."""
+        rest = self._text.finish()
+        self.result.text += rest
+        return TextPiece(rest, None) if rest else None
+
+
+def token_logprobs(logits: np.ndarray, token: int, n_top: int) -> TokenLogprobs:
+    """Of one row of logits, f32 [n_vocab]; equal ones by id."""
+    ln_p = log_softmax(logits[None].astype(np.float64))[0]
+    # a stable order among all that reach the last one's value
+    least = np.partition(ln_p, len(ln_p) - n_top)[len(ln_p) - n_top] if n_top else np.inf
+    ids = np.flatnonzero(ln_p >= least)
+    best = ids[np.argsort(-ln_p[ids], kind="stable")[:n_top]]
+    return TokenLogprobs(float(ln_p[token]), tuple((int(i), float(ln_p[i])) for i in best))
+
+
+class StopText:
+    """Text from tokens, with what might be the beginning of a stop string held back."""
+
+    def __init__(self, stream: StreamDecoder, stop: Sequence[str]) -> None:
+        self._stream = stream
+        self._stop = list(stop)
+        self._held = ""
+        self.found: str | None = None
+
+    def push(self, token: int) -> str:
+        """The text that is certain not to be part of a stop string. `found` is set when there is one."""
+        return self._release(self._stream.push(token), final=False)
+
+    def finish(self) -> str:
+        """What was held back, at the end of the text."""
+        return "" if self.found is not None else self._release(self._stream.flush(), final=True)
+
+    def _release(self, new: str, final: bool) -> str:
+        text = self._held + new
+        hits = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if hits:
+            at, self.found = min(hits, key=lambda hit: (hit[0], -len(hit[1])))
+            self._held = ""
+            return text[:at]
+        keep = 0 if final else max((_overlap(text, stop) for stop in self._stop), default=0)
+        cut = len(text) - keep
+        self._held = text[cut:]
+        return text[:cut]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that is a beginning of `stop`."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,0 +1,30 @@
+"""Probabilities of drawn tokens as llama-server lists them (`completion_probabilities`): plain JSON."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from ...text.tokenizer import Tokenizer
+from .drawing import TextPiece
+
+LEAST = -3.4028234663852886e38  # what stands for minus infinity, which JSON does not have
+
+
+def listed(tokenizer: Tokenizer, pieces: Iterable[TextPiece], sampled: bool) -> list[dict[str, Any]]:
+    """Of the tokens whose logprobs were asked for: each with id, text, bytes, and the likeliest in its place.
+
+    sampled  `prob` and `top_probs`, of what the token was drawn from; otherwise `logprob` and `top_logprobs`, of the
+             model: as `Drawing` was told
+    """
+
+    def entry(token: int, ln_p: float) -> dict[str, Any]:
+        piece = tokenizer.piece(token)
+        p = {"prob": math.exp(ln_p)} if sampled else {"logprob": max(ln_p, LEAST)}
+        return {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece), **p}
+
+    top = "top_probs" if sampled else "top_logprobs"
+    return [
+        {**entry(piece.id, piece.logprobs.logprob), top: [entry(*pair) for pair in piece.logprobs.top]}
+        for piece in pieces
+        if piece.id is not None and piece.logprobs is not None
+    ]

@@ -1,0 +1,109 @@
+"""Guesses of the next tokens, to be verified in one pass: text that repeats itself costs a fraction of its tokens.
+
+A guess changes nothing but speed: a token counts when the sampler draws it from the logits that the model gives, and
+those have the bits of a pass token by token.
+"""
+
+from collections.abc import Sequence
+
+from ...engine.pass_costs import WORTH, PassCosts
+
+MOST = 10  # tokens of one guess
+LENGTHS = (4, 3, 2)  # tokens that have to have occurred before, the longest first
+_MASKS = [(1 << 32 * n) - 1 for n in LENGTHS]
+
+# Where guesses rarely come true, or cannot pay, so many tokens are looked at together: Python's part of each is 30 us
+# when all of a small model has gone through the caches meanwhile.
+UNLIKELY, TOGETHER = 0.5, 8
+
+
+class NGrams:
+    """A text, and what followed the last time it ended like this (prompt lookup decoding: Saxena 2023)."""
+
+    def __init__(self, ids: Sequence[int], most: int = MOST) -> None:
+        """most: tokens of one guess."""
+        self.most = most
+        self.ids: list[int] = []
+        self.likely = 0.5  # that the next token is the one foretold: an average over the last ones
+        self._at: int | None = None  # the place of the token that is foretold
+        self._rests = 0  # length of the text up to which nothing is guessed
+        self._seen = 0  # tokens of `ids` that were looked at
+        # for each of LENGTHS: n-gram -> position after its last occurrence, and the n-gram at the end of the text.
+        # n-grams are numbers, 32 bits for a token
+        self._after: list[dict[int, int]] = [{} for _ in LENGTHS]
+        self._last = [0] * len(LENGTHS)
+        self.extend(ids)
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """The text goes on."""
+        self.ids += ids
+
+    def look(self, most: int | None = None) -> bool:
+        """At what is new in the text, at most so many tokens of it; returns whether that is all."""
+        mine, last = self.ids, self._last
+        end = len(mine) if most is None else min(len(mine), self._seen + most)
+        for n in range(self._seen, end):
+            token, at = mine[n], self._at
+            if at is not None:
+                self.likely += ((mine[at] == token) - self.likely) / 8
+            self._at = None
+            for i, length in enumerate(LENGTHS):
+                # what ends before this token is known to be followed by it
+                if n >= length:
+                    self._after[i][last[i]] = n
+                last[i] = (last[i] << 32 | token) & _MASKS[i]
+            for i, length in enumerate(LENGTHS):
+                if n + 1 >= length and (place := self._after[i].get(last[i])) is not None:
+                    self._at = place
+                    break
+        self._seen = end
+        return end == len(mine)
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is guessed yet, because it hardly ever was right or could not pay."""
+        return len(self.ids) < self._rests
+
+    def rest(self) -> None:
+        """Guess nothing for some tokens, which are then looked at together."""
+        self._rests = len(self.ids) + TOGETHER
+
+    def foretold(self, room: int) -> list[int]:
+        """Tokens that may come next, at most `room`; all that is new has been looked at."""
+        if self.likely < UNLIKELY:
+            self.rest()
+        at = self._at
+        if at is None:
+            return []
+        most = min(room, self.most)
+        period = self.ids[at : at + most]
+        # the end of the text is followed by what is guessed to follow it
+        return (period * (most // len(period) + 1))[:most]
+
+
+class NGramSpeculator(NGrams):
+    """Guesses for one sequence.
+
+    How many tokens to guess is weighed: how often the text has been like this so far, against what wider passes cost.
+    """
+
+    def __init__(self, ids: Sequence[int], costs: PassCosts, most: int = MOST) -> None:
+        super().__init__(ids, most)
+        self.costs = costs
+        self.look()
+
+    def guess(self, room: int) -> list[int]:
+        """Tokens that may come next, at most `room`; empty where a guess would not pay."""
+        if room <= 0 or self.rests:
+            return []
+        if not self.costs.may_pay(self.most):
+            self.rest()
+            return []
+        self.look()
+        known = self.foretold(room)
+        gain, best, expected = WORTH, 0, 1.0
+        for n in range(1, len(known) + 1):
+            expected += self.likely**n
+            if expected / self.costs.cost(n + 1) > gain:
+                gain, best = expected / self.costs.cost(n + 1), n
+        return known[:best]

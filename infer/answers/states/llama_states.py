@@ -1,0 +1,134 @@
+"""Texts carried to llama.cpp and back: sequences from and to its session files, whose layout memory/llama_session.py
+describes."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
+from hybrid.quant.ggml.replacing import replace_file
+
+from ...memory.llama_session import DTYPES, LlamaSession, encode_session, read_session
+from ...memory.positions import first_moved
+from ...memory.saved_text import SavedText
+from ...model import Model
+from ...runner import Runner
+from ...sequence import Sequence
+
+# Whose layers keep the same things in the same order on both sides; each was carried there and back.
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "mamba", "mamba2", "jamba", "falcon-h1", "nemotron_h")
+
+
+def import_session(model: Model, path: str | os.PathLike[str]) -> Sequence:
+    """A sequence as llama.cpp saved it. `Sequence.pending` are tokens at the end that were drawn and not computed.
+
+    Without recurrent layers the last token always is one of them, so that generation can start at once; otherwise
+    some text must follow, since the file has no logits.
+
+    StateError when the file is damaged, of another model as far as it can be told, or longer than the context.
+    """
+    session = _read(model, Path(path))
+    tokens, n = [int(t) for t in session.tokens], session.n_past
+    seq = model.sequence()
+    # what lies behind a gap was computed beside tokens that are gone
+    computed = first_moved(session.positions)
+    computed = 0 if model.memory.is_recurrent and computed < n else computed
+    seq.load(SavedText(tokens[:n], None, {}, session.arrays, session.positions, computed))
+    if n == len(tokens) and not model.memory.is_recurrent:
+        n = seq.truncate(n - 1)
+    seq.extra = {"pending": tokens[n:]} if tokens[n:] else {}
+    return seq
+
+
+def read_sequence(model: Model, path: Path) -> tuple[list[int], dict[str, np.ndarray]]:
+    """Tokens that a file of one sequence has computed, and their arrays. StateError: also when some left its middle."""
+    session = _read(model, path)
+    if first_moved(session.positions) < session.n_past:
+        raise StateError(f"{path.name}: tokens left its context, so no other text can go on from it.")
+    if not session.n_past:
+        raise StateError(f"{path.name}: it holds no text.")
+    return [int(t) for t in session.tokens[: session.n_past]], session.arrays
+
+
+def write_sequence(model: Model, tokens: list[int], arrays: dict[str, np.ndarray], path: Path) -> int:
+    """'ggsq', as llama-server writes it, of tokens and `HybridMemory.layout` of them; returns the size in bytes.
+
+    StateError when it cannot be written, UsageError when llama.cpp has no such state.
+    """
+    _check_exported(model.runner)
+    positions = np.arange(len(tokens))
+    parts = encode_session(
+        tokens, positions, arrays, model.arch, model.n_layer, model.memory, whole=False, transposed=False
+    )
+    return _write(path, parts)
+
+
+def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool = True, transposed: bool = False) -> int:
+    """Write a sequence for llama.cpp and return the size in bytes.
+
+    whole       'ggsn': the text ends with one token that the memory has not seen, which llama-completion computes
+                first: the first pending one, or without recurrent layers the last of the text
+                otherwise 'ggsq': what the memory has seen, no pending tokens
+    transposed  values position by position last: what llama.cpp expects without flash attention
+
+    StateError when it cannot be written, UsageError when llama.cpp has no such state.
+    """
+    runner, path = seq.runner, Path(path)
+    arch, n_layer, memory = runner.file.arch, runner.file.n_layer, runner.memory
+    _check_exported(runner)
+    n = len(seq.tokens)
+    tokens = [*seq.tokens, *seq.pending[:1]] if whole else seq.tokens
+    positions = memory.positions[seq.slot]
+    if whole and not positions.plain:
+        raise UsageError(
+            "llama-completion takes no positions with gaps, and these have some.", remedy=Remedy.ONE_SEQUENCE
+        )
+    if whole and len(tokens) == n:
+        if memory.is_recurrent:
+            raise UsageError(
+                "llama-completion needs a token that is drawn and not computed, and this state has none.",
+                remedy=Remedy.GENERATE_ONE_TOKEN,
+            )
+        n -= 1
+    if n < 1:
+        raise UsageError("the state holds no tokens that were computed: there is nothing to export.")
+    arrays = dict(memory.export(seq.slot))
+    parts = encode_session(
+        tokens, positions.of(0, n), arrays, arch, n_layer, memory, whole=whole, transposed=transposed
+    )
+    return _write(path, parts)
+
+
+def _read(model: Model, path: Path) -> LlamaSession:
+    _check_architecture(model.arch, path.name)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StateError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    session = read_session(data, path.name, model.arch, model.n_layer, model.memory)
+    if not all(0 <= t < model.n_vocab for t in session.tokens):
+        raise StateError(f"{path.name} holds tokens that are not of this model's vocabulary of {model.n_vocab}.")
+    return session
+
+
+def _write(path: Path, parts: Iterable[bytes]) -> int:
+    data = b"".join(parts)
+    try:
+        replace_file(path, [data])
+    except OSError as error:
+        raise StateError(f"{path}: cannot be written: {error.strerror or error}.") from error
+    return len(data)
+
+
+def _check_exported(runner: Runner) -> None:
+    _check_architecture(runner.file.arch, "the state")
+    if runner.kv_type not in DTYPES and runner.memory.attention.specs:
+        raise UsageError(f"llama.cpp rotates keys and values of {runner.kv_type}: only f32 and f16 can be exported.")
+
+
+def _check_architecture(arch: str, what: str) -> None:
+    if arch not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise UsageError(f"{what}: states of '{arch}' are not exchanged with llama.cpp, only those of {known}.")

@@ -1,0 +1,157 @@
+"""How many guesses a step of a batch carries, where what steps cost is known."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from hybrid.infer.answers.batches.guessing import AnswerText, Guessing
+from hybrid.infer.answers.batches.step_costs import DEAR, FORGET, LEAST_GAIN, REACH, StepCosts
+from hybrid.infer.answers.generation.speculate import MOST
+from hybrid.infer.engine.pass_costs import AT_MOST, AT_START, SHARE, UNKNOWN
+
+Cost = Callable[[int], float]
+COSTS: dict[str, Cost] = {
+    "waits for weights": lambda n: 1 + 0.01 * n,
+    "waits for arithmetic": lambda n: float(n),
+    "small tiles": lambda n: 1 + 0.02 * n + 1.5 * (n > 8) + 1.5 * (n > 24),
+    "nothing is shared": lambda n: 1.3 * n - 0.3,
+}
+
+
+def measured(cost: Cost, widths: Sequence[int], n_answers: int) -> StepCosts:
+    costs = StepCosts()
+    for n in widths:
+        for _ in range(3):
+            costs.timed(n_answers, n - n_answers, cost(n), "one program")
+    costs.credit = AT_MOST
+    return costs
+
+
+def chances(likely: float, n: int) -> np.ndarray:
+    return np.asarray(likely) ** np.arange(1, n + 1)
+
+
+def test_widths_that_were_not_measured_lie_on_lines() -> None:
+    costs = measured(lambda n: {4: 1.0, 6: 2.0, 8: 2.5}[n], (4, 6, 8), 4)
+    assert costs.seconds(4, 6) == pytest.approx([1.5, 2.0, 2.25, 2.5, 2.875, 3.25])
+    only = measured(lambda n: 1.0, (4,), 4)
+    assert only.seconds(4, 2) == pytest.approx([1 + UNKNOWN / 4, 1 + 2 * UNKNOWN / 4])
+    odd = measured(lambda n: {4: 1.0, 6: 0.5}[n], (4, 6), 4)
+    assert odd.seconds(4, 2) == pytest.approx([1.0, 1.0]), "wider is never faster"
+
+
+def test_so_many_guesses_as_pay() -> None:
+    cheap = measured(COSTS["waits for weights"], (4, 5, 6, 8, 12, 16), 4)
+    assert cheap.worth(4, chances(0.9, 8)) == 8
+    assert cheap.worth(4, chances(0.05, 8)) == 0
+    dear = measured(COSTS["waits for arithmetic"], (4, 5, 6, 8, 12, 16), 4)
+    assert dear.worth(4, np.ones(12)) == 0 and not dear.may_pay(4, 12)
+    steps = measured(COSTS["small tiles"], (4, 5, 6, 8, 9, 12, 16), 4)
+    assert steps.worth(4, chances(0.99, 12)) == 4, "up to the next program"
+    assert cheap.may_pay(4, 1) and not cheap.may_pay(4, 0) and not cheap.may_pay(7, 9), "never measured"
+    narrow = measured(COSTS["waits for weights"], (4,), 4)
+    assert narrow.worth(4, np.ones(12)) == REACH, "further when that is known"
+    # beside prompts a guess costs a token of a prompt, and an answer a fourth of a step
+    plain = COSTS["waits for weights"](4)
+    assert cheap.worth(4, chances(0.5, 6), plain / 4 * 0.12 / DEAR) == 3
+    assert cheap.may_pay(4, 1, plain / 5 / DEAR) and not cheap.may_pay(4, 99, plain / 3 / DEAR)
+    assert LEAST_GAIN > 1
+
+
+def test_the_first_run_of_a_program_does_not_count() -> None:
+    costs = StepCosts()
+    for program in ("narrow", "wide"):
+        costs.timed(2, 0, 99.0, program)
+    assert not costs.is_ready(2)
+    for _ in range(2):
+        costs.timed(2, 0, 1.0, "narrow")
+    assert costs.is_ready(2) and costs.seconds(2, 1)[0] == 1 + UNKNOWN / 2
+
+
+def test_what_was_slow_once_is_tried_again() -> None:
+    """The machine was busy when the width was first seen."""
+    costs = measured(COSTS["waits for weights"], (4,), 4)
+    costs.timed(4, 2, 50.0, "one program")
+    costs.credit = AT_MOST
+    assert costs.worth(4, np.ones(2)) == 0
+    for _ in range(FORGET + 128):
+        costs.timed(4, 0, 1.0, "one program")
+    assert costs.worth(4, np.ones(2)) == 2
+
+
+def test_credit() -> None:
+    costs = measured(COSTS["waits for weights"], (4, 8), 4)
+    costs.credit = AT_START
+    costs.timed(4, 0, 1.04, "one program")
+    assert costs.credit == pytest.approx(AT_START + SHARE)
+    costs.credit = AT_START
+    costs.came_true(2, 4)
+    assert costs.credit == AT_START + 0.5, "two of four answers are a token ahead"
+    costs.timed(4, 4, 2 * 1.04, "one program")
+    assert costs.credit == pytest.approx(AT_START - 0.5)
+    costs.beside_prompts(4, 3, 1.04)
+    assert costs.credit < 0 and not costs.may_pay(4, 4)
+
+
+def cost_of_all(texts: list[list[int]], n_prompt: int, places: int, cost: Cost, *, guess: bool) -> float:
+    """What drawing the rest of all texts costs, so many at a time."""
+    guessing, total = Guessing(32), 0.0
+    drawn: list[list[int]] = [text[n_prompt : n_prompt + 1] for text in texts]
+    known = [AnswerText(text[:n_prompt], new) for text, new in zip(texts, drawn, strict=True)]
+    while running := [i for i, text in enumerate(texts) if n_prompt + len(drawn[i]) < len(text)][:places]:
+        rooms = [(known[i], len(texts[i]) - n_prompt - len(drawn[i]) - 1) for i in running]
+        guesses = guessing.guesses(rooms, len(running), 64) if guess else [[] for _ in running]
+        n_guessed = sum(map(len, guesses))
+        seconds = cost(len(running) + n_guessed)
+        guessing.costs.timed(len(running), n_guessed, seconds, len(running) + n_guessed > 8)
+        total += seconds
+        for i, tokens in zip(running, guesses, strict=True):
+            n, more = 0, texts[i][n_prompt + len(drawn[i]) :]
+            while n < len(tokens) and tokens[n] == more[n]:
+                n += 1
+            drawn[i] += more[: n + 1]
+            guessing.costs.came_true(n, len(running))
+    return total
+
+
+@pytest.mark.parametrize("n_answers", [1, 3, 8, 20])
+@pytest.mark.parametrize("name", COSTS)
+def test_guessing_never_costs_much(name: str, n_answers: int) -> None:
+    """Whatever the texts are like and whatever steps cost."""
+    rng, cost = np.random.default_rng(4), COSTS[name]
+    page = rng.integers(0, 2000, 120).tolist()
+    kinds = {
+        "nothing repeats": lambda: rng.permutation(2000).tolist()[:600],
+        "few tokens": lambda: rng.integers(0, 5, 600).tolist(),
+        "pairs that lie": lambda: [t for _ in range(200) for t in (7, 8, int(rng.integers(0, 2000)))],
+        "a page quoted": lambda: page + [t for i in range(40) for t in (*page[3 * i % 90 :][:9], int(rng.integers(9)))],
+        "one page again and again": lambda: page * 5,
+    }
+    kinds["one of each"] = lambda: kinds[str(rng.choice(list(kinds)[:5]))]()
+    for kind, make in kinds.items():
+        texts = [make() for _ in range(2 * n_answers)]
+        total, plain = (cost_of_all(texts, 120, n_answers, cost, guess=guess) for guess in (True, False))
+        print(f"{name}, {n_answers} x {kind}: {total / plain:.2f}")
+        assert total <= 1.015 * plain + 3 * AT_START * cost(n_answers), (kind, total, plain)
+        if name == "waits for weights" and kind == "one page again and again":
+            assert total < 0.7 * plain
+        if name == "waits for arithmetic":
+            assert total <= 1.01 * plain + AT_START * cost(n_answers)
+
+
+def test_a_long_prompt_is_looked_at_by_and_by() -> None:
+    text = AnswerText(list(range(5000)) * 2, [])
+    assert text.foretold(5) == [] and text.foretold(5) == []
+    assert text.foretold(5) == [0, 1, 2, 3, 4], "the first half follows the second"
+    assert text.foretold(0) == [] and len(text.foretold(99)) == MOST
+
+
+def test_answers_share_the_columns_by_their_chances() -> None:
+    guessing = Guessing(6)
+    guessing.costs = measured(COSTS["waits for weights"], (2, 3, 4, 8, 12), 2)
+    sure, unsure = AnswerText(list(range(30)) * 9, []), AnswerText([*range(30), *range(1000, 1004), *range(30)], [])
+    first, second = guessing.guesses([(sure, 9), (unsure, 9)], 2, 64)
+    assert len(first) > len(second) and len(first) + len(second) <= 6
+    assert guessing.guesses([(sure, 2), (unsure, 0)], 2, 64) == [[0, 1], []]
+    assert guessing.guesses([(sure, 9)], 2, 1) == [[0]] and guessing.guesses([(sure, 9)], 2, 0) == [[]]

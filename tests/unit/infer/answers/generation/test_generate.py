@@ -1,0 +1,264 @@
+"""The generation loop over a sequence that plays a script: ends, stop strings across tokens, interrupts, timings."""
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference.tokenizer_files import FakeGGUF
+
+from hybrid.infer.answers.generation.drawing import StopText
+from hybrid.infer.answers.generation.generate import Generation, generate
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.engine.pass_costs import PassCosts
+from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
+from hybrid.quant.ggml.errors import HybridError, UsageError
+
+EOS = 256
+
+
+@pytest.fixture(scope="module")
+def tok() -> Tokenizer:
+    """One token per byte, then </s>."""
+    good = set(range(0x21, 0x7F)) | set(range(0xA1, 0xAD)) | set(range(0xAE, 0x100))
+    hidden = iter(range(256, 512))
+    tokens = [chr(byte) if byte in good else chr(next(hidden)) for byte in range(256)] + ["</s>"]
+    metadata = {"model": "gpt2", "tokens": tokens, "token_type": [1] * 256 + [3], "merges": [], "eos_token_id": EOS}
+    return load_tokenizer(FakeGGUF({f"tokenizer.ggml.{key}": value for key, value in metadata.items()}))
+
+
+class Script:
+    """A sequence whose greedy continuation is `text`, then EOS for ever."""
+
+    def __init__(self, tok: Tokenizer, text: str, n_ctx: int = 1000) -> None:
+        self.script = [*text.encode(), EOS]
+        self.tokenizer, self.n_ctx = tok, n_ctx
+        self.pass_costs = PassCosts()
+        self.tokens: list[int] = []
+        self.logits: np.ndarray | None = None
+        self.interrupt_at: int | None = None  # how many decodes go well
+        self.interrupt_after = False
+        self.n_decoded = 0
+
+    @property
+    def n_past(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def room(self) -> int:
+        return self.n_ctx - self.n_past
+
+    def shift(self, keep: int, n: int) -> None:
+        assert 0 <= keep < keep + n < self.n_past
+        del self.tokens[keep : keep + n]
+
+    def _predict(self) -> np.ndarray:
+        self.logits = np.zeros(257, np.float32)
+        self.logits[self.script[min(self.n_decoded, len(self.script) - 1)]] = 9
+        return self.logits
+
+    def prefill(self, ids: Sequence[int], progress: Any = None, boundaries: Any = ()) -> np.ndarray:
+        if len(ids) > self.n_ctx:
+            raise UsageError("too long")
+        self.tokens += ids
+        if progress:
+            progress(len(ids), len(ids))
+        return self._predict()
+
+    def decode(self, token: int) -> np.ndarray:
+        if self.n_decoded == self.interrupt_at and not self.interrupt_after:
+            raise KeyboardInterrupt
+        assert self.n_past < self.n_ctx, "past the context"
+        self.tokens.append(token)
+        if self.n_decoded == self.interrupt_at:
+            raise KeyboardInterrupt
+        self.n_decoded += 1
+        return self._predict()
+
+
+def greedy() -> Sampler:
+    return Sampler(SamplingParams(temp=0), 257)
+
+
+def start(seq: Script, prompt: str = "p", **options: Any) -> Generation:
+    return generate(seq, list(prompt.encode()), greedy(), **options)
+
+
+def run(seq: Script, prompt: str = "p", **options: Any) -> Generation:
+    """To the end; what was yielded is what the result says."""
+    answer = start(seq, prompt, **options)
+    pieces = list(answer)
+    assert "".join(piece.text for piece in pieces) == answer.result.text
+    assert [piece.id for piece in pieces if piece.id is not None] == answer.result.ids
+    return answer
+
+
+def test_until_the_end_of_the_answer(tok: Tokenizer) -> None:
+    seq = Script(tok, "hé€!")
+    result = run(seq).result
+    assert (result.reason, result.text, result.eog, result.pending) == ("eos", "hé€!", EOS, [])
+    assert result.ids == list("hé€!".encode())
+    assert seq.tokens == [*b"p", *"hé€!".encode()], "the token that ends the answer is not in the sequence"
+    assert (result.prompt_tokens, result.gen_tokens) == (1, 7)
+
+
+def test_characters_come_whole(tok: Tokenizer) -> None:
+    assert [piece.text for piece in start(Script(tok, "h€"))] == ["h", "", "", "€"]
+
+
+def test_until_enough(tok: Tokenizer) -> None:
+    seq = Script(tok, "hello")
+    answer = run(seq, max_tokens=3)
+    assert (answer.result.reason, answer.result.text) == ("length", "hel")
+    assert answer.result.pending == [ord("l")]
+    assert bytes(seq.tokens) == b"phe", "the last pass is spared"
+    answer.settle()
+    assert bytes(seq.tokens) == b"phel"
+    assert answer.result.pending == []
+    answer.settle()
+    assert bytes(seq.tokens) == b"phel"
+    rest = generate(seq, [], greedy())
+    assert "".join(piece.text for piece in rest) == "lo"
+
+
+def test_nothing_wanted(tok: Tokenizer) -> None:
+    seq = Script(tok, "hello")
+    result = run(seq, max_tokens=0).result
+    assert (result.reason, result.text, result.ttft, bytes(seq.tokens)) == ("length", "", None, b"p")
+
+
+def test_until_the_context_is_full(tok: Tokenizer) -> None:
+    seq = Script(tok, "hello", n_ctx=3)
+    answer = run(seq)
+    result = answer.result
+    assert (result.reason, result.text, result.pending) == ("context", "hel", [ord("l")])
+    answer.settle()
+    assert seq.n_past == 3
+
+
+def test_an_unfinished_character_at_the_end(tok: Tokenizer) -> None:
+    answer = run(Script(tok, "h€"), max_tokens=3)
+    assert answer.result.text == "h\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "expected", "ended_by"),
+    [
+        ("one two three", ["two"], "one ", "two"),
+        ("one two three", ["o t", "ne"], "o", "ne"),
+        ("aaab", ["aab"], "a", "aab"),
+        ("one tw", ["two"], "one tw", None),
+        ("x\n\ny", ["\n\n"], "x", "\n\n"),
+        ("x€y", ["€"], "x", "€"),
+        ("abab", ["ba", "bab"], "a", "ba"),
+        ("abc", ["abc", "b"], "", "abc"),
+    ],
+)
+def test_stop_strings(tok: Tokenizer, text: str, stop: list[str], expected: str, ended_by: str | None) -> None:
+    """The last row: with one token per byte `b` is complete before `abc` is, but `a` may begin `abc`."""
+    if ended_by == "abc":
+        ended_by, expected = "b", "a"
+    result = run(Script(tok, text), stop=stop).result
+    assert (result.text, result.stop) == (expected, ended_by)
+    assert result.reason == ("stop" if ended_by else "eos")
+
+
+@given(st.text("ab", max_size=14), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
+def test_stop_strings_however_the_text_is_cut(text: str, stop: list[str], data: st.DataObject) -> None:
+    """In any cutting nothing is given out that a stop string begins with or follows."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    chunks: Iterator[str] = iter(parts)
+    stream: Any = SimpleNamespace(push=lambda _: next(chunks), flush=lambda: "")
+    held = StopText(stream, stop)
+    out = ""
+    for _ in parts:
+        out += held.push(0)
+        if held.found:
+            break
+    out += held.finish()
+    if held.found is None:
+        assert out == text
+        assert not any(word in text for word in stop)
+    else:
+        assert text.startswith(out + held.found)
+        assert not any(word in out for word in stop)
+
+
+def test_text_held_back_is_released(tok: Tokenizer) -> None:
+    pieces = list(start(Script(tok, "xab"), stop=["abc"]))
+    assert [(piece.text, piece.id) for piece in pieces] == [("x", 120), ("", 97), ("", 98), ("ab", None)]
+
+
+def test_ends_are_not_drawn_when_ignored(tok: Tokenizer) -> None:
+    seq = Script(tok, "hi")
+    result = run(seq, max_tokens=4, ignore_eos=True).result
+    assert result.text == "hi\x00\x00"
+    assert result.reason == "length"
+    sampler = greedy()
+    list(generate(seq, [1], sampler, max_tokens=2, ignore_eos=True))
+    assert list(generate(seq, [1], sampler, max_tokens=2)) == [], "the next generation may end again"
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_interrupt_keeps_what_there_is(tok: Tokenizer, after: bool) -> None:
+    seq = Script(tok, "hello")
+    seq.interrupt_at, seq.interrupt_after = 2, after
+    result = run(seq, stop=["lx"]).result
+    assert (result.reason, result.text) == ("interrupt", "hel")
+    assert result.pending == ([] if after else [ord("l")])
+    assert bytes(seq.tokens) + bytes(result.pending) == b"phel"
+
+
+def test_interrupt_in_the_prompt(tok: Tokenizer) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    result = run(Script(tok, "hello"), progress=interrupt).result
+    assert (result.reason, result.text, result.prompt_tokens) == ("interrupt", "", 0)
+    assert result.prompt_seconds > 0
+
+
+def test_closed_early(tok: Tokenizer) -> None:
+    answer = start(Script(tok, "hello"), stop=["elx"])
+    for piece in answer:
+        if piece.id == ord("l"):
+            break
+    answer.close()
+    assert (answer.result.reason, answer.result.text) == ("interrupt", "hel")
+    assert list(answer) == []
+
+
+def test_penalties_see_prompt_and_answer(tok: Tokenizer) -> None:
+    sampler = Sampler(SamplingParams(temp=0, repeat_penalty=2.0), 257)
+    list(generate(Script(tok, "hi"), list(b"prompt"), sampler))
+    assert bytes(sampler.state()["recent"]) == b"prompthi"
+
+
+def test_times(tok: Tokenizer) -> None:
+    result = run(Script(tok, "hello")).result
+    assert result.ttft is not None
+    assert result.ttft >= result.prompt_seconds > 0
+    assert result.gen_seconds > 0
+
+
+def test_refusals(tok: Tokenizer) -> None:
+    seq = Script(tok, "x", n_ctx=4)
+    with pytest.raises(UsageError, match="the prompt is empty and nothing came before it"):
+        list(start(seq, ""))
+    with pytest.raises(UsageError, match='a stop string is ""'):
+        start(seq, stop=["a", ""])
+    with pytest.raises(UsageError, match="max_tokens = -2, expected 0 or more, or -1"):
+        start(seq, max_tokens=-2)
+    with pytest.raises(UsageError, match="too long"):
+        list(start(seq, "12345"))
+
+
+def test_broken_logits_end_it(tok: Tokenizer) -> None:
+    seq = Script(tok, "x")
+    seq._predict = lambda: np.full(257, np.nan, np.float32)  # type: ignore[method-assign]
+    with pytest.raises(HybridError, match="the logits hold NaN"):
+        list(start(seq))
