@@ -103,7 +103,7 @@ def test_a_new_file_that_is_taken_for_one_left_behind(tmp_path: Path, monkeypatc
 NOT_REPLACED = {
     "cli/chains/target.py": "a temporary copy, changed in place while a model reads it",
     "cli/commands/embed.py": "a device or a pipe, which cannot be replaced",
-    "infer/answers/prompt_files.py": "answers are appended",
+    "infer/answers/prompts/prompt_files.py": "answers are appended",
     "infer/memory/store_file.py": "one unfinished file at a time, in a folder that is locked as a whole",
     "infer/memory/store_folder.py": "the lock itself",
     "infer/bench/benchmark.py": "a switch of the kernel's in /proc",
