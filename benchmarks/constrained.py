@@ -114,6 +114,7 @@ def microseconds(model: Model, form: Constraint, n: int = 200) -> tuple[float, f
 
 
 def main() -> int:
+    """`valid` or `cost`, as the head of this file has them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     of_valid = commands.add_parser("valid")

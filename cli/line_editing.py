@@ -64,7 +64,10 @@ def completer(commands: list[str], arguments: Mapping[str, Sequence[str]]) -> "C
     first = WordCompleter(commands, sentence=True)
 
     class Commands(Completer):
+        """Completes what stands before the cursor."""
+
         def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
+            """Names of commands up to the first space, then the words and paths that this command takes."""
             command, space, argument = document.text_before_cursor.partition(" ")
             if not space:
                 yield from first.get_completions(document, event)

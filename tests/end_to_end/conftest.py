@@ -1,12 +1,16 @@
 """The bundled model as files, a command line in this process, and what an error of it has to be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import anthropic
 import pytest
 from end_to_end.outcomes import Cli
+from http_server import WAIT, Server
+from scripted_chat import Script, scripted
 
 from hybrid.cli.main import run
+from hybrid.infer import Model
 
 
 def _files(folder: Path) -> set[Path]:
@@ -41,6 +45,27 @@ def files(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> dict[str, 
     assert run(["convert", str(bundled), "-o", str(paths["bf16"]), "--verify"]) == 0
     assert run(["quantize", str(paths["bf16"]), str(paths["q8_0"]), "q8_0"]) == 0
     return paths
+
+
+@pytest.fixture(scope="module")
+def chat_model(files: dict[str, Path]) -> Iterator[Model]:
+    """The bundled model, with room for chats of scripted answers."""
+    with Model.load(files["q8_0"], n_ctx=4096, n_seq_max=4, checkpoint_budget=256 << 20) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    """What the model says next, in whichever server of this process it is."""
+    with scripted(monkeypatch) as script:
+        yield script
+
+
+@pytest.fixture(scope="module")
+def claude(server: Server) -> Iterator[anthropic.Anthropic]:
+    """Anthropic's client of the module's own `server`."""
+    with anthropic.Anthropic(api_key="none", base_url=server.url, timeout=WAIT, max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture

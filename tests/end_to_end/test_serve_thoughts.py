@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anthropic
 import pytest
-from http_server import WAIT, Server
+from http_server import Server
 from scripted_chat import (
     CALL,
     TOOLS,
@@ -18,7 +17,6 @@ from scripted_chat import (
     call_text,
     events,
     post,
-    scripted,
     served,
 )
 
@@ -31,28 +29,10 @@ SAID = f"{THOUGHT}\n</think>\n\n{TEXT}"  # the prompt has opened the thoughts
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=4096, n_seq_max=4, checkpoint_budget=256 << 20) as loaded:
-        yield loaded
-
-
-@pytest.fixture(scope="module")
-def server(model: Model) -> Iterator[Server]:
-    server = served(model, WITH_THOUGHTS)
+def server(chat_model: Model) -> Iterator[Server]:
+    server = served(chat_model, WITH_THOUGHTS)
     yield server
     server.close()
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
-    with scripted(monkeypatch) as script:
-        yield script
-
-
-@pytest.fixture(scope="module")
-def claude(server: Server) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(api_key="none", base_url=server.url, timeout=WAIT, max_retries=0) as client:
-        yield client
 
 
 def chat(server: Server, **more: Any) -> Any:
@@ -125,9 +105,9 @@ def test_a_budget_closes_thoughts(server: Server) -> None:
     assert "reasoning_content" not in none and none["content"]
 
 
-def test_what_a_server_says_of_thoughts(model: Model) -> None:
+def test_what_a_server_says_of_thoughts(chat_model: Model) -> None:
     """Its options count where a request does not say otherwise."""
-    quiet = served(model, WITH_THOUGHTS, Defaults(think=False))
+    quiet = served(chat_model, WITH_THOUGHTS, Defaults(think=False))
     try:
         off, on = "<think>\n\n</think>\n\n", "<think>\n"
         for more, end in (
@@ -146,7 +126,7 @@ def test_what_a_server_says_of_thoughts(model: Model) -> None:
         assert post(quiet, "/v1/messages", **body)["content"][0]["type"] == "text"
     finally:
         quiet.close()
-    brief = served(model, WITH_THOUGHTS, Defaults(think_budget=9))
+    brief = served(chat_model, WITH_THOUGHTS, Defaults(think_budget=9))
     try:
         told = chat(brief, max_tokens=40, temperature=0)["usage"]["completion_tokens_details"]["reasoning_tokens"]
         longer = chat(brief, max_tokens=40, temperature=0, thinking_budget_tokens=-1)["usage"]
@@ -169,9 +149,9 @@ def test_a_form_is_behind_the_thoughts(server: Server, script: Script) -> None:
     assert message["reasoning_content"] == THOUGHT and json.loads(message["content"]) == {"x": 5}
 
 
-def test_a_model_without_thoughts_answers_as_before(model: Model, script: Script) -> None:
+def test_a_model_without_thoughts_answers_as_before(chat_model: Model, script: Script) -> None:
     """Not a field more."""
-    plain = served(model, WITH_TOOLS)
+    plain = served(chat_model, WITH_TOOLS)
     try:
         script.say(SAID)
         answer = chat(plain)

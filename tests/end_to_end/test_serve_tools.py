@@ -27,7 +27,6 @@ from scripted_chat import (
     events,
     function,
     post,
-    scripted,
     served,
 )
 
@@ -38,28 +37,10 @@ HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=4096, n_seq_max=4, checkpoint_budget=256 << 20) as loaded:
-        yield loaded
-
-
-@pytest.fixture(scope="module")
-def server(model: Model) -> Iterator[Server]:
-    server = served(model, WITH_TOOLS)
+def server(chat_model: Model) -> Iterator[Server]:
+    server = served(chat_model, WITH_TOOLS)
     yield server
     server.close()
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
-    with scripted(monkeypatch) as script:
-        yield script
-
-
-@pytest.fixture(scope="module")
-def claude(server: Server) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(api_key="none", base_url=server.url, timeout=WAIT, max_retries=0) as client:
-        yield client
 
 
 # --- OpenAI's chats ---
@@ -429,13 +410,13 @@ def test_large_tools(server: Server, script: Script) -> None:
 
 
 # --- marks that are special tokens ---
-def test_special_tokens_that_mark_calls_reach_the_reader(model: Model, script: Script) -> None:
+def test_special_tokens_that_mark_calls_reach_the_reader(chat_model: Model, script: Script) -> None:
     """They are drawn as tokens, and hidden as before where no call is asked for; what comes back is known."""
 
     def marked(text: str) -> str:
         return text.replace("<tool_call>\n", "<|pad|>").replace("\n</tool_call>", "<|system|>")
 
-    special = served(model, marked(WITH_TOOLS).replace("<|bom|><|system|>", "<|bom|><|user|>"))
+    special = served(chat_model, marked(WITH_TOOLS).replace("<|bom|><|system|>", "<|bom|><|user|>"))
     try:
         loop, messages = Loop(), list(HELLO)
         for turn in range(4):
@@ -463,9 +444,9 @@ def test_special_tokens_that_mark_calls_reach_the_reader(model: Model, script: S
 
 
 # --- a model that knows no tools ---
-def test_tools_of_a_model_whose_template_has_none(model: Model, script: Script) -> None:
+def test_tools_of_a_model_whose_template_has_none(chat_model: Model, script: Script) -> None:
     """They are described to it in the system message, and its answers are read in the usual form."""
-    plain = Server(model)
+    plain = Server(chat_model)
     try:
         prompt = post(plain, "/apply-template", messages=HELLO, tools=TOOLS)["prompt"]
         assert '"name": "add"' in prompt and prompt.endswith("<|bom|><|assistant|>")
@@ -481,9 +462,9 @@ def test_tools_of_a_model_whose_template_has_none(model: Model, script: Script) 
         plain.close()
 
 
-def test_the_log_counts_calls(model: Model, script: Script) -> None:
+def test_the_log_counts_calls(chat_model: Model, script: Script) -> None:
     entries: list[RequestLog] = []
-    logged = served(model, WITH_TOOLS, log=entries.append)
+    logged = served(chat_model, WITH_TOOLS, log=entries.append)
     try:
         script.say(f"{CALL}\n{SECOND}", "Fine.")
         for _ in range(2):
@@ -494,10 +475,10 @@ def test_the_log_counts_calls(model: Model, script: Script) -> None:
     assert "(eos), 2 calls;" in entries[0].line() and "call" not in entries[1].line()
 
 
-def test_documents_are_the_templates_own(model: Model, server: Server) -> None:
+def test_documents_are_the_templates_own(chat_model: Model, server: Server) -> None:
     documents = [{"title": "One", "text": "It is."}, {"title": "Two", "text": "It was."}]
     source = "{% for d in documents or [] %}[{{ d.title }}: {{ d.text }}]{% endfor %}" + WITH_TOOLS
-    other = served(model, source)
+    other = served(chat_model, source)
     try:
         prompt = post(other, "/apply-template", messages=HELLO, documents=documents)["prompt"]
         assert prompt.startswith("[One: It is.][Two: It was.]")

@@ -70,6 +70,7 @@ class ChatShape(CompletionsShape):
         self._splits, self._with_thoughts = answers.splits, body.include_reasoning
 
     def choice(self, job: Job, pieces: Sequence[TextPiece]) -> dict[str, Any]:
+        """One of `choices`: the message as its reader has split it, without text that is empty beside calls."""
         read = self._splits[self.jobs.index(job)].reader
         message: dict[str, Any] = {"role": "assistant", "content": read.text if read.text or not read.calls else None}
         if read.thoughts and self._with_thoughts:

@@ -45,6 +45,7 @@ class TypedText:
             sink('"')
 
     def add(self, text: str) -> None:
+        """More of the value's text, in pieces of any size. Told at once as soon as it can be nothing but a string."""
         if self._streams:
             self._write(text)
             return

@@ -1,8 +1,8 @@
 """Rules of calls: what may stand between two marks, so that arguments fit their tool's schema.
 
 Names, keys and marks are as the model's template writes them; within JSON there may be white space as in other forms.
-Objects have no properties beside those that a schema names, unless it says additionalProperties itself: nothing is
-gained by parameters that no tool knows.
+The arguments have no properties beside those that the tool's schema names, unless it says additionalProperties itself:
+nothing is gained by parameters that no tool knows. Objects inside them are as their schemas say.
 """
 
 import re

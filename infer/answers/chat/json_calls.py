@@ -86,6 +86,7 @@ class _Unwrapped:
         self._is_text = False
 
     def add(self, text: str) -> None:
+        """More of what the string says, unescaped."""
         if self._front is not None:
             self._front.append(text)
             if not text.strip(WHITE):
@@ -97,6 +98,7 @@ class _Unwrapped:
         self._sink(escaped(text) if self._is_text else text)
 
     def end(self) -> None:
+        """The string is over. One of white space alone is no arguments at all: `{}`."""
         if self._front is not None:
             self._sink("{}")
         elif self._is_text:

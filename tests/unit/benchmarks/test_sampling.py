@@ -78,5 +78,6 @@ def test_both_draw_from_the_same(settings: dict[str, Any]) -> None:
     mine = dict(zip(*(column.tolist() for column in ours.probabilities), strict=True))
     assert mine.keys() == theirs.keys()
     total = sum(theirs.values())
-    np.testing.assert_allclose([theirs[i] / total for i in mine], list(mine.values()), rtol=2e-3, atol=1e-6)
+    # llama.cpp normalizes again after every step, in float32; ours does once
+    np.testing.assert_allclose([theirs[i] / total for i in mine], list(mine.values()), rtol=2e-5, atol=1e-6)
     library.free(chain)

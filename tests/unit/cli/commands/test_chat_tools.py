@@ -50,13 +50,13 @@ class Session:
 
 def test_calls_are_shown_and_their_results_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     chat = Session("Hm.</think>Let me see." + WEATHER + CLOCK, "So.</think>It rains.")
-    chat.play("Rain?", "rain", "", "/stats", "/home/of/clocks")
+    chat.play("Rain?", "rain", "", "/stats", "/clocks/rome.txt")
     out, err = capsys.readouterr()
     first, second = (call.id for call in chat.conversation.turns.all[0].answer.calls)
     assert out.startswith(f'Let me see.\ncall weather(city="Rome")  {first}\ncall clock()  {second}\n\nIt rains.\n\n')
     weather, clock = "result of weather (1 of 2)> ", "result of clock (2 of 2)> "
     assert chat.prompts == ["> ", weather, clock, clock, clock, "> "]
-    assert chat.questions[:2] == ["Rain?", ("rain", "/home/of/clocks")], "a path is no command"
+    assert chat.questions[:2] == ["Rain?", ("rain", "/clocks/rome.txt")], "a path is no command"
     assert "thoughts    11 of these tokens" in err and "calls       2" in err
 
 

@@ -2,7 +2,7 @@ r"""Forms that somebody sends who means harm, or does not know better: each is u
 
 What took longest, at a vocabulary of 152 000 (llguidance 1.9.1, one core of a Zen 5): 0.8 s to compile
 (100 000 times `\w`), 31 ms for a mask (`ambiguous`). Before there was a process for trials and before these
-limits: some minutes (`intersections`), a crash (`references, one after another`), 0.6 s for a token (`a letter, a
+limits: no end within 90 s (`intersections`), a crash (`references, one after another`), 0.6 s for a token (`a letter, a
 million times`), 500 MB (`a megabyte of text`).
 """
 
