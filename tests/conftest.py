@@ -34,9 +34,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 
+# of tests/end_to_end, what `make quick` runs: a thin slice through the commands. The others took half of its time
+QUICK = {"test_cli_basics.py", "test_chat_script.py", "test_serve.py"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that asks for `shared_dir` carries the marker `shared`, so that `make quick` leaves it out."""
+    """Markers by what a test asks for and where it is, so that `make quick` leaves out `shared` and `exhaustive`."""
     for item in items:
+        if item.path.parent.name == "end_to_end" and item.path.name not in QUICK:
+            item.add_marker(pytest.mark.exhaustive)
         if "shared_dir" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared)
 

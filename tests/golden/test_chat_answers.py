@@ -159,6 +159,7 @@ def with_mark(case: Case) -> Any:
     return pytest.param(case, id=case.name, marks=() if is_quick else pytest.mark.exhaustive)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", [with_mark(case) for case in CASES])
 def test_an_answer_is_the_message_that_others_read(case: Case) -> None:
     try:

@@ -106,6 +106,7 @@ def outcome(result: GenerationResult) -> tuple[object, ...]:
     return result.ids, result.reason, result.text, result.eog, result.stop, result.pending, result.discarded
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("family", FAMILIES)
 def test_guesses_change_no_answer(family: str, random_model: Callable[..., Path]) -> None:
     """Right and wrong ones, in any company: prompts that are read, plain answers, others that guess; stops, ends of the

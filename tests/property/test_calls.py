@@ -92,6 +92,7 @@ def drawing_of(format: ChatFormat, made: Constraint, seed: int, *, thinks: bool)
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("thinks", [False, True])
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: choice.name or choice.mode)

@@ -20,6 +20,7 @@ FAMILIES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("family", FAMILIES)
 def test_answers_are_of_their_schemas(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
     path = random_model(family, FileType.F32)

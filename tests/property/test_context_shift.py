@@ -205,6 +205,7 @@ def test_how_far_back_it_goes(family: str, random_model: Callable[..., Path]) ->
         assert same(seq.decode(270), other.decode(270))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 @pytest.mark.parametrize("family", SHIFTED)
 def test_a_text_goes_on_for_ever(family: str, kv_type: str, random_model: Callable[..., Path], tmp_path: Path) -> None:

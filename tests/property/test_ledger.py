@@ -78,6 +78,7 @@ SPACE = st.sampled_from(["", "", " ", "\n", "\n\n "])
 QUESTION = st.text("Whyab .\n\u00e9\u2026", min_size=1, max_size=12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", KINDS)
 @settings(max_examples=60)
 @given(data=st.data())

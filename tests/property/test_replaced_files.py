@@ -193,6 +193,7 @@ def test_kernels_are_for_their_owner_alone(tmp_path: Path, monkeypatch: pytest.M
         cache_folders.folder.cache_clear()
 
 
+@pytest.mark.exhaustive
 def test_there_is_one_writer() -> None:
     """Nobody else makes files to rename: `mkstemp`, `NamedTemporaryFile`, `os.replace`, `path.replace(new)`."""
     renaming_files = set()

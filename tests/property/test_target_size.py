@@ -82,6 +82,7 @@ def test_the_size_of_a_file_is_known_before(
         assert file_nbytes(model, kind, options=way[0], **way[1]) == sum(sizes(folder))
 
 
+@pytest.mark.exhaustive
 def test_no_file_is_larger_than_its_target(
     model: Path, way: tuple[Options, dict[str, Any], Measured], tmp_path: Path
 ) -> None:

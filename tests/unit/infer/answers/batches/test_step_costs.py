@@ -115,6 +115,7 @@ def cost_of_all(texts: list[list[int]], n_prompt: int, places: int, cost: Cost, 
     return total
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n_answers", [1, 3, 8, 20])
 @pytest.mark.parametrize("name", COSTS)
 def test_guessing_never_costs_much(name: str, n_answers: int) -> None:

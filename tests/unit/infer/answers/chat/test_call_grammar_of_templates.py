@@ -28,6 +28,7 @@ TOOLS = [
 TOKENIZER = chat_tokenizer(NORMAL)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
 def test_calls_of_a_template_may_be_drawn(name: str) -> None:
     format = probed(ChatTemplate((TEMPLATES / name).read_text()))

@@ -152,6 +152,7 @@ def test_ids_are_of_nine_letters_and_digits() -> None:
 XML = "<tool_call>\n<function=f>\n<parameter=s>\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("format", "begin", "again", "end"),
     [

@@ -197,6 +197,7 @@ FRAGMENTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FORMATS)
 @settings(max_examples=80)
 @given(

@@ -72,6 +72,7 @@ def test_what_is_no_format_stays_as_it_is() -> None:
 BOUNDS = (None, -12, -10, -2.5, -2, -1, -0.25, 0, 0.25, 1, 2, 2.5, 10)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["number", "integer"])
 def test_bounds(kind: str) -> None:
     """Nothing beyond them is let through, and whole numbers within them are."""

@@ -51,6 +51,7 @@ def used_or_refused(made: Forms, case: tuple[str, Any, str], tokenizer: Tokenize
         pass  # this answer ends with an error, and nothing else does
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", QUICK)
 def test_hostile_forms_are_used_or_refused(name: str, made: Forms, tokenizer: Tokenizer) -> None:
     used_or_refused(made, QUICK[name], tokenizer)

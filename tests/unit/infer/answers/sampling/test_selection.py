@@ -97,6 +97,7 @@ def test_adaptive_step_by_step() -> None:
         assert sampler.state()["learnt"] == pytest.approx({"sum": total, "n": n}, rel=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_adaptive_draws_near_its_target() -> None:
     means = []
     for target in (0.15, 0.4, 0.7):
