@@ -1,21 +1,20 @@
 """`hybrid run -p TEXT --template`: one message and its answer, in the model's chat template."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError
 
 from . import console
+from .completion import timings
 from .context_shift import tokens_left_out
 from .tool_options import Asking
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
     from hybrid.infer.answers.chat.tools import ToolCall
     from hybrid.infer.answers.conversations.conversation import Conversation
-    from hybrid.infer.answers.generation.generate import GenerationResult
 
 
 def answer(
@@ -24,7 +23,6 @@ def answer(
     asking: Asking,
     state: Path | None,
     as_json: bool,
-    timings: "Callable[[Model, GenerationResult], str]",
 ) -> None:
     """The answer to `text` on stdout as it comes, then its calls, each as a line of JSON; thoughts only `as_json`.
 

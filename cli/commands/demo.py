@@ -32,7 +32,8 @@ def demo(
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant import quantize as quantize_library
 
-    from . import perplexity, quantize, run
+    from .. import completion
+    from . import perplexity, quantize
 
     folder = output or cache_paths.cache_dir() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,7 @@ def demo(
     with models.load(chosen, n_threads=threads) as model:
         params = SamplingParams.from_metadata(model.gguf.metadata, seed=2)
         console.out(console.bold(PROMPT), end="")
-        run.complete(model, params, PROMPT, 80)
+        completion.complete(model, params, PROMPT, 80)
 
     console.out("\nThe model has 11 million weights: it has learned how documentation sounds, not what is true.")
     console.out(f"Chat with it:       {program()} run")

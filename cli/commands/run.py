@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,11 +31,8 @@ from ..tool_options import Asking, ThinkBudget, ThinkOption, ToolChoice, Tools, 
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer.answers.constraints import Grammar
-    from hybrid.infer.answers.constraints.forms import Forms
-    from hybrid.infer.answers.generation.generate import GenerationResult
+    from hybrid.infer.answers.constraints import Constraint, Grammar
     from hybrid.infer.answers.prompts.prompt_files import PromptBatch
-    from hybrid.infer.answers.sampling import SamplingParams
 
 COMPLETION_TOKENS = 256
 BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}, and the form of their answers'
@@ -157,15 +153,15 @@ def run(
     continuation goes to stdout and everything else to stderr; with --template it is answered. With -f FILE.jsonl: all
     prompts of the file, several at a time.
     """
-    from hybrid.infer.answers.constraints.forms import Forms
-    from hybrid.infer.answers.prompts import prompt_files
+    # what only some runs need is imported where they need it: a test lists what all do
+    from hybrid.infer.answers.prompts import SUFFIX
 
     from .. import probabilities, texts
     from ..chains import models
 
     if prompt is not None and file is not None:
         raise UsageError("-p and -f are both given. Use one of them.")
-    many = file is not None and file.suffix == prompt_files.SUFFIX
+    many = file is not None and file.suffix == SUFFIX
     refused: dict[str, object]
     if many:
         refused = {
@@ -216,10 +212,13 @@ def run(
     )
     with models.load(model, options, n_seq_max=(parallel or PARALLEL) if many else 1) as loaded:
         params = sampling.params(loaded)
-        forms = Forms(loaded.tokenizer)
         if many and file is not None:
+            from hybrid.infer.answers.constraints.forms import Forms
+            from hybrid.infer.answers.prompts.prompt_files import PromptBatch
+
             most = COMPLETION_TOKENS if n_predict is None else n_predict
-            batch = prompt_files.PromptBatch(
+            forms = Forms(loaded.tokenizer)
+            batch = PromptBatch(
                 loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, spec == Spec.NGRAM, forms,
                 n_probs, post_sampling_probs,
             )  # fmt: skip
@@ -229,7 +228,7 @@ def run(
 
             most = -1 if n_predict is None else n_predict
             told = texts.checked(system, "--system")
-            form = None if asked is None else forms.compiled(asked)
+            form = _compiled(loaded, asked)
             chat(
                 loaded, params, most, stop or [], state, not in_template, told, go_on, spec == Spec.NGRAM, kept, form,
                 asks,
@@ -241,28 +240,38 @@ def run(
 
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             told = texts.checked(system, "--system")
-            form = None if asked is None else forms.compiled(asked)
+            form = _compiled(loaded, asked)
             conversation = Conversation(
                 loaded, params, loaded.chat_template, most, stop or [], told, spec == Spec.NGRAM, kept, form
             )
-            answer(conversation, text, asks, state, as_json, timings)
+            answer(conversation, text, asks, state, as_json)
         else:
+            from ..completion import complete
+
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             complete(
                 loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM, kept, asked,
-                n_probs, post_sampling_probs, forms,
+                n_probs, post_sampling_probs,
             )  # fmt: skip
+
+
+def _compiled(model: "Model", form: "Grammar | None") -> "Constraint | None":
+    if form is None:
+        return None
+    from hybrid.infer.answers.constraints.forms import Forms
+
+    return Forms(model.tokenizer).compiled(form)
 
 
 def answer_file(batch: "PromptBatch", file: Path, output: Path | None, form: "Grammar | None", asks: Asking) -> None:
     """All answers to a file of prompts, to `output` or stdout. form, asks: of those to lines that do not say it."""
-    from hybrid.infer.answers.prompts import prompt_files
+    from hybrid.infer.answers.prompts.prompt_files import read_prompts
 
     from .. import texts
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
-    prompts = prompt_files.read_prompts(texts.read_text(file), shown(file), batch.model, form, batch.forms, asks.over())
+    prompts = read_prompts(texts.read_text(file), shown(file), batch.model, form, batch.forms, asks.over())
     start = time.perf_counter()
     try:
         with console.ProgressBar("answers", "answers") as progress:
@@ -280,98 +289,4 @@ def answer_file(batch: "PromptBatch", file: Path, output: Path | None, form: "Gr
         f"{result.n_answers} answers{before}, {result.tokens} tokens {console.rate(result.tokens, seconds)}"
         f"{guesses_text(result.accepted, result.guessed)}; "
         f"{result.processed_tokens} of {result.prompt_tokens} prompt tokens were new"
-    )
-
-
-def complete(
-    model: "Model",
-    params: "SamplingParams",
-    prompt: str,
-    max_tokens: int,
-    stop: Sequence[str] = (),
-    state: Path | None = None,
-    as_json: bool = False,
-    speculate: bool = False,
-    keep: int | None = None,
-    form: "Grammar | None" = None,
-    n_probs: int = 0,
-    sampled: bool = False,
-    forms: "Forms | None" = None,
-) -> None:
-    """One continuation of `prompt`, streamed to stdout. keep: see `kept_tokens`; None: end when the context is full.
-
-    n_probs, sampled: see ../probabilities.py. forms: where `form` is compiled.
-    """
-    from hybrid.infer.answers.constraints.forms import Forms
-    from hybrid.infer.answers.generation.context_shift import kept_tokens
-    from hybrid.infer.answers.generation.generate import generate
-    from hybrid.infer.answers.generation.probabilities import listed
-    from hybrid.infer.answers.sampling import Sampler
-    from hybrid.infer.answers.states.saved_states import form_behind, restored
-    from hybrid.infer.text.encode import continuation_ids
-
-    from .. import probabilities
-
-    if state is not None and not state.parent.is_dir():
-        raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
-    sampler = Sampler(params, model.n_vocab, model.tokenizer)
-    if state is not None and state.exists():
-        seq = restored(model, state, sampler, keep)
-        console.note(f"restored {len(seq.tokens)} tokens from {state}")
-        ids = continuation_ids(model.tokenizer, prompt)
-    else:
-        seq = model.sequence()
-        ids = model.tokenizer.encode(prompt)
-    constraint = form_behind(seq, form, forms or Forms(model.tokenizer), goes_on=not ids)
-    if form is None and "form" in seq.extra:
-        console.note(
-            "the answer goes on in its form" if constraint else "the saved answer was not whole; its form ends"
-        )
-    kept = None if keep is None else kept_tokens(model, [*seq.tokens, *ids], keep)
-    last, drawn = "", []
-    with console.ProgressBar("prompt", "tokens") as progress:
-        answer = generate(
-            seq,
-            ids,
-            sampler,
-            max_tokens=max_tokens,
-            stop=stop,
-            progress=progress.step,
-            speculate=speculate,
-            keep=kept,
-            constraint=constraint,
-            n_top=min(n_probs, model.n_vocab) or None,
-            sampled=sampled,
-        )
-        for piece in answer:
-            progress.close()
-            drawn += [piece] if n_probs else []
-            if piece.text and not as_json:
-                console.out(piece.text, end="")
-                last = piece.text
-    result = answer.result
-    if as_json:
-        known = {"completion_probabilities": listed(model.tokenizer, drawn, sampled)} if n_probs else {}
-        console.out_json({**console.plain(result), **known})
-    elif not last.endswith("\n"):
-        console.out()
-    if result.reason == "interrupt":
-        raise KeyboardInterrupt
-    if n_probs and not as_json:
-        console.note(probabilities.table(model.tokenizer, drawn))
-    if result.discarded:
-        console.note(tokens_left_out(model, result.discarded))
-    console.note(timings(model, result))
-    if state is not None:
-        seq.save(state, {"sampler": sampler.state(), "pending": result.pending, **answer.state()})
-
-
-def timings(model: "Model", result: "GenerationResult") -> str:
-    """One line: what was processed and generated, how fast, and why it ended."""
-    guesses = guesses_text(max(0, result.accepted - result.forced), result.guessed - result.forced)
-    ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}
-    return (
-        f"prompt {result.prompt_tokens} tokens {console.rate(result.prompt_tokens, result.prompt_seconds)}, "
-        f"generated {len(result.ids)} {console.rate(result.gen_tokens, result.gen_seconds)}{guesses}, "
-        f"{ended[result.reason]}; loaded in {console.duration(model.load_seconds)}"
     )

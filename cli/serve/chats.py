@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from hybrid.infer.answers.batches.batching import Job
-from hybrid.infer.answers.chat.dialect import Asked
+from hybrid.infer.answers.chat.dialect import Asked, Manner
 from hybrid.infer.answers.chat.reader import AnswerReader, Part
 from hybrid.infer.answers.chat.tools import Tool, ToolCall
 from hybrid.infer.answers.conversations.reading import Reading
@@ -16,7 +16,7 @@ from hybrid.quant.ggml.errors import TemplateError, UsageError
 
 from .errors import RequestError
 from .forms import Form, FormFields, compiled, form_of
-from .jobs import Maker, Manner, Prompt
+from .jobs import Maker, Prompt
 
 Message = Mapping[str, Any]
 WITH_TOOLS = ("response_format", "json_schema")  # forms of the text of an answer that may be calls, too

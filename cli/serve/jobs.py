@@ -1,15 +1,13 @@
 """From a request to jobs: the prompt's tokens, and how answers are drawn."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Job
-from hybrid.infer.answers.chat.dialect import Dialect
-from hybrid.infer.answers.chat.thoughts import ThoughtBudget
-from hybrid.infer.answers.constraints import Constraint
+from hybrid.infer.answers.chat.dialect import Dialect, Manner
 from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.infer.answers.conversations.ledger import Ledger
 from hybrid.infer.answers.conversations.message_ends import message_ends
@@ -59,20 +57,6 @@ class Prompt:
     text: str | None = None
     plain: bool = False
     boundaries: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How an answer is drawn, beside the samplers.
-
-    form    of the answer, to be copied for each
-    shown   see Drawing
-    budget  makes that of the thoughts of one answer
-    """
-
-    form: Constraint | None = None
-    shown: Collection[int] = ()
-    budget: Callable[[], ThoughtBudget | None] | None = None
 
 
 @dataclass
@@ -188,9 +172,7 @@ class Maker:
                     request.ignore_eos,
                     n_top,
                     sampled,
-                    None if manner.form is None else manner.form.copy(),
-                    shown=manner.shown,
-                    budget=None if manner.budget is None else manner.budget(),
+                    **manner.drawn,
                 )
                 if request.t_max_predict_ms is not None and request.t_max_predict_ms > 0:
                     drawing.most_seconds = request.t_max_predict_ms / 1000

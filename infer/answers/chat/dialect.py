@@ -1,13 +1,16 @@
 """How one model chats: its template, how thoughts and calls are written in it, and what an answer needs for both.
 
 dialect = Dialect(template, tokenizer)                       # once per model
-exchange = dialect.exchange(messages, Asked(tools=tools))    # once per answer
+exchange = dialect.exchange(messages, Asked(tools=tools))    # for one answer
 drawing = Drawing(..., **exchange.drawn)                     # or generate(...)
 parts = exchange.reader.push(piece.text)
+
+Of several answers to the same messages only the last two lines are done for each: `prompt` and `manner` are the rest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import UsageError
@@ -63,22 +66,37 @@ NO_CALLS = CallFormat("", "", "", JsonCall())  # none of whose marks is a token
 
 
 @dataclass(frozen=True)
+class Manner:
+    """How answers to one prompt are drawn, beside the samplers.
+
+    form    of each answer, to be copied for it
+    shown   the special tokens that are part of its text
+    budget  makes that of the thoughts of one answer
+    """
+
+    form: "Constraint | None" = None
+    shown: frozenset[int] = frozenset()
+    budget: "Callable[[], ThoughtBudget | None] | None" = None
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """What `Drawing` and `generate` take of it: for one answer, whose own it is."""
+        return {
+            "constraint": None if self.form is None else self.form.copy(),
+            "shown": self.shown,
+            "budget": None if self.budget is None else self.budget(),
+        }
+
+
+@dataclass(frozen=True)
 class Exchange:
-    """A prompt and its answer: how that is read (None: it is text), its form, the special tokens that are part of its
-    text, and how much it may think."""
+    """A prompt and one answer: how that is read (None: it is text), and what `Drawing` and `generate` take for it."""
 
     messages: Sequence[Message]
     asked: Asked
     prompt: ChatPrompt
     reader: AnswerReader | None = None
-    constraint: "Constraint | None" = None
-    shown: frozenset[int] = frozenset()
-    budget: "ThoughtBudget | None" = None
-
-    @property
-    def drawn(self) -> dict[str, Any]:
-        """What `Drawing` and `generate` take of it."""
-        return {"constraint": self.constraint, "shown": self.shown, "budget": self.budget}
+    drawn: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Dialect:
@@ -111,12 +129,8 @@ class Dialect:
         """The answer that follows messages. form: of its text. UsageError, TemplateError: it cannot be asked for."""
         self.check(asked)
         prompt = self.prompt(messages, asked)
-        reader = self.reader(asked, prompt)
-        if self.is_plain(asked):
-            return Exchange(messages, asked, prompt, reader, None if form is None else form.copy())
-        constraint = self._constraint(asked, prompt.thinks, form)
-        budget = self.budget(asked, prompt.thinks)
-        return Exchange(messages, asked, prompt, reader, constraint, self.shown(asked), budget)
+        drawn = self.manner(asked, prompt, form).drawn
+        return Exchange(messages, asked, prompt, self.reader(asked, prompt), drawn)
 
     def is_plain(self, asked: Asked) -> bool:
         """Whether an answer is nothing but text."""
@@ -149,7 +163,14 @@ class Dialect:
         """Messages, and the answer to them. answer: as message_of takes it. TemplateError, UsageError."""
         return self.rendered(self.prompt([*messages, message_of(answer)], asked))
 
-    # --- one answer ---
+    # --- answers ---
+    def manner(self, asked: Asked, prompt: ChatPrompt, form: "Constraint | None" = None) -> Manner:
+        """How the answers to a prompt are drawn. form: of their text. UsageError: they cannot be asked for."""
+        if self.is_plain(asked):
+            return Manner(form)
+        constraint = self._constraint(asked, prompt.thinks, form)
+        return Manner(constraint, self.shown(asked), partial(self.budget, asked, prompt.thinks))
+
     def reader(self, asked: Asked, prompt: ChatPrompt, *, split: bool = True) -> AnswerReader:
         """Of one answer. split: its thoughts are told apart from its text."""
         form = self.format if split else replace(self.format, thoughts=None)
@@ -187,5 +208,5 @@ class Dialect:
         own = None if form is None else form.grammar
         grammar = self.grammar(asked, thinks, own)
         if grammar is None or (form is not None and grammar == own):
-            return None if form is None else form.copy()
-        return self._forms.compiled(grammar).copy()
+            return form
+        return self._forms.compiled(grammar)

@@ -19,7 +19,7 @@ from hybrid.quant.ggml.errors import Remedy, StateError, TemplateError, UsageErr
 
 from ...progress import TokenProgress
 from ...text.encode import rendered_ids
-from ..chat.dialect import NOTHING, Asked, Dialect, Exchange
+from ..chat.dialect import NOTHING, Asked, Dialect, Exchange, Manner
 from ..chat.prompting import AUTO, ChatPrompt, message_of
 from ..chat.reader import Part
 from ..chat.tools import ToolCall, tools_of
@@ -237,9 +237,8 @@ class Conversation:
         """What is asked, and how the answer is drawn and read."""
         messages = [*self._messages(parent), *asking(parent, question)]
         if self.dialect is None:
-            form = None if self.form is None else self.form.copy()
             prompt = ChatPrompt(self.render(messages), messages, {}, False, "")
-            return Exchange(messages, self.asked, prompt, constraint=form)
+            return Exchange(messages, self.asked, prompt, drawn=Manner(self.form).drawn)
         asked = self.asked if isinstance(question, str) else self.asked.relaxed
         return self.dialect.exchange(messages, asked, self.form)
 

@@ -10,9 +10,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
-from ...evaluate.windows import log_softmax
 from ...text.tokenizer import StreamDecoder, Tokenizer
-from ..constraints.grammar import first_line
 from ..sampling import Sampler
 
 if TYPE_CHECKING:
@@ -195,6 +193,8 @@ class Drawing:
         except HybridError as error:
             if not np.isfinite(logits.max()):
                 raise  # the logits themselves are to blame
+            from ..constraints.grammar import first_line
+
             raise HybridError(
                 f"no token fits {self.constraint.grammar.name} here that may be drawn: {first_line(error)}"
             ) from None
@@ -245,6 +245,8 @@ class Drawing:
 
 def token_logprobs(logits: np.ndarray, token: int, n_top: int) -> TokenLogprobs:
     """Of one row of logits, f32 [n_vocab]; equal ones by id."""
+    from ...evaluate.windows import log_softmax
+
     ln_p = log_softmax(logits[None].astype(np.float64))[0]
     # a stable order among all that reach the last one's value
     least = np.partition(ln_p, len(ln_p) - n_top)[len(ln_p) - n_top] if n_top else np.inf

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
-from ..chat.dialect import NOTHING, Asked, Dialect, Exchange
+from ..chat.dialect import NOTHING, Asked, Dialect, Manner
 from ..chat.prompting import ChatPrompt
 from ..chat.tools import choice_of, tools_of
 from ..conversations.reading import Reading
@@ -22,7 +22,6 @@ class ChatLine:
     """prompt: the messages as the template writes them."""
 
     dialect: Dialect
-    messages: list[dict[str, Any]]
     asked: Asked
     prompt: ChatPrompt
 
@@ -39,14 +38,16 @@ class ChatLine:
         if line.get("tool_choice") is not None:
             asked = replace(asked, choice=choice_of(line["tool_choice"], asked.tools))
         try:
-            exchange = dialect.exchange(messages, asked, form)
+            dialect.check(asked)
+            read = cls(dialect, asked, dialect.prompt(messages, asked))
+            read.manner(form)
         except HybridError as error:  # a TemplateError, say: it is the line that is wrong
             raise UsageError(str(error)) from None
-        return cls(dialect, messages, asked, exchange.prompt)
+        return read
 
-    def exchange(self, form: "Constraint | None") -> Exchange:
-        """One answer to it."""
-        return self.dialect.exchange(self.messages, self.asked, form)
+    def manner(self, form: "Constraint | None") -> Manner:
+        """How its answers are drawn. It is not kept with the line: some forms have 10 MB."""
+        return self.dialect.manner(self.asked, self.prompt, form)
 
     def values(self, result: "GenerationResult") -> dict[str, Any]:
         """Of an answer: its text, and thoughts and calls where it has some."""

@@ -13,8 +13,9 @@ run that was interrupted goes on after the last line it wrote, and refuses a fil
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -22,7 +23,7 @@ from hybrid.quant.ggml.errors import Remedy, UsageError, shown
 
 from ...progress import AnswerProgress
 from ...text.encode import rendered_ids
-from ..chat.dialect import NOTHING, Asked, Dialect
+from ..chat.dialect import NOTHING, Asked, Dialect, Manner
 from ..constraints.asked import asked_form
 from ..constraints.forms import Forms
 from .chat_lines import FIELDS, ChatLine
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from ..generation.drawing import TextPiece
     from ..sampling import SamplingParams
 
-SUFFIX = ".jsonl"
 WAITING = 64  # jobs that are prepared ahead of the answers
 
 
@@ -79,9 +79,13 @@ def read_prompts(
     asked  of messages, where their line does not say it
     """
     forms = Forms(model.tokenizer) if forms is None else forms
-    dialect = None if model.chat_template is None else Dialect(model.chat_template, model.tokenizer, forms)
-    if dialect is not None:
-        dialect.check(asked)
+
+    @cache  # probing the template takes tens of milliseconds: it is done for the first line of messages
+    def dialect() -> Dialect | None:
+        return None if model.chat_template is None else Dialect(model.chat_template, model.tokenizer, forms)
+
+    if asked != NOTHING and (known := dialect()) is not None:
+        known.check(asked)
     prompts: list[Prompt] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -118,7 +122,7 @@ def _own_form(line: dict[str, Any], form: "Grammar | None", forms: Forms, where:
 
 
 def _chat_line(
-    line: dict[str, Any], dialect: Dialect | None, asked: Asked, form: "Constraint | None", where: str
+    line: dict[str, Any], dialect: Callable[[], Dialect | None], asked: Asked, form: "Constraint | None", where: str
 ) -> ChatLine | None:
     """None: its prompt is a text."""
     if "messages" not in line:
@@ -126,7 +130,7 @@ def _chat_line(
             raise UsageError(f"{where}: a prompt that is no messages has no tools and no thoughts. Give messages.")
         return None
     try:
-        return ChatLine.read(line, dialect, asked, form)
+        return ChatLine.read(line, dialect(), asked, form)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 
@@ -261,18 +265,17 @@ class PromptBatch:
                 )
             kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
             form = None if prompt.form is None else forms.compiled(prompt.form)
+            manner = Manner(form) if prompt.chat is None else prompt.chat.manner(form)
             for sample in range(self.n_samples):
                 number = prompt.index * self.n_samples + sample
                 if number >= first:
                     sampler = Sampler(
                         replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab, self.model.tokenizer
                     )
-                    own = None if form is None else form.copy()
-                    how = {"constraint": own} if prompt.chat is None else prompt.chat.exchange(form).drawn
                     n_top = min(self.n_probs, self.model.n_vocab) or None
                     drawing = Drawing(
                         sampler, self.model.tokenizer, self.max_tokens, self.stop,
-                        n_top=n_top, sampled=self.sampled, **how,
+                        n_top=n_top, sampled=self.sampled, **manner.drawn,
                     )  # fmt: skip
                     yield Job(ids, drawing, number, kept, speculate=self.speculate)
 

@@ -1,0 +1,130 @@
+"""`hybrid run -p TEXT`: a text is continued once, on stdout; what is said of it goes to stderr."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid.quant.ggml.errors import UsageError
+
+from . import console
+from .context_shift import tokens_left_out
+from .guessing import guesses_text
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+    from hybrid.infer import Sequence as TokenSequence
+    from hybrid.infer.answers.constraints import Constraint, Grammar
+    from hybrid.infer.answers.generation.drawing import TextPiece
+    from hybrid.infer.answers.generation.generate import GenerationResult
+    from hybrid.infer.answers.sampling import SamplingParams
+
+
+def complete(
+    model: "Model",
+    params: "SamplingParams",
+    prompt: str,
+    max_tokens: int,
+    stop: Sequence[str] = (),
+    state: Path | None = None,
+    as_json: bool = False,
+    speculate: bool = False,
+    keep: int | None = None,
+    form: "Grammar | None" = None,
+    n_probs: int = 0,
+    sampled: bool = False,
+) -> None:
+    """One continuation of `prompt`, streamed to stdout. keep: see `kept_tokens`; None: end when the context is full.
+
+    n_probs, sampled: see probabilities.py.
+    """
+    from hybrid.infer.answers.generation.context_shift import kept_tokens
+    from hybrid.infer.answers.generation.generate import generate
+    from hybrid.infer.answers.sampling import Sampler
+
+    if state is not None and not state.parent.is_dir():
+        raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
+    sampler = Sampler(params, model.n_vocab, model.tokenizer)
+    if state is not None and state.exists():
+        from hybrid.infer.answers.states.saved_states import restored
+        from hybrid.infer.text.encode import continuation_ids
+
+        seq = restored(model, state, sampler, keep)
+        console.note(f"restored {len(seq.tokens)} tokens from {state}")
+        ids = continuation_ids(model.tokenizer, prompt)
+    else:
+        seq = model.sequence()
+        ids = model.tokenizer.encode(prompt)
+    constraint = _form_of(seq, form, goes_on=not ids)
+    kept = None if keep is None else kept_tokens(model, [*seq.tokens, *ids], keep)
+    last = ""
+    drawn: list[TextPiece] = []
+    with console.ProgressBar("prompt", "tokens") as progress:
+        answer = generate(
+            seq,
+            ids,
+            sampler,
+            max_tokens=max_tokens,
+            stop=stop,
+            progress=progress.step,
+            speculate=speculate,
+            keep=kept,
+            constraint=constraint,
+            n_top=min(n_probs, model.n_vocab) or None,
+            sampled=sampled,
+        )
+        for piece in answer:
+            progress.close()
+            drawn += [piece] if n_probs else []
+            if piece.text and not as_json:
+                console.out(piece.text, end="")
+                last = piece.text
+    result = answer.result
+    if as_json:
+        console.out_json({**console.plain(result), **_listed(model, drawn, sampled, n_probs)})
+    elif not last.endswith("\n"):
+        console.out()
+    if result.reason == "interrupt":
+        raise KeyboardInterrupt
+    if n_probs and not as_json:
+        from . import probabilities
+
+        console.note(probabilities.table(model.tokenizer, drawn))
+    if result.discarded:
+        console.note(tokens_left_out(model, result.discarded))
+    console.note(timings(model, result))
+    if state is not None:
+        seq.save(state, {"sampler": sampler.state(), "pending": result.pending, **answer.state()})
+
+
+def _form_of(seq: "TokenSequence", form: "Grammar | None", *, goes_on: bool) -> "Constraint | None":
+    """Of what follows `seq`; says so where that is another than was asked for."""
+    if form is None and "form" not in seq.extra:
+        return None
+    from hybrid.infer.answers.constraints.forms import Forms
+    from hybrid.infer.answers.states.saved_states import form_behind
+
+    constraint = form_behind(seq, form, Forms(seq.tokenizer), goes_on=goes_on)
+    if form is None:
+        console.note(
+            "the answer goes on in its form" if constraint else "the saved answer was not whole; its form ends"
+        )
+    return constraint
+
+
+def _listed(model: "Model", drawn: "list[TextPiece]", sampled: bool, n_probs: int) -> dict[str, Any]:
+    if not n_probs:
+        return {}
+    from hybrid.infer.answers.generation.probabilities import listed
+
+    return {"completion_probabilities": listed(model.tokenizer, drawn, sampled)}
+
+
+def timings(model: "Model", result: "GenerationResult") -> str:
+    """One line: what was processed and generated, how fast, and why it ended."""
+    guesses = guesses_text(max(0, result.accepted - result.forced), result.guessed - result.forced)
+    ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}
+    return (
+        f"prompt {result.prompt_tokens} tokens {console.rate(result.prompt_tokens, result.prompt_seconds)}, "
+        f"generated {len(result.ids)} {console.rate(result.gen_tokens, result.gen_seconds)}{guesses}, "
+        f"{ended[result.reason]}; loaded in {console.duration(model.load_seconds)}"
+    )

@@ -1,0 +1,61 @@
+"""What a run has to wait for before it begins: the modules that it imports."""
+
+import subprocess
+import sys
+
+CODE = """
+import sys
+import hybrid.cli.main as m
+code = m.run(sys.argv[1:])
+print(*sys.modules, sep="\\n", file=sys.stderr)
+sys.exit(code)
+"""
+# of ours, in the rooms that not every run needs all of; kernels, layers and the floor are every model's
+ROOMS = ("cli.", "convert.", "quant.", "infer.answers.", "infer.evaluate.", "infer.text.")
+PLAIN = {
+    "quant", "cli", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run", "cli.completion",
+    "cli.texts",
+    "cli.chains", "cli.chains.cache_paths", "cli.chains.cached_models", "cli.chains.models",
+    "cli.context_shift", "cli.form_options", "cli.guessing", "cli.loading_options", "cli.probabilities",
+    "cli.sampling_options", "cli.tool_options",
+    "infer.answers", "infer.answers.prompts",
+    "infer.answers.generation", "infer.answers.generation.context_shift", "infer.answers.generation.drawing",
+    "infer.answers.generation.generate", "infer.answers.generation.speculate",
+    "infer.answers.sampling", "infer.answers.sampling.chain", "infer.answers.sampling.dry",
+    "infer.answers.sampling.largest", "infer.answers.sampling.params", "infer.answers.sampling.sampler",
+    "infer.answers.sampling.selection",
+    "infer.text", "infer.text.tokenizer", "infer.text.tokenizer.base", "infer.text.tokenizer.sentencepiece_model",
+    "infer.text.tokenizer.special", "infer.text.tokenizer.vocabulary",
+}  # fmt: skip
+FLOOR = "quant.ggml."
+HEAVY = ("jinja2", "llguidance", "numba", "prompt_toolkit", "pygments", "rich", "starlette", "tokenizers")
+
+
+def imported(*args: object) -> set[str]:
+    """All modules that a command line in a process of its own has imported at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *map(str, args)], capture_output=True, text=True, timeout=240, check=True
+    )
+    return set(done.stderr.split())
+
+
+def ours(modules: set[str]) -> set[str]:
+    """Those of ROOMS, without the package in front."""
+    names = {name.removeprefix("hybrid.") for name in modules if name.startswith("hybrid.")}
+    return {name for name in names if f"{name}.".startswith(ROOMS) and not f"{name}.".startswith(FLOOR)}
+
+
+def test_a_completion_imports_what_it_needs(files: dict[str, object]) -> None:
+    """No chat, no template, no forms, no files of prompts: these took 50 ms of every run."""
+    modules = imported("run", files["q8_0"], "-p", "A cache", "-n", 2, "--greedy")
+    more = ours(modules) - PLAIN
+    assert not more, f"`hybrid run -p` imports {sorted(more)}: import it where it is needed"
+    assert PLAIN - ours(modules) == set(), "the list names what is not imported"
+    assert not modules & set(HEAVY)
+
+
+def test_what_is_asked_for_is_imported(files: dict[str, object], tmp_path: object) -> None:
+    """The test above can fail."""
+    modules = ours(imported("run", files["q8_0"], "-p", "A cache", "-n", 2, "--choice", "yes", "--n-probs", 2))
+    assert {"infer.answers.constraints.forms", "infer.evaluate.windows"} <= modules
+    assert not any(m.startswith("infer.answers.chat") for m in modules)
