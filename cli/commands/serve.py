@@ -104,6 +104,7 @@ def serve(
     show_slots: Annotated[
         bool, typer.Option("--slots/--no-slots", help="Whether GET /slots tells what is being answered.")
     ] = True,
+    show_page: Annotated[bool, typer.Option("--page/--no-page", help="Whether GET / is a page to chat on.")] = True,
     n_ctx: Context = 0,
     checkpoint_budget: CheckpointBudget = "1GiB",
     exact: Exact = False,
@@ -172,6 +173,7 @@ def serve(
                 timeout or None,
                 grace,
                 show_slots,
+                show_page,
                 pooling,
                 Log(log),
             )
@@ -249,6 +251,7 @@ class _Settings:
     timeout: float | None
     grace: float
     slots: bool
+    page: bool
     pooling: PoolingName | None
     log: Log
 
@@ -304,6 +307,7 @@ def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "Cach
         store=store,
         pooling=Pooling(given.pooling.value) if given.pooling else None,
         slots=given.slots,
+        page=given.page,
         log=None if given.log.kind is LogKind.OFF else given.log.request,
     )
     try:

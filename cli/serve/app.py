@@ -11,6 +11,7 @@ from .endpoint import routes
 from .guards import Bodies, Ending, Keys, Pages
 from .llama_server import completion, embedding, props, slots, templates, tokens
 from .openai import chat, completions, embeddings, responses
+from .page.routes import ROUTES, is_page
 from .request_log import Logged
 from .served import Served
 
@@ -35,9 +36,12 @@ def create_app(served: Served) -> Starlette:
         )
     if not served.keys:
         middleware.append(Middleware(Pages, hosts=served.hosts, allowed=served.cors))
-    middleware += [Middleware(Keys, keys=served.keys), Middleware(Bodies, seconds=served.bounds.body_seconds)]
+    middleware += [
+        Middleware(Keys, keys=served.keys, is_open=is_page if served.page else None),
+        Middleware(Bodies, seconds=served.bounds.body_seconds),
+    ]
     app = Starlette(
-        routes=routes(ENDPOINTS),
+        routes=[*routes(ENDPOINTS), *(ROUTES if served.page else ())],
         middleware=middleware,
         exception_handlers={Exception: errors.handle, HTTPException: errors.handle},
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import hmac
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -96,14 +96,19 @@ def _name_of(host: str) -> str | None:
 
 
 class Keys(Guard):
-    """401 without one of the keys, compared in constant time."""
+    """401 without one of the keys, compared in constant time.
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    is_open  of a method and a path: asked for without a key, as OPEN_PATHS are
+    """
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str], is_open: Callable[[str, str], bool] | None = None) -> None:
         super().__init__(app)
         self.keys = [key.encode() for key in keys]
+        self._is_open = is_open or (lambda method, path: False)
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.keys and scope["path"] not in OPEN_PATHS and not self._has_key(scope):
+        is_open = scope["path"] in OPEN_PATHS or self._is_open(scope["method"], scope["path"])
+        if self.keys and not is_open and not self._has_key(scope):
             response = errors.response(401, "a key is needed: Authorization: Bearer KEY")
             await errors.for_path(scope["path"], response)(scope, receive, send)
             return

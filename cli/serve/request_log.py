@@ -18,7 +18,8 @@ from hybrid.quant.ggml.errors import shown
 from .cache_usage import main_reason, prompts_of
 from .chats import Split
 
-QUIET = ("/health", "/metrics")  # asked for all the time, by programs: logged only when they fail
+# asked for all the time, by programs and pages: logged only when they fail
+QUIET = ("/health", "/metrics", "/slots", "/page/costs")
 LONGEST = 120  # characters of what a client chooses
 PLACE = "hybrid.request"  # in the scope of a request
 

@@ -28,6 +28,7 @@ class Served:
     bounds    of connections
     slots     whether GET /slots shows what is being answered
     log       called with every request when it is over
+    page      whether browsers are given one (GET /)
     pooling   of embeddings, None: see `ModelSource`; of an encoder its own counts
     stopping  no more requests are taken
 
@@ -45,6 +46,7 @@ class Served:
     bounds: Bounds = field(default_factory=Bounds)
     pooling: Pooling | None = None
     slots: bool = True
+    page: bool = True
     stopping: bool = False
     n_running: int = 0  # requests that are being answered, of any kind
     started: float = field(default_factory=time.time)

@@ -1,0 +1,36 @@
+"""The files of the page, as they are sent: from the package, read once, each with its type and its hash."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+STATIC = Path(__file__).parent / "static"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """tag: of its content, for the header ETag."""
+
+    content: bytes
+    media: str
+    tag: str
+
+
+@cache
+def page_files() -> dict[str, PageFile]:
+    """All of them by name, with "/" between folders. Only these are sent: no name of a request reaches the disk."""
+    found = (path for path in sorted(STATIC.rglob("*")) if path.suffix in TYPES)
+    return {path.relative_to(STATIC).as_posix(): _read(path) for path in found}
+
+
+def _read(path: Path) -> PageFile:
+    content = path.read_bytes()
+    return PageFile(content, TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')

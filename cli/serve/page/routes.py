@@ -1,0 +1,61 @@
+"""GET /, /state and /page/...: the pages that a browser shows.
+
+They hold nothing of this server and are sent without a key: what they show they ask of the API, with the key that the
+person before them gives. What a model writes is shown in them, so that nothing in them may run, load or send anything
+but the files beside them: the policy says so to the browser, whatever a bug of ours lets through.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from .. import errors
+from ..guards import header
+from .files import page_files
+
+FOLDER = "/page/"
+PAGES = {"/": "index.html", "/state": "state.html"}
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        # text becomes elements by DOMPurify or not at all, in browsers that know this
+        "require-trusted-types-for 'script'",
+        "trusted-types dompurify",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # asked each time whether it is still the same, so that an update is one at once
+}
+
+
+def is_page(method: str, path: str) -> bool:
+    """Whether this asks for a file of the page, which needs no key."""
+    return method in ("GET", "HEAD") and (path in PAGES or path.startswith(FOLDER))
+
+
+async def page_file(request: Request) -> Response:
+    """A file of the page; 304 where the browser has it already."""
+    path = request.url.path
+    name = PAGES.get(path) or path.removeprefix(FOLDER)
+    found = page_files().get(name)
+    if found is None:
+        return errors.response(404, "the page has no such file")
+    known = header(request.scope, b"if-none-match") or ""
+    if found.tag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        return Response(status_code=304, headers={**HEADERS, "ETag": found.tag})
+    return Response(found.content, headers={**HEADERS, "ETag": found.tag}, media_type=found.media)
+
+
+ROUTES = [Route(path, page_file, methods=["GET"]) for path in (*PAGES, FOLDER + "{name:path}")]

@@ -1,0 +1,130 @@
+"""The files of the page: what is sent, to whom, under which policy; and what a browser makes of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
+from http_server import Server, serving
+
+from hybrid.cli.serve.page.files import STATIC, TYPES
+from hybrid.cli.serve.page.routes import POLICY
+from hybrid.infer import Model
+
+KEY = {"Authorization": "Bearer secret"}
+MOST = 200_000  # bytes of all files together
+
+
+@pytest.fixture(scope="module")
+def model(files: dict[str, Path]) -> Iterator[Model]:
+    with Model.load(files["q8_0"], n_ctx=256, n_seq_max=4) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def server(model: Model) -> Iterator[Server]:
+    with serving(model) as server:
+        yield server
+
+
+def test_all_files_together_are_small() -> None:
+    sizes = {path: path.stat().st_size for path in STATIC.rglob("*") if path.is_file()}
+    assert sum(sizes.values()) < MOST, sizes
+    assert not [path for path in sizes if path.suffix not in TYPES], "of a kind that is not sent"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(("path", "name"), [("/", "index.html"), ("/state", "state.html"), ("/page/app.js", "app.js")])
+def test_a_file_and_its_headers(server: Server, method: str, path: str, name: str) -> None:
+    response = server.http.request(method, path)
+    content = (STATIC / name).read_bytes()
+    assert response.status_code == 200
+    assert response.content == (content if method == "GET" else b"")
+    assert response.headers["content-length"] == str(len(content))
+    assert response.headers["content-type"] == TYPES[Path(name).suffix]
+    assert response.headers["content-security-policy"] == POLICY
+    assert response.headers["x-content-type-options"] == "nosniff"
+    for directive in ("default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "form-action 'none'"):
+        assert directive in POLICY
+    assert "unsafe" not in POLICY and "http" not in POLICY
+
+
+def test_what_a_browser_has_is_not_sent_again(server: Server) -> None:
+    first = server.http.get("/page/app.js")
+    tag = first.headers["etag"]
+    for given in (tag, f"W/{tag}", f'"other", {tag}'):
+        again = server.http.get("/page/app.js", headers={"If-None-Match": given})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert server.http.get("/page/app.js", headers={"If-None-Match": '"other"'}).content == first.content
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/page/", "/page/none.js", "/page/../routes.py", "/page/%2e%2e/routes.py", "/page/..%2froutes.py", "/page//app.js",
+     "/page/%00", "/page/app.js/", "/index.html"],
+)  # fmt: skip
+def test_nothing_else_is_sent(server: Server, path: str) -> None:
+    response = server.http.get(path)
+    assert response.status_code == 404, path
+    assert "error" in response.json() and "class" not in response.text
+
+
+def test_only_reading_is_open_without_a_key(model: Model) -> None:
+    with serving(model, keys=("secret",)) as server:
+        for path in ("/", "/state", "/page/app.js"):
+            assert server.http.get(path).status_code == server.http.head(path).status_code == 200
+            assert server.http.post(path).status_code == 401
+        assert server.http.get("/page/none.js").status_code == 404
+        assert server.http.get("/pages").status_code == server.http.get("/v1/models").status_code == 401
+        assert server.http.get("/v1/models", headers=KEY).status_code == 200
+
+
+def test_no_page(model: Model) -> None:
+    with serving(model, page=False) as server:
+        for path in ("/", "/state", "/page/app.js"):
+            assert server.http.get(path).status_code == 404
+        assert server.http.get("/v1/models").status_code == 200
+    with serving(model, page=False, keys=("secret",)) as server:
+        assert server.http.get("/").status_code == 401
+
+
+def test_a_name_that_others_have_chosen_is_no_way_in(server: Server) -> None:
+    """DNS rebinding: a page of the web that makes its name ours."""
+    for path in ("/", "/state", "/page/app.js"):
+        assert server.http.get(path, headers={"Host": "evil.example"}).status_code == 403
+        assert server.http.get(path, headers={"Origin": "http://evil.example"}).status_code == 403
+
+
+def test_hello(browsing: Browsing, server: Server) -> None:  # noqa: F811
+    page = browsing.open(server)
+    page.get_by_text("hello, this is tiny").wait_for()
+
+
+def test_the_browser_is_watched(browsing: Browsing, server: Server) -> None:  # noqa: F811
+    page = browsing.open(server)
+    page.evaluate("fetch('http://fetched.example/').catch(() => {})")
+    page.evaluate("window.open('http://opened.example/')")
+    page.evaluate("document.body.append(Object.assign(document.createElement('img'), {src: 'http://127.0.0.1:9/x'}))")
+    page.evaluate("() => { try { document.body.innerHTML = 'x' } catch {} }")
+    page.evaluate("console.error('of the page')")
+    page.evaluate("() => { setTimeout(() => { throw Error('thrown') }) }")
+    page.evaluate("() => { setTimeout(() => alert('asked')) }")
+    page.wait_for_timeout(300)
+    seen = "\n".join(browsing.problems)
+    for part in (
+        "fetched.example",
+        "to http://opened.example",
+        "127.0.0.1:9",
+        "TrustedHTML",
+        "of the page",
+        "thrown",
+        "asked",
+    ):
+        assert part in seen, (part, seen)
+    with pytest.raises(AssertionError):
+        browsing.check()
+    browsing.problems.clear()
+    page.evaluate("console.error('status of 503')")
+    with pytest.raises(AssertionError):
+        browsing.check()
+    browsing.expects("503")
