@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybrid.quant.ggml.errors import shown
-
-from .. import console, divergence
+from .. import choices, console, divergence
 from ..loading_options import (
     BATCH,
     CHUNK,
@@ -22,7 +20,6 @@ from ..loading_options import (
 )
 
 if TYPE_CHECKING:
-    from hybrid.infer.evaluate.hellaswag import HellaSwagResult
     from hybrid.infer.evaluate.perplexity import PerplexityResult
     from hybrid.infer.loading.options import LoadOptions
 
@@ -56,6 +53,12 @@ def perplexity(
     hellaswag_tasks: Annotated[
         int | None, typer.Option("--hellaswag-tasks", min=1, help="Score so many of them. Default: all.")
     ] = None,
+    winogrande: Annotated[
+        bool, typer.Option("--winogrande", help="The file holds Winogrande tasks, CSV, one a line: score them.")
+    ] = False,
+    winogrande_tasks: Annotated[
+        int | None, typer.Option("--winogrande-tasks", min=1, help="Score so many of them. Default: all.")
+    ] = None,
     exact: Exact = False,
     kv_type: KVTypeOption = None,
     lora: Lora = None,
@@ -69,7 +72,8 @@ def perplexity(
     a figure, measure it with --exact.
 
     HellaSwag: the answer to a task is the ending with the highest mean log-probability of its tokens (acc_norm), as
-    llama-perplexity has it; what the four endings share is computed once.
+    llama-perplexity has it; what the four endings share is computed once. Winogrande: the choice after which the rest
+    of the sentence has the highest mean log-probability.
 
     KL divergence: run the original with -f and --kl-divergence-base FILE, then a quantized file with
     --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
@@ -82,12 +86,13 @@ def perplexity(
         return
     if file is None:
         raise typer.BadParameter("Missing option '-f': the text to predict")
-    if hellaswag_tasks is not None and not hellaswag:
-        raise typer.BadParameter("--hellaswag-tasks belongs to --hellaswag")
-    if hellaswag:
+    test = choices.wanted({"hellaswag": (hellaswag, hellaswag_tasks), "winogrande": (winogrande, winogrande_tasks)})
+    if test is not None:
         if stride or chunks is not None or kl_divergence_base is not None:
-            raise typer.BadParameter("--hellaswag scores tasks: leave out --stride, --chunks and --kl-divergence-base")
-        score_tasks(model, file, loading, n_tasks=hellaswag_tasks, n_ctx=n_ctx, as_json=as_json)
+            raise typer.BadParameter(
+                f"--{test.name} scores tasks: leave out --stride, --chunks and --kl-divergence-base"
+            )
+        test.score(model, file, loading, n_ctx, as_json)
         return
     if kl_divergence_base is not None:
         if stride or as_json:
@@ -129,40 +134,6 @@ def measure(
         console.out_json(result)
     else:
         console.out("\n" + final(result))
-
-
-def score_tasks(
-    model: Path | None,
-    file: Path,
-    loading: "LoadOptions",
-    *,
-    n_tasks: int | None,
-    n_ctx: int,
-    as_json: bool,
-) -> None:
-    """Scores HellaSwag tasks and prints llama-perplexity's table."""
-    from hybrid.infer.evaluate.hellaswag import N_ENDINGS, N_PARALLEL, hellaswag, read_tasks, some_of
-
-    from .. import texts
-    from ..chains import models
-
-    tasks = read_tasks(texts.read_text(file), shown(file))
-    tasks = tasks if n_tasks is None else some_of(tasks, n_tasks)
-    n_seq = N_ENDINGS * min(N_PARALLEL, len(tasks))
-    with models.load(model, loading, n_ctx=n_ctx, n_seq_max=n_seq) as loaded:
-        if not as_json:
-            console.out("task\tacc_norm\t95% confidence interval")
-        result = hellaswag(loaded, tasks, None if as_json else task_scored)
-    if as_json:
-        console.out_json(result)
-    else:
-        console.note(f"{result.n_processed} of {result.n_tokens} tokens processed, the rest is shared")
-
-
-def task_scored(so_far: "HellaSwagResult", n_tasks: int) -> None:
-    """A line of the table."""
-    low, high = 100 * so_far.low, 100 * so_far.high
-    console.out(f"{so_far.n_tasks}\t{100 * so_far.acc_norm:.8f}%\t[{low:.4f}%, {high:.4f}%]")
 
 
 def running(chunk: int, n_chunks: int, ppl: float) -> None:

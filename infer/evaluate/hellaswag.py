@@ -7,22 +7,17 @@ answer is the ending with the highest ("acc_norm"). What the four begin with is 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 
-import numpy as np
+from hybrid.quant.ggml.errors import UsageError
 
-from hybrid.quant.ggml.errors import Remedy, UsageError
-
-from ..model import Model, Work
-from .shared import eval_shared
-from .windows import check_finite, log_likelihood
+from ..model import Model
+from .choices import after_common_prefix, encoded, score
 
 N_ENDINGS = 4
 LINES = 2 + N_ENDINGS
-N_PARALLEL = 8  # tasks at a time
 
 
 @dataclass(frozen=True)
@@ -77,58 +72,22 @@ def hellaswag(
 
     UsageError when a text does not fit the context, FormatError when the model's logits are not finite.
     """
-    n_parallel = min(N_PARALLEL, model.memory.n_seq_max // N_ENDINGS)
-    if not tasks or not n_parallel:
-        raise UsageError(f"scoring needs tasks, and a model loaded for {N_ENDINGS} sequences or more.")
-    correct = n_tokens = n_processed = done = 0
-    remaining = iter(tasks)
-    while group := list(islice(remaining, n_parallel)):
-        texts = [[_encoded(model, task, ending) for ending in task.endings] for task in group]
-        for task, four, scores in zip(group, texts, _scores(model, texts), strict=True):
-            done += 1
-            check_finite(model, scores, f"its logits in task {done}")
-            correct += int(scores.argmax()) == task.gold
-            n_tokens += sum(map(len, four))
-            shared = common_prefix(four)
-            # the last token of a text is only predicted
-            n_processed += shared + sum(len(ids) - 1 - shared for ids in four)
-            result = _result(correct, done, n_tokens, n_processed)
-            if progress is not None:
-                progress(result, len(tasks))
+    if not tasks:
+        raise UsageError("scoring needs tasks.")
+    correct = n_tokens = n_processed = 0
+    scored = score(model, (after_common_prefix(_texts(model, task)) for task in tasks))
+    for n, (task, one) in enumerate(zip(tasks, scored, strict=True), 1):
+        correct += int(one.means.argmax()) == task.gold
+        n_tokens += one.n_tokens
+        n_processed += one.n_processed
+        result = _result(correct, n, n_tokens, n_processed)
+        if progress is not None:
+            progress(result, len(tasks))
     return result
 
 
-def _encoded(model: Model, task: Task, ending: str) -> list[int]:
-    ids = model.tokenizer.encode(f"{task.context} {ending}")
-    if len(ids) > model.n_ctx:
-        raise UsageError(f"a task has {len(ids)} tokens, the context {model.n_ctx}.", remedy=Remedy.LARGER_CONTEXT)
-    return ids
-
-
-def common_prefix(texts: Sequence[Sequence[int]]) -> int:
-    """Tokens that all texts begin with; every text has at least one more."""
-    most = min(map(len, texts)) - 1
-    return next((i for i in range(most) if len({ids[i] for ids in texts}) > 1), most)
-
-
-def _scores(model: Model, tasks: list[list[list[int]]]) -> Iterator[np.ndarray]:
-    """For each task the mean log p of every ending's tokens, f64 [4]."""
-    first = [common_prefix(texts) for texts in tasks]
-    if not all(first):
-        raise UsageError("a context is needed before the endings: this one has no tokens.")
-    seqs = [model.sequence() for texts in tasks for _ in texts]
-    try:
-        flat = [(ids, n) for texts, n in zip(tasks, first, strict=True) for ids in texts]
-        works = [Work(seq, ids[:-1], slice(n - 1, None)) for seq, (ids, n) in zip(seqs, flat, strict=True)]
-        means = []
-        for (ids, n), result in zip(flat, eval_shared(model, works), strict=True):
-            assert result.logits is not None
-            means.append(float(log_likelihood(result.logits, ids[n:]).mean()))
-    finally:
-        for seq in seqs:
-            seq.close(remember=False)
-    for i in range(len(tasks)):
-        yield np.array(means[i * N_ENDINGS : (i + 1) * N_ENDINGS])
+def _texts(model: Model, task: Task) -> list[list[int]]:
+    return [encoded(model, f"{task.context} {ending}") for ending in task.endings]
 
 
 def _result(correct: int, n: int, n_tokens: int, n_processed: int) -> HellaSwagResult:

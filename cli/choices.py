@@ -1,0 +1,112 @@
+"""Tests with answers to choose from, for `hybrid perplexity`: tasks read, scored, and llama-perplexity's tables."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from hybrid.quant.ggml.errors import shown
+
+from . import console
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from hybrid.infer.evaluate.choices import Scored
+    from hybrid.infer.evaluate.hellaswag import HellaSwagResult
+    from hybrid.infer.evaluate.winogrande import WinograndeResult
+    from hybrid.infer.loading.options import LoadOptions
+    from hybrid.infer.model import Model
+
+
+@dataclass(frozen=True)
+class Test:
+    """One that was asked for: its option without --, and how many of its tasks are scored (None: all)."""
+
+    name: str
+    n_tasks: int | None
+
+    def score(self, model: Path | None, file: Path, loading: "LoadOptions", n_ctx: int, as_json: bool) -> None:
+        """Reads the file, scores its tasks and prints."""
+        TESTS[self.name](model, file, loading, self.n_tasks, n_ctx, as_json)
+
+
+def wanted(given: Mapping[str, tuple[bool, int | None]]) -> Test | None:
+    """The test of the one option that was given; for each: whether it was, and the value of --NAME-tasks."""
+    names = [name for name, (asked, _) in given.items() if asked]
+    for name, (asked, n_tasks) in given.items():
+        if n_tasks is not None and not asked:
+            raise typer.BadParameter(f"--{name}-tasks belongs to --{name}")
+    if len(names) > 1:
+        raise typer.BadParameter(f"--{names[0]} and --{names[1]} read different files: give one of them")
+    return Test(names[0], given[names[0]][1]) if names else None
+
+
+def hellaswag(
+    model: Path | None, file: Path, loading: "LoadOptions", n_tasks: int | None, n_ctx: int, as_json: bool
+) -> None:
+    from hybrid.infer.evaluate import hellaswag as library
+
+    from . import texts
+
+    tasks = library.read_tasks(texts.read_text(file), shown(file))
+    tasks = tasks if n_tasks is None else library.some_of(tasks, n_tasks)
+
+    def line(so_far: "HellaSwagResult", _: int) -> None:
+        low, high = 100 * so_far.low, 100 * so_far.high
+        console.out(f"{so_far.n_tasks}\t{100 * so_far.acc_norm:.8f}%\t[{low:.4f}%, {high:.4f}%]")
+
+    with _loaded(model, loading, n_ctx, library.N_ENDINGS * len(tasks)) as loaded:
+        if as_json:
+            console.out_json(library.hellaswag(loaded, tasks))
+            return
+        console.out("task\tacc_norm\t95% confidence interval")
+        result = library.hellaswag(loaded, tasks, line)
+    _note_shared(result.n_processed, result.n_tokens)
+
+
+def winogrande(
+    model: Path | None, file: Path, loading: "LoadOptions", n_tasks: int | None, n_ctx: int, as_json: bool
+) -> None:
+    from hybrid.infer.evaluate import winogrande as library
+    from hybrid.infer.evaluate.choices import some_of
+
+    from . import texts
+
+    tasks = some_of(library.read_winogrande(texts.read_text(file), shown(file)), n_tasks)
+
+    def line(one: "Scored", answer: int, so_far: "WinograndeResult") -> None:
+        n, (first, second) = so_far.n_tasks, one.means
+        right = tasks[n - 1].gold + 1
+        console.out(f"{n}\t{100 * so_far.accuracy:.4f}\t{first:10.6f}  {second:10.6f}  {answer + 1}  {right}")
+
+    with _loaded(model, loading, n_ctx, 2 * len(tasks)) as loaded:
+        if as_json:
+            console.out_json(library.winogrande(loaded, tasks))
+            return
+        result = library.winogrande(loaded, tasks, line)
+    error = "" if result.stderr is None else f" +/- {100 * result.stderr:.4f}"
+    console.out(f"\nFinal Winogrande score({result.n_tasks} tasks): {100 * result.accuracy:.4f}{error}")
+    if result.n_whole:
+        console.note(f"in {result.n_whole} tasks little follows the choice, which is scored with it")
+    _note_shared(result.n_processed, result.n_tokens)
+
+
+TESTS: dict[str, "Callable[[Path | None, Path, LoadOptions, int | None, int, bool], None]"] = {
+    "hellaswag": hellaswag,
+    "winogrande": winogrande,
+}
+
+
+def _loaded(model: Path | None, loading: "LoadOptions", n_ctx: int, n_texts: int) -> "AbstractContextManager[Model]":
+    from hybrid.infer.evaluate.choices import TOGETHER
+
+    from .chains import models
+
+    return models.load(model, loading, n_ctx=n_ctx, n_seq_max=min(TOGETHER, n_texts))
+
+
+def _note_shared(n_processed: int, n_tokens: int) -> None:
+    console.note(f"{n_processed} of {n_tokens} tokens processed, the rest is shared")
