@@ -1,4 +1,5 @@
-"""What MODEL may be on the command line: a GGUF file, a Hugging Face folder, or nothing for the bundled model.
+"""What MODEL may be on the command line: a GGUF file, a Hugging Face folder, ORG/NAME on a hub (../hub/names.py), or
+nothing for the bundled model.
 
 A folder is converted once; the file is kept in the user's cache directory under a name made of the folder's path and
 the names, sizes and times of its files, so that a changed folder is converted again and the old file removed.
@@ -10,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.split import is_later_part
 
 from .. import console
@@ -19,6 +20,8 @@ from . import cache_paths, cached_models
 if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.loading.options import LoadFields, LoadOptions
+
+    from ..hub.names import Name
 
 
 def bundled_checkpoint() -> Path:
@@ -31,17 +34,39 @@ def bundled_prose() -> Path:
     return Path(str(files("hybrid.cli"))) / "bundled" / "prose.txt"
 
 
-def resolve(model: Path | None) -> Path:
-    """The GGUF file to load for `model`; converts a folder on first use and says so. UsageError: no such path."""
+EXPECTED = "MODEL is a .gguf file, a Hugging Face folder with config.json, or ORG/NAME on Hugging Face."
+
+
+def resolve(model: Path | str | None) -> Path:
+    """The GGUF file to load for `model`; downloads what is named and converts on first use, and says so.
+
+    UsageError: there is no such path or name. A path that exists is never a name.
+    """
     if model is None:
-        model = bundled_checkpoint()
-    if model.is_dir():
-        return converted(model)
-    if not model.exists():
-        raise UsageError(
-            f"{model}: no such file or folder. MODEL is a .gguf file or a Hugging Face folder with config.json."
-        )
-    return model
+        return converted(bundled_checkpoint())
+    path = Path(model)
+    if path.is_dir():
+        return converted(path)
+    if path.exists():
+        return path
+    from ..hub import models as hub
+
+    return hub.gguf(named(model))
+
+
+def named(model: Path | str) -> "Name":
+    """The name on a hub that a path that does not exist can be. UsageError: none, or it is a path that was mistyped."""
+    from ..hub import folders, names
+    from ..hub.nearby import near
+
+    text = shown(model)
+    name = names.parse(str(model))
+    if name is None:
+        found = near(str(model), folders.repositories()) if "/" not in str(model) else ""
+        raise UsageError(f"{text}: no such file or folder. {EXPECTED}{found}")
+    if not name.explicit and Path(model).parent.is_dir() and name.repository not in folders.repositories():
+        raise UsageError(f"{text}: no such file or folder. {EXPECTED} For the one of that name there: hf.co/{text}")
+    return name
 
 
 def converted(folder: Path) -> Path:
@@ -79,7 +104,7 @@ def converted(folder: Path) -> Path:
     return target
 
 
-def load(model: Path | None, options: "LoadOptions | None" = None, **fields: "Unpack[LoadFields]") -> "Model":
+def load(model: Path | str | None, options: "LoadOptions | None" = None, **fields: "Unpack[LoadFields]") -> "Model":
     """Resolves and loads MODEL, as `Model.load` has the options; says on stderr when kernels are compiled."""
     path = resolve(model)
     from hybrid.infer import Model

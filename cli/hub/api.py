@@ -1,0 +1,157 @@
+"""Requests to a hub, through huggingface_hub's session: HF_ENDPOINT, HF_TOKEN, proxies and timeouts are its own.
+
+Each failure is a `HybridError` of one line.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from hybrid.quant.ggml.errors import HybridError, UsageError, shown
+
+from . import folders
+from .names import MAIN
+from .nearby import near
+from .repository import Listing, from_hub
+
+MOST_ANSWER = 64 << 20  # bytes of a list of files
+
+
+class Transient(HybridError):
+    """It may go better the next time: no answer, a lost connection, an error of the server's own."""
+
+
+def endpoint() -> str:
+    from huggingface_hub import constants
+
+    return str(constants.ENDPOINT)
+
+
+def page(repository: str) -> str:
+    return f"{endpoint()}/{repository}"
+
+
+def listing(repository: str, revision: str = MAIN) -> Listing:
+    """What a repository holds now."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, get_session
+
+    url = f"{endpoint()}/api/models/{repository}/revision/{quote(revision, safe='')}"
+    with said(repository, revision):
+        response = get_session().get(
+            url, params={"blobs": "true"}, headers=build_hf_headers(), timeout=constants.HF_HUB_ETAG_TIMEOUT
+        )
+        _check(response)
+        if len(response.content) > MOST_ANSWER:
+            raise HybridError(f"{repository}: the hub's list of files is larger than 64 MiB. Is it a model?")
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+    return from_hub(repository, answer)
+
+
+@contextmanager
+def stream(repository: str, commit: str, path: str, start: int) -> Iterator[Any]:
+    """The bytes of a file from `start` on: a response of httpx, whose `status_code` is 206 if it begins there."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, get_session
+
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    url = f"{endpoint()}/{repository}/resolve/{commit}/{quote(path)}"
+    with (
+        said(repository, commit, path),
+        get_session().stream("GET", url, headers=headers, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT) as response,
+    ):
+        if not start or response.status_code != 416:  # nothing is there from `start` on: for the caller to judge
+            _check(response)
+        yield response
+
+
+def _check(response: Any) -> None:
+    from huggingface_hub.utils import hf_raise_for_status
+
+    hf_raise_for_status(response)
+
+
+@contextmanager
+def said(repository: str, revision: str, path: str = "") -> Iterator[None]:
+    """Turns what huggingface_hub and its client raise into one line each."""
+    from huggingface_hub import errors
+    from huggingface_hub.utils import get_session
+
+    transport = _transport(get_session())
+    try:
+        yield
+    except errors.OfflineModeIsEnabled:
+        raise offline(repository) from None
+    except errors.GatedRepoError:
+        raise HybridError(_gated(repository)) from None
+    except errors.RepositoryNotFoundError:
+        raise UsageError(_missing(repository)) from None
+    except errors.RevisionNotFoundError:
+        raise UsageError(f"{repository} has no revision {shown(revision)}. {page(repository)} lists them.") from None
+    except errors.EntryNotFoundError:
+        raise HybridError(f"{repository} does not have {shown(path)} any more. Run it again.") from None
+    except errors.HfHubHTTPError as err:
+        raise _status(repository, err.response) from None
+    except transport as err:
+        host = urlsplit(endpoint()).netloc
+        why = " ".join(str(err).split()) or type(err).__name__
+        raise Transient(
+            f"{repository}: {shown(host)} cannot be reached ({shown(why)}). Check the network; "
+            "what is here already runs without: `hybrid models`."
+        ) from None
+
+
+def _transport(session: Any) -> type[Exception]:
+    """What the client of this version of huggingface_hub (httpx or its successor) raises for failing connections."""
+    kind = sys.modules[type(session).__module__.split(".")[0]].TransportError
+    assert isinstance(kind, type) and issubclass(kind, Exception)
+    return kind
+
+
+def offline(repository: str) -> HybridError:
+    return UsageError(
+        f"{repository}: what is asked for is not in the cache, and HF_HUB_OFFLINE forbids to download it. "
+        f"Unset it, or choose from `hybrid models`."
+    )
+
+
+def _has_token() -> bool:
+    from huggingface_hub import get_token
+
+    return get_token() is not None
+
+
+def _gated(repository: str) -> str:
+    if _has_token():
+        return f"{repository} is gated, and the owner of your token has no access. Ask for it at {page(repository)}"
+    return (
+        f"{repository} is gated: accept its terms at {page(repository)}, then set HF_TOKEN to a token of yours "
+        f"({endpoint()}/settings/tokens)."
+    )
+
+
+def _missing(repository: str) -> str:
+    private = "" if _has_token() else ", or it is private and HF_TOKEN is not set"
+    return (
+        f"{repository}: there is no such repository at {endpoint()}{private}.{near(repository, folders.repositories())}"
+    )
+
+
+def _status(repository: str, response: Any) -> HybridError:
+    status = int(response.status_code)
+    message = shown(" ".join(str(response.headers.get("X-Error-Message") or response.reason_phrase).split()))
+    said = f"{repository}: the hub answered {status} ({message})"
+    if status in (401, 403):
+        return HybridError(f"{said}. Check HF_TOKEN, and the access it has at {page(repository)}")
+    if status == 429:
+        return Transient(f"{said}: too many requests. Wait some minutes; with HF_TOKEN more are allowed.")
+    if status >= 500 or status == 408:
+        return Transient(f"{said}. That is its own trouble: try again later.")
+    return HybridError(f"{said}.")

@@ -1,0 +1,114 @@
+"""Checkpoints of a repository: which of its files a conversion reads, and conversions that are kept."""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+from hybrid.quant.ggml.errors import HybridError, UnsupportedError, UsageError, shown
+from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
+
+from . import type_tags
+from .names import Name
+from .repository import Listing, RepoFile
+
+CONFIG = "config.json"
+# What `hybrid convert` reads beside the weights; the test of this file converts folders that hold nothing else.
+READ = (
+    CONFIG, "generation_config.json", "quantize_config.json", "hf_quant_config.json", "tokenizer.json",
+    "tokenizer_config.json", "tokenizer.model", "spiece.model", "vocab.txt", "rwkv_vocab_v*.txt",
+    "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json",
+    "additional_chat_templates/*.jinja", "modules.json", "*_Pooling/config.json", "README.md",
+    "model.safetensors.index.json", "pytorch_model.bin.index.json",
+)  # fmt: skip
+# (index, one file, files without an index), in the order in which a conversion looks for them
+WEIGHTS = (
+    ("model.safetensors.index.json", "model.safetensors", "model*.safetensors"),
+    ("pytorch_model.bin.index.json", "pytorch_model.bin", "pytorch_model*.bin"),
+)
+MOST_SMALL = 512 << 20  # bytes of a file that is no weights
+
+
+def has_checkpoint(listing: Listing) -> bool:
+    """Whether it can be converted, as far as the names of its files say."""
+    return listing.file(CONFIG) is not None and bool(weights(listing, None))
+
+
+def weights(listing: Listing, folder: Path | None) -> list[RepoFile]:
+    """The files of weights; folder: where the small files are already, for an index to be read."""
+    in_root = {file.path: file for file in listing.files if "/" not in file.path}
+    for index, whole, pattern in WEIGHTS:
+        matching = [in_root[path] for path in sorted(in_root) if fnmatchcase(path, pattern)]
+        if index in in_root and matching:
+            named = _named(folder / index) if folder is not None else set()
+            return [file for file in matching if file.path in named] or matching
+        if whole in in_root:
+            return [in_root[whole]]
+        if matching:
+            return matching
+    return []
+
+
+def indexed(folder: Path) -> set[str]:
+    """The files of weights that the index of a folder names; empty without one, and where it cannot be read."""
+    return next((_named(folder / index) for index, _, _ in WEIGHTS if (folder / index).is_file()), set())
+
+
+def _named(index: Path) -> set[str]:
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {str(name) for name in json.loads(index.read_bytes())["weight_map"].values()}
+    return set()  # the conversion says what is wrong with it
+
+
+def small_files(listing: Listing) -> list[RepoFile]:
+    """What a conversion reads beside weights, config.json first. HybridError: one is absurdly large."""
+    files = [file for file in listing.files if any(_matches(file.path, pattern) for pattern in READ)]
+    for file in files:
+        if file.nbytes > MOST_SMALL:
+            raise HybridError(
+                f"{listing.repository}: {shown(file.path)} of {file.nbytes} bytes is no model's. Not downloaded."
+            )
+    return sorted(files, key=lambda file: (file.path != CONFIG, file.path))
+
+
+def _matches(path: str, pattern: str) -> bool:
+    parts = PurePosixPath(path).parts, PurePosixPath(pattern).parts
+    return len(parts[0]) == len(parts[1]) and all(map(fnmatchcase, *parts))
+
+
+def check_supported(repository: str, config: Path) -> None:
+    """UnsupportedError, before any weight is downloaded: no version of ours converts this architecture."""
+    from hybrid.convert.checkpoint import Config
+    from hybrid.convert.plan import family_of
+
+    try:
+        family_of(Config.read(config))
+    except UnsupportedError as err:
+        raise UnsupportedError(
+            f"{repository}: {str(err).removeprefix(f'{CONFIG}: ')} Its weights were not downloaded.",
+            remedy=err.remedy,
+            value=err.value,
+        ) from None
+
+
+def file_type(name: Name) -> FileType | None:
+    """The type that a checkpoint shall get; None: its own. UsageError: no such type, or it needs more than weights."""
+    if not name.type:
+        return None
+    from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
+    from hybrid.quant.planning import file_type as named
+
+    kind = named(type_tags.normal(name.type))
+    if FILE_TYPE_WEIGHT[kind] in NEED_IMPORTANCE or kind is FileType.Q2_K_S:
+        raise UsageError(
+            f"{name}: {kind.name} needs an importance matrix, which a checkpoint does not have. Choose a type of "
+            f"3 bits or more, for example {name.with_choice('Q3_K_S')}, or use `hybrid imatrix` and `hybrid quantize`."
+        )
+    return kind
+
+
+def estimated(files: Sequence[RepoFile], kind: FileType | None) -> int:
+    """About how many bytes the conversion has."""
+    total = sum(file.nbytes for file in files)
+    return total if kind is None else int(total * type_tags.BITS[kind] / 16)

@@ -1,0 +1,108 @@
+"""Which GGUF files of a repository are models, and which of them is wanted."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from hybrid.quant.ggml.errors import UsageError, shown
+
+from . import type_tags
+from .names import Name
+from .repository import RepoFile
+
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+# Files beside a model: a projector of pictures or sounds, what was measured for quantizing, adapters, a tokenizer
+# alone, a small model that guesses for the large one.
+_NOT_MODELS = re.compile(
+    r"mmproj|(?<![a-z])(?:imatrix|i-?matrix|lora|adapter|vocab|control-?vector|cvector|mtp|draft|eagle3?|vae|clip)(?![a-z])",
+    re.IGNORECASE,
+)
+MOST_LISTED = 40
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A model in GGUF. tag: its type, "" where its name does not say it; files: its parts in order."""
+
+    tag: str
+    files: tuple[RepoFile, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(file.nbytes for file in self.files)
+
+
+def ggufs(files: Iterable[RepoFile]) -> list[Choice]:
+    """The models among these files, by path. A model that lacks a part is left out."""
+    whole: list[Choice] = []
+    parts: dict[tuple[str, int], dict[int, RepoFile]] = defaultdict(dict)
+    for file in sorted(files, key=lambda file: file.path):
+        path = PurePosixPath(file.path)
+        if path.suffix.lower() != ".gguf" or _NOT_MODELS.search(path.name):
+            continue
+        match = _PART.fullmatch(file.path)
+        if match is None:
+            whole.append(Choice(type_tags.of_file(file.path), (file,)))
+        else:
+            parts[match[1], int(match[3])][int(match[2])] = file
+    for (stem, count), numbered in parts.items():
+        if sorted(numbered) == list(range(1, count + 1)):
+            whole.append(Choice(type_tags.of_file(f"{stem}.gguf"), tuple(numbered[i] for i in sorted(numbered))))
+    return sorted(whole, key=lambda choice: choice.files[0].path)
+
+
+def chosen(models: list[Choice], name: Name) -> Choice | None:
+    """The model that `name` asks for: this file, this type, or the usual type or what is nearest to it by bits.
+
+    None: there is no such type or file. UsageError: several are of it.
+    """
+    if name.file:
+        return next((model for model in models if name.file in (file.path for file in model.files)), None)
+    if name.type:
+        found = of_type(models, name.type)
+    else:
+        tag = nearest(models)
+        found = [model for model in models if model.tag == tag]
+    if len(found) > 1:
+        listed = ", ".join(shown(model.files[0].path) for model in found[:MOST_LISTED])
+        raise UsageError(
+            f"{name.repository} has {len(found)} files of type {found[0].tag or 'unknown'}: {listed}. "
+            f"Name one: {name.with_choice(shown(found[0].files[0].path))}"
+        )
+    return found[0] if found else None
+
+
+def of_type(models: list[Choice], wanted: str) -> list[Choice]:
+    """Exactly this type, or else, where the maker of the mix was not named, types that differ in it alone."""
+    tag = type_tags.normal(wanted)
+    exact = [model for model in models if model.tag == tag]
+    return exact or [model for model in models if model.tag and type_tags.plain(model.tag) == tag]
+
+
+def nearest(models: list[Choice]) -> str:
+    """The tag nearest to the usual type; of two equally near the larger. "" only where no name says a type."""
+    usual = type_tags.bits(type_tags.DEFAULT)
+    assert usual is not None
+
+    def distance(tag: str) -> tuple[bool, float, float, bool]:
+        bits = type_tags.bits(tag)
+        return bits is None, abs((bits or 0) - usual), -(bits or 0), "-" in tag
+
+    return min({model.tag for model in models}, key=lambda tag: (*distance(tag), tag), default="")
+
+
+def most_bits(models: list[Choice]) -> str:
+    """The tag with the most bits per weight, at most 16 where there are any: the best source of other types."""
+    known = {model.tag: type_tags.bits(model.tag) or 0.0 for model in models}
+    return max(known, key=lambda tag: (known[tag] <= 16, known[tag], tag == "BF16"), default="")
+
+
+def listed(models: list[Choice]) -> str:
+    """The types there are, or file names where those say no type: for an error."""
+    names = [shown(model.tag or model.files[0].path) for model in models]
+    names = sorted(set(names), key=lambda tag: (type_tags.bits(tag) or 0.0, tag))
+    return ", ".join(names[:MOST_LISTED]) + (
+        f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    )

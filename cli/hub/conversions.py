@@ -1,0 +1,69 @@
+"""Conversions of a repository's checkpoint, kept beside those of folders (../chains/cache_paths.py).
+
+converted/ORG--NAME-COMMIT-VERSION-TYPE.gguf   TYPE: as asked for, or `own`: the checkpoint's own
+converted/ORG--NAME-COMMIT-VERSION-TYPE.json   {"repository", "commit", "revision", "type"}; its time: the last use
+"""
+
+import hashlib
+import json
+import os
+import time
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from hybrid.quant.ggml.errors import HybridError, UsageError
+from hybrid.quant.ggml.replacing import replace_file
+from hybrid.quant.ggml.types import FileType
+
+from .. import console
+from ..chains import cache_paths
+from .names import Name
+
+OWN = "own"
+_FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
+
+
+def path(repository: str, commit: str, kind: FileType | None) -> Path:
+    """Where the conversion of a commit to this type is, if there is one."""
+    ours = hashlib.sha256(version("hybrid-lm").encode()).hexdigest()[:8]
+    name = f"{repository.replace('/', '--')}-{commit[:12]}-{ours}-{kind.name if kind is not None else OWN}.gguf"
+    return cache_paths.cache_dir() / "converted" / name
+
+
+def note_use(model: Path, name: Name, commit: str) -> None:
+    """Notes what `model` was made of, and that it is used now (to the hour)."""
+    note = cache_paths.about(model)
+    kind = model.stem.rpartition("-")[2]
+    facts = {"repository": name.repository, "commit": commit, "revision": name.revision, "type": kind}
+    with suppress(OSError):  # a cache that can only be read is good enough
+        if not note.exists():
+            replace_file(note, [json.dumps(facts).encode()])
+        elif time.time() - note.stat().st_mtime > 3600:
+            os.utime(note)
+
+
+def convert(name: Name, folder: Path, target: Path, kind: FileType | None) -> None:
+    """Makes it. What is quantized is quantized in the same pass: no larger file is ever on the disk."""
+    from hybrid.convert import convert as converted
+    from hybrid.quant import quantize
+
+    from ..chains.checkpoint_source import CheckpointSource
+
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise UsageError(
+            f"{target.parent}: cannot keep the converted model there ({err.strerror}). "
+            f"Use: hybrid convert {name.with_choice('')} -o model.gguf"
+        ) from err
+    console.note(f"converting {name} once, into {target}")
+    try:
+        if kind is None or kind in _FLOATS:
+            with console.ProgressBar("converting", "bytes") as progress:
+                converted(folder, target, outtype=kind.name.lower() if kind else "auto", progress=progress)
+        else:
+            with console.ProgressBar("quantizing", "bytes") as progress:
+                quantize(CheckpointSource(folder), target, kind, progress=progress)
+    except HybridError as err:
+        raise type(err)(f"{name}: {err}", remedy=err.remedy, value=err.value) from err
