@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hybrid.quant.ggml.errors import shown
-
 from . import console
 
 if TYPE_CHECKING:
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
 
     from hybrid.infer.evaluate.choices import Scored
     from hybrid.infer.evaluate.hellaswag import HellaSwagResult
+    from hybrid.infer.evaluate.multiple_choice import MultipleChoiceResult
     from hybrid.infer.evaluate.winogrande import WinograndeResult
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.infer.model import Model
@@ -51,7 +50,7 @@ def hellaswag(
 
     from . import texts
 
-    tasks = library.read_tasks(texts.read_text(file), shown(file))
+    tasks = library.read_tasks(texts.read_text(file), texts.name_of(file))
     tasks = tasks if n_tasks is None else library.some_of(tasks, n_tasks)
 
     def line(so_far: "HellaSwagResult", _: int) -> None:
@@ -75,7 +74,7 @@ def winogrande(
 
     from . import texts
 
-    tasks = some_of(library.read_winogrande(texts.read_text(file), shown(file)), n_tasks)
+    tasks = some_of(library.read_winogrande(texts.read_text(file), texts.name_of(file)), n_tasks)
 
     def line(one: "Scored", answer: int, so_far: "WinograndeResult") -> None:
         n, (first, second) = so_far.n_tasks, one.means
@@ -87,16 +86,40 @@ def winogrande(
             console.out_json(library.winogrande(loaded, tasks))
             return
         result = library.winogrande(loaded, tasks, line)
-    error = "" if result.stderr is None else f" +/- {100 * result.stderr:.4f}"
-    console.out(f"\nFinal Winogrande score({result.n_tasks} tasks): {100 * result.accuracy:.4f}{error}")
+    console.out(f"\nFinal Winogrande score({result.n_tasks} tasks): {_percent(result.accuracy, result.stderr)}")
     if result.n_whole:
         console.note(f"in {result.n_whole} tasks little follows the choice, which is scored with it")
+    _note_shared(result.n_processed, result.n_tokens)
+
+
+def multiple_choice(
+    model: Path | None, file: Path, loading: "LoadOptions", n_tasks: int | None, n_ctx: int, as_json: bool
+) -> None:
+    from hybrid.infer.evaluate import multiple_choice as library
+    from hybrid.infer.evaluate.choices import some_of, standard_error
+
+    from . import texts
+
+    tasks = some_of(library.read_multiple_choice(texts.read_bytes(file), texts.name_of(file)), n_tasks)
+
+    def line(so_far: "MultipleChoiceResult") -> None:
+        console.out(f"{so_far.n_tasks}\t{100 * so_far.acc_norm:.8f}")
+
+    with _loaded(model, loading, n_ctx, sum(len(task.answers) for task in tasks)) as loaded:
+        if as_json:
+            console.out_json(library.multiple_choice(loaded, tasks))
+            return
+        console.out("task\tacc_norm")
+        result = library.multiple_choice(loaded, tasks, line)
+    console.out(f"\nFinal result: {_percent(result.acc_norm, result.stderr)}")
+    console.out(f"Random chance: {_percent(result.chance, standard_error(result.chance, result.n_tasks))}")
     _note_shared(result.n_processed, result.n_tokens)
 
 
 TESTS: dict[str, "Callable[[Path | None, Path, LoadOptions, int | None, int, bool], None]"] = {
     "hellaswag": hellaswag,
     "winogrande": winogrande,
+    "multiple-choice": multiple_choice,
 }
 
 
@@ -106,6 +129,10 @@ def _loaded(model: Path | None, loading: "LoadOptions", n_ctx: int, n_texts: int
     from .chains import models
 
     return models.load(model, loading, n_ctx=n_ctx, n_seq_max=min(TOGETHER, n_texts))
+
+
+def _percent(share: float, error: float | None) -> str:
+    return f"{100 * share:.4f}" + ("" if error is None else f" +/- {100 * error:.4f}")
 
 
 def _note_shared(n_processed: int, n_tokens: int) -> None:

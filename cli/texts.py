@@ -10,13 +10,8 @@ STDIN = Path("-")
 
 def read_text(path: Path, *, empty: bool = False) -> str:
     """The text of `path`, or of stdin for `-`. UsageError: unreadable, not UTF-8, or not allowed to be `empty`."""
-    try:
-        raw = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
-    except IsADirectoryError:
-        raise UsageError(f"{shown(path)} is a folder. Name a text file.") from None
-    except OSError as err:
-        raise UsageError(f"{shown(path)} cannot be read: {err.strerror}. Name a text file, or - for stdin.") from None
-    name = "stdin" if path == STDIN else shown(path)
+    raw = read_bytes(path)
+    name = name_of(path)
     if not raw and not empty:
         raise UsageError(f"{name} is empty. Give some text.")
     try:
@@ -25,6 +20,21 @@ def read_text(path: Path, *, empty: bool = False) -> str:
         raise UsageError(
             f"{name} is not UTF-8: byte 0x{raw[err.start]:02x} at offset {err.start}. Convert it with iconv."
         ) from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """What is in `path`, or comes from stdin for `-`. UsageError: unreadable."""
+    try:
+        return sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+    except IsADirectoryError:
+        raise UsageError(f"{shown(path)} is a folder. Name a text file.") from None
+    except OSError as err:
+        raise UsageError(f"{shown(path)} cannot be read: {err.strerror}. Name a text file, or - for stdin.") from None
+
+
+def name_of(path: Path) -> str:
+    """For messages."""
+    return "stdin" if path == STDIN else shown(path)
 
 
 def checked(text: str, name: str) -> str:

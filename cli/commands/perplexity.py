@@ -59,6 +59,12 @@ def perplexity(
     winogrande_tasks: Annotated[
         int | None, typer.Option("--winogrande-tasks", min=1, help="Score so many of them. Default: all.")
     ] = None,
+    multiple_choice: Annotated[
+        bool, typer.Option("--multiple-choice", help="The file holds questions with answers, llama.cpp's: score them.")
+    ] = False,
+    multiple_choice_tasks: Annotated[
+        int | None, typer.Option("--multiple-choice-tasks", min=1, help="Score so many of them. Default: all.")
+    ] = None,
     exact: Exact = False,
     kv_type: KVTypeOption = None,
     lora: Lora = None,
@@ -71,9 +77,9 @@ def perplexity(
     figures can be compared with llama-perplexity's. Running estimates, then `Final estimate: PPL = x +/- y`. To state
     a figure, measure it with --exact.
 
-    HellaSwag: the answer to a task is the ending with the highest mean log-probability of its tokens (acc_norm), as
-    llama-perplexity has it; what the four endings share is computed once. Winogrande: the choice after which the rest
-    of the sentence has the highest mean log-probability.
+    HellaSwag, multiple choice: the answer to a task is the ending with the highest mean log-probability of its tokens
+    (acc_norm), as llama-perplexity has it; what the endings share is computed once. Winogrande: the choice after which
+    the rest of the sentence has the highest mean log-probability.
 
     KL divergence: run the original with -f and --kl-divergence-base FILE, then a quantized file with
     --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
@@ -86,7 +92,13 @@ def perplexity(
         return
     if file is None:
         raise typer.BadParameter("Missing option '-f': the text to predict")
-    test = choices.wanted({"hellaswag": (hellaswag, hellaswag_tasks), "winogrande": (winogrande, winogrande_tasks)})
+    test = choices.wanted(
+        {
+            "hellaswag": (hellaswag, hellaswag_tasks),
+            "winogrande": (winogrande, winogrande_tasks),
+            "multiple-choice": (multiple_choice, multiple_choice_tasks),
+        }
+    )
     if test is not None:
         if stride or chunks is not None or kl_divergence_base is not None:
             raise typer.BadParameter(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -41,24 +42,76 @@ def winogrande(n: int = 48) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(command: list[Any], columns: int) -> list[list[float]]:
-    """The lines of numbers that llama-perplexity prints."""
-    done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
-    lines = [re.findall(r"-?\d+\.?\d*", line) for line in (done.stdout + done.stderr).splitlines() if "\t" in line]
+def questions(n: int = 40) -> list[tuple[str, list[str], int]]:
+    """(beginning of a sentence, how it and others go on, which is its own): two to seven to choose from."""
+    rng = np.random.default_rng(9)
+    words = sentences()
+    tasks = []
+    for i in rng.permutation(len(words))[:n]:
+        others = rng.choice([j for j in range(len(words)) if j != i], int(rng.integers(1, 7)), replace=False)
+        answers = [" ".join(words[j][len(words[j]) // 2 :]) for j in others]
+        gold = int(rng.integers(len(answers) + 1))
+        answers.insert(gold, " ".join(words[i][len(words[i]) // 2 :]))
+        tasks.append((" ".join(words[i][: len(words[i]) // 2]), answers, gold))
+    return tasks
+
+
+def text_bytes(text: str) -> bytes:
+    """Their number and the bytes."""
+    return struct.pack("<I", len(text.encode())) + text.encode()
+
+
+def answers_bytes(answers: list[str], labels: list[int]) -> bytes:
+    """One of the two sets of answers of a task."""
+    return (
+        struct.pack("<I", len(answers)) + b"".join(map(text_bytes, answers)) + struct.pack(f"<{len(labels)}i", *labels)
+    )
+
+
+def multiple_choice(tasks: list[tuple[str, list[str], int]]) -> bytes:
+    """A file of llama-perplexity --multiple-choice; the set with several right answers has some in every third task."""
+    parts = []
+    for i, (question, answers, gold) in enumerate(tasks):
+        several = answers_bytes(["yes", "no", "perhaps"], [1, 0, 1]) if i % 3 == 0 else answers_bytes([], [])
+        single = answers_bytes(answers, [int(j == gold) for j in range(len(answers))])
+        parts.append(text_bytes(question) + single + several)
+    first = 4 + 4 * len(parts)
+    offsets = [first + sum(map(len, parts[:i])) for i in range(len(parts))]
+    return struct.pack(f"<{len(parts) + 1}I", len(parts), *offsets) + b"".join(parts)
+
+
+def printed(command: list[Any]) -> str:
+    """All that llama-perplexity says. The program sometimes ends before its last lines are out: the longest of some."""
+    words = list(map(str, command))
+    runs = [subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=True) for _ in range(8)]
+    return max(((run.stdout + run.stderr).decode() for run in runs), key=len)
+
+
+def table(text: str, columns: int) -> list[list[float]]:
+    """The lines of numbers."""
+    lines = [re.findall(r"-?\d+\.?\d*", line) for line in text.splitlines() if "\t" in line]
     return [[float(x) for x in line] for line in lines if len(line) == columns]
 
 
 def main() -> None:
     program, models = Path(sys.argv[1]) / "llama-perplexity", list(map(Path, sys.argv[2:]))
     (HERE / "winogrande.csv").write_text(winogrande())
-    expected: dict[str, Any] = {"options": " ".join(OPTIONS), "winogrande": {}, "winogrande_drawn": {}}
+    (HERE / "multiple_choice.bin").write_bytes(multiple_choice(questions()))
+    names = ("winogrande", "winogrande_drawn", "multiple_choice", "multiple_choice_drawn", "multiple_choice_final")
+    expected: dict[str, Any] = {"options": " ".join(OPTIONS), **{name: {} for name in names}}
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "tasks.csv"
-        file.write_text((HERE / "winogrande.csv").read_text() + "\n")  # the last line is lost without an empty one
+        csv = Path(folder) / "tasks.csv"
+        csv.write_text((HERE / "winogrande.csv").read_text() + "\n")  # the last line is lost without an empty one
         for model in models:
-            command = [program, "-m", model, "-f", file, "--winogrande", *OPTIONS]
-            expected["winogrande"][model.stem] = table(command, 6)
-            expected["winogrande_drawn"][model.stem] = table([*command, "--winogrande-tasks", N_DRAWN], 6)
+            command = [program, "-m", model, "-f", csv, "--winogrande", *OPTIONS]
+            expected["winogrande"][model.stem] = table(printed(command), 6)
+            expected["winogrande_drawn"][model.stem] = table(printed([*command, "--winogrande-tasks", N_DRAWN]), 6)
+            file = HERE / "multiple_choice.bin"
+            command = [program, "-m", model, "-bf", file, "--multiple-choice", *OPTIONS, "-np", 8]
+            text, drawn = printed(command), printed([*command, "--multiple-choice-tasks", N_DRAWN])
+            expected["multiple_choice"][model.stem] = table(text, 2)
+            expected["multiple_choice_drawn"][model.stem] = table(drawn, 2)
+            expected["multiple_choice_final"][model.stem] = re.findall(r"(?:Final result|Random chance): .*", text)
     text = json.dumps(expected, indent=1)
     text = re.sub(r"\[\s+([^\[\]]*?)\s+\]", lambda m: "[" + re.sub(r",\s+", ", ", m[1]) + "]", text)  # a line a row
     (HERE / "expected.json").write_text(text + "\n")
