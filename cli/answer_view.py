@@ -5,17 +5,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import console
+from .code_blocks import CodeText
 
 if TYPE_CHECKING:
     from hybrid.infer.answers.chat.reader import Part
     from hybrid.infer.answers.chat.tools import ToolCall
     from hybrid.infer.answers.conversations.turns import Turn
 
+    from .terminal import Screen
+
 
 class AnswerView:
-    """`show` of every part, then `end`. Text and calls go to stdout, what is said of thoughts to stderr."""
+    """`show` of every part, then `end`. Text and calls go to stdout, what is said of thoughts to stderr.
 
-    def __init__(self) -> None:
+    screen: where code is coloured; None: nowhere.
+    """
+
+    def __init__(self, screen: "Screen | None" = None) -> None:
+        self._text = CodeText(screen)
         self._last = ""  # that was printed
         self._status = console.StatusLine()
         self._n_thought = 0
@@ -27,6 +34,7 @@ class AnswerView:
         if part.kind == "thought":
             self._n_thought = n_thought
             self._thinks = True
+            self._make_room()
             self._status.show(f"thinking... {_tokens(n_thought)}")
         elif part.kind == "text" and part.text:
             self._end_thoughts()
@@ -37,6 +45,7 @@ class AnswerView:
             self._end_thoughts()
             self._end_call()
             self._call = [part.text, part.id, ""]
+            self._make_room()
             self._status.show(f"calling {part.text}...")
         elif part.kind == "arguments" and self._call is not None:
             self._call[2] += part.text
@@ -45,16 +54,22 @@ class AnswerView:
         """The answer is over, or was stopped."""
         self._end_thoughts()
         self._end_call()
-        console.out("" if self._last.endswith("\n") else "\n")
+        self._text.write("\n" if self._last.endswith("\n") else "\n\n")
 
     def _print(self, text: str) -> None:
-        console.out(text, end="")
+        self._text.write(text)
         self._last = text or self._last
+
+    def _make_room(self) -> None:
+        """For a line of status, which would be written over the text that has not ended its line."""
+        if self._status.is_shown and self._last and not self._last.endswith("\n"):
+            self._print("\n")
 
     def _end_thoughts(self) -> None:
         if self._thinks:
             self._thinks = False
             self._status.clear()
+            self._text.disturbed()
             console.note(f"thought for {_tokens(self._n_thought)} (/think shows it)")
 
     def _end_call(self) -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from hybrid.quant.ggml.errors import UsageError
 
 from . import console
+from .code_blocks import CodeText
 from .context_shift import tokens_left_out
 from .guessing import guesses_text
+from .reading_line import ReadingLine
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -58,7 +60,8 @@ def complete(
     kept = None if keep is None else kept_tokens(model, [*seq.tokens, *ids], keep)
     last = ""
     drawn: list[TextPiece] = []
-    with console.ProgressBar("prompt", "tokens") as progress:
+    shown = CodeText()
+    with ReadingLine() as progress:
         answer = generate(
             seq,
             ids,
@@ -76,7 +79,7 @@ def complete(
             progress.close()
             drawn += [piece] if n_probs else []
             if piece.text and not as_json:
-                console.out(piece.text, end="")
+                shown.write(piece.text)
                 last = piece.text
     result = answer.result
     if as_json:

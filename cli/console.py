@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 
+_HARMLESS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {ord("\r"): None}
+
+
 def out(text: str = "", end: str = "\n") -> None:
     """A line of the result, on stdout."""
     print(text, end=end, flush=True)
@@ -51,9 +54,43 @@ def bold(text: str, stream: TextIO | None = None) -> str:
 
 
 def _styled(text: str, code: str, stream: TextIO) -> str:
-    if not stream.isatty() or "NO_COLOR" in os.environ:
-        return text
-    return f"\x1b[{code}m{text}\x1b[0m"
+    return f"\x1b[{code}m{text}\x1b[0m" if has_colours(stream) else text
+
+
+def is_screen(stream: TextIO) -> bool:
+    """Whether it is a terminal that can write a line again."""
+    return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether it is a terminal that shows colours, and nobody has forbidden them (https://no-color.org)."""
+    return is_screen(stream) and not os.environ.get("NO_COLOR")
+
+
+def harmless(text: str) -> str:
+    """What a model says, for a terminal: lines and tabs stay, other control characters become `?`."""
+    return text.translate(_HARMLESS)
+
+
+def coloured_code(code: str, language: str) -> str | None:
+    """The same text in the terminal's own colours, line by line; None: nobody knows the language."""
+    from rich.color import ColorSystem
+    from rich.syntax import Syntax
+
+    syntax = Syntax(code, language, theme="ansi_dark")
+    if syntax.lexer is None:
+        return None
+    theme = Syntax.get_theme("ansi_dark")
+    # unprocessed: a lexer would turn tabs into spaces
+    tokens = [(kind, text) for _, kind, text in syntax.lexer.get_tokens_unprocessed(code + "\n")]
+    if "".join(text for _, text in tokens) != code + "\n":
+        return None
+    shown = []
+    for kind, text in tokens:
+        style = theme.get_style_for_token(kind)
+        lines = text.split("\n")  # no colour goes on over the end of a line
+        shown.append("\n".join(style.render(line, color_system=ColorSystem.STANDARD) for line in lines))
+    return "".join(shown).removesuffix("\n")
 
 
 def plain(value: Any) -> Any:
@@ -136,13 +173,13 @@ class StatusLine:
     SECONDS = 0.1  # between two of them
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
+        self.is_shown = is_screen(sys.stderr)
         self._there = False
         self._next = 0.0
 
     def show(self, text: str) -> None:
         """Instead of what was there."""
-        if not self._shown or time.monotonic() < self._next:
+        if not self.is_shown or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self.SECONDS
         width = shutil.get_terminal_size().columns
@@ -165,7 +202,7 @@ class ProgressBar:
 
     def __init__(self, label: str, unit: str = "", delay: float = 0.3) -> None:
         self._label, self._unit, self._delay = label, unit, delay
-        self._shown = sys.stderr.isatty()
+        self._shown = is_screen(sys.stderr)
         self._start = time.monotonic()
         self._bar: RichProgress | None = None
         self._last = -1

@@ -1,7 +1,9 @@
 """How messages are typed: history across sessions, completion of commands and their arguments, several lines."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .chains import cache_paths
@@ -9,16 +11,34 @@ from .chains import cache_paths
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
 
-PATH = "FILE"  # among the arguments of a command: the name of one
+
+@dataclass(frozen=True)
+class Words:
+    """What may stand where `typed` has been typed of it.
+
+    files: names of files that end so are completed, too, and folders; None: no files
+    """
+
+    typed: str = ""
+    words: Iterable[str] = ()
+    files: tuple[str, ...] | None = None
+
+
+NO_WORDS = Words()
+Arguments = Callable[[str, str], Words]  # of a command, and what has been typed behind it
 
 
 def prompt_reader(
-    commands: Iterable[str] = (), arguments: Mapping[str, Sequence[str]] | None = None, **session_options: Any
+    commands: Iterable[str] = (),
+    arguments: Arguments = lambda command, typed: NO_WORDS,
+    example: Callable[[], str] = lambda: "",
+    **session_options: Any,
 ) -> Callable[[str], str]:
     """Reads messages with prompt_toolkit; what it returns is given the text that asks for one.
 
-    commands   they begin with these words; what follows in a word's text is for people
-    arguments  of some of them: the words that may follow; PATH: names of files
+    commands   words that a message may begin with
+    arguments  what may follow them
+    example    what Enter alone stands for, shown where nothing is typed yet; "": an empty message
     """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.filters import Condition
@@ -35,10 +55,13 @@ def prompt_reader(
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
-        if unfinished(event.current_buffer.text):
-            event.current_buffer.insert_text("\n")
+        buffer = event.current_buffer
+        if not buffer.text:
+            buffer.insert_text(example())
+        if unfinished(buffer.text):
+            buffer.insert_text("\n")
         else:
-            event.current_buffer.validate_and_handle()
+            buffer.validate_and_handle()
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
@@ -48,15 +71,15 @@ def prompt_reader(
         history=history,
         multiline=True,
         key_bindings=keys,
-        completer=completer([name.split()[0] for name in commands], arguments or {}),
+        completer=completer(list(commands), arguments),
         complete_while_typing=Condition(lambda: session.default_buffer.text.startswith("/")),
         prompt_continuation="  ",
         **session_options,
     )
-    return lambda prompt: joined(session.prompt(prompt))
+    return lambda prompt: joined(session.prompt(prompt, placeholder=[("class:placeholder ansibrightblack", example())]))
 
 
-def completer(commands: list[str], arguments: Mapping[str, Sequence[str]]) -> "Completer":
+def completer(commands: list[str], arguments: Arguments) -> "Completer":
     """Of the command, then of its argument."""
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter, WordCompleter
     from prompt_toolkit.document import Document
@@ -64,22 +87,26 @@ def completer(commands: list[str], arguments: Mapping[str, Sequence[str]]) -> "C
     first = WordCompleter(commands, sentence=True)
 
     class Commands(Completer):
-        """Completes what stands before the cursor."""
-
         def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
-            """Names of commands up to the first space, then the words and paths that this command takes."""
             command, space, argument = document.text_before_cursor.partition(" ")
             if not space:
                 yield from first.get_completions(document, event)
                 return
-            words = arguments.get(command, ())
-            rest = Document(argument)
-            if words:
-                yield from WordCompleter([word for word in words if word != PATH]).get_completions(rest, event)
-            if PATH in words:
-                yield from PathCompleter(expanduser=True).get_completions(rest, event)
+            if command not in commands:
+                return
+            found = arguments(command, argument)
+            yield from WordCompleter(list(found.words), sentence=True).get_completions(Document(found.typed), event)
+            ends = found.files
+            if ends is not None:
+                paths = PathCompleter(expanduser=True, file_filter=lambda name: is_wanted(name, ends))
+                yield from paths.get_completions(Document(found.typed), event)
 
     return Commands()
+
+
+def is_wanted(name: str, ends: tuple[str, ...]) -> bool:
+    """Whether a file or folder is completed where names that end so are asked for."""
+    return name.endswith(ends) or Path(name).is_dir()
 
 
 def unfinished(text: str) -> bool:

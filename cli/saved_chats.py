@@ -44,7 +44,7 @@ class Keeper:
         """What differs when the conversation does."""
         turns = self.conversation.turns
         heads: list[Turn | None] = list(turns.branches.values())
-        return turns, len(turns.all), turns.branch, [*turns.branches], heads
+        return turns, len(turns.all), turns.branch, [*turns.branches], heads, self.conversation.system
 
     def after_turn(self) -> None:
         """Write what is new. StateError or OSError when that cannot be; the file is then as it was."""
@@ -59,6 +59,11 @@ class Keeper:
             self.path.unlink(missing_ok=True)
             return None
         return self._write(SAVED_CHECKPOINTS)
+
+    def moved_to(self, conversation: Conversation) -> "Keeper":
+        """Of a conversation that goes on with another model: a kept chat is that model's then, and this one stays."""
+        path = new(conversation.model) if self.among_chats else self.path
+        return Keeper(conversation, path, self.among_chats)
 
     def _write(self, checkpoints: int) -> int:
         if self.among_chats:

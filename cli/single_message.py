@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from hybrid.quant.ggml.errors import UsageError
 
 from . import console
+from .code_blocks import CodeText
 from .completion import timings
 from .context_shift import tokens_left_out
+from .reading_line import ReadingLine
+from .terminal import quiet_keys
 from .tool_options import Asking
 
 if TYPE_CHECKING:
@@ -40,7 +43,8 @@ def answer(
         console.note(f"restored {len(conversation.seq.tokens)} tokens from {state}")
     conversation.ask(asking.over(conversation.asked))
     last = ""
-    with console.ProgressBar("prompt", "tokens") as progress:
+    with quiet_keys() as screen, ReadingLine() as progress:
+        shown = CodeText(screen)
         calls = conversation.calls
         if calls:
             parts = conversation.answer_calls(_results(text, calls), progress.step)
@@ -49,7 +53,7 @@ def answer(
         for part in parts:
             progress.close()
             if part.kind == "text" and part.text and not as_json:
-                console.out(part.text if last else part.text.lstrip(), end="")
+                shown.write(part.text if last else part.text.lstrip())
                 last = part.text
     result, turn = conversation.result, conversation.turns.head
     if result is None or turn is None:  # interrupted while the prompt was read
@@ -59,7 +63,7 @@ def answer(
         console.out_json({**console.plain(result), **whole.to_json()})
     else:
         if last and not last.endswith("\n"):
-            console.out()
+            shown.write("\n")
         for call in turn.answer.calls:
             console.out(json.dumps(call_json(call), ensure_ascii=False))
     if result.reason == "interrupt":

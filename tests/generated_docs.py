@@ -118,9 +118,10 @@ def file_types() -> str:
 
 def chat_commands() -> str:
     """What the chat knows beside text."""
-    from hybrid.cli.commands.chat import HELP
+    from hybrid.cli.chat.commands import COMMANDS
 
-    lines = (f"| `{name}` | {what} |" for name, what in HELP.items())
+    shown = ((f"{name} {command.takes}".rstrip(), command.help) for name, command in COMMANDS.items() if command.help)
+    lines = (f"| `{name}` | {what} |" for name, what in shown)
     return "\n".join(["| in the chat | what it does |", "|---|---|", *lines]) + "\n"
 
 

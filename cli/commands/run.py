@@ -224,15 +224,14 @@ def run(
             )  # fmt: skip
             answer_file(batch, file, output, asked, asks)
         elif text is None:
-            from .chat import chat
+            from ..chat.opening import Start, chat
 
-            most = -1 if n_predict is None else n_predict
             told = texts.checked(system, "--system")
-            form = _compiled(loaded, asked)
-            chat(
-                loaded, params, most, stop or [], state, not in_template, told, go_on, spec == Spec.NGRAM, kept, form,
-                asks,
+            start = Start(
+                sampling, options, n_predict, stop or [], state, go_on, in_template, told, spec == Spec.NGRAM, kept,
+                asks, is_bundled=model is None,
             )  # fmt: skip
+            chat(loaded, start, _compiled(loaded, asked))
         elif in_template:
             from hybrid.infer.answers.conversations.conversation import Conversation
 

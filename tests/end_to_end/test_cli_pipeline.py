@@ -304,7 +304,8 @@ def test_options_of_files_of_prompts(cli: Cli, files: dict[str, Path], prompts: 
 
 def test_chat_on_the_model(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two turns, saved and loaded: the second turn processes only itself, and the chat goes on where it was."""
-    from hybrid.cli.commands.chat import Chat, chat
+    from hybrid.cli.chat.commands import COMMANDS
+    from hybrid.cli.chat.session import Chat
     from hybrid.infer import Model
     from hybrid.infer.answers.conversations.conversation import Conversation
     from hybrid.infer.answers.sampling import SamplingParams
@@ -313,7 +314,7 @@ def test_chat_on_the_model(files: dict[str, Path], tmp_path: Path, capsys: pytes
         conversation = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=6)
         path = tmp_path / "chat.state"
         lines = iter(["What is a cache?", "And a file?", "/stats", f"/save {path}", "/clear", f"/load {path}", "Yes."])
-        session = Chat(conversation, lambda prompt: next(lines, None) or (_ for _ in ()).throw(EOFError()))
+        session = Chat(conversation, lambda prompt: next(lines, None) or (_ for _ in ()).throw(EOFError()), COMMANDS)
         session.loop()
         assert [m["role"] for m in conversation.messages] == ["user", "assistant"] * 3
         text = conversation.render(conversation.messages)
@@ -323,7 +324,6 @@ def test_chat_on_the_model(files: dict[str, Path], tmp_path: Path, capsys: pytes
         err = capsys.readouterr().err
         assert "context" in err and "per second" in err and "as they were" in err
         conversation.seq.close()
-    assert chat is not None
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ sys.exit(code)
 ROOMS = ("cli.", "convert.", "quant.", "infer.answers.", "infer.evaluate.", "infer.text.")
 PLAIN = {
     "quant", "cli", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run", "cli.completion",
+    "cli.code_blocks", "cli.reading_line", "cli.terminal",
     "cli.texts",
     "cli.chains", "cli.chains.cache_paths", "cli.chains.cached_models", "cli.chains.models",
     "cli.context_shift", "cli.form_options", "cli.guessing", "cli.loading_options", "cli.probabilities",

@@ -103,6 +103,18 @@ class Conversation:
             raise UsageError("tools and thoughts are written by a chat template, and there is none.")
         self.asked = asked
 
+    def draw_by(self, params: "SamplingParams") -> None:
+        """Sets `params`. What was drawn so far still counts, and so does its generator, unless the seed is another.
+        UsageError: they name a token that the model does not have."""
+        from ..sampling import Sampler
+
+        sampler = Sampler(params, self.model.n_vocab, self.model.tokenizer)
+        state, own = self.sampler.state(), sampler.state()
+        if params.seed != self.params.seed:
+            state |= {key: own[key] for key in ("seed", "state", "inc")}
+        sampler.set_state(state)
+        self.params, self.sampler = params, sampler
+
     @property
     def messages(self) -> list[Message]:
         """The current branch, as OpenAI writes it."""
@@ -124,7 +136,8 @@ class Conversation:
     def render(self, messages: list[Message]) -> str:
         """Messages as the text that the next answer continues."""
         if self.dialect is None:
-            return "".join(m["content"] for m in messages)
+            # an answer that another model gave may be nothing but calls
+            return "".join(m["content"] or "" for m in messages)
         return self.dialect.prompt(messages, self.asked).text
 
     def prompt(self, head: Turn | None, text: str) -> tuple[Turn | None, Encoded]:

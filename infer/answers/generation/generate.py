@@ -245,6 +245,8 @@ class Generation:
     def _read_prompt(self) -> np.ndarray:
         if self._prompt:
             self._shift(len(self._prompt))
+            if self._progress is not None:
+                self._progress(0, len(self._prompt))
             logits = self._seq.prefill(self._prompt, self._progress, self._boundaries)
             self.result.prompt_tokens = len(self._prompt)
             return logits

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hybrid.cli import remedies
-from hybrid.cli.commands import chat
+from hybrid.cli.chat import session
+from hybrid.cli.chat.commands import COMMANDS as OF_CHAT
 from hybrid.cli.main import COMMANDS, load
 from hybrid.cli.remedies import SENTENCES, Place, Sentence
 from hybrid.quant.ggml.errors import HybridError, Remedy, StateError
@@ -28,7 +29,7 @@ def commands() -> dict[str, Any]:
 
 
 ALL_COMMANDS = commands()
-CHAT = chat.place()
+CHAT = session.place(OF_CHAT)
 EVERY_SENTENCE = [(remedy, s) for remedy, sentences in SENTENCES.items() for s in sentences]
 
 
@@ -114,7 +115,7 @@ def sources(package: str) -> list[Path]:
 
 OPTION = re.compile(r"--[a-z]|(?:^|[\s('])-[a-zA-Z]\b")
 COMMAND = re.compile(rf"\bhybrid (?:{'|'.join(COMMANDS)})\b")
-CHAT_COMMAND = re.compile(rf"(?:^|\s)(?:{'|'.join(name.split()[0] for name in chat.HELP)})\b")
+CHAT_COMMAND = re.compile(rf"(?:^|\s)(?:{'|'.join(name.split()[0] for name in OF_CHAT)})\b")
 
 
 @pytest.mark.parametrize("package", LIBRARY)

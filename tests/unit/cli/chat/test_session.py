@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from fake_chat import FakeModel, Template, talk
 
-from hybrid.cli.commands.chat import Chat
+from hybrid.cli.chat.commands import COMMANDS
+from hybrid.cli.chat.session import Chat
 from hybrid.cli.line_editing import joined, unfinished
 from hybrid.cli.saved_chats import Keeper
 from hybrid.infer.answers.chat.reader import Part
@@ -26,7 +27,7 @@ def session(model: FakeModel, *lines: str | type[BaseException]) -> Chat:
             raise item
         return item
 
-    return Chat(talk(model, Template()), read)
+    return Chat(talk(model, Template()), read, COMMANDS)
 
 
 def test_the_loop_answers_and_obeys_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +87,7 @@ def test_ctrl_c_behind_an_answer_does_not_stop_the_next(capsys: pytest.CaptureFi
     chat = session(model, "one", "two")
     speak = chat.conversation.answer
 
-    def answer(text: str) -> Iterator[Part]:
+    def answer(text: str, progress: object = None) -> Iterator[Part]:
         yield from speak(text)
         if text == "one":
             signal.raise_signal(signal.SIGINT)
@@ -110,7 +111,7 @@ def kept(model: FakeModel, path: Path, *lines: str, among_chats: bool = False) -
     """A chat of these lines that was kept in `path` after each, and has not ended."""
     chat = session(model, *lines)
     keeper = Keeper(chat.conversation, path, among_chats)
-    chat.keep = keeper.after_turn
+    chat.keeper = keeper
     chat.loop()
     return keeper
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from fake_chat import TOOLS, FakeModel, Template, talk, thinking_template
 
-from hybrid.cli.commands.chat import Chat
+from hybrid.cli.chat.commands import COMMANDS
+from hybrid.cli.chat.session import Chat
 from hybrid.infer.answers.chat.dialect import Asked
 
 WEATHER = '<call>{"name": "weather", "arguments": {"city": "Rome"}}</call>'
@@ -41,7 +42,7 @@ class Session:
                 raise EOFError
             return waiting.pop(0)
 
-        Chat(self.conversation, read).loop()
+        Chat(self.conversation, read, COMMANDS).loop()
 
     @property
     def questions(self) -> list[Any]:
@@ -120,7 +121,7 @@ def test_a_model_without_thoughts(capsys: pytest.CaptureFixture[str]) -> None:
             raise EOFError
         return lines.pop(0)
 
-    Chat(conversation, read).loop()
+    Chat(conversation, read, COMMANDS).loop()
     err = capsys.readouterr().err
     assert "error: the model has no thoughts: its chat template does not know any." in err and "thoughts: off" in err
 
@@ -129,7 +130,7 @@ def test_what_is_restored_shows_calls_and_results(capsys: pytest.CaptureFixture[
     chat = Session("Hm</think>" + CLOCK, "Hm</think>Noon.", system="Be brief.")
     chat.play("Time?", "12:00")
     capsys.readouterr()
-    Chat(chat.conversation, lambda prompt: "").replay()
+    Chat(chat.conversation, lambda prompt: "", COMMANDS).replay()
     call = chat.conversation.turns.all[0].answer.calls[0]
     assert capsys.readouterr().out.splitlines() == [
         "Be brief.", "> Time?", "(thought for 10 tokens)", f"call clock()  {call.id}",

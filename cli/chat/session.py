@@ -1,0 +1,242 @@
+"""A chat session: messages are read and answered, commands obeyed, answers streamed and stopped."""
+
+import contextlib
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hybrid.infer.answers.conversations.conversation import Conversation
+from hybrid.quant.ggml.errors import HybridError, UsageError
+
+from .. import console, remedies
+from ..answer_view import AnswerView, result_prompt, turn_lines
+from ..context_shift import tokens_left_out
+from ..line_editing import NO_WORDS, Words
+from ..reading_line import ReadingLine
+from ..sampling_options import Sampling
+from ..terminal import quiet_keys
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model, Stop
+    from hybrid.infer.answers.chat.reader import Part
+    from hybrid.infer.answers.chat.tools import ToolCall
+    from hybrid.infer.answers.conversations.turns import Turn
+    from hybrid.infer.progress import TokenProgress
+    from hybrid.infer.text.chat_template import ChatTemplate
+
+    from ..saved_chats import Keeper
+
+_COMMAND = re.compile(r"/[a-z]+(?=\s|$)")
+
+
+class Leave(Exception):  # noqa: N818  no error
+    """The chat is to end."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a line that begins with its name does.
+
+    run     with what follows the name, without white space around it
+    help    in one line
+    takes   what may follow, for people
+    words   what may follow, to be completed; given what has been typed of it
+    """
+
+    run: "Callable[[Chat, str], object]"
+    help: str
+    takes: str = ""
+    words: "Callable[[Chat, str], Words]" = lambda chat, typed: NO_WORDS
+
+
+@dataclass
+class Chat:
+    """One chat session.
+
+    read      returns the next message, asked for with a text; raises EOFError at the end
+    commands  by name: `/help`
+    keeper    keeps the conversation after every turn
+    sampling  what was given of the settings; a model's own count for the others
+    load      another model, as this one was loaded
+    in_template  messages are put into the model's chat template, where it has one
+    examples  what is worth sending where nobody knows what to write
+    """
+
+    conversation: Conversation
+    read: Callable[[str], str]
+    commands: Mapping[str, Command]
+    keeper: "Keeper | None" = None
+    sampling: Sampling = field(default_factory=Sampling)
+    load: "Callable[[str], Model] | None" = None
+    in_template: bool = True
+    examples: Sequence[str] = ()
+    n_begun: int = 0  # conversations of this session
+    said_so: bool = False  # that the context was shifted
+    results: list[str] = field(default_factory=list)  # of the calls of `called`, as far as they are known
+    called: "Turn | None" = None
+    skipped: "Turn | None" = None  # its calls get no results
+
+    def loop(self) -> None:
+        """Read, answer and obey commands until the user leaves."""
+        interrupted = False  # by the Ctrl-C before this message
+        while True:
+            try:
+                text = self.read(self.prompt)
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                if interrupted:
+                    return
+                interrupted = True
+                console.note("once more Ctrl-C leaves; so do Ctrl-D and /exit")
+                continue
+            interrupted = False
+            try:
+                self.obey(text)
+            except Leave:
+                return
+            except HybridError as err:
+                console.error(remedies.message(err, place(self.commands)))
+            except OSError as err:
+                console.error(f"{err.filename}: {err.strerror}." if err.filename else f"{err.strerror or err}.")
+            except MemoryError:
+                console.error("out of memory.")
+
+    def obey(self, text: str) -> None:
+        """Do what a message asks for, and keep what came of it."""
+        name = self.command_of(text)
+        if name is not None:
+            self.command(name, text[len(name) :].strip())
+        elif text.strip():
+            self.tell(text)
+        if self.keeper is not None:
+            with contextlib.suppress(KeyboardInterrupt):  # the file is then as it was
+                self.keeper.after_turn()
+
+    @property
+    def call(self) -> "ToolCall | None":
+        """The one whose result is asked for."""
+        head = self.conversation.turns.head
+        if head is None or head is self.skipped:
+            return None
+        if head is not self.called:
+            self.called, self.results = head, []
+        return next(iter(head.answer.calls[len(self.results) :]), None)
+
+    @property
+    def prompt(self) -> str:
+        if self.call is None:
+            return "> "
+        return result_prompt(self.conversation.calls, len(self.results))
+
+    @property
+    def example(self) -> str:
+        """What Enter alone stands for."""
+        if not self.examples or self.conversation.turns.head is not None:
+            return ""
+        return self.examples[self.n_begun % len(self.examples)]
+
+    def template_of(self, model: "Model") -> "ChatTemplate | None":
+        """What messages to a model are put into."""
+        return model.chat_template if self.in_template else None
+
+    # --- commands ---
+    def command_of(self, text: str) -> str | None:
+        """The name of the command that a line is. A path is none; neither is what is no known one in a result or in
+        several lines, which somebody has pasted."""
+        match = _COMMAND.match(text)
+        if match is None:
+            return None
+        if match[0] not in self.commands and (self.call is not None or "\n" in text.strip()):
+            return None
+        return match[0]
+
+    def command(self, name: str, argument: str) -> None:
+        """UsageError: there is none of this name."""
+        if name not in self.commands:
+            raise UsageError(f"there is no command {name}. /help lists them.")
+        self.commands[name].run(self, argument)
+
+    def words(self, name: str, typed: str) -> Words:
+        """What may follow a command, for the line editor."""
+        return self.commands[name].words(self, typed)
+
+    # --- talking ---
+    def tell(self, text: str) -> None:
+        """A question, or the result of a call; there is no answer until all results are known."""
+        if self.call is None:
+            self.n_begun += self.conversation.turns.head is None
+            self.speak(partial(self.conversation.answer, text))
+            self.skipped = None
+            return
+        self.results.append(text)
+        if self.call is None:
+            results, self.results = self.results, []
+            self.speak(partial(self.conversation.answer_calls, results))
+
+    def speak(self, answer: "Callable[[TokenProgress], Iterator[Part]]") -> None:
+        """Prints an answer as it comes, and before that how much of the text has been read. Ctrl-C ends the answer;
+        what was said stays in the conversation."""
+        with quiet_keys() as screen, self._interruptible() as stop, ReadingLine() as reading:
+            view = AnswerView(screen)
+            for part in answer(reading.step):
+                reading.close()
+                view.show(part, self.conversation.reading.n_thought if self.conversation.reading else 0)
+                if stop.is_set:
+                    break
+            reading.close()
+            view.end()
+        if stop.is_set:
+            console.note("stopped")
+        self._say_what_is_missing()
+
+    def _say_what_is_missing(self) -> None:
+        result, reading = self.conversation.result, self.conversation.reading
+        if result is not None and reading is not None and reading.answer(result).cut:
+            console.note("the last call was cut off: the model will not see it, and it gets no result")
+        if result is not None and result.discarded and not self.said_so:
+            console.note(tokens_left_out(self.conversation.model, result.discarded))
+            self.said_so = True
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator["Stop"]:
+        """Ctrl-C sets the Stop of this answer, which ends what the model computes for it, and nothing after it."""
+        from hybrid.infer import Stop
+
+        stop = Stop()
+        before: Any = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
+        try:
+            with self.conversation.model.stopped_by(stop):
+                yield stop
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    # --- what is there ---
+    def replay(self) -> None:
+        """Shows a loaded conversation."""
+        if self.conversation.system:
+            console.out(console.dim(self.conversation.system.strip("\n")))
+        for turn in self.conversation.turns.path:
+            self._show(turn)
+
+    def where(self) -> None:
+        """Shows the turn that the conversation goes on from."""
+        turns = self.conversation.turns
+        last = turns.head
+        console.note(f"on branch {turns.branch}, {f'after turn {last.number}' if last else 'at the beginning'}")
+        if last is not None:
+            self._show(last)
+
+    def _show(self, turn: "Turn") -> None:
+        for line in turn_lines(turn):
+            console.out(console.dim(line))
+
+
+def place(commands: Mapping[str, Command]) -> remedies.Place:
+    """What an error in a chat can be answered with: its commands, and the options of `hybrid run`."""
+    from ..main import load
+
+    return remedies.place_of_chat(commands, load("run"))

@@ -1,0 +1,116 @@
+"""Code in an answer is coloured: plain while it comes, and again in colours once its block is whole.
+
+The block is written a second time over itself, which has to be safe: all of it is on the screen, nobody else has
+written there, and it is known how many rows it takes. Otherwise it stays plain. The text is the same in both.
+"""
+
+import re
+import sys
+from dataclasses import dataclass, field
+
+from . import console
+from .terminal import Screen
+
+_OPENING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)$")
+_LANGUAGE = re.compile(r"\{?\.?([\w+#.-]+)")
+MOST_LINES, LONGEST = 500, 20_000  # lines and characters of a block: some languages are read slowly
+LEAST_COLUMNS = 8
+
+
+@dataclass
+class Block:
+    """A block of code that has begun. mark: of its fence; n_disturbed: of the screen at its beginning."""
+
+    mark: str
+    language: str
+    n_disturbed: int
+    lines: list[str] = field(default_factory=list)
+
+    def is_closed_by(self, line: str) -> bool:
+        text = line.strip()
+        return len(text) >= len(self.mark) and text == self.mark[0] * len(text)
+
+
+class CodeText:
+    """`write` of every piece of an answer, which begins in the first column. screen: None: without colours."""
+
+    def __init__(self, screen: Screen | None = None) -> None:
+        self._screen = screen if console.has_colours(sys.stdout) else None
+        self._is_terminal = sys.stdout.isatty()
+        self._line = ""  # since the last line feed
+        self._block: Block | None = None
+
+    def write(self, text: str) -> None:
+        """To stdout; without control characters where that is a terminal."""
+        text = console.harmless(text) if self._is_terminal else text
+        if self._screen is None:
+            console.out(text, end="")
+            return
+        ready = ""
+        for part in re.findall(r"[^\n]*\n|[^\n]+", text):
+            ready += part
+            self._line += part
+            if not part.endswith("\n"):
+                continue
+            line, self._line = self._line[:-1], ""
+            again = self._ended(line)
+            if again:
+                # what moves the cursor counts on all before it being there
+                console.out(ready, end="")
+                ready = again
+        console.out(ready, end="")
+
+    def disturbed(self) -> None:
+        """Something else was written on the screen."""
+        if self._block is not None:
+            self._block.n_disturbed = -1
+
+    def _ended(self, line: str) -> str:
+        """A line is whole. What is to be written over the block that ends with it; often nothing."""
+        assert self._screen is not None
+        block = self._block
+        if block is None:
+            opened = _OPENING.match(line)
+            if opened is not None:
+                language = _LANGUAGE.match(opened["info"])
+                size_is_known = self._screen.columns_and_rows is not None
+                n = self._screen.n_disturbed if size_is_known else -1
+                self._block = Block(opened["fence"], language[1] if language else "", n)
+            return ""
+        if not block.is_closed_by(line):
+            block.lines.append(line)
+            return ""
+        self._block = None
+        return self._over(block, line)
+
+    def _over(self, block: Block, closing: str) -> str:
+        assert self._screen is not None
+        size = self._screen.columns_and_rows
+        if size is None or block.n_disturbed != self._screen.n_disturbed:
+            return ""
+        if not block.language or not block.lines or len(block.lines) > MOST_LINES:
+            return ""
+        columns, rows = size
+        taken = [rows_taken(line, columns) for line in (*block.lines, closing)]
+        n = sum(each or 0 for each in taken)
+        code = "\n".join(block.lines)
+        if None in taken or n >= rows or len(code) > LONGEST:  # the cursor has a row of its own
+            return ""
+        coloured = console.coloured_code(code, block.language)
+        return f"\r\x1b[{n}A\x1b[J{coloured}\n{closing}\n" if coloured else ""
+
+
+def rows_taken(line: str, columns: int) -> int | None:
+    """Rows of a terminal that a line takes; None: that depends on the terminal.
+
+    Characters beyond ASCII have no or one or two columns, whatever a terminal makes of them, and one that has two does
+    not begin in the last column. A row that is exactly full is followed by an empty one in some terminals.
+    """
+    if columns < LEAST_COLUMNS:
+        return None
+    plain = sum(" " <= char <= "~" for char in line)
+    tabs = line.count("\t")
+    others = len(line) - plain - tabs
+    least, most = plain + tabs, plain + 8 * tabs + 2 * others
+    fewest = max(1, -(-least // columns))
+    return fewest if most // (columns - (others > 0)) + 1 == fewest else None

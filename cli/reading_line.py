@@ -1,0 +1,67 @@
+"""How far a text has been read: a line on stderr while a prompt is processed, gone when the answer begins."""
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from . import console
+
+
+class ReadingLine:
+    """`step` as a callback of progress; silent where stderr is no terminal, and for what takes less than DELAY.
+
+    A pass over some hundred tokens of a large model takes seconds: a thread keeps the line up to date in between.
+    """
+
+    DELAY = 0.5  # seconds
+    EVERY = 0.25
+
+    def __init__(self) -> None:
+        self._status = console.StatusLine()
+        self._done, self._total = 0, 0  # tokens
+        self._begun = self._told = 0.0  # when the first and the last progress came
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def step(self, done: int, total: int) -> None:
+        """So many tokens of so many have been read."""
+        self._told = time.monotonic()
+        self._done, self._total = done, total
+        if self._thread is None and self._status.is_shown and not self._over.is_set():
+            self._begun = self._told
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """The line goes, and does not come back."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._status.clear()
+
+    def _run(self) -> None:
+        if self._over.wait(self.DELAY):
+            return
+        while True:
+            self._status.show(
+                reading_text(self._done, self._total, self._told - self._begun, time.monotonic() - self._told)
+            )
+            if self._over.wait(self.EVERY):
+                return
+
+
+def reading_text(done: int, total: int, seconds: float, since: float = 0.0) -> str:
+    """`done` of `total` tokens were read in so many seconds, `since` some seconds."""
+    text = f"reading {done} of {total} tokens" if done else f"reading {total} tokens"
+    if not done or seconds <= 0:
+        return text
+    left = max(0.0, (total - done) * seconds / done - since)
+    return f"{text}, {done / seconds:.0f} per second, {console.duration(max(1.0, left))} left"

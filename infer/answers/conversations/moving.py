@@ -1,0 +1,66 @@
+"""A conversation that goes on with another model, which reads it once: its tokens are others, and so are its states."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..chat.dialect import NOTHING, Asked
+from .conversation import Conversation
+from .turns import Turn, Turns
+
+if TYPE_CHECKING:
+    from ... import Model
+    from ...text.chat_template import ChatTemplate
+    from ..constraints import Constraint
+    from ..sampling import SamplingParams
+
+
+def moved(
+    conversation: Conversation,
+    model: "Model",
+    params: "SamplingParams",
+    template: "ChatTemplate | None",
+) -> Conversation:
+    """The same turns and branches, as text, with `model` and its `template`. `conversation` stays as it is.
+
+    Of what is asked for, what the template does not know is left out. UsageError: the form of answers cannot be had
+    with its tokens.
+    """
+    other = Conversation(
+        model,
+        params,
+        template,
+        conversation.max_tokens,
+        conversation.stop,
+        conversation.system,
+        conversation.speculate,
+        conversation.keep,
+        _form(conversation.form, model),
+        turns=_as_text(conversation.turns),
+    )
+    other.ask(_possible(conversation.asked, other))
+    return other
+
+
+def _as_text(turns: Turns) -> Turns:
+    """A tree of the same turns without tokens: numbers and names stay what they are."""
+    copied = Turns()
+    for turn in turns.all:
+        parent = copied.all[turn.parent.number - 1] if turn.parent else None
+        copied.all.append(Turn(turn.number, parent, turn.question, turn.answer))
+    copied.branches = {name: copied.all[head.number - 1] if head else None for name, head in turns.branches.items()}
+    copied.branch = turns.branch
+    return copied
+
+
+def _form(form: "Constraint | None", model: "Model") -> "Constraint | None":
+    if form is None:
+        return None
+    from ..constraints.forms import Forms
+
+    return Forms(model.tokenizer).compiled(form.grammar)
+
+
+def _possible(asked: Asked, conversation: Conversation) -> Asked:
+    if conversation.dialect is None:
+        return NOTHING
+    return asked if conversation.dialect.format.thoughts else replace(asked, think=None, budget=None)
