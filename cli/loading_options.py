@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hybrid.infer.loading.options import DEFAULT_CONTEXT, LoadOptions
+from hybrid.infer.loading.options import LoadOptions
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 
 
@@ -50,7 +50,7 @@ def kv_type_option(panel: str | None = None) -> Any:
     return typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False, rich_help_panel=panel)
 
 
-Context = Annotated[int, context_option(f"Context in tokens; 0: as trained, at most {DEFAULT_CONTEXT}.")]
+Context = Annotated[int, context_option("Context in tokens; 0: as trained, as far as memory allows.")]
 ChunkTokens = Annotated[int, context_option("Tokens per chunk.", LEAST_CHUNK)]
 BatchTokens = Annotated[
     int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once: b / c chunks run side by side.")

@@ -23,10 +23,11 @@ from hybrid.quant.ggml.adapter import open_all
 from hybrid.quant.ggml.errors import Remedy, UsageError
 from hybrid.quant.ggml.split import open_gguf
 
-from .engine.engine import Engine, OpTime
+from .engine.engine import Engine
+from .engine.op_times import OpTime
 from .kernels.attention.kv import KV_TYPES
 from .kernels.build.jit import CompileProgress
-from .loading.hparams import trained_context, wrong
+from .loading.hparams import wrong
 from .loading.model_file import ModelFile
 from .loading.options import LoadFields, LoadOptions, Precision, merged
 from .memory import PromptCache
@@ -53,6 +54,8 @@ class Model:
         self.n_bytes, self.n_params = self.file.n_bytes, self.file.n_params
         self.hparams, self.n_threads = self.engine.hparams, self.engine.n_threads
         self.n_ctx_train = self.hparams.n_ctx_train
+        # one line for the user where n_ctx is not what the model was trained for, or may not fit; mostly empty
+        self.context_note = self.engine.context.note
         self.load_seconds = 0.0
 
     @classmethod
@@ -80,11 +83,10 @@ class Model:
         arch = gguf.get("general.architecture")
         if not isinstance(arch, str):
             raise wrong(gguf, "general.architecture", arch, "a string")
-        n_ctx = given.context_of(trained_context(gguf, arch))
         adapters = open_all(given.lora, arch)
         engine = Engine(
             gguf,
-            n_ctx=n_ctx,
+            n_ctx=given.n_ctx,
             n_seq_max=given.n_seq_max,
             n_ubatch=given.n_ubatch,
             n_threads=given.n_threads or default_threads(),
@@ -95,7 +97,7 @@ class Model:
         )
         budget = given.checkpoint_budget
         cache = PromptCache(engine.memory, budget, given.checkpoint_type) if budget else None
-        file = ModelFile(gguf, engine.hparams, n_ctx, engine.n_vocab, adapters)
+        file = ModelFile(gguf, engine.hparams, engine.n_ctx, engine.n_vocab, adapters)
         model = cls(Runner(engine, file, cache), given.precision)
         helper = [
             "-m",

@@ -136,8 +136,10 @@ def _poison(array: np.ndarray) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _unwritten_is_nan() -> Iterator[None]:
     """A kernel that reads what nobody wrote shows it in its result: in what `np.empty` hands out, in the keys, values
-    and states of models, and in what a program's run finds in its arena, also of its last run."""
+    and states of models, in cos and sin of positions, and in what a program's run finds in its arena, also of its last
+    run."""
     from hybrid.infer.engine import engine
+    from hybrid.infer.layers import attention as layers
     from hybrid.infer.memory import attention, mapped, recurrent
 
     patch = pytest.MonkeyPatch()
@@ -161,7 +163,7 @@ def _unwritten_is_nan() -> Iterator[None]:
     patch.setattr(engine.Engine, "_run", with_poisoned_arena)
     with tempfile.TemporaryFile() as file:
         mapped_poison = _MappedPoison(mapped.mapped_zeros, file)
-        for memory in (attention, recurrent):
+        for memory in (attention, recurrent, layers):
             patch.setattr(memory, "mapped_zeros", mapped_poison)
         yield
     patch.undo()

@@ -105,12 +105,16 @@ def converted(folder: Path) -> Path:
 
 
 def load(model: Path | str | None, options: "LoadOptions | None" = None, **fields: "Unpack[LoadFields]") -> "Model":
-    """Resolves and loads MODEL, as `Model.load` has the options; says on stderr when kernels are compiled."""
+    """Resolves and loads MODEL, as `Model.load` has the options; says on stderr when kernels are compiled, and when the
+    context is not what the model was trained for."""
     path = resolve(model)
     from hybrid.infer import Model
 
     with compiling() as progress:
-        return Model.load(path, options, progress=progress, **fields)
+        loaded = Model.load(path, options, progress=progress, **fields)
+    if loaded.context_note:
+        console.note(loaded.context_note)
+    return loaded
 
 
 @contextmanager

@@ -52,6 +52,11 @@ class RopeHparams(Hparams):
         they were turned."""
         return "long RoPE" if LONG in tensors and n_ctx > self.original_ctx else ""
 
+    def usual_context(self, tensors: Container[str]) -> int:
+        """With two sets of frequencies, as long as the first of them counts: a longer context, which changes the
+        results of short texts too, is for who asks for it."""
+        return min(self.n_ctx_train, self.original_ctx) if LONG in tensors else self.n_ctx_train
+
     def rope(self, w: Weights, n_rot: int, style: int) -> Rope:
         """How n_rot values of a head turn, scaled as the file says. UnsupportedError names a scaling without code."""
         if self.scaling not in KINDS:

@@ -51,6 +51,7 @@ class Encoder:
         # no layer keeps anything in it: it is the table that says which pages of a pass belong to which text
         self.memory = HybridMemory([], PASS_TEXTS, self.n_ctx, F32_KV)
         self._make_batch(PASS_TOKENS)
+        self._weights.reach(self.n_ctx)
         self.compile_seconds = 0.0
 
     @classmethod

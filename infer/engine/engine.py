@@ -8,37 +8,31 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
-from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..kernels import execute
-from ..kernels.attention.kv import KVType
+from ..kernels.attention.kv import PAGE, KVType
 from ..kernels.build.jit import CompileProgress, Kernel, compile_kernels
 from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.products.inputs import SquareSums
 from ..kernels.rows.likelihood import negative_log_likelihood
 from ..loading.hparams import Hparams
-from ..memory import Move, plan_memory
+from ..loading.options import DEFAULT_UBATCH
+from ..memory import HybridMemory, Move, plan_memory
+from ..memory.needs import Room
 from ..program.builder import FEW_COLUMNS, GEMV_COLUMNS, Builder, Op, Program, Rows, round_up
 from ..program.threads import Interrupted, Pool, Stop
+from .context import Rooms, chosen_context
 from .network import Network
+from .op_times import OpTime, OpTimes
 from .ubatch import Control, Segment
 
 LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outputs take several runs
+# Programs of DEFAULT_UBATCH tokens take no more than this, and this for each token of the context.
+SURELY, SURELY_PER_TOKEN = 2 << 30, 4096
 QUICK_BYTES = 1 << 33  # of weights: with fewer, a pass of one token ends so soon that Ctrl-C can wait for it
-
-
-@dataclass(frozen=True)
-class OpTime:
-    """Time of all ops of one name in one run."""
-
-    name: str
-    kind: str
-    seconds: float
-    nbytes: int
-    flops: int
-    count: int
 
 
 _Programs = dict[tuple, tuple[Program, Rows | None]]
@@ -73,14 +67,6 @@ class Engine:
         self.network = net = Network(gguf, n_ubatch, adapters, n_ctx)
         self.hparams: Hparams = net.hparams
         self.n_vocab = net.n_vocab
-        if net.positions and n_ctx > net.positions.rows:
-            raise UsageError(
-                f"a context of {n_ctx} tokens: {gguf.path.name} has {net.positions.rows} positions.",
-                remedy=Remedy.SMALLER_CONTEXT,
-            )
-        self.memory = plan_memory(net.specs, n_seq_max, n_ctx, kv_type, spare)
-        self.memory.learned_positions = net.positions is not None
-        self.n_ctx = n_ctx
         # steps of a few tokens are worth kernels of their own: batches, or once there was a speculation
         self.expects_few = n_seq_max > 1
         self.compile_seconds = 0.0
@@ -94,6 +80,40 @@ class Engine:
         self._inputs: SquareSums | None = None
         self._one: tuple[Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
+        machine = machine_memory()
+        self._trial: list[Builder] | None = None  # programs that never run, for their sizes
+        rooms = Rooms(lambda n: self._least_room(machine, n, spare), lambda n: self.room(machine, kv_type, n, spare))
+        self.context = chosen_context(net, n_ctx, n_seq_max, kv_type, rooms)
+        self._trial = None
+        self.n_ctx = self.context.n
+        self.memory = plan_memory(net.specs, n_seq_max, self.n_ctx, kv_type, spare, machine)
+        self.memory.learned_positions = net.positions is not None
+
+    # --- what it needs ---
+    def room(self, machine: MachineMemory, kind: KVType, n_ctx: int, cache: int = 0) -> Room:
+        """What of a machine's memory there is for sequences when these have so many tokens."""
+        return Room(machine, self.gguf.nbytes, self.working_bytes(kind, n_ctx), cache)
+
+    def _least_room(self, machine: MachineMemory, n_ctx: int, cache: int) -> Room:
+        """Less than `room`; not to be reckoned, which takes as long as half of a load."""
+        surely = SURELY * -(-self.n_ubatch // DEFAULT_UBATCH) + SURELY_PER_TOKEN * n_ctx
+        return Room(machine, self.gguf.nbytes, surely, cache)
+
+    def working_bytes(self, kind: KVType, n_ctx: int) -> int:
+        """Bytes that passes compute in with a context of so many tokens, and of what is copied from the file."""
+        if self._trial is None:
+            memory = HybridMemory(self.network.specs, 1, PAGE, kind)
+            with self.network.weights.trial():
+                self._trial = [self._recorded(*key, memory)[0] for key in self.usual_shapes()]
+        fixed = self.network.nbytes + self._control.nbytes + self._nll.nbytes
+        return fixed + sum(b.nbytes(n_ctx) for b in self._trial)
+
+    def usual_shapes(self) -> set[tuple[str, int]]:
+        """Programs that generation has sooner or later."""
+        tile = gemm.tiles(host())[0].cols
+        few = [FEW_COLUMNS, tile, 4 * tile] if self.expects_few else []
+        passes = {self.shape(n) for n in (1, *few, self.n_ubatch)}
+        return passes | {self._key("head", n) for n in (1, *few, self.n_ubatch)}
 
     # --- programs ---
     def _builder(self, capacity: int) -> Builder:
@@ -149,11 +169,18 @@ class Engine:
         return largest
 
     def _build(self, part: str, capacity: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
+        b, logits = self._recorded(part, capacity, self.memory)
+        if profiled:
+            b.keep_groups()
+        return b.build(), logits
+
+    def _recorded(self, part: str, capacity: int, memory: HybridMemory) -> tuple[Builder, Rows | None]:
+        """The ops of a program; see `program`."""
         b, net = self._builder(capacity), self.network
         logits: Rows | None = None
         residual: Rows | None = None
         if part in ("body", "step"):
-            residual = net.add_body(b, self.memory)
+            residual = net.add_body(b, memory)
         if part == "body":
             if residual is not None:
                 net.add_residual(b, residual)
@@ -163,9 +190,7 @@ class Engine:
                 self._add_likelihood(b, logits)
             else:
                 b.keep(logits)
-        if profiled:
-            b.keep_groups()
-        return b.build(), logits
+        return b, logits
 
     def shape(self, n: int) -> tuple[str, int]:
         """What tells apart the programs that passes of n tokens run."""
@@ -285,6 +310,7 @@ class Engine:
         past = self.memory.n_past.item(slot)
         if past >= self.memory.writable[slot]:
             move = self.memory.begin(slot, 1)
+            self._reach(move)
             row, before = move.rows[0], move.before
         else:
             move, row = None, self.memory.recurrent.row[slot]
@@ -310,11 +336,16 @@ class Engine:
             for s in segments:
                 n = len(s.tokens)
                 moves.append(self.memory.begin(s.slot, n, keep=keep, pieces=n if s.each else 1))
+                self._reach(moves[-1])
         except BaseException:
             for move in moves:
                 self.memory.abandon(move)
             raise
         return moves
+
+    def _reach(self, move: Move) -> None:
+        """Positions that a run has, and those of single tokens that can follow it without asking."""
+        self.network.weights.reach(min(self.n_ctx, move.position + move.reach - move.past))
 
     @contextmanager
     def _whole(self, moves: Sequence[Move]) -> Iterator[None]:
@@ -343,23 +374,14 @@ class Engine:
         moves = self._begin(segments, keep=self._is_long(n_tok))
         rows, _ = self._control.fill(segments, moves)
         self._control.want(rows)
-        totals: dict[str, OpTime] = {}
+        totals = OpTimes()
         with self._whole(moves):
             for part in ["step"] if n_tok <= GEMV_COLUMNS else ["body", "head"]:
                 n = n_tok if part != "head" else len(rows)
                 program, _ = self.program(part, n, profiled=True)
                 for op, seconds in self._timed(program, self._is_long(n_tok)):
-                    nbytes, flops = program.work_of(op, n, lengths)
-                    old = totals.get(op.name, OpTime(op.name, op.kernel.name, 0.0, 0, 0, 0))
-                    totals[op.name] = OpTime(
-                        op.name,
-                        op.kernel.name,
-                        old.seconds + seconds,
-                        old.nbytes + nbytes,
-                        old.flops + flops,
-                        old.count + 1,
-                    )
-        return sorted(totals.values(), key=lambda t: -t.seconds)
+                    totals.add(op, seconds, *program.work_of(op, n, lengths))
+        return totals.slowest_first()
 
     def _timed(self, program: Program, stoppable: bool) -> list[tuple[Op, float]]:
         """Run a program; every op with its seconds."""

@@ -23,6 +23,20 @@ from ..memory.hybrid import Specs
 from ..program.builder import Builder, Columns, Rows, aligned_empty, round_up
 
 
+def family_of(gguf: GGUFFile) -> Family:
+    """The architecture of a file. UnsupportedError: it is none that generates."""
+    arch = gguf.get("general.architecture")
+    if arch in ENCODERS:
+        raise UnsupportedError(
+            f"{gguf.path.name} is an encoder ({arch}): it makes embeddings and no text.",
+            remedy=Remedy.EMBEDDINGS,
+        )
+    if arch not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
+        raise UnsupportedError(f"{gguf.path.name}: architecture {arch!r} is not supported; these are: {known}.")
+    return FAMILIES[arch]
+
+
 class _Norm(NamedTuple):
     """Addresses; without a bias it is an RMS norm."""
 
@@ -40,22 +54,13 @@ class _Part:
 class Network:
     """All layers of a file's architecture, loaded.
 
-    n_ctx   tokens that a sequence can hold
+    n_ctx   tokens that a sequence is to hold; 0: what is usual, or fewer
     stream  f32 [n_ubatch, n_embd], the residual stream: it outlives the body's program, since the head reads it
     """
 
     def __init__(self, gguf: GGUFFile, n_ubatch: int, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
-        arch = gguf.get("general.architecture")
-        if arch in ENCODERS:
-            raise UnsupportedError(
-                f"{gguf.path.name} is an encoder ({arch}): it makes embeddings and no text.",
-                remedy=Remedy.EMBEDDINGS,
-            )
-        if arch not in FAMILIES:
-            known = ", ".join(sorted(FAMILIES))
-            raise UnsupportedError(f"{gguf.path.name}: architecture {arch!r} is not supported; these are: {known}.")
-        self.family: Family = FAMILIES[arch]
-        self.hparams: Hparams = self.family.hparams.read(gguf, arch)
+        self.family: Family = family_of(gguf)
+        self.hparams: Hparams = self.family.hparams.read(gguf, self.family.name)
         self.weights = Weights(gguf, adapters, n_ctx)
         self._load()
         ld = round_up(self.hparams.n_embd, 16) * 4
@@ -80,6 +85,11 @@ class Network:
         self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
         self.output_bias = optional_bias(w, "output.weight", self.n_vocab)
         w.finish()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes beside the mapped file: vectors, and what is copied to be padded."""
+        return self.weights.nbytes_copied + self._stream.nbytes
 
     def _norm(self, name: str, divisor: float = 1.0) -> _Norm:
         """The weights of a norm, divided, and of a layer norm the bias."""

@@ -42,6 +42,10 @@ class Control:
         self._one = c["tokens"], c["pos"], c["rope_pos"], c["slot"], c["seg"], c["ctl"]
         self._groups = c["all_tokens"], c["all_outputs"]
 
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays.values())
+
     def fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> tuple[list[int], list[int]]:
         """What goes in; returns the output rows and their targets."""
         c = self._arrays

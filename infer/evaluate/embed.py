@@ -20,8 +20,8 @@ from hybrid.quant.ggml.split import open_gguf
 
 from ..architectures import ENCODERS
 from ..engine.encoder import Encoder
+from ..engine.network import family_of
 from ..kernels.build.jit import CompileProgress
-from ..loading.hparams import trained_context
 from ..loading.model_file import fitting_tokenizer
 from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
 from ..model import Model
@@ -37,8 +37,8 @@ MOST_SEQUENCES = 32  # texts that a generating model reads together
 class Embedder:
     """Makes embeddings with the model at `path`.
 
-    options, fields, progress   as in `Model.load`. n_ctx: tokens of a text, at most; 0: what the model was trained for
-               (of one that generates, at most 4096). n_seq_max is chosen here
+    options, fields, progress   as in `Model.load`. n_ctx: tokens of a text, at most; 0: what the model was trained for.
+               n_seq_max is chosen here
     pooling    None: the file's own; without one the mean for an encoder, the last token for a model that generates
 
     Raises FormatError, UnsupportedError or UsageError.
@@ -59,13 +59,16 @@ class Embedder:
         arch = self.gguf.get("general.architecture", "")
         self.encoder = Encoder.load(path, given, progress=progress) if arch in ENCODERS else None
         self.pooling = pooling or stated_pooling(self.gguf) or (Pooling.MEAN if self.encoder else Pooling.LAST)
-        trained = trained_context(self.gguf, arch)
-        if self.encoder and given.n_ctx > trained:
+        if self.encoder:
+            usual = self.encoder.n_ctx
+        else:
+            usual = family_of(self.gguf).hparams.read(self.gguf, arch).usual_context(self.gguf.tensors)
+        if self.encoder and given.n_ctx > usual:
             raise UsageError(
-                f"a context of {given.n_ctx} tokens: {self.path.name} has {trained} positions.",
+                f"a context of {given.n_ctx} tokens: {self.path.name} has {usual} positions.",
                 remedy=Remedy.SMALLER_CONTEXT,
             )
-        self.n_ctx = given.n_ctx or (trained if self.encoder else given.context_of(trained))
+        self.n_ctx = given.n_ctx or usual
         self._model: Model | None = None
         self._load_model = lambda n_ctx, n_seq: Model.load(path, given, n_ctx=n_ctx, n_seq_max=n_seq, progress=progress)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..kernels.attention.attention import (
     ATTENTION,
@@ -14,15 +15,18 @@ from ..kernels.attention.attention import (
     chunk_records,
 )
 from ..kernels.attention.kv import F32_KV, KV_STORE, PAGE, KVType, pages_of, store_scratch_bytes
-from ..kernels.attention.rope import NEOX, NORM, rope, rope_table, rope_turns
+from ..kernels.attention.rope import NEOX, NORM, rope, rope_rows, rope_turns
 from ..kernels.rows import elementwise
 from ..kernels.rows.clamp import clamp
 from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, Rotation
+from ..memory.mapped import mapped_zeros
 from ..program.builder import Builder, Ref, Rows
 from ..program.record import OpFields
 from .base import LayerAdapter, add_bias, optional_bias
+
+ROWS_AT_ONCE = 512  # positions whose cos and sin are computed together
 
 
 @dataclass
@@ -41,18 +45,48 @@ class Rope:
     magnitude: float = 1.0
 
     def table(self, w: Weights, n_ctx: int) -> int:
-        """Address of cos and sin for n_ctx positions; layers that turn alike share one table."""
-        alike = None if self.factors is None else np.asarray(self.factors, np.float64).tobytes()
-        key = ("rope", n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.magnitude, alike)
+        """Address of cos and sin for n_ctx positions; layers that turn alike share one table.
+
+        It is filled as far as texts reach (`Weights.reach`).
+        """
+        turns = self._turns
+        key = ("rope", n_ctx, turns.tobytes(), self.magnitude)
         if key not in w.shared:
-            table = rope_table(n_ctx, self.n_rot, self.freq_base, self.freq_scale, self.factors, self.magnitude)
-            w.shared[key] = w.keep(table)
+            table = RopeTable(n_ctx, turns, self.magnitude)
+            w.reaches(table.fill)
+            w.shared[key] = table.address
         return w.shared[key]
+
+    @property
+    def _turns(self) -> npt.NDArray[np.float64]:
+        return rope_turns(self.n_rot, self.freq_base, self.freq_scale, self.factors)
 
     @property
     def rotation(self) -> Rotation:
         """What the memory needs to move keys to other positions."""
-        return Rotation(rope_turns(self.n_rot, self.freq_base, self.freq_scale, self.factors), self.style == NEOX)
+        return Rotation(self._turns, self.style == NEOX)
+
+
+class RopeTable:
+    """f32 [n_ctx, n_rot / 2, 2] as `rope_table` makes it, computed when positions are reached: all of a million would
+    take seconds and as much memory as small models have weights."""
+
+    def __init__(self, n_ctx: int, turns: npt.NDArray[np.float64], magnitude: float) -> None:
+        self.turns, self.magnitude = turns, magnitude
+        self.rows = mapped_zeros((n_ctx, len(turns), 2), np.float32)
+        self.n_filled = 0
+
+    @property
+    def address(self) -> int:
+        return int(self.rows.ctypes.data)
+
+    def fill(self, n: int) -> None:
+        """Make the rows of positions below n ready."""
+        n = min(-(-n // ROWS_AT_ONCE) * ROWS_AT_ONCE, len(self.rows))
+        for first in range(self.n_filled, n, ROWS_AT_ONCE):
+            end = min(first + ROWS_AT_ONCE, n)
+            self.rows[first:end] = rope_rows(first, end, self.turns, self.magnitude)
+            self.n_filled = end
 
 
 @dataclass(frozen=True)
@@ -212,11 +246,17 @@ class Attention:
         batch, at = b.batch, self.pages(memory)
         out = b.rows(self.n_head * self.d_head)
         per_thread = b.need_scratch(attention_scratch_bytes(self.d_head))
-        n_records = chunk_records(b.capacity, self.n_head, memory.n_ctx, self.window) if b.n_threads > 1 else 0
+        size = chunk_record_bytes(self.d_head)
+
+        def records(n_ctx: int) -> int:
+            return chunk_records(b.capacity, self.n_head, self.n_kv, n_ctx, b.n_threads, self.window)
+
+        n_records = records(memory.n_ctx)
+        shared = b.buffer_for(memory.n_ctx, lambda n_ctx: records(n_ctx) * size)
         both: OpFields = {
             "ctl": batch.ctl, "pos": batch.last, "out": out, "n_head": self.n_head, "n_kv": self.n_kv,
             "d_head": self.d_head, "scratch": Ref(b.scratch), "scratch_bytes": per_thread, "window": self.window,
-            "records": Ref(b.buffer(n_records * chunk_record_bytes(self.d_head))), "n_records": n_records,
+            "records": Ref(shared), "n_records": n_records,
         }  # fmt: skip
         b.op(
             ATTENTION[at.kind.name], name="attention", work=lambda segments: self.work(at.kind, segments), **both,

@@ -11,8 +11,6 @@ from hybrid.quant.ggml.errors import FormatError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.reader import GGUFFile
 
-from .options import DEFAULT_CONTEXT
-
 _REQUIRED = object()
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 _LARGEST = {int: 2**31 - 1, float: float(np.finfo(np.float32).max)}
@@ -60,6 +58,10 @@ class Hparams:
         """Logits become cap * tanh(logit / cap); 0: they stay."""
         return 0.0
 
+    def usual_context(self, tensors: Container[str]) -> int:
+        """Tokens of a sequence where nobody says how many: the longest texts that the model was trained for."""
+        return self.n_ctx_train
+
     def variant(self, tensors: Container[str], n_ctx: int) -> str:
         """What a context of n_ctx tokens changes in the results of a model with these tensors; mostly nothing."""
         return ""
@@ -106,12 +108,6 @@ def _scalar(gguf: GGUFFile, name: str, raw: Any, kind: type, minimum: float) -> 
     if not fits or not minimum <= raw <= _LARGEST[kind]:
         raise wrong(gguf, name, raw, f"{'an integer' if kind is int else 'a finite number'} of at least {minimum:g}")
     return kind(raw)
-
-
-def trained_context(gguf: GGUFFile, arch: str) -> int:
-    """Tokens of the longest text that the model was trained for, where the file says so. FormatError."""
-    name = f"{arch}.context_length"
-    return int(_scalar(gguf, name, gguf.get(name, DEFAULT_CONTEXT), int, 1))
 
 
 def _per_layer(gguf: GGUFFile, name: str, raw: Any, n_layer: int, minimum: float) -> tuple[int, ...]:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Precision = Literal["fast", "exact"]
 KVTypeName = Literal["f32", "f16", "q8_0"]
-DEFAULT_CONTEXT = 4096
 DEFAULT_UBATCH = 512
 DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
 MAX_CONTEXT, MAX_UBATCH = 2**31 - 1, 1 << 16  # beyond these, a slip
@@ -50,8 +49,8 @@ class LoadOptions:
     """
 
     n_ctx: int = 0
-    """Tokens a sequence can hold; 0: what the model was trained for, at most 4096. Of a model with two sets of
-    frequencies (LongRoPE) it decides which one counts."""
+    """Tokens a sequence can hold; 0: what the model was trained for, as far as the memory allows
+    (memory/needs.py). Of a model with two sets of frequencies (LongRoPE) it decides which one counts; 0: the first."""
     n_seq_max: int = 1
     """Sequences at a time."""
     n_ubatch: int = DEFAULT_UBATCH
@@ -110,10 +109,6 @@ class LoadOptions:
     def kv_type_used(self) -> KVTypeName:
         """`kv_type`, or its default for this precision."""
         return self.kv_type or DEFAULT_KV_TYPE[self.precision]
-
-    def context_of(self, trained: int) -> int:
-        """Tokens a sequence can hold, of a model that was trained for `trained`."""
-        return self.n_ctx or min(trained, DEFAULT_CONTEXT)
 
     @classmethod
     def from_json(cls, values: object, where: str) -> Self:

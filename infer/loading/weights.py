@@ -1,6 +1,7 @@
 """The tensors of an open GGUF file as the layers ask for them: checked, in place, and every one of them used."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -21,11 +22,15 @@ class Weights:
 
     def __init__(self, gguf: GGUFFile, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
         self.gguf, self.adapters = gguf, adapters
-        self.n_ctx = n_ctx  # tokens that a sequence can hold: some models have weights for long contexts
+        # tokens that a sequence is to hold: some models have weights for long contexts; 0: none that is long
+        self.n_ctx = n_ctx
         self.used: set[str] = set()
         self.matrices: list[Weight] = []
         self.kept: list[np.ndarray] = []
+        self.nbytes_padded = 0
         self.shared: dict[Hashable, int] = {}  # addresses of what several layers use
+        self.reached = 0  # positions that tables are filled for
+        self._tables: list[Callable[[int], None]] = []
 
     def __contains__(self, name: str) -> bool:
         return name in self.gguf.tensors
@@ -73,6 +78,7 @@ class Weights:
             copy[:, n * size :] = 0
             copy[:, : n * size] = raw.reshape(-1, n * size)
             raw = copy
+            self.nbytes_padded += copy.nbytes
         lora = tuple(self._thin(name, adapter, rows, n, n_expert) for adapter in self.adapters if name in adapter)
         weight = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora)
         self.matrices.append(weight)
@@ -103,6 +109,11 @@ class Weights:
         values = self.array(name, n)
         return self.keep(prepare(values) if prepare else values)
 
+    @property
+    def nbytes_copied(self) -> int:
+        """Bytes in memory beside the mapped file."""
+        return self.nbytes_padded + sum(values.nbytes for values in self.kept)
+
     def ignore(self, *names: str) -> None:
         """Tensors that the file may have and the model does not use."""
         self.used.update(names)
@@ -113,6 +124,27 @@ class Weights:
         copy[...] = values
         self.kept.append(copy)
         return int(copy.ctypes.data)
+
+    def reaches(self, fill: Callable[[int], None]) -> None:
+        """`fill(n)` makes something ready for positions below n: called now, and whenever a text goes further."""
+        self._tables.append(fill)
+        fill(self.reached)
+
+    def reach(self, n: int) -> None:
+        """Texts are about to have positions up to n."""
+        if n > self.reached:
+            for fill in self._tables:
+                fill(n)
+            self.reached = n
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Tables that are made within are forgotten: for programs that never run."""
+        shared, tables = dict(self.shared), list(self._tables)
+        try:
+            yield
+        finally:
+            self.shared, self._tables = shared, tables
 
     def finish(self) -> None:
         """Every tensor of the file must have been asked for."""

@@ -44,7 +44,7 @@ class AttentionMemory:
 
     def __init__(self, specs: list[AttentionSpec], n_slots: int, n_ctx: int, kind: KVType, n_spare: int = 0) -> None:
         self.specs, self.n_ctx, self.kind = specs, n_ctx, kind
-        self.table = np.zeros((n_slots, pages_of(n_ctx)), np.int64)
+        self.table = mapped_zeros((n_slots, pages_of(n_ctx)), np.int64)
         self.pool = IndexPool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
         self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of the table
         sizes = {s.layer: (self.pool.size, s.n_kv, PAGE // K_LANES, K_LANES * kind.row_bytes(s.d_head)) for s in specs}

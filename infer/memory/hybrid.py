@@ -10,7 +10,6 @@ A run has three steps: `begin` finds the places it writes and changes nothing th
 runs and writes `n_past` at its very end; `finish` or `abandon` follows.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,43 +17,39 @@ import numpy as np
 
 from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
 
 from ..kernels.attention.kv import PAGE, KVType, pages_of
-from .attention import ArrayLayout, AttentionMemory, AttentionSpec
+from .attention import ArrayLayout, AttentionMemory
+from .needs import SequenceNeeds, Specs, split_specs
 from .positions import Places, Positions
-from .recurrent import RecurrentMemory, RecurrentSpec
+from .recurrent import RecurrentMemory
 
 MOST_PIECES = 32  # states that one run can leave of a sequence
-
-Specs = list[AttentionSpec | RecurrentSpec]
-
-
-def split_specs(specs: Specs) -> tuple[list[AttentionSpec], list[RecurrentSpec]]:
-    return [s for s in specs if isinstance(s, AttentionSpec)], [s for s in specs if isinstance(s, RecurrentSpec)]
+SPARE_SHARE = 4  # of what can still be mapped
 
 
-def plan_memory(specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, spare: int = 0) -> "HybridMemory":
+def plan_memory(
+    specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, spare: int = 0, machine: MachineMemory | None = None
+) -> "HybridMemory":
     """A memory with room for up to `spare` bytes beside the sequences.
 
     UsageError when what the sequences can use is larger than the machine's memory: to be known before it is half used.
     Pages are only taken when they are written, so the system itself grants almost any size.
     """
-    kv, states = split_specs(specs)
-    per_token = sum(s.bytes_per_token(kind) for s in kv)
-    state = sum(s.nbytes for s in states)  # before a run and after it
-    # cos and sin of every position, and what computing them takes for a moment
-    rotary = max((32 * s.d_head for s in kv), default=0)
-    need = n_seq_max * (n_ctx * per_token + 2 * state) + n_ctx * rotary
-    have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    machine = machine or machine_memory()
+    needs = SequenceNeeds.of(specs, kind)
+    need, have = needs.nbytes(n_seq_max, n_ctx), machine.total
     if need > have:
         raise UsageError(
             f"{n_seq_max} sequence{'s' * (n_seq_max > 1)} of {n_ctx} tokens need {size_text(need)}, this machine "
             f"has {size_text(have)}.",
             remedy=Remedy.SMALLER_MEMORY if n_seq_max > 1 else Remedy.SMALLER_CONTEXT,
         )
-    spare = min(spare, have - need)
-    page = PAGE * per_token
-    n_rows = MOST_PIECES + (spare // state if state else 0)
+    # what is spare is mapped twice: as pages, and as rows of states
+    spare = max(0, min(spare, have - need, (machine.mappable - need) // SPARE_SHARE))
+    page = PAGE * needs.per_token
+    n_rows = MOST_PIECES + (spare // needs.state if needs.state else 0)
     return HybridMemory(specs, n_seq_max, n_ctx, kind, spare // page if page else 0, n_rows)
 
 

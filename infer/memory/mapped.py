@@ -3,25 +3,29 @@
 import contextlib
 import math
 import mmap
+import sys
 
 import numpy as np
 
 from hybrid.quant.ggml.byte_sizes import size_text
 
 _HUGE_FROM = 1 << 22  # bytes from which numpy, too, asks for large pages
+# Without it the system refuses to map more than it has at once, written or not. mmap has the name from Python 3.13 on.
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 def mapped_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
     """Zeros from the start of a page on, not resident until they are written, given back with the last view of them.
 
     np.zeros promises that only where malloc maps a separate region: below 32 MiB it may get memory that was in use
-    before, and clears it, which takes milliseconds and makes all of it resident. MemoryError as np.zeros raises it.
+    before, and clears it, which takes milliseconds and makes all of it resident. MemoryError: the system promises no
+    more (`ulimit -v`, vm.overcommit_memory = 2), or there are no such addresses.
     """
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     if not nbytes:  # cannot be mapped
         return np.zeros(shape, dtype)
     try:
-        region = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        region = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"{size_text(nbytes)} cannot be mapped: {getattr(error, 'strerror', error)}") from error
     if nbytes >= _HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):

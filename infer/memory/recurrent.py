@@ -5,6 +5,7 @@ another or the same one (kernels/recurrent/states.py), so a checkpoint is a row 
 nothing to take and nothing to go back to.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -31,6 +32,11 @@ class RecurrentSpec:
     def nbytes(self) -> int:
         """Of one sequence."""
         return 4 * (self.n_channel * (self.d_conv - 1) + self.n_head * self.n_lane * self.depth)
+
+    @property
+    def row_nbytes(self) -> int:
+        """Of one row: its lanes are padded."""
+        return 4 * (self.n_channel * (self.d_conv - 1) + math.prod(state_shape(self.n_head, self.n_lane, self.depth)))
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -131,12 +131,30 @@ class Recorder:
         self.ops: list[Op] = []
         self.buffers: list[Buffer] = []
         self.scratch = Buffer(0)
+        self._of_context: list[Callable[[int], int]] = []  # sizes of buffers that depend on the context
 
     def buffer(self, nbytes: int) -> Buffer:
         """Memory of the arena."""
         buffer = Buffer(round_up(max(nbytes, 1), ALIGN))
         self.buffers.append(buffer)
         return buffer
+
+    def buffer_for(self, n_ctx: int, nbytes: Callable[[int], int]) -> Buffer:
+        """Memory of the arena for a context of n_ctx tokens, of which `nbytes` gives the size."""
+        self._of_context.append(nbytes)
+        return self.buffer(nbytes(n_ctx))
+
+    def nbytes(self, n_ctx: int) -> int:
+        """Bytes of the arena, at most, if the program were built for n_ctx tokens; it was built for fewer.
+
+        Of the buffers that depend on the context only one is in use at a time.
+        """
+        return place_buffers(self._all()) + max((nbytes(n_ctx) for nbytes in self._of_context), default=0)
+
+    def _all(self) -> list[Buffer]:
+        """All buffers, when every op is there."""
+        self.scratch.first, self.scratch.last = 0, len(self.ops) - 1
+        return [*self.buffers, self.scratch] if self.scratch.nbytes else self.buffers
 
     def rows(self, n: int, capacity: int | None = None) -> Rows:
         """New rows, padded to a multiple of 16 values."""
@@ -189,6 +207,4 @@ class Recorder:
 
     def build(self) -> Program:
         """The program, to be linked when its kernels are compiled."""
-        self.scratch.first, self.scratch.last = 0, len(self.ops) - 1
-        buffers = [*self.buffers, self.scratch] if self.scratch.nbytes else self.buffers
-        return Program(self.ops, buffers, self.capacity)
+        return Program(self.ops, self._all(), self.capacity)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hybrid.quant.ggml.control_groups import group_folders
+
 from ..kernels.execute import CLOSED, EXIT, GENERATION, N_SHARES, STOP, STOPPER, SYNC_BYTES, TICKS_PER_US, executor
 from .record import Program, aligned_empty
 
@@ -45,23 +47,7 @@ def physical_cores() -> int:
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """Cores' worth of time that the control groups of this process allow (Linux, versions 1 and 2); None: no limit."""
-    limits = []
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            mount = root / "sys/fs/cgroup"
-        elif "cpu" in controllers.split(","):
-            mount = root / "sys/fs/cgroup/cpu"
-        else:
-            continue
-        # a limit of any group around ours holds; in a container the path may lead nowhere and the mount is our group
-        place = Path(path.lstrip("/"))
-        for group in (place, *place.parents):
-            limits.append(_group_quota(mount / group))
+    limits = (_group_quota(folder) for folder in group_folders("cpu", root))
     return min((limit for limit in limits if limit is not None), default=None)
 
 

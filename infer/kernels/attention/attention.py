@@ -59,9 +59,10 @@ def attention_scratch_bytes(d_head: int) -> int:
     return tile_bytes(d_head)
 
 
-def chunk_records(n_tok: int, n_head: int, n_ctx: int, window: int = 0) -> int:
+def chunk_records(n_tok: int, n_head: int, n_kv: int, n_ctx: int, n_threads: int, window: int = 0) -> int:
     """Records that sharing out the positions of batches of up to n_tok tokens can need; 0: it never is."""
-    tokens = min(n_tok, SHARED_TOKENS)
+    # with more tokens than this there is work for all threads anyway, see `shared_chunks`
+    tokens = min(n_tok, SHARED_TOKENS, (4 * n_threads - 1) // n_kv) if n_threads > 1 else 0
     n_chunk = (n_ctx - 1) // CHUNK + 1
     if window > 0:
         n_chunk = min(n_chunk, (window + tokens) // CHUNK + 2)

@@ -41,7 +41,12 @@ def rope_table(
 
     Pairs turn with the position as `rope_turns` says; both are times `magnitude`.
     """
-    angle = np.arange(n_ctx, dtype=np.float64)[:, None] * rope_turns(n_rot, freq_base, freq_scale, factors)
+    return rope_rows(0, n_ctx, rope_turns(n_rot, freq_base, freq_scale, factors), magnitude)
+
+
+def rope_rows(first: int, end: int, turns: npt.NDArray[np.float64], magnitude: float = 1.0) -> npt.NDArray[np.float32]:
+    """The rows of positions first..end of `rope_table`: f32 [end - first, n_rot / 2, 2]."""
+    angle = np.arange(first, end, dtype=np.float64)[:, None] * turns
     return np.stack([np.cos(angle) * magnitude, np.sin(angle) * magnitude], axis=-1).astype(np.float32)
 
 

@@ -31,9 +31,14 @@ LONG_ROPE = {".rope.scaling.type": "longrope", ".rope.scaling.original_context_l
 
 
 def shared() -> Any:
-    """As much of Weights as a table needs."""
-    kept: list[np.ndarray] = []
-    return SimpleNamespace(shared={}, keep=lambda values: kept.append(values) or len(kept), kept=kept)
+    """As much of Weights as a table needs: texts reach to position 9."""
+    tables: list[np.ndarray] = []
+
+    def reaches(fill: Callable[[int], None]) -> None:
+        fill(9)
+        tables.append(fill.__self__.rows)  # type: ignore[attr-defined]
+
+    return SimpleNamespace(shared={}, reaches=reaches, tables=tables)
 
 
 @pytest.fixture
@@ -73,8 +78,8 @@ def test_a_table_for_every_set_of_factors() -> None:
     tables = [rope.table(w, 16) for rope in (plain, one, other, stronger)]
     assert len(set(tables)) == 4
     assert Rope(8, 1e4, factors=np.float32(LONG)).table(w, 16) == tables[2]
-    np.testing.assert_allclose(w.kept[2][3, :, 0], np.cos(3 * 1e4 ** (-np.arange(4) / 4) / LONG), atol=1e-7)
-    np.testing.assert_allclose(w.kept[3], 1.5 * w.kept[1], rtol=1e-6)
+    np.testing.assert_allclose(w.tables[2][3, :, 0], np.cos(3 * 1e4 ** (-np.arange(4) / 4) / LONG), atol=1e-7)
+    np.testing.assert_allclose(w.tables[3], 1.5 * w.tables[1], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("n_ctx", "factors"), [(24, SHORT), (25, LONG), (64, LONG)])

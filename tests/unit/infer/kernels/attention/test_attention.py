@@ -69,7 +69,8 @@ class Layer:
         view[...] = q.reshape(n, -1)
         whole, out = guarded((n, self.n_head * self.d_head), 6)
         scratch, size, guard = self._scratch(kernels.attention_scratch_bytes(self.d_head), n_threads)
-        room = kernels.chunk_records(n, self.n_head, self.n_ctx, self.window) if share else 0
+        sizes = (n, self.n_head, self.n_kv, self.n_ctx, n_threads, self.window)
+        room = kernels.chunk_records(*sizes) if share else 0
         records = np.full(room * kernels.chunk_record_bytes(self.d_head) // 4 + 64, np.nan, np.float32)
         records[-64:] = 3.5
         kernel = kernels.ATTENTION[self.kind]
