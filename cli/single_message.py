@@ -9,9 +9,9 @@ from hybrid.quant.ggml.errors import UsageError
 
 from . import console
 from .code_blocks import CodeText
-from .completion import timings
 from .context_shift import tokens_left_out
 from .reading_line import ReadingLine
+from .single_text import timings
 from .terminal import quiet_keys
 from .tool_options import Asking
 

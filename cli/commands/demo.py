@@ -32,7 +32,7 @@ def demo(
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant import quantize as quantize_library
 
-    from .. import completion
+    from .. import single_text
     from . import perplexity, quantize
 
     folder = output or cache_paths.cache_dir() / "demo"
@@ -67,7 +67,7 @@ def demo(
     with models.load(chosen, n_threads=threads) as model:
         params = SamplingParams.from_metadata(model.gguf.metadata, seed=2)
         console.out(console.bold(PROMPT), end="")
-        completion.complete(model, params, PROMPT, 80)
+        single_text.complete(model, params, PROMPT, 80)
 
     console.out("\nThe model has 11 million weights: it has learned how documentation sounds, not what is true.")
     console.out(f"Chat with it:       {program()} run")

@@ -245,7 +245,7 @@ def run(
             )
             answer(conversation, text, asks, state, as_json)
         else:
-            from ..completion import complete
+            from ..single_text import complete
 
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             complete(

@@ -13,7 +13,7 @@ sys.exit(code)
 # of ours, in the rooms that not every run needs all of; kernels, layers and the floor are every model's
 ROOMS = ("cli.", "convert.", "quant.", "infer.answers.", "infer.evaluate.", "infer.text.")
 PLAIN = {
-    "quant", "cli", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run", "cli.completion",
+    "quant", "cli", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run", "cli.single_text",
     "cli.code_blocks", "cli.reading_line", "cli.terminal",
     "cli.texts",
     "cli.chains", "cli.chains.cache_paths", "cli.chains.cached_models", "cli.chains.models",
