@@ -20,7 +20,10 @@ from ..loading_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hybrid.infer.evaluate.perplexity import PerplexityResult
+    from hybrid.infer.evaluate.positions import PositionBucket
     from hybrid.infer.loading.options import LoadOptions
 
 
@@ -38,6 +41,12 @@ def perplexity(
     stride: Annotated[
         int, typer.Option(min=0, help="Overlapping windows that move on by this many tokens; 0: chunks side by side.")
     ] = 0,
+    by_position: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Also by tokens seen so far: the mean of all chunks in N parts of a chunk."
+        ),
+    ] = None,
     kl_divergence_base: Annotated[
         Path | None,
         typer.Option(
@@ -111,7 +120,17 @@ def perplexity(
             raise typer.BadParameter("--kl-divergence-base writes chunks side by side: leave out --stride and --json")
         divergence.write_base(model, file, kl_divergence_base, loading, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks)
         return
-    measure(model, file, loading, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, stride=stride, as_json=as_json)
+    measure(
+        model,
+        file,
+        loading,
+        n_ctx=n_ctx,
+        n_batch=n_batch,
+        chunks=chunks,
+        stride=stride,
+        n_buckets=by_position or 0,
+        as_json=as_json,
+    )
 
 
 def measure(
@@ -123,6 +142,7 @@ def measure(
     n_batch: int = BATCH,
     chunks: int | None = None,
     stride: int = 0,
+    n_buckets: int = 0,
     as_json: bool = False,
 ) -> None:
     """Loads, measures and prints, for `hybrid perplexity` and for the demo."""
@@ -140,17 +160,27 @@ def measure(
             n_ctx=n_ctx,
             chunks=chunks,
             stride=stride,
+            n_buckets=n_buckets,
             progress=None if as_json else running,
         )
     if as_json:
         console.out_json(result)
-    else:
-        console.out("\n" + final(result))
+        return
+    console.out()
+    if result.by_position:
+        console.out(positions(result.by_position) + "\n")
+    console.out(final(result))
 
 
 def running(chunk: int, n_chunks: int, ppl: float) -> None:
     """llama-perplexity's running estimate: `[1]27.0357,[2]17.7377,`"""
     console.out(f"[{chunk}]{ppl:.4f},", end="")
+
+
+def positions(buckets: "Sequence[PositionBucket]") -> str:
+    """A line per bucket."""
+    rows = [(f"{b.first}-{b.end - 1}", b.n_scored, f"{b.ppl:.4f} +/- {b.stderr:.5f}") for b in buckets]
+    return console.table(("tokens before", "scored", "PPL"), rows, "rrl")
 
 
 def final(result: "PerplexityResult") -> str:

@@ -11,9 +11,11 @@ With a stride, windows of n_ctx + stride // 2 tokens start every `stride` tokens
 each are scored. No BOS is put in there: llama-perplexity means to, but does so after it has evaluated the window. Its
 window is then rounded up to a multiple of 256 by its context, and grows with -b; `-c 512 -b 512 --ppl-stride 512` is a
 case in which both sides do the same.
+
+By position, every token of a chunk but the first is scored, and averaged with those that stand as far into the other
+chunks; the figures of the whole text are those of the second halves as ever.
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +25,17 @@ from typing import TYPE_CHECKING
 from hybrid.quant.ggml.errors import UsageError
 
 from ..text.encode import document_ids
-from .windows import LEAST_CONTEXT, check_length, chunked, exp_or_inf, score_windows, strided
+from .positions import PositionBucket, Positions
+from .windows import (
+    LEAST_CONTEXT,
+    Likelihood,
+    Window,
+    check_length,
+    chunked,
+    exp_or_inf,
+    score_windows,
+    strided,
+)
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -50,6 +62,8 @@ class PerplexityResult:
     """Wall time of the evaluation, without loading and tokenizing."""
     running: tuple[float, ...]
     """The estimate after each chunk."""
+    by_position: tuple[PositionBucket, ...] = ()
+    """By tokens before the predicted one; empty unless it was asked for."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -65,17 +79,21 @@ def perplexity(
     n_batch: int | None = None,
     chunks: int | None = None,
     stride: int = 0,
+    n_buckets: int = 0,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> PerplexityResult:
     """Perplexity of `text`, or of its tokens if they are given (then with BOS where it belongs).
 
     As many chunks are evaluated together as the model has sequences, at most n_batch // n_ctx if that is given.
+    n_buckets: for `by_position`, 0: without.
     progress(chunk from 1, chunks in all, estimate so far). UsageError when the text is too short, FormatError when the
     model's logits are not finite.
     """
     tokens = document_ids(model.tokenizer, text) if isinstance(text, str) else list(text)
     window = n_ctx + stride // 2
     _check(model, n_ctx, stride, chunks, len(tokens))
+    if n_buckets and stride:
+        raise UsageError("by position, chunks stand side by side: leave out the stride.")
     windows = strided(tokens, window, stride) if stride else chunked(model.tokenizer, tokens, n_ctx)
     n_chunks = -(-(len(tokens) - window) // stride) if stride else len(tokens) // n_ctx
     if chunks is not None and chunks > 0:
@@ -84,22 +102,27 @@ def perplexity(
     if n_batch is not None:
         n_parallel = max(1, min(n_parallel, n_batch // n_ctx))
 
-    total, total2, n_scored = 0.0, 0.0, 0
+    positions = Positions(n_ctx, n_buckets) if n_buckets else None
+    if positions is not None:
+        windows = (Window(window.ids, 0) for window in windows)
+
+    total, squares, n_scored = 0.0, 0.0, 0
     running: list[float] = []
     start = time.perf_counter()
     for nll in score_windows(model, islice(windows, n_chunks), n_parallel):
+        if positions is not None:
+            positions.add(nll)
+            nll = nll[n_ctx // 2 :]
         total += float(nll.sum())
-        total2 += float((nll * nll).sum())
+        squares += float((nll * nll).sum())
         n_scored += nll.size
         running.append(exp_or_inf(total / n_scored))
         if progress is not None:
             progress(len(running), n_chunks, running[-1])
-    mean = total / n_scored
-    variance = total2 / n_scored - mean * mean
-    stderr = math.sqrt(variance / (n_scored - 1)) * exp_or_inf(mean) if variance > 0 and n_scored > 1 else 0.0
+    of = Likelihood(total, squares, n_scored)
     return PerplexityResult(
-        exp_or_inf(mean), stderr, mean, len(tokens), n_scored, n_chunks, n_ctx, stride, n_parallel,
-        time.perf_counter() - start, tuple(running),
+        of.ppl, of.stderr, of.mean_nll, len(tokens), n_scored, n_chunks, n_ctx, stride, n_parallel,
+        time.perf_counter() - start, tuple(running), positions.buckets() if positions is not None else (),
     )  # fmt: skip
 
 

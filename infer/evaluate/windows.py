@@ -181,3 +181,26 @@ def log_likelihood(logits: np.ndarray, ids: Sequence[int]) -> np.ndarray:
 def exp_or_inf(x: float) -> float:
     """exp, infinite instead of an exception: random weights can be that wrong."""
     return math.exp(x) if x < 700 else math.inf
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Sums over n scored tokens: of their negative log-likelihoods in nats, and of the squares."""
+
+    total: float
+    squares: float
+    n: int
+
+    @property
+    def mean_nll(self) -> float:
+        return self.total / self.n
+
+    @property
+    def ppl(self) -> float:
+        return exp_or_inf(self.mean_nll)
+
+    @property
+    def stderr(self) -> float:
+        """Of ppl, as llama-perplexity has it; 0 when the scores do not vary or there is only one."""
+        variance = self.squares / self.n - self.mean_nll * self.mean_nll
+        return math.sqrt(variance / (self.n - 1)) * self.ppl if variance > 0 and self.n > 1 else 0.0

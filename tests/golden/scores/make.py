@@ -14,6 +14,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 PROSE = HERE.parents[2] / "cli" / "bundled" / "prose.txt"
 OPTIONS = ("-c", "512", "-t", "1", "-ctk", "f32", "-ctv", "f32", "-fa", "off")
+BY_CHUNK = ("--ppl-output-type", "1")
 N_DRAWN = 5
 
 
@@ -98,6 +99,7 @@ def main() -> None:
     (HERE / "winogrande.csv").write_text(winogrande())
     (HERE / "multiple_choice.bin").write_bytes(multiple_choice(questions()))
     names = ("winogrande", "winogrande_drawn", "multiple_choice", "multiple_choice_drawn", "multiple_choice_final")
+    names += ("stride", "chunks")
     expected: dict[str, Any] = {"options": " ".join(OPTIONS), **{name: {} for name in names}}
     with tempfile.TemporaryDirectory() as folder:
         csv = Path(folder) / "tasks.csv"
@@ -112,6 +114,11 @@ def main() -> None:
             expected["multiple_choice"][model.stem] = table(text, 2)
             expected["multiple_choice_drawn"][model.stem] = table(drawn, 2)
             expected["multiple_choice_final"][model.stem] = re.findall(r"(?:Final result|Random chance): .*", text)
+            command = [program, "-m", model, "-f", PROSE, *OPTIONS, "-b", 512]
+            strided = printed([*command, "--ppl-stride", 512])
+            expected["stride"][model.stem] = [float(x) for x in re.findall(r"\[\d+\]([\d.]+),", strided)]
+            by_chunk = re.findall(r"^ *\d+  ([\d.]+)  ([\d.]+)  ([\d.]+)$", printed([*command, *BY_CHUNK]), re.M)
+            expected["chunks"][model.stem] = [list(map(float, row)) for row in by_chunk]
     text = json.dumps(expected, indent=1)
     text = re.sub(r"\[\s+([^\[\]]*?)\s+\]", lambda m: "[" + re.sub(r",\s+", ", ", m[1]) + "]", text)  # a line a row
     (HERE / "expected.json").write_text(text + "\n")
