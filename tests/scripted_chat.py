@@ -117,16 +117,20 @@ class Script:
         self.answers += answers
 
     def next_token(self, tokenizer: Tokenizer, answer: str, ids: list[int]) -> int:
-        """Two characters at a time: not as the tokenizer would."""
-        said = b"".join(map(tokenizer.piece, ids)).decode()
-        if not answer.startswith(said):
+        """Two characters at a time: not as the tokenizer would. One of several tokens goes alone."""
+        said, whole = b"".join(map(tokenizer.piece, ids)), answer.encode()
+        if not whole.startswith(said):
             raise UsageError(f"the script is {answer!r}, the answer begins {said!r}")
-        rest = answer[len(said) :]
+        begun = len(said) - len(said.decode(errors="ignore").encode())  # bytes of a character that is not whole
+        rest = whole[len(said) - begun :].decode()
         if not rest:
             assert tokenizer.eos is not None
             return tokenizer.eos
-        part = rest if rest.startswith("<|") else rest[:2] if rest[1:3] != "<|" else rest[:1]
-        return tokenizer.encode(part, add_special=False, parse_special=True, continues=True)[0]
+        part = rest if rest.startswith("<|") else rest[:2] if rest[1:3] != "<|" and not begun else rest[:1]
+        tokens = tokenizer.encode(part, add_special=False, parse_special=True, continues=True)
+        while begun > 0:
+            begun -= len(tokenizer.piece(tokens.pop(0)))
+        return tokens[0]
 
 
 @contextmanager

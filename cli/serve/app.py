@@ -11,7 +11,8 @@ from .endpoint import routes
 from .guards import Bodies, Ending, Keys, Pages
 from .llama_server import completion, embedding, props, slots, templates, tokens
 from .openai import chat, completions, embeddings, responses
-from .page.routes import ROUTES, is_page
+from .page import costs
+from .page.routes import is_page, page_routes
 from .request_log import Logged
 from .served import Served
 
@@ -20,6 +21,7 @@ MODULES = (
     chat, completions, responses, embeddings,
     messages,
     completion, props, templates, tokens, slots, embedding,
+    costs,
 )  # fmt: skip
 ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]
 METHODS = sorted({each.method for each in ENDPOINTS})
@@ -41,7 +43,7 @@ def create_app(served: Served) -> Starlette:
         Middleware(Bodies, seconds=served.bounds.body_seconds),
     ]
     app = Starlette(
-        routes=[*routes(ENDPOINTS), *(ROUTES if served.page else ())],
+        routes=[*routes(ENDPOINTS), *(page_routes() if served.page else ())],
         middleware=middleware,
         exception_handlers={Exception: errors.handle, HTTPException: errors.handle},
     )

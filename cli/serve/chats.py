@@ -59,6 +59,11 @@ class Chat:
         render = partial(self.dialect.rendered, self.written)
         return self.maker.rendered(self.written.text, self.written.messages, render, whole=self.has_thoughts)
 
+    def peek(self) -> list[int]:
+        """The tokens of `prompt`; nothing is noted as used. RequestError: it is too long to be encoded."""
+        self.maker.check_length(self.written.text)
+        return self.maker.ledger.find(self.written.text, peek=True).ids
+
     # --- drawing ---
     def manner(self, body: FormFields, most_thoughts: int | None = None) -> Manner:
         """How answers are drawn, with at most so many tokens of thoughts; -1: any number; None: the server's own.

@@ -1,5 +1,6 @@
 """What the routes stand on: the service that answers."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ class Served:
     page      whether browsers are given one (GET /)
     pooling   of embeddings, None: see `ModelSource`; of an encoder its own counts
     stopping  no more requests are taken
+    counting  held by whoever encodes a conversation to say what it would cost: one at a time
 
     embedding makes embeddings; None: the model was loaded without a sequence for it, beside those of the answers
     """
@@ -52,6 +54,7 @@ class Served:
     started: float = field(default_factory=time.time)
     log: Callable[[RequestLog], None] | None = None
     held: HeldFigures = field(default_factory=HeldFigures)
+    counting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         model: Model | EncoderModel = self.model

@@ -22,7 +22,7 @@ from .given_up import GivenUp
 from .hybrid import HybridMemory
 from .parking import ParkedType, park, unpark
 from .pins import Pins
-from .prefix_tree import Checkpoint, Node, PrefixTree
+from .prefix_tree import Checkpoint, Node, PrefixTree, Tokens
 
 LADDER = 512  # positions between checkpoints that are taken in any case
 BOUNDARY_WORTH = 16  # a checkpoint at a boundary is worth so many of the ladder
@@ -118,7 +118,7 @@ class PromptCache:
         while self.nbytes > self.budget and self._give_up_one():
             pass
 
-    def find(self, ids: Sequence[int]) -> KnownText | None:
+    def find(self, ids: Sequence[int] | Tokens) -> KnownText | None:
         """The last position from which `ids` can go on: logits are known there, or a token is left to compute them."""
         node, n = self.tree.match(np.asarray(ids, np.int32))
         for part in reversed(node.path()):

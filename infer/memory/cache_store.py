@@ -132,12 +132,9 @@ class CacheStore:
 
     def begin(self, ids: Sequence[int]) -> Fetch | None:
         """If more of this text is on disk than in memory: room for it, to be filled by `fetch`; then comes `end`."""
-        if not len(self.files.index):
-            return None
         tokens, memory = np.asarray(ids, np.int32), self.cache.memory
-        known, way = self.cache.find(ids), self.files.index.find(tokens)
-        have = known.position if known else 0
-        if way is None or way.position < have + WORTH_FETCHING or way.position > memory.n_ctx:
+        way = self.way(tokens)
+        if way is None:
             return None
         node, n = self.cache.tree.match(tokens)
         pieces = [piece for piece in way.pieces if piece.end > n]
@@ -154,6 +151,16 @@ class CacheStore:
             self._drop(fetch)
             return None
         return fetch
+
+    def way(self, ids: Tokens) -> KnownWay | None:
+        """What `begin` would fetch of this text."""
+        if not len(self.files.index):
+            return None
+        known, way = self.cache.find(ids), self.files.index.find(ids)
+        have = known.position if known else 0
+        if way is None or way.position < have + WORTH_FETCHING or way.position > self.cache.memory.n_ctx:
+            return None
+        return way
 
     def end(self, fetch: Fetch) -> None:
         """What was fetched is part of the cache, unless it failed."""

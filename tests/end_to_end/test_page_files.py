@@ -61,7 +61,7 @@ def test_what_a_browser_has_is_not_sent_again(server: Server) -> None:
 @pytest.mark.parametrize(
     "path",
     ["/page/", "/page/none.js", "/page/../routes.py", "/page/%2e%2e/routes.py", "/page/..%2froutes.py", "/page//app.js",
-     "/page/%00", "/page/app.js/", "/index.html"],
+     "/page/%00", "/index.html"],
 )  # fmt: skip
 def test_nothing_else_is_sent(server: Server, path: str) -> None:
     response = server.http.get(path)
@@ -74,7 +74,7 @@ def test_only_reading_is_open_without_a_key(model: Model) -> None:
         for path in ("/", "/state", "/page/app.js"):
             assert server.http.get(path).status_code == server.http.head(path).status_code == 200
             assert server.http.post(path).status_code == 401
-        assert server.http.get("/page/none.js").status_code == 404
+        assert server.http.get("/page/none.js").status_code == server.http.get("/page/costs").status_code == 401
         assert server.http.get("/pages").status_code == server.http.get("/v1/models").status_code == 401
         assert server.http.get("/v1/models", headers=KEY).status_code == 200
 

@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 
 STATIC = Path(__file__).parent / "static"
+FOLDER = "/page/"
+PAGES = {"index.html": "/", "state.html": "/state"}
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -26,9 +28,13 @@ class PageFile:
 
 @cache
 def page_files() -> dict[str, PageFile]:
-    """All of them by name, with "/" between folders. Only these are sent: no name of a request reaches the disk."""
+    """All of them by the path of their URL. Only these are sent: no name of a request reaches the disk."""
     found = (path for path in sorted(STATIC.rglob("*")) if path.suffix in TYPES)
-    return {path.relative_to(STATIC).as_posix(): _read(path) for path in found}
+    return {_url(path.relative_to(STATIC).as_posix()): _read(path) for path in found}
+
+
+def _url(name: str) -> str:
+    return PAGES.get(name) or FOLDER + name
 
 
 def _read(path: Path) -> PageFile:

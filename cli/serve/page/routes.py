@@ -9,12 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .. import errors
 from ..guards import header
 from .files import page_files
 
-FOLDER = "/page/"
-PAGES = {"/": "index.html", "/state": "state.html"}
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -42,20 +39,18 @@ HEADERS = {
 
 def is_page(method: str, path: str) -> bool:
     """Whether this asks for a file of the page, which needs no key."""
-    return method in ("GET", "HEAD") and (path in PAGES or path.startswith(FOLDER))
+    return method in ("GET", "HEAD") and path in page_files()
 
 
 async def page_file(request: Request) -> Response:
     """A file of the page; 304 where the browser has it already."""
-    path = request.url.path
-    name = PAGES.get(path) or path.removeprefix(FOLDER)
-    found = page_files().get(name)
-    if found is None:
-        return errors.response(404, "the page has no such file")
+    found = page_files()[request.scope["path"]]
     known = header(request.scope, b"if-none-match") or ""
     if found.tag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
         return Response(status_code=304, headers={**HEADERS, "ETag": found.tag})
     return Response(found.content, headers={**HEADERS, "ETag": found.tag}, media_type=found.media)
 
 
-ROUTES = [Route(path, page_file, methods=["GET"]) for path in (*PAGES, FOLDER + "{name:path}")]
+def page_routes() -> list[Route]:
+    """One for each file."""
+    return [Route(path, page_file, methods=["GET"]) for path in page_files()]

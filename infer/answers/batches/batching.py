@@ -68,17 +68,21 @@ class Batcher:
 
     def check(self, job: Job) -> None:
         """UsageError when `submit` would refuse the job: its prompt is empty, does not fit, or is of another model."""
-        if not job.ids:
-            raise UsageError("the prompt is empty. Give some text to start from.")
-        if not 0 <= min(job.ids) <= max(job.ids) < self.model.n_vocab:
-            wrong = next(i for i in job.ids if not 0 <= i < self.model.n_vocab)
-            raise UsageError(f"token {wrong} is not of this model's vocabulary of {self.model.n_vocab}.")
-        if len(job.ids) > self.model.n_ctx:
-            raise PromptTooLongError(len(job.ids), self.model.n_ctx)
+        self.check_prompt(job.ids)
         if job.prompt_top is not None and not 0 <= job.prompt_top <= self.model.n_vocab:
             raise UsageError(
                 f"prompt_top = {job.prompt_top}, expected a number of tokens from 0 to {self.model.n_vocab}."
             )
+
+    def check_prompt(self, ids: Sequence[int]) -> None:
+        """The same for what a job is to answer."""
+        if not ids:
+            raise UsageError("the prompt is empty. Give some text to start from.")
+        if not 0 <= min(ids) <= max(ids) < self.model.n_vocab:
+            wrong = next(i for i in ids if not 0 <= i < self.model.n_vocab)
+            raise UsageError(f"token {wrong} is not of this model's vocabulary of {self.model.n_vocab}.")
+        if len(ids) > self.model.n_ctx:
+            raise PromptTooLongError(len(ids), self.model.n_ctx)
 
     def submit(self, job: Job) -> None:
         """The job joins as soon as there is room. UsageError: see `check`."""

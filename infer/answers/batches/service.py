@@ -24,7 +24,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from ...memory.cache_store import WORTH_FETCHING, CacheStore, Fetch
-from ...memory.prefix_tree import Node, common_beginning
+from ...memory.prefix_tree import Node, Tokens, common_beginning
 from ...model import Model
 from .batching import Batcher, Job
 from .slices import STEP_SECONDS
@@ -166,6 +166,19 @@ class Service:
         return ClosedError(f"the model answers no more{why}. Start the program again.")
 
     # --- the service's thread ---
+    def known(self, ids: Tokens) -> int:
+        """By `call`: how many tokens of a prompt would not be read if it came now, alone. Nothing changes.
+
+        ids: i32 [n_tok]
+        """
+        if (cache := self.model.cache) is None or not len(ids):
+            return 0
+        if self._store is not None and (way := self._store.way(ids)) is not None:
+            # keys and values alone come without the logits behind the last token
+            return way.position if cache.memory.is_recurrent else min(way.position, len(ids) - 1)
+        known = cache.find(ids)
+        return known.position if known is not None else 0
+
     def forget(self, ids: Sequence[int]) -> None:
         """By `call`: a text is known no more, in memory and on disk, but for what others begin with, too."""
         if (cache := self.model.cache) is not None:

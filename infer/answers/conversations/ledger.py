@@ -106,8 +106,11 @@ class Ledger:
         """The tokens of a whole text."""
         return self.find(text, plain=plain).ids
 
-    def find(self, text: str, *, plain: bool = False) -> Encoded:
-        """The longest known beginning of a text, and how the rest goes on from it; all is the rest where none fits."""
+    def find(self, text: str, *, plain: bool = False, peek: bool = False) -> Encoded:
+        """The longest known beginning of a text, and how the rest goes on from it; all is the rest where none fits.
+
+        peek: that beginning does not count as used.
+        """
         with self._lock:
             found = sorted(self._beginnings(text, plain), key=lambda beginning: -beginning[0])
         whole: list[int] | None = None
@@ -122,7 +125,7 @@ class Ledger:
                     whole = whole or self._encode(text, plain)
                     rest = self._within(text, at, plain, whole)
                     n_encoded += 1
-            known = self._ids(entry) if rest is not None else None
+            known = self._ids(entry, peek) if rest is not None else None
             if rest is not None and known is not None:
                 return Encoded(known, rest, at)
         return Encoded([], whole or self._encode(text, plain))
@@ -168,12 +171,13 @@ class Ledger:
         n = len(before) - len(self._encode(text, plain, len(text)))  # without EOS, where that ends every text
         return whole[n:] if whole[:n] == before[:n] else None
 
-    def _ids(self, entry: _Entry) -> list[int] | None:
+    def _ids(self, entry: _Entry, peek: bool) -> list[int] | None:
         """Its tokens; None when it has gone meanwhile."""
         with self._lock:
             if entry not in self._used:
                 return None
-            self._used.move_to_end(entry)
+            if not peek:
+                self._used.move_to_end(entry)
             return entry.tokens.whole().tolist()
 
     # --- noting ---

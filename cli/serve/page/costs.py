@@ -1,0 +1,94 @@
+"""POST /page/costs: what going to each of several conversations would cost, before anybody goes there.
+
+    {"conversations": [{"messages": [...]}, ...]}  ->  {"costs": [{"tokens": 900, "reused": 812, "read": 88}, ...]}
+
+Each is what `usage` and `timings` of a chat completion of the same fields would say if nothing else came before it. It
+is found as an answer finds it, in the ledger, in memory and on disk, and nothing is read, kept or moved for it. Answers
+in flight come first: one conversation is encoded at a time, for half of the time while anything is being answered, and
+the thread that draws is asked for LOOK_SECONDS between two steps.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from hybrid.infer.answers.batches.service import Service
+from hybrid.infer.memory.prefix_tree import Tokens
+from hybrid.quant.ggml.errors import HybridError
+
+from .. import errors
+from ..conversations import ConversationFields, chat_of
+from ..endpoint import post
+from ..served import Served
+from ..strict import Strict
+
+MOST = 64  # conversations
+LOOK_SECONDS = 0.002  # in the thread that draws; the conversation that runs over it is the last
+
+
+class CostsRequest(Strict):
+    """Conversations, each with what else a chat completion takes that changes its prompt."""
+
+    conversations: Annotated[list[ConversationFields], Field(max_length=MOST)]
+    model: str | None = None
+
+
+def encoded(served: Served, conversation: ConversationFields) -> Tokens | str:
+    """The tokens of the prompt; or why a chat completion would be refused, in the same words."""
+    try:
+        ids = chat_of(served.maker, conversation).peek()
+        served.service.batcher.check_prompt(ids)
+    except HybridError as error:
+        response = errors.of_exception(error)
+        if response.status_code == 500:
+            raise
+        message: str = json.loads(bytes(response.body))["error"]["message"]
+        return message
+    return np.asarray(ids, np.int32)
+
+
+async def looked_up(service: Service, texts: Sequence[Tokens]) -> list[int]:
+    """Of each text, how many tokens would not be read."""
+    found: list[int] = []
+
+    def look() -> None:
+        end = time.perf_counter() + LOOK_SECONDS
+        while len(found) < len(texts):
+            found.append(service.known(texts[len(found)]))
+            if time.perf_counter() > end:
+                return
+
+    while len(found) < len(texts):
+        await asyncio.wrap_future(service.call(look))
+    return found
+
+
+async def costs(served: Served, request: Request, body: CostsRequest) -> Response:
+    """What going to each of several conversations would cost: its tokens, and those that have to be read."""
+    prompts: list[Tokens | str] = []
+    for conversation in body.conversations:
+        if await request.is_disconnected():
+            raise ClientDisconnect  # a page asks again whenever something changes
+        async with served.counting:
+            begin = time.perf_counter()
+            prompts.append(await run_in_threadpool(encoded, served, conversation))
+            if served.service.n_jobs:
+                await asyncio.sleep(time.perf_counter() - begin)
+    known = iter(await looked_up(served.service, [ids for ids in prompts if not isinstance(ids, str)]))
+    told = [{"error": ids} if isinstance(ids, str) else _cost(len(ids), next(known)) for ids in prompts]
+    return JSONResponse({"costs": told})
+
+
+def _cost(n: int, n_known: int) -> dict[str, Any]:
+    return {"tokens": n, "reused": n_known, "read": n - n_known}
+
+
+ENDPOINTS = [post("/page/costs", handler=costs, schema=CostsRequest)]

@@ -1,0 +1,200 @@
+"""POST /page/costs: what it refuses, that nothing changes by it, and that answers in flight come first."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from http_server import Server, serving
+from scripted_chat import TOOLS, WITH_THOUGHTS, Script, post, scripted, served
+
+from hybrid.cli.serve.page import costs as route
+from hybrid.infer import Model
+from hybrid.infer.answers.batches.saving import Saver, open_store
+
+ASKED = [{"role": "user", "content": "What is a state space model? " * 20}]
+# a template that takes no assistant's message in the first place
+STRICT = (
+    "{% if messages[0].role == 'assistant' %}{{ raise_exception('an answer to nothing') }}{% endif %}"
+    "{{ bos_token }}{% for m in messages %}<|bom|><|{{ m.role }}|> {{ m.content }}<|eom|>{% endfor %}"
+    "{% if add_generation_prompt %}<|bom|><|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def model(files: dict[str, Path]) -> Iterator[Model]:
+    with Model.load(files["q8_0"], n_ctx=2048, n_seq_max=5, checkpoint_budget=64 << 20) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def server(model: Model) -> Iterator[Server]:
+    """With nothing known."""
+    assert model.cache is not None
+    model.cache.clear()
+    with closing(served(model, STRICT)) as server:
+        yield server
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    with scripted(monkeypatch) as script:
+        yield script
+
+
+def costs(server: Server, *conversations: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = post(server, "/page/costs", conversations=conversations)["costs"]
+    return found
+
+
+def chat(server: Server, messages: Any, **more: Any) -> Any:
+    return post(server, "/v1/chat/completions", messages=messages, max_tokens=4, temperature=0, **more)
+
+
+def test_what_was_read_costs_nothing_more(server: Server) -> None:
+    before = costs(server, {"messages": ASKED})[0]
+    assert before["reused"] == 0 and before["read"] == before["tokens"] > 100
+    answer = chat(server, ASKED)["choices"][0]["message"]
+    after, onward, other = costs(
+        server,
+        {"messages": ASKED},
+        {"messages": [*ASKED, answer, {"role": "user", "content": "And?"}]},
+        {"messages": [{"role": "user", "content": "Something else"}]},
+    )
+    assert after == {"tokens": before["tokens"], "reused": before["tokens"], "read": 0}
+    assert onward["reused"] >= before["tokens"] and 0 < onward["read"] < 20
+    assert other["reused"] <= 2 < other["read"]
+    assert costs(server) == []
+
+
+def test_one_refusal_is_that_one_s(server: Server) -> None:
+    """In the words of the chat completion."""
+    wrong: list[dict[str, Any]] = [
+        {"messages": [{"role": "assistant", "content": "Yes"}], "continue_final_message": False},
+        {"messages": [{"role": "user", "content": "long " * 4000}]},
+        {"messages": ASKED, "chat_template_kwargs": {"messages": []}},
+        {"messages": ASKED, "tools": [{"type": "function"}]},
+        {"messages": [*ASKED, {"role": "assistant"}, {"role": "assistant"}]},
+    ]
+    told = costs(server, {"messages": ASKED}, *wrong, {"messages": ASKED})
+    assert told[0] == told[-1] and "tokens" in told[0]
+    for body, cost in zip(wrong, told[1:-1], strict=True):
+        response = server.http.post("/v1/chat/completions", json=body)
+        assert cost == {"error": response.json()["error"]["message"]} and response.status_code == 400
+    assert "an answer to nothing" in told[1]["error"] and "exceeds" in told[2]["error"]
+
+
+def test_bodies_that_are_refused(server: Server, model: Model) -> None:
+    one = {"messages": ASKED}
+    assert "64" in str(server.error(400, "/page/costs", {"conversations": [one] * 65})["message"])
+    error = server.error(400, "/page/costs", {"conversations": [one, {**one, "temperature": 1}]})
+    assert error["param"] == "conversations.1.temperature"
+    assert (
+        server.error(400, "/page/costs", {"conversations": [{"messages": []}]})["param"] == "conversations.0.messages"
+    )
+    assert server.error(400, "/page/costs", {})["param"] == "conversations"
+    assert len(costs(server, *[one] * 64)) == 64
+    assert server.http.get("/page/costs").status_code == 405
+    with serving(model, keys=("secret",)) as locked:
+        assert locked.http.post("/page/costs", json={"conversations": []}).status_code == 401
+    evil = {"Origin": "http://evil.example", "Content-Type": "text/plain"}
+    assert server.http.post("/page/costs", content=b"{}", headers=evil).status_code == 403
+
+
+def test_nothing_changes(server: Server, model: Model) -> None:
+    for question in ("What is it?", "And what does it forget?"):
+        chat(server, [{"role": "user", "content": question * 5}])
+    cache, ledger = model.cache, server.served.maker.ledger
+    assert cache is not None
+
+    def state() -> Any:
+        nodes = [(n.start, n.tokens.tolist(), n.used, n.seconds, sorted(n.checkpoints)) for n in cache.tree]
+        points = [(p.position, p.used) for n in cache.tree for p in n.checkpoints.values()]
+        figures = server.service.batcher.figures
+        return cache.clock, cache.sizes(), nodes, points, [e.said for e in ledger._used], repr(figures)
+
+    before = state()
+    asked = {"role": "user", "content": "What is it?" * 5}
+    told = costs(server, {"messages": [asked]}, {"messages": [asked, *ASKED]}, {"messages": ASKED, "tools": TOOLS})
+    assert [cost["read"] > 0 for cost in told] == [False, True, True]
+    assert state() == before
+
+
+def test_what_is_on_disk_is_not_read(files: dict[str, Path], tmp_path: Path) -> None:
+    """A server that was ended and started again: its memory is empty, its answers are known."""
+
+    def run(asks: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        with Model.load(files["q8_0"], n_ctx=2048, n_seq_max=4, checkpoint_budget=64 << 20) as model:
+            store = open_store(model, tmp_path, 1 << 30, pytest.fail)
+            server = Server(model, store=store)
+            saver = Saver(server.service, store, {})
+            try:
+                told = costs(server, {"messages": ASKED})[0]
+                usage = chat(server, ASKED)["usage"]
+            finally:
+                server.close()
+                saver.close(60)
+                store.folder.close()
+            return told, usage
+
+    cold, _ = run(True)
+    warm, usage = run(False)
+    assert cold["reused"] == 0 < warm["reused"] == usage["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_a_look_is_short(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever draws does so between two looks: 64 long texts are not looked up in one go."""
+    turns: list[str] = []
+
+    def known(ids: Any) -> int:
+        turns.append("look")
+        time.sleep(2 * route.LOOK_SECONDS)
+        if len(turns) == 1:
+            server.service.call(lambda: turns.append("other work"))
+        return 0
+
+    monkeypatch.setattr(server.service, "known", known)
+    assert len(costs(server, *[{"messages": ASKED}] * 8)) == 8
+    assert turns == ["look", "other work", *["look"] * 7]
+
+
+def test_beside_an_answer_half_of_the_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One conversation is encoded at a time, whoever asks, and none while what the last one took is waited for."""
+    spans: list[tuple[float, float]] = []
+
+    def encoded(*_: Any) -> Any:
+        begin = time.monotonic()
+        time.sleep(0.05)
+        spans.append((begin, time.monotonic()))
+        return np.zeros(1, np.int32)
+
+    monkeypatch.setattr(route, "encoded", encoded)
+    monkeypatch.setattr(type(server.service), "n_jobs", property(lambda _: 1))
+    asking = [threading.Thread(target=costs, args=(server, *[{"messages": ASKED}] * 2)) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert len(spans) == 4
+    for (_, end), (begin, _) in pairwise(spans):
+        assert begin - end >= 0.04
+
+
+def test_thoughts_and_tools_change_the_price(model: Model, script: Script) -> None:
+    with closing(served(model, WITH_THOUGHTS)) as server:
+        ways: list[dict[str, Any]] = [
+            {"messages": ASKED},
+            {"messages": ASKED, "tools": TOOLS},
+            {"messages": ASKED, "reasoning_effort": "none"},
+            {"messages": ASKED, "add_generation_prompt": False},
+        ]
+        told = [cost["tokens"] for cost in costs(server, *ways)]
+        assert len(set(told)) == 4
+        for way, n in zip(ways, told, strict=True):
+            counted = post(server, "/v1/chat/completions/input_tokens", **way)
+            assert counted["input_tokens"] == n
