@@ -79,7 +79,8 @@ class AnswerView:
             self._call = None
             if self._last and not self._last.endswith("\n"):
                 self._print("\n")
-            self._print(f"call {call_text(name, arguments)}  {console.dim(number)}\n")
+            self._last = "\n"
+            self._text.write(f"call {call_text(name, arguments)}  {console.dim(number)}\n", ours=True)
 
 
 def call_text(name: str, arguments: str) -> str:

@@ -40,9 +40,9 @@ class CodeText:
         self._line = ""  # since the last line feed
         self._block: Block | None = None
 
-    def write(self, text: str) -> None:
-        """To stdout; without control characters where that is a terminal."""
-        text = console.harmless(text) if self._is_terminal else text
+    def write(self, text: str, *, ours: bool = False) -> None:
+        """To stdout; where that is a terminal, without control characters but for those of what is ours."""
+        text = console.harmless(text) if self._is_terminal and not ours else text
         if self._screen is None:
             console.out(text, end="")
             return

@@ -89,7 +89,7 @@ def coloured_code(code: str, language: str) -> str | None:
     for kind, text in tokens:
         style = theme.get_style_for_token(kind)
         lines = text.split("\n")  # no colour goes on over the end of a line
-        shown.append("\n".join(style.render(line, color_system=ColorSystem.STANDARD) for line in lines))
+        shown.append("\n".join(style.render(x, color_system=ColorSystem.STANDARD) if x.strip() else x for x in lines))
     return "".join(shown).removesuffix("\n")
 
 

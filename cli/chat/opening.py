@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.constraints import Constraint
     from hybrid.infer.loading.options import LoadOptions
 
-CONTINUED = 256  # tokens of an answer where nothing ends it: a model that was not trained to answer does not stop
+CONTINUED = 128  # tokens of an answer where nothing ends it: a model that was not trained to answer does not stop
 BUNDLED = (
     "This is the bundled model, which shows that all works. It has 11 million weights and was trained on "
     "documentation: it continues such texts, knows nothing, and cannot chat. Enter continues the example; or write a "
     "beginning of your own. A model of yours: hybrid run path/to/model"
 )
 EXAMPLES = (
-    "To install the package, run the following command:",
-    "The cache is a folder that holds",
-    "This option sets the number of threads. If it is not given,",
+    "To install the package, run",
+    "If the option is not given,",
+    "A function that returns a list of",
 )
 
 

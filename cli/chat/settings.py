@@ -130,5 +130,7 @@ def _kind(field: str) -> type:
 
 
 def _option(field: str) -> str:
-    declared = [text for text in _parameter(field)[1].param_decls or () if text.startswith("--")]
+    option = _parameter(field)[1]
+    # behind Annotated typer takes the first declaration where a default would stand
+    declared = [text for text in (option.default, *(option.param_decls or ())) if str(text).startswith("--")]
     return str(declared[0]) if declared else "--" + field.replace("_", "-")

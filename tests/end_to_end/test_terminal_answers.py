@@ -1,0 +1,129 @@
+"""Answers on a screen: code in colours where that is safe, and nothing that a model says moves the cursor."""
+
+import json
+from pathlib import Path
+
+import pytest
+from terminal import Terminal, python
+
+# speaks the pieces of its first argument; None: waits for the file of the second to be removed
+SPEAKS = """
+import json, os, time
+from hybrid.cli.answer_view import AnswerView
+from hybrid.cli.terminal import quiet_keys
+from hybrid.infer.answers.chat.reader import Part
+with quiet_keys() as screen:
+    view = AnswerView(screen)
+    for piece in json.loads(sys.argv[1]):
+        if piece is None:
+            print("", end="", flush=True)
+            open(sys.argv[2] + ".waits", "w").close()
+            while os.path.exists(sys.argv[2]): time.sleep(0.01)
+        elif isinstance(piece, list):
+            view.show(Part(*piece), 3)
+        else:
+            view.show(Part("text", piece), 0)
+    view.end()
+print("done")
+"""
+CODE = 'def f(x):\n\treturn "a"  # why'
+BLOCK = f"So:\n```python\n{CODE}\n```\nThat is it."
+
+
+def speaks(*pieces: object, columns: int = 40, rows: int = 12, hold: Path | None = None, **more: str) -> Terminal:
+    return Terminal([*python(SPEAKS), json.dumps(pieces), hold or ""], columns, rows, **more)
+
+
+def plain(*pieces: object, columns: int = 40, rows: int = 12) -> tuple[list[str], list[str]]:
+    """The screen, and what is above it, without colours."""
+    with speaks(*pieces, columns=columns, rows=rows, NO_COLOR="1") as t:
+        t.ends()
+        assert b"\x1b[" not in t.raw
+        return t.scrolled_off, t.lines
+
+
+@pytest.mark.parametrize("pieces", [[BLOCK], list(BLOCK)])
+def test_a_block_is_coloured_when_it_is_whole(pieces: list[str]) -> None:
+    with speaks(*pieces) as t:
+        t.ends()
+        assert (t.scrolled_off, t.lines) == plain(*pieces), "the text is the same, line by line"
+        assert t.colours("def") == {"brightblue"} and t.colours('"a"') == {"brown"}
+        assert t.colours("That is it.") == {"default"} == t.colours("```python")
+
+
+def test_the_end_of_an_answer_may_be_the_end_of_a_block() -> None:
+    with speaks(BLOCK.removesuffix("\nThat is it.")) as t:
+        t.ends()
+        assert t.colours("def") == {"brightblue"} and t.lines[-1] == "done"
+        assert t.lines == plain(BLOCK.removesuffix("\nThat is it."))[1]
+
+
+def test_another_size_in_between_leaves_it_plain(tmp_path: Path) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    waits = Path(f"{hold}.waits")
+    with speaks("above\n```python\ndef f(): pass\n", None, "```\nbelow\n", hold=hold) as t:
+        t.until(waits.exists)
+        t.resize(50, 12)
+        t.pump(0.2)
+        hold.unlink()
+        t.ends()
+        assert t.colours("def") == {"default"}
+        assert t.lines == ["above", "```python", "def f(): pass", "```", "below", "", "done"]
+
+
+def test_other_programs_in_between_leave_it_plain(tmp_path: Path) -> None:
+    """Ctrl-Z and fg: the shell has written something below."""
+    import os
+    import signal
+
+    hold = tmp_path / "hold"
+    hold.touch()
+    with speaks("```python\ndef f(): pass\n", None, "```\n", hold=hold) as t:
+        t.until(Path(f"{hold}.waits").exists)
+        os.kill(t.process.pid, signal.SIGSTOP)
+        os.kill(t.process.pid, signal.SIGCONT)
+        hold.unlink()
+        t.ends()
+        assert t.colours("def") == {"default"}
+
+
+def test_keys_are_not_echoed_into_an_answer(tmp_path: Path) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    with speaks("above\n```python\ndef f(): pass\n", None, "```\nbelow\n", hold=hold) as t:
+        t.until(Path(f"{hold}.waits").exists)
+        t.type("n", "e", "x", "t", "\r")
+        hold.unlink()
+        t.ends()
+        assert t.colours("def") == {"brightblue"} and "next" not in t.text
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_colours_where_nobody_wants_them(variables: dict[str, str]) -> None:
+    with speaks(BLOCK, **variables) as t:
+        t.ends()
+        assert b"\x1b" not in t.raw and "def f(x):" in t.text
+
+
+def test_what_a_model_says_cannot_steer_the_terminal() -> None:
+    text = "one\x1b[2J\x1b]0;title\x07 two\r\nthree\x9b5A\x08four\n"
+    with speaks(text) as t:
+        t.ends()
+        assert t.lines == ["one?[2J?]0;title? two", "three?5A?four", "", "done"]
+
+
+def test_a_line_of_status_does_not_write_over_the_text() -> None:
+    pieces = ["Let me see.", ["call", "weather", 0, "abc"], ["arguments", '{"city": "Rome"}']]
+    with speaks(*pieces) as t:
+        t.ends()
+        assert t.lines == ["Let me see.", 'call weather(city="Rome")  abc', "", "done"]
+    with speaks("First.", ["thought", "Hm."], "Then.") as t:
+        t.ends()
+        assert t.lines[0] == "First." and "thought for 3 tokens" in t.lines[1]
+
+
+def test_thoughts_in_a_block_leave_it_plain() -> None:
+    with speaks("```python\ndef f(): pass\n", ["thought", "Hm."], "```\n") as t:
+        t.ends()
+        assert t.colours("def") == {"default"} and "def f(): pass" in t.text and "thought for" in t.text
