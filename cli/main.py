@@ -31,6 +31,8 @@ COMMANDS = {
     "embed": "Make embeddings of texts, one vector per line.",
     "perplexity": "Measure how well a model predicts a text.",
     "bench": "Measure prompt processing and generation speed.",
+    "models": "List or remove the models that are here.",
+    "pull": "Download models from Hugging Face, or bring them up to date.",
     "state": "List, show or remove saved states.",
     "cache": "List or clear compiled kernels and converted models.",
 }
@@ -121,11 +123,26 @@ def _version(value: bool) -> None:
 app = typer.Typer(cls=LazyGroup, add_completion=False, rich_markup_mode=None, context_settings=SETTINGS)
 
 
+_COMPLETION = ("--install-completion", "--show-completion")
+
+
+def _completed(option: str, following: Sequence[str]) -> None:
+    """What these options do; the name of the shell may follow."""
+    from .completion import shells
+
+    shell = following[0] if following else shells.running()
+    print(shells.install(shell) if option == _COMPLETION[0] else shells.script(shell))
+
+
 @app.callback(no_args_is_help=True)
 def hybrid(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print versions, code path and processor, and exit."
     ),
+    install_completion: bool = typer.Option(
+        False, _COMPLETION[0], help="Complete command lines in this shell from now on; bash, zsh or fish may follow."
+    ),
+    show_completion: bool = typer.Option(False, _COMPLETION[1], help="Print the script that does it, and exit."),
 ) -> None:
     """Language models that mix attention and state-space layers: convert, quantize, run and measure them on a CPU.
 
@@ -137,6 +154,9 @@ def run(argv: Sequence[str]) -> int:
     """Runs a command line and returns its exit code. Input at fault: one line on stderr; our fault: a traceback."""
     running: dict[str, Any] = {}
     try:
+        if argv and argv[0] in _COMPLETION:  # typer's options have a value or have none
+            _completed(argv[0], argv[1:])
+            return 0
         command = typer.main.get_command(app)
         with compiling.told(_say_once()), command.make_context("hybrid", list(argv)) as ctx:
             running = ctx.meta
@@ -226,6 +246,10 @@ def _ignore_interrupts() -> None:
 
 def main() -> None:
     """Entry point of the command `hybrid`: runs it and leaves with its exit code."""
+    if "_HYBRID_COMPLETE" in os.environ:  # a shell asks how a command line goes on
+        from .completion import answering
+
+        return answering.main()
     code: int | None = None
 
     def terminated(number: int, frame: FrameType | None) -> NoReturn:

@@ -8,6 +8,10 @@ import os
 # Read when numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# no test asks the hub of Hugging Face or reads what this user has of it; those of downloads have one on loopback
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_CACHE"] = os.devnull + "/no cache"
+
 # ruff: isort: split
 import random
 import signal
@@ -95,6 +99,14 @@ def bundled() -> Path:
 def prose() -> Path:
     """The text that demo and tests measure perplexity on."""
     return ROOT / "cli" / "bundled" / "prose.txt"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Which models are run is noted here, not where this user's are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(autouse=True)

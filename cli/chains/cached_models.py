@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hybrid.quant.ggml.replacing import remove_unfinished
 
+from ..hub import conversions
 from . import cache_paths
 
 KEEP_DAYS = 60  # conversions that are no longer used are removed after so long, when another one is made
@@ -24,8 +25,8 @@ MADE_BY = {"demo": "hybrid demo", "shapes": "hybrid bench"}
 class CachedModel:
     """A file that can be made again. Times are UTC, RFC 3339.
 
-    made_of: the folder it was converted from, or the command that made it; empty where that is not known. trouble: why
-    nothing will use it again.
+    made_of: the folder or ORG/NAME[:TYPE] it was converted from, or the command that made it; empty where that is not
+    known. trouble: why nothing will use it again.
     """
 
     path: Path
@@ -50,9 +51,13 @@ def _describe(path: Path, kind: str) -> tuple[float, CachedModel]:
     """With the time of its last use."""
     size, used, made_of, trouble = path.stat().st_size, path.stat().st_mtime, MADE_BY.get(kind, ""), None
     if kind == "converted":
-        folder = _folder(path)
-        made_of = str(folder or "")
-        trouble = _trouble(path, folder)
+        if (facts := conversions.read_note(path)) is not None:
+            made_of = facts.name
+            trouble = None if facts.path == path else "of another version of hybrid"
+        else:
+            folder = _folder(path)
+            made_of = str(folder or "")
+            trouble = _trouble(path, folder)
         with suppress(OSError):
             used = max(used, cache_paths.about(path).stat().st_mtime)
     when = datetime.fromtimestamp(used, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.split import is_later_part
 
 from .. import console
-from . import cache_paths, cached_models
+from . import cache_paths, cached_models, recent
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -48,25 +48,59 @@ def resolve(model: Path | str | None) -> Path:
     if path.is_dir():
         return converted(path)
     if path.exists():
+        recent.note(path)
         return path
+    return _hub().gguf(named(model))
+
+
+def file(path: Path) -> Path:
+    """A GGUF file for a command that reads it itself: `path`, or what a name stands for. No folder is converted."""
+    name = None if path.exists() else possible_name(path)
+    return path if name is None else _hub().gguf(name)
+
+
+def checkpoint(path: Path) -> Path:
+    """What to convert: `path`, or the folder that a name stands for."""
+    name = None if path.exists() else possible_name(path)
+    return path if name is None else _hub().checkpoint(name)
+
+
+def source(path: Path) -> Path:
+    """What to quantize: `path`, or the checkpoint of a name, or else its GGUF file with the most bits."""
+    name = None if path.exists() else possible_name(path)
+    return path if name is None else _hub().source(name)
+
+
+def _hub() -> Any:
+    """What brings names to this disk. Imported when there is one."""
     from ..hub import models as hub
 
-    return hub.gguf(named(model))
+    return hub
+
+
+def possible_name(path: Path | str) -> "Name | None":
+    """The name on a hub that a path that does not exist can be; None where it is rather one that was mistyped."""
+    from ..hub import folders, names
+
+    name = names.parse(str(path))
+    if name is None or name.explicit or not Path(path).parent.is_dir():
+        return name
+    return name if name.repository in folders.repositories() else None
 
 
 def named(model: Path | str) -> "Name":
-    """The name on a hub that a path that does not exist can be. UsageError: none, or it is a path that was mistyped."""
+    """The same; UsageError for a path that does not exist."""
+    name = possible_name(model)
+    if name is not None:
+        return name
     from ..hub import folders, names
     from ..hub.nearby import near
 
-    text = shown(model)
-    name = names.parse(str(model))
-    if name is None:
-        found = near(str(model), folders.repositories()) if "/" not in str(model) else ""
-        raise UsageError(f"{text}: no such file or folder. {EXPECTED}{found}")
-    if not name.explicit and Path(model).parent.is_dir() and name.repository not in folders.repositories():
-        raise UsageError(f"{text}: no such file or folder. {EXPECTED} For the one of that name there: hf.co/{text}")
-    return name
+    text = str(model)
+    more = f" For the one of that name there: hf.co/{shown(text)}" if names.parse(text) else ""
+    if "/" not in text and not Path(text).suffix:
+        more = near(text, folders.repositories())
+    raise UsageError(f"{shown(text)}: no such file or folder. {EXPECTED}{more}")
 
 
 def converted(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from hybrid.infer.bench.benchmark import BenchOptions, BenchReport
 from hybrid.infer.loading.options import KVTypeName, LoadOptions
 from hybrid.quant.ggml.errors import UsageError
 
-from .. import console
+from .. import console, model_argument
 from ..loading_options import Exact, KVType, Lora, load_options
 
 DEFAULTS = BenchOptions()
@@ -34,7 +34,7 @@ def listed(values: object) -> str:
 def bench(
     models: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="MODEL...", help="GGUF files or Hugging Face folders. Default: bundled model."),
+        typer.Argument(metavar="MODEL...", help=model_argument.DEFAULT),
     ] = None,
     shape: Annotated[
         list[str] | None,

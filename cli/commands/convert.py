@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def convert(
     source: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR|FILE", help="Folder with config.json and weights, or one file of weights in it."),
+        typer.Argument(
+            metavar="DIR|FILE",
+            help="Folder with config.json and weights, one file of weights in it, or ORG/NAME on Hugging Face.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -65,6 +68,8 @@ def convert(
     """
     from hybrid import convert as library
 
+    from ..chains import models
+
     if list_architectures:
         console.out("\n".join(sorted(library.ARCHITECTURES)))
         return
@@ -79,6 +84,7 @@ def convert(
         return
     if source is None:
         raise typer.BadParameter("Missing argument 'DIR|FILE': the checkpoint to convert")
+    source = models.checkpoint(source)
     if dry_run:
         plan = library.plan(
             source,

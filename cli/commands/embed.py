@@ -11,7 +11,7 @@ import typer
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.replacing import failures_named, replace_file
 
-from .. import console, texts
+from .. import console, model_argument, texts
 from ..chains import models
 from ..loading_options import Exact, KVTypeOption, PoolingName, Threads, context_option, load_options
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def embed(
     model: Annotated[
         Path | None,
-        typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder. Default: bundled model."),
+        typer.Argument(metavar="MODEL", help=model_argument.DEFAULT),
     ] = None,
     file: Annotated[
         Path | None,

@@ -8,7 +8,8 @@ import typer
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import FormatError, UsageError
 
-from .. import console
+from .. import console, model_argument
+from ..chains import models
 
 SPLIT_HELP = f"At most so much of tensors in a file ({UNITS}); more: OUT-00001-of-00003.gguf, ..."
 
@@ -21,7 +22,7 @@ def gguf() -> None:
 
 
 def split(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="GGUF file, or the first part of one.")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help=f"{model_argument.FILE}; of parts the first.")],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The parts are OUT-00001-of-00003.gguf, ...")],
     max_size: Annotated[
         str | None,
@@ -41,6 +42,7 @@ def split(
 
     if (max_size is None) == (max_tensors is None):
         raise UsageError("give one of --split-max-size and --split-max-tensors.")
+    source = models.file(source)
     with console.ProgressBar("splitting", "bytes") as progress:
         report = library(
             source,
@@ -61,13 +63,16 @@ def split(
 
 
 def merge(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The first part; the others are beside it.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="The first part, the others beside it; or ORG/NAME[:TYPE].")
+    ],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="GGUF file to write.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Put the parts of a model into one file."""
     from hybrid.quant import merge as library
 
+    source = models.file(source)
     with console.ProgressBar("merging", "bytes") as progress:
         report = library(source, output, progress=progress)
     if as_json:
@@ -77,7 +82,7 @@ def merge(
 
 
 def hash_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file, or the first part of one.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}; of parts the first.")],
     xxh64: Annotated[bool, typer.Option("--xxh64", help="The default.")] = False,
     sha1: Annotated[bool, typer.Option("--sha1", help="SHA-1.")] = False,
     sha256: Annotated[bool, typer.Option("--sha256", help="SHA-256.")] = False,
@@ -104,6 +109,7 @@ def hash_(
     if not kinds:
         kinds = [kind for kind in Kind if manifest is None or any(kind == k for k, _ in manifest)]
         kinds = kinds if manifest else [Kind.XXH64]
+    file = models.file(file)
     hashes = []
     with console.ProgressBar("hashing", "bytes") as progress:
         for line in hashes_of(file, kinds, tensors=not no_layer, manifest=manifest, progress=progress):
@@ -155,7 +161,7 @@ def set_(
 
 
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file, also a single part.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}; also a single part.")],
     keys: Annotated[
         list[str] | None, typer.Argument(metavar="KEY", help="Only these, in full. Default: all, long ones shortened.")
     ] = None,
@@ -170,6 +176,7 @@ def show(
 
     from .inspect import shortened
 
+    file = models.file(file)
     with GGUFFile.open(file) as opened:
         names = keys or list(opened.metadata)
         for key in names:
@@ -192,7 +199,7 @@ def show(
 
 
 def merge_lora(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="GGUF file in F32, F16 or BF16.")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help=f"{model_argument.FILE}; in F32, F16 or BF16.")],
     adapters: Annotated[
         list[str],
         typer.Argument(metavar="ADAPTER[:SCALE]", help="LoRA adapters in GGUF, and how strongly: 1 unless given."),
@@ -210,6 +217,7 @@ def merge_lora(
 
     from ..loading_options import parse_lora
 
+    source = models.file(source)
     with console.ProgressBar("merging", "bytes") as progress:
         report = library(
             source,

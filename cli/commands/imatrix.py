@@ -8,7 +8,7 @@ import typer
 
 from hybrid.quant.ggml.errors import UsageError
 
-from .. import console
+from .. import console, model_argument
 from ..loading_options import BATCH, CHUNK, BatchTokens, ChunkTokens, Exact, Threads, chunks_together, load_options
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def imatrix(
     model: Annotated[
         Path | None,
-        typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder, best in F32, F16, BF16 or Q8_0."),
+        typer.Argument(metavar="MODEL", help=f"{model_argument.WHAT}; best in F32, F16, BF16 or Q8_0."),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="Text to measure on, UTF-8; - reads stdin.", show_default=False)

@@ -8,7 +8,7 @@ import typer
 
 from hybrid.quant.inspection import N_CTX
 
-from .. import console
+from .. import console, model_argument
 
 if TYPE_CHECKING:
     from hybrid.quant import Inspection
@@ -18,7 +18,7 @@ WIDTH = 90
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}.")],
     n_ctx: Annotated[
         int, typer.Option("-c", "--ctx", min=1, help="Context length that memory per sequence is reckoned for.")
     ] = N_CTX,
@@ -33,7 +33,9 @@ def inspect(
     from hybrid.quant import inspect as library
     from hybrid.quant.ggml.split import open_gguf
 
-    with open_gguf(file) as gguf:
+    from ..chains import models
+
+    with open_gguf(models.file(file)) as gguf:
         facts = library(gguf, n_ctx)
         if as_json:
             listing = [

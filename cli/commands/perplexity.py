@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import choices, console, divergence
+from .. import choices, console, divergence, model_argument
 from ..loading_options import (
     BATCH,
     CHUNK,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def perplexity(
     model: Annotated[
         Path | None,
-        typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder. Default: bundled model."),
+        typer.Argument(metavar="MODEL", help=model_argument.DEFAULT),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="Text to predict, UTF-8; - reads stdin.", show_default=False)

@@ -13,7 +13,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import type_named
 
-from .. import console, texts
+from .. import console, model_argument, texts
 from ..chains import models
 from ..loading_options import Threads
 from .gguf import SPLIT_HELP, max_bytes
@@ -33,7 +33,7 @@ _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType
 
 def quantize(
     source: Annotated[
-        Path, typer.Argument(metavar="IN", help="GGUF file, best in F32, F16 or BF16; or a Hugging Face folder.")
+        Path, typer.Argument(metavar="IN", help=f"{model_argument.WHAT}; GGUF best in F32, F16 or BF16.")
     ],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="GGUF file to write.")],
     target: Annotated[
@@ -134,6 +134,7 @@ def quantize(
     if file is not None and target is not None:
         raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
     importance = _importance(imatrix, include_weights or (), exclude_weights or ())
+    source = models.source(source)
     whole = _source(source)
     how: dict[str, Any] = {
         "imatrix": importance,

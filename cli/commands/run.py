@@ -10,7 +10,7 @@ import typer
 from hybrid.infer.answers.generation.context_shift import ALL, DEFAULT_KEEP
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from .. import console, form_options
+from .. import console, form_options, model_argument
 from ..context_shift import tokens_left_out
 from ..form_options import Choice, GrammarFile, JsonSchema, Regex
 from ..guessing import GUESSES, Spec, guesses_text
@@ -41,9 +41,7 @@ PARALLEL = 8
 
 @takes_sampling
 def run(
-    model: Annotated[
-        Path | None, typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder. Default: bundled model.")
-    ] = None,
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
     prompt: Annotated[
         str | None,
         typer.Option("-p", "--prompt", help="Complete this text and exit.", show_default=False),

@@ -12,7 +12,7 @@ import typer
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from .. import console, texts
+from .. import console, model_argument, texts
 from ..chains import models
 from ..guessing import GUESSES, Spec
 from ..loading_options import CheckpointBudget, Context, Exact, KVTypeOption, Lora, PoolingName, Threads, load_options
@@ -37,7 +37,7 @@ GRACE = 5.0
 def serve(
     model: Annotated[
         Path | None,
-        typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder. Default: bundled model."),
+        typer.Argument(metavar="MODEL", help=model_argument.DEFAULT),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8080,

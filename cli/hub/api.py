@@ -19,7 +19,7 @@ from .repository import Listing, from_hub
 MOST_ANSWER = 64 << 20  # bytes of a list of files
 
 
-class Transient(HybridError):
+class TransientError(HybridError):
     """It may go better the next time: no answer, a lost connection, an error of the server's own."""
 
 
@@ -102,7 +102,7 @@ def said(repository: str, revision: str, path: str = "") -> Iterator[None]:
     except transport as err:
         host = urlsplit(endpoint()).netloc
         why = " ".join(str(err).split()) or type(err).__name__
-        raise Transient(
+        raise TransientError(
             f"{repository}: {shown(host)} cannot be reached ({shown(why)}). Check the network; "
             "what is here already runs without: `hybrid models`."
         ) from None
@@ -151,7 +151,7 @@ def _status(repository: str, response: Any) -> HybridError:
     if status in (401, 403):
         return HybridError(f"{said}. Check HF_TOKEN, and the access it has at {page(repository)}")
     if status == 429:
-        return Transient(f"{said}: too many requests. Wait some minutes; with HF_TOKEN more are allowed.")
+        return TransientError(f"{said}: too many requests. Wait some minutes; with HF_TOKEN more are allowed.")
     if status >= 500 or status == 408:
-        return Transient(f"{said}. That is its own trouble: try again later.")
+        return TransientError(f"{said}. That is its own trouble: try again later.")
     return HybridError(f"{said}.")

@@ -9,6 +9,7 @@ import json
 import os
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,11 +25,16 @@ OWN = "own"
 _FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 
 
+def folder() -> Path:
+    """Where all of them are, those of the user's folders too."""
+    return cache_paths.cache_dir() / "converted"
+
+
 def path(repository: str, commit: str, kind: FileType | None) -> Path:
     """Where the conversion of a commit to this type is, if there is one."""
     ours = hashlib.sha256(version("hybrid-lm").encode()).hexdigest()[:8]
     name = f"{repository.replace('/', '--')}-{commit[:12]}-{ours}-{kind.name if kind is not None else OWN}.gguf"
-    return cache_paths.cache_dir() / "converted" / name
+    return folder() / name
 
 
 def note_use(model: Path, name: Name, commit: str) -> None:
@@ -67,3 +73,32 @@ def convert(name: Name, folder: Path, target: Path, kind: FileType | None) -> No
                 quantize(CheckpointSource(folder), target, kind, progress=progress)
     except HybridError as err:
         raise type(err)(f"{name}: {err}", remedy=err.remedy, value=err.value) from err
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a conversion was made of. type: as in its name."""
+
+    repository: str
+    commit: str
+    revision: str
+    type: str
+
+    @property
+    def name(self) -> str:
+        """What to type for it."""
+        return str(Name(self.repository, "" if self.type == OWN else self.type, "", self.revision))
+
+    @property
+    def path(self) -> Path:
+        """Where this version of ours looks for it."""
+        return path(self.repository, self.commit, FileType.__members__.get(self.type))
+
+
+def read_note(model: Path) -> Facts | None:
+    """None for the conversion of a folder, or one that nobody knows."""
+    try:
+        facts = json.loads(cache_paths.about(model).read_bytes())
+        return Facts(*(str(facts[key]) for key in ("repository", "commit", "revision", "type")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

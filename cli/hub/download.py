@@ -107,7 +107,7 @@ def _fetch(listing: Listing, file: RepoFile, blob: Path, progress: Callable[[int
             before = arriving.done
             try:
                 _go_on(listing, arriving, progress)
-            except api.Transient:
+            except api.TransientError:
                 failures = 0 if arriving.done > before else failures + 1
                 if failures >= ATTEMPTS:
                     raise
@@ -160,7 +160,7 @@ class _Arriving:
 
 
 def _go_on(listing: Listing, arriving: _Arriving, progress: Callable[[int], None]) -> None:
-    """The bytes that are not here, as far as they come. Transient: not all of them did."""
+    """The bytes that are not here, as far as they come. TransientError: not all of them did."""
     file = arriving.file
     with api.stream(listing.repository, listing.commit, file.path, arriving.done) as response:
         if arriving.done and response.status_code != 206:  # it sends all of it, or says that there is not so much
@@ -177,7 +177,7 @@ def _go_on(listing: Listing, arriving: _Arriving, progress: Callable[[int], None
             arriving.add(chunk)
             progress(arriving.done)
     if arriving.done < file.nbytes:
-        raise api.Transient(
+        raise api.TransientError(
             f"{listing.repository}: {shown(file.path)} ended after {size_text(arriving.done)} of "
             f"{size_text(file.nbytes)}. Run the command again; it goes on there."
         )

@@ -1,0 +1,78 @@
+"""`hybrid models`: what is on this disk and can be run."""
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hybrid.quant.ggml.errors import UsageError
+
+from .. import console
+
+if TYPE_CHECKING:
+    from ..hub.present import Present
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    LIST = "list"
+    RM = "rm"
+
+
+def models(
+    action: Annotated[
+        Action, typer.Argument(metavar="ACTION", help="list what is here, or rm: remove it from the caches.")
+    ] = Action.LIST,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="rm: ORG/NAME, with all its files, or ORG/NAME:TYPE; may be several."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="rm: do not ask.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """List or remove the models that are here.
+
+    GGUF files and checkpoints in the cache of Hugging Face, conversions of ours, and files that were run lately. What
+    is listed runs without a network. rm removes from the caches only; a file of your own stays.
+    """
+    if action == Action.LIST:
+        if names or yes:
+            raise UsageError("`hybrid models list` takes no names. `hybrid models rm NAME` removes a model.")
+        from ..hub.present import everything
+
+        show(everything(), as_json)
+        return
+    if not names:
+        raise UsageError("`hybrid models rm` needs a name. `hybrid models` lists them.")
+    from ..hub import removal
+
+    planned = [removal.planned(name) for name in names]
+    size = console.size(sum(removal.nbytes for removal in planned))
+    what = ", ".join(console.one_line(removal.name) for removal in planned)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"to remove {what} ({size}) needs an answer. Add --yes.")
+        typer.confirm(f"Remove {what} ({size})?", abort=True, err=True)
+    for each in planned:
+        removal.remove(each)
+    if as_json:
+        console.out_json([{"name": removal.name, "nbytes": removal.nbytes} for removal in planned])
+    else:
+        console.out(f"{what} removed, {size}")
+
+
+def show(models: "list[Present]", as_json: bool) -> None:
+    """One line for each."""
+    if as_json:
+        console.out_json([{**console.plain(model), "kind": model.kind.value} for model in models])
+        return
+    if not models:
+        console.out("nothing is here yet: `hybrid pull ORG/NAME` downloads a model, `hybrid run ORG/NAME` runs it, too")
+        return
+    rows = [
+        [console.one_line(str(cell)) for cell in (m.name, m.kind, m.type, m.architecture, console.size(m.nbytes))]
+        for m in models
+    ]
+    console.out(console.table(("model", "what", "type", "architecture", "size"), rows, "llllr"))

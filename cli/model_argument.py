@@ -1,0 +1,5 @@
+"""MODEL as the help of every command that takes one describes it. What it may be: chains/models.py."""
+
+WHAT = "GGUF file, Hugging Face folder, or ORG/NAME[:TYPE] on Hugging Face"
+DEFAULT = f"{WHAT}. Default: bundled model."
+FILE = "GGUF file, or ORG/NAME[:TYPE] on Hugging Face"
