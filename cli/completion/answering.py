@@ -1,4 +1,4 @@
-"""The answer to a shell: lines, the first of which says which files the shell shall add ("", "gguf" or "any").
+"""The answer to a shell: lines, the first of which says which files the shell shall add: none, gguf or any.
 
 The shell asks by running the program with
 
@@ -37,7 +37,7 @@ def answer(environment: Mapping[str, str]) -> str:
         lines = [_for_zsh(word, text) for word, text in found.words]
     else:
         lines = [f"{word}\t{text}" if text else word for word, text in found.words]
-    return "\n".join([found.files, *(line for line in lines if line.isprintable() or "\t" in line)])
+    return "\n".join([found.files or "none", *(line for line in lines if line.isprintable() or "\t" in line)])
 
 
 def _split(line: str) -> list[str]:

@@ -39,7 +39,7 @@ _hybrid() {
     lines=("${(@f)$(_HYBRID_COMPLETE=zsh _HYBRID_COMPLETE_WORDS="${(F)${(@Q)words[1,CURRENT]}}" \\
         ${(Q)words[1]} 2>/dev/null)}")
     described=("${(@)lines[2,-1]}")
-    (( ${#described} )) && [[ -n "${described[1]}" ]] && _describe -o hybrid described
+    (( ${#described} )) && [[ -n "${described[1]}" ]] && _describe hybrid described
     case "${lines[1]}" in
         gguf) _files -g '*.gguf(-.)' ; _files -/ ;;
         any) _files ;;
