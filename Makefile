@@ -36,7 +36,7 @@ test: $(VENV)/.dev
 quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not exhaustive and not shared"
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev $(VENV)/.typing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p hybrid
@@ -80,9 +80,14 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/.python
 	$(PIP) install --editable .
 	@touch $@
 
-# The folders of the checkout, seen by mypy under the names they are imported by.
 $(VENV)/.dev: pyproject.toml | $(VENV)/.python
 	$(PIP) install --editable '.[dev]'
-	@mkdir -p $(VENV)/typing/hybrid
-	@for d in cli convert infer quant; do ln -sfn ../../../$$d $(VENV)/typing/hybrid/$$d; done
 	@touch $@ $(VENV)/.runtime
+
+# The checkout, seen by mypy under the names it is imported by: the modules of library are those of `hybrid` itself.
+LIBRARY := $(wildcard library/*.py) library/py.typed
+$(VENV)/.typing: Makefile $(LIBRARY) | $(VENV)/.python
+	@rm -rf $(VENV)/typing
+	@mkdir -p $(VENV)/typing/hybrid
+	@for d in cli convert infer quant $(LIBRARY); do ln -sfn ../../../$$d $(VENV)/typing/hybrid/$${d##*/}; done
+	@touch $@

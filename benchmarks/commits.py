@@ -146,10 +146,16 @@ def environment(checkout: Path, folder: Path) -> list[str]:
     # a path in a .pth file is searched, but the .pth files in it are not read: our own editable install stays out
     installed = [word for word in sys.path if "site-packages" in word]
     (library / "installed.pth").write_text("\n".join(installed) + "\n")
-    for name, place in packages(checkout).items():
-        link = library / name.replace(".", "/")
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(checkout / place, target_is_directory=True)
+    folders = packages(checkout)
+    for name, place in folders.items():
+        package = library / name.replace(".", "/")
+        package.parent.mkdir(parents=True, exist_ok=True)
+        if any(other.startswith(f"{name}.") for other in folders):  # other folders are packages in it
+            package.mkdir(exist_ok=True)
+            for path in (checkout / place).iterdir():
+                (package / path.name).symlink_to(path)
+        else:
+            package.symlink_to(checkout / place, target_is_directory=True)
     module, function = entry_point(checkout)
     # helper processes that hybrid starts use the same Python, and so the same code
     return [

@@ -10,7 +10,7 @@ from hybrid.infer.architectures import ENCODERS, FAMILIES
 
 ROOT = Path(__file__).resolve().parent.parent
 UNIT = ROOT / "tests" / "unit"
-FOLDERS = ("benchmarks", "cli", "convert", "infer", "quant")
+FOLDERS = ("benchmarks", "cli", "convert", "infer", "library", "quant")
 
 # Tests of unit/ that belong to a folder as a whole, with the reason.
 OF_A_FOLDER = {

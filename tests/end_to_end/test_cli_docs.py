@@ -10,6 +10,7 @@ from pathlib import Path
 import generated_docs
 import pytest
 
+import hybrid
 from hybrid.cli.commands.gguf import SUBCOMMANDS
 from hybrid.cli.main import COMMANDS
 
@@ -114,17 +115,23 @@ def exists(name: str) -> bool:
 @pytest.mark.parametrize("page", PAGES)
 def test_names_of_the_library_exist(page: str) -> None:
     """Others that begin so are keys of GGUF files."""
-    for name in re.findall(r"`(hybrid\.(?:cli|convert|infer|quant)[\w.]*)`", read(page)):
+    surface = "|".join(hybrid.__all__)
+    for name in re.findall(rf"`(hybrid\.(?:cli|convert|infer|quant|{surface})\b[\w.]*)", read(page)):
         assert exists(name), f"{page}: there is no {name}"
 
 
 def test_names_are_looked_up() -> None:
-    assert exists("hybrid.infer.Model") and exists("hybrid.quant.ggml") and exists("hybrid.infer")
+    assert (
+        exists("hybrid.load")
+        and exists("hybrid.infer.Model")
+        and exists("hybrid.quant.ggml")
+        and exists("hybrid.infer")
+    )
     assert not exists("hybrid.infer.Nothing") and not exists("hybrid.nothing.at.all")
 
 
 def test_pages_that_the_code_names_exist() -> None:
-    for stage in ("cli", "convert", "infer", "quant"):
+    for stage in ("cli", "convert", "infer", "library", "quant"):
         for path in (ROOT / stage).rglob("*.py"):
             for page in re.findall(r"(?<!ggml )(?:docs/[\w-]+|\b[A-Z]{4,})\.md", path.read_text(encoding="utf-8")):
                 assert (ROOT / page).exists(), f"{path.relative_to(ROOT)} names {page}"

@@ -15,18 +15,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = ("cli", "convert", "infer", "quant")
+STAGES = ("cli", "convert", "infer", "library", "quant")
 TOML = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = TOML["tool"]["setuptools"]
 # read in the repository, not by the program
 DOCUMENTS = {".md"}
 
 
+def place_of(path: Path) -> Path:
+    """Where a file of the checkout is installed: library is the package `hybrid` itself."""
+    parts = path.relative_to(ROOT).parts
+    return Path("hybrid", *parts[parts[0] == "library" :])
+
+
 def test_every_package_is_listed() -> None:
     packages = {
-        "hybrid." + ".".join(path.parent.relative_to(ROOT).parts)
-        for stage in STAGES
-        for path in (ROOT / stage).rglob("__init__.py")
+        ".".join(place_of(path.parent).parts) for stage in STAGES for path in (ROOT / stage).rglob("__init__.py")
     }
     assert set(SETUPTOOLS["packages"]) == packages | {"hybrid.cli.bundled"}, "bundled holds data and no module"
 
@@ -40,7 +44,7 @@ def test_every_folder_of_modules_is_a_package() -> None:
 def test_every_data_file_is_matched() -> None:
     matched: set[Path] = set()
     for package, patterns in SETUPTOOLS["package-data"].items():
-        folder = ROOT.joinpath(*package.split(".")[1:])
+        folder = ROOT.joinpath(*package.split(".")[1:] or ["library"])
         for pattern in patterns:
             files = {path for path in folder.glob(pattern) if path.is_file()}
             assert files, f"{package}: {pattern} matches nothing"
@@ -129,7 +133,7 @@ def test_the_wheel_holds_the_tree(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         in_wheel = {name for name in archive.namelist() if ".dist-info/" not in name}
     there = {
-        f"hybrid/{path.relative_to(ROOT)}"
+        str(place_of(path))
         for stage in STAGES
         for path in (ROOT / stage).rglob("*")
         if path.is_file() and path.parent.name != "__pycache__" and path.suffix not in DOCUMENTS
@@ -141,7 +145,7 @@ def test_the_wheel_holds_the_tree(wheel: Path) -> None:
 @pytest.mark.timeout(900)  # encoders are compiled anew for it
 def test_the_wheel_works_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     modules = sorted(
-        "hybrid." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        ".".join(place_of(path).with_suffix("").parts).removesuffix(".__init__")
         for stage in STAGES
         for path in (ROOT / stage).rglob("*.py")
         if path.name != "__main__.py"

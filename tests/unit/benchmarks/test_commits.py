@@ -92,6 +92,20 @@ def test_the_other_commit_is_what_is_imported(checkout: Path, tmp_path: Path) ->
     assert Path(place.stdout.strip()) == (checkout / "cli" / "main.py").resolve()
 
 
+def test_a_package_that_holds_others_is_imported(checkout: Path, tmp_path: Path) -> None:
+    """`hybrid` is the folder library, `hybrid.cli` another one: nothing of it is linked into the checkout."""
+    (checkout / "library").mkdir()
+    (checkout / "library" / "__init__.py").write_text("")
+    (checkout / "library" / "model.py").write_text("import hybrid.cli.main\nprint('model')\n")
+    pyproject = (checkout / "pyproject.toml").read_text()
+    (checkout / "pyproject.toml").write_text(pyproject.replace('"hybrid.cli"', '"hybrid" = "library"\n"hybrid.cli"'))
+    python = commits.environment(checkout, tmp_path / "venv")[0]
+    done = subprocess.run([python, "-c", "import hybrid.model"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "model\n", done.stderr
+    assert sorted(path.name for path in (checkout / "library").iterdir() if path.suffix) == ["__init__.py", "model.py"]
+    assert not (checkout / "library" / "cli").exists()
+
+
 def test_commits_that_cannot_be(checkout: Path, tmp_path: Path) -> None:
     (checkout / "pyproject.toml").write_text("[project]\n")
     with pytest.raises(UsageError, match="has no command hybrid"):

@@ -121,7 +121,7 @@ def test_whatever_writes_a_file_writes_a_replacement() -> None:
     )
     writers = {
         str(path.relative_to(root))
-        for stage in ("cli", "convert", "infer", "quant")
+        for stage in ("cli", "convert", "infer", "library", "quant")
         for path in (root / stage).rglob("*.py")
         if path.name != "replacing.py" and writes.search(path.read_text(encoding="utf-8"))
     }

@@ -1,0 +1,31 @@
+"""What helps against an error of the library, in terms of this surface: the command line names options instead."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hybrid.quant.ggml.errors import HybridError, Remedy
+
+SENTENCES = {
+    Remedy.LARGER_CONTEXT: "Use a larger context: load(..., context=N).",
+    Remedy.SMALLER_CONTEXT: "Use a smaller context: load(..., context=N).",
+    Remedy.SMALLER_MEMORY: "Use a smaller context, or fewer answers at a time: load(..., context=N, parallel=1).",
+    Remedy.LESS_MEMORY: "Use a smaller context, load(..., context=N), or a smaller file.",
+    Remedy.CONTEXT_SHIFT: "Begin another chat, or use a larger context: load(..., context=N).",
+    Remedy.EMBEDDINGS: "Use model.embed(texts).",
+    Remedy.WITHOUT_TEMPLATE: "Give another one, load(..., template=TEXT), or use model.complete(text).",
+    Remedy.KV_TYPE: 'Use load(..., keys_values="{value}").',
+    Remedy.TRUNCATE_OR_LARGER_CONTEXT: "Use a larger context: load(..., context=N).",
+    Remedy.QUANTIZE: "Use hybrid.quantize(source, target, type).",
+}
+
+
+@contextmanager
+def advised() -> Iterator[None]:
+    """A HybridError that leaves has what helps as a note, which Python shows below it."""
+    try:
+        yield
+    except HybridError as error:
+        sentence = SENTENCES.get(error.remedy) if error.remedy is not None else None
+        if sentence is not None and not getattr(error, "__notes__", None):
+            error.add_note(sentence.format(value=error.value))
+        raise

@@ -1,0 +1,295 @@
+"""What a model writes: an answer, read while it is written or when it is whole."""
+
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from hybrid.cli import console
+from hybrid.infer.answers.batches.service import ClosedError, FaultError
+from hybrid.infer.answers.chat.reader import Part
+from hybrid.infer.answers.chat.tools import ToolCall
+
+from .advice import advised
+from .answering import Answering, Round
+from .settings import data_of
+
+if TYPE_CHECKING:
+    from hybrid.infer.answers.generation.drawing import TextPiece, TokenLogprobs
+
+Finish = Literal["stop", "length", "context", "tool_calls", "stopped"]
+_FINISH: dict[str, Finish] = {
+    "eos": "stop", "stop": "stop", "length": "length", "context": "context", "interrupt": "stopped"
+}  # fmt: skip
+Rounds = Generator[Round, None, None]
+LONGEST_SHOWN = 200  # characters of an answer in its `repr`
+Called = tuple[ToolCall, str]  # a call, and what the function returned
+
+
+@dataclass(frozen=True)
+class Timings:
+    """What an answer cost. Of one with calls of tools, all its rounds together.
+
+    prompt_tokens   of the prompt; reused_tokens: of these, known from before; prompt_seconds: reading the others
+    tokens          that were drawn; seconds: drawing them, after the first
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    prompt_seconds: float = 0.0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def read_tokens(self) -> int:
+        """Tokens of the prompt that were not known."""
+        return self.prompt_tokens - self.reused_tokens
+
+    @property
+    def per_second(self) -> float:
+        """Tokens drawn in a second; 0: nothing was measured."""
+        return (self.tokens - 1) / self.seconds if self.tokens > 1 and self.seconds > 0 else 0.0
+
+    def __add__(self, other: "Timings") -> "Timings":
+        return Timings(
+            self.prompt_tokens + other.prompt_tokens,
+            self.reused_tokens + other.reused_tokens,
+            self.prompt_seconds + other.prompt_seconds,
+            self.tokens + other.tokens,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass(frozen=True)
+class _Event:
+    """A piece of the text; n_read of the prompt's tokens; neither: the end of the round."""
+
+    piece: "TextPiece | None" = None
+    n_read: int | None = None
+
+
+class Answer:
+    """What the model answers: `complete`, `say` and `reply` return one.
+
+    With `stream=True` it is returned at once, and iterating it waits for its text, piece by piece; else it is whole.
+    `str(answer)` is the text so far. It can be iterated again, by any thread, and in `async for`.
+
+    finish  "stop": the model ended it, or a stop text did; "length": it has the tokens it may have; "context": the
+            context is full; "tool_calls": it waits for results; "stopped": by `stop`; None: it is being written
+    called  calls that were carried out, with what the functions returned
+    """
+
+    def __init__(self, answering: Answering, rounds: Rounds, *, stream: bool) -> None:
+        self._answering, self._rounds = answering, rounds
+        self._lock = threading.RLock()  # who takes events
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._parts: list[Part] = []
+        self._before = Timings()  # of the rounds that are over
+        self._is_running = self._stopped = False
+        self._bar: console.ProgressBar | None = None
+        self.called: list[Called] = []
+        self.finish: Finish | None = None
+        with advised():
+            self._round = next(rounds)  # the one that is written, or the last
+            self._begin()
+        if not stream:
+            self.wait()
+
+    # --- what it says ---
+    @property
+    def text(self) -> str:
+        """What it says, so far. Of an answer with calls in between what comes behind the last of them."""
+        return self._told("text") if self.finish is None else self._round.told.text
+
+    @property
+    def thoughts(self) -> str:
+        """What the model thought before it said that."""
+        return self._told("thought") if self.finish is None else self._round.told.thoughts
+
+    @property
+    def data(self) -> Any:
+        """Of an answer with a schema what its text says: JSON, or an object of the class; None where it is cut off."""
+        return None if self.finish is None else data_of(self.text, self._round.manner)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """Calls that nobody has carried out."""
+        return self._round.told.calls if self.finish == "tool_calls" else ()
+
+    @property
+    def tokens(self) -> list[int]:
+        """Ids that were drawn."""
+        return list(self._round.job.result.ids)
+
+    @property
+    def logprobs(self) -> "list[TokenLogprobs]":
+        """How likely each token was, where that was asked for."""
+        return list(self._logprobs)
+
+    @property
+    def timings(self) -> Timings:
+        """What it has cost so far."""
+        return self._before + _timings(self._round) if self._is_running else self._before
+
+    @property
+    def seed(self) -> int:
+        """Of what was random: the same one draws the same answer."""
+        return self._round.job.drawing.sampler.seed
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more comes."""
+        return self.finish is not None
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= LONGEST_SHOWN else self.text[:LONGEST_SHOWN] + "..."
+        return f"<Answer {text!r}, {self.timings.tokens} tokens, {self.finish or 'being written'}>"
+
+    def _told(self, kind: str) -> str:
+        return "".join(part.text for part in self._parts[self._n_before :] if part.kind == kind)
+
+    # --- reading it ---
+    def parts(self) -> Iterator[Part]:
+        """Its parts as they become certain: `kind` is "text", "thought", "call" (a name) or "arguments"."""
+        n = 0
+        while n < len(self._parts) or self._pull():
+            while n < len(self._parts):
+                yield self._parts[n]
+                n += 1
+
+    def __iter__(self) -> Iterator[str]:
+        return (part.text for part in self.parts() if part.kind == "text")
+
+    async def parts_async(self) -> AsyncIterator[Part]:
+        """`parts` in an event loop. An `async for` that is left stops the answer."""
+        import asyncio
+
+        n = 0
+        try:
+            while n < len(self._parts) or await asyncio.to_thread(self._pull):
+                while n < len(self._parts):
+                    yield self._parts[n]
+                    n += 1
+        finally:
+            self.stop()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        async for part in self.parts_async():
+            if part.kind == "text":
+                yield part.text
+
+    def wait(self) -> Self:
+        """Until it is whole. HybridError: it cannot be drawn. Ctrl-C stops it."""
+        while self._pull():
+            pass
+        return self
+
+    def stop(self) -> None:
+        """End it where it is, from any thread; the model is free for others at once."""
+        self._stopped = True
+        if not self.done:
+            self._answering.service.cancel(self._round.job)
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_running", False):  # nobody will ever read it
+            self._answering.service.cancel(self._round.job)
+
+    # --- its rounds ---
+    def _begin(self) -> None:
+        """The round is handed to the model."""
+        job, events = self._round.job, self._events
+        before = job.on_end
+        job.on_text = lambda piece: events.put(_Event(piece))
+        job.on_read = lambda n, _: events.put(_Event(n_read=n))
+        job.on_end = partial(_end, events, before)
+        self._n_before = len(self._parts)
+        self._logprobs: list[TokenLogprobs] = []
+        self._spoken = self._round.exchange is None  # white space before the first word belongs to it
+        self._bar = console.ProgressBar("reading", "tokens")
+        self._answering.service.submit(job)
+        self._is_running = True
+        if self._stopped:  # between two rounds
+            self._answering.service.cancel(job)
+
+    def _pull(self) -> bool:
+        """Waits for something and takes it; False: nothing more comes."""
+        with self._lock, advised():
+            if self.done:
+                return False
+            try:
+                self._take(self._events.get())
+            except KeyboardInterrupt:
+                self.stop()
+                while not self.done:
+                    self._take(self._events.get())
+                raise
+            return True
+
+    def _take(self, event: _Event) -> None:
+        if event.n_read is not None:
+            if self._bar is not None:
+                self._bar.step(event.n_read, len(self._round.job.ids))
+            return
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+        if event.piece is None:
+            self._end_round()
+            return
+        self._add(self._round.reading.push(event.piece))
+        if event.piece.logprobs is not None:
+            self._logprobs.append(event.piece.logprobs)
+
+    def _add(self, parts: list[Part]) -> None:
+        for part in parts:
+            if part.kind == "text" and not self._spoken:
+                part = replace(part, text=part.text.lstrip())
+                self._spoken = bool(part.text)
+            if part.text:
+                self._parts.append(part)
+
+    def _end_round(self) -> None:
+        self._add(self._round.reading.finish())
+        self._before, self._is_running = self.timings, False
+        job, service = self._round.job, self._answering.service
+        job.on_text = job.on_read = job.on_end = None  # which hold what holds the job
+        finish: Finish = _FINISH[job.result.reason]
+        if self._round.told.calls and finish == "stop":
+            finish = "tool_calls"
+        try:
+            self._answering.note(self._round)
+            if job.error is not None:
+                raise job.error
+            if finish == "stopped" and not self._stopped:
+                raise FaultError(service.fault) if service.fault is not None else ClosedError("the model was closed.")
+            if self._stopped:
+                self._rounds.close()
+            else:
+                self._round = next(self._rounds)
+                self._begin()
+                return
+        except StopIteration:
+            pass
+        except BaseException:
+            finish = "stopped"
+            raise
+        finally:
+            if not self._is_running:
+                self.finish = finish
+
+
+def _end(events: "queue.SimpleQueue[_Event]", before: Callable[[], None] | None) -> None:
+    """In the service's thread."""
+    if before is not None:
+        before()
+    events.put(_Event())
+
+
+def _timings(made: Round) -> Timings:
+    job, result = made.job, made.job.result
+    return Timings(len(job.ids), job.n_known, result.prompt_seconds, len(result.ids), result.gen_seconds)

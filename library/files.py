@@ -1,0 +1,70 @@
+"""Files of models: converting checkpoints, and storing weights in fewer bits."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid.cli import console
+
+from .advice import advised
+
+if TYPE_CHECKING:
+    from hybrid.convert import ConvertReport
+    from hybrid.quant import QuantizeReport, Source
+
+PathLike = str | os.PathLike[str]
+
+
+def to_gguf(source: PathLike, target: PathLike, *, type: str = "auto", threads: int = 0) -> "ConvertReport":
+    """Converts a Hugging Face checkpoint (its folder) to a GGUF file, and says what it has.
+
+    type: "f32", "f16", "bf16", "q8_0"; "auto": the checkpoint's own. `quantize` has the others. threads: 0: all there
+    are. HybridError: the checkpoint is damaged or of an architecture that is not supported; no file is left then.
+    """
+    from hybrid.convert import convert
+
+    with advised(), console.ProgressBar("converting", "bytes") as progress:
+        return convert(Path(source), Path(target), outtype=type, n_threads=threads, progress=progress)
+
+
+def quantize(
+    source: PathLike,
+    target: PathLike,
+    type: str = "Q4_K_M",
+    *,
+    imatrix: PathLike | None = None,
+    effort: int = 0,
+    requantize: bool = False,
+    threads: int = 0,
+) -> "QuantizeReport":
+    """Stores the weights of a GGUF file, or of a Hugging Face checkpoint, in fewer bits, and says what that cost.
+
+    type        Q4_K_M, Q6_K, Q8_0, IQ4_XS...: docs/quantize.md
+    imatrix     which weights matter, a file that `hybrid imatrix` or llama-imatrix made
+    effort      1: smaller errors at the same size, slower
+    requantize  accept a file that is quantized already; quality suffers
+    threads     0: all there are
+    HybridError: there is no such type, or the file cannot be read or written; no file is left then.
+    """
+    from hybrid.quant import Imatrix
+    from hybrid.quant import quantize as library
+
+    with advised(), console.ProgressBar("quantizing", "bytes") as progress:
+        return library(
+            _source(Path(source)),
+            Path(target),
+            type,
+            imatrix=None if imatrix is None else Imatrix.read(Path(imatrix)),
+            effort=effort,
+            allow_requantize=requantize,
+            n_threads=threads,
+            progress=progress,
+        )
+
+
+def _source(path: Path) -> "Path | Source":
+    if not path.is_dir():
+        return path
+    from hybrid.cli.chains.checkpoint_source import CheckpointSource
+
+    return CheckpointSource(path)

@@ -1,0 +1,93 @@
+"""Python functions as tools: what the model is told of one, and what becomes of a call."""
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_type_hints
+
+from hybrid.infer.answers.chat.tools import Tool, ToolCall, tools_of
+from hybrid.quant.ggml.errors import UsageError, shown
+
+# of the styles of docstrings: `name: ...`, `name (type): ...`, `:param name: ...`, `name  ...` with two spaces
+_LINE = r"^\s*(?::param\s+)?{name}(?:\s*\([^)\n]*\))?(?:\s*:\s|\s\s+)\s*(?P<text>\S.*)$"
+
+
+class Functions:
+    """The tools of a chat: functions, and descriptions of others as OpenAI writes them."""
+
+    def __init__(self, given: Sequence[Callable[..., Any] | Mapping[str, Any]]) -> None:
+        """UsageError: one of them cannot be a tool."""
+        self.given = tuple(given)
+        self._models: dict[str, tuple[Callable[..., Any], Any]] = {}
+        entries = [dict(one) if isinstance(one, Mapping) else self._described(one) for one in self.given]
+        self.tools: tuple[Tool, ...] = tuple(tools_of(entries))
+
+    def has(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether all of them can be carried out here."""
+        return all(call.name in self._models for call in calls)
+
+    def call(self, call: ToolCall) -> str:
+        """What the function returns, as the model is told it: a text as it is, anything else as JSON; or what is wrong.
+
+        An exception of the function is told to the model, which may go another way.
+        """
+        from pydantic import ValidationError
+        from pydantic_core import to_json
+
+        function, arguments = self._models[call.name]
+        try:
+            checked = arguments.model_validate_json(call.arguments or "{}")
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
+            return f"error: {wrong}"
+        values = {field.alias: getattr(checked, name) for name, field in arguments.model_fields.items()}
+        try:
+            result = function(**values)
+        except Exception as error:
+            return f"error: {type(error).__name__}: {error}"
+        return result if isinstance(result, str) else to_json(result, fallback=str).decode()
+
+    def _described(self, function: Callable[..., Any]) -> dict[str, Any]:
+        if not callable(function):
+            raise UsageError(f"tools: {shown(repr(function))} is neither a function nor the description of one.")
+        name = getattr(function, "__name__", type(function).__name__)
+        if inspect.iscoroutinefunction(function):
+            raise UsageError(f"tools: {shown(name)} is asynchronous, expected a function that returns its result.")
+        arguments = _arguments(name, function)
+        self._models[name] = (function, arguments)
+        schema = arguments.model_json_schema()
+        schema.pop("title", None)
+        for one in schema.get("properties", {}).values():
+            one.pop("title", None)
+        about = inspect.getdoc(function) or ""
+        described = {"name": name, "description": about.split("\n\n")[0].strip(), "parameters": schema}
+        return {"type": "function", "function": json.loads(json.dumps(described))}
+
+
+def _arguments(name: str, function: Callable[..., Any]) -> Any:
+    """A class of pydantic's with a field for each parameter."""
+    from pydantic import ConfigDict, Field, create_model
+    from pydantic.errors import PydanticUserError
+
+    about = inspect.getdoc(function) or ""
+    try:
+        hints, parameters = get_type_hints(function, include_extras=True), inspect.signature(function).parameters
+    except (NameError, TypeError, ValueError) as error:
+        raise UsageError(f"tools: the parameters of {shown(name)} cannot be read: {shown(error)}.") from None
+    fields: dict[str, Any] = {}
+    for i, (key, parameter) in enumerate(parameters.items()):
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise UsageError(f"tools: {shown(name)} takes {parameter}, expected parameters with names.")
+        said = re.search(_LINE.format(name=re.escape(key)), about, re.MULTILINE)
+        default = ... if parameter.default is parameter.empty else parameter.default
+        # by an alias: pydantic has names of its own that a parameter may have, too
+        about_it = said["text"] if said else None
+        fields[f"p{i}"] = (hints.get(key, str), Field(default, alias=key, description=about_it))
+    try:
+        made = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+        made.model_json_schema()
+    except (PydanticUserError, NameError) as error:
+        first = str(error).splitlines()[0]
+        raise UsageError(f"tools: {shown(name)} has a parameter that is no JSON: {shown(first)}") from None
+    return made

@@ -1,0 +1,89 @@
+"""`hybrid.load`: a model by its file, its folder or its name."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from hybrid.cli.chains import models
+from hybrid.infer.architectures import ENCODERS
+from hybrid.infer.evaluate.pooling import Pooling
+from hybrid.infer.loading.options import KVTypeName, LoadOptions, Precision
+from hybrid.quant.ggml.byte_sizes import parse_size
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.split import open_gguf
+
+from .advice import advised
+from .model import Model
+
+if TYPE_CHECKING:
+    from hybrid.quant.ggml.adapter import Given
+
+PARALLEL = 4
+CACHE = "1GiB"
+
+
+def load(
+    model: str | os.PathLike[str] | None = None,
+    *,
+    context: int = 0,
+    parallel: int = PARALLEL,
+    threads: int = 0,
+    keys_values: KVTypeName | None = None,
+    precision: Precision = "fast",
+    cache: int | str = CACHE,
+    lora: "Iterable[Given]" = (),
+    template: str | None = None,
+    pooling: Literal["cls", "mean", "last"] | None = None,
+) -> Model:
+    """A model, ready to answer. Close it, or use it in a `with`, to give its memory back.
+
+    model        what the command line takes: a GGUF file, a Hugging Face folder (converted once), a name; None: the
+                 small model that comes with the package
+    context      tokens that a text and its answer may have together; 0: chosen by the model
+    parallel     answers that are computed together; more wait for their turn
+    threads      0: one per physical core
+    keys_values  how keys and values are kept: "f16", "q8_0" or "f32"; None: f16, with precision "exact" f32
+    precision    "fast" rounds activations to 8 bits; "exact" does not
+    cache        memory for what was read before, so that no text is read twice: bytes, or "2GiB"; 0: none
+    lora         files of adapters, each alone or with its scale
+    template     a chat template (Jinja) in the place of the model's own
+    pooling      of embeddings; None: what the file says
+
+    Raises HybridError: there is no such model, or it cannot be loaded.
+    """
+    with advised():
+        if parallel < 1:
+            raise UsageError(f"parallel = {parallel}, expected 1 or more answers at a time.")
+        options = LoadOptions(
+            n_ctx=context,
+            n_seq_max=parallel + 1,  # one in which embeddings and saved chats are read beside the answers
+            n_threads=threads,
+            precision=precision,
+            kv_type=keys_values,
+            checkpoint_budget=parse_size(cache, "cache") if isinstance(cache, str) else cache,
+            lora=tuple(lora),
+        )
+        path = models.resolve(None if model is None else Path(model))
+        chosen = _pooling(pooling)
+        if _is_encoder(path):
+            from hybrid.infer.evaluate.embed import Embedder
+
+            with models.compiling() as progress:
+                return Model(Embedder(path, options, pooling=chosen, progress=progress))
+        return Model(models.load(path, options), parallel=parallel, template=template, pooling=chosen)
+
+
+def _is_encoder(path: Path) -> bool:
+    gguf = open_gguf(path)
+    try:
+        return gguf.get("general.architecture", "") in ENCODERS
+    finally:
+        gguf.close()
+
+
+def _pooling(name: str | None) -> Pooling | None:
+    try:
+        return None if name is None else Pooling(name)
+    except ValueError:
+        raise UsageError(f"pooling = {shown(repr(name))}, expected cls, mean or last.") from None

@@ -1,0 +1,45 @@
+"""The bundled model as notebooks have it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scripted_chat import WITH_THOUGHTS, WITH_TOOLS, Script
+from scripted_chat import scripted as with_script
+
+import hybrid
+from hybrid.convert import convert
+
+
+@pytest.fixture(scope="session")
+def gguf(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> Path:
+    path = tmp_path_factory.mktemp("models") / "model.gguf"
+    convert(bundled, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(gguf: Path) -> Iterator[hybrid.Model]:
+    with hybrid.load(gguf, context=1024, threads=1, cache="64MiB") as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def tooled(gguf: Path) -> Iterator[hybrid.Model]:
+    """Its template knows tools."""
+    with hybrid.load(gguf, context=1024, threads=1, template=WITH_TOOLS) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def thinking(gguf: Path) -> Iterator[hybrid.Model]:
+    """Its template knows tools and thoughts."""
+    with hybrid.load(gguf, context=1024, threads=1, template=WITH_THOUGHTS) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    """What the model says next."""
+    with with_script(monkeypatch) as script:
+        yield script
