@@ -30,6 +30,7 @@ COMMANDS = {
     "serve": "Serve a model over HTTP, to clients of OpenAI and others.",
     "embed": "Make embeddings of texts, one vector per line.",
     "perplexity": "Measure how well a model predicts a text.",
+    "eval": "Score a model on the tasks of lm-evaluation-harness.",
     "bench": "Measure prompt processing and generation speed.",
     "models": "List or remove the models that are here.",
     "pull": "Download models from Hugging Face, or bring them up to date.",
@@ -102,7 +103,8 @@ def load(name: str) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     subcommands = getattr(module, "SUBCOMMANDS", None)
     if subcommands is None:
-        app.command(name, cls=Command, context_settings=SETTINGS)(getattr(module, name))
+        settings = {**SETTINGS, **getattr(module, "SETTINGS", {})}
+        app.command(name, cls=Command, context_settings=settings)(getattr(module, name))
     else:
         app.callback(no_args_is_help=True, context_settings=SETTINGS)(getattr(module, name))
         for word, function in subcommands.items():

@@ -7,10 +7,11 @@ each of them again, and for sequences whose histories have become the same by se
     eval_shared          `Model.eval` of works that begin alike
     eval_shared_tokens   token by token, each for several sequences: trees of texts
     score_endings        of one context: tests with several answers to choose from
+    walk                 what they stand on: logits are handed over as they come, and not kept
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,14 +32,39 @@ class SharedToken:
 
 
 @dataclass(eq=False)
-class _Path:
-    """What one sequence gets, and the logits it has got so far."""
+class Path:
+    """What one sequence gets, and the places in `ids` after which logits are wanted."""
 
     seq: Slot
     ids: list[int]
     wanted: frozenset[int]
     done: int = 0
-    rows: dict[int, np.ndarray] = field(default_factory=dict)
+
+
+# logits f32 [n_vocab], and the paths that want them, each with its place
+Seen = Callable[[np.ndarray, list[tuple[Path, int]]], None]
+
+
+class _Kept:
+    """The rows of logits that paths want, all of them."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, dict[int, np.ndarray]] = {}
+
+    def of(self, path: Path) -> dict[int, np.ndarray]:
+        """By place."""
+        return self._rows.get(id(path), {})
+
+    def __call__(self, row: np.ndarray, wanted: list[tuple[Path, int]]) -> None:
+        for path, place in wanted:
+            self._rows.setdefault(id(path), {})[place] = row.copy()
+
+    def settle(self, paths: Sequence[Path]) -> None:
+        """Sequences whose last logits are among them know them."""
+        for path in paths:
+            last = self.of(path).get(len(path.ids) - 1)
+            if last is not None:
+                path.seq.logits = last
 
 
 def eval_shared_tokens(model: Model, entries: Sequence[SharedToken]) -> dict[tuple[int, int], np.ndarray]:
@@ -63,10 +89,12 @@ def eval_shared_tokens(model: Model, entries: Sequence[SharedToken]) -> dict[tup
             ids.setdefault(seq.id, []).append(entry.token)
             places.setdefault(seq.id, []).append(place)
     paths = [
-        _Path(seqs[s], ids[s], frozenset(i for i, place in enumerate(places[s]) if entries[place].logits)) for s in ids
+        Path(seqs[s], ids[s], frozenset(i for i, place in enumerate(places[s]) if entries[place].logits)) for s in ids
     ]
-    _walk(model, paths)
-    return {(places[p.seq.id][i], p.seq.id): row for p in paths for i, row in p.rows.items()}
+    kept = _Kept()
+    walk(model, paths, kept)
+    kept.settle(paths)
+    return {(places[p.seq.id][i], p.seq.id): row for p in paths for i, row in kept.of(p).items()}
 
 
 def eval_shared(model: Model, works: Sequence[Work]) -> list[Result]:
@@ -75,9 +103,12 @@ def eval_shared(model: Model, works: Sequence[Work]) -> list[Result]:
     model.runner.check(works)
     if any(work.targets is not None or work.each for work in works):
         raise UsageError("shared tokens give logits: leave out targets, and verify guesses apart.")
-    paths = [_Path(work.seq, [int(i) for i in work.ids], frozenset(work.outputs())) for work in works]
-    _walk(model, paths)
-    return [Result(np.stack([p.rows[i] for i in sorted(p.rows)]) if p.rows else None, None) for p in paths]
+    paths = [Path(work.seq, [int(i) for i in work.ids], frozenset(work.outputs())) for work in works]
+    kept = _Kept()
+    walk(model, paths, kept)
+    kept.settle(paths)
+    rows = [[row for _, row in sorted(kept.of(p).items())] for p in paths]
+    return [Result(np.stack(some) if some else None, None) for some in rows]
 
 
 def score_endings(model: Model, context: Sequence[int], endings: Sequence[Sequence[int]]) -> np.ndarray:
@@ -99,34 +130,44 @@ def score_endings(model: Model, context: Sequence[int], endings: Sequence[Sequen
     return np.array(scores)
 
 
-def _walk(model: Model, paths: list[_Path]) -> None:
-    """All paths to their ends, in passes: in each of them every group of like sequences goes on to where it parts."""
+def walk(model: Model, paths: list[Path], seen: Seen, most_rows: int | None = None) -> int:
+    """All paths to their ends, in passes: in each of them every group of like sequences goes on to where it parts.
+    Returns how many tokens went through the model.
+
+    seen       gets every row of logits that is wanted, once, in the order of the text; it is not valid afterwards
+    most_rows  of logits in one pass, None: as many as there are
+    """
+    n_processed = 0
     groups = _same_history([p for p in paths if p.ids])
     while groups:
+        most = None if most_rows is None else max(1, most_rows // len(groups))
         steps = [_common(group) for group in groups]
         begins = [_first_wanted(group, n) for group, n in zip(groups, steps, strict=True)]
+        if most is not None:
+            steps = [min(n, begin + most) for n, begin in zip(steps, begins, strict=True)]
         works = [
             Work(group[0].seq, group[0].ids[group[0].done :][:n], slice(begin, n))
             for group, n, begin in zip(groups, steps, begins, strict=True)
         ]
         for group, n, begin, result in zip(groups, steps, begins, model.eval(works), strict=True):
             leader = group[0].seq
+            for i in range(begin, n):
+                wanted = [(path, path.done + i) for path in group if path.done + i in path.wanted]
+                if wanted:
+                    assert result.logits is not None
+                    seen(result.logits[i - begin], wanted)
             for path in group:
-                for i in range(begin, n):
-                    if path.done + i in path.wanted:
-                        assert result.logits is not None
-                        path.rows[path.done + i] = result.logits[i - begin].copy()
                 path.done += n
                 if path.seq is not leader:
                     path.seq.become(leader)
-                if path.done in {w + 1 for w in path.wanted}:
-                    path.seq.logits = path.rows[path.done - 1]
+        n_processed += sum(steps)
         groups = [part for group in groups for part in _parted(group)]
+    return n_processed
 
 
-def _same_history(paths: list[_Path]) -> list[list[_Path]]:
+def _same_history(paths: list[Path]) -> list[list[Path]]:
     """Groups of sequences that hold the same tokens and are given the same next one."""
-    groups: dict[tuple[object, ...], list[_Path]] = {}
+    groups: dict[tuple[object, ...], list[Path]] = {}
     for path in paths:
         known = path.seq.is_computed
         key = (tuple(path.seq.tokens), path.ids[0]) if known else (path.seq.id,)
@@ -134,7 +175,7 @@ def _same_history(paths: list[_Path]) -> list[list[_Path]]:
     return list(groups.values())
 
 
-def _common(group: list[_Path]) -> int:
+def _common(group: list[Path]) -> int:
     """Tokens from here on that all paths of a group have in common."""
     n = min(len(p.ids) - p.done for p in group)
     first = group[0].ids[group[0].done :]
@@ -143,14 +184,14 @@ def _common(group: list[_Path]) -> int:
     return n
 
 
-def _first_wanted(group: list[_Path], n: int) -> int:
+def _first_wanted(group: list[Path], n: int) -> int:
     """The first of the next n tokens whose logits one of the paths wants; n if no path wants any."""
     return min((w - p.done for p in group for w in p.wanted if p.done <= w < p.done + n), default=n)
 
 
-def _parted(group: list[_Path]) -> list[list[_Path]]:
+def _parted(group: list[Path]) -> list[list[Path]]:
     """The groups that a group falls into by its next tokens; a path that has come to its end is in no group."""
-    parts: dict[int, list[_Path]] = {}
+    parts: dict[int, list[Path]] = {}
     for path in group:
         if path.done < len(path.ids):
             parts.setdefault(path.ids[path.done], []).append(path)

@@ -178,6 +178,14 @@ def log_likelihood(logits: np.ndarray, ids: Sequence[int]) -> np.ndarray:
     return ln_p
 
 
+def row_log_likelihood(row: np.ndarray, ids: Sequence[int]) -> np.ndarray:
+    """ln p of each of some tokens by one row of logits f32 [n_vocab]: as `log_likelihood`, to the bit."""
+    wide = row[None].astype(np.float64)
+    largest, rest = log_sum_exp(wide)
+    ln_p: np.ndarray = wide[0, list(ids)] - (largest + rest)[0, 0]
+    return ln_p
+
+
 def exp_or_inf(x: float) -> float:
     """exp, infinite instead of an exception: random weights can be that wrong."""
     return math.exp(x) if x < 700 else math.inf

@@ -1,0 +1,226 @@
+"""`hybrid eval`: the tasks of lm-evaluation-harness."""
+
+import ast
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.replacing import check_target, failures_named, replace_file
+
+from .. import console
+from ..loading_options import Context, Exact, KVTypeOption, Lora, Threads, load_options
+
+if TYPE_CHECKING:
+    from ..harness.model import HarnessModel
+
+SETTINGS = {"token_normalize_func": lambda name: name.replace("_", "-")}  # --num_fewshot, as lm_eval writes it
+TOGETHER = 32  # hybrid.infer.evaluate.continuations has the same number; importing it takes longer than this help
+GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
+
+
+def eval(
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder. Default: bundled model."),
+    ] = None,
+    tasks: Annotated[
+        str, typer.Option(metavar="NAME,NAME", help="Tasks, groups or tags of the harness, or task files (.yaml).")
+    ] = "",
+    tasks_dir: Annotated[
+        list[Path] | None,
+        typer.Option("--tasks-dir", "--include-path", metavar="DIR", help="Folder of task files. May be repeated."),
+    ] = None,
+    num_fewshot: Annotated[
+        int | None, typer.Option(min=0, help="Examples before each question. Default: the task's.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        float | None, typer.Option(help="Only so many questions per task; below 1: that share of them.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output-path", help="File for the results, in the harness's JSON.")
+    ] = None,
+    log_samples: Annotated[bool, typer.Option(help="Put every question and answer into the results.")] = False,
+    apply_chat_template: Annotated[bool, typer.Option(help="Ask in the model's chat template.")] = False,
+    system_instruction: Annotated[str | None, typer.Option(metavar="TEXT", help="System message.")] = None,
+    fewshot_as_multiturn: Annotated[
+        bool, typer.Option(help="With the template: examples as turns of the chat, or all in one message.")
+    ] = True,
+    gen_kwargs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,...", help="How answers are generated, instead of the task's settings."),
+    ] = None,
+    predict_only: Annotated[bool, typer.Option(help="Only answers, with --log-samples; no metrics.")] = False,
+    seed: Annotated[str, typer.Option(metavar="N|N,N,N,N", help="As lm_eval has it.")] = "0,1234,1234,1234",
+    bootstrap_iters: Annotated[
+        int, typer.Option(min=0, help="Samples for standard errors that have no formula; 0: none.")
+    ] = 100_000,
+    batch_size: Annotated[int, typer.Option("-b", "--batch-size", min=1, help="Texts read at a time.")] = TOGETHER,
+    add_bos_token: Annotated[
+        bool | None, typer.Option(help="Begin texts with BOS. Default: as the model says.", show_default=False)
+    ] = None,
+    n_ctx: Context = 0,
+    exact: Exact = False,
+    kv_type: KVTypeOption = None,
+    lora: Lora = None,
+    threads: Threads = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show what the harness logs.")] = False,
+) -> None:
+    """Score a model on the tasks of lm-evaluation-harness.
+
+    Needs the extra: pip install 'hybrid-lm[eval]'. Tasks in --tasks-dir with their data beside them need no network.
+    """
+    names = [name for name in tasks.split(",") if name]
+    if not names:
+        raise typer.BadParameter("Missing option '--tasks': which tasks to score, for example --tasks hellaswag")
+    if find_spec("lm_eval") is None:
+        raise UsageError("this needs lm-evaluation-harness. Use: pip install 'hybrid-lm[eval]'")
+    if predict_only and not (log_samples and (output or as_json)):
+        raise typer.BadParameter("--predict-only needs --log-samples, and -o or --json: where the answers go")
+    if output is not None:
+        check_target(output)
+    from ..harness.tasks import quiet
+
+    with quiet(verbose):
+        results = scored(
+            model,
+            names,
+            tasks_dir or [],
+            {
+                "num_fewshot": num_fewshot,
+                "limit": limit,
+                "log_samples": log_samples,
+                "apply_chat_template": apply_chat_template,
+                "fewshot_as_multiturn": fewshot_as_multiturn and apply_chat_template,
+                "system_instruction": system_instruction,
+                "gen_kwargs": parsed(gen_kwargs or []),
+                "predict_only": predict_only,
+                "seeds": seeds(seed),
+                "bootstrap_iters": bootstrap_iters,
+            },
+            {"n_ctx": n_ctx, "threads": threads, "exact": exact, "kv_type": kv_type, "lora": lora},
+            batch_size,
+            add_bos_token,
+        )
+    from ..harness.evaluation import as_text
+
+    if output is not None or as_json:
+        text = as_text(results)
+    if output is not None:
+        with failures_named(output):
+            replace_file(output, [text.encode("utf-8", "surrogatepass"), b"\n"])
+    console.out(text if as_json else table(results))
+
+
+def scored(
+    path: Path | None,
+    names: Sequence[str],
+    folders: Sequence[Path],
+    protocol: dict[str, Any],
+    loading: dict[str, Any],
+    batch_size: int,
+    add_bos: bool | None,
+) -> dict[str, Any]:
+    """Loads the tasks, then the model, and lets the harness ask."""
+    from hybrid.infer.evaluate.continuations import slots_for
+
+    from ..chains import models
+
+    status = console.StatusLine()
+    status.show("loading the tasks")
+    try:
+        from ..harness import evaluation, tasks
+        from ..harness.model import HarnessModel
+
+        ready = tasks.loaded(tasks.found(names, folders), names)
+    finally:
+        status.clear()
+    generates = "generate_until" in tasks.kinds(ready)
+    options = load_options(**loading, checkpoint_budget=GENERATING_BUDGET if generates else "0")
+    asked = evaluation.Protocol(**protocol)
+    with (
+        models.load(path, options, n_seq_max=slots_for(batch_size)) as model,
+        console.ProgressBar("", "requests") as bar,
+    ):
+        lm = HarnessModel(model, add_bos=add_bos, progress=bar, seed=asked.seeds[0])
+        results = evaluation.evaluate(lm, ready, asked)
+    notes(lm)
+    return results
+
+
+def parsed(texts: Sequence[str]) -> dict[str, Any]:
+    """--gen-kwargs: `temperature=0.5,top_k=20`, values as Python writes them, or texts. `until=["\\n\\n",";"]` too."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        for part in _apart(text):
+            name, equals, value = part.partition("=")
+            if not equals or not name.strip():
+                raise typer.BadParameter(f"--gen-kwargs: expected KEY=VALUE, not {shown(part, 60)!r}")
+            try:
+                values[name.strip()] = ast.literal_eval(value.strip())
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                known = {"true": True, "false": False, "none": None}
+                values[name.strip()] = known.get(value.strip().lower(), value.strip())
+    return values
+
+
+def _apart(text: str) -> list[str]:
+    """What stands between commas that are not inside brackets or quotes."""
+    parts, depth, quote = [""], 0, ""
+    for c in text:
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "\"'":
+            quote = c
+        else:
+            depth += (c in "[({") - (c in "])}")
+        if c == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return parts
+
+
+def seeds(text: str) -> tuple[int, int, int]:
+    """--seed: of Python, numpy, torch and the choice of examples, or one for all; that of torch counts for nothing."""
+    parts = text.split(",")
+    if len(parts) not in (1, 3, 4) or not all(part.strip().isdecimal() and len(part) < 11 for part in parts):
+        raise typer.BadParameter("--seed: expected a whole number, or four: of Python, numpy, torch, examples")
+    numbers = [int(part) for part in parts] * (4 if len(parts) == 1 else 1)
+    return numbers[0], numbers[1], (*numbers, 1234)[3]
+
+
+def notes(lm: "HarnessModel") -> None:
+    """What a reader of the figures should know."""
+    if lm.n_truncated:
+        console.note(
+            f"{lm.n_truncated} prompts did not fit the context of {lm.model.n_ctx} and lost their beginning. "
+            "Use a larger context (-c)."
+        )
+    if lm.n_without_system:
+        console.note(f"{lm.n_without_system} prompts are without their system message: the chat template refuses it")
+    if lm.n_tokens:
+        console.note(f"{lm.n_processed} of {lm.n_tokens} tokens processed, the rest is shared")
+
+
+def table(results: dict[str, Any]) -> str:
+    """The harness's table: a line for each metric."""
+    from ..harness.evaluation import lines
+
+    rows = [
+        (
+            line.name,
+            line.version,
+            line.filter,
+            line.n_shot,
+            line.metric,
+            f"{line.value:.4f}" if isinstance(line.value, float) else line.value,
+            "" if line.stderr is None else f"{line.stderr:.4f}",
+        )
+        for line in lines(results)
+    ]
+    return console.table(("task", "version", "filter", "n-shot", "metric", "value", "stderr"), rows, "lllrlrr")

@@ -1,0 +1,98 @@
+"""Answers as tasks ask for them (`generation_kwargs`), drawn many at a time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from hybrid.infer.answers.batches.batching import Batcher, Job
+from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.evaluate.loglikelihood import PairMaker
+from hybrid.infer.progress import TokenProgress
+from hybrid.quant.ggml.errors import Remedy, UsageError, shown
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+
+MOST = 256  # tokens of an answer where a task does not say it, as for all models of the harness
+# names of the number of tokens, of which the first that is given counts
+MOST_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+# transformers' names of samplers -> ours, with what turns them off: tasks say all that they want
+SAMPLERS = {
+    "top_k": ("top_k", 0),
+    "top_p": ("top_p", 1.0),
+    "min_p": ("min_p", 0.0),
+    "typical_p": ("typ_p", 1.0),
+    "repetition_penalty": ("repeat_penalty", 1.0),
+    "presence_penalty": ("presence_penalty", 0.0),
+    "frequency_penalty": ("frequency_penalty", 0.0),
+}
+WITHOUT_EFFECT = {"num_beams": 1, "num_return_sequences": 1, "use_cache": True}  # at these values
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One answer that is asked for. lost: tokens that its prompt had to lose on the left."""
+
+    ids: list[int]
+    params: SamplingParams
+    most: int
+    until: tuple[str, ...]
+    lost: int = 0
+
+    @classmethod
+    def of(cls, maker: PairMaker, context: str, settings: Mapping[str, Any], seed: int) -> "Generation":
+        """From a task's text and settings. UsageError: one that is not known here, or has no room."""
+        rest = dict(settings)
+        given = [value for name in MOST_NAMES if (value := rest.pop(name, None)) is not None]
+        most = int(given[0]) if given else MOST
+        until = rest.pop("until", None) or []
+        stops = tuple(text for text in ([until] if isinstance(until, str) else until) if text)
+        params = _params(rest, seed)
+        ids = maker.ids(context) or [maker.prefix]
+        room = maker.n_ctx - most
+        if room < 1:
+            raise UsageError(
+                f"answers of {most} tokens leave no room for a prompt in the context of {maker.n_ctx}.",
+                remedy=Remedy.LARGER_CONTEXT,
+            )
+        lost = max(0, len(ids) - room)
+        return cls(ids[lost:], params, most, stops, lost)
+
+
+def _params(settings: dict[str, Any], seed: int) -> SamplingParams:
+    """The likeliest token always, unless a task asks for samples."""
+    temperature, sampled = settings.pop("temperature", None), settings.pop("do_sample", None)
+    if sampled is None:
+        sampled = bool(temperature)
+    chosen: dict[str, Any] = {"temp": 0.0 if not sampled else 1.0 if temperature is None else float(temperature)}
+    for name, (ours, off) in SAMPLERS.items():
+        value = settings.pop(name, None)
+        chosen[ours] = off if value is None else type(off)(value)
+    for name, value in settings.items():
+        if name not in WITHOUT_EFFECT or WITHOUT_EFFECT[name] != value:
+            raise UsageError(f"generation_kwargs: {shown(name, 40)} = {shown(value, 40)} is not known here.")
+    return SamplingParams(seed=seed, **chosen)
+
+
+def generated(model: "Model", prompts: Sequence[Generation], progress: TokenProgress | None = None) -> list[str]:
+    """The answers, in the order of the prompts: text up to what ends it. HybridError: one could not be drawn."""
+    jobs = []
+    for prompt in prompts:
+        sampler = Sampler(prompt.params, model.n_vocab, model.tokenizer)
+        jobs.append(Job(prompt.ids, Drawing(sampler, model.tokenizer, prompt.most, prompt.until)))
+    batcher = Batcher(model, min(model.n_seq_max, model.n_ubatch, max(1, len(jobs))), step_seconds=inf)
+    done = 0
+    try:
+        for job in jobs:
+            batcher.submit(job)
+        for job in batcher.run():
+            if job.error is not None:
+                raise job.error
+            done += 1
+            if progress:
+                progress(done, len(jobs))
+    finally:
+        batcher.close()
+    return [job.result.text for job in jobs]

@@ -1,0 +1,231 @@
+"""How likely texts go on as they do: many contexts with continuations, in tokens, on recurrent models too.
+
+What texts begin with alike is read once: the choices of a question, the examples before all questions of a test. They
+are read in the order of their tokens, so that what is alike comes together; a slot of the memory each is kept for the
+beginnings that most is saved by. A result is that of its text alone, to the bit, whatever is read beside it.
+
+    pairs = [Pair(context, continuation), ...]      # see loglikelihood.py for texts
+    for result in score(model, pairs): result.ln_p, result.greedy
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import Remedy, UsageError
+
+from ..model import Model
+from ..progress import TokenProgress
+from ..sequence import Sequence as TokenSequence
+from .shared import Path, walk
+from .windows import check_finite, row_log_likelihood
+
+TOGETHER = 32  # texts: more of them hardly fill the passes better, and each needs a state
+KEPT = 2  # beginnings that later texts go on from
+AHEAD = 256  # texts that are looked at to choose them
+WORTH_KEEPING = 16  # tokens
+MOST_BYTES = 128 << 20  # of logits in one pass
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Tokens, of which the last ones are scored. Neither part is empty."""
+
+    context: Sequence[int]
+    continuation: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Of a continuation after its context."""
+
+    ln_p: float
+    """Sum over its tokens."""
+    greedy: bool
+    """Whether always taking the likeliest token (of equals the first) gives it."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Of all pairs, in their order, and what it took."""
+
+    results: list[Likelihood]
+    n_tokens: int
+    """Of all texts; the last of each is only predicted."""
+    n_processed: int
+    """Tokens that went through the model."""
+
+
+def slots_for(n: int) -> int:
+    """Sequences that a model should be loaded for to score n pairs."""
+    return min(n, TOGETHER) + 2 * KEPT  # those of the last texts, while the next ones' are read
+
+
+def score(model: Model, pairs: Sequence[Pair], progress: TokenProgress | None = None) -> Scored:
+    """Scores all pairs, as many at a time as the model has free sequences for; progress(pairs done, all of them).
+
+    UsageError names the pair that is empty or does not fit the context, before anything runs; FormatError when logits
+    are not finite.
+    """
+    _check(model, pairs)
+    scores = _Scores(model, pairs)
+    texts = sorted(scores.texts.values(), key=lambda text: text.ids)
+    memory = _Beginnings(model, texts)
+    n_processed = 0
+    try:
+        for begin, end in memory.parts():
+            n_processed += memory.read(begin, end, scores)
+            if progress:
+                progress(scores.n_done, len(pairs))
+    finally:
+        memory.close()
+    return Scored(scores.results(), sum(len(p.context) + len(p.continuation) for p in pairs), n_processed)
+
+
+def _check(model: Model, pairs: Sequence[Pair]) -> None:
+    for number, pair in enumerate(pairs, 1):
+        if not pair.context or not pair.continuation:
+            raise UsageError(f"pair {number}: a context and a continuation need a token each.")
+        n = len(pair.context) + len(pair.continuation) - 1  # the last one is only predicted
+        if n > model.n_ctx:
+            raise UsageError(
+                f"pair {number}: {n} tokens do not fit the context of {model.n_ctx}.", remedy=Remedy.LARGER_CONTEXT
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _Text:
+    """Tokens to read, and what is to be predicted behind which of them: place -> (pair, which token of it)."""
+
+    ids: list[int]
+    wanted: dict[int, list[tuple[int, int]]]
+
+    @property
+    def first(self) -> int:
+        """The place of the first prediction: what is known up to there, and no further, need not be read."""
+        return min(self.wanted)
+
+
+class _Scores:
+    """ln p of every token of every continuation, as it becomes known."""
+
+    def __init__(self, model: Model, pairs: Sequence[Pair]) -> None:
+        self.model, self.pairs = model, pairs
+        self.texts: dict[tuple[int, ...], _Text] = {}  # pairs that differ in what is predicted last are one text
+        self._ln_p = [np.full(len(pair.continuation), np.nan) for pair in pairs]
+        self._greedy = [True] * len(pairs)
+        self.n_done = 0
+        for number, pair in enumerate(pairs):
+            ids = [*map(int, pair.context), *map(int, pair.continuation[:-1])]
+            text = self.texts.setdefault(tuple(ids), _Text(ids, defaultdict(list)))
+            for i in range(len(pair.continuation)):
+                text.wanted[len(pair.context) - 1 + i].append((number, i))
+
+    def add(self, row: np.ndarray, predicted: Sequence[tuple[int, int]]) -> None:
+        """The logits f32 [n_vocab] before tokens of some pairs."""
+        targets = [int(self.pairs[number].continuation[i]) for number, i in predicted]
+        greedy = int(row.argmax())
+        values = row_log_likelihood(row, targets)
+        check_finite(self.model, values, f"its logits in pair {predicted[0][0] + 1}")
+        for (number, i), target, value in zip(predicted, targets, values, strict=True):
+            self._ln_p[number][i] = value
+            self._greedy[number] &= target == greedy
+            self.n_done += i + 1 == len(self.pairs[number].continuation)
+
+    def results(self) -> list[Likelihood]:
+        return [Likelihood(float(x.sum()), greedy) for x, greedy in zip(self._ln_p, self._greedy, strict=True)]
+
+
+class _Beginnings:
+    """Reads texts, which come in the order of their tokens, and keeps what later ones begin with."""
+
+    def __init__(self, model: Model, texts: Sequence[_Text]) -> None:
+        self.model, self.texts = model, texts
+        self._most_kept = min(KEPT, (model.n_free - 1) // 4)
+        self._together = max(1, min(TOGETHER, model.n_free - 2 * self._most_kept))
+        # tokens that a text begins with as the one before it does
+        self._alike = [0, *(_alike(a.ids, b.ids) for a, b in pairwise(texts))]
+        self._kept: list[TokenSequence] = []  # each begins as the one before it, and goes on
+        self._most_rows = max(1, MOST_BYTES // (4 * model.n_vocab))
+
+    def parts(self) -> Sequence[tuple[int, int]]:
+        """What is read together: texts begin .. end - 1."""
+        n = len(self.texts)
+        return [(begin, min(begin + self._together, n)) for begin in range(0, n, self._together)]
+
+    def read(self, begin: int, end: int, scores: _Scores) -> int:
+        """Scores texts begin .. end - 1; returns how many tokens went through the model."""
+        lengths = self._worth_keeping(end)
+        last = self.texts[end - 1]
+        opened: list[TokenSequence] = []
+        kept: list[TokenSequence] = []
+        text_of: dict[int, _Text] = {}
+        paths: list[Path] = []
+
+        def open_at(ids: Sequence[int], most: int) -> tuple[TokenSequence, int]:
+            """A sequence that holds the longest beginning that is known, of `most` tokens at most."""
+            seq = self.model.sequence()
+            opened.append(seq)
+            known = [k for k in self._kept if k.n_past <= most and list(ids[: k.n_past]) == k.tokens]
+            if known:
+                seq.become(known[-1])
+            return seq, seq.n_past
+
+        def seen(row: np.ndarray, wanted: list[tuple[Path, int]]) -> None:
+            predicted = []
+            for path, place in wanted:
+                text = text_of[path.seq.id]
+                predicted += text.wanted[len(text.ids) - len(path.ids) + place]
+            scores.add(row, predicted)
+
+        try:
+            for text in self.texts[begin:end]:
+                seq, n = open_at(text.ids, text.first)
+                text_of[seq.id] = text
+                paths.append(Path(seq, text.ids[n:], frozenset(place - n for place in text.wanted)))
+            for length in lengths:
+                seq, n = open_at(last.ids, length)
+                kept.append(seq)
+                paths.append(Path(seq, last.ids[n:length], frozenset()))
+            self._close_kept()
+            n_processed = walk(self.model, paths, seen, self._most_rows)
+            self._kept = kept
+        finally:
+            for seq in opened:
+                if seq not in self._kept:
+                    seq.close(remember=False)
+        return n_processed
+
+    def _worth_keeping(self, end: int) -> list[int]:
+        """How much of text end - 1 the texts from `end` on begin with: at most `most_kept` lengths, those by which most
+        is saved, in rising order."""
+        common, lengths = len(self.texts[end - 1].ids), set()
+        for i in range(end, min(end + AHEAD, len(self.texts))):
+            common = min(common, self._alike[i])
+            lengths.add(min(common, self.texts[i].first))
+            if not common:
+                break
+        rising = sorted(lengths)
+        while rising:
+            gain, least = min((b - a, i) for i, (a, b) in enumerate(pairwise([0, *rising])))
+            if gain >= WORTH_KEEPING and len(rising) <= self._most_kept:
+                break
+            del rising[least]
+        return rising
+
+    def _close_kept(self) -> None:
+        for seq in self._kept:
+            seq.close(remember=False)
+        self._kept = []
+
+    def close(self) -> None:
+        """Give back what is kept."""
+        self._close_kept()
+
+
+def _alike(a: Sequence[int], b: Sequence[int]) -> int:
+    """Tokens that a and b begin with."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -1,0 +1,103 @@
+"""Texts as the pairs of tokens that are scored: how evaluation harnesses cut them.
+
+As lm-evaluation-harness does for models of transformers, so that figures can be compared:
+
+    seam        spaces at the end of a context belong to its continuation; a continuation's tokens are those of both
+                together, without as many as the context alone has
+    no context  BOS stands for it, or EOS where the vocabulary has no BOS
+    too long    the context loses tokens on its left
+    rolling     a whole text, in windows of the context's size that overlap by one token; the last one reaches back as
+                far as it can
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hybrid.quant.ggml.errors import Remedy, UsageError, shown
+
+from ..text.encode import sequence_start
+from ..text.tokenizer import Tokenizer
+from .continuations import Pair
+
+
+@dataclass(frozen=True)
+class PairMaker:
+    """Cuts texts for one model.
+
+    n_ctx    tokens that it can read
+    add_bos  whether BOS begins a text that does not have it itself; None: what the model says
+    """
+
+    tokenizer: Tokenizer
+    n_ctx: int
+    add_bos: bool | None = None
+
+    def pair(self, context: str, continuation: str) -> tuple[Pair, int]:
+        """The tokens of both, and how many the context had to lose.
+
+        UsageError: the continuation is empty, or does not fit the context of the model.
+        """
+        if not continuation:
+            raise UsageError(f"nothing is to be scored after {shown(context[-40:])!r}: the continuation is empty.")
+        before, after = self._split(context, continuation)
+        if not after:
+            raise UsageError(f"nothing is to be scored after {shown(context[-40:])!r}: the continuation has no tokens.")
+        if len(after) > self.n_ctx:
+            raise UsageError(
+                f"a continuation of {len(after)} tokens does not fit the context of {self.n_ctx}.",
+                remedy=Remedy.LARGER_CONTEXT,
+            )
+        # the last token is only predicted
+        lost = max(0, len(before) + len(after) - (self.n_ctx + 1))
+        return Pair(before[lost:], after), lost
+
+    def windows(self, text: str) -> list[Pair]:
+        """A text as pairs that together score each of its tokens once."""
+        return list(rolling(self.ids(text, begins=False), self.prefix, self.n_ctx))
+
+    @property
+    def prefix(self) -> int:
+        """What stands for an empty context."""
+        for token in (self.tokenizer.bos, self.tokenizer.eos):
+            if token is not None:
+                return token
+        raise UsageError("a text without context cannot be scored: the vocabulary has neither BOS nor EOS.")
+
+    def ids(self, text: str, *, begins: bool = True) -> list[int]:
+        """Tokens of a text; special tokens that are written out count. begins: BOS goes before it, see `add_bos`.
+
+        EOS is not added where a vocabulary asks for it: texts go on.
+        """
+        ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
+        start = sequence_start(self.tokenizer) if self.add_bos is None else self.tokenizer.bos
+        wanted = begins and self.add_bos is not False and start is not None
+        return [start, *ids] if wanted and start is not None and ids[:1] != [start] else ids
+
+    def _split(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        if not context:
+            ids = self.ids(continuation, begins=False)
+            if ids[:1] != [self.prefix]:
+                return [self.prefix], ids
+            if len(ids) == 1:
+                raise UsageError(f"{shown(continuation)!r} begins a text: nothing can be scored before it.")
+            return ids[:1], ids[1:]
+        spaces = len(context) - len(context.rstrip())
+        if spaces == len(context):
+            return self._split("", context + continuation)
+        if spaces:
+            context, continuation = context[:-spaces], context[-spaces:] + continuation
+        before, whole = self.ids(context), self.ids(context + continuation)
+        # a token that goes over the seam can leave the continuation none of its own: the last one is scored then
+        n = min(len(before), len(whole) - 1)
+        return (before[:n], whole[n:]) if n > 0 else ([self.prefix], whole)
+
+
+def rolling(ids: Sequence[int], prefix: int, n_ctx: int) -> Iterator[Pair]:
+    """Windows of at most n_ctx tokens that are read. In the first `prefix` stands before the text; each further one
+    begins with the last token of the one before it, the last one earlier, so that it is full."""
+    first = min(n_ctx, len(ids))
+    if first:
+        yield Pair([prefix], list(ids[:first]))
+    for begin in range(first, len(ids), n_ctx):
+        end = min(begin + n_ctx, len(ids))
+        yield Pair(list(ids[end - n_ctx - 1 : begin]), list(ids[begin:end]))

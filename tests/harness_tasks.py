@@ -1,0 +1,61 @@
+"""Tasks of lm-evaluation-harness over the bundled prose: files as its users write them, and what is in them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+
+def halves(prose: Path, n: int = 40) -> list[dict[str, Any]]:
+    """Sentences cut in the middle, each with its own second half among three others'."""
+    rng = np.random.default_rng(8)
+    words = [s.split() for s in re.split(r"(?<=[.?])\s+", prose.read_text()) if len(s.split()) > 12]
+    tasks = []
+    for i in rng.permutation(len(words))[:n]:
+        half, others = len(words[i]) // 2, rng.permutation([j for j in range(len(words)) if j != i])[:3]
+        endings = [" ".join(words[j][len(words[j]) // 2 :]) for j in others]
+        gold = int(rng.integers(4))
+        endings.insert(gold, " ".join(words[i][half:]))
+        tasks.append({"context": "Reading: " + " ".join(words[i][:half]), "gold": gold, "endings": endings})
+    return tasks
+
+
+def write_tasks(folder: Path, prose: Path) -> Path:
+    """Task files and their data; the folder.
+
+    halves   multiple choice as HellaSwag has it, with examples from the last lines
+    pages    texts whose perplexity is measured
+    goes_on  answers that are generated
+    reading  a group of the first two
+    """
+    folder.mkdir(exist_ok=True)
+    docs = halves(prose)
+    pages = [{"text": page} for page in prose.read_text().split("\n\n")[:6] if page.strip()]
+    prompts = [{"question": doc["context"], "answer": doc["endings"][doc["gold"]]} for doc in docs[:6]]
+    for name, rows in (("halves", docs[:12]), ("examples", docs[30:]), ("pages", pages), ("prompts", prompts)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def task(name: str, data: dict[str, str], **more: Any) -> None:
+        files = {split: str(folder / f"{file}.jsonl") for split, file in data.items()}
+        text = {"task": name, "dataset_path": "json", "dataset_kwargs": {"data_files": files}, "test_split": "test"}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({**text, **more, "metadata": {"version": 1.0}}))
+
+    mean = [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in ("acc", "acc_norm")]
+    task(
+        "halves", {"test": "halves", "train": "examples"}, output_type="multiple_choice", fewshot_split="train",
+        doc_to_text="{{context}}", doc_to_target="{{gold}}", doc_to_choice="{{endings}}", metric_list=mean,
+    )  # fmt: skip
+    task(
+        "pages", {"test": "pages"}, output_type="loglikelihood_rolling", doc_to_text="", doc_to_target="{{text}}",
+        metric_list=[{"metric": "word_perplexity"}, {"metric": "bits_per_byte"}],
+    )  # fmt: skip
+    task(
+        "goes_on", {"test": "prompts"}, output_type="generate_until", doc_to_text="{{question}}",
+        doc_to_target="{{answer}}", metric_list=[{"metric": "exact_match"}],
+        generation_kwargs={"until": [".", "\n\n"], "max_gen_toks": 12, "do_sample": False},
+    )  # fmt: skip
+    (folder / "reading.yaml").write_text(yaml.safe_dump({"group": "reading", "task": ["halves", "pages"]}))
+    return folder
