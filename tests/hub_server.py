@@ -65,7 +65,7 @@ class Faults:
 
 
 class Hub:
-    """`served`: bytes of files that were sent; `asked`: paths of all requests."""
+    """`served`: bytes of files that were sent; `asked`: paths of all requests; `leaked`: another host got a token."""
 
     token = "hf_of_the_owner"
 
@@ -74,6 +74,7 @@ class Hub:
         self.faults = Faults()
         self.served = 0
         self.asked: list[str] = []
+        self.leaked = False
         self.lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self._server.daemon_threads = True
@@ -143,6 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif match := re.fullmatch(r"/cdn/([0-9a-f]{64})", path):
                 content = self.hub.blob(match[1])
                 assert content is not None
+                self.hub.leaked |= self.headers.get("Authorization") is not None
                 self._send(content, {"ETag": f'"{match[1]}"'})
             else:
                 self._error(404)
@@ -202,7 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(content, {**headers, "ETag": f'"{git_hash(content)}"'})
             return
         sha256 = hashlib.sha256(content).hexdigest()
-        headers |= {"X-Linked-Etag": f'"{sha256}"', "X-Linked-Size": str(len(content)), "Location": f"/cdn/{sha256}"}
+        elsewhere = self.hub.url.replace("127.0.0.1", "localhost") + f"/cdn/{sha256}"  # another host, as in reality
+        headers |= {"X-Linked-Etag": f'"{sha256}"', "X-Linked-Size": str(len(content)), "Location": elsewhere}
         self._reply(302, b"", headers)
 
     def _send(self, content: bytes, headers: dict[str, str]) -> None:

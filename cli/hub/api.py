@@ -139,9 +139,8 @@ def _gated(repository: str) -> str:
 
 def _missing(repository: str) -> str:
     private = "" if _has_token() else ", or it is private and HF_TOKEN is not set"
-    return (
-        f"{repository}: there is no such repository at {endpoint()}{private}.{near(repository, folders.repositories())}"
-    )
+    here = near(repository, folders.repositories())
+    return f"{repository} is neither a path here nor a repository at {endpoint()}{private}.{here}"
 
 
 def _status(repository: str, response: Any) -> HybridError:

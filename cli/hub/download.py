@@ -167,7 +167,7 @@ def _go_on(listing: Listing, arriving: _Arriving, progress: Callable[[int], None
             arriving.restart()
         if response.status_code == 416:
             return
-        for chunk in response.iter_bytes(CHUNK):
+        for chunk in response.iter_bytes():  # as they come: what waits to be a whole chunk is lost with a connection
             if arriving.done + len(chunk) > file.nbytes:
                 arriving.restart()
                 raise HybridError(

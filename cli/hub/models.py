@@ -134,7 +134,8 @@ def _content(listing: Listing) -> str:
     """What is in a repository, for an error: `3 files: README.md, adapter.gguf, config.json`."""
     names = [shown(file.path, 60) for file in listing.files]
     more = ", ..." if len(names) > 6 else ""
-    return f"{len(names)} files: {', '.join(names[:6])}{more}" if names else "it is empty"
+    count = f"{len(names)} file{'s' * (len(names) != 1)}"
+    return f"{count}: {', '.join(names[:6])}{more}" if names else "it is empty"
 
 
 def _check_architecture(listing: Listing) -> None:

@@ -1,11 +1,21 @@
 """Models by name, from a hub on loopback."""
 
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from end_to_end.outcomes import Cli
+from http_server import until
 from hub_server import Hub, use
+
+from hybrid.cli.chains import models
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -57,3 +67,333 @@ def test_a_checkpoint_is_quantized_in_the_same_pass(
     made = list((tmp_path / "cache" / "hybrid" / "converted").glob("*.gguf"))
     assert [path.name.rpartition("-")[2] for path in made] == ["Q8_0.gguf"]
     assert cli("gguf", "hash", made[0])[1].split()[1] == cli("gguf", "hash", files["q8_0"])[1].split()[1]
+
+
+@pytest.fixture
+def large() -> bytes:
+    """What is downloaded where nothing is loaded."""
+    return random.Random(1).randbytes(1 << 20)
+
+
+def pulled(cli: Cli, name: str) -> Path:
+    code, out, err = cli("pull", name)
+    assert code == 0, err
+    return Path(out.strip())
+
+
+def error_of(cli: Cli, *args: object) -> str:
+    """The one line that a command that must fail says."""
+    code, _, err = cli(*args)
+    lines = err.splitlines()
+    assert code in (1, 2) and lines and lines[-1].startswith("error: ") and "Traceback" not in err, err
+    return lines[-1].removeprefix("error: ")
+
+
+def left_over(tmp_path: Path) -> list[str]:
+    """Files in the hub's cache that are neither whole, nor links, nor locks."""
+    found = (path for path in (tmp_path / "hub").rglob("*") if path.is_file() and ".locks" not in path.parts)
+    return sorted(path.name for path in found if path.suffix in (".incomplete", ".tmp"))
+
+
+def test_what_was_lost_is_not_sent_again(hub: Hub, cli: Cli, large: bytes) -> None:
+    """Connections that break: each byte is sent once, and the file is the hub's."""
+    hub.add("org/m", {"m-Q4_K_M.gguf": large})
+    hub.faults.drops = [300_000, 1, 0, 200_000]
+    hub.faults.errors = [503]
+    path = pulled(cli, "org/m")
+    assert path.read_bytes() == large and hub.served == len(large)
+
+
+def test_the_next_command_goes_on(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
+    hub.add("org/m", {"m-Q4_K_M.gguf": large})
+    hub.faults.drops = [400_000, *[0] * 6]
+    assert "127.0.0.1" in error_of(cli, "pull", "org/m"), "which server does not answer"
+    assert left_over(tmp_path) == [f"{hashlib.sha256(large).hexdigest()}.incomplete"]
+    assert cli("models", "--json")[1].count('"partial"') == 1
+    hub.faults.drops = []
+    assert pulled(cli, "org/m").read_bytes() == large and hub.served == len(large)
+    assert not left_over(tmp_path)
+
+
+def test_a_hub_without_ranges_sends_all_again(hub: Hub, cli: Cli, large: bytes) -> None:
+    hub.add("org/m", {"m-Q4_K_M.gguf": large})
+    hub.faults.drops, hub.faults.no_ranges = [400_000], True
+    assert pulled(cli, "org/m").read_bytes() == large and hub.served == 400_000 + len(large)
+
+
+@pytest.mark.parametrize("fault", ["corrupt", "more"])
+def test_a_file_that_is_not_the_hub_s_is_removed(fault: str, hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
+    hub.add("org/m", {"m-Q4_K_M.gguf": large})
+    setattr(hub.faults, fault, True)
+    assert "removed" in error_of(cli, "pull", "org/m")
+    assert not any(path.is_file() and path.stat().st_size for path in (tmp_path / "hub").rglob("blobs/*"))
+    assert not list((tmp_path / "hub").rglob("*.gguf"))
+    setattr(hub.faults, fault, False)
+    assert pulled(cli, "org/m").read_bytes() == large
+
+
+def test_a_damaged_beginning_is_noticed(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
+    """What an earlier attempt left is part of the hash."""
+    hub.add("org/m", {"m-Q4_K_M.gguf": large})
+    blobs = tmp_path / "hub" / "models--org--m" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{hashlib.sha256(large).hexdigest()}.incomplete").write_bytes(bytes(1000))
+    assert "removed" in error_of(cli, "pull", "org/m")
+    assert pulled(cli, "org/m").read_bytes() == large
+
+
+def test_one_line_for_everything_that_can_be_wrong(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
+    hub.add("org/gated", {"m-Q4_K_M.gguf": large}, gated=True)
+    hub.add("org/private", {"m-Q4_K_M.gguf": large}, private=True)
+    hub.add("org/empty", {"README.md": b"#"})
+    hub.add("org/adapter", {"my-lora-f16.gguf": large, "mmproj-f16.gguf": large, "m-imatrix.gguf": large})
+    hub.add("org/vision", {"config.json": b'{"architectures": ["SeesForCausalLM"]}', "model.safetensors": large})
+    hub.add("org/clip-GGUF", {"m-Q4_K_M.gguf": large}, gguf={"architecture": "clipx"})
+    hub.add("org/two", {"m-Q8_0.gguf": large, "m-Q2_K.gguf": large})
+    hub.add("org/several", {"a-Q8_0.gguf": large, "b-Q8_0.gguf": large})
+    expected = {
+        "org/gated": f"is gated: accept its terms at {hub.url}/org/gated, then set HF_TOKEN",
+        "org/private": "org/private is neither a path here nor a repository at",
+        "org/missing": "or it is private and HF_TOKEN is not set",
+        "org/empty": "org/empty has no weights that can be run (1 file: README.md)",
+        "org/adapter": "org/adapter has no weights that can be run",
+        "org/vision": "LM. Its weights were not downloaded. `hybrid convert --list-architectures` lists those that are.",
+        "org/clip-GGUF": "the architecture clipx is not supported. Nothing was downloaded.",
+        "org/two:Q6_K": "org/two has no type Q6_K. It has Q2_K, Q8_0.",
+        "org/two:m-Q6_K.gguf": "org/two has no model m-Q6_K.gguf. It has Q2_K, Q8_0.",
+        "org/two@v9": "org/two has no revision v9",
+        "org/several": "has 2 files of type Q8_0: a-Q8_0.gguf, b-Q8_0.gguf. Name one: org/several:a-Q8_0.gguf",
+        "org/vision:Q9_K": "Q9_K is not a file type",
+        "org/vision:IQ1_S": "IQ1_S needs an importance matrix",
+    }
+    for name, said in expected.items():
+        assert said in error_of(cli, "run", name, "-p", "x"), name
+    assert hub.served < 1000, "weights were downloaded"
+    assert not list((tmp_path / "hub").rglob("*.gguf"))
+
+
+def test_a_token_opens_what_is_gated(hub: Hub, cli: Cli, large: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add("org/gated", {"m-Q4_K_M.gguf": large}, gated=True)
+    monkeypatch.setenv("HF_TOKEN", "hf_of_somebody")
+    assert "the owner of your token has no access. Ask for it at" in error_of(cli, "pull", "org/gated")
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    assert pulled(cli, "org/gated").read_bytes() == large and not hub.leaked
+
+
+def test_the_hub_s_own_trouble(hub: Hub, cli: Cli, large: bytes) -> None:
+    hub.add("org/m", {"m-Q4_K_M.gguf": large})
+    hub.faults.api_errors = [500]
+    assert "the hub answered 500" in error_of(cli, "pull", "org/m")
+    hub.faults.api_errors = [429]
+    assert "too many requests" in error_of(cli, "pull", "org/m")
+    hub.faults.errors = [502] * 10
+    assert "the hub answered 502" in error_of(cli, "pull", "org/m")
+    hub.faults.errors = [403]
+    assert "Check HF_TOKEN" in error_of(cli, "pull", "org/m")
+    hub.faults.errors = []
+    for nonsense in (b"<html>sign in</html>", b"[]", b'{"sha": "x"}', b'{"sha": 1, "siblings": {}}'):
+        hub.faults.nonsense = nonsense
+        assert "is not a list of files. Check HF_ENDPOINT." in error_of(cli, "pull", "org/m")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../../outside.gguf", "/outside.gguf", "a/../../outside.gguf", "..\\outside.gguf", "a//b.gguf", "a\nb.gguf"],
+)
+def test_a_name_that_would_leave_its_folder(path: str, hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
+    entry = {"rfilename": path, "size": len(large), "lfs": {"sha256": hashlib.sha256(large).hexdigest()}}
+    hub.add("org/m", {"m-Q4_K_M.gguf": large}, listed={path: entry})
+    assert "would not be inside its folder" in error_of(cli, "pull", "org/m")
+    assert not list(tmp_path.rglob("*outside*"))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"size": -1}, {"size": 1 << 60}, {"size": True}, {"size": "9"}, {"sha256": "../../x"}, {"sha256": 7}]
+)
+def test_sizes_and_hashes_that_cannot_be(wrong: dict[str, object], hub: Hub, cli: Cli, large: bytes) -> None:
+    lfs = {"sha256": hashlib.sha256(large).hexdigest(), "size": len(large), **wrong}
+    hub.add("org/m", {"m-Q4_K_M.gguf": large}, listed={"m-Q4_K_M.gguf": {"lfs": lfs}})
+    assert "Try again later." in error_of(cli, "pull", "org/m")
+
+
+def test_no_room(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
+    """Said before anything is downloaded; and a disk that is full on the way."""
+    lfs = {"sha256": hashlib.sha256(large).hexdigest(), "size": 1 << 49}
+    hub.add("org/m", {"m-Q4_K_M.gguf": large}, listed={"m-Q4_K_M.gguf": {"lfs": lfs}})
+    said = error_of(cli, "pull", "org/m")
+    assert "org/m needs 512.0 TiB, and" in said and "of room" in said and str(tmp_path / "hub") in said
+    assert hub.served == 0
+
+
+def test_no_network_and_offline(
+    hub: Hub, cli: Cli, large: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("org/m", {"m-Q8_0.gguf": large, "m-Q2_K.gguf": large[::-1]})
+    use(monkeypatch, "http://127.0.0.1:1", tmp_path / "hub")
+    assert "127.0.0.1:1 cannot be reached" in error_of(cli, "run", "org/m", "-p", "x")
+    use(monkeypatch, hub.url, tmp_path / "hub")
+    pulled(cli, "org/m:Q8_0")
+    asked = len(hub.asked)
+    use(monkeypatch, hub.url, tmp_path / "hub", offline=True)
+    assert "not in the cache, and HF_HUB_OFFLINE" in error_of(cli, "run", "org/m:Q2_K", "-p", "x")
+    assert "Here are: Q8_0." in error_of(cli, "run", "org/m:Q2_K", "-p", "x")
+    assert "not in the cache, and HF_HUB_OFFLINE" in error_of(cli, "run", "org/other", "-p", "x")
+    assert len(hub.asked) == asked
+
+
+def test_names_that_are_nearly_right(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
+    hub.add("org/granite-4.0-h-tiny", {"m-Q4_K_M.gguf": large})
+    pulled(cli, "org/granite-4.0-h-tiny")
+    assert "Here already: org/granite-4.0-h-tiny." in error_of(cli, "run", "granite", "-p", "x")
+    assert "Here already: org/granite-4.0-h-tiny." in error_of(cli, "run", "org/granite-4.0-h-tinny", "-p", "x")
+    asked = len(hub.asked)
+    for path in ("missing.gguf", str(tmp_path / "no" / "model"), "a/b/c", "../a", "a/b.gguf"):
+        assert f"{path}: no such file or folder" in error_of(cli, "run", path, "-p", "x")
+    assert len(hub.asked) == asked
+
+
+def test_a_path_of_that_name_wins(
+    hub: Hub, cli: Cli, files: dict[str, Path], large: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("org/m", {"m-Q4_K_M.gguf": files["q8_0"]})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org").mkdir()
+    (tmp_path / "org" / "m").symlink_to(files["bf16"])
+    assert cli("gguf", "show", "org/m", "general.file_type")[1] == "32\n" and not hub.asked
+    (tmp_path / "org" / "m").unlink()
+    assert "For the one of that name there: hf.co/org/m" in error_of(cli, "run", "org/m", "-p", "x")
+    assert cli("gguf", "show", "hf.co/org/m", "general.file_type")[1] == "7\n"
+    assert cli("gguf", "show", "org/m", "general.file_type")[1] == "7\n", "what is in the cache is not a mistyped path"
+
+
+def test_parts_and_folders(hub: Hub, cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    assert cli("gguf", "split", files["q8_0"], tmp_path / "m-Q4_K_M", "--split-max-size", "5M")[0] == 0
+    parts = {f"Q4_K_M/{path.name}": path for path in sorted(tmp_path.glob("m-Q4_K_M-*"))}
+    assert len(parts) > 2
+    hub.add("org/m", {**parts, "Q8_0/m-Q8_0.gguf": b"x" * 100_000, "mmproj-Q4_K_M.gguf": b"y" * 100_000})
+    assert (
+        cli("run", "org/m", "-p", "State", "-n", 2, "--temp", 0)[:2]
+        == cli("run", files["q8_0"], "-p", "State", "-n", 2, "--temp", 0)[:2]
+    )
+    assert hub.served == sum(path.stat().st_size for path in parts.values())
+
+
+def test_a_revision_and_its_next_commit(hub: Hub, cli: Cli, large: bytes) -> None:
+    """What is here stays as it is until it is pulled again; then only what has changed is downloaded."""
+    first = hub.add("org/m", {"m-Q4_K_M.gguf": large, "m-Q8_0.gguf": large[::-1]})
+    pulled(cli, "org/m"), pulled(cli, "org/m:Q8_0")
+    served = hub.served
+    new = large[1:] + b"x"
+    second = hub.add("org/m", {"m-Q4_K_M.gguf": new, "m-Q8_0.gguf": large[::-1]})
+    second.commits[first.commit] = first.files
+    second.revisions["v1"] = first.commit
+    assert models.resolve(Path("org/m")).read_bytes() == large and hub.served == served
+    assert pulled(cli, "org/m").read_bytes() == new
+    assert models.resolve(Path("org/m:Q8_0")).read_bytes() == large[::-1] and hub.served == served + len(new)
+    assert models.resolve(Path("org/m@v1")).read_bytes() == large
+    assert models.resolve(Path(f"org/m:Q4_K_M@{first.commit}")).read_bytes() == large
+    assert hub.served == served + len(new)
+
+
+def test_what_huggingface_hub_downloaded_is_used(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
+    """And it uses what we did: one cache."""
+    from huggingface_hub import hf_hub_download, scan_cache_dir
+
+    code = "import sys, huggingface_hub; print(huggingface_hub.hf_hub_download(*sys.argv[1:]))"
+    theirs_of = [sys.executable, "-c", code]
+    environment = {**os.environ, **hub.environment(tmp_path / "hub")}
+
+    hub.add("org/theirs", {"m-Q8_0.gguf": large, "m-Q4_K_M.gguf": large[::-1]})
+    hub.add("org/ours", {"m-Q8_0.gguf": large[1:]})
+    download = [*theirs_of, "org/theirs", "m-Q8_0.gguf"]
+    theirs = subprocess.run(download, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    ours = pulled(cli, "org/ours")
+    hub.asked.clear()
+    assert models.resolve(Path("org/theirs")) == Path(theirs)
+    assert hf_hub_download("org/ours", "m-Q8_0.gguf", cache_dir=tmp_path / "hub", local_files_only=True) == str(ours)
+    assert not hub.asked
+    cache = scan_cache_dir(tmp_path / "hub")
+    assert not cache.warnings and {repo.repo_id for repo in cache.repos} == {"org/theirs", "org/ours"}
+
+
+def test_two_at_once_download_it_once(hub: Hub, large: bytes, tmp_path: Path) -> None:
+    hub.add("org/m", {"m-Q4_K_M.gguf": large})
+    hub.faults.seconds = 0.005
+    environment = {**os.environ, **hub.environment(tmp_path / "hub"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "hybrid.cli", "pull", "org/m"]
+    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    paths = {process.communicate(timeout=120)[0].strip() for process in both}
+    assert [process.returncode for process in both] == [0, 0]
+    assert [Path(path).read_bytes() == large for path in paths] == [True] and hub.served == len(large)
+
+
+def test_an_interrupt_says_that_it_goes_on(hub: Hub, large: bytes, tmp_path: Path) -> None:
+    hub.add("org/m", {"m-Q4_K_M.gguf": large})
+    hub.faults.seconds = 0.02
+    environment = {**os.environ, **hub.environment(tmp_path / "hub"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "hybrid.cli", "pull", "org/m"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    until(lambda: hub.served > 100_000)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130 and err.splitlines()[-1].startswith("interrupted; what has arrived of org/m")
+    hub.faults.seconds = 0.0
+    before = hub.served
+    assert subprocess.run(command, env=environment, check=False, capture_output=True).returncode == 0
+    assert hub.served - before < len(large) - 50_000, "it began anew"
+
+
+def test_every_command_takes_names(
+    hub: Hub, cli: Cli, files: dict[str, Path], bundled: Path, prose: Path, tmp_path: Path
+) -> None:
+    hub.add("org/jamba", folder(bundled))
+    hub.add("org/jamba-GGUF", {"jamba-Q8_0.gguf": files["q8_0"], "jamba-bf16.gguf": files["bf16"]})
+    out = tmp_path / "out.gguf"
+    for command in (
+        ["inspect", "org/jamba-GGUF"],
+        ["gguf", "hash", "org/jamba-GGUF:BF16"],
+        ["perplexity", "org/jamba-GGUF", "-f", prose, "-c", "64", "--chunks", "2"],
+        ["embed", "org/jamba-GGUF", "-f", prose, "-o", tmp_path / "e.txt"],
+        ["bench", "org/jamba-GGUF", "-p", "8", "-n", "2", "-r", "1"],
+        ["imatrix", "org/jamba-GGUF", "-f", prose, "-c", "64", "--chunks", "1", "-o", tmp_path / "i.gguf"],
+        ["convert", "org/jamba", "-o", out],
+    ):
+        code, _, err = cli(*command)
+        assert code == 0, (command, err)
+    hashes = [cli("gguf", "hash", path, "--no-layer")[1].split()[1] for path in (out, files["bf16"])]
+    assert hashes[0] == hashes[1]
+    assert cli("quantize", "org/jamba", out, "Q8_0")[0] == 0
+    from_checkpoint = cli("gguf", "hash", out, "--no-layer")[1].split()[1]
+    assert cli("quantize", "org/jamba-GGUF", out, "Q8_0")[0] == 0, "of two files the one with more bits is the source"
+    assert cli("gguf", "hash", out, "--no-layer")[1].split()[1] == from_checkpoint
+    assert "org/jamba-GGUF has no checkpoint to convert" in error_of(cli, "convert", "org/jamba-GGUF")
+
+
+def test_models_lists_and_removes(
+    hub: Hub, cli: Cli, files: dict[str, Path], bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("org/jamba", folder(bundled))
+    hub.add("org/g", {"g-Q8_0.gguf": files["q8_0"], "g-bf16.gguf": files["bf16"]})
+    mine = tmp_path / "mine.gguf"
+    mine.write_bytes(files["q8_0"].read_bytes())
+    assert cli("models")[1].startswith("nothing is here yet")
+    for name in ("org/jamba", "org/jamba:Q8_0", "org/g", "org/g:BF16"):
+        pulled(cli, name)
+    assert cli("run", mine, "-p", "x", "-n", "1")[0] == 0
+    listed = {(m["name"], m["kind"]): m for m in json.loads(cli("models", "--json")[1])}
+    assert {(name, kind, m["type"], m["architecture"]) for (name, kind), m in listed.items()} == {
+        ("org/g:Q8_0", "gguf", "Q8_0", "jamba"), ("org/g:BF16", "gguf", "BF16", "jamba"),
+        ("org/jamba", "checkpoint", "", "jamba"), ("org/jamba", "conversion", "BF16", "jamba"),
+        ("org/jamba:Q8_0", "conversion", "Q8_0", "jamba"), (str(mine), "file", "Q8_0", "jamba"),
+    }  # fmt: skip
+    assert listed["org/g:Q8_0", "gguf"]["nbytes"] == files["q8_0"].stat().st_size
+    assert "Add --yes" in error_of(cli, "models", "rm", "org/g:Q8_0")
+    assert f"{mine} is your own" in error_of(cli, "models", "rm", mine, "--yes")
+    assert "org/none is not here" in error_of(cli, "models", "rm", "org/none", "--yes")
+    assert cli("models", "rm", "org/g:Q8_0", "org/jamba:Q8_0", "--yes")[0] == 0
+    left = {(m["name"], m["kind"]) for m in json.loads(cli("models", "--json")[1])}
+    assert set(listed) - left == {("org/g:Q8_0", "gguf"), ("org/jamba:Q8_0", "conversion")}
+    assert cli("models", "rm", "org/jamba", "org/g", "--yes")[0] == 0
+    assert [m["kind"] for m in json.loads(cli("models", "--json")[1])] == ["file"]
+    assert mine.exists() and not list((tmp_path / "hub").glob("models--*"))
+    assert not list((tmp_path / "cache" / "hybrid" / "converted").iterdir())
