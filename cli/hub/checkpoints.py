@@ -50,6 +50,11 @@ def weights(listing: Listing, folder: Path | None) -> list[RepoFile]:
     return []
 
 
+def is_weights(path: str) -> bool:
+    """Whether a conversion may look for weights under this name."""
+    return any(path == whole or fnmatchcase(path, pattern) for _, whole, pattern in WEIGHTS)
+
+
 def indexed(folder: Path) -> set[str]:
     """The files of weights that the index of a folder names; empty without one, and where it cannot be read."""
     return next((_named(folder / index) for index, _, _ in WEIGHTS if (folder / index).is_file()), set())

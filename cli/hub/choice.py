@@ -13,12 +13,12 @@ from .names import Name
 from .repository import RepoFile
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
-# Files beside a model: a projector of pictures or sounds, what was measured for quantizing, adapters, a tokenizer
-# alone, a small model that guesses for the large one.
+# Files beside a model: projectors of pictures or sounds, what was measured for quantizing, adapters, a tokenizer alone.
 _NOT_MODELS = re.compile(
-    r"mmproj|(?<![a-z])(?:imatrix|i-?matrix|lora|adapter|vocab|control-?vector|cvector|mtp|draft|eagle3?|vae|clip)(?![a-z])",
-    re.IGNORECASE,
+    r"mmproj|(?<![a-z])(?:i-?matrix|lora|adapter|vocab|control-?vector|cvector)(?![a-z])", re.IGNORECASE
 )
+# Models that serve another one, which guesses or reads pictures; models all the same where there is nothing else.
+_BESIDE_MODELS = re.compile(r"(?<![a-z])(?:mtp|draft|eagle3?|vae|clip)(?![a-z])", re.IGNORECASE)
 MOST_LISTED = 40
 
 
@@ -36,12 +36,11 @@ class Choice:
 
 def ggufs(files: Iterable[RepoFile]) -> list[Choice]:
     """The models among these files, by path. A model that lacks a part is left out."""
+    files = [file for file in files if _is_gguf(file) and not _NOT_MODELS.search(PurePosixPath(file.path).name)]
+    files = [file for file in files if not _BESIDE_MODELS.search(PurePosixPath(file.path).name)] or files
     whole: list[Choice] = []
     parts: dict[tuple[str, int], dict[int, RepoFile]] = defaultdict(dict)
     for file in sorted(files, key=lambda file: file.path):
-        path = PurePosixPath(file.path)
-        if path.suffix.lower() != ".gguf" or _NOT_MODELS.search(path.name):
-            continue
         match = _PART.fullmatch(file.path)
         if match is None:
             whole.append(Choice(type_tags.of_file(file.path), (file,)))
@@ -51,6 +50,10 @@ def ggufs(files: Iterable[RepoFile]) -> list[Choice]:
         if sorted(numbered) == list(range(1, count + 1)):
             whole.append(Choice(type_tags.of_file(f"{stem}.gguf"), tuple(numbered[i] for i in sorted(numbered))))
     return sorted(whole, key=lambda choice: choice.files[0].path)
+
+
+def _is_gguf(file: RepoFile) -> bool:
+    return file.path.lower().endswith(".gguf")
 
 
 def chosen(models: list[Choice], name: Name) -> Choice | None:

@@ -157,7 +157,7 @@ def test_one_line_for_everything_that_can_be_wrong(hub: Hub, cli: Cli, large: by
         "org/missing": "or it is private and HF_TOKEN is not set",
         "org/empty": "org/empty has no weights that can be run (1 file: README.md)",
         "org/adapter": "org/adapter has no weights that can be run",
-        "org/vision": "LM. Its weights were not downloaded. `hybrid convert --list-architectures` lists those that are.",
+        "org/vision": "LM. Its weights were not downloaded. `hybrid convert --list-architectures` lists those",
         "org/clip-GGUF": "the architecture clipx is not supported. Nothing was downloaded.",
         "org/two:Q6_K": "org/two has no type Q6_K. It has Q2_K, Q8_0.",
         "org/two:m-Q6_K.gguf": "org/two has no model m-Q6_K.gguf. It has Q2_K, Q8_0.",
