@@ -17,7 +17,11 @@ def listen(host: str, port: int, unix: Path | None) -> socket.socket:
     try:
         if unix is not None:
             return _listen_unix(unix)
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        # Connections inherit it. asyncio sets it where a socket names its protocol, which create_server leaves out:
+        # every answer on a connection that is kept waited 40 ms for the client's system to confirm its headers.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         # create_server adds the address to what the system says
         why = "something listens there already" if error.errno == errno.EADDRINUSE else error.strerror or str(error)

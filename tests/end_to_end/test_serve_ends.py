@@ -285,3 +285,11 @@ def test_addresses(host: str, shown: str, files: dict[str, Path], tmp_path: Path
         assert url.startswith(shown) and ("warning: everybody" in said) is (host == "0.0.0.0")
         url = url.replace("0.0.0.0", "127.0.0.1")
         assert httpx.get(f"{url}/v1/models", timeout=WAIT).json()["data"][0]["id"] == "mine"
+
+
+def test_answers_do_not_wait_for_the_clients_system() -> None:
+    """Headers and body leave in two packets; with Nagle's algorithm the second waits 40 ms on a kept connection."""
+    with listen("127.0.0.1", 0, None) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
