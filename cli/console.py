@@ -14,13 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import Any, Self, TextIO
 
 from hybrid.quant.ggml.byte_sizes import size_text
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-
+from .notebook import Amount, NotebookBar, is_notebook
 
 _HARMLESS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {ord("\r"): None}
 
@@ -194,7 +192,7 @@ class StatusLine:
 
 
 class ProgressBar:
-    """A bar with rate and time left on stderr, when that is a terminal; silent otherwise.
+    """A bar with rate and time left, on stderr when that is a terminal, in a notebook in its cell; silent otherwise.
 
     Called as `progress(label, done, total)` in units of `unit` ("bytes", "tokens", "kernels"). Nothing is drawn for
     work that is over within `delay` seconds.
@@ -202,10 +200,10 @@ class ProgressBar:
 
     def __init__(self, label: str, unit: str = "", delay: float = 0.3) -> None:
         self._label, self._unit, self._delay = label, unit, delay
-        self._shown = is_screen(sys.stderr)
+        self._in_notebook = is_notebook()
+        self._shown = self._in_notebook or is_screen(sys.stderr)
         self._start = time.monotonic()
-        self._bar: RichProgress | None = None
-        self._last = -1
+        self._bar: _TerminalBar | NotebookBar | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -219,12 +217,8 @@ class ProgressBar:
         if self._bar is None:
             if time.monotonic() - self._start < self._delay:
                 return
-            self._bar = self._open()
-            self._bar.add_task(self._label, total=total)
-        if done < self._last:  # the next piece of work, with its own total
-            self._bar.reset(self._bar.tasks[0].id)
-        self._last = done
-        self._bar.update(self._bar.tasks[0].id, completed=done, total=total, description=one_line(label) or self._label)
+            self._bar = NotebookBar(self._amount) if self._in_notebook else _TerminalBar(self._label, self._amount)
+        self._bar.show(one_line(label) or self._label, done, total)
 
     def step(self, done: int, total: int) -> None:
         """The same for callbacks that only count."""
@@ -235,24 +229,28 @@ class ProgressBar:
             self._bar.stop()
             self._bar = None
 
-    def _open(self) -> "RichProgress":
+    def _amount(self, done: float, total: float, per_second: float | None) -> str:
+        show = size if self._unit == "bytes" else count
+        unit = "" if self._unit == "bytes" else f" {self._unit}"
+        text = f"{show(done)} of {show(total)}{unit}"
+        return f"{text}, {show(per_second)}{unit}/s" if per_second else text
+
+
+class _TerminalBar:
+    """Drawn by rich. amount: of (done, total, per second) as text."""
+
+    def __init__(self, label: str, amount: Amount) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
         from rich.progress import Task as RichTask
         from rich.text import Text
 
-        show = size if self._unit == "bytes" else count
-        unit = "" if self._unit == "bytes" else f" {self._unit}"
-
         class Done(ProgressColumn):
             def render(self, task: RichTask) -> Text:
-                text = f"{show(task.completed)} of {show(task.total or 0)}{unit}"
-                if task.speed:
-                    text += f", {show(task.speed)}{unit}/s"
-                return Text(text)
+                return Text(amount(task.completed, task.total or 0, task.speed))
 
-        bar = RichProgress(
+        self._bar = RichProgress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             Done(),
@@ -260,5 +258,15 @@ class ProgressBar:
             console=Console(stderr=True),
             transient=True,
         )
-        bar.start()
-        return bar
+        self._bar.start()
+        self._task = self._bar.add_task(label, total=None)
+        self._last = -1
+
+    def show(self, label: str, done: int, total: int) -> None:
+        if done < self._last:  # the next piece of work, with its own total
+            self._bar.reset(self._task)
+        self._last = done
+        self._bar.update(self._task, completed=done, total=total, description=label)
+
+    def stop(self) -> None:
+        self._bar.stop()

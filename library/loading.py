@@ -64,7 +64,7 @@ def load(
             checkpoint_budget=parse_size(cache, "cache") if isinstance(cache, str) else cache,
             lora=tuple(lora),
         )
-        path = models.resolve(None if model is None else Path(model))
+        path = models.resolve(model if model is None or isinstance(model, str) else Path(model))
         chosen = _pooling(pooling)
         if _is_encoder(path):
             from hybrid.infer.evaluate.embed import Embedder

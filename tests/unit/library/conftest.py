@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import random_checkpoints
 from scripted_chat import WITH_THOUGHTS, WITH_TOOLS, Script
 from scripted_chat import scripted as with_script
 
@@ -16,6 +17,15 @@ def gguf(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> Path:
     path = tmp_path_factory.mktemp("models") / "model.gguf"
     convert(bundled, path)
     return path
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    """An encoder."""
+    folder = tmp_path_factory.mktemp("bert")
+    source = random_checkpoints.write(random_checkpoints.ENCODERS["bert"], folder / "model")
+    convert(source, folder / "bert.gguf", tokenizer=data_dir / "tokenizers" / "wordpiece")
+    return folder / "bert.gguf"
 
 
 @pytest.fixture(scope="module")

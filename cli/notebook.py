@@ -1,0 +1,55 @@
+"""A bar of progress in the output of a notebook's cell: HTML that is replaced while it goes on, without widgets."""
+
+import html
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+SECONDS = 0.1  # between two drawings
+Amount = Callable[[float, float, float | None], str]  # of what is done, all, what is done per second: as text
+
+
+def is_notebook() -> bool:
+    """Whether this process is a notebook's kernel; nothing is imported to find out."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+class NotebookBar:
+    """`show` draws it, `stop` takes it away; nothing is left in the notebook. amount: see Amount."""
+
+    def __init__(self, amount: Amount) -> None:
+        self._amount = amount
+        self._cell: Any = None  # IPython's handle of what is displayed
+        self._next = 0.0
+        self._begun, self._first, self._last = 0.0, 0, sys.maxsize
+
+    def show(self, label: str, done: int, total: int) -> None:
+        """So much of the work is done."""
+        now = time.monotonic()
+        if done < self._last:  # another piece of work, with its own total
+            self._begun, self._first = now, done
+        self._last = done
+        if now < self._next and done < total:
+            return
+        self._next = now + SECONDS
+        rate = (done - self._first) / (now - self._begun) if now > self._begun else 0.0
+        share, text = done / total if total else 1.0, self._amount(done, total, rate)
+        text += f", {(total - done) / rate:.0f} s left" if rate else ""
+        bar = f'<progress value="{share:.4f}" max="1" style="width: 24em; vertical-align: middle"></progress>'
+        self._display(f"{html.escape(label)} {bar} {html.escape(text)}", f"{label} {share:.0%} {text}")
+
+    def stop(self) -> None:
+        if self._cell is not None:
+            self._display("", "")
+
+    def _display(self, as_html: str, plain: str) -> None:
+        from IPython.display import display
+
+        bundle = {"text/html": as_html, "text/plain": plain}
+        if self._cell is None:
+            self._cell = display(bundle, raw=True, display_id=True)
+        else:
+            self._cell.update(bundle, raw=True)

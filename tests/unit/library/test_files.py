@@ -1,0 +1,24 @@
+"""Converting and quantizing as functions."""
+
+from pathlib import Path
+
+import pytest
+
+import hybrid
+
+
+def test_files(bundled: Path, gguf: Path, tmp_path: Path) -> None:
+    report = hybrid.to_gguf(bundled, tmp_path / "a.gguf")
+    assert report.output.read_bytes() == gguf.read_bytes()
+    hybrid.quantize(gguf, tmp_path / "b.gguf", "Q8_0")
+    hybrid.quantize(bundled, tmp_path / "c.gguf", "Q8_0")
+    with hybrid.load(tmp_path / "b.gguf", context=64) as one, hybrid.load(tmp_path / "c.gguf", context=64) as other:
+        assert one.complete("A", tokens=8, temperature=0).tokens == other.complete("A", tokens=8, temperature=0).tokens
+
+
+def test_what_cannot_be(gguf: Path, tmp_path: Path) -> None:
+    with pytest.raises(hybrid.HybridError, match="Q9"):
+        hybrid.quantize(gguf, tmp_path / "b.gguf", "Q9")
+    with pytest.raises(hybrid.HybridError):
+        hybrid.to_gguf(tmp_path, tmp_path / "b.gguf")
+    assert list(tmp_path.iterdir()) == []
