@@ -59,6 +59,7 @@ Threads = Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker thr
 Exact = Annotated[bool, typer.Option("--exact", help=EXACT_HELP)]
 KVTypeOption = Annotated[KVType | None, kv_type_option()]
 Lora = Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)]
+DEFAULT_BUDGET = "1GiB"
 CheckpointBudget = Annotated[
     str,
     typer.Option(

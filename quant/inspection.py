@@ -17,7 +17,6 @@ from .ggml.types import FileType
 # Bytes of one element in memory, as `infer` keeps them by default: states in f32, keys and values in f16.
 STATE_ITEM = 4
 KV_ITEM = 2
-N_CTX = 4096  # positions that keys and values are computed for, unless another number is given
 
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.(.+)")
 
@@ -85,11 +84,11 @@ class Inspection:
     kv_nbytes_per_seq: int
 
 
-def inspect(file: GGUFFile | Path | str, n_ctx: int = N_CTX) -> Inspection:
+def inspect(file: GGUFFile | Path | str, n_ctx: int = 0) -> Inspection:
     """Reads the facts of an open file, or of the one at a path (the first part of several).
 
-    What the file lacks is 0 or an empty string; keys and values are computed for `n_ctx` positions. Raises UsageError
-    (no such file), FormatError (no GGUF file, or a damaged one).
+    What the file lacks is 0 or an empty string; keys and values are computed for `n_ctx` positions, 0: those that the
+    model was trained for. Raises UsageError (no such file), FormatError (no GGUF file, or a damaged one).
     """
     if isinstance(file, Path | str):
         with open_gguf(file) as opened:
@@ -105,6 +104,8 @@ def _facts(gguf: GGUFFile, n_ctx: int) -> Inspection:
     is_encoder = gguf.get(f"{arch}.attention.causal", True) is False
     kv = 0 if is_encoder else sum(layer.kv_nbytes_per_token for layer in layers)
     tokens = gguf.get("tokenizer.ggml.tokens", ())
+    trained = _int(gguf, f"{arch}.context_length")
+    n_ctx = n_ctx or max(0, trained)
     return Inspection(
         path=gguf.path,
         nbytes=gguf.nbytes,
@@ -115,7 +116,7 @@ def _facts(gguf: GGUFFile, n_ctx: int) -> Inspection:
         n_weights=weights,
         bits_per_weight=8 * stored / weights if weights else 0.0,
         n_vocab=len(tokens) if isinstance(tokens, Sequence) and not isinstance(tokens, str) else 0,
-        n_ctx_train=_int(gguf, f"{arch}.context_length"),
+        n_ctx_train=trained,
         n_embd=_int(gguf, f"{arch}.embedding_length"),
         n_expert=_int(gguf, f"{arch}.expert_count"),
         n_expert_used=_int(gguf, f"{arch}.expert_used_count"),

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybrid.quant.inspection import N_CTX
+from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
+from hybrid.quant.ggml.errors import UsageError
 
-from .. import console, model_argument
+from .. import console, memory_view, model_argument
+from ..loading_options import DEFAULT_BUDGET, CheckpointBudget, Exact, KVTypeOption, load_options
 
 if TYPE_CHECKING:
+    from hybrid.infer.engine.estimate import Estimate
+    from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant import Inspection
     from hybrid.quant.ggml.reader import GGUFFile
 
@@ -20,37 +24,97 @@ WIDTH = 90
 def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}.")],
     n_ctx: Annotated[
-        int, typer.Option("-c", "--ctx", min=1, help="Context length that memory per sequence is reckoned for.")
-    ] = N_CTX,
+        int,
+        typer.Option("-c", "--ctx", min=0, help="Context length that memory is reckoned for; 0: as trained."),
+    ] = 0,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor with shape, type and size.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show what running it takes: by kind of layer, and at several contexts.")
+    ] = False,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Show the longest contexts that fit in this machine, by sequences and types.")
+    ] = False,
+    ram: Annotated[
+        str | None,
+        typer.Option(
+            "--ram",
+            metavar="SIZE",
+            help=f"With --fit: on a machine with so much for one program. {UNITS}.",
+            show_default=False,
+        ),
+    ] = None,
+    kv_type: KVTypeOption = None,
+    exact: Exact = False,
+    parallel: Annotated[int, typer.Option("--parallel", min=1, help="With --memory: sequences at a time.")] = 1,
+    checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show what is in a GGUF file.
 
     Metadata, the layer pattern (A attention, M state-space, E experts), tensor types, bits per weight, and the memory
-    that one sequence takes: recurrent state, and keys and values at a given context. Weights are not read.
+    that one sequence takes: recurrent state, and keys and values at a given context. Weights are not read. With
+    --memory or --fit: what running it takes instead, to the byte what the loader reckons with.
     """
     from hybrid.quant import inspect as library
     from hybrid.quant.ggml.split import open_gguf
 
     from ..chains import models
 
-    with open_gguf(models.file(file)) as gguf:
+    if ram is not None and not fit:
+        raise UsageError("--ram says for which machine, which only --fit asks. Give both.")
+    loading = load_options(n_ctx=n_ctx, exact=exact, kv_type=kv_type, checkpoint_budget=checkpoint_budget)
+    free = None if ram is None else parse_size(ram, "--ram")
+    path = models.file(file)
+    needs = _needs(path, loading, parallel) if memory else None
+    fits = _fits(path, loading, free) if fit else None
+    with open_gguf(path) as gguf:
         facts = library(gguf, n_ctx)
         if as_json:
             listing = [
                 {"name": t.name, "shape": t.shape, "type": t.type.name, "nbytes": t.nbytes, "offset": t.offset}
                 for t in gguf.tensors.values()
             ]
-            console.out_json({**console.plain(facts), "metadata": dict(gguf.metadata), "tensors": listing})
+            more = {"memory": needs.plain()} if needs else {}
+            more |= {"fit": fits.plain()} if fits else {}
+            console.out_json({**console.plain(facts), **more, "metadata": dict(gguf.metadata), "tensors": listing})
             return
-        show(facts, gguf)
+        if not (memory or fit):
+            show(facts, gguf)
+        if needs is not None:
+            memory_view.show_memory(needs)
+        if fits is not None:
+            if needs is not None:
+                console.out()
+            memory_view.show_fit(fits)
         if tensors:
             rows = [
                 (console.one_line(t.name), "x".join(map(str, t.shape)), t.type.name, console.size(t.nbytes))
                 for t in gguf.tensors.values()
             ]
             console.out("\n" + console.table(("tensor", "shape", "type", "size"), rows, "lllr"))
+
+
+def _needs(file: Path, loading: "LoadOptions", n_seq: int) -> memory_view.MemoryFacts:
+    with _estimate(file, loading) as estimate:
+        return memory_view.memory_facts(estimate, loading.kv_type_used, n_seq, loading.n_ctx)
+
+
+def _fits(file: Path, loading: "LoadOptions", free: int | None) -> memory_view.FitFacts:
+    with _estimate(file, loading) as estimate:
+        return memory_view.fit_facts(estimate, free, loading.checkpoint_budget)
+
+
+def _estimate(file: Path, loading: "LoadOptions") -> "Estimate":
+    """UsageError: an encoder, of which there is nothing to reckon. UnsupportedError: an unknown architecture."""
+    from hybrid.infer.engine.estimate import Estimate
+    from hybrid.quant import inspect as library
+
+    if (facts := library(file)).is_encoder:
+        raise UsageError(
+            f"{file.name} is an encoder: it keeps nothing of a text, so that it runs wherever its "
+            f"{console.size(facts.nbytes)} fit."
+        )
+    return Estimate(file, exact=loading.exact)
 
 
 def show(facts: "Inspection", gguf: "GGUFFile") -> None:

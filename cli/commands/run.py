@@ -15,6 +15,7 @@ from ..context_shift import tokens_left_out
 from ..form_options import Choice, GrammarFile, JsonSchema, Regex
 from ..guessing import GUESSES, Spec, guesses_text
 from ..loading_options import (
+    DEFAULT_BUDGET,
     CheckpointBudget,
     CheckpointType,
     Context,
@@ -112,7 +113,7 @@ def run(
     ] = None,
     exact: Exact = False,
     kv_type: KVTypeOption = None,
-    checkpoint_budget: CheckpointBudget = "1GiB",
+    checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET,
     checkpoint_type: CheckpointType = KVType.F32,
     system: Annotated[
         str,

@@ -15,7 +15,17 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .. import console, model_argument, texts
 from ..chains import models
 from ..guessing import GUESSES, Spec
-from ..loading_options import CheckpointBudget, Context, Exact, KVTypeOption, Lora, PoolingName, Threads, load_options
+from ..loading_options import (
+    DEFAULT_BUDGET,
+    CheckpointBudget,
+    Context,
+    Exact,
+    KVTypeOption,
+    Lora,
+    PoolingName,
+    Threads,
+    load_options,
+)
 from ..sampling_options import Sampling, takes_sampling
 from ..serve import listening
 from ..serve.log import Log, LogKind
@@ -106,7 +116,7 @@ def serve(
     ] = True,
     show_page: Annotated[bool, typer.Option("--page/--no-page", help="Whether GET / is a page to chat on.")] = True,
     n_ctx: Context = 0,
-    checkpoint_budget: CheckpointBudget = "1GiB",
+    checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET,
     exact: Exact = False,
     kv_type: KVTypeOption = None,
     lora: Lora = None,

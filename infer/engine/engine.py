@@ -62,15 +62,13 @@ class Engine:
         spare: int = 0,
         adapters: Sequence[Adapter] = (),
     ) -> None:
-        self.gguf, self.exact, self.n_threads = gguf, exact, n_threads
-        self.n_ubatch = n_ubatch
+        self.gguf, self.exact, self.n_threads, self.n_ubatch = gguf, exact, n_threads, n_ubatch
         self.network = net = Network(gguf, n_ubatch, adapters, n_ctx)
         self.hparams: Hparams = net.hparams
         self.n_vocab = net.n_vocab
         # steps of a few tokens are worth kernels of their own: batches, or once there was a speculation
         self.expects_few = n_seq_max > 1
-        self.compile_seconds = 0.0
-        self.n_compiled = 0
+        self.compile_seconds, self.n_compiled = 0.0, 0
         self._programs: _Programs = {}
         self.n_out_max = max(16, min(round_up(n_ubatch, 16), LOGITS_BYTES // (4 * self.n_vocab) // 16 * 16))
         self._control = Control(n_ubatch)
@@ -81,37 +79,38 @@ class Engine:
         self._one: tuple[Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
         machine = machine_memory()
-        self._trial: list[Builder] | None = None  # programs that never run, for their sizes
-        rooms = Rooms(lambda n: self._least_room(machine, n, spare), lambda n: self.room(machine, kv_type, n, spare))
+        self._kind = kv_type
+        rooms = Rooms(lambda n: self._least_room(machine, n, spare), lambda n: self.room(machine, n, n_seq_max, spare))
         self.context = chosen_context(net, n_ctx, n_seq_max, kv_type, rooms)
-        self._trial = None
         self.n_ctx = self.context.n
         self.memory = plan_memory(net.specs, n_seq_max, self.n_ctx, kv_type, spare, machine)
         self.memory.learned_positions = net.positions is not None
 
     # --- what it needs ---
-    def room(self, machine: MachineMemory, kind: KVType, n_ctx: int, cache: int = 0) -> Room:
-        """What of a machine's memory there is for sequences when these have so many tokens."""
-        return Room(machine, self.gguf.nbytes, self.working_bytes(kind, n_ctx), cache)
+    def room(self, machine: MachineMemory, n_ctx: int, n_seq: int, cache: int) -> Room:
+        """What of a machine's memory there is for n_seq sequences of so many tokens."""
+        return Room(machine, self.gguf.nbytes, self.working_bytes(n_ctx, n_seq), cache)
 
     def _least_room(self, machine: MachineMemory, n_ctx: int, cache: int) -> Room:
         """Less than `room`; not to be reckoned, which takes as long as half of a load."""
         surely = SURELY * -(-self.n_ubatch // DEFAULT_UBATCH) + SURELY_PER_TOKEN * n_ctx
         return Room(machine, self.gguf.nbytes, surely, cache)
 
-    def working_bytes(self, kind: KVType, n_ctx: int) -> int:
-        """Bytes that passes compute in with a context of so many tokens, and of what is copied from the file."""
-        if self._trial is None:
-            memory = HybridMemory(self.network.specs, 1, PAGE, kind)
+    def working_bytes(self, n_ctx: int, n_seq: int) -> int:
+        """Bytes that passes of n_seq sequences of so many tokens compute in, and of what is copied from the file."""
+        memory, before = HybridMemory(self.network.specs, 1, PAGE, self._kind), self.expects_few
+        try:
+            self.expects_few = n_seq > 1
             with self.network.weights.trial():
-                self._trial = [self._recorded(*key, memory)[0] for key in self.usual_shapes()]
-        fixed = self.network.nbytes + self._control.nbytes + self._nll.nbytes
-        return fixed + sum(b.nbytes(n_ctx) for b in self._trial)
+                arenas = sum(self._recorded(*key, memory)[0].nbytes(n_ctx) for key in self.usual_shapes())
+        finally:
+            self.expects_few = before
+        return self.network.nbytes + self._control.nbytes + self._nll.nbytes + arenas
 
     def usual_shapes(self) -> set[tuple[str, int]]:
         """Programs that generation has sooner or later."""
         tile = gemm.tiles(host())[0].cols
-        few = [FEW_COLUMNS, tile, 4 * tile] if self.expects_few else []
+        few = [GEMV_COLUMNS, FEW_COLUMNS, tile, 4 * tile] if self.expects_few else []
         passes = {self.shape(n) for n in (1, *few, self.n_ubatch)}
         return passes | {self._key("head", n) for n in (1, *few, self.n_ubatch)}
 

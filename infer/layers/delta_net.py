@@ -74,7 +74,17 @@ class GatedDeltaNet:
         self.norm = w.vector(p + "ssm_norm.weight", self.d_v)
 
     def memory(self) -> tuple[RecurrentSpec]:
-        return (RecurrentSpec(self.layer, 2 * self.n_key + self.n_value, self.d_conv, self.n_head, self.d_v, self.d_k),)
+        return (
+            RecurrentSpec(
+                self.layer,
+                2 * self.n_key + self.n_value,
+                self.d_conv,
+                self.n_head,
+                self.d_v,
+                self.d_k,
+                mixer="gated delta rule",
+            ),
+        )
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n_head = b.batch, self.n_head

@@ -75,7 +75,11 @@ class Mamba1:
 
     def memory(self) -> tuple[RecurrentSpec]:
         n_head = max(1, self.n_head)
-        return (RecurrentSpec(self.layer, self.d_inner, self.d_conv, n_head, self.d_inner // n_head, self.d_state),)
+        return (
+            RecurrentSpec(
+                self.layer, self.d_inner, self.d_conv, n_head, self.d_inner // n_head, self.d_state, mixer="Mamba"
+            ),
+        )
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch

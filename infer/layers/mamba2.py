@@ -71,7 +71,9 @@ class Mamba2:
 
     def memory(self) -> tuple[RecurrentSpec]:
         d_head = self.d_inner // self.n_head
-        return (RecurrentSpec(self.layer, self.n_mixed, self.d_conv, self.n_head, d_head, self.d_state),)
+        return (
+            RecurrentSpec(self.layer, self.n_mixed, self.d_conv, self.n_head, d_head, self.d_state, mixer="Mamba-2"),
+        )
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch

@@ -39,7 +39,7 @@ class Mlstm:
 
     def memory(self) -> tuple[RecurrentSpec]:
         """m of every head lies where other layers keep the input of a convolution with two taps."""
-        return (RecurrentSpec(self.layer, self.n_head, 2, self.n_head, self.d_v + 1, self.d_k),)
+        return (RecurrentSpec(self.layer, self.n_head, 2, self.n_head, self.d_v + 1, self.d_k, mixer="mLSTM"),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n_head, d_k, d_v = b.batch, self.n_head, self.d_k, self.d_v

@@ -43,7 +43,7 @@ class RgLru:
         self.rate = w.keep(lru_rate(w.array(p + "lru_a", n)))
 
     def memory(self) -> tuple[RecurrentSpec]:
-        return (RecurrentSpec(self.layer, self.n_channel, self.d_conv, 1, self.n_channel, 1),)
+        return (RecurrentSpec(self.layer, self.n_channel, self.d_conv, 1, self.n_channel, 1, mixer="RG-LRU"),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n = b.batch, self.n_channel

@@ -75,7 +75,7 @@ class _TimeMix:
 
     def memory(self) -> tuple[RecurrentSpec]:
         n_channel = self.n_shift * self.n_embd
-        return (RecurrentSpec(self.layer, n_channel, 2, self.n_head, self.d_head, self.d_head),)
+        return (RecurrentSpec(self.layer, n_channel, 2, self.n_head, self.d_head, self.d_head, mixer="RWKV"),)
 
     def _matmul(self, b: Builder, x: Rows, part: str) -> Rows:
         return b.matmul(x, self.w[part], "time_mix_" + part)

@@ -29,7 +29,7 @@ class ShortConv:
         self.taps = w.keep(np.ascontiguousarray(w.array(p + "conv.weight", n, self.d_conv).T))
 
     def memory(self) -> tuple[RecurrentSpec]:
-        return (RecurrentSpec(self.layer, self.n_embd, self.d_conv),)
+        return (RecurrentSpec(self.layer, self.n_embd, self.d_conv, mixer="short convolution"),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n, conv = b.batch, self.n_embd, memory.recurrent.conv[self.layer]

@@ -29,6 +29,11 @@ class AttentionSpec:
     rotation: Rotation | None = None
     window: int = 0
 
+    @property
+    def mixer(self) -> str:
+        """What the layer is, in words."""
+        return f"attention, window of {self.window}" if self.window else "attention"
+
     def bytes_per_token(self, kind: KVType) -> int:
         return 2 * self.n_kv * kind.row_bytes(self.d_head)
 

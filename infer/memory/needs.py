@@ -61,16 +61,20 @@ class SequenceNeeds:
 
     def nbytes(self, n_seq: int, n_ctx: int) -> int:
         """n_seq sequences of n_ctx tokens, each full to the last."""
-        n = pages_of(n_ctx)
-        return n_seq * (n * (PAGE * self.per_token + TABLE_ITEM) + 2 * self.state) + n_ctx * self.per_position
+        pages = pages_of(n_ctx) * self._page_nbytes
+        return n_seq * (pages + 2 * self.state) + n_ctx * self.per_position
+
+    @property
+    def _page_nbytes(self) -> int:
+        return PAGE * self.per_token + TABLE_ITEM if self.per_token else 0
 
     def longest(self, n_seq: int, room: int) -> int:
         """Tokens that n_seq sequences can have in `room` bytes: whole pages, 0 at least."""
         left = room - 2 * n_seq * self.state
-        per_page = PAGE * (n_seq * self.per_token + self.per_position)
+        per_page = n_seq * self._page_nbytes + PAGE * self.per_position
         if not per_page:
             return ENDLESS if left >= 0 else 0
-        return max(0, left // (per_page + n_seq * TABLE_ITEM) * PAGE)
+        return max(0, left // per_page * PAGE)
 
 
 @dataclass(frozen=True)
@@ -115,5 +119,28 @@ def fitting_context(wished: int, needs: SequenceNeeds, n_seq: int, room: Room) -
     fits = needs.longest(n_seq, room.grantable)
     if fits >= wished:
         return wished
+    # Shorter than that only where no more can be mapped.
     least = min(LEAST_CONTEXT, needs.longest(n_seq, room.machine.mappable))
     return max(1, min(wished, max(least, fits // ROUND * ROUND)))
+
+
+@dataclass(frozen=True)
+class KindNeeds:
+    """Bytes that layers of one kind (`mixer`) keep together: keys and values of a token, states of a sequence."""
+
+    mixer: str
+    n_layers: int
+    per_token: int
+    state: int
+
+
+def needs_by_kind(specs: Specs, kind: KVType) -> list[KindNeeds]:
+    """Of every kind of layer that keeps something, in the order of the first of each."""
+    found: dict[str, KindNeeds] = {}
+    for s in specs:
+        old = found.get(s.mixer, KindNeeds(s.mixer, 0, 0, 0))
+        needs = SequenceNeeds.of([s], kind)
+        found[s.mixer] = KindNeeds(
+            s.mixer, old.n_layers + 1, old.per_token + needs.per_token, old.state + 2 * needs.state
+        )
+    return list(found.values())

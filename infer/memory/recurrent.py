@@ -19,7 +19,10 @@ from .pool import IndexPool
 @dataclass(frozen=True)
 class RecurrentSpec:
     """What one layer keeps, f32: the last d_conv - 1 inputs of a convolution over n_channel channels, and the state of
-    a scan, n_head x n_lane x depth (see kernels/recurrent/states.py). A layer without a scan has no heads."""
+    a scan, n_head x n_lane x depth (see kernels/recurrent/states.py). A layer without a scan has no heads.
+
+    mixer: what the layer is, in words
+    """
 
     layer: int
     n_channel: int
@@ -27,6 +30,7 @@ class RecurrentSpec:
     n_head: int = 0
     n_lane: int = 0
     depth: int = 0
+    mixer: str = "recurrent"
 
     @property
     def nbytes(self) -> int:

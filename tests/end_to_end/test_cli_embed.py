@@ -129,3 +129,5 @@ def test_inspect_says_that_nothing_is_kept(encoder: Path, cli: Cli) -> None:
     facts = json.loads(out)
     assert (facts["is_encoder"], facts["kv_nbytes_per_token"]) == (True, 0)
     assert "none: an encoder reads texts as a whole and keeps nothing" in cli("inspect", encoder)[1]
+    code, _, err = cli("inspect", encoder, "--fit")
+    assert code == 2 and "keeps nothing of a text, so that it runs wherever its " in err

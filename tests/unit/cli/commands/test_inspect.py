@@ -1,10 +1,13 @@
 """What `hybrid inspect` prints of a file."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
+import gguf_bytes as b
 import numpy as np
 import pytest
+import tiny_models
 from two_layers import TENSORS, write
 
 from hybrid.cli.commands.inspect import pattern_rows
@@ -60,3 +63,75 @@ def test_a_mix_of_block_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "general.file_type = 15 (Q4_K_M)" in out
     for kind in kinds.values():
         assert kind.name in out
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A Llama with 2 layers of 2 heads of 8 that was trained for 100000 tokens."""
+    model = tiny_models.FAMILIES["llama"]()
+    model.set(".context_length", 100_000)
+    return model.write(tmp_path / "tiny.gguf")
+
+
+def test_what_running_takes(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", str(tiny), "--memory", "--parallel", "3", "--kv-type", "f32", "-c", "200000"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "memory: keys and values in f32, 3 sequences",
+        "layers     number  per token  per sequence",
+        "attention       2      512 B             -",
+    ]
+    assert [line.split("  ")[0] for line in lines[5:]] == ["4096", "32768", "100000 (as trained)", "200000"]
+    # 3 sequences of whole pages of 64 tokens: 512 bytes for a token, 8 for a page; 32 bytes of cos and sin
+    assert "146.6 MiB" in lines[7] and "3.1 MiB" in lines[7]
+    assert "metadata" not in lines
+
+
+def test_what_fits(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["inspect", str(tiny), "--fit", "--ram", "192MiB", "--checkpoint-budget", "8MiB"]
+    assert run(command) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert lines[0] == "what fits in a machine with 192.0 MiB for one program"
+    assert lines[1].split() == ["sequences", "f32", "f16", "q8_0"]
+    table = {int(n): [int(c) if c != "-" else 0 for c in cells] for n, *cells in map(str.split, lines[2:7])}
+    assert list(table) == [1, 2, 4, 8, 16]
+    for one, two in pairwise(table.values()):
+        assert all(a >= b for a, b in zip(one, two, strict=True))  # more sequences have less each
+    f32, f16, q8_0 = table[16]
+    assert 4096 < f32 < f16 < q8_0 < 25_000 and table[2][0] < 100_000 == table[1][0]
+    assert lines[7].startswith("The longest context of each sequence by type of keys and values, at most 100000 tokens")
+    assert run([*command, "--json"]) == 0
+    fits = json.loads(capsys.readouterr().out)["fit"]
+    assert {(f["n_seq"], f["kv_type"]): f["n_ctx"] for f in fits["fits"]}[16, "f16"] == f16
+    assert fits["machine"] == {"total": 192 << 20, "available": 192 << 20, "mappable": None}
+
+
+def test_nothing_fits(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", str(tiny), "--fit", "--ram", "1MiB"]) == 0
+    assert capsys.readouterr().out.splitlines()[3].split() == ["1", "-", "-", "-"]
+
+
+def test_memory_as_json(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", str(tiny), "--memory", "--fit", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    memory = data["memory"]
+    assert memory["kinds"] == [{"mixer": "attention", "n_layers": 2, "per_token": 256, "state": 0}]
+    for account in memory["accounts"]:
+        parts = [account[part] for part in ("weights", "working", "states", "keys_values", "positions")]
+        assert account["total"] == sum(parts)
+    assert data["fit"]["machine"]["available"] > 0 and data["fit"]["is_this_machine"]
+    assert data["n_ctx"] == 100_000  # the plain facts are those of the trained context, too
+
+
+@pytest.mark.parametrize(("value", "shown"), [((0, None), "0"), ((1 << 63, b.U64), "9223372036854775808")])
+def test_an_impossible_context(
+    value: tuple[int, int | None], shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is in the file is shown all the same; what running takes is refused."""
+    model = tiny_models.FAMILIES["llama"]()
+    model.set(".context_length", *value)
+    path = model.write(tmp_path / "m.gguf")
+    assert run(["inspect", str(path)]) == 0
+    assert f"at {shown} tokens" in capsys.readouterr().out
+    assert run(["inspect", str(path), "--memory"]) == 1
+    assert f"llama.context_length = {shown}, expected an integer of at least 1" in capsys.readouterr().err

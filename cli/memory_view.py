@@ -1,0 +1,126 @@
+"""What a model needs of memory and what of it fits a machine, as `hybrid inspect` shows it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from hybrid.infer.loading.options import KVTypeName
+from hybrid.quant.ggml.machine_memory import ENDLESS, MachineMemory, machine_memory
+
+from . import console
+
+if TYPE_CHECKING:
+    from hybrid.infer.engine.estimate import Account, Estimate
+    from hybrid.infer.memory.needs import KindNeeds
+
+LENGTHS = (4096, 32768)  # tokens, beside what the model was trained for
+SEQUENCES = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class MemoryFacts:
+    """Of n_seq sequences with keys and values in kv_type: what kinds of layers keep, and what is needed at lengths."""
+
+    kv_type: KVTypeName
+    n_seq: int
+    n_ctx_train: int
+    kinds: "list[KindNeeds]"
+    accounts: "list[Account]"
+
+    def plain(self) -> dict[str, Any]:
+        """As what JSON has."""
+        accounts = [{**console.plain(one), "total": one.total} for one in self.accounts]
+        return {**console.plain(self), "accounts": accounts}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The longest context that each of n_seq sequences can have, 0: none worth it."""
+
+    n_seq: int
+    kv_type: KVTypeName
+    n_ctx: int
+
+
+@dataclass(frozen=True)
+class FitFacts:
+    """margin: bytes of what is available that stay free; cache: of what is kept of earlier texts, at most."""
+
+    machine: MachineMemory
+    is_this_machine: bool
+    margin: int
+    cache: int
+    usual_context: int
+    fits: list[Fit]
+
+    def plain(self) -> dict[str, Any]:
+        """As what JSON has; mappable is null where there is no limit."""
+        machine: dict[str, Any] = console.plain(self.machine)
+        if self.machine.mappable == ENDLESS:
+            machine["mappable"] = None
+        return {**console.plain(self), "machine": machine}
+
+
+def memory_facts(estimate: "Estimate", kv_type: KVTypeName, n_seq: int, n_ctx: int) -> MemoryFacts:
+    """n_ctx: a length to reckon for beside the usual ones; 0: none."""
+    trained = estimate.n_ctx_train
+    lengths = sorted({n for n in (*LENGTHS, trained) if n <= trained} | ({n_ctx} if n_ctx else set()))
+    accounts = [estimate.account(n, n_seq=n_seq, kv_type=kv_type) for n in lengths]
+    return MemoryFacts(kv_type, n_seq, trained, estimate.kinds(kv_type), accounts)
+
+
+def fit_facts(estimate: "Estimate", ram: int | None, cache: int) -> FitFacts:
+    """ram: bytes for one program on another machine; None: this machine, now."""
+    from hybrid.infer.memory.needs import margin
+
+    machine = machine_memory() if ram is None else MachineMemory.of(ram)
+    types: Sequence[KVTypeName] = get_args(KVTypeName)
+    fits = [
+        Fit(n, kind, estimate.longest(machine, n_seq=n, kv_type=kind, cache=cache)) for n in SEQUENCES for kind in types
+    ]
+    return FitFacts(machine, ram is None, margin(machine.available), cache, estimate.usual_context, fits)
+
+
+def show_memory(facts: MemoryFacts) -> None:
+    """Print it, for a person."""
+    several = f", {facts.n_seq} sequences" if facts.n_seq > 1 else ""
+    console.out(console.bold(f"memory: keys and values in {facts.kv_type}{several}"))
+    rows = [
+        (k.mixer, k.n_layers, _or_dash(k.per_token), _or_dash(k.state)) for k in facts.kinds
+    ]  # fmt: skip
+    if rows:
+        console.out(console.table(("layers", "number", "per token", "per sequence"), rows, "lrrr"))
+    else:
+        console.out("no layer keeps anything")
+    table = []
+    for one in facts.accounts:
+        parts = (one.weights, one.working, one.states, one.keys_values, one.positions, one.total)
+        mark = " (as trained)" if one.n_ctx == facts.n_ctx_train else ""
+        table.append((f"{one.n_ctx}{mark}", *map(_or_dash, parts)))
+    heads = ("context", "weights", "working memory", "states", "keys and values", "positions", "in all")
+    console.out("\n" + console.table(heads, table, "lrrrrrr"))
+
+
+def show_fit(facts: FitFacts) -> None:
+    """Print it, for a person."""
+    machine = facts.machine
+    if facts.is_this_machine:
+        of = f"this machine: {console.size(machine.available)} of {console.size(machine.total)} are available"
+    else:
+        of = f"a machine with {console.size(machine.available)} for one program"
+    console.out(console.bold(f"what fits in {of}"))
+    types = list(dict.fromkeys(fit.kv_type for fit in facts.fits))
+    rows = []
+    for n in SEQUENCES:
+        cells = {fit.kv_type: str(fit.n_ctx or "-") for fit in facts.fits if fit.n_seq == n}
+        rows.append((n, *(cells[kind] for kind in types)))
+    console.out(console.table(("sequences", *types), rows, "r" * (1 + len(types))))
+    console.out(
+        f"The longest context of each sequence by type of keys and values, at most {facts.usual_context} tokens. "
+        f"{console.size(facts.margin)} stay free,\nup to {console.size(facts.cache)} keep earlier texts "
+        "(--checkpoint-budget). `hybrid serve` has one sequence more than --parallel."
+    )
+
+
+def _or_dash(nbytes: int) -> str:
+    return console.size(nbytes) if nbytes else "-"

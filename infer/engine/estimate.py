@@ -1,0 +1,112 @@
+"""What a model would need of memory, and what of it fits a machine, without loading it: by the account that the loader
+keeps (engine.py, memory/needs.py).
+
+    with Estimate("model.gguf") as estimate:
+        estimate.account(32768, n_seq=4, kv_type="q8_0").total
+        estimate.longest(MachineMemory.of(8 << 30), n_seq=4, kv_type="q8_0")
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.machine_memory import MachineMemory
+from hybrid.quant.ggml.split import open_gguf
+
+from ..kernels.attention.kv import KV_TYPES
+from ..loading.options import DEFAULT_UBATCH, KVTypeName
+from ..memory.needs import ROUND, KindNeeds, Room, SequenceNeeds, needs_by_kind
+from ..program.threads import default_threads
+from .engine import Engine
+
+
+@dataclass(frozen=True)
+class Account:
+    """Bytes that n_seq sequences of n_ctx tokens need when all are full.
+
+    weights      of the file, mapped: shared with other processes that have it
+    working      what passes compute in
+    states       recurrent states, two of each sequence: before a pass and after it
+    keys_values  of all tokens, with the tables that say where they are
+    positions    cos and sin of every position
+    """
+
+    n_ctx: int
+    n_seq: int
+    kv_type: KVTypeName
+    weights: int
+    working: int
+    states: int
+    keys_values: int
+    positions: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.working + self.states + self.keys_values + self.positions
+
+
+class Estimate:
+    """Of the model at `path`. FormatError, UnsupportedError or UsageError as `Model.load` raises them."""
+
+    def __init__(self, path: Path | str, *, n_threads: int = 0, exact: bool = False) -> None:
+        self._engine = Engine(
+            open_gguf(path),
+            n_ctx=1,
+            n_seq_max=1,
+            n_ubatch=DEFAULT_UBATCH,
+            n_threads=n_threads or default_threads(),
+            exact=exact,
+            kv_type=KV_TYPES["f32"],
+        )
+        self.n_threads, self.n_ubatch = self._engine.n_threads, DEFAULT_UBATCH
+        # per number of tokens and whether there are several sequences
+        self._working = cache(lambda n_ctx, several: self._engine.working_bytes(n_ctx, 2 if several else 1))
+
+    @property
+    def n_ctx_train(self) -> int:
+        """What the model was trained for."""
+        return self._engine.hparams.n_ctx_train
+
+    @cached_property
+    def usual_context(self) -> int:
+        """What it is loaded for where memory allows it and nobody says how much."""
+        positions = self._engine.network.positions
+        usual = self._engine.hparams.usual_context(self._engine.gguf.tensors)
+        return min(usual, positions.rows) if positions else usual
+
+    def kinds(self, kv_type: KVTypeName) -> list[KindNeeds]:
+        """What layers keep, by kind."""
+        return needs_by_kind(self._engine.network.specs, KV_TYPES[kv_type])
+
+    def account(self, n_ctx: int, *, n_seq: int = 1, kv_type: KVTypeName = "f16") -> Account:
+        """What n_seq sequences of n_ctx tokens need."""
+        if n_ctx < 1 or n_seq < 1:
+            raise UsageError(f"{n_seq} sequences of {n_ctx} tokens: expected at least one of each.")
+        needs, working = self._needs(kv_type), self._working(n_ctx, n_seq > 1)
+        states, positions = 2 * n_seq * needs.state, n_ctx * needs.per_position
+        keys_values = needs.nbytes(n_seq, n_ctx) - states - positions
+        return Account(n_ctx, n_seq, kv_type, self._engine.gguf.nbytes, working, states, keys_values, positions)
+
+    def longest(self, machine: MachineMemory, *, n_seq: int = 1, kv_type: KVTypeName = "f16", cache: int = 0) -> int:
+        """Tokens that each of n_seq sequences can have, at most `usual_context`: what `Model.load` chooses with a cache
+        of so many bytes, or 0 where it would choose a short context that does not fit."""
+        wished, needs = self.usual_context, self._needs(kv_type)
+        room = Room(machine, self._engine.gguf.nbytes, self._working(wished, n_seq > 1), cache)
+        fits = needs.longest(n_seq, room.grantable)
+        return wished if fits >= wished else fits // ROUND * ROUND
+
+    def _needs(self, kv_type: KVTypeName) -> SequenceNeeds:
+        return SequenceNeeds.of(self._engine.network.specs, KV_TYPES[kv_type])
+
+    def close(self) -> None:
+        self._engine.close()
+        self._engine.gguf.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
