@@ -1,5 +1,6 @@
 """The command `hybrid`, also as `python -m hybrid.cli` for where the console script is not on the path."""
 
+import os
 import sys
 
 from .interrupts import interrupt_behind, lose_no_interrupt
@@ -9,6 +10,10 @@ def main() -> None:
     """`main.main`; Ctrl-C while its modules are loaded ends as it does later."""
     try:
         lose_no_interrupt()
+        if "_HYBRID_COMPLETE" in os.environ:  # a shell asks how a command line goes on
+            from .completion import answering
+
+            return answering.main()
         from .main import main as command
     except (KeyboardInterrupt, RuntimeError) as error:
         if interrupt_behind(error) is None:

@@ -248,10 +248,6 @@ def _ignore_interrupts() -> None:
 
 def main() -> None:
     """Entry point of the command `hybrid`: runs it and leaves with its exit code."""
-    if "_HYBRID_COMPLETE" in os.environ:  # a shell asks how a command line goes on
-        from .completion import answering
-
-        return answering.main()
     code: int | None = None
 
     def terminated(number: int, frame: FrameType | None) -> NoReturn:
