@@ -13,7 +13,8 @@ def main() -> None:
         if "_HYBRID_COMPLETE" in os.environ:  # a shell asks how a command line goes on
             from .completion import answering
 
-            return answering.main()
+            answering.main()
+            return
         from .main import main as command
     except (KeyboardInterrupt, RuntimeError) as error:
         if interrupt_behind(error) is None:
