@@ -33,6 +33,15 @@ def note(text: str = "") -> None:
     print(dim(text, sys.stderr), file=sys.stderr, flush=True)
 
 
+def paragraph(text: str) -> None:
+    """A longer note, broken between words where stderr is a terminal."""
+    if sys.stderr.isatty():
+        import textwrap
+
+        text = textwrap.fill(text, max(20, min(100, shutil.get_terminal_size().columns)), break_on_hyphens=False)
+    note(text)
+
+
 def error(text: str) -> None:
     """An error, as one line."""
     print(f"{_styled('error:', '1;31', sys.stderr)} {one_line(text)}", file=sys.stderr, flush=True)

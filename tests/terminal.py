@@ -17,7 +17,7 @@ from typing import Any, Self
 import pyte
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 120  # seconds, on a busy machine
+PATIENCE = 60  # seconds, on a busy machine
 TAB, ENTER, CTRL_C, CTRL_D, UP = "\t", "\r", "\x03", "\x04", "\x1b[A"
 
 
@@ -41,8 +41,8 @@ class Terminal:
     def __init__(
         self, command: Sequence[object], columns: int = 80, rows: int = 24, cwd: Path | None = None, **more: str
     ) -> None:
-        self._end, other = pty.openpty()
-        self.screen = _Screen(columns, rows, lambda data: os.write(self._end, data))
+        self.end, other = pty.openpty()
+        self.screen = _Screen(columns, rows, lambda data: os.write(self.end, data))
         self._stream = pyte.ByteStream(self.screen)
         self._set_size(columns, rows)
         self.raw = b""  # all that was written
@@ -65,13 +65,13 @@ class Terminal:
     def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, tb: TracebackType | None) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._end)
+        os.close(self.end)
 
     # --- what is done ---
     def type(self, *keys: str) -> None:
         """Each by itself, as fingers do."""
         for text in keys:
-            os.write(self._end, text.encode())
+            os.write(self.end, text.encode())
             self.pump(0.02)
 
     def resize(self, columns: int, rows: int) -> None:
@@ -79,16 +79,16 @@ class Terminal:
         self._set_size(columns, rows)
 
     def _set_size(self, columns: int, rows: int) -> None:
-        fcntl.ioctl(self._end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     # --- what is seen ---
     def pump(self, seconds: float) -> bool:
         """Takes what the program writes within some time; False: it has ended."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            if select.select([self._end], [], [], left)[0]:
+            if select.select([self.end], [], [], left)[0]:
                 try:
-                    data = os.read(self._end, 65536)
+                    data = os.read(self.end, 65536)
                 except OSError:  # Linux: nobody is at the other end any more
                     data = b""
                 if not data:

@@ -75,7 +75,7 @@ def chat(model: "Model", start: Start, form: "Constraint | None" = None) -> None
     read = prompt_reader([n for n, c in COMMANDS.items() if c.help], session.words, lambda: session.example)
     console.note(f"{title(model)}. /help lists commands.")
     for line in told_first(model, start, most):
-        console.note(line)
+        console.paragraph(line)
     path = start.state or (saved_chats.last(model) if start.go_on else saved_chats.new(model))
     if path.exists():
         conversation.load(path)
@@ -99,7 +99,7 @@ def told_first(model: "Model", start: Start, most: int) -> list[str]:
     many = f"{most} tokens at a time (-n)" if most >= 0 else "until the context is full (-n) or you press Ctrl-C"
     if model.chat_template is None:
         return [
-            f"{model.path.name} has no chat template, so it was hardly trained to chat: {continued}, {many}. "
+            f"{model.path.name} has no chat template, so it was most likely not trained to chat: {continued}, {many}. "
             "What you write next goes on behind that; /clear begins anew."
         ]
     return [] if start.in_template else [f"--no-template: {continued}, {many}."]

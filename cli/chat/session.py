@@ -87,7 +87,9 @@ class Chat:
                 text = self.read(self.prompt)
             except EOFError:
                 return
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
+                if interrupt.args:  # no key, but a signal that ends the program
+                    raise
                 if interrupted:
                     return
                 interrupted = True
@@ -203,16 +205,21 @@ class Chat:
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator["Stop"]:
-        """Ctrl-C sets the Stop of this answer, which ends what the model computes for it, and nothing after it."""
+        """Ctrl-C sets the Stop of this answer, which ends what the model computes for it, and nothing after it. What
+        ends the program does so, too, and is carried on afterwards: in an answer it would end only that."""
         from hybrid.infer import Stop
 
-        stop = Stop()
+        stop, ended = Stop(), []
         before: Any = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
+        before_end: Any = signal.signal(signal.SIGTERM, lambda number, frame: (stop.set(), ended.append(frame)))
         try:
             with self.conversation.model.stopped_by(stop):
                 yield stop
         finally:
             signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGTERM, before_end)
+            if ended:
+                signal.raise_signal(signal.SIGTERM)
 
     # --- what is there ---
     def replay(self) -> None:

@@ -191,8 +191,10 @@ def run(
 
     if go_on and (text is not None or state is not None):
         raise UsageError(f"--continue goes on with a chat; {'--state' if state else 'a prompt'} does not go with it.")
-    in_template = template is not False if text is None else bool(template)
     asks = asking(tools, tool_choice, think, think_budget)
+    in_template = template is not False if text is None else bool(template)
+    if model is None and template is None and not asks.given and not system:
+        in_template = False  # the bundled model has a template, and has not learned what to say in it
     if asks.given and not in_template:
         how = "leave out --no-template" if text is None else "add --template"
         raise UsageError(f"{asks.given} needs the model's chat template: {how}.")

@@ -1,0 +1,309 @@
+"""`hybrid run` in a terminal, as somebody at its keys sees it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from end_to_end.outcomes import Cli
+from end_to_end.templated import OWN, templated
+from terminal import CTRL_C, CTRL_D, ENTER, TAB, UP, Terminal
+
+from hybrid.convert import convert
+
+# kernels stay where they are, or every test would compile its own; what is kept goes to the test's folder
+HYBRID = """
+import sys
+from pathlib import Path
+from hybrid.cli.chains import cache_paths
+cache_paths.cache_dir = lambda: Path({folder!r}) / "cache"
+cache_paths.state_dir = lambda: Path({folder!r}) / "state"
+{more}
+from hybrid.cli.__main__ import main
+sys.argv[0] = "hybrid"
+main()
+"""
+# prompts are read in steps that take long enough to be looked at
+SLOWLY = """
+import time
+from hybrid.cli.reading_line import ReadingLine
+from hybrid.infer.sequence import Sequence
+ReadingLine.DELAY, ReadingLine.EVERY = 0.1, 0.05
+prefill = Sequence.prefill
+def slowly(self, ids, progress=None, boundaries=()):
+    for done in (len(ids) // 4, len(ids) // 2):
+        time.sleep(0.4)
+        progress(done, len(ids))
+    time.sleep(0.4)
+    return prefill(self, ids, progress, boundaries)
+Sequence.prefill = slowly
+"""
+# the answer is written so slowly that there is time to interrupt it
+DRAWS_SLOWLY = """
+import time
+from hybrid.infer.sequence import Sequence
+decode = Sequence.decode
+Sequence.decode = lambda self, token: (time.sleep(0.05), decode(self, token))[1]
+"""
+Run = Callable[..., Terminal]
+pytestmark = pytest.mark.slow
+SIGNALLED = 128 + signal.SIGTERM
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """`hybrid run` with arguments. more: code that it executes first."""
+    opened: list[Terminal] = []
+
+    def start(*args: object, more: str = "", columns: int = 80, rows: int = 24, **variables: str) -> Terminal:
+        code = HYBRID.format(folder=str(tmp_path), more=more)
+        command = [sys.executable, "-c", code, "run", *args]
+        opened.append(Terminal(command, columns, rows, cwd=tmp_path, **variables))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        with terminal:
+            pass
+
+
+def at_prompt(t: Terminal, n: int = 1) -> None:
+    """Waits until the n-th prompt, or a later one, waits for a message."""
+    t.until(lambda: t.raw.count(b"\x1b[?2004h") >= n, f"prompt {n}")
+    t.until(lambda: t.lines and t.lines[t.screen.cursor.y :][:1] and t.lines[t.screen.cursor.y].startswith(">"))
+
+
+@pytest.fixture
+def chatting(cli: Cli, files: dict[str, Path], tmp_path: Path) -> Path:
+    """A model with a chat template."""
+    return templated(cli, files["q8_0"], OWN, tmp_path)
+
+
+@pytest.fixture
+def without_template(bundled: Path, tmp_path: Path) -> Path:
+    folder, path = tmp_path / "checkpoint", tmp_path / "plain.gguf"
+    shutil.copytree(bundled, folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    del config["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    convert(folder, path, outtype="bf16")
+    return path
+
+
+def test_the_bundled_model_says_what_it_can_do_and_offers_an_example(run: Run) -> None:
+    t = run("-n", 5, "--greedy")
+    at_prompt(t)
+    assert "was trained on documentation" in " ".join(t.text.split()) and "cannot chat" in " ".join(t.text.split())
+    assert t.lines[-1] == "> To install the package, run" and t.colours("To install") == {"brightblack"}
+    t.type(ENTER)
+    at_prompt(t, 2)
+    prompt, answer = (t.lines[-4], t.lines[-3]) if t.lines[-1] == ">" else ("", "")
+    assert prompt == "> To install the package, run" and t.colours("To install") == {"default"}
+    assert answer, "it has continued the text"
+    t.type("/clear", ENTER)
+    at_prompt(t, 3)
+    assert t.lines[-1] == "> If the option is not given,", "another example, where nothing has been said"
+    t.type("x")
+    t.until(lambda: t.lines[-1] == "> x")
+    t.type(CTRL_D.replace("\x04", "\x03"), CTRL_C)
+    assert t.ends() == 0
+
+
+def test_a_model_without_a_template_says_so(run: Run, without_template: Path) -> None:
+    t = run(without_template, "--greedy", "-n", 3)
+    at_prompt(t)
+    said = " ".join(t.text.split())
+    assert "plain.gguf has no chat template, so it was most likely not trained to chat" in said
+    assert "what you write is continued, not answered, 3 tokens at a time (-n)" in said and t.lines[-1] == ">"
+
+
+def test_a_template_that_is_not_used(run: Run, chatting: Path) -> None:
+    t = run(chatting, "--no-template")
+    at_prompt(t)
+    assert "--no-template: what you write is continued, not answered, 128 tokens" in " ".join(t.text.split())
+    t = run(chatting)
+    at_prompt(t)
+    assert "continued" not in t.text
+
+
+def test_ctrl_c_stops_an_answer_and_twice_leaves(run: Run, chatting: Path) -> None:
+    t = run(chatting, "--greedy", "-n", 400, "--think", "off", more=DRAWS_SLOWLY)
+    at_prompt(t)
+    t.type("Hello", ENTER)
+    t.pump(0.7)
+    t.type(CTRL_C)
+    t.shows("stopped")
+    assert "^C" not in t.text
+    at_prompt(t, 2)
+    t.type(CTRL_C)
+    t.shows("once more Ctrl-C leaves")
+    at_prompt(t, 3)
+    t.type("/stats", ENTER)
+    t.shows("generated")
+    at_prompt(t, 4)
+    t.type(CTRL_C)
+    at_prompt(t, 5)
+    t.type(CTRL_C)
+    assert t.ends() == 0 and "kept in" in t.text and "Traceback" not in t.text
+
+
+def test_many_lines_that_are_pasted_are_one_message(run: Run, chatting: Path) -> None:
+    t = run(chatting, "--greedy", "-n", 2, "--think", "off")
+    at_prompt(t)
+    t.type("\x1b[200~first line\nsecond line\r\n/home/third\n\x1b[201~")
+    t.pump(0.3)
+    assert "There" not in t.text and "first line" in t.text and "/home/third" in t.text, "nothing is sent yet"
+    t.type(ENTER)
+    at_prompt(t, 2)
+    t.type("/tree", ENTER)
+    t.shows("1 first line second line /home/third")
+    t.type("\x1b[200~/usr/bin/x says\nno\x1b[201~", ENTER)
+    at_prompt(t, 4)
+    t.type("/tree", ENTER)
+    t.shows("2 /usr/bin/x says no")
+
+
+def test_tab_completes_commands_settings_and_files(run: Run, chatting: Path, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "other.gguf").touch()
+    t = run(chatting, "--greedy", "-n", 2)
+    at_prompt(t)
+    t.type("/se", TAB, " ", "min-p 0.1")
+    t.until(lambda: "> /set min-p 0.1" in t.text)
+    t.type(ENTER)
+    t.shows("min-p  0.1  (set)")
+    at_prompt(t, 2)
+    t.type("/set dynatemp-e", TAB, " 2", ENTER)
+    t.shows("dynatemp-exp  2  (set)")
+    at_prompt(t, 3)
+    t.type("/model sub/o", TAB)
+    t.shows("> /model sub/other.gguf")
+    t.type(ENTER)
+    t.shows("error: sub/other.gguf is empty")
+    at_prompt(t, 4)
+    t.type("/set temp hot", ENTER)
+    t.shows("error: /set temp hot: expected a number, or default.")
+    at_prompt(t, 5)
+
+
+def test_history_and_lines_of_a_message(run: Run, chatting: Path) -> None:
+    t = run(chatting, "--greedy", "-n", 2, "--think", "off")
+    at_prompt(t)
+    t.type("one\x1b\rtwo", ENTER)
+    at_prompt(t, 2)
+    t.type("/nonsense", ENTER)
+    t.shows("error: there is no command /nonsense. /help lists them.")
+    at_prompt(t, 3)
+    t.type(UP)
+    t.until(lambda: t.lines[-1] == "> /nonsense")
+    t.type(CTRL_C)
+    at_prompt(t, 4)
+    t.type("/tree", ENTER)
+    t.shows("1 one two")
+    at_prompt(t, 5)
+    t.type(CTRL_D)
+    assert t.ends() == 0
+    again = run(chatting)
+    at_prompt(again)
+    again.type(UP, UP, UP)
+    again.until(lambda: again.lines[-2:] == ["> one", "  two"])
+
+
+def test_another_size_of_the_window(run: Run, chatting: Path) -> None:
+    t = run(chatting, "--greedy", "-n", 12, "--think", "off", more=DRAWS_SLOWLY)
+    at_prompt(t)
+    t.type("A long question that goes over the end of the line when the window is narrow")
+    t.resize(40, 24)
+    t.pump(0.4)
+    t.resize(100, 24)
+    t.pump(0.4)
+    t.until(lambda: t.lines[-1].endswith("when the window is narrow"), "the whole question, once")
+    assert t.text.count("A long question") == 1
+    t.type(ENTER)
+    t.pump(0.2)
+    t.type("typed early")
+    assert "typed early" not in t.text
+    t.resize(60, 20)
+    at_prompt(t, 2)
+    t.shows("> typed early")  # it has waited for the prompt
+    assert t.text.count("typed early") == 1 and "Traceback" not in t.text
+
+
+def test_another_model_goes_on(run: Run, chatting: Path, without_template: Path) -> None:
+    t = run(chatting, "--greedy", "-n", 3, "--think", "off", columns=150)
+    at_prompt(t)
+    t.type("Remember seven", ENTER)
+    at_prompt(t, 2)
+    t.type("/set temp 0.2", ENTER)
+    at_prompt(t, 3)
+    t.type(f"/model {without_template}", ENTER)
+    t.shows("BF16")
+    t.shows("it reads the conversation when you write next")
+    t.shows("it has no chat template")
+    at_prompt(t, 4)
+    t.type("Go on", ENTER)
+    at_prompt(t, 5)
+    t.type("/tree", ENTER)
+    t.shows("2 Go on  [*main]")
+    t.type("/set temp", ENTER)
+    t.shows("temp  0.2  (set)")
+    t.type(f"/model {chatting}", ENTER)
+    at_prompt(t, 8)
+    t.type("And now", ENTER)
+    at_prompt(t, 9)
+    t.type("/tree", ENTER)
+    t.shows("3 And now  [*main]")
+    t.type(CTRL_D)
+    assert t.ends() == 0
+    assert "kept in" in t.text and "Traceback" not in t.text
+    names = sorted(path.name.partition("-")[0] for path in (chatting.parent / "state" / "chats").glob("*.state"))
+    assert names == ["own", "own", "plain"], "each model's part of it can be gone on with"
+
+
+@pytest.mark.parametrize("how", ["-p", "-f", "--template", "chat"])
+def test_how_far_a_prompt_has_been_read(how: str, run: Run, chatting: Path, tmp_path: Path) -> None:
+    text = "word " * 200
+    (tmp_path / "long.txt").write_text(text)
+    args = {"-p": ["-p", text], "-f": ["-f", "long.txt"], "--template": ["-p", text, "--template"], "chat": []}[how]
+    t = run(chatting, "--greedy", "-n", 3, *args, more=SLOWLY)
+    if how == "chat":
+        at_prompt(t)
+        t.type(f"\x1b[200~{text}\x1b[201~", ENTER)
+    t.until(lambda: "tokens, " in t.text and " per second, " in t.text and " left" in t.text)
+    line = next(line for line in t.lines if "per second" in line)
+    assert line.startswith("reading ") and " of " in line
+    if how == "chat":
+        at_prompt(t, 2)
+    else:
+        assert t.ends() == 0
+    assert "reading " not in t.text, "it is gone when the answer begins"
+    assert "word" in t.text or how != "chat"
+
+
+def test_only_a_terminal_is_told(chatting: Path, tmp_path: Path) -> None:
+    code = HYBRID.format(folder=str(tmp_path), more=SLOWLY)
+    command = [sys.executable, "-c", code, "run", str(chatting), "-p", "a b c d", "-n", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    assert "reading" not in done.stderr and "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_chat_that_is_told_to_end_ends(run: Run, chatting: Path) -> None:
+    """Also in the middle of an answer, which Ctrl-C would only stop; the terminal is as it was."""
+    t = run(chatting, "-n", 400, "--think", "off", more=DRAWS_SLOWLY)
+    at_prompt(t)
+    t.type("Hello", ENTER)
+    t.pump(0.7)
+    assert not termios.tcgetattr(t.end)[3] & termios.ECHO
+    os.kill(t.process.pid, signal.SIGTERM)
+    assert t.ends() == SIGNALLED
+    assert termios.tcgetattr(t.end)[3] & termios.ECHO
+    t = run(chatting)
+    at_prompt(t)
+    os.kill(t.process.pid, signal.SIGTERM)
+    assert t.ends() == SIGNALLED and "Traceback" not in t.text
