@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import peft_adapters
 import pytest
+from hub_server import Hub
 
 from hybrid.convert.checkpoint import Checkpoint
 
@@ -57,6 +59,19 @@ def folder(tmp_path: Path, bundled: Path, prose: Path, files: dict[str, Path]) -
     command.write_text(HYBRID.format(python=sys.executable, folder=str(tmp_path)))
     command.chmod(0o755)
     return work
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hub(bundled: Path, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The models that pages name, on loopback; all of them are the bundled one."""
+    cache = tmp_path_factory.mktemp("hub")
+    granite = "ibm-granite/granite-4.0-h-tiny"
+    with Hub() as hub, pytest.MonkeyPatch.context() as patch:
+        hub.add(granite, {path.name: path for path in bundled.iterdir()})
+        hub.add(f"{granite}-GGUF", {"tiny-Q4_K_M.gguf": files["q8_0"], "tiny-Q8_0.gguf": files["q8_0"]})
+        for variable, value in hub.environment(cache).items():
+            patch.setenv(variable, value)
+        yield
 
 
 def environment(folder: Path) -> dict[str, str]:
