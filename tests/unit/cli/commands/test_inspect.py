@@ -108,7 +108,7 @@ def test_what_fits(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_fits(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(tiny), "--fit", "--ram", "1MiB"]) == 0
-    assert capsys.readouterr().out.splitlines()[3].split() == ["1", "-", "-", "-"]
+    assert capsys.readouterr().out.splitlines()[2].split() == ["1", "-", "-", "-"]
 
 
 def test_memory_as_json(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
