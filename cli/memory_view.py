@@ -106,6 +106,8 @@ def show_fit(facts: FitFacts) -> None:
     machine = facts.machine
     if facts.is_this_machine:
         of = f"this machine: {console.size(machine.available)} of {console.size(machine.total)} are available"
+        if machine.mappable < ENDLESS:
+            of += f", {console.size(machine.mappable)} can be mapped"
     else:
         of = f"a machine with {console.size(machine.available)} for one program"
     console.out(console.bold(f"what fits in {of}"))
