@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +210,28 @@ def test_a_limit_on_what_can_be_mapped(which: str, file: Callable[..., Path]) ->
     n_ctx, note = done.stdout.split(" ", 1)
     assert 4096 < int(n_ctx) < 1 << 22
     assert note.startswith(f"a context of {n_ctx} tokens: the 16777216 that the model was trained for need")
+
+
+@pytest.mark.parametrize("arch", sorted(FAMILIES))
+def test_the_work_of_a_short_text_is_that_of_any_context(arch: str, file: Callable[..., Path]) -> None:
+    """Ops and all their fields are the same for 4096 tokens and for a million, but for where things lie, how far apart
+    rows of the table of pages are, and how many chunks of a text may be shared out among threads."""
+    found = []
+    for n_ctx in (4096, 1 << 20):
+        with Model.load(file(arch), n_ctx=n_ctx, n_threads=2) as model:
+            engine = model.engine
+            found.append(
+                [
+                    [(op.kernel.name, name, value) for op in program.ops for name, value in small_fields(op)]
+                    for program in (engine.program(part, n)[0] for part, n in sorted(engine.usual_shapes()))
+                ]
+            )
+    assert found[0] == found[1]
+    assert sum(map(len, found[0])) > 100
+
+
+def small_fields(op: Any) -> Iterator[tuple[str, int]]:
+    """Sizes, counts and settings of an op: what is no address."""
+    for field, value in zip(op.kernel.layout.fields, op.fields, strict=True):
+        if isinstance(value, int) and value < 1 << 40 and field.name not in ("table_stride", "n_records"):
+            yield field.name, value
