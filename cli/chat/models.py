@@ -47,11 +47,13 @@ def title(model: "Model") -> str:
 
 
 def models_here(chat: Chat, typed: str) -> Words:
-    """Files, folders, and what was converted before."""
-    return Words(typed, known_models(), files=GGUF)
+    """Files, folders, what was downloaded, and what was converted or run before."""
+    from ..hub import present
+
+    return Words(typed, dict.fromkeys([*present.names(), *converted_models()]), files=GGUF)
 
 
-def known_models() -> list[str]:
+def converted_models() -> list[str]:
     """Folders that have been converted, the last used first, and the demo's files."""
     known = []
     for each in cached_models.every():

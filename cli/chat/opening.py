@@ -1,5 +1,6 @@
 """How a chat begins and ends: what it says of its model, what it goes on with, where it is kept."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +72,7 @@ def chat(model: "Model", start: Start, form: "Constraint | None" = None) -> None
     )
     session = Chat(conversation, lambda prompt: read(prompt), COMMANDS, sampling=start.sampling)
     session.in_template, session.examples = start.in_template, EXAMPLES if start.is_bundled else ()
-    session.load = lambda name: models.load(Path(name).expanduser(), start.options)
+    session.load = lambda name: models.load(os.path.expanduser(name), start.options)  # noqa: PTH111  may be no path
     read = prompt_reader([n for n, c in COMMANDS.items() if c.help], session.words, lambda: session.example)
     console.note(f"{title(model)}. /help lists commands.")
     for line in told_first(model, start, most):

@@ -209,9 +209,15 @@ class Chat:
         ends the program does so, too, and is carried on afterwards: in an answer it would end only that."""
         from hybrid.infer import Stop
 
-        stop, ended = Stop(), []
+        stop, ended = Stop(), False
+
+        def end(number: int, frame: object) -> None:
+            nonlocal ended
+            ended = True
+            stop.set()
+
         before: Any = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
-        before_end: Any = signal.signal(signal.SIGTERM, lambda number, frame: (stop.set(), ended.append(frame)))
+        before_end: Any = signal.signal(signal.SIGTERM, end)
         try:
             with self.conversation.model.stopped_by(stop):
                 yield stop
