@@ -78,6 +78,20 @@ class Command(TyperCommand):
                 formatter.write_dl(panels[heading])
 
 
+class Underscored(Command):
+    """A command whose options have the names of another program's, which writes them with underscores: both count."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Options with underscores are looked up as those with dashes."""
+        known = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
+        written = []
+        for arg in args:
+            name, equals, value = arg.partition("=")
+            dashed = name.replace("_", "-")
+            written.append(dashed + equals + value if dashed in known else arg)
+        return super().parse_args(ctx, written)
+
+
 class LazyGroup(TyperGroup):
     """The group knows names and one-line helps; resolving a name imports its module."""
 
@@ -103,8 +117,8 @@ def load(name: str) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     subcommands = getattr(module, "SUBCOMMANDS", None)
     if subcommands is None:
-        settings = {**SETTINGS, **getattr(module, "SETTINGS", {})}
-        app.command(name, cls=Command, context_settings=settings)(getattr(module, name))
+        kind = Underscored if getattr(module, "UNDERSCORES", False) else Command
+        app.command(name, cls=kind, context_settings=SETTINGS)(getattr(module, name))
     else:
         app.callback(no_args_is_help=True, context_settings=SETTINGS)(getattr(module, name))
         for word, function in subcommands.items():

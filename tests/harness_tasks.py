@@ -39,7 +39,7 @@ def write_tasks(folder: Path, prose: Path) -> Path:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def task(name: str, data: dict[str, str], **more: Any) -> None:
-        files = {split: str(folder / f"{file}.jsonl") for split, file in data.items()}
+        files = {split: f"{file}.jsonl" for split, file in data.items()}
         text = {"task": name, "dataset_path": "json", "dataset_kwargs": {"data_files": files}, "test_split": "test"}
         (folder / f"{name}.yaml").write_text(yaml.safe_dump({**text, **more, "metadata": {"version": 1.0}}))
 

@@ -17,7 +17,7 @@ from ..loading_options import Context, Exact, KVTypeOption, Lora, Threads, load_
 if TYPE_CHECKING:
     from ..harness.model import HarnessModel
 
-SETTINGS = {"token_normalize_func": lambda name: name.replace("_", "-")}  # --num_fewshot, as lm_eval writes it
+UNDERSCORES = True  # --num_fewshot, as lm_eval writes it, is --num-fewshot
 TOGETHER = 32  # hybrid.infer.evaluate.continuations has the same number; importing it takes longer than this help
 GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
 
@@ -38,13 +38,17 @@ def eval(
         int | None, typer.Option(min=0, help="Examples before each question. Default: the task's.", show_default=False)
     ] = None,
     limit: Annotated[
-        float | None, typer.Option(help="Only so many questions per task; below 1: that share of them.")
+        float | None, typer.Option(min=0, help="Only so many questions per task; below 1: that share of them.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output-path", help="File for the results, in the harness's JSON.")
     ] = None,
-    log_samples: Annotated[bool, typer.Option(help="Put every question and answer into the results.")] = False,
-    apply_chat_template: Annotated[bool, typer.Option(help="Ask in the model's chat template.")] = False,
+    log_samples: Annotated[
+        bool, typer.Option("--log-samples", help="Put every question and answer into the results.")
+    ] = False,
+    apply_chat_template: Annotated[
+        bool, typer.Option("--apply-chat-template", help="Ask in the model's chat template.")
+    ] = False,
     system_instruction: Annotated[str | None, typer.Option(metavar="TEXT", help="System message.")] = None,
     fewshot_as_multiturn: Annotated[
         bool, typer.Option(help="With the template: examples as turns of the chat, or all in one message.")
@@ -53,7 +57,9 @@ def eval(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE,...", help="How answers are generated, instead of the task's settings."),
     ] = None,
-    predict_only: Annotated[bool, typer.Option(help="Only answers, with --log-samples; no metrics.")] = False,
+    predict_only: Annotated[
+        bool, typer.Option("--predict-only", help="Only answers, with --log-samples; no metrics.")
+    ] = False,
     seed: Annotated[str, typer.Option(metavar="N|N,N,N,N", help="As lm_eval has it.")] = "0,1234,1234,1234",
     bootstrap_iters: Annotated[
         int, typer.Option(min=0, help="Samples for standard errors that have no formula; 0: none.")
@@ -83,6 +89,8 @@ def eval(
         raise typer.BadParameter("--predict-only needs --log-samples, and -o or --json: where the answers go")
     if output is not None:
         check_target(output)
+        if not output.parent.is_dir():
+            raise UsageError(f"{shown(output.parent)} is not a folder. Make it first.")
     from ..harness.tasks import quiet
 
     with quiet(verbose):
@@ -139,7 +147,7 @@ def scored(
         ready = tasks.loaded(tasks.found(names, folders), names)
     finally:
         status.clear()
-    generates = "generate_until" in tasks.kinds(ready)
+    generates = "generate_until" in ready.kinds
     options = load_options(**loading, checkpoint_budget=GENERATING_BUDGET if generates else "0")
     asked = evaluation.Protocol(**protocol)
     with (

@@ -9,7 +9,7 @@ from typing import Any
 from hybrid.quant.ggml.errors import UsageError
 
 from .model import HarnessModel
-from .tasks import reason
+from .tasks import Loaded, reason
 
 SEEDS = (0, 1234, 1234)  # of Python's random numbers, of numpy's, of the choice of examples: the harness's own
 BOOTSTRAPS = 100_000  # samples for standard errors that have no formula
@@ -31,7 +31,7 @@ class Protocol:
     bootstrap_iters: int = BOOTSTRAPS
 
 
-def evaluate(lm: HarnessModel, tasks: Sequence[Any], protocol: Protocol) -> dict[str, Any]:
+def evaluate(lm: HarnessModel, tasks: Loaded, protocol: Protocol) -> dict[str, Any]:
     """The harness's results. UsageError: a task cannot be asked; the reason in one line. HybridError: of the model."""
     from lm_eval import evaluator
 
@@ -41,7 +41,8 @@ def evaluate(lm: HarnessModel, tasks: Sequence[Any], protocol: Protocol) -> dict
     try:
         results = evaluator.simple_evaluate(
             model=lm,
-            tasks=list(tasks),
+            tasks=tasks.items,
+            task_manager=tasks.manager,
             num_fewshot=protocol.num_fewshot,
             limit=protocol.limit,
             log_samples=protocol.log_samples,

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,34 +22,44 @@ MOST_SHOWN = 5  # names that are like a missing one
 
 @contextlib.contextmanager
 def quiet(verbose: bool) -> Iterator[None]:
-    """Within, the harness and what it loads data with say nothing: no logging, no bars, no text on stdout.
-
-    Must surround the first import of the harness: some of this is read then.
-    """
+    """Within, the harness and what it loads data with write nothing: no logging, no bars, no text on stdout.
+    verbose: they write to stderr."""
     # bootstraps would start processes that are copies of this one, with its threads
-    settings = {"DISABLE_MULTIPROC": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if not verbose:
-        settings |= {"TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    said = io.StringIO()
+    before = os.environ.get("DISABLE_MULTIPROC")
+    os.environ["DISABLE_MULTIPROC"] = "1"
     disabled = logging.root.manager.disable
     try:
-        if verbose:
-            with contextlib.redirect_stdout(sys.stderr):
-                yield
-        else:
-            logging.disable(logging.CRITICAL)
-            with contextlib.redirect_stdout(said), warnings.catch_warnings():
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr if verbose else io.StringIO()))
+            if not verbose:
+                logging.disable(logging.CRITICAL)
+                stack.enter_context(warnings.catch_warnings())
                 warnings.simplefilter("ignore")
-                yield
+                stack.enter_context(_no_bars())
+            yield
     finally:
         logging.disable(disabled)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        if before is None:
+            del os.environ["DISABLE_MULTIPROC"]
+        else:
+            os.environ["DISABLE_MULTIPROC"] = before
+
+
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
+    """tqdm's, which the harness, datasets and the hub's client draw."""
+    from tqdm import std
+
+    original = std.tqdm.__init__
+
+    def disabled(self: Any, *args: Any, **more: Any) -> None:
+        original(self, *args, **{**more, "disable": True})
+
+    std.tqdm.__init__ = disabled
+    try:
+        yield
+    finally:
+        std.tqdm.__init__ = original
 
 
 def found(names: Sequence[str], folders: Sequence[Path], metadata: dict[str, Any] | None = None) -> "TaskManager":
@@ -82,23 +93,44 @@ def _is_file(name: str) -> bool:
     return name.endswith((".yaml", ".yml")) and Path(name).is_file()
 
 
-def loaded(manager: "TaskManager", names: Sequence[str]) -> list[Any]:
-    """Tasks and groups of them, with their data. UsageError: one cannot be loaded; the reason in one line."""
+@dataclass(frozen=True)
+class Loaded:
+    """Tasks and groups of them, with their data, and what knows their files."""
+
+    items: list[Any]
+    manager: "TaskManager"
+
+    @property
+    def kinds(self) -> set[str]:
+        """What they ask a model for: multiple_choice, generate_until..."""
+        groups = [item.get_all_tasks() if hasattr(item, "get_all_tasks") else [item] for item in self.items]
+        return {str(task.get_config("output_type")) for tasks in groups for task in tasks}
+
+
+def loaded(manager: "TaskManager", names: Sequence[str]) -> Loaded:
+    """Tasks by their names. UsageError: one cannot be loaded; the reason in one line."""
     items: list[Any] = []
     for name in names:
         try:
-            known = manager.load([name])
+            known = _loaded(manager, name)
         except Exception as error:  # what is wrong with a task file, or with where its data is, can be anything
             raise UsageError(f"task {shown(name, 80)} cannot be loaded: {reason(error)}") from error
         groups = known.get("groups", {})
         items += [groups[name]] if name in groups else known["tasks"].values()
-    return items
+    return Loaded(items, manager)
 
 
-def kinds(items: Sequence[Any]) -> set[str]:
-    """What tasks and groups of them ask a model for: loglikelihood, generate_until..."""
-    tasks = [task for item in items for task in (item.get_all_tasks() if hasattr(item, "get_all_tasks") else [item])]
-    return {str(task.get_config("output_type")) for task in tasks}
+def _loaded(manager: "TaskManager", name: str) -> Any:
+    """What the harness makes of a name. Its files are looked for here, then beside the task file."""
+    try:
+        return manager.load([name])
+    except FileNotFoundError:
+        entry = manager.task_index.get(name)
+        file = Path(name) if entry is None else entry.yaml_path
+        if file is None:
+            raise
+        with contextlib.chdir(file.parent):
+            return manager.load([name if entry is not None else file.name])
 
 
 def reason(error: BaseException) -> str:
@@ -106,5 +138,5 @@ def reason(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     offline = type(error).__name__ in ("OfflineModeIsEnabled", "ConnectionError", "LocalEntryNotFoundError")
     offline |= "couldn't reach" in text.lower()
-    hint = " Its data is downloaded on first use: this needs a network." if offline else ""
+    hint = " Its data is downloaded on first use, which needs a network." if offline else ""
     return f"{shown(text, 300).rstrip('.')} ({type(error).__name__}).{hint}"
