@@ -1,0 +1,69 @@
+"""Conversations of `llm` as OpenAI writes them, and its tools."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from llm.parts import AttachmentPart, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+
+from hybrid.infer.answers.chat.tools import ToolCall
+from hybrid.quant.ggml.errors import UsageError
+
+
+def messages_of(messages: Iterable[Any]) -> list[dict[str, Any]]:
+    """UsageError: something in them is no text."""
+    return [made for message in messages for made in _made(message.role, message.parts)]
+
+
+def _made(role: str, parts: list[Any]) -> list[dict[str, Any]]:
+    """Of one message; results of tools are one each."""
+    results = [part for part in parts if isinstance(part, ToolResultPart)]
+    if results:
+        return [
+            {"role": "tool", "tool_call_id": part.tool_call_id or "", "name": part.name, "content": _result(part)}
+            for part in results
+        ]
+    if any(isinstance(part, AttachmentPart) for part in parts):
+        raise UsageError("an attachment cannot be read: these models read text.")
+    made: dict[str, Any] = {"role": role, "content": _text(parts, TextPart)}
+    if thoughts := _text(parts, ReasoningPart):
+        made["reasoning_content"] = thoughts
+    if calls := [part for part in parts if isinstance(part, ToolCallPart)]:
+        made["tool_calls"] = [
+            {
+                "id": part.tool_call_id or "",
+                "type": "function",
+                "function": {"name": part.name, "arguments": json.dumps(part.arguments, ensure_ascii=False)},
+            }
+            for part in calls
+        ]
+    return [made]
+
+
+def _text(parts: list[Any], kind: type[Any]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, kind))
+
+
+def _result(part: Any) -> str:
+    return str(part.output) if part.exception is None else f"error: {part.exception}"
+
+
+def tools_of(tools: Iterable[Any]) -> list[dict[str, Any]]:
+    """Descriptions of functions."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description or "",
+                "parameters": tool.input_schema or {},
+            },
+        }
+        for tool in tools
+    ]
+
+
+def arguments_of(call: ToolCall) -> dict[str, Any]:
+    """As `llm` calls the function; the calls of an answer are whole."""
+    given: dict[str, Any] = json.loads(call.arguments or "{}")
+    return given

@@ -1,0 +1,230 @@
+"""The plug-in for `llm` (https://llm.datasette.io): `llm -m hybrid/NAME`, with what the library has.
+
+Its modules are imported when a model answers: every command of `llm` loads this one.
+"""
+
+import json
+import os
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import llm
+from llm.parts import StreamEvent
+from pydantic import Field
+
+if TYPE_CHECKING:
+    import hybrid
+
+    from .answer import Answer
+
+PREFIX = "hybrid/"
+BUNDLED = "bundled"  # the small model of the package
+KEPT = 2  # models that stay loaded
+
+
+class Settings(llm.Options):
+    """What `-o NAME VALUE` sets. What is not given is what the model's file says."""
+
+    max_tokens: int | None = Field(default=None, description="Tokens of the answer, at most")
+    temperature: float | None = Field(default=None, description="0: always the likeliest token")
+    top_p: float | None = Field(default=None, description="Keep the fewest tokens whose probabilities reach this")
+    top_k: int | None = Field(default=None, description="Keep so many of the likeliest tokens; 0: all")
+    min_p: float | None = Field(default=None, description="Keep what has this share of the likeliest one's probability")
+    repeat_penalty: float | None = Field(default=None, description="Of tokens that came lately; 1: none")
+    presence_penalty: float | None = Field(default=None, description="Of tokens that came lately; 0: none")
+    frequency_penalty: float | None = Field(default=None, description="The same for each time that they came")
+    seed: int | None = Field(default=None, description="The same one gives the same answer")
+    stop: str | None = Field(default=None, description="A text that ends the answer")
+    regex: str | None = Field(default=None, description="An expression that the whole answer matches")
+    grammar: str | None = Field(default=None, description="A grammar of the whole answer, in GBNF or Lark")
+    think: bool | None = Field(default=None, description="Whether the model thinks before it answers")
+    context: int | None = Field(default=None, ge=1, description="Tokens of the conversation, at most")
+    keys_values: Literal["f16", "q8_0", "f32"] | None = Field(default=None, description="How keys and values are kept")
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """What `hybrid.load` takes of it."""
+        return self.model_dump(include={"context", "keys_values"}, exclude_none=True)
+
+    @property
+    def answering(self) -> dict[str, Any]:
+        """What `Model.reply` takes of it."""
+        given = self.model_dump(exclude={"context", "keys_values", "max_tokens"}, exclude_none=True)
+        return given if self.max_tokens is None else {**given, "tokens": self.max_tokens}
+
+
+# --- models that are loaded ---
+_loaded: "OrderedDict[tuple[Any, ...], hybrid.Model]" = OrderedDict()
+_loading = threading.Lock()
+
+
+def loaded(name: str, options: dict[str, Any]) -> "hybrid.Model":
+    """The model, loaded with these options: it stays for the next turn of a chat. HybridError: it cannot be."""
+    import hybrid
+
+    key = (name, *sorted(options.items()))
+    with _loading:
+        if key not in _loaded:
+            for other in [other for other in _loaded if other[0] == name]:  # with other options: once is enough
+                del _loaded[other]
+            _loaded[key] = hybrid.load(None if name == BUNDLED else name, **options)
+            while len(_loaded) > KEPT:
+                _loaded.popitem(last=False)  # closed when its last answer has ended
+        _loaded.move_to_end(key)
+        return _loaded[key]
+
+
+def unload() -> None:
+    """Closes all of them."""
+    with _loading:
+        while _loaded:
+            _loaded.popitem()[1].close()
+
+
+# --- answers ---
+class _Shared:
+    """What both kinds of models do."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.model_id = name, PREFIX + name
+
+    def answer(self, prompt: llm.Prompt) -> "Answer":
+        """What begins to be written."""
+        from .llm_messages import messages_of, tools_of
+
+        options: Any = prompt.options
+        settings = options.answering
+        if prompt.schema is not None:
+            settings["schema"] = prompt.schema
+        model, messages = loaded(self.name, options.loading), messages_of(prompt.messages)
+        if model.answering.template is not None:
+            return model.reply(messages, tools=tools_of(prompt.tools), stream=True, **settings)
+        # a model that was not taught to chat goes on from what was said
+        settings.pop("think", None)
+        text = "".join(message["content"] or "" for message in messages)
+        return model.complete(text, stream=True, **{"tokens": -1, **settings})
+
+    def finished(self, answer: "Answer", response: Any) -> None:
+        """Notes what `llm` keeps of an answer."""
+        from .llm_messages import arguments_of
+
+        for call in answer.tool_calls:
+            response.add_tool_call(llm.ToolCall(call.name, arguments_of(call), call.id))
+        timings = answer.timings
+        details = {"reused_tokens": timings.reused_tokens} if timings.reused_tokens else None
+        response.set_usage(input=timings.prompt_tokens, output=timings.tokens, details=details)
+        response.response_json = {
+            "finish": answer.finish,
+            "seed": answer.seed,
+            "prompt_seconds": round(timings.prompt_seconds, 4),
+            "seconds": round(timings.seconds, 4),
+        }
+
+
+def _event(part: Any, calls: dict[int, str]) -> StreamEvent:
+    """calls: ids of the answer's calls by their numbers."""
+    if part.kind == "call":
+        calls[part.index] = part.id
+        return StreamEvent(type="tool_call_name", chunk=part.text, tool_call_id=part.id)
+    if part.kind == "arguments":
+        return StreamEvent(type="tool_call_args", chunk=part.text, tool_call_id=calls[part.index])
+    return StreamEvent(type="reasoning" if part.kind == "thought" else "text", chunk=part.text)
+
+
+class Chat(_Shared, llm.Model):
+    """A model of the library."""
+
+    can_stream = supports_schema = supports_tools = True
+    Options = Settings  # type: ignore[assignment]  # it declares a class of its own there
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: llm.Conversation | None
+    ) -> Iterator[str | StreamEvent]:
+        """Its answer, part by part."""
+        answer, calls = self.answer(prompt), dict[int, str]()
+        try:
+            for part in answer.parts():
+                yield _event(part, calls)
+        finally:
+            answer.stop()  # who has left does not wait for the rest
+        self.finished(answer, response)
+
+
+class AsyncChat(_Shared, llm.AsyncModel):
+    """The same in an event loop."""
+
+    can_stream = supports_schema = supports_tools = True
+    Options = Settings  # type: ignore[assignment]
+
+    async def execute(
+        self, prompt: llm.Prompt, stream: bool, response: Any, conversation: Any
+    ) -> AsyncGenerator[str | StreamEvent, None]:
+        """Its answer, part by part."""
+        import asyncio
+
+        answer, calls = await asyncio.to_thread(self.answer, prompt), dict[int, str]()
+        async for part in answer.parts_async():
+            yield _event(part, calls)
+        self.finished(answer, response)
+
+
+class Embedding(llm.EmbeddingModel):
+    """Vectors of texts, of length 1."""
+
+    batch_size = 32
+
+    def __init__(self, name: str) -> None:
+        self.name, self.model_id = name, PREFIX + name
+
+    def embed_batch(self, items: Iterable[str | bytes], *, key: str | None = None) -> Iterator[list[float]]:
+        """Of each text. HybridError: one is empty, or longer than the context."""
+        texts = [item if isinstance(item, str) else item.decode("utf-8", "replace") for item in items]
+        yield from loaded(self.name, {}).embed(texts).tolist()
+
+
+# --- names ---
+def names() -> list[tuple[str, tuple[str, ...]]]:
+    """What is here, with other names for it: the bundled model, what was downloaded or converted, what is asked for.
+
+    A file has the name of its whole path, so that a conversation finds it again from any folder.
+    """
+    from .llm_names import here
+
+    found: dict[str, set[str]] = {BUNDLED: set()}
+    for name in [*here(), *_asked()]:
+        path = Path(name).expanduser()
+        if path.is_absolute() or path.exists():
+            found.setdefault(str(path.absolute()), set()).add(name)
+        else:
+            found.setdefault(name, set())
+    return [(name, tuple(PREFIX + alias for alias in aliases - {name})) for name, aliases in found.items()]
+
+
+def _asked() -> list[str]:
+    """What is asked for by name, here and in the settings of `llm`: it takes only names that somebody has registered,
+    and a model that is not here yet is asked for before it is."""
+    aliases: dict[str, str] = {}
+    with suppress(OSError, ValueError):
+        aliases = json.loads((llm.user_dir() / "aliases.json").read_text(encoding="utf-8"))
+    words = [*sys.argv[1:], os.environ.get("LLM_MODEL", ""), llm.get_default_model(), *map(str, aliases.values())]
+    found = (word.partition(PREFIX) for word in words)
+    return [name for before, _, name in found if name and before in ("", "-m", "--model=")]
+
+
+@llm.hookimpl
+def register_models(register: Any, model_aliases: Any) -> None:
+    """Called by every command of `llm` that looks for a model."""
+    for name, aliases in names():
+        register(Chat(name), AsyncChat(name), aliases=aliases)
+
+
+@llm.hookimpl
+def register_embedding_models(register: Any) -> None:
+    """All of them: one that generates makes vectors, too."""
+    for name, aliases in names():
+        register(Embedding(name), aliases=aliases)

@@ -1,0 +1,74 @@
+"""The program `llm` with our plug-in, as it is installed: by its entry point, in a process of its own."""
+
+import itertools
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]["llm"]
+pytestmark = pytest.mark.slow
+
+
+class Llm:
+    """Runs it; `folder` is the user's. The entry point is that of pyproject.toml, whatever else is installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        about = folder / "installed" / "hybrid_lm_of_the_test-0.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hybrid-lm-of-the-test\nVersion: 0\n")
+        points = "\n".join(f"{name} = {module}" for name, module in POINTS.items())
+        (about / "entry_points.txt").write_text(f"[llm]\n{points}\n")
+        path = os.pathsep.join(filter(None, (str(about.parent), os.environ.get("PYTHONPATH"))))
+        self.env = {**os.environ, "LLM_USER_PATH": str(folder / "user"), "PYTHONPATH": path}
+
+    def __call__(self, *words: object, said: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "llm", *map(str, words)],
+            cwd=self.folder, env=self.env, input=said, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    def logged(self) -> list[tuple[str, str, int, int, dict[str, int]]]:
+        """(model, prompt, tokens in, tokens out, details) of all answers so far."""
+        with closing(sqlite3.connect(self.folder / "user" / "logs.db")) as logs:
+            fields = "model, prompt, input_tokens, output_tokens, token_details"
+            rows = logs.execute(f"select {fields} from responses order by datetime_utc").fetchall()
+        return [(*row[:4], json.loads(row[4] or "{}")) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, files: dict[str, Path]) -> Llm:
+    folder = tmp_path_factory.mktemp("llm")
+    shutil.copyfile(files["bf16"], folder / "model.gguf")
+    return Llm(folder)
+
+
+def test_a_session(run: Llm) -> None:
+    """Three turns in one process, which loads the model once, and a fourth in another."""
+    name = f"hybrid/{run.folder / 'model.gguf'}"
+    done = run("chat", "-m", "hybrid/model.gguf", "-o", "max_tokens", 4, said="One\nTwo\nThree\nexit\n")
+    assert done.returncode == 0, done.stderr
+    logged = run.logged()
+    assert [(model, prompt, out) for model, prompt, _, out, _ in logged] == [
+        (name, prompt, 4) for prompt in ("One", "Two", "Three")
+    ]
+    for (*_, before, drawn, _), (*_, details) in itertools.pairwise(logged):
+        assert details["reused_tokens"] >= before + drawn - 1, "nothing is read twice"
+    done = run("-c", "Four", "-m", "hybrid/model.gguf", "-o", "max_tokens", 4)
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr
+    assert run.logged()[-1][2] > logged[-1][2], "what was said before is part of the prompt"
+
+
+def test_errors_are_one_line(run: Llm) -> None:
+    done = run("-m", "hybrid/none.gguf", "Hello")
+    assert done.returncode and "none.gguf: no such file or folder" in done.stderr and "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
