@@ -269,11 +269,11 @@ class _TerminalBar:
         )
         self._bar.start()
         self._task = self._bar.add_task(label, total=None)
-        self._last = -1
+        self._last = sys.maxsize
 
     def show(self, label: str, done: int, total: int) -> None:
-        if done < self._last:  # the next piece of work, with its own total
-            self._bar.reset(self._task)
+        if done < self._last:  # the next piece of work, with its own total; the rate is of what comes from here on
+            self._bar.reset(self._task, completed=done, total=total)
         self._last = done
         self._bar.update(self._task, completed=done, total=total, description=label)
 

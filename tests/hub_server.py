@@ -116,7 +116,7 @@ def use(monkeypatch: pytest.MonkeyPatch, url: str, cache: Path, *, offline: bool
     """huggingface_hub of this process asks `url` and keeps files in `cache`; it knows no token."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
-    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(cache / "no token"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(cache.parent / "no token"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)

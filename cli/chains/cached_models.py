@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hybrid.quant.ggml.replacing import remove_unfinished
 
-from ..hub import conversions
+from ..hub import conversions, folders
 from . import cache_paths
 
 KEEP_DAYS = 60  # conversions that are no longer used are removed after so long, when another one is made
@@ -53,7 +53,7 @@ def _describe(path: Path, kind: str) -> tuple[float, CachedModel]:
     if kind == "converted":
         if (facts := conversions.read_note(path)) is not None:
             made_of = facts.name
-            trouble = None if facts.path == path else "of another version of hybrid"
+            trouble = _trouble_of(facts, path)
         else:
             folder = _folder(path)
             made_of = str(folder or "")
@@ -62,6 +62,13 @@ def _describe(path: Path, kind: str) -> tuple[float, CachedModel]:
             used = max(used, cache_paths.about(path).stat().st_mtime)
     when = datetime.fromtimestamp(used, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return used, CachedModel(path, trouble is None, trouble, size, when, made_of)
+
+
+def _trouble_of(facts: conversions.Facts, model: Path) -> str | None:
+    if facts.path != model:
+        return "of another version of hybrid"
+    newest = folders.commit_of(facts.repository, facts.revision)
+    return None if newest in (None, facts.commit) else "a newer commit is here"
 
 
 def _folder(model: Path) -> Path | None:

@@ -11,7 +11,7 @@ import typer
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.replacing import check_target, failures_named, replace_file
 
-from .. import console
+from .. import console, model_argument
 from ..loading_options import Context, Exact, KVTypeOption, Lora, Threads, load_options
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
 def eval(
     model: Annotated[
         Path | None,
-        typer.Argument(metavar="MODEL", help="GGUF file or Hugging Face folder. Default: bundled model."),
+        typer.Argument(metavar="MODEL", help=model_argument.DEFAULT),
     ] = None,
     tasks: Annotated[
         str, typer.Option(metavar="NAME,NAME", help="Tasks, groups or tags of the harness, or task files (.yaml).")

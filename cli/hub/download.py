@@ -1,5 +1,6 @@
 """Files of a repository, brought into the hub's cache: resumed, verified, and in their place only when whole."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -73,9 +74,9 @@ def _writable() -> Iterator[None]:
         yield
     except OSError as err:
         where = shown(err.filename or folders.hub())
-        raise HybridError(
-            f"{where} cannot be written: {err.strerror or err}. Set HF_HUB_CACHE to a folder that can."
-        ) from err
+        full = err.errno in (errno.ENOSPC, errno.EDQUOT)
+        step = "Make room: the same command goes on" if full else "Set HF_HUB_CACHE to a folder that can be"
+        raise HybridError(f"{where} cannot be written: {err.strerror or err}. {step}.") from err
 
 
 def _bring(listing: Listing, file: RepoFile, progress: Callable[[int], None]) -> None:

@@ -11,9 +11,12 @@ from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 from hybrid.quant.ggml.types import FileType
 
 from .. import console
+from ..chains import cached_models
 from . import api, checkpoints, choice, conversions, download, folders, type_tags
 from .names import Name
 from .repository import Listing, RepoFile
+
+MANY_BYTES = 2 << 30  # of weights: from here on it is said that there are smaller types
 
 
 def gguf(name: Name) -> Path:
@@ -36,7 +39,7 @@ def cached(name: Name) -> Path | None:
             if not complete and not (name.type or name.file) and found.tag != type_tags.DEFAULT:
                 console.note(f"{name.with_choice(found.tag)}, which is here; `hybrid pull {name}` asks for others")
             return folders.pointer(name.repository, listing.commit, found.files[0].path)
-        if models or name.file:
+        if models or name.file or listing.file(checkpoints.CONFIG) is None:
             continue
         kind = checkpoints.file_type(name)
         kept = conversions.path(name.repository, listing.commit, kind)
@@ -191,8 +194,13 @@ def _converted(name: Name, listing: Listing) -> Path:
     kind = checkpoints.file_type(name)
     kept = conversions.path(name.repository, listing.commit, kind)
     if not kept.exists():
+        nbytes = sum(file.nbytes for file in checkpoints.weights(listing, None))
+        if kind is None and nbytes > MANY_BYTES:
+            usual = name.with_choice(type_tags.DEFAULT)
+            console.note(f"{name} has no GGUF file; {usual} would be quantized while it is converted, and smaller")
         folder = _brought_checkpoint(name, listing, kind, converts=True)
         conversions.convert(name, folder, kept, kind)
+        cached_models.tidy()
     else:
         folders.set_commit(name.repository, name.revision, listing.commit)
         folders.write_note(listing, name.revision)

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+import time
 from enum import IntEnum
 from pathlib import Path
 
@@ -76,6 +78,21 @@ def test_progress_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     out, err = capsys.readouterr()
     assert out == ""
     assert "of 8.0 MiB" in err or "of 2.0 MiB" in err
+
+
+def test_the_rate_is_of_what_came_since_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a download that goes on, the bytes of the first time did not come in no time."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    with console.ProgressBar("work", "bytes", delay=0) as progress:
+        for i in range(4):
+            progress.step((1 << 40) + (i << 20), 2 << 40)
+            time.sleep(0.05)
+    rates = re.findall(r"([\d.]+) (\w+)/s", capsys.readouterr().err)
+    assert rates and {unit for _, unit in rates} <= {"B", "KiB", "MiB"}
 
 
 @pytest.mark.parametrize("name", ["[/red]x", "[bold]x[/bold]", "blk.0\x1b[31m.x"])
