@@ -1,20 +1,19 @@
 """The program `llm` with our plug-in, as it is installed: by its entry point, in a process of its own."""
 
-import itertools
 import json
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tomllib
-from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]["llm"]
+SAID = ("One", "Two", "Three", "Four")
 pytestmark = pytest.mark.slow
 
 
@@ -37,12 +36,10 @@ class Llm:
             cwd=self.folder, env=self.env, input=said, capture_output=True, text=True, check=False,
         )  # fmt: skip
 
-    def logged(self) -> list[tuple[str, str, int, int, dict[str, int]]]:
-        """(model, prompt, tokens in, tokens out, details) of all answers so far."""
-        with closing(sqlite3.connect(self.folder / "user" / "logs.db")) as logs:
-            fields = "model, prompt, input_tokens, output_tokens, token_details"
-            rows = logs.execute(f"select {fields} from responses order by datetime_utc").fetchall()
-        return [(*row[:4], json.loads(row[4] or "{}")) for row in rows]
+    def logged(self) -> list[dict[str, Any]]:
+        """All answers so far, as `llm` tells them."""
+        found: list[dict[str, Any]] = json.loads(self("logs", "-n", "0", "--json").stdout)
+        return sorted(found, key=lambda one: str(one["datetime_utc"]))
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +51,17 @@ def run(tmp_path_factory: pytest.TempPathFactory, files: dict[str, Path]) -> Llm
 
 def test_a_session(run: Llm) -> None:
     """Three turns in one process, which loads the model once, and a fourth in another."""
-    name = f"hybrid/{run.folder / 'model.gguf'}"
     done = run("chat", "-m", "hybrid/model.gguf", "-o", "max_tokens", 4, said="One\nTwo\nThree\nexit\n")
     assert done.returncode == 0, done.stderr
-    logged = run.logged()
-    assert [(model, prompt, out) for model, prompt, _, out, _ in logged] == [
-        (name, prompt, 4) for prompt in ("One", "Two", "Three")
-    ]
-    for (*_, before, drawn, _), (*_, details) in itertools.pairwise(logged):
-        assert details["reused_tokens"] >= before + drawn - 1, "nothing is read twice"
     done = run("-c", "Four", "-m", "hybrid/model.gguf", "-o", "max_tokens", 4)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
-    assert run.logged()[-1][2] > logged[-1][2], "what was said before is part of the prompt"
+    logged = run.logged()
+    assert [(one["prompt"], one["output_tokens"]) for one in logged] == [(said, 4) for said in SAID]
+    assert {one["model"] for one in logged} == {f"hybrid/{run.folder / 'model.gguf'}"}
+    lengths = [one["input_tokens"] for one in logged]
+    reused = [json.loads(one["token_details"] or "{}").get("reused_tokens", 0) for one in logged]
+    assert all(n >= before + 4 - 1 for n, before in zip(reused[1:3], lengths, strict=False)), "nothing is read twice"
+    assert lengths[3] > lengths[2], "what was said before is part of the prompt"
 
 
 def test_errors_are_one_line(run: Llm) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -9,17 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import llm
+import llm.cli
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from llm.parts import StreamEvent
 from llm.plugins import load_plugins, pm
 from pydantic import BaseModel, ValidationError
 from scripted_chat import CALL, SECOND, WITH_THOUGHTS, Script
 
 import hybrid
-from hybrid import llm_plugin
+from hybrid import llm_names, llm_plugin
 from hybrid.quant import set_value
 from hybrid.quant.ggml.errors import HybridError
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -224,6 +230,28 @@ def test_embeddings(asked: str, gguf: Path, bert: Path) -> None:
     assert len(encoder.embed("hello")) > 8
     with pytest.raises(HybridError, match="is an encoder"):
         llm_plugin.Chat(str(bert)).prompt("?").text()
+
+
+def test_the_page_of_documentation(
+    gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its commands, in its order, in one folder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(gguf, tmp_path / "model.gguf")
+    monkeypatch.setattr(llm_names, "here", lambda: [str(tmp_path / "model.gguf")])  # it was run before
+    text = (ROOT / "docs" / "llm.md").read_text(encoding="utf-8")
+    commands = [shlex.split(line)[1:] for line in re.findall(r"^\$ (llm .*)$", text, re.MULTILINE)]
+    commands = [words for words in commands if words[0] != "install"]
+    assert len(commands) > 8
+    for words in commands:
+        monkeypatch.setattr(sys, "argv", ["llm", *words])
+        done = CliRunner().invoke(llm.cli.cli, words, input="Hello\nexit\n" if words[0] == "chat" else None)
+        assert done.exit_code == 0, f"{words}: {done.output} {done.exception}"
+        assert done.output or words[0] == "aliases"
+        if "regex" in words:
+            assert done.stdout.strip() in ("yes", "no") and "Token usage" in done.stderr
+        if words[:2] == ["models", "list"]:
+            assert f"hybrid/{tmp_path / 'model.gguf'}" in done.output
 
 
 def test_few_models_stay_loaded(gguf: Path, tmp_path: Path) -> None:
