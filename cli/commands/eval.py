@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..harness.model import HarnessModel
 
 UNDERSCORES = True  # --num_fewshot, as lm_eval writes it, is --num-fewshot
-TOGETHER = 32  # hybrid.infer.evaluate.continuations has the same number; importing it takes longer than this help
 GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
 
 
@@ -60,11 +59,18 @@ def eval(
     predict_only: Annotated[
         bool, typer.Option("--predict-only", help="Only answers, with --log-samples; no metrics.")
     ] = False,
-    seed: Annotated[str, typer.Option(metavar="N|N,N,N,N", help="As lm_eval has it.")] = "0,1234,1234,1234",
+    seed: Annotated[
+        str | None,
+        typer.Option(metavar="N|N,N,N,N", help="Of Python, numpy, torch, examples. Default: the harness's."),
+    ] = None,
     bootstrap_iters: Annotated[
-        int, typer.Option(min=0, help="Samples for standard errors that have no formula; 0: none.")
-    ] = 100_000,
-    batch_size: Annotated[int, typer.Option("-b", "--batch-size", min=1, help="Texts read at a time.")] = TOGETHER,
+        int | None,
+        typer.Option(min=0, help="Samples for standard errors that have no formula. Default: the harness's."),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("-b", "--batch-size", min=1, help="Texts read at a time. Default: as many as pay."),
+    ] = None,
     add_bos_token: Annotated[
         bool | None, typer.Option(help="Begin texts with BOS. Default: as the model says.", show_default=False)
     ] = None,
@@ -107,8 +113,8 @@ def eval(
                 "system_instruction": system_instruction,
                 "gen_kwargs": parsed(gen_kwargs or []),
                 "predict_only": predict_only,
-                "seeds": seeds(seed),
-                "bootstrap_iters": bootstrap_iters,
+                **({} if seed is None else {"seeds": seeds(seed)}),
+                **({} if bootstrap_iters is None else {"bootstrap_iters": bootstrap_iters}),
             },
             {"n_ctx": n_ctx, "threads": threads, "exact": exact, "kv_type": kv_type, "lora": lora},
             batch_size,
@@ -130,11 +136,11 @@ def scored(
     folders: Sequence[Path],
     protocol: dict[str, Any],
     loading: dict[str, Any],
-    batch_size: int,
+    batch_size: int | None,
     add_bos: bool | None,
 ) -> dict[str, Any]:
     """Loads the tasks, then the model, and lets the harness ask."""
-    from hybrid.infer.evaluate.continuations import slots_for
+    from hybrid.infer.evaluate.continuations import TOGETHER, slots_for
 
     from ..chains import models
 
@@ -151,7 +157,7 @@ def scored(
     options = load_options(**loading, checkpoint_budget=GENERATING_BUDGET if generates else "0")
     asked = evaluation.Protocol(**protocol)
     with (
-        models.load(path, options, n_seq_max=slots_for(batch_size)) as model,
+        models.load(path, options, n_seq_max=slots_for(batch_size or TOGETHER)) as model,
         console.ProgressBar("", "requests") as bar,
     ):
         lm = HarnessModel(model, add_bos=add_bos, progress=bar, seed=asked.seeds[0])

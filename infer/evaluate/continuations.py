@@ -8,7 +8,6 @@ beginnings that most is saved by. A result is that of its text alone, to the bit
     for result in score(model, pairs): result.ln_p, result.greedy
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,11 +27,12 @@ KEPT = 2  # beginnings that later texts go on from
 AHEAD = 256  # texts that are looked at to choose them
 WORTH_KEEPING = 16  # tokens
 MOST_BYTES = 128 << 20  # of logits in one pass
+_ORDERED = np.dtype(">i4")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Tokens, of which the last ones are scored. Neither part is empty."""
+    """Tokens, of which the last ones are scored. Neither part is empty. An array takes less room than a list."""
 
     context: Sequence[int]
     continuation: Sequence[int]
@@ -59,9 +59,9 @@ class Scored:
     """Tokens that went through the model."""
 
 
-def slots_for(n: int) -> int:
-    """Sequences that a model should be loaded for to score n pairs."""
-    return min(n, TOGETHER) + 2 * KEPT  # those of the last texts, while the next ones' are read
+def slots_for(n: int = TOGETHER) -> int:
+    """Sequences that a model should be loaded for to score n pairs at a time."""
+    return n + 2 * KEPT  # those of the last texts, while the next ones' are read
 
 
 def score(model: Model, pairs: Sequence[Pair], progress: TokenProgress | None = None) -> Scored:
@@ -72,8 +72,7 @@ def score(model: Model, pairs: Sequence[Pair], progress: TokenProgress | None = 
     """
     _check(model, pairs)
     scores = _Scores(model, pairs)
-    texts = sorted(scores.texts.values(), key=lambda text: text.ids)
-    memory = _Beginnings(model, texts)
+    memory = _Beginnings(model, scores.texts)
     n_processed = 0
     try:
         for begin, end in memory.parts():
@@ -87,7 +86,7 @@ def score(model: Model, pairs: Sequence[Pair], progress: TokenProgress | None = 
 
 def _check(model: Model, pairs: Sequence[Pair]) -> None:
     for number, pair in enumerate(pairs, 1):
-        if not pair.context or not pair.continuation:
+        if not len(pair.context) or not len(pair.continuation):
             raise UsageError(f"pair {number}: a context and a continuation need a token each.")
         n = len(pair.context) + len(pair.continuation) - 1  # the last one is only predicted
         if n > model.n_ctx:
@@ -98,15 +97,26 @@ def _check(model: Model, pairs: Sequence[Pair]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Text:
-    """Tokens to read, and what is to be predicted behind which of them: place -> (pair, which token of it)."""
+    """Tokens to read, and which pairs it belongs to: (number, the place before its first prediction). Predicted is
+    after every place from there on."""
 
-    ids: list[int]
-    wanted: dict[int, list[tuple[int, int]]]
+    key: bytes  # the tokens in four bytes each, largest first: bytes are ordered as tokens are
+    pairs: list[tuple[int, int]]
+
+    @property
+    def ids(self) -> list[int]:
+        """The tokens."""
+        ids: list[int] = np.frombuffer(self.key, _ORDERED).tolist()
+        return ids
 
     @property
     def first(self) -> int:
         """The place of the first prediction: what is known up to there, and no further, need not be read."""
-        return min(self.wanted)
+        return min(begin for _, begin in self.pairs)
+
+    def predicted(self, place: int) -> list[tuple[int, int]]:
+        """What the logits there foretell: pairs, and which token of their continuation."""
+        return [(number, place - begin) for number, begin in self.pairs if begin <= place]
 
 
 class _Scores:
@@ -114,15 +124,14 @@ class _Scores:
 
     def __init__(self, model: Model, pairs: Sequence[Pair]) -> None:
         self.model, self.pairs = model, pairs
-        self.texts: dict[tuple[int, ...], _Text] = {}  # pairs that differ in what is predicted last are one text
+        texts: dict[bytes, _Text] = {}  # pairs that differ in what is predicted last are one text
+        for number, pair in enumerate(pairs):
+            key = _key(pair.context) + _key(pair.continuation[:-1])
+            texts.setdefault(key, _Text(key, [])).pairs.append((number, len(pair.context) - 1))
+        self.texts = [texts[key] for key in sorted(texts)]
         self._ln_p = [np.full(len(pair.continuation), np.nan) for pair in pairs]
         self._greedy = [True] * len(pairs)
         self.n_done = 0
-        for number, pair in enumerate(pairs):
-            ids = [*map(int, pair.context), *map(int, pair.continuation[:-1])]
-            text = self.texts.setdefault(tuple(ids), _Text(ids, defaultdict(list)))
-            for i in range(len(pair.continuation)):
-                text.wanted[len(pair.context) - 1 + i].append((number, i))
 
     def add(self, row: np.ndarray, predicted: Sequence[tuple[int, int]]) -> None:
         """The logits f32 [n_vocab] before tokens of some pairs."""
@@ -145,9 +154,9 @@ class _Beginnings:
     def __init__(self, model: Model, texts: Sequence[_Text]) -> None:
         self.model, self.texts = model, texts
         self._most_kept = min(KEPT, (model.n_free - 1) // 4)
-        self._together = max(1, min(TOGETHER, model.n_free - 2 * self._most_kept))
+        self._together = max(1, model.n_free - 2 * self._most_kept)
         # tokens that a text begins with as the one before it does
-        self._alike = [0, *(_alike(a.ids, b.ids) for a, b in pairwise(texts))]
+        self._alike = [0, *(_alike(a.key, b.key) for a, b in pairwise(texts))]
         self._kept: list[TokenSequence] = []  # each begins as the one before it, and goes on
         self._most_rows = max(1, MOST_BYTES // (4 * model.n_vocab))
 
@@ -159,10 +168,10 @@ class _Beginnings:
     def read(self, begin: int, end: int, scores: _Scores) -> int:
         """Scores texts begin .. end - 1; returns how many tokens went through the model."""
         lengths = self._worth_keeping(end)
-        last = self.texts[end - 1]
+        last = self.texts[end - 1].ids
         opened: list[TokenSequence] = []
         kept: list[TokenSequence] = []
-        text_of: dict[int, _Text] = {}
+        text_of: dict[int, tuple[_Text, int]] = {}
         paths: list[Path] = []
 
         def open_at(ids: Sequence[int], most: int) -> tuple[TokenSequence, int]:
@@ -177,19 +186,20 @@ class _Beginnings:
         def seen(row: np.ndarray, wanted: list[tuple[Path, int]]) -> None:
             predicted = []
             for path, place in wanted:
-                text = text_of[path.seq.id]
-                predicted += text.wanted[len(text.ids) - len(path.ids) + place]
+                text, begin = text_of[path.seq.id]
+                predicted += text.predicted(begin + place)
             scores.add(row, predicted)
 
         try:
             for text in self.texts[begin:end]:
-                seq, n = open_at(text.ids, text.first)
-                text_of[seq.id] = text
-                paths.append(Path(seq, text.ids[n:], frozenset(place - n for place in text.wanted)))
+                ids = text.ids
+                seq, n = open_at(ids, text.first)
+                text_of[seq.id] = text, n
+                paths.append(Path(seq, ids[n:], frozenset(range(text.first - n, len(ids) - n))))
             for length in lengths:
-                seq, n = open_at(last.ids, length)
+                seq, n = open_at(last, length)
                 kept.append(seq)
-                paths.append(Path(seq, last.ids[n:length], frozenset()))
+                paths.append(Path(seq, last[n:length], frozenset()))
             self._close_kept()
             n_processed = walk(self.model, paths, seen, self._most_rows)
             self._kept = kept
@@ -202,7 +212,7 @@ class _Beginnings:
     def _worth_keeping(self, end: int) -> list[int]:
         """How much of text end - 1 the texts from `end` on begin with: at most `most_kept` lengths, those by which most
         is saved, in rising order."""
-        common, lengths = len(self.texts[end - 1].ids), set()
+        common, lengths = len(self.texts[end - 1].key) // _ORDERED.itemsize, set()
         for i in range(end, min(end + AHEAD, len(self.texts))):
             common = min(common, self._alike[i])
             lengths.add(min(common, self.texts[i].first))
@@ -226,6 +236,12 @@ class _Beginnings:
         self._close_kept()
 
 
-def _alike(a: Sequence[int], b: Sequence[int]) -> int:
-    """Tokens that a and b begin with."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+def _key(ids: Sequence[int]) -> bytes:
+    return np.asarray(ids, _ORDERED).tobytes()
+
+
+def _alike(a: bytes, b: bytes) -> int:
+    """Tokens that the texts of two keys begin with."""
+    n = min(len(a), len(b)) // _ORDERED.itemsize
+    other = np.frombuffer(a, _ORDERED, n) != np.frombuffer(b, _ORDERED, n)
+    return int(other.argmax()) if other.any() else n

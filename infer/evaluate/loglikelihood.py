@@ -10,8 +10,9 @@ As lm-evaluation-harness does for models of transformers, so that figures can be
                 far as it can
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hybrid.quant.ggml.errors import Remedy, UsageError, shown
 
@@ -31,6 +32,7 @@ class PairMaker:
     tokenizer: Tokenizer
     n_ctx: int
     add_bos: bool | None = None
+    _last: dict[str, list[int]] = field(default_factory=dict, compare=False, repr=False)  # context, for its next answer
 
     def pair(self, context: str, continuation: str) -> tuple[Pair, int]:
         """The tokens of both, and how many the context had to lose.
@@ -49,7 +51,7 @@ class PairMaker:
             )
         # the last token is only predicted
         lost = max(0, len(before) + len(after) - (self.n_ctx + 1))
-        return Pair(before[lost:], after), lost
+        return Pair(array("i", before[lost:]), array("i", after)), lost
 
     def windows(self, text: str) -> list[Pair]:
         """A text as pairs that together score each of its tokens once."""
@@ -86,7 +88,10 @@ class PairMaker:
             return self._split("", context + continuation)
         if spaces:
             context, continuation = context[:-spaces], context[-spaces:] + continuation
-        before, whole = self.ids(context), self.ids(context + continuation)
+        if context not in self._last:
+            self._last.clear()
+            self._last[context] = self.ids(context)
+        before, whole = self._last[context], self.ids(context + continuation)
         # a token that goes over the seam can leave the continuation none of its own: the last one is scored then
         n = min(len(before), len(whole) - 1)
         return (before[:n], whole[n:]) if n > 0 else ([self.prefix], whole)
@@ -97,7 +102,7 @@ def rolling(ids: Sequence[int], prefix: int, n_ctx: int) -> Iterator[Pair]:
     begins with the last token of the one before it, the last one earlier, so that it is full."""
     first = min(n_ctx, len(ids))
     if first:
-        yield Pair([prefix], list(ids[:first]))
+        yield Pair(array("i", [prefix]), array("i", ids[:first]))
     for begin in range(first, len(ids), n_ctx):
         end = min(begin + n_ctx, len(ids))
-        yield Pair(list(ids[end - n_ctx - 1 : begin]), list(ids[begin:end]))
+        yield Pair(array("i", ids[end - n_ctx - 1 : begin]), array("i", ids[begin:end]))

@@ -19,6 +19,7 @@ from hybrid.convert import convert
 from hybrid.infer import Model
 from hybrid.infer.answers.generation.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.evaluate.shared import walk
 
 pytest.importorskip("lm_eval")
 pytestmark = pytest.mark.slow
@@ -308,6 +309,24 @@ def test_faults_of_ours_keep_their_traceback(
     monkeypatch.setattr("hybrid.infer.evaluate.continuations.walk", fault)
     with pytest.raises(ZeroDivisionError, match="a fault"):
         run(["eval", str(models("llama")), "--tasks", "halves", "--tasks-dir", str(tasks)])
+
+
+def test_an_interrupt_leaves_the_old_results(
+    models: Callable[[str], Path], tasks: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "results.json"
+    file.write_text("old")
+    passes = iter(range(1))
+
+    def interrupted(*args: Any, **more: Any) -> Any:
+        if next(passes, None) is None:
+            raise KeyboardInterrupt
+        return walk(*args, **more)
+
+    monkeypatch.setattr("hybrid.infer.evaluate.continuations.walk", interrupted)
+    told = cli("eval", models("llama"), "--tasks", "halves", "--tasks-dir", tasks, "-o", file, "-b", 8)
+    assert told == (130, "", "interrupted\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"] and file.read_text() == "old"
 
 
 def test_generation_settings() -> None:

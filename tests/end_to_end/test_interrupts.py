@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import peft_adapters
 import pytest
+from harness_tasks import write_tasks
 
 from hybrid.cli.main import run
 from hybrid.convert.checkpoint import Checkpoint
@@ -53,6 +54,7 @@ COMMANDS = {
     "perplexity": "perplexity {q8_0} -f {prose} -c 64",
     "base": "perplexity {q8_0} -f {prose} -c 64 --kl-divergence-base {out}",
     "embed": "embed {q8_0} -f {prose} -o {out} --npy",
+    "eval": "eval {q8_0} --tasks reading --tasks-dir {tasks}",
     "bench": "bench {q8_0} -p 64 -n 64 -r 50",
     "run": "run {q8_0} -p State -n -1 -c 4096 --state {out}",
 }
@@ -121,6 +123,7 @@ def model_files(
     return {
         **{name: str(path) for name, path in files.items()},
         "bundled": str(bundled), "prose": str(prose), "parts": str(parts), "lora": str(adapter), "long": "x" * 3000,
+        "tasks": str(write_tasks(folder / "tasks", prose)),
     }  # fmt: skip
 
 

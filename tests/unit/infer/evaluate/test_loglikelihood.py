@@ -113,4 +113,4 @@ def test_windows_are_the_harnesss() -> None:
         for n_ctx in range(1, 9):
             theirs = utils.get_rolling_token_windows(list(range(n)), 99, n_ctx, 1)
             want = [utils.make_disjoint_window(window) for window in theirs]
-            assert [(p.context, p.continuation) for p in rolling(list(range(n)), 99, n_ctx)] == want
+            assert [(list(p.context), list(p.continuation)) for p in rolling(list(range(n)), 99, n_ctx)] == want
