@@ -1,26 +1,12 @@
 """Tasks of lm-evaluation-harness over the bundled prose: files as its users write them, and what is in them."""
 
+import dataclasses
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import hellaswag_tasks
 import yaml
-
-
-def halves(prose: Path, n: int = 40) -> list[dict[str, Any]]:
-    """Sentences cut in the middle, each with its own second half among three others'."""
-    rng = np.random.default_rng(8)
-    words = [s.split() for s in re.split(r"(?<=[.?])\s+", prose.read_text()) if len(s.split()) > 12]
-    tasks = []
-    for i in rng.permutation(len(words))[:n]:
-        half, others = len(words[i]) // 2, rng.permutation([j for j in range(len(words)) if j != i])[:3]
-        endings = [" ".join(words[j][len(words[j]) // 2 :]) for j in others]
-        gold = int(rng.integers(4))
-        endings.insert(gold, " ".join(words[i][half:]))
-        tasks.append({"context": "Reading: " + " ".join(words[i][:half]), "gold": gold, "endings": endings})
-    return tasks
 
 
 def write_tasks(folder: Path, prose: Path) -> Path:
@@ -32,7 +18,7 @@ def write_tasks(folder: Path, prose: Path) -> Path:
     reading  a group of the first two
     """
     folder.mkdir(exist_ok=True)
-    docs = halves(prose)
+    docs = [dataclasses.asdict(task) for task in hellaswag_tasks.from_prose(prose, 40)]
     pages = [{"text": page} for page in prose.read_text().split("\n\n")[:6] if page.strip()]
     prompts = [{"question": doc["context"], "answer": doc["endings"][doc["gold"]]} for doc in docs[:6]]
     for name, rows in (("halves", docs[:12]), ("examples", docs[30:]), ("pages", pages), ("prompts", prompts)):

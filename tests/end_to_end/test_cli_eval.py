@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hellaswag_tasks
 import numpy as np
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
@@ -101,6 +102,23 @@ def test_choices_are_scored_as_one_by_one(
     assert out[2].split()[:6] == ["halves", "1.0", "none", "2", "acc_norm", f"{right / 5:.4f}"]
     processed, _, n_tokens = told[2].splitlines()[-1].split()[:3]
     assert int(processed) < int(n_tokens) / 2, "examples and contexts are read once"
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_hellaswag_is_scored_as_perplexity_scores_it(
+    kind: str, models: Callable[[str], Path], prose: Path, cli: Cli, tmp_path: Path
+) -> None:
+    folder, file = tmp_path / "tasks", tmp_path / "tasks.txt"
+    with Model.load(models(kind), n_ctx=128) as model:
+        tasks = hellaswag_tasks.write_folder(folder, hellaswag_tasks.from_prose(prose, 40), model.tokenizer)
+    assert len(tasks) > 30
+    file.write_text(hellaswag_tasks.as_lines(tasks))
+    want = json.loads(ok(cli("perplexity", models(kind), "-f", file, "--hellaswag", "-c", 128, "--json")))
+    name = hellaswag_tasks.NAME
+    told = ok(cli("eval", models(kind), "--tasks", name, "--tasks-dir", folder, "-c", 128, "--json"))
+    got = json.loads(told)
+    assert got["n-samples"][name]["effective"] == want["n_tasks"] == len(tasks)
+    assert got["results"][name]["acc_norm,none"] == pytest.approx(want["acc_norm"], abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", NAMES)
