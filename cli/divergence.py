@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import console
+from . import console, plots
 from .loading_options import chunks_together
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def write_base(
     n_ctx: int,
     n_batch: int,
     chunks: int | None,
+    as_json: bool,
 ) -> None:
     """Evaluates the text and keeps the log-probabilities of all tokens in `base`."""
     from . import texts
@@ -38,9 +39,13 @@ def write_base(
         def running(chunk: int, total: int, ppl: float) -> None:
             nonlocal last
             last = ppl
-            console.out(f"[{chunk}]{ppl:.4f},", end="")
+            if not as_json:
+                console.out(f"[{chunk}]{ppl:.4f},", end="")
 
         n_chunks = library(loaded, base, tokens, n_ctx, chunks=chunks, progress=running)
+    if as_json:
+        console.out_json({"file": base, "ppl": last, "n_chunks": n_chunks, "n_ctx": n_ctx})
+        return
     console.out(f"\nFinal estimate: PPL = {last:.4f}")
     console.note(f"{base}: log-probabilities of {n_chunks} chunks of {n_ctx} tokens")
 
@@ -52,9 +57,10 @@ def compare(
     *,
     n_batch: int,
     chunks: int | None,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Compares the model with what `base` holds, on the text that it was made from."""
+    """Compares the model with what `base` holds, on the text that it was made from; `plot`: the picture to draw."""
     from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence
 
     from .chains import models
@@ -62,6 +68,7 @@ def compare(
     kept = BaseFile(base)
     n_seq = chunks_together(kept.n_ctx, n_batch)
     with models.load(model, loading, n_ctx=kept.n_ctx, n_seq_max=n_seq) as loaded:
+        name = loaded.path.name
         if not as_json:
             console.out("chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence")
 
@@ -77,6 +84,8 @@ def compare(
         console.out_json(result)
     else:
         console.out("\n" + report(result))
+    if plot is not None:
+        plots.kl_divergence_by_token(plot, result.kld_by_token, f"{name} beside {base.name}")
 
 
 def report(r: "KLDivergenceResult") -> str:

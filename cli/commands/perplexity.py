@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import choices, console, divergence, model_argument
+from .. import choices, console, divergence, model_argument, plots
 from ..loading_options import (
     BATCH,
     CHUNK,
@@ -18,6 +18,7 @@ from ..loading_options import (
     chunks_together,
     load_options,
 )
+from ..plots import Plot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,7 @@ def perplexity(
     multiple_choice_tasks: Annotated[
         int | None, typer.Option("--multiple-choice-tasks", min=1, help="Score so many of them. Default: all.")
     ] = None,
+    plot: Plot = None,
     exact: Exact = False,
     kv_type: KVTypeOption = None,
     lora: Lora = None,
@@ -94,10 +96,15 @@ def perplexity(
     --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
     """
     loading = load_options(threads=threads, exact=exact, kv_type=kv_type, lora=lora)
+    plot = plots.checked(plot)
     if kl_divergence:
         if kl_divergence_base is None:
             raise typer.BadParameter("Missing option '--kl-divergence-base': the file to compare with")
-        divergence.compare(model, kl_divergence_base, loading, n_batch=n_batch, chunks=chunks, as_json=as_json)
+        if by_position is not None:
+            raise typer.BadParameter("--kl-divergence compares token by token: leave out --by-position")
+        divergence.compare(
+            model, kl_divergence_base, loading, n_batch=n_batch, chunks=chunks, plot=plot, as_json=as_json
+        )
         return
     if file is None:
         raise typer.BadParameter("Missing option '-f': the text to predict")
@@ -108,29 +115,28 @@ def perplexity(
             "multiple-choice": (multiple_choice, multiple_choice_tasks),
         }
     )
+    others = {"--stride": stride, "--chunks": chunks, "--by-position": by_position, "--plot": plot}
+    given = [name for name, value in others.items() if value]
     if test is not None:
-        if stride or chunks is not None or kl_divergence_base is not None:
-            raise typer.BadParameter(
-                f"--{test.name} scores tasks: leave out --stride, --chunks and --kl-divergence-base"
-            )
+        given += ["--kl-divergence-base"] if kl_divergence_base is not None else []
+        if given:
+            raise typer.BadParameter(f"--{test.name} scores tasks: leave out {' and '.join(given)}")
         test.score(model, file, loading, n_ctx, as_json)
         return
     if kl_divergence_base is not None:
-        if stride or as_json:
-            raise typer.BadParameter("--kl-divergence-base writes chunks side by side: leave out --stride and --json")
-        divergence.write_base(model, file, kl_divergence_base, loading, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks)
+        if given and given != ["--chunks"]:
+            unfit = " and ".join(name for name in given if name != "--chunks")
+            raise typer.BadParameter(f"--kl-divergence-base writes chunks side by side: leave out {unfit}")
+        divergence.write_base(
+            model, file, kl_divergence_base, loading, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, as_json=as_json
+        )
         return
+    if plot is not None and by_position is None:
+        raise typer.BadParameter("--plot draws perplexity by position or KL divergence: add --by-position N")
     measure(
-        model,
-        file,
-        loading,
-        n_ctx=n_ctx,
-        n_batch=n_batch,
-        chunks=chunks,
-        stride=stride,
-        n_buckets=by_position or 0,
-        as_json=as_json,
-    )
+        model, file, loading, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, stride=stride, n_buckets=by_position or 0,
+        plot=plot, as_json=as_json,
+    )  # fmt: skip
 
 
 def measure(
@@ -143,6 +149,7 @@ def measure(
     chunks: int | None = None,
     stride: int = 0,
     n_buckets: int = 0,
+    plot: Path | None = None,
     as_json: bool = False,
 ) -> None:
     """Loads, measures and prints, for `hybrid perplexity` and for the demo."""
@@ -163,13 +170,16 @@ def measure(
             n_buckets=n_buckets,
             progress=None if as_json else running,
         )
+        name = loaded.path.name
     if as_json:
         console.out_json(result)
-        return
-    console.out()
-    if result.by_position:
-        console.out(positions(result.by_position) + "\n")
-    console.out(final(result))
+    else:
+        console.out()
+        if result.by_position:
+            console.out(positions(result.by_position) + "\n")
+        console.out(final(result))
+    if plot is not None:
+        plots.perplexity_by_position(plot, result.by_position, name)
 
 
 def running(chunk: int, n_chunks: int, ppl: float) -> None:

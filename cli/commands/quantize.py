@@ -13,9 +13,10 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import type_named
 
-from .. import console, model_argument, texts
+from .. import console, model_argument, plots, texts
 from ..chains import models
 from ..loading_options import Threads
+from ..plots import Plot
 from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def quantize(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the type and size every tensor would get; write nothing.")
     ] = False,
+    plot: Plot = None,
     threads: Threads = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -133,6 +135,9 @@ def quantize(
         raise UsageError("give one of TYPE, --target-bpw, --target-size and --max-kld.")
     if file is not None and target is not None:
         raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
+    plot = plots.checked(plot)
+    if plot is not None and dry_run:
+        raise UsageError("--plot draws the errors of what was quantized: leave out --dry-run.")
     importance = _importance(imatrix, include_weights or (), exclude_weights or ())
     source = models.source(source)
     whole = _source(source)
@@ -171,6 +176,10 @@ def quantize(
             whole, output, target, n_threads=threads, options=options, effort=effort, **how, progress=progress
         )
     show_report(report, divergence, max_kld, as_json)
+    if plot is not None and not plots.quantization_errors(
+        plot, report.rows, f"{output.name} ({report.file_type.name})"
+    ):
+        console.note(f"no matrix was quantized: there is nothing to draw in {plot}")
 
 
 def _within_divergence(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,6 +43,8 @@ class KLDivergenceResult:
     n_chunks: int
     n_ctx: int
     seconds: float
+    kld_by_token: np.ndarray = field(repr=False, compare=False)
+    """f64 [n_scored], in the order of the text."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def summary(parts: Sequence[ScoredTokens], n_ctx: int, seconds: float) -> KLDive
         n_chunks=len(parts),
         n_ctx=n_ctx,
         seconds=seconds,
+        kld_by_token=kld,
     )
 
 
