@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.constraints import Constraint
     from hybrid.infer.loading.options import LoadOptions
 
-CONTINUED = 128  # tokens of an answer where nothing ends it: a model that was not trained to answer does not stop
 BUNDLED = (
     "This is the bundled model, which shows that all works. It has 11 million weights and was trained on "
     "documentation: it continues such texts, knows nothing, and cannot chat. Enter continues the example; or write a "
@@ -39,7 +38,7 @@ EXAMPLES = (
 class Start:
     """What `hybrid run` was asked for.
 
-    max_tokens   of an answer; None: as many as fit, or CONTINUED without a template
+    max_tokens   of an answer; None: as many as fit, or most_continued without a template
     state        the file that the chat is kept in and goes on from; None: among the chats of the model
     go_on        with the last of these
     in_template  messages are put into the model's chat template
@@ -58,6 +57,7 @@ class Start:
     keep: int | None = None
     asking: Asking = field(default_factory=Asking)
     is_bundled: bool = False
+    most_continued: int = -1
 
 
 def chat(model: "Model", start: Start, form: "Constraint | None" = None) -> None:
@@ -65,7 +65,7 @@ def chat(model: "Model", start: Start, form: "Constraint | None" = None) -> None
     template = model.chat_template if start.in_template else None
     most = start.max_tokens
     if most is None:
-        most = -1 if template is not None else CONTINUED
+        most = -1 if template is not None else start.most_continued
     params = start.sampling.params(model)
     conversation = Conversation(
         model, params, template, most, list(start.stop), start.system, start.speculate, start.keep, form

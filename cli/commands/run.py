@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.prompts.prompt_files import PromptBatch
 
 COMPLETION_TOKENS = 256
+CHAT_TOKENS_WITHOUT_TEMPLATE = 128  # a model that was not trained to answer does not stop
 BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}, and the form of their answers'
 PARALLEL = 8
 
@@ -57,7 +58,8 @@ def run(
             "-n",
             "--n-predict",
             min=-1,
-            help=f"Most tokens to generate; -1: until the context is full. Default: {COMPLETION_TOKENS}, in chat -1.",
+            help=f"Most tokens to generate; -1: until the context is full. Default: {COMPLETION_TOKENS}; in a chat -1, without "
+            f"a chat template {CHAT_TOKENS_WITHOUT_TEMPLATE}.",
         ),
     ] = None,
     n_ctx: Context = 0,
@@ -123,8 +125,8 @@ def run(
         bool | None,
         typer.Option(
             "--template/--no-template",
-            help="Whether a text is a message in the model's chat template. Default: in a chat it is; from -p, -f or a "
-            "pipe it is continued as it stands.",
+            help="Whether a text is a message in the model's chat template. Default: in a chat it is (but not to the "
+            "bundled model); from -p, -f or a pipe it is continued as it stands.",
         ),
     ] = None,
     tools: Tools = None,
@@ -148,9 +150,9 @@ def run(
 ) -> None:
     """Chat with a model, or complete a text.
 
-    In a terminal: a chat in the model's own template. With -p, -f or a pipe: the text is continued once, the
-    continuation goes to stdout and everything else to stderr; with --template it is answered. With -f FILE.jsonl: all
-    prompts of the file, several at a time.
+    In a terminal: a chat in the model's own template; /help in it lists its commands. With -p, -f or a pipe: the text is
+    continued once, the continuation goes to stdout and everything else to stderr; with --template it is answered. With
+    -f FILE.jsonl: all prompts of the file, several at a time.
     """
     # what only some runs need is imported where they need it: a test lists what all do
     from hybrid.infer.answers.prompts import SUFFIX
@@ -185,7 +187,11 @@ def run(
     elif file is not None:
         text = texts.read_text(file, empty=state is not None)
     elif not sys.stdin.isatty():
-        text = texts.read_text(texts.STDIN, empty=state is not None)
+        text = texts.read_text(texts.STDIN, empty=True)
+        if not text and state is None:
+            raise UsageError(
+                "there is no prompt: stdin is empty. Give one with -p TEXT or -f FILE; a chat needs a terminal."
+            )
     elif as_json or not sys.stdout.isatty():
         raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
 
@@ -230,7 +236,7 @@ def run(
             told = texts.checked(system, "--system")
             start = Start(
                 sampling, options, n_predict, stop or [], state, go_on, in_template, told, spec == Spec.NGRAM, kept,
-                asks, is_bundled=model is None,
+                asks, is_bundled=model is None, most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
             )  # fmt: skip
             chat(loaded, start, _compiled(loaded, asked))
         elif in_template:

@@ -25,7 +25,7 @@ PAGES = [page for page in ALL_PAGES if page != "CHANGELOG.md"]
 # files of checkpoints, of users and of other programs, and what there must not be
 NOT_OURS = {"config.json", "tokenizer.json", "prompts.jsonl", "answers.jsonl", "text.txt", "utils.py"}
 _FILE = re.compile(r"[\w./-]*\w\.(?:py|md|toml|json|jsonl|svg|txt|npz)")
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def read(page: str) -> str:
@@ -141,7 +141,9 @@ def snippets(text: str) -> Iterator[str]:
     """Code of a page: the lines of its blocks, and what stands in backticks."""
     text = re.sub(r"<!-- generated: (?:commands|usage) -->.*?<!-- end -->", "", text, flags=re.DOTALL)
     for block in _FENCE.finditer(text):
-        yield from block[2].replace("\\\n", " ").splitlines()
+        lines = block[2].replace("\\\n", " ").splitlines()
+        # of a transcript what was typed
+        yield from (line for line in lines if block[1] != "shell-session" or line.startswith("$ "))
     yield from (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose(text)))
 
 

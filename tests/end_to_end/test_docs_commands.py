@@ -20,7 +20,7 @@ from hybrid.convert.checkpoint import Checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
-_BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```(sh|python|shell-session)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # kernels stay where they are, or every page would compile its own; what is converted or kept goes to the page's folder
 HYBRID = """#!{python}
 import sys
@@ -87,6 +87,45 @@ def run(code: str, language: str, folder: Path) -> subprocess.CompletedProcess[s
     )  # fmt: skip
 
 
+def transcript(code: str) -> list[tuple[str, str]]:
+    """(command, what it prints) of a block of commands with `$` before them."""
+    parts = re.split(r"^\$ (.*)\n", code, flags=re.MULTILINE)
+    assert not parts[0], f"it begins with {parts[0]!r}, expected a command"
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def is_as_said(printed: str, said: str) -> bool:
+    """`...` stands for any text; a line of nothing else for any lines."""
+    pattern = re.escape(said).replace(re.escape("...\n"), "(?:.*\n)*?").replace(re.escape("..."), ".*")
+    return re.fullmatch(pattern, printed) is not None
+
+
+def play(code: str, folder: Path) -> str:
+    """Runs the commands of a transcript; what is wrong with it."""
+    for command, said in transcript(code):
+        done = subprocess.run(
+            ["bash", "-c", f"{{ {command}\n}} 2>&1"], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if (done.returncode == 0) == said.startswith("error: ") or not is_as_said(done.stdout, said):
+            return f"$ {command}\n{done.stdout}(exit code {done.returncode}) is not\n{said}"
+    return ""
+
+
+def test_transcripts_are_compared(tmp_path: Path) -> None:
+    assert transcript("$ a\n$ b\nx\ny\n") == [("a", ""), ("b", "x\ny\n")]
+    for printed, said, alike in (
+        ("a 12 b\n", "a ... b\n", True), ("a\nb\nc\n", "...\nc\n", True), ("c\n", "...\nc\n", True),
+        ("a\nb\n", "a ...\n", False), ("a\n", "b\n", False), ("a\nb\n", "a\n", False), ("x.y\n", "x+y\n", False),
+        ("a: b, c\n", "a: ...\n", True), ("a\nb\n", "a...b\n", False), ("", "...\n", True),
+    ):  # fmt: skip
+        assert is_as_said(printed, said) == alike, (printed, said)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "work").mkdir()
+    assert play("$ echo a; false\na\n", tmp_path / "work").startswith("$ echo a; false\na\n(exit code 1) is not")
+    assert play("$ echo a\nb\n", tmp_path / "work") and not play("$ echo a\na\n$ true\n", tmp_path / "work")
+
+
 def chat(line: str, folder: Path) -> tuple[int, str]:
     """Runs a command in a terminal, says something and leaves: (exit code, what the terminal showed)."""
     terminal, other_end = pty.openpty()
@@ -117,6 +156,10 @@ def chat(line: str, folder: Path) -> tuple[int, str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page != "chat.md"])
 def test_page(page: str, folder: Path) -> None:
     for language, code in blocks(page):
+        if language == "shell-session":
+            wrong = play(code, folder)
+            assert not wrong, f"docs/{page}:\n{wrong}"
+            continue
         done = run(code, language, folder)
         assert done.returncode == 0, f"docs/{page}:\n{code}\n{done.stdout[-500:]}\n{done.stderr[-1000:]}"
         assert "Traceback" not in done.stderr
@@ -124,7 +167,7 @@ def test_page(page: str, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_chats(folder: Path) -> None:
-    lines = [line for _, code in blocks("chat.md") for line in code.splitlines()]
+    lines = [line for kind, code in blocks("chat.md") for line in code.splitlines() if kind == "sh"]
     assert any("--continue" in line for line in lines) and any("--context-shift" in line for line in lines)
     for line in lines:
         # an answer of 8 tokens is enough
