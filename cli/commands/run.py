@@ -58,8 +58,8 @@ def run(
             "-n",
             "--n-predict",
             min=-1,
-            help=f"Most tokens to generate; -1: until the context is full. Default: {COMPLETION_TOKENS}; in a chat -1, without "
-            f"a chat template {CHAT_TOKENS_WITHOUT_TEMPLATE}.",
+            help=f"Most tokens to generate; -1: until the context is full. Default: {COMPLETION_TOKENS}; in a chat -1, "
+            f"without a chat template {CHAT_TOKENS_WITHOUT_TEMPLATE}.",
         ),
     ] = None,
     n_ctx: Context = 0,
@@ -150,9 +150,9 @@ def run(
 ) -> None:
     """Chat with a model, or complete a text.
 
-    In a terminal: a chat in the model's own template; /help in it lists its commands. With -p, -f or a pipe: the text is
-    continued once, the continuation goes to stdout and everything else to stderr; with --template it is answered. With
-    -f FILE.jsonl: all prompts of the file, several at a time.
+    In a terminal: a chat in the model's own template, in which /help lists commands. With -p, -f or a pipe: the text
+    is continued once, the continuation goes to stdout and everything else to stderr; with --template it is answered.
+    With -f FILE.jsonl: all prompts of the file, several at a time.
     """
     # what only some runs need is imported where they need it: a test lists what all do
     from hybrid.infer.answers.prompts import SUFFIX

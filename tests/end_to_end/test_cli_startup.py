@@ -14,7 +14,7 @@ sys.exit(code)
 ROOMS = ("cli.", "convert.", "quant.", "infer.answers.", "infer.evaluate.", "infer.text.")
 PLAIN = {
     "quant", "cli", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run", "cli.single_text",
-    "cli.code_blocks", "cli.reading_line", "cli.terminal",
+    "cli.code_blocks", "cli.notebook", "cli.reading_line", "cli.terminal",
     "cli.texts",
     "cli.chains", "cli.chains.cache_paths", "cli.chains.cached_models", "cli.chains.models", "cli.chains.recent",
     "cli.hub", "cli.hub.conversions", "cli.hub.names", "cli.model_argument",
