@@ -30,14 +30,23 @@ def paths() -> dict[Path, float]:
     return {path: times[path] for path in sorted(times, key=lambda p: -times[p]) if path.is_file()}
 
 
+def _is_gguf(path: Path) -> bool:
+    if not path.is_file():  # to read a pipe would wait, and take what is in it
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
+
+
 def note(path: Path) -> None:
-    """That `path` is run now. What is in our cache is listed there, and where nothing can be written nothing is."""
+    """That `path`, if it is a GGUF file, is run now. What is in our cache is listed there and left out here."""
     with suppress(OSError):
         whole = path.absolute()
         if whole.is_relative_to(cache_paths.cache_dir()):
             return
         known, now = paths(), time.time()
         if now - known.get(whole, 0) < EVERY:
+            return
+        if not _is_gguf(whole):
             return
         newest = [(whole, now), *((other, seconds) for other, seconds in known.items() if other != whole)][:MOST]
         _file().parent.mkdir(parents=True, exist_ok=True)

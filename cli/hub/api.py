@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 
@@ -17,6 +17,7 @@ from .nearby import near
 from .repository import Listing, from_hub
 
 MOST_ANSWER = 64 << 20  # bytes of a list of files
+LIST_SECONDS = 30  # until one comes: a hub looks up the hashes of all files
 
 
 class TransientError(HybridError):
@@ -40,9 +41,8 @@ def listing(repository: str, revision: str = MAIN) -> Listing:
 
     url = f"{endpoint()}/api/models/{repository}/revision/{quote(revision, safe='')}"
     with said(repository, revision):
-        response = get_session().get(
-            url, params={"blobs": "true"}, headers=build_hf_headers(), timeout=constants.HF_HUB_ETAG_TIMEOUT
-        )
+        patience = max(LIST_SECONDS, constants.HF_HUB_ETAG_TIMEOUT)
+        response = get_session().get(url, params={"blobs": "true"}, headers=build_hf_headers(), timeout=patience)
         _check(response)
         if len(response.content) > MOST_ANSWER:
             raise HybridError(f"{repository}: the hub's list of files is larger than 64 MiB. Is it a model?")
@@ -84,7 +84,7 @@ def said(repository: str, revision: str, path: str = "") -> Iterator[None]:
     from huggingface_hub import errors
     from huggingface_hub.utils import get_session
 
-    transport = _transport(get_session())
+    failing = _failing(get_session())
     try:
         yield
     except errors.OfflineModeIsEnabled:
@@ -99,8 +99,8 @@ def said(repository: str, revision: str, path: str = "") -> Iterator[None]:
         raise HybridError(f"{repository} does not have {shown(path)} any more. Run it again.") from None
     except errors.HfHubHTTPError as err:
         raise _status(repository, err.response) from None
-    except transport as err:
-        host = urlsplit(endpoint()).netloc
+    except failing as err:
+        host = endpoint().partition("://")[2] or endpoint()
         why = " ".join(str(err).split()) or type(err).__name__
         raise TransientError(
             f"{repository}: {shown(host)} cannot be reached ({shown(why)}). Check the network; "
@@ -108,11 +108,10 @@ def said(repository: str, revision: str, path: str = "") -> Iterator[None]:
         ) from None
 
 
-def _transport(session: Any) -> type[Exception]:
-    """What the client of this version of huggingface_hub (httpx or its successor) raises for failing connections."""
-    kind = sys.modules[type(session).__module__.split(".")[0]].TransportError
-    assert isinstance(kind, type) and issubclass(kind, Exception)
-    return kind
+def _failing(session: Any) -> tuple[type[Exception], ...]:
+    """What the client of this version of huggingface_hub (httpx or its successor) raises where no answer comes."""
+    client = sys.modules[type(session).__module__.split(".")[0]]
+    return client.RequestError, client.InvalidURL
 
 
 def offline(repository: str) -> HybridError:

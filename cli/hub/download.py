@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +15,7 @@ from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import HybridError, shown
 from hybrid.quant.ggml.progress import Progress
 
+from .. import console
 from . import api, folders
 from .repository import Listing, RepoFile
 
@@ -80,18 +81,31 @@ def _writable() -> Iterator[None]:
 
 
 def _bring(listing: Listing, file: RepoFile, progress: Callable[[int], None]) -> None:
-    from huggingface_hub.utils import WeakFileLock
-
     blob = folders.blob_path(listing.repository, file.blob)
     lock = folders.hub() / ".locks" / folders.folder_name(listing.repository) / f"{file.blob}.lock"
     for folder in (blob.parent, lock.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    with WeakFileLock(lock):  # others may be at it; then it is here when they are done
+    with _locked(lock):
         if folders.is_here(listing.repository, listing.commit, file):
             return
         if not blob.is_file() or blob.stat().st_size != file.nbytes:
             _fetch(listing, file, blob, progress)
         _link(blob, folders.pointer(listing.repository, listing.commit, file.path))
+
+
+@contextmanager
+def _locked(lock: Path) -> Iterator[None]:
+    """As huggingface_hub locks it. Whoever else is at it has brought the file when the lock is ours."""
+    from filelock import Timeout
+    from huggingface_hub.utils import WeakFileLock
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(WeakFileLock(lock, timeout=0.5))
+        except Timeout:
+            console.note("another process downloads this file; waiting for it")
+            stack.enter_context(WeakFileLock(lock))
+        yield
 
 
 def _incomplete(blob: Path) -> Path:

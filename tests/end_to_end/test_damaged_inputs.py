@@ -152,6 +152,12 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "convert text.txt": (2, "is not a checkpoint"),
     "convert folder": (1, "no config.json"),
     "bench m.gguf no.gguf -p 4 -n 0": (2, "no such file"),
+    "pull m.gguf": (2, "m.gguf: expected ORG/NAME"),
+    "pull org/model": (2, "HF_HUB_OFFLINE"),
+    "models rm": (2, "needs a name"),
+    "models rm m.gguf -y": (2, "m.gguf is your own"),
+    "models rm no.gguf -y": (2, "no.gguf is not in a cache"),
+    "models list m.gguf": (2, "takes no names"),
     # states
     "run m.gguf -p a -n 1 --state folder": (1, "is a folder"),
     "run m.gguf -p a -n 1 --state pipe": (1, "is not a regular file"),

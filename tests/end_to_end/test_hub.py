@@ -113,6 +113,11 @@ def test_the_next_command_goes_on(hub: Hub, cli: Cli, large: bytes, tmp_path: Pa
     hub.faults.drops = []
     assert pulled(cli, "org/m").read_bytes() == large and hub.served == len(large)
     assert not left_over(tmp_path)
+    hub.add("org/other", {"m-Q4_K_M.gguf": large[1:]})
+    hub.faults.drops = [400_000, *[0] * 6]
+    error_of(cli, "pull", "org/other")
+    assert left_over(tmp_path) and cli("models", "rm", "org/other", "--yes")[0] == 0
+    assert not left_over(tmp_path) and pulled(cli, "org/m").exists()
 
 
 def test_a_hub_without_ranges_sends_all_again(hub: Hub, cli: Cli, large: bytes) -> None:
@@ -231,6 +236,9 @@ def test_no_network_and_offline(
     hub.add("org/m", {"m-Q8_0.gguf": large, "m-Q2_K.gguf": large[::-1]})
     use(monkeypatch, "http://127.0.0.1:1", tmp_path / "hub")
     assert "127.0.0.1:1 cannot be reached" in error_of(cli, "run", "org/m", "-p", "x")
+    for nonsense in ("http://[", "nonsense://host", "nonsense", "http://127.0.0.1:99999"):
+        use(monkeypatch, nonsense, tmp_path / "hub")
+        assert "cannot be reached" in error_of(cli, "run", "org/m", "-p", "x")
     use(monkeypatch, hub.url, tmp_path / "hub")
     pulled(cli, "org/m:Q8_0")
     asked = len(hub.asked)
@@ -295,6 +303,7 @@ def test_a_revision_and_its_next_commit(hub: Hub, cli: Cli, large: bytes) -> Non
     assert hub.served == served + len(new)
 
 
+@pytest.mark.slow
 def test_what_huggingface_hub_downloaded_is_used(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
     """And it uses what we did: one cache."""
     from huggingface_hub import hf_hub_download, scan_cache_dir
@@ -316,6 +325,7 @@ def test_what_huggingface_hub_downloaded_is_used(hub: Hub, cli: Cli, large: byte
     assert not cache.warnings and {repo.repo_id for repo in cache.repos} == {"org/theirs", "org/ours"}
 
 
+@pytest.mark.slow
 def test_two_at_once_download_it_once(hub: Hub, large: bytes, tmp_path: Path) -> None:
     hub.add("org/m", {"m-Q4_K_M.gguf": large})
     hub.faults.seconds = 0.005
@@ -327,9 +337,10 @@ def test_two_at_once_download_it_once(hub: Hub, large: bytes, tmp_path: Path) ->
     assert [Path(path).read_bytes() == large for path in paths] == [True] and hub.served == len(large)
 
 
+@pytest.mark.slow
 def test_an_interrupt_says_that_it_goes_on(hub: Hub, large: bytes, tmp_path: Path) -> None:
     hub.add("org/m", {"m-Q4_K_M.gguf": large})
-    hub.faults.seconds = 0.02
+    hub.faults.seconds = 0.01
     environment = {**os.environ, **hub.environment(tmp_path / "hub"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "hybrid.cli", "pull", "org/m"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
@@ -343,6 +354,7 @@ def test_an_interrupt_says_that_it_goes_on(hub: Hub, large: bytes, tmp_path: Pat
     assert hub.served - before < len(large) - 50_000, "it began anew"
 
 
+@pytest.mark.slow
 def test_every_command_takes_names(
     hub: Hub, cli: Cli, files: dict[str, Path], bundled: Path, prose: Path, tmp_path: Path
 ) -> None:
@@ -369,6 +381,16 @@ def test_every_command_takes_names(
     assert "org/jamba-GGUF has no checkpoint to convert" in error_of(cli, "convert", "org/jamba-GGUF")
 
 
+@pytest.mark.slow
+def test_from_python(hub: Hub, files: dict[str, Path]) -> None:
+    import hybrid
+
+    hub.add("org/m", {"m-Q8_0.gguf": files["q8_0"]})
+    with hybrid.load("org/m") as by_name, hybrid.load(files["q8_0"]) as by_path:
+        assert str(by_name.complete("State", tokens=4, seed=1)) == str(by_path.complete("State", tokens=4, seed=1))
+
+
+@pytest.mark.slow
 def test_models_lists_and_removes(
     hub: Hub, cli: Cli, files: dict[str, Path], bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

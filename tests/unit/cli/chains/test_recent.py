@@ -1,6 +1,7 @@
 """Which files were run lately."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def touched(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
+    path.write_bytes(b"GGUF")
     return path
 
 
@@ -44,10 +45,19 @@ def test_what_is_in_our_cache_is_not_noted(tmp_path: Path) -> None:
     assert recent.paths() == {}
 
 
-def test_no_more_than_so_many(tmp_path: Path) -> None:
+def test_no_more_than_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "MOST", 3)
     for i in range(recent.MOST + 5):
         recent.note(touched(tmp_path / f"{i}.gguf"))
     assert len(recent.paths()) == recent.MOST
+
+
+def test_what_is_no_model_is_not_noted(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "text").write_bytes(b"GGU")
+    for name in ("pipe", "text", "missing", "."):
+        recent.note(tmp_path / name)
+    assert recent.paths() == {}
 
 
 @pytest.mark.parametrize("damaged", ["", "[]", "{", '{"a": "b"}', '{"a": null}', "3"])
