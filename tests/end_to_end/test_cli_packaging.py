@@ -1,4 +1,8 @@
-"""A wheel holds what the checkout holds: every package is listed, every data file is matched."""
+"""A wheel holds what the checkout holds, and installs: with pip, with uv, and as a tool (uv's, which is pipx's way).
+
+Nothing is fetched: what hybrid depends on is that of the environment of the tests. For other Pythons everything is, where
+they are asked for: PYTHONS=python3.12:python3.13 pytest tests/end_to_end/test_cli_packaging.py
+"""
 
 import importlib.metadata
 import importlib.util
@@ -7,9 +11,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("cli", "convert", "infer", "library", "quant")
 TOML = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = TOML["tool"]["setuptools"]
+REQUIRED = [re.split(r"[^\w.-]", text)[0] for text in TOML["project"]["dependencies"]]
+DATA = {"hybrid.cli.bundled", "hybrid.cli.serve.page.static"}
 # read in the repository, not by the program
 DOCUMENTS = {".md"}
 
@@ -32,7 +40,7 @@ def test_every_package_is_listed() -> None:
     packages = {
         ".".join(place_of(path.parent).parts) for stage in STAGES for path in (ROOT / stage).rglob("__init__.py")
     }
-    assert set(SETUPTOOLS["packages"]) == packages | {"hybrid.cli.bundled"}, "bundled holds data and no module"
+    assert set(SETUPTOOLS["packages"]) == packages | DATA, "these hold data and no module"
 
 
 def test_every_folder_of_modules_is_a_package() -> None:
@@ -61,55 +69,71 @@ def test_every_data_file_is_matched() -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the checkout, because setuptools leaves its build folder there."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an sdist, a wheel that was built from it, and log.txt: what setuptools said.
+
+    Built from a copy of the checkout, because setuptools leaves its build folder there.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     for name in (*STAGES, "pyproject.toml", "README.md", "LICENSE"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, folder / "source" / name)
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", str(folder), str(folder / "source")]
-    if importlib.util.find_spec("setuptools") and importlib.util.find_spec("pip"):
-        required = TOML["build-system"]["requires"]
-        assert required == ["setuptools>=77"]
-        if int(importlib.metadata.version("setuptools").split(".")[0]) >= 77:
-            build += ["--no-build-isolation", "--no-index"]
+    assert TOML["build-system"]["requires"] == ["setuptools>=77"]
+    if not importlib.util.find_spec("build"):
+        pytest.skip("build is not installed here: pip install build")
+    build, offline = [sys.executable, "-m", "build", "-o", str(folder), str(folder / "source")], False
+    if importlib.util.find_spec("setuptools"):
+        offline = int(importlib.metadata.version("setuptools").split(".")[0]) >= 77
+        build += ["--no-isolation"] * offline
     done = subprocess.run(build, capture_output=True, text=True, check=False)
-    if done.returncode and "--no-index" not in build:
+    if done.returncode and not offline:
         pytest.skip(f"setuptools >= 77 is not installed here and cannot be fetched: {done.stderr[-300:]}")
     assert done.returncode == 0, done.stderr
-    return next(folder.glob("*.whl"))
+    (folder / "log.txt").write_text(done.stdout + done.stderr)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return next(built.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty environment with the wheel in it; what it depends on is that of the environment of the tests."""
+    """An empty environment with the wheel in it."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            str(python),
-            "install",
-            "--no-deps",
-            "--no-index",
-            "--quiet",
-            str(wheel),
-        ],
-        check=True,
-    )
-    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    packages = Path(subprocess.check_output([python, "-c", code], text=True).strip())
-    # folders named in a .pth file are searched, but .pth files in them are not read: the checkout stays invisible
-    needed = [re.split(r"[^\w.-]", text)[0] for text in TOML["project"]["dependencies"]]
-    site_packages = {str(importlib.metadata.distribution(name).locate_file("")) for name in needed}
-    (packages / "of_the_tests.pth").write_text("\n".join(sorted(site_packages)) + "\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--no-deps"]
+    subprocess.run([*pip, "--no-index", "--quiet", str(wheel)], check=True)
+    _share_packages(folder)
     return folder
+
+
+def _packages_of(environment: Path) -> Path:
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return Path(subprocess.check_output([environment / "bin" / "python", "-c", code], text=True).strip())
+
+
+def _share_packages(environment: Path) -> None:
+    """What hybrid depends on is that of the environment of the tests."""
+    # folders named in a .pth file are searched, but .pth files in them are not read: the checkout stays invisible
+    site_packages = {str(importlib.metadata.distribution(name).locate_file("")) for name in REQUIRED}
+    (_packages_of(environment) / "of_the_tests.pth").write_text("\n".join(sorted(site_packages)) + "\n")
+
+
+def _share_compiled(one: Path, other: Path) -> None:
+    """The encoders that numba compiled for one environment serve another with the same files: half a minute less."""
+    source, target = (_packages_of(folder) / "hybrid" for folder in (one, other))
+    for cache in source.rglob("quant/**/__pycache__"):
+        there = target / cache.relative_to(source)
+        for path in cache.parent.glob("*.py"):
+            assert path.read_bytes() == (there.parent / path.name).read_bytes()
+            shutil.copystat(path, there.parent / path.name)  # numba goes by time and size
+        there.mkdir(exist_ok=True)
+        for path in (*cache.glob("*.nbi"), *cache.glob("*.nbc")):
+            shutil.copy2(path, there)
 
 
 def _in(environment: Path, *command: str) -> str:
@@ -157,6 +181,92 @@ def test_the_wheel_works_outside_the_checkout(installed: Path, tmp_path: Path) -
     )
     assert int(_in(installed, "python", "-c", code, *modules)) == len(modules) > 250
     assert _in(installed, "hybrid", "--version").startswith(f"hybrid {TOML['project']['version']} ")
-    said = _in(installed, "hybrid", "demo", "-o", str(tmp_path / "demo"))
+    _demo(installed, tmp_path)
+
+
+def _demo(environment: Path, folder: Path) -> None:
+    said = _in(environment, "hybrid", "demo", "-o", str(folder / "demo"))
     assert "perplexity" in said and "Chat with it:" in said
-    assert len(list((tmp_path / "demo").glob("*.gguf"))) == 3
+    assert len(list((folder / "demo").glob("*.gguf"))) == 3
+
+
+@pytest.mark.slow
+def test_what_an_index_would_take(built: Path) -> None:
+    """twine's check, and nothing that setuptools warns of: a folder that it will leave out one day, say."""
+    files = [str(path) for path in built.iterdir() if path.suffix in (".gz", ".whl")]
+    assert len(files) == 2
+    log = (built / "log.txt").read_text()
+    assert "would be ignored" not in log and "Deprecat" not in log, log
+    if not importlib.util.find_spec("twine"):
+        pytest.skip("twine is not installed here: pip install twine")
+    twine = [sys.executable, "-m", "twine", "--no-color", "check", "--strict", *files]
+    done = subprocess.run(twine, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_the_tree(built: Path) -> None:
+    """The packages as they lie in the checkout, and nothing that is made when they run."""
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        names = {Path(*Path(member.name).parts[1:]) for member in archive.getmembers() if member.isfile()}
+    more = {Path(name) for name in ("PKG-INFO", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")}
+    there = {
+        path.relative_to(ROOT)
+        for stage in STAGES
+        for path in (ROOT / stage).rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__" and path.suffix not in DOCUMENTS
+    }
+    assert {name for name in names if name.parts[0] != "hybrid_lm.egg-info"} == there | more
+
+
+# --- uv ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uv(tmp_path: Path) -> Callable[..., None]:
+    """uv(arguments): fetches nothing, and leaves the user's caches and tools alone. Skips where there is no uv."""
+    if not importlib.util.find_spec("uv"):
+        pytest.skip("uv is not installed here: pip install uv")
+    program = importlib.import_module("uv").find_uv_bin()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PYTHONPATH", "VIRTUAL_"))}
+    folders = {f"UV_{name}": str(tmp_path / "uv" / name) for name in ("CACHE_DIR", "TOOL_DIR", "TOOL_BIN_DIR")}
+
+    def run(*arguments: object, **more: str) -> None:
+        env = kept | folders | {"UV_NO_CONFIG": "1", "UV_OFFLINE": "1"} | more
+        done = subprocess.run([program, *map(str, arguments)], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", ["uv pip", "uv tool"])
+def test_what_uv_installs_works(
+    way: str, uv: Callable[..., None], wheel: Path, installed: Path, tmp_path: Path
+) -> None:
+    """`uv pip install`, and `uv tool install`, which makes an environment for the program as pipx does."""
+    if way == "uv pip":
+        environment = tmp_path / "environment"
+        uv("venv", environment, "--python", sys.executable)
+        uv("pip", "install", "--python", environment / "bin" / "python", "--no-deps", "--no-index", wheel)
+    else:
+        environment = tmp_path / "uv" / "TOOL_DIR" / "hybrid-lm"
+        never = tmp_path / "overrides.txt"
+        never.write_text("".join(f"{name}; python_version < '3'\n" for name in REQUIRED))
+        uv("tool", "install", "--no-index", "--overrides", never, "--python", sys.executable, wheel)
+        assert (tmp_path / "uv" / "TOOL_BIN_DIR" / "hybrid").resolve() == (environment / "bin" / "hybrid").resolve()
+    _share_packages(environment)
+    _share_compiled(installed, environment)
+    _demo(environment, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("python", [name for name in os.environ.get("PYTHONS", "").split(os.pathsep) if name] or [""])
+def test_other_pythons(python: str, uv: Callable[..., None], wheel: Path, tmp_path: Path) -> None:
+    """As a user installs it, with everything that it depends on."""
+    if not python:
+        pytest.skip("fetches what it installs: PYTHONS=python3.12:python3.13 asks for it")
+    uv("tool", "install", "--python", python, wheel, UV_OFFLINE="0")
+    _demo(tmp_path / "uv" / "TOOL_DIR" / "hybrid-lm", tmp_path)
