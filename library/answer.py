@@ -24,6 +24,7 @@ _FINISH: dict[str, Finish] = {
     "eos": "stop", "stop": "stop", "length": "length", "context": "context", "interrupt": "stopped"
 }  # fmt: skip
 Rounds = Generator[Round, None, None]
+CLOSED = "the model was closed. Load it again."
 LONGEST_SHOWN = 200  # characters of an answer in its `repr`
 Called = tuple[ToolCall, str]  # a call, and what the function returned
 
@@ -211,6 +212,8 @@ class Answer:
         self._logprobs: list[TokenLogprobs] = []
         self._spoken = self._round.exchange is None  # white space before the first word belongs to it
         self._bar = console.ProgressBar("reading", "tokens")
+        if not self._answering.service.is_open and self._answering.service.fault is None:
+            raise ClosedError(CLOSED)
         self._answering.service.submit(job)
         self._is_running = True
         if self._stopped:  # between two rounds
@@ -266,7 +269,7 @@ class Answer:
             if job.error is not None:
                 raise job.error
             if finish == "stopped" and not self._stopped:
-                raise FaultError(service.fault) if service.fault is not None else ClosedError("the model was closed.")
+                raise FaultError(service.fault) if service.fault is not None else ClosedError(CLOSED)
             if self._stopped:
                 self._rounds.close()
             else:

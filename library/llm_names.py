@@ -1,16 +1,15 @@
 """The models that are here, by the names that `hybrid.load` takes."""
 
-from contextlib import suppress
+from pathlib import Path
 
 from hybrid.cli.chains import cached_models
-from hybrid.cli.hub import folders
+from hybrid.cli.chains.models import bundled_checkpoint
+from hybrid.cli.hub import present
 
 
 def here() -> list[str]:
-    """In the hub's cache, and what was converted."""
-    with suppress(OSError):
-        converted = [
-            model.made_of for model in cached_models.every() if model.in_use and model.path.parent.name == "converted"
-        ]
-        return [*folders.repositories(), *dict.fromkeys(filter(None, converted))]
-    return []
+    """Downloaded, run lately, and folders that were converted."""
+    converted = [Path(model.made_of) for model in cached_models.every() if model.in_use and model.made_of]
+    ours = bundled_checkpoint().resolve()
+    folders = [str(path) for path in converted if path.is_absolute() and path.resolve() != ours]
+    return [*present.names(), *dict.fromkeys(folders)]

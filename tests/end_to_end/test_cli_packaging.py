@@ -181,6 +181,8 @@ def test_the_wheel_works_outside_the_checkout(installed: Path, tmp_path: Path) -
     )
     assert int(_in(installed, "python", "-c", code, *modules)) == len(modules) > 250
     assert _in(installed, "hybrid", "--version").startswith(f"hybrid {TOML['project']['version']} ")
+    found = "from importlib.metadata import entry_points as e; print(*[p.load().__name__ for p in e(group='llm')])"
+    assert "hybrid.llm_plugin" in _in(installed, "python", "-c", found).split()
     _demo(installed, tmp_path)
 
 

@@ -28,7 +28,8 @@ class Llm:
         points = "\n".join(f"{name} = {module}" for name, module in POINTS.items())
         (about / "entry_points.txt").write_text(f"[llm]\n{points}\n")
         path = os.pathsep.join(filter(None, (str(about.parent), os.environ.get("PYTHONPATH"))))
-        self.env = {**os.environ, "LLM_USER_PATH": str(folder / "user"), "PYTHONPATH": path}
+        state = {"LLM_USER_PATH": str(folder / "user"), "XDG_STATE_HOME": str(folder / "state")}
+        self.env = {**os.environ, **state, "PYTHONPATH": path}
 
     def __call__(self, *words: object, said: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -53,7 +54,7 @@ def test_a_session(run: Llm) -> None:
     """Three turns in one process, which loads the model once, and a fourth in another."""
     done = run("chat", "-m", "hybrid/model.gguf", "-o", "max_tokens", 4, said="One\nTwo\nThree\nexit\n")
     assert done.returncode == 0, done.stderr
-    done = run("-c", "Four", "-m", "hybrid/model.gguf", "-o", "max_tokens", 4)
+    done = run("-c", "Four", "-o", "max_tokens", 4)  # the model by its path, since it was run lately
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
     logged = run.logged()
     assert [(one["prompt"], one["output_tokens"]) for one in logged] == [(said, 4) for said in SAID]

@@ -2,8 +2,11 @@
 
 import _thread
 import asyncio
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from scripted_chat import CALL, Script
@@ -47,6 +50,17 @@ def test_an_answer_that_nobody_reads_ends(model: hybrid.Model) -> None:
     while model.answering.service.n_jobs and time.monotonic() < deadline:
         time.sleep(0.01)
     assert model.answering.service.n_jobs == 0
+
+
+def test_a_program_that_ends_waits_for_nothing(gguf: Path) -> None:
+    code = (
+        "import sys, hybrid\n"
+        "model = hybrid.load(sys.argv[1], context=1024, threads=1)\n"
+        "stream = model.complete('A model', tokens=900, temperature=0, stream=True)\n"
+        "print(len(next(iter(stream))) >= 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, gguf], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 def test_event_loops(model: hybrid.Model) -> None:

@@ -25,6 +25,7 @@ from hybrid import llm_names, llm_plugin
 from hybrid.quant import set_value
 from hybrid.quant.ggml.errors import HybridError
 
+HERE = llm_names.here
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -238,7 +239,7 @@ def test_the_page_of_documentation(
     """Its commands, in its order, in one folder."""
     monkeypatch.chdir(tmp_path)
     shutil.copyfile(gguf, tmp_path / "model.gguf")
-    monkeypatch.setattr(llm_names, "here", lambda: [str(tmp_path / "model.gguf")])  # it was run before
+    monkeypatch.setattr(llm_names, "here", HERE)
     text = (ROOT / "docs" / "llm.md").read_text(encoding="utf-8")
     commands = [shlex.split(line)[1:] for line in re.findall(r"^\$ (llm .*)$", text, re.MULTILINE)]
     commands = [words for words in commands if words[0] != "install"]
