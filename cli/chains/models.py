@@ -53,6 +53,12 @@ def resolve(model: Path | str | None) -> Path:
     return _hub().gguf(named(model))
 
 
+def name_of(model: Path | str | None) -> str:
+    """What to call it before clients: its file's or folder's name, or all of a name on a hub."""
+    path = Path(model) if model is not None else bundled_checkpoint()
+    return path.resolve().name.removesuffix(".gguf") if path.exists() else str(model)
+
+
 def file(path: Path) -> Path:
     """A GGUF file for a command that reads it itself: `path`, or what a name stands for. No folder is converted."""
     name = None if path.exists() else possible_name(path)

@@ -65,7 +65,10 @@ def serve(
         typer.Option("--cors", metavar="ORIGIN", help="Pages of this origin may use the server. May be repeated."),
     ] = None,
     alias: Annotated[
-        str | None, typer.Option("--alias", help="Name of the model. Default: that of its file.", show_default=False)
+        str | None,
+        typer.Option(
+            "--alias", help="Name of the model. Default: that of its file, or ORG/NAME[:TYPE].", show_default=False
+        ),
     ] = None,
     state_dir: Annotated[
         Path | None,
@@ -160,7 +163,7 @@ def serve(
                 )
             does = f"{parallel} answers at a time" if hasattr(loaded, "sequence") else "embeddings"
             said = f"{loaded.description}: {where}/v1, {does}, context {loaded.n_ctx}"
-            name = alias or (model or models.bundled_checkpoint()).resolve().name.removesuffix(".gguf")
+            name = alias or models.name_of(model)
             if log is LogKind.JSON:
                 facts = {"url": where, "model": name, "parallel": parallel, "queue": queue, "context": loaded.n_ctx}
                 Log(log).say("start", said, **facts)

@@ -45,6 +45,25 @@ def test_a_gguf_file_runs_by_name_and_then_without_asking(
     assert len(hub.asked) == asked
 
 
+def test_what_is_here_is_found_without_the_hub_s_client(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
+    """To import it would cost more than to load a small model."""
+    hub.add("org/m", {"m-Q8_0.gguf": large})
+    path = pulled(cli, "org/m")
+    code = """
+import sys
+from hybrid.cli.chains import models
+print(models.resolve("org/m"))
+slow = {"httpx", "httpx2", "requests", "tqdm", "huggingface_hub.hf_api", "huggingface_hub.file_download", "rich"}
+assert not slow & set(sys.modules), slow & set(sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **hub.environment(tmp_path / "hub"), "HF_ENDPOINT": "http://127.0.0.1:1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, str(path)), done.stderr
+
+
 def test_a_checkpoint_is_converted_once(
     hub: Hub, cli: Cli, bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

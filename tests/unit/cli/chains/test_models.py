@@ -63,6 +63,12 @@ def test_a_folder_without_a_model(tmp_path: Path) -> None:
         models.resolve(tmp_path)
 
 
+def test_what_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").touch()
+    assert models.name_of(tmp_path / "a.gguf") == "a" and models.name_of(tmp_path) == tmp_path.name
+    assert models.name_of(None) == "jamba-11m" and models.name_of(Path("org/name:Q8_0")) == "org/name:Q8_0"
+
+
 def test_the_bundled_files_are_there() -> None:
     assert (models.bundled_checkpoint() / "config.json").is_file()
     text = models.bundled_prose().read_text(encoding="utf-8")
