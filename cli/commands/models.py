@@ -35,7 +35,7 @@ def models(
     """List or remove the models that are here.
 
     GGUF files and checkpoints in the cache of Hugging Face, conversions of ours, and files that were run lately. What
-    is listed runs without a network. rm removes from the caches only; a file of your own stays.
+    is listed without a remark runs without a network. rm removes from the caches only; a file of your own stays.
     """
     if action == Action.LIST:
         if names or yes:
@@ -71,8 +71,6 @@ def show(models: "list[Present]", as_json: bool) -> None:
     if not models:
         console.out("nothing is here yet: `hybrid pull ORG/NAME` downloads a model, `hybrid run ORG/NAME` runs it, too")
         return
-    rows = [
-        [console.one_line(str(cell)) for cell in (m.name, m.kind, m.type, m.architecture, console.size(m.nbytes))]
-        for m in models
-    ]
-    console.out(console.table(("model", "what", "type", "architecture", "size"), rows, "llllr"))
+    rows = [(m.name, m.kind.value, m.type, m.architecture, console.size(m.nbytes), m.trouble) for m in models]
+    cells = [[console.one_line(cell) for cell in row] for row in rows]
+    console.out(console.table(("model", "what", "type", "architecture", "size", ""), cells, "llllr"))

@@ -97,6 +97,15 @@ def check_supported(repository: str, config: Path) -> None:
         ) from None
 
 
+def is_supported(config: Path) -> bool:
+    """Whether a version of ours converts it, as far as its config.json says."""
+    try:
+        check_supported("", config)
+    except (HybridError, OSError):
+        return False
+    return True
+
+
 def file_type(name: Name) -> FileType | None:
     """The type that a checkpoint shall get; None: its own. UsageError: no such type, or it needs more than weights."""
     if not name.type:

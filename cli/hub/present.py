@@ -25,7 +25,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Present:
-    """name: what to type as MODEL; type, architecture: "" where that would take long to know."""
+    """name: what to type as MODEL; type, architecture: "" where that would take long to know; trouble: why it does not
+    run."""
 
     name: str
     kind: Kind
@@ -33,6 +34,10 @@ class Present:
     architecture: str
     nbytes: int
     path: Path
+    trouble: str = ""
+
+
+UNSUPPORTED = "its architecture is not supported"
 
 
 def everything() -> list[Present]:
@@ -53,7 +58,7 @@ def of_repository(repository: str) -> list[Present]:
     with suppress(OSError):
         incomplete = sum(path.stat().st_size for path in (top / "blobs").glob("*.incomplete"))
         if incomplete:
-            found.append(Present(repository, Kind.PARTIAL, "", "", incomplete, top))
+            found.append(Present(repository, Kind.PARTIAL, "", "", incomplete, top, "`hybrid pull` goes on"))
     return found
 
 
@@ -90,12 +95,21 @@ def _of_snapshot(repository: str, snapshot: Path, revision: str) -> Iterator[Pre
         architecture, kind = header.read(path)
         chosen = model.tag if model.tag and tags.count(model.tag) == 1 else model.files[0].path
         yield Present(
-            f"{repository}:{chosen}{revision}", Kind.GGUF, model.tag or kind, architecture, model.nbytes, path
-        )
+            f"{repository}:{chosen}{revision}", Kind.GGUF, model.tag or kind, architecture, model.nbytes, path,
+            _trouble(architecture),
+        )  # fmt: skip
     listing = Listing(repository, snapshot.name, files)
     if checkpoints.has_checkpoint(listing):
         nbytes = sum(file.nbytes for file in files)
-        yield Present(f"{repository}{revision}", Kind.CHECKPOINT, "", _architecture(snapshot), nbytes, snapshot)
+        trouble = "" if checkpoints.is_supported(snapshot / checkpoints.CONFIG) else UNSUPPORTED
+        name = f"{repository}{revision}"
+        yield Present(name, Kind.CHECKPOINT, "", _architecture(snapshot), nbytes, snapshot, trouble)
+
+
+def _trouble(architecture: str) -> str:
+    from hybrid.infer.architectures import ENCODERS, FAMILIES
+
+    return "" if architecture in FAMILIES or architecture in ENCODERS else UNSUPPORTED
 
 
 def _architecture(folder: Path) -> str:
@@ -116,4 +130,4 @@ def _files() -> Iterator[Present]:
     for path in recent.paths():
         with suppress(OSError):
             architecture, kind = header.read(path)
-            yield Present(str(path), Kind.FILE, kind, architecture, path.stat().st_size, path)
+            yield Present(str(path), Kind.FILE, kind, architecture, path.stat().st_size, path, _trouble(architecture))

@@ -345,6 +345,23 @@ def test_what_huggingface_hub_downloaded_is_used(hub: Hub, cli: Cli, large: byte
 
 
 @pytest.mark.slow
+def test_what_others_downloaded_and_we_do_not_run(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
+    for name, content in {
+        "config.json": b'{"architectures": ["Hears"], "model_type": "whisper"}',
+        "m.gguf": b"",
+    }.items():
+        snapshot = tmp_path / "hub" / f"models--org--{name[0]}" / "snapshots" / ("0" * 40)
+        snapshot.mkdir(parents=True)
+        (snapshot / name).write_bytes(content)
+        (snapshot / "model.safetensors").write_bytes(large)
+        (snapshot.parent.parent / "refs").mkdir()
+        (snapshot.parent.parent / "refs" / "main").write_text("0" * 40)
+    code, out, _ = cli("models")
+    assert code == 0 and out.count("its architecture is not supported") == 2 and "whisper" in out
+    assert "the architecture Hears is not supported" in error_of(cli, "run", "org/c", "-p", "x")
+    assert not hub.asked
+
+
 def test_two_at_once_download_it_once(hub: Hub, large: bytes, tmp_path: Path) -> None:
     hub.add("org/m", {"m-Q4_K_M.gguf": large})
     hub.faults.seconds = 0.005
@@ -421,6 +438,7 @@ def test_models_lists_and_removes(
     for name in ("org/jamba", "org/jamba:Q8_0", "org/g", "org/g:BF16"):
         pulled(cli, name)
     assert cli("run", mine, "-p", "x", "-n", "1")[0] == 0
+    assert not any(m["trouble"] for m in json.loads(cli("models", "--json")[1]))
     listed = {(m["name"], m["kind"]): m for m in json.loads(cli("models", "--json")[1])}
     assert {(name, kind, m["type"], m["architecture"]) for (name, kind), m in listed.items()} == {
         ("org/g:Q8_0", "gguf", "Q8_0", "jamba"), ("org/g:BF16", "gguf", "BF16", "jamba"),
