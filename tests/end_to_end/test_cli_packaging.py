@@ -1,7 +1,7 @@
-"""A wheel holds what the checkout holds, and installs: with pip, with uv, and as a tool (uv's, which is pipx's way).
+"""A wheel holds what the checkout holds, and installs: with pip, with uv, and as a tool (uv's way, and that of pipx).
 
-Nothing is fetched: what hybrid depends on is that of the environment of the tests. For other Pythons everything is, where
-they are asked for: PYTHONS=python3.12:python3.13 pytest tests/end_to_end/test_cli_packaging.py
+Nothing is fetched: what hybrid depends on is that of the environment of the tests. Other Pythons must be asked for, and
+everything is fetched for them: PYTHONS=python3.12:python3.13 pytest tests/end_to_end/test_cli_packaging.py
 """
 
 import importlib.metadata
