@@ -249,7 +249,8 @@ def _failed(err: Exception, running: Any) -> int:
         console.error(f"{where}{err.strerror or err}.")
         return 1
     if isinstance(err, MemoryError):
-        console.error(remedies.message(HybridError("out of memory.", remedy=Remedy.LESS_MEMORY), place))
+        what = f": {console.one_line(str(err)).rstrip('.')}" if str(err) else ""
+        console.error(remedies.message(HybridError(f"out of memory{what}.", remedy=Remedy.LESS_MEMORY), place))
         return 1
     raise err
 
