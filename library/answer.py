@@ -151,6 +151,10 @@ class Answer:
         text = self.text if len(self.text) <= LONGEST_SHOWN else self.text[:LONGEST_SHOWN] + "..."
         return f"<Answer {text!r}, {self.timings.tokens} tokens, {self.finish or 'being written'}>"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """In IPython and notebooks: all of its text, and how it ended."""
+        printer.text(f"{self.text}\n[{self.timings.tokens} tokens, {self.finish or 'being written'}]")
+
     def _told(self, kind: str) -> str:
         return "".join(part.text for part in self._parts[self._n_before :] if part.kind == kind)
 

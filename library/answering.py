@@ -122,7 +122,8 @@ class Answering:
         drawing = Drawing(
             sampler, self.model.tokenizer, manner.tokens, manner.stop, n_top=manner.logprobs, **drawn
         )  # fmt: skip
-        return Job(encoded.ids, drawing, remember=True, speculate=True, boundaries=boundaries)
+        client = threading.get_ident()  # one thread's hundred hold up nobody else's one
+        return Job(encoded.ids, drawing, remember=True, speculate=True, boundaries=boundaries, client=client)
 
     def note(self, made: Round) -> None:
         """A message has ended: what the model drew stays what it drew when the answer comes back in a conversation,

@@ -76,6 +76,10 @@ class HybridError(Exception):
         super().__init__(message)
         self.remedy, self.value = remedy, str(value)
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in the place of a traceback: the error is in what was given, not in the code."""
+        return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
+
 
 class UsageError(HybridError):
     """The command or the call is wrong (exit code 2)."""

@@ -15,6 +15,8 @@ from end_to_end.outcomes import Cli
 from http_server import until
 from hub_server import Hub, use
 
+import hybrid
+from hybrid import llm_plugin
 from hybrid.cli.chains import models
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -62,6 +64,23 @@ assert not slow & set(sys.modules), slow & set(sys.modules)
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (0, str(path)), done.stderr
+
+
+def test_python_and_llm_take_names(
+    hub: Hub, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("org/tiny-GGUF", {"tiny-Q8_0.gguf": files["q8_0"]})
+    with hybrid.load(files["q8_0"]) as model:
+        expected = str(model.chat(seed=1, tokens=5).say("State"))
+    with hybrid.load("org/tiny-GGUF") as model:
+        assert str(model.chat(seed=1, tokens=5).say("State")) == expected
+    use(monkeypatch, "http://127.0.0.1:1", tmp_path / "hub")
+    monkeypatch.setenv("LLM_USER_PATH", str(tmp_path))
+    assert "org/tiny-GGUF:Q8_0" in [name for name, _ in llm_plugin.names()]
+    try:
+        assert llm_plugin.Chat("org/tiny-GGUF:Q8_0").prompt("State", seed=1, max_tokens=5).text() == expected
+    finally:
+        llm_plugin.unload()
 
 
 def test_a_checkpoint_is_converted_once(

@@ -26,3 +26,21 @@ def test_a_note_comes_once() -> None:
     with pytest.raises(HybridError) as caught, advised():
         raise HybridError("a", remedy=Remedy.LIST_TURNS)
     assert not hasattr(caught.value, "__notes__"), "nothing that helps here"
+
+
+def test_a_notebook_shows_one_line_and_what_helps() -> None:
+    with pytest.raises(HybridError) as caught, advised():
+        raise HybridError("a", remedy=Remedy.EMBEDDINGS)
+    assert caught.value._render_traceback_() == ["HybridError: a", "Use model.embed(texts)."]
+
+
+def test_ipython_takes_it() -> None:
+    interactive = pytest.importorskip("IPython.core.interactiveshell")
+    shell = interactive.InteractiveShell.instance()
+    shown: list[str] = []
+    try:
+        shell._showtraceback = lambda kind, value, lines: shown.extend(lines)
+        shell.run_cell("from hybrid import HybridError\nraise HybridError('a line')")
+    finally:
+        interactive.InteractiveShell.clear_instance()
+    assert shown == ["HybridError: a line"]

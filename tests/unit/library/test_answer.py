@@ -85,6 +85,18 @@ def test_an_async_for_that_is_left_stops_it(model: hybrid.Model) -> None:
     assert stream.wait().finish == "stopped"
 
 
+def test_what_a_notebook_shows(model: hybrid.Model) -> None:
+    class Printer:
+        shown = ""
+
+        def text(self, text: str) -> None:
+            self.shown += text
+
+    printer, answer = Printer(), model.complete("A model", tokens=100, temperature=0)
+    answer._repr_pretty_(printer, False)
+    assert printer.shown == f"{answer}\n[100 tokens, length]" and len(repr(answer)) < 300
+
+
 def test_parts(thinking: hybrid.Model, script: Script) -> None:
     script.say(f"Let me see.\n</think>\n\nSo: {CALL}")
     tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
