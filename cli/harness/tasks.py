@@ -71,7 +71,7 @@ def found(names: Sequence[str], folders: Sequence[Path], metadata: dict[str, Any
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{shown(folder)} is not a folder. Name one with task files (.yaml).")
-    paths = [str(folder) for folder in folders]
+    paths = [str(folder.resolve()) for folder in folders]
     manager = TaskManager(include_path=paths, include_defaults=False, metadata=metadata)
     if _missing(manager, names):
         manager = TaskManager(include_path=paths, metadata=metadata)
@@ -108,7 +108,13 @@ class Loaded:
 
 
 def loaded(manager: "TaskManager", names: Sequence[str]) -> Loaded:
-    """Tasks by their names. UsageError: one cannot be loaded; the reason in one line."""
+    """Tasks by their names. UsageError: one cannot be loaded; the reason in one line.
+
+    Local data needs no network, and nobody is told that it was loaded.
+    """
+    import datasets
+
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
     items: list[Any] = []
     for name in names:
         try:
