@@ -15,7 +15,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.split import is_later_part
 
 from .. import console
-from . import cache_paths, cached_models, recent
+from . import cache_paths, recent
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -123,6 +123,8 @@ def converted(folder: Path) -> Path:
         return target
 
     from hybrid.convert import convert
+
+    from . import cached_models
 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
