@@ -47,7 +47,7 @@ def ggufs(files: Iterable[RepoFile]) -> list[Choice]:
         else:
             parts[match[1], int(match[3])][int(match[2])] = file
     for (stem, count), numbered in parts.items():
-        if sorted(numbered) == list(range(1, count + 1)):
+        if len(numbered) == count and sorted(numbered) == list(range(1, count + 1)):
             whole.append(Choice(type_tags.of_file(f"{stem}.gguf"), tuple(numbered[i] for i in sorted(numbered))))
     return sorted(whole, key=lambda choice: choice.files[0].path)
 

@@ -5,7 +5,8 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -39,15 +40,19 @@ def _here(listing: Listing, file: RepoFile) -> int:
     return 0
 
 
-def check_room(folder: Path, nbytes: int, what: str) -> None:
-    """HybridError unless `folder`, which need not be there yet, is on a disk with so many bytes to spare."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    if nbytes and nbytes + MARGIN > free:
-        raise HybridError(
-            f"{what} needs {size_text(nbytes)}, and {folder} has {size_text(free)} of room. "
-            "Make some (`hybrid models` lists what is here), or set HF_HUB_CACHE to a folder on another disk."
-        )
+def check_room(needs: Mapping[Path, int], what: str) -> None:
+    """HybridError unless folders, which need not be there yet, are on disks with so many bytes to spare."""
+    total: dict[int, int] = defaultdict(int)
+    for folder, nbytes in needs.items():
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        disk = there.stat().st_dev
+        total[disk] += nbytes
+        free = shutil.disk_usage(there).free
+        if nbytes and total[disk] + MARGIN > free:
+            raise HybridError(
+                f"{what} needs {size_text(total[disk])}, and {folder} has {size_text(free)} of room. Make some "
+                "(`hybrid models` lists what is here), or set HF_HUB_CACHE to a folder on another disk."
+            )
 
 
 def download(listing: Listing, files: Sequence[RepoFile], progress: Progress) -> None:

@@ -154,9 +154,9 @@ def _check_architecture(listing: Listing) -> None:
 
 
 def _bring(name: Name, listing: Listing, files: Sequence[RepoFile], more: int) -> None:
-    """Downloads files and notes what the revision is; more: bytes that will be written beside them."""
+    """Downloads files and notes what the revision is; more: bytes of what is made of them."""
     needed = download.missing(listing, files)
-    download.check_room(folders.hub(), needed + more, f"{name}")
+    download.check_room({folders.hub(): needed, conversions.folder(): more}, str(name))
     with _goes_on(name), console.ProgressBar("downloading", "bytes") as bar:
         if needed:
             total = sum(file.nbytes for file in files)

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,10 +85,12 @@ def test_without_links(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_room(tmp_path: Path) -> None:
-    download.check_room(tmp_path / "not" / "there" / "yet", 1000, "org/m")
-    download.check_room(tmp_path, 0, "org/m")
+    download.check_room({tmp_path / "not" / "there" / "yet": 1000, tmp_path: 0}, "org/m")
     with pytest.raises(HybridError, match=rf"org/m needs 1024\.0 TiB, and {tmp_path} has .* of room"):
-        download.check_room(tmp_path, 1 << 50, "org/m")
+        download.check_room({tmp_path: 1 << 50}, "org/m")
+    free = shutil.disk_usage(tmp_path).free
+    with pytest.raises(HybridError, match=rf"and {tmp_path / 'cache'} has"):  # both are on one disk
+        download.check_room({tmp_path / "hub": free * 3 // 5, tmp_path / "cache": free * 3 // 5}, "org/m")
 
 
 def test_pauses_grow() -> None:
