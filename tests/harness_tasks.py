@@ -9,8 +9,8 @@ import hellaswag_tasks
 import yaml
 
 
-def write_tasks(folder: Path, prose: Path) -> Path:
-    """Task files and their data; the folder.
+def write_tasks(folder: Path, prose: Path, *, relative: bool = False) -> Path:
+    """Task files and their data; the folder. relative: data is named as beside them, which `hybrid eval` understands.
 
     halves   multiple choice as HellaSwag has it, with examples from the last lines
     pages    texts whose perplexity is measured
@@ -25,7 +25,7 @@ def write_tasks(folder: Path, prose: Path) -> Path:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def task(name: str, data: dict[str, str], **more: Any) -> None:
-        files = {split: f"{file}.jsonl" for split, file in data.items()}
+        files = {split: f"{file}.jsonl" if relative else str(folder / f"{file}.jsonl") for split, file in data.items()}
         text = {"task": name, "dataset_path": "json", "dataset_kwargs": {"data_files": files}, "test_split": "test"}
         (folder / f"{name}.yaml").write_text(yaml.safe_dump({**text, **more, "metadata": {"version": 1.0}}))
 

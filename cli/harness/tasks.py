@@ -120,7 +120,7 @@ def loaded(manager: "TaskManager", names: Sequence[str]) -> Loaded:
         try:
             known = _loaded(manager, name)
         except Exception as error:  # what is wrong with a task file, or with where its data is, can be anything
-            raise UsageError(f"task {shown(name, 80)} cannot be loaded: {reason(error)}") from error
+            raise UsageError(f"task {shown(name)} cannot be loaded: {reason(error)}") from error
         groups = known.get("groups", {})
         items += [groups[name]] if name in groups else known["tasks"].values()
     return Loaded(items, manager)

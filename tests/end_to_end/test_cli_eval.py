@@ -30,7 +30,7 @@ NAMES = {"mamba": "mamba-bf16", "jamba": "jamba-dense", "llama": "llama-unigram-
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory, prose: Path) -> Path:
-    return write_tasks(tmp_path_factory.mktemp("tasks"), prose)
+    return write_tasks(tmp_path_factory.mktemp("tasks"), prose, relative=True)
 
 
 @pytest.fixture(scope="module")
