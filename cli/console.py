@@ -123,7 +123,12 @@ def plain(value: Any) -> Any:
 
 def out_json(value: Any) -> None:
     """The same as `plain`, indented."""
-    out(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+    out(indented(value))
+
+
+def indented(value: Any) -> str:
+    """The text of `out_json`."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def as_json(value: Any) -> str:

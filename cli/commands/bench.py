@@ -82,6 +82,7 @@ def bench(
         bool, typer.Option("--profile", help="Time per operation, with GB/s and GFLOP/s and the machine's limits.")
     ] = False,
     list_shapes: Annotated[bool, typer.Option("--list-shapes", help="List what --shape accepts, and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: -o json, also of --profile and lists.")] = False,
 ) -> None:
     """Measure prompt processing and generation speed.
 
@@ -94,9 +95,16 @@ def bench(
     if list_shapes:
         from ..chains.config_shapes import ALL_SHAPES
 
+        if as_json:
+            console.out_json(
+                [{"name": s.name, "architecture": s.arch, "n_params": s.n_params} for s in ALL_SHAPES.values()]
+            )
+            return
         rows = [(s.name, s.arch, console.count(s.n_params)) for s in ALL_SHAPES.values()]
         console.out(console.table(("shape", "architecture", "weights"), rows, "llr"))
         return
+    if as_json and output not in (Output.MD, Output.JSON):
+        raise UsageError(f"--json and -o {output} contradict each other. Give one of them.")
     loading = load_options(exact=exact, lora=lora)
     options = BenchOptions(
         prompts=parse_ints(prompts, "-p"),
@@ -116,17 +124,18 @@ def bench(
     options.tests()  # says what is wrong before a large file is written
     paths = files(models or [], shape or [], file_type)
     if profile:
-        for path in paths:
-            show_profile(path, options, loading)
+        profiles = [found for path in paths for found in profiled(path, options, loading, as_json)]
+        if as_json:
+            console.out_json(profiles)
         return
     report = measure(paths, options, loading)
-    printer = {
-        Output.MD: tables.markdown,
-        Output.JSON: tables.as_json,
-        Output.JSONL: tables.as_jsonl,
-        Output.CSV: tables.as_csv,
-    }[output]
-    console.out(printer(report), end="")
+    if as_json or output == Output.JSON:
+        console.out_json(tables.records(report))
+    elif output == Output.JSONL:
+        for record in tables.records(report):
+            console.out(console.as_json(record))
+    else:
+        console.out((tables.as_csv if output == Output.CSV else tables.markdown)(report), end="")
 
 
 def kv_type(name: str) -> KVTypeName:
@@ -179,8 +188,8 @@ def measure(paths: list[Path], options: BenchOptions, loading: LoadOptions) -> B
     )
 
 
-def show_profile(path: Path, options: BenchOptions, loading: LoadOptions) -> None:
-    """One table of operations per test."""
+def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: bool) -> list[dict[str, object]]:
+    """The operations of every test, for JSON; a table of each is printed otherwise."""
     from hybrid.infer import Model
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.machine import measure_machine
@@ -203,6 +212,9 @@ def show_profile(path: Path, options: BenchOptions, loading: LoadOptions) -> Non
         kv_type=options.kv_types[0] if options.kv_types else None,
     ) as model:
         machine = measure_machine(model.n_threads)
+        if as_json:
+            found = [library(model, test, machine) for test in tests]
+            return [{"model_filename": str(path), "name": p.test.name, **console.plain(p)} for p in found]
         console.out(version_text())
         console.out(
             f"{path.name}: loaded in {console.duration(model.load_seconds)}, kernels ready in "
@@ -210,3 +222,4 @@ def show_profile(path: Path, options: BenchOptions, loading: LoadOptions) -> Non
         )
         for test in tests:
             console.out(tables.profile_markdown(library(model, test, machine)))
+    return []

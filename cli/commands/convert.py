@@ -71,7 +71,11 @@ def convert(
     from ..chains import models
 
     if list_architectures:
-        console.out("\n".join(sorted(library.ARCHITECTURES)))
+        names = sorted(library.ARCHITECTURES)
+        if as_json:
+            console.out_json(names)
+        else:
+            console.out("\n".join(names))
         return
     if lora is not None:
         if any((tokenizer, vocab_only, metadata, split_max_size, model_name, dry_run, verify)):

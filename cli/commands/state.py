@@ -88,7 +88,7 @@ def state(
     if exchange:
         if len(given) != 1 or model is None or output is None:
             raise UsageError(f"`hybrid state {action}` needs a file, a model and where to write: {USAGE[action]}")
-        exchange_file(action, Path(given[0]), model, output, kv_type, sequence, transposed)
+        exchange_file(action, Path(given[0]), model, output, kv_type, sequence, transposed, as_json)
         return
     if action == Action.LIST:
         if given:
@@ -122,7 +122,14 @@ def state(
 
 
 def exchange_file(
-    action: Action, source: Path, model: Path, output: Path, kv_type: KVType | None, sequence: bool, transposed: bool
+    action: Action,
+    source: Path,
+    model: Path,
+    output: Path,
+    kv_type: KVType | None,
+    sequence: bool,
+    transposed: bool,
+    as_json: bool,
 ) -> None:
     """llama.cpp's file as a state, or a state as llama.cpp's file."""
     from hybrid.infer.answers.states.saved_states import read_info
@@ -135,13 +142,15 @@ def exchange_file(
     n = context_for(source) if action == Action.IMPORT else read_info(source).n_tokens
     with models.load(model, load_options(n_ctx=max(n, 1), kv_type=kv_type)) as loaded:
         if action == Action.IMPORT:
-            import_file(loaded, source, output)
+            n, size = import_file(loaded, source, output)
         else:
-            export_file(loaded, source, output, sequence, transposed)
+            n, size = export_file(loaded, source, output, sequence, transposed)
+    if as_json:
+        console.out_json({"path": output, "n_tokens": n, "nbytes": size})
 
 
-def import_file(model: "Model", session: Path, output: Path) -> None:
-    """llama.cpp's file as a state."""
+def import_file(model: "Model", session: Path, output: Path) -> tuple[int, int]:
+    """llama.cpp's file as a state: its tokens and bytes."""
     from hybrid.infer.answers.states.llama_states import import_session
 
     seq = import_session(model, session)
@@ -149,16 +158,18 @@ def import_file(model: "Model", session: Path, output: Path) -> None:
     n = len(seq.tokens) + len(seq.pending)
     follow = "" if seq.pending else " -p TEXT"  # llama.cpp keeps no logits: something must be computed
     console.note(f"{n} tokens, {console.size(size)}; `hybrid run {model.path} --state {output}{follow}` goes on")
+    return n, size
 
 
-def export_file(model: "Model", state: Path, output: Path, sequence: bool, transposed: bool) -> None:
-    """A state as llama.cpp's file."""
+def export_file(model: "Model", state: Path, output: Path, sequence: bool, transposed: bool) -> tuple[int, int]:
+    """A state as llama.cpp's file: its tokens and bytes."""
     from hybrid.infer.answers.states.llama_states import export_session
 
     seq = model.restore(state)
     size = export_session(seq, output, whole=not sequence, transposed=transposed)
     n = len(seq.tokens) + (len(seq.pending[:1]) if not sequence else 0)
     console.note(f"{n} tokens, {console.size(size)}")
+    return n, size
 
 
 def show_list(paths: list[Path], as_json: bool) -> None:

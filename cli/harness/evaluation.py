@@ -1,6 +1,5 @@
 """An evaluation by lm-evaluation-harness: its own protocol, its own results."""
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import UsageError
 
+from .. import console
 from .model import HarnessModel
 from .tasks import Loaded, reason
 
@@ -89,10 +89,8 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def as_text(results: Mapping[str, Any]) -> str:
-    """The results as JSON, in the harness's way."""
-    from lm_eval.utils import handle_non_serializable
-
-    return json.dumps(results, indent=2, default=handle_non_serializable, ensure_ascii=False)
+    """The results as JSON, as the harness has them but for NaN (an error of one sample), which is null."""
+    return console.indented(results)
 
 
 @dataclass(frozen=True)

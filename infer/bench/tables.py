@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -135,14 +134,6 @@ def _record(row: SpeedRow) -> dict[str, Any]:
         "samples_ns": [round(s * 1e9) for s in row.seconds],
         "samples_ts": row.rates,
     }
-
-
-def as_json(report: BenchReport) -> str:
-    return json.dumps(records(report), indent=2, ensure_ascii=False) + "\n"
-
-
-def as_jsonl(report: BenchReport) -> str:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records(report))
 
 
 def as_csv(report: BenchReport) -> str:

@@ -2,19 +2,17 @@
 
 import csv
 import io
-import json
 
 from hybrid.infer.bench.benchmark import BenchReport, BenchTest, Setting, SpeedRow, StartRow, StateTimes
 from hybrid.infer.bench.machine import Machine
 from hybrid.infer.bench.profile import Profile, ProfileRow
 from hybrid.infer.bench.tables import (
     as_csv,
-    as_json,
-    as_jsonl,
     count,
     duration,
     markdown,
     profile_markdown,
+    records,
     size,
     speed_markdown,
 )
@@ -69,11 +67,11 @@ def test_start_table() -> None:
 def test_report_without_starts() -> None:
     report = BenchReport(ROWS, ())
     assert markdown(report) == speed_markdown(ROWS)
-    assert json.loads(as_json(report))[0]["start"] is None
+    assert records(report)[0]["start"] is None
 
 
-def test_json_has_llama_benchs_fields() -> None:
-    first, second = json.loads(as_json(REPORT))
+def test_records_have_llama_benchs_fields() -> None:
+    first, second = records(REPORT)
     assert first["model_filename"] == "/m/j.gguf"
     assert first["model_type"] == "jamba Q8_0"
     assert first["model_size"] == 3_367_408_352
@@ -88,11 +86,6 @@ def test_json_has_llama_benchs_fields() -> None:
     assert first["start"]["compile_seconds"] == 2.5
     assert first["start"]["state"]["nbytes"] == 10_000_000
     assert "setting" not in first["start"]
-
-
-def test_json_lines() -> None:
-    lines = as_jsonl(REPORT).splitlines()
-    assert [json.loads(line) for line in lines] == json.loads(as_json(REPORT))
 
 
 def test_csv() -> None:
