@@ -80,6 +80,12 @@ class Browsing:
         page.goto(f"{server.url}/{path}")
         return page
 
+    def blank(self, server: Server, **options: Any) -> Any:
+        """A page with the content policy of all others and nothing that runs: for modules that stand by themselves."""
+        context = self.context(server, **options)
+        context.route("**/page/state.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
+        return self.visit(context, server, "state")
+
     def check(self) -> None:
         """Nothing has happened that should not."""
         left = [line for line in self.problems if not any(part in line for part in self._expected)]

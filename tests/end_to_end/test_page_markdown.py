@@ -63,7 +63,7 @@ class Page:
 
 @pytest.fixture
 def page(browsing: Browsing, server: Server) -> Page:  # noqa: F811
-    found = browsing.open(server, "state")
+    found = browsing.blank(server)
     found.evaluate("""async () => {
       window.ran = 0;
       const style = document.createElement("link");
@@ -398,3 +398,46 @@ def test_json_of_a_page_is_text(page: Page) -> None:
         json.dumps({"a": "</script>"}),
     ):
         assert page.draw(text).inner_text().strip()
+
+
+CONTRASTS = """async () => {
+  const style = document.createElement("link");
+  style.rel = "stylesheet";
+  style.href = "/page/theme.css";
+  await new Promise((done) => { style.addEventListener("load", done); document.head.append(style); });
+  const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const brightness = (colour) => {
+    pen.fillStyle = colour;
+    pen.fillRect(0, 0, 1, 1);
+    const linear = [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).map((byte) => {
+      const part = byte / 255;
+      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const shown = (className) => {
+    const one = document.createElement("span");
+    one.className = className;
+    document.body.append(one);
+    const { color, backgroundColor } = getComputedStyle(one);
+    one.remove();
+    return [color, backgroundColor];
+  };
+  const contrast = (a, b) => {
+    const [dark, light] = [brightness(a), brightness(b)].sort((x, y) => x - y);
+    return (light + 0.05) / (dark + 0.05);
+  };
+  const [, ground] = shown("code-block");
+  const kinds = "comment text number word call key mark added removed".split(" ");
+  const found = kinds.map((kind) => [kind, contrast(shown(`hl-${kind}`)[0], ground)]);
+  for (const level of [1, 2, 3, 4]) found.push([`surprise ${level}`, contrast(...shown(`token surprise-${level}`))]);
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_colours_can_be_read(page: Page, scheme: str) -> None:
+    """WCAG's contrast of text, of code on its ground and of tokens on theirs."""
+    page.page.emulate_media(color_scheme=scheme)
+    weak = {name: round(contrast, 2) for name, contrast in page.page.evaluate(CONTRASTS) if contrast < 4.5}
+    assert not weak
