@@ -12,7 +12,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.replacing import check_target, failures_named, replace_file
 
 from .. import console, model_argument
-from ..loading_options import Context, Exact, KVTypeOption, Lora, Threads, load_options
+from ..loading_options import Exact, KVTypeOption, Lora, Threads, context_option, load_options
 
 if TYPE_CHECKING:
     from ..harness.model import HarnessModel
@@ -74,7 +74,7 @@ def eval(
     add_bos_token: Annotated[
         bool | None, typer.Option(help="Begin texts with BOS. Default: as the model says.", show_default=False)
     ] = None,
-    n_ctx: Context = 0,
+    n_ctx: Annotated[int, context_option("Context in tokens; 0: as trained, at most 4096.")] = 0,
     exact: Exact = False,
     kv_type: KVTypeOption = None,
     lora: Lora = None,
@@ -154,16 +154,31 @@ def scored(
     finally:
         status.clear()
     generates = "generate_until" in ready.kinds
+    file = models.resolve(path)
+    loading["n_ctx"] = loading["n_ctx"] or usual_context(file)
     options = load_options(**loading, checkpoint_budget=GENERATING_BUDGET if generates else "0")
     asked = evaluation.Protocol(**protocol)
     with (
-        models.load(path, options, n_seq_max=slots_for(batch_size or TOGETHER)) as model,
+        models.load(file, options, n_seq_max=slots_for(batch_size or TOGETHER)) as model,
         console.ProgressBar("", "requests") as bar,
     ):
         lm = HarnessModel(model, add_bos=add_bos, progress=bar, seed=asked.seeds[0])
         results = evaluation.evaluate(lm, ready, asked)
     notes(lm)
     return results
+
+
+def usual_context(file: Path) -> int:
+    """Of the model in a GGUF file: what it was trained for, at most 4096; 0 where it does not say that."""
+    from hybrid.infer.evaluate.loglikelihood import USUAL_CONTEXT
+    from hybrid.quant.ggml.split import open_gguf
+
+    gguf = open_gguf(file)
+    try:
+        trained = gguf.get(f"{gguf.get('general.architecture', '')}.context_length", 0)
+    finally:
+        gguf.close()
+    return min(trained, USUAL_CONTEXT) if isinstance(trained, int) and trained > 0 else 0
 
 
 def parsed(texts: Sequence[str]) -> dict[str, Any]:

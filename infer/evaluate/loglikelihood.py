@@ -20,6 +20,8 @@ from ..text.encode import sequence_start
 from ..text.tokenizer import Tokenizer
 from .continuations import Pair
 
+USUAL_CONTEXT = 4096  # tokens at most, where nobody says it: scores must not depend on how much memory is free
+
 
 @dataclass(frozen=True)
 class PairMaker:

@@ -235,6 +235,18 @@ def test_long_contexts_lose_their_beginning_and_that_is_said(
     assert ok(told) and "8 prompts did not fit the context of 128 and lost their beginning" in told[2]
 
 
+def test_the_context_does_not_depend_on_the_memory_that_is_free(
+    models: Callable[[str], Path], tasks: Path, cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.gguf"
+    shutil.copyfile(models("llama"), path)
+    for trained, want in ((1 << 17, 4096), (300, 300)):
+        ok(cli("gguf", "set", path, "llama.context_length", trained))
+        told = cli("eval", path, "--tasks", "halves", "--tasks-dir", tasks, "--limit", 1, "--json")
+        assert json.loads(ok(told))["config"]["max_length"] == want
+        assert "memory" not in told[2] and len(told[2].splitlines()) == 1
+
+
 def test_results_do_not_depend_on_what_is_read_together(models: Callable[[str], Path], tasks: Path, cli: Cli) -> None:
     results = [
         json.loads(
