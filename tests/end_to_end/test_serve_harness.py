@@ -112,6 +112,9 @@ def test_local_chat_completions_has_the_same_answers(
     path = templated(cli, files["q8_0"], "LFM2-8B-A1B", tmp_path)
     protocol = {"limit": 3, "num_fewshot": 0, "apply_chat_template": True, "system_instruction": "Be brief."}
     with Model.load(path, n_ctx=512, n_seq_max=8, checkpoint_budget=32 << 20) as model, serving(model) as server:
+        turns = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "The answer is"}]
+        begun = HarnessModel(model).apply_chat_template(turns, add_generation_prompt=False)
+        assert begun.endswith("assistant\nThe answer is"), "what an answer is to begin with (gen_prefix)"
         want = ours(model, tasks, ["goes_on"], **protocol)
         got = theirs(server, tasks, ["goes_on"], "local-chat-completions", "/v1/chat/completions", **protocol)
         (context, _), *_ = want["samples"]["goes_on"][0]["arguments"]
