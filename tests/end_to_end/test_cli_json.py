@@ -160,7 +160,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("org/g", "name path"),
     ],
     "models": [
-        ("", "architecture kind name nbytes path type"),
+        ("", "architecture kind name nbytes path trouble type"),
         ("rm org/g --yes", "name nbytes"),
     ],
     "state": [
