@@ -34,12 +34,18 @@ def note(text: str = "") -> None:
 
 
 def paragraph(text: str) -> None:
-    """A longer note, broken between words where stderr is a terminal."""
-    if sys.stderr.isatty():
-        import textwrap
+    """A longer note, broken between words."""
+    note(folded(text))
 
-        text = textwrap.fill(text, max(20, min(100, shutil.get_terminal_size().columns)), break_on_hyphens=False)
-    note(text)
+
+def folded(text: str, indent: int = 0) -> str:
+    """A note in lines that are broken between words where stderr is a terminal. indent: of all but the first."""
+    if not sys.stderr.isatty():
+        return text
+    import textwrap
+
+    width = max(20 + indent, min(100, shutil.get_terminal_size().columns))
+    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def error(text: str) -> None:

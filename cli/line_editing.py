@@ -41,6 +41,7 @@ def prompt_reader(
     example    what Enter alone stands for, shown where nothing is typed yet; "": an empty message
     """
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
     from prompt_toolkit.filters import Condition
     from prompt_toolkit.history import FileHistory, History, InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -67,11 +68,28 @@ def prompt_reader(
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
+    @keys.add("tab")
+    def _(event: KeyPressEvent) -> None:
+        # prompt_toolkit's own does nothing while the completer that runs at every key has not ended: fingers are faster
+        buffer = event.current_buffer
+        if buffer.complete_state is not None:
+            buffer.complete_next()
+            return
+        found = list(completes.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+        common = get_common_complete_suffix(buffer.document, found)
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+        elif common:
+            buffer.insert_text(common)
+        else:
+            buffer.start_completion()
+
+    completes = completer(list(commands), arguments)
     session: PromptSession[str] = PromptSession(
         history=history,
         multiline=True,
         key_bindings=keys,
-        completer=completer(list(commands), arguments),
+        completer=completes,
         complete_while_typing=Condition(lambda: session.default_buffer.text.startswith("/")),
         prompt_continuation="  ",
         **session_options,

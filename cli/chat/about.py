@@ -27,9 +27,10 @@ def help_(chat: Chat, _: str) -> None:
 
 def help_text(commands: Mapping[str, Command]) -> str:
     """What /help shows."""
-    lines = [(f"{name} {command.takes}".rstrip(), command.help) for name, command in commands.items() if command.help]
-    width = max(len(name) for name, _ in lines)
-    return "\n".join([*(f"{name.ljust(width)}  {what}" for name, what in lines), KEYS])
+    rows = [(f"{name} {command.takes}".rstrip(), command.help) for name, command in commands.items() if command.help]
+    width = max(len(name) for name, _ in rows)
+    lines = (console.folded(f"{name.ljust(width)}  {what}", indent=width + 2) for name, what in rows)
+    return "\n".join([*lines, console.folded(KEYS)])
 
 
 def statistics_text(conversation: Conversation) -> str:

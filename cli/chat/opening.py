@@ -71,7 +71,7 @@ def chat(model: "Model", start: Start, form: "Constraint | None" = None) -> None
         model, params, template, most, list(start.stop), start.system, start.speculate, start.keep, form
     )
     session = Chat(conversation, lambda prompt: read(prompt), COMMANDS, sampling=start.sampling)
-    session.in_template, session.examples = start.in_template, EXAMPLES if start.is_bundled else ()
+    session.in_template, session.examples = start.in_template, EXAMPLES if start.is_bundled and template is None else ()
     session.load = lambda name: models.load(os.path.expanduser(name), start.options)  # noqa: PTH111  may be no path
     read = prompt_reader([n for n, c in COMMANDS.items() if c.help], session.words, lambda: session.example)
     console.note(f"{title(model)}. /help lists commands.")

@@ -344,13 +344,16 @@ def keyboard() -> Iterator[Any]:
         ("a\\\rb\r", "a\nb"),
         ('"""a\rb"""\r', "a\nb"),
         ("ab\x7fc\r", "ac"),
+        ("\x1b[200~a\nb\r\nc\x1b[201~\r", "a\nb\nc"),
+        ("/mo\t x\r", "/model x"),
+        ("/s\t\r", "/s"),
     ],
 )
 def test_line_editing(keyboard: Any, keys: str, message: str) -> None:
     from hybrid.cli.line_editing import prompt_reader
 
     keyboard.send_text(keys)
-    assert prompt_reader()("> ") == message
+    assert prompt_reader(["/model", "/save", "/set"])("> ") == message
 
 
 def test_a_chat_is_kept_and_gone_on_with(

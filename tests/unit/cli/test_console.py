@@ -58,6 +58,13 @@ def test_table_aligns() -> None:
     assert console.table(("a", "n"), [("long", 1), ("x", 100)], "lr") == "a       n\nlong    1\nx     100"
 
 
+def test_notes_are_broken_between_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert console.folded("a b " * 40) == "a b " * 40, "a file has lines as they are"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "24")
+    assert console.folded("/a  one two-three four five six", 4) == "/a  one two-three four\n    five six"
+
+
 def test_one_line() -> None:
     assert console.one_line("a\nb\x1b[0m\tc") == "a b?[0m c"
 
