@@ -7,12 +7,13 @@ import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
 from http_server import Server, serving
 
-from hybrid.cli.serve.page.files import STATIC, TYPES
+from hybrid.cli.serve.page.files import STATIC, TYPES, page_files
 from hybrid.cli.serve.page.routes import POLICY
 from hybrid.infer import Model
 
 KEY = {"Authorization": "Bearer secret"}
-MOST = 200_000  # bytes of all files together
+MOST = 200_000  # bytes of all files of a page together
+MOST_SENT = 100_000  # likewise of all pages, by gzip
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +28,19 @@ def server(model: Model) -> Iterator[Server]:
         yield server
 
 
-def test_all_files_together_are_small() -> None:
-    sizes = {path: path.stat().st_size for path in STATIC.rglob("*") if path.is_file()}
-    assert sum(sizes.values()) < MOST, sizes
-    assert not [path for path in sizes if path.suffix not in TYPES], "of a kind that is not sent"
+def test_pages_are_small() -> None:
+    """What GET / may load, as it lies there; all that is sent, as browsers ask for it."""
+    sizes = {path.relative_to(STATIC).as_posix(): path.stat().st_size for path in STATIC.rglob("*") if path.is_file()}
+    assert not [name for name in sizes if Path(name).suffix not in TYPES], "of a kind that is not sent"
+    chat = {name: size for name, size in sizes.items() if not name.startswith("state")}
+    assert sum(chat.values()) < MOST, chat
+    assert sum(len(file.packed) for file in page_files().values()) < MOST_SENT
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize(("path", "name"), [("/", "index.html"), ("/state", "state.html"), ("/page/app.js", "app.js")])
 def test_a_file_and_its_headers(server: Server, method: str, path: str, name: str) -> None:
-    response = server.http.request(method, path)
+    response = server.http.request(method, path, headers={"Accept-Encoding": "identity"})
     content = (STATIC / name).read_bytes()
     assert response.status_code == 200
     assert response.content == (content if method == "GET" else b"")
@@ -52,10 +56,23 @@ def test_a_file_and_its_headers(server: Server, method: str, path: str, name: st
 def test_what_a_browser_has_is_not_sent_again(server: Server) -> None:
     first = server.http.get("/page/app.js")
     tag = first.headers["etag"]
-    for given in (tag, f"W/{tag}", f'"other", {tag}'):
+    for given in (tag, f'"other", {tag}'):
         again = server.http.get("/page/app.js", headers={"If-None-Match": given})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
     assert server.http.get("/page/app.js", headers={"If-None-Match": '"other"'}).content == first.content
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("gzip; q=0.0", False), ("br", False), ("", False)],
+)
+def test_files_are_packed_for_who_takes_that(server: Server, accepted: str, packed: bool) -> None:
+    response = server.http.get("/page/markdown.js", headers={"Accept-Encoding": accepted})
+    content = (STATIC / "markdown.js").read_bytes()
+    assert response.content == content
+    assert ("gzip" in response.headers.get("content-encoding", "")) == packed
+    assert (int(response.headers["content-length"]) < len(content) // 2) == packed
+    assert response.headers["vary"] == "Accept-Encoding"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The files of the page, as they are sent: from the package, read once, each with its type and its hash."""
 
+import gzip
 import hashlib
 from dataclasses import dataclass
 from functools import cache
@@ -19,9 +20,10 @@ TYPES = {
 
 @dataclass(frozen=True)
 class PageFile:
-    """tag: of its content, for the header ETag."""
+    """packed: the content by gzip; tag: of the content however it is sent, for the header ETag."""
 
     content: bytes
+    packed: bytes
     media: str
     tag: str
 
@@ -39,4 +41,5 @@ def _url(name: str) -> str:
 
 def _read(path: Path) -> PageFile:
     content = path.read_bytes()
-    return PageFile(content, TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    tag = hashlib.sha256(content).hexdigest()[:32]
+    return PageFile(content, gzip.compress(content, mtime=0), TYPES[path.suffix], f'W/"{tag}"')

@@ -5,6 +5,8 @@ person before them gives. What a model writes is shown in them, so that nothing 
 but the files beside them: the policy says so to the browser, whatever a bug of ours lets through.
 """
 
+import re
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -46,9 +48,21 @@ async def page_file(request: Request) -> Response:
     """A file of the page; 304 where the browser has it already."""
     found = page_files()[request.scope["path"]]
     known = header(request.scope, b"if-none-match") or ""
-    if found.tag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
-        return Response(status_code=304, headers={**HEADERS, "ETag": found.tag})
-    return Response(found.content, headers={**HEADERS, "ETag": found.tag}, media_type=found.media)
+    headers = {**HEADERS, "ETag": found.tag, "Vary": "Accept-Encoding"}
+    if found.tag in map(str.strip, known.split(",")):
+        return Response(status_code=304, headers=headers)
+    if _takes_gzip(header(request.scope, b"accept-encoding") or ""):
+        return Response(found.packed, headers={**headers, "Content-Encoding": "gzip"}, media_type=found.media)
+    return Response(found.content, headers=headers, media_type=found.media)
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """By Accept-Encoding: "gzip;q=0" refuses it."""
+    for one in accepted.lower().split(","):
+        name, _, more = one.partition(";")
+        if name.strip() == "gzip":
+            return not re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", more)
+    return False
 
 
 def page_routes() -> list[Route]:
