@@ -52,6 +52,7 @@ def test_an_answer_that_nobody_reads_ends(model: hybrid.Model) -> None:
     assert model.answering.service.n_jobs == 0
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_waits_for_nothing(gguf: Path) -> None:
     code = (
         "import sys, hybrid\n"

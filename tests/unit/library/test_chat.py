@@ -1,5 +1,6 @@
 """Conversations: turns, branches, files, and functions that the model calls."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,15 @@ def test_streams_tell_all_rounds(tooled: hybrid.Model, script: Script) -> None:
     answer = tooled.chat(tools=[add]).say("?", stream=True)
     assert "".join(answer) == "I add.It is 6." and answer.text == "It is 6."
     assert [part.text for part in answer.parts() if part.kind == "call"] == ["add"]
+
+
+def test_functions_in_an_event_loop(tooled: hybrid.Model, script: Script) -> None:
+    script.say(CALL, "It is 6.")
+
+    async def written() -> str:
+        return "".join([piece async for piece in tooled.chat(tools=[add]).say("?", stream=True)])
+
+    assert asyncio.run(written()) == "It is 6."
 
 
 def test_calls_have_a_bound(tooled: hybrid.Model, script: Script) -> None:

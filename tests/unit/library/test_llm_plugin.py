@@ -88,6 +88,7 @@ def test_names(tmp_path: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert llm.get_model().model_id == "hybrid/org/other"
 
 
+@pytest.mark.slow
 def test_the_module_imports_nothing_of_ours() -> None:
     code = "import sys, llm, hybrid.llm_plugin; print(sorted(m for m in sys.modules if m.startswith('hybrid')))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "['hybrid', 'hybrid.llm_plugin']\n"
@@ -233,6 +234,7 @@ def test_embeddings(asked: str, gguf: Path, bert: Path) -> None:
         llm_plugin.Chat(str(bert)).prompt("?").text()
 
 
+@pytest.mark.slow
 def test_the_page_of_documentation(
     gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
