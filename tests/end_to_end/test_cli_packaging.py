@@ -25,7 +25,8 @@ STAGES = ("cli", "convert", "infer", "library", "quant")
 TOML = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = TOML["tool"]["setuptools"]
 REQUIRED = [re.split(r"[^\w.-]", text)[0] for text in TOML["project"]["dependencies"]]
-DATA = {"hybrid.cli.bundled", "hybrid.cli.serve.page.static"}
+PAGE = "hybrid.cli.serve.page"
+DATA = {"hybrid.cli.bundled", f"{PAGE}.licences", f"{PAGE}.static", f"{PAGE}.static.vendor"}
 # read in the repository, not by the program
 DOCUMENTS = {".md"}
 
