@@ -69,10 +69,11 @@ def claude(server: Server) -> Iterator[anthropic.Anthropic]:
 
 
 @pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Converted models and history go here; compiled kernels stay where they are, or every test would compile."""
+def own_cache(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Converted models go here, history and notes elsewhere; compiled kernels stay, or every test would compile."""
+    state = tmp_path_factory.mktemp("state")
     monkeypatch.setattr("hybrid.cli.chains.cache_paths.cache_dir", lambda: tmp_path / "cache" / "hybrid")
-    monkeypatch.setattr("hybrid.cli.chains.cache_paths.state_dir", lambda: tmp_path / "state" / "hybrid")
+    monkeypatch.setattr("hybrid.cli.chains.cache_paths.state_dir", lambda: state)
 
 
 @pytest.fixture

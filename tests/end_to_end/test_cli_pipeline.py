@@ -16,6 +16,7 @@ from end_to_end.outcomes import Cli, failed, ok
 from test_batch_guessing import Free as FreeSteps
 from test_speculation import Free
 
+from hybrid.cli.chains import cache_paths
 from hybrid.quant import inspect
 from hybrid.quant.ggml.reader import GGUFFile
 
@@ -387,7 +388,7 @@ def test_a_chat_is_kept_and_gone_on_with(
     assert ok(cli("state")) == "no kept chats\n"
 
 
-def test_history_is_kept_and_ctrl_d_ends(keyboard: Any, tmp_path: Path) -> None:
+def test_history_is_kept_and_ctrl_d_ends(keyboard: Any) -> None:
     from hybrid.cli.line_editing import prompt_reader
 
     keyboard.send_text("remember me\r\x04")
@@ -395,7 +396,7 @@ def test_history_is_kept_and_ctrl_d_ends(keyboard: Any, tmp_path: Path) -> None:
     assert read("> ") == "remember me"
     with pytest.raises(EOFError):
         read("> ")
-    assert "remember me" in (tmp_path / "state" / "hybrid" / "history").read_text()
+    assert "remember me" in (cache_paths.state_dir() / "history").read_text()
 
 
 # --- perplexity, bench, demo ---------------------------------------------------------------------
