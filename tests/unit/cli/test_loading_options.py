@@ -18,6 +18,7 @@ from hybrid.quant.ggml.errors import UsageError
 FLAGS = {"-c", "-b", "-t", "--exact", "--kv-type", "--lora"}
 LISTS = {("bench", "-t"), ("bench", "-b"), ("bench", "--kv-type")}  # several values to measure with
 OTHER = {("inspect", "-c"), ("gguf", "-c"), ("convert", "--lora")}  # load nothing
+OTHER |= {("eval", "-b")}  # texts, as lm_eval counts them
 
 
 def _options() -> Iterator[tuple[str, Any]]:

@@ -12,15 +12,6 @@ import hybrid
 from hybrid.convert import convert
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is run here is not noted among what the user has run."""
-    folder = tmp_path_factory.mktemp("state")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hybrid.cli.chains.cache_paths.state_dir", lambda: folder)
-        yield
-
-
 @pytest.fixture(scope="session")
 def gguf(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> Path:
     path = tmp_path_factory.mktemp("models") / "model.gguf"
