@@ -206,6 +206,6 @@ def test_there_is_one_writer() -> None:
                 renames = called == "replace" and len(node.args) == 1 and not node.keywords  # of text has two
                 if renames or called in {"mkstemp", "NamedTemporaryFile", "rename"}:
                     renaming_files.add(str(path.relative_to(ROOT)))
-    # the store of the prompt cache has one unfinished file in a folder that is locked as a whole; downloads are appended to,
-    # under the names and the lock of the hub's cache
+    # the prompt cache's store has one unfinished file in a folder that is locked as a whole; a download is appended to,
+    # under the hub's own names and lock
     assert renaming_files == {"quant/ggml/replacing.py", "infer/memory/store_file.py", "cli/hub/download.py"}
