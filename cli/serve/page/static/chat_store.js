@@ -1,0 +1,85 @@
+/** Where conversations lie: the browser's database, or the memory of this page where that is refused. */
+
+/** {lasting, each(visit), get(id), put(records): all of them or none, merge(record, known): see `withOthers`, remove(id)} */
+export async function openStore() {
+  try {
+    return inDatabase(
+      await new Promise((done, failed) => {
+        const request = indexedDB.open("hybrid", 1);
+        request.onupgradeneeded = () => request.result.createObjectStore("chats", { keyPath: "id" });
+        request.onsuccess = () => done(request.result);
+        request.onerror = () => failed(request.error);
+      }),
+    );
+  } catch {
+    const kept = new Map();
+    return {
+      lasting: false,
+      each: async (visit) => kept.forEach((record) => visit(record)),
+      get: async (id) => kept.get(id),
+      put: async (records) => records.forEach((record) => kept.set(record.id, record)),
+      merge: async (record) => kept.set(record.id, record),
+      remove: async (id) => kept.delete(id),
+    };
+  }
+}
+
+function inDatabase(db) {
+  const run = (mode, act, atOnce = mode === "readwrite") =>
+    new Promise((done, failed) => {
+      const transaction = db.transaction("chats", mode);
+      transaction.onabort = () => failed(transaction.error);
+      try {
+        const request = act(transaction.objectStore("chats"));
+        if (atOnce) transaction.commit(); // the page may be going
+        transaction.oncomplete = () => done(request?.result);
+      } catch (error) {
+        failed(error);
+        transaction.abort();
+      }
+    });
+  return {
+    lasting: true,
+    each: (visit) =>
+      run("readonly", (store) => {
+        store.openCursor().onsuccess = ({ target: { result: cursor } }) => {
+          if (!cursor) return;
+          visit(cursor.value);
+          cursor.continue();
+        };
+      }),
+    get: (id) => run("readonly", (store) => store.get(id)),
+    put: (records) => run("readwrite", (store) => records.forEach((record) => store.put(record))),
+    merge: (record, known) =>
+      run("readwrite", (store) => {
+        store.get(record.id).onsuccess = ({ target: { result } }) => store.put(withOthers(record, result, known));
+      }, false),
+    remove: (id) => run("readwrite", (store) => store.delete(id)),
+  };
+}
+
+/** A record with the messages that another tab has added to what is kept: those that this one has never had. */
+function withOthers(record, stored, known) {
+  const nodes = [...record.nodes];
+  const ids = new Set([null, ...nodes.map((node) => node.id)]);
+  for (const node of stored?.nodes ?? []) {
+    if (known.has(node.id) || !ids.has(node.parent)) continue;
+    ids.add(node.id);
+    nodes.push(node);
+  }
+  return { ...record, nodes, changed: Math.max(record.changed, stored?.changed ?? 0) };
+}
+
+/** A conversation as it is kept. Nothing but its messages makes it newer: neither a look at it nor a name. */
+export function recordOf({ id, title, system = "", tree }) {
+  const nodes = [...tree.nodes.values()].map((node) => ({ ...node, toolCalls: node.toolCalls.filter(Boolean) }));
+  const times = nodes.map((node) => node.created);
+  const changed = times.reduce((a, b) => Math.max(a, b), 0);
+  return { id, title, system, created: times[0] ?? changed, changed, nodes, head: tree.head };
+}
+
+/** What a list says of it. `title` is "" until somebody has named it. */
+export function entryOf({ id, title, changed, nodes }) {
+  const first = nodes[0]?.content.slice(0, 300).replace(/\s+/g, " ").trim() ?? "";
+  return { id, changed, name: title || [...first].slice(0, 60).join("") || "Without words" };
+}

@@ -1,0 +1,120 @@
+/** Conversations as a file. Whoever wrote it may have meant harm: every field is checked, and only known ones are taken. */
+
+export const MOST_BYTES = 50e6;
+const MOST_NODES = 200_000;
+const FORMAT = "hybrid-chats";
+const TIMINGS = ["prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_ms", "predicted_per_token_ms", "predicted_per_second"];
+
+/** A file that is refused; the message says where and why. */
+export class Refused extends Error {}
+
+function fail(at, what) {
+  throw new Refused(`${at}: ${what}`);
+}
+
+/** What was found in the place of something else, in a few words. */
+function shown(value) {
+  if (value === undefined) return "nothing";
+  if (value === null || typeof value !== "object") return JSON.stringify(typeof value === "string" ? value.slice(0, 40) : value);
+  return Array.isArray(value) ? "a list" : "an object";
+}
+
+// --- kinds of values: each takes one and its place, and returns what is kept of it ---
+const expected = (what, is) => (value, at) => (is(value) ? value : fail(at, `expected ${what}, found ${shown(value)}`));
+const text = (most = MOST_BYTES) => expected(`a text of at most ${most} characters`, (value) => typeof value === "string" && value.length <= most);
+const number = expected("a number", Number.isFinite);
+const amount = expected("a number from 0 on", (value) => Number.isFinite(value) && value >= 0);
+const byte = expected("a byte", (value) => Number.isInteger(value) && value >= 0 && value < 256);
+const time = expected("a time in milliseconds", (value) => Number.isFinite(value) && value >= 0 && value <= 8.64e15); // as dates can be
+const id = expected("an id of letters, digits, - and _, at most 64", (value) => typeof value === "string" && /^[\w-]{1,64}$/.test(value));
+const oneOf = (...words) => expected(words.join(" or "), (value) => words.includes(value));
+const maybe = (kind) => (value, at) => (value === null || value === undefined ? null : kind(value, at));
+const isList = expected("a list", Array.isArray);
+const isObject = expected("an object", (value) => typeof value === "object" && value !== null && !Array.isArray(value));
+const list = (kind) => (value, at) => isList(value, at).map((each, index) => kind(each, `${at}[${index}]`));
+
+function object(fields) {
+  const known = Object.entries(fields);
+  return (value, at) => {
+    isObject(value, at);
+    return Object.fromEntries(known.map(([name, kind]) => [name, kind(value[name], `${at}.${name}`)]));
+  };
+}
+
+const token = { token: text(), logprob: maybe(number), bytes: maybe(list(byte)) };
+const node = object({
+  id,
+  parent: maybe(id),
+  role: oneOf("user", "assistant", "tool"),
+  content: text(),
+  reasoning: text(),
+  toolCalls: list(object({ id: text(200), name: text(200), arguments: text() })),
+  toolCallId: maybe(text(200)),
+  logprobs: maybe(list(object({ ...token, top_logprobs: maybe(list(object(token))), kind: maybe(oneOf("text", "thought")) }))),
+  timings: maybe(object({ cache_n: amount, prompt_n: amount, predicted_n: amount, ...Object.fromEntries(TIMINGS.map((name) => [name, maybe(amount)])) })),
+  usage: maybe(object({
+    prompt_tokens: maybe(amount),
+    completion_tokens: maybe(amount),
+    completion_tokens_details: maybe(object({ reasoning_tokens: maybe(amount) })),
+    cache: maybe(object({ processed: amount, reason: text(1000) })),
+  })),
+  finish: maybe(text(40)),
+  error: maybe(text(1000)),
+  errorParam: maybe(text(200)),
+  status: maybe(amount),
+  created: time,
+});
+const chat = object({ id, title: text(200), system: text(), created: time, changed: time, nodes: list(node), head: maybe(id) });
+
+/**
+ * The conversations of a file.
+ * @param {string} json
+ * @returns {Object[]} with the fields that are known, and no others
+ * @throws {Refused} which says where something is wrong
+ */
+export function readChats(json) {
+  let file;
+  try {
+    file = JSON.parse(json);
+  } catch (error) {
+    fail("the file", `not JSON (${error.message.slice(0, 120)})`);
+  }
+  isObject(file, "the file");
+  oneOf(FORMAT)(file.format, "format");
+  oneOf(1)(file.version, "version");
+  let n = 0;
+  for (const [index, each] of isList(file.chats, "chats").entries()) {
+    const at = `chats[${index}]`;
+    n += isList(isObject(each, at).nodes, `${at}.nodes`).length;
+  }
+  if (n > MOST_NODES) fail("chats", `${n} messages, at most ${MOST_NODES} are taken`);
+  const found = list(chat)(file.chats, "chats");
+  const ids = new Set();
+  for (const [index, each] of found.entries()) {
+    if (ids.has(each.id)) fail(`chats[${index}].id`, `${shown(each.id)} is there twice`);
+    ids.add(each.id);
+    checkTree(each, `chats[${index}]`);
+  }
+  return found;
+}
+
+/** Parents come before their children: so there is no cycle. */
+function checkTree({ nodes, head }, at) {
+  const ids = new Set([null]);
+  for (const [index, { id: own, parent }] of nodes.entries()) {
+    if (ids.has(own)) fail(`${at}.nodes[${index}].id`, `${shown(own)} is there twice`);
+    if (!ids.has(parent)) fail(`${at}.nodes[${index}].parent`, `no message ${shown(parent)} before it`);
+    ids.add(own);
+  }
+  if (!ids.has(head)) fail(`${at}.head`, `no message ${shown(head)}`);
+}
+
+/** The file of these conversations; without probabilities where `readChats` would refuse it for its size. */
+export function writeChats(chats) {
+  const file = (without) => {
+    const json = JSON.stringify({ format: FORMAT, version: 1, chats }, (name, value) => (name === without ? undefined : value));
+    return new Blob([json], { type: "application/json" });
+  };
+  const whole = file(null);
+  return whole.size <= MOST_BYTES ? { blob: whole, dropped: false } : { blob: file("logprobs"), dropped: true };
+}

@@ -1,0 +1,85 @@
+/** Elements made by script: the policy of the page allows neither markup in strings nor inline styles. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * An element.
+ * @param {string} tag
+ * @param {Object} [props] attributes by name; `on` + event: a listener; `text`: its text; null, undefined and false: left out
+ * @param {...(Node|string|null|false|undefined)} children
+ */
+export function el(tag, props = {}, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+/** The same for the elements of drawings. */
+export function svg(tag, props = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), props, children);
+}
+
+function fill(element, props, children) {
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "text") element.textContent = value;
+    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** The element with this id, which the page has. */
+export const byId = (id) => document.getElementById(id);
+
+// strokes on a grid of 24
+const ICONS = {
+  add: "M12 5v14M5 12h14",
+  branch: "M7 4v16M7 13c0-4 10-2 10-8M17 5l-3 3M17 5l3 3",
+  bulb: "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-.7.7-1 1.3-1 2H9c0-.7-.3-1.3-1-2z",
+  check: "M5 13l4 4L19 7",
+  close: "M6 6l12 12M18 6L6 18",
+  copy: "M9 9h11v11H9zM5 15H4V4h11v1",
+  down: "M12 5v14M6 13l6 6 6-6",
+  edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",
+  export: "M12 15V4M8 8l4-4 4 4M4 15v5h16v-5",
+  go: "M5 12h14M13 6l6 6-6 6",
+  help: "M9.5 9a2.5 2.5 0 1 1 3.6 2.2c-.8.4-1.1.9-1.1 1.8M12 17v.01M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18z",
+  history: "M4 6h16M4 12h16M4 18h10",
+  import: "M12 4v11M8 11l4 4 4-4M4 15v5h16v-5",
+  left: "M15 6l-6 6 6 6",
+  probabilities: "M4 20V10M9.3 20V4M14.6 20v-7M20 20v-4",
+  remove: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
+  retry: "M20 11a8 8 0 1 0-2.3 6.3M20 5v6h-6",
+  right: "M9 6l6 6-6 6",
+  send: "M12 19V5M6 11l6-6 6 6",
+  server: "M4 4h16v7H4zM4 13h16v7H4zM8 7.5v.01M8 16.5v.01",
+  settings: "M4 7h9M17 7h3M13 5v4M4 17h3M11 17h9M9 15v4",
+  stop: "M7 7h10v10H7z",
+  theme: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18",
+  tool: "M14 7a4 4 0 0 1 5-3l-2.5 2.5 1 1L20 5a4 4 0 0 1-5 5l-7.5 8a2 2 0 0 1-3-3L13 8",
+  tree: "M6 4v16M6 9h6a3 3 0 0 1 3 3v0M6 16h12M18 12h-3",
+};
+
+/** A drawing beside words, or in a button that has a name. */
+export function icon(name) {
+  return svg("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+}
+
+/** A button with a drawing; `label`: its name, shown where `wide` says so. */
+export function iconButton(name, label, onclick, { wide = false, ...props } = {}) {
+  const shown = wide ? el("span", { text: label }) : null;
+  return el(
+    "button",
+    { type: "button", class: wide ? "button" : "button bare", title: wide ? null : label, "aria-label": wide ? null : label, onclick, ...props },
+    icon(name),
+    shown,
+  );
+}
+
+/** 1204 as "1 204", with narrow spaces that do not break. */
+export function count(n) {
+  return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+}
+
+/** "1 token", "14 tokens". */
+export const tokens = (n) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;

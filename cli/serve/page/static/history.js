@@ -1,0 +1,178 @@
+/** The conversations of this browser: kept in IndexedDB, listed, renamed, removed; out to a file and in from one. */
+
+import { entryOf, openStore, recordOf } from "./chat_store.js";
+import { MOST_BYTES, readChats, writeChats } from "./chats_file.js";
+import { byId, el, iconButton } from "./dom.js";
+import { HistoryList } from "./history_list.js";
+import { Tree, newId } from "./tree.js";
+
+const QUIET = 400; // milliseconds without news before a conversation is written
+const LATEST = 4000; // it is written after these although news goes on
+
+export class History {
+  /**
+   * @param {Object} doing
+   * @param {function(Object): void} doing.onOpen gets {id, title, system, tree}
+   * @param {function(): void} doing.onNew another is wanted, or the one that is shown has been removed
+   * @param {function(Object): void} [doing.onRename] gets one that has another title now
+   */
+  constructor({ onOpen, onNew, onRename = () => {} }) {
+    Object.assign(this, { onOpen, onNew, onRename });
+    this.live = new Map(); // id -> the conversation that the page works with: opened twice it is the same one
+    this.known = new Map(); // id -> ids of the messages that it has or had here
+    this.removed = new Set(); // an answer may still go on in them
+    this.waiting = new Map(); // id -> {since, timer} of what is not yet written
+    this.store = openStore();
+    this.list = new HistoryList(byId("history-list"), {
+      open: (id) => this.#tried(async () => onOpen(await this.#chat(id))),
+      rename: (id, title) => this.#tried(() => this.#rename(id, title)),
+      remove: (id) => this.#tried(() => this.#remove(id)),
+    });
+    this.note = byId("history-note");
+    this.note.setAttribute("role", "status");
+    const chosen = async () => {
+      if (file.files[0]) await this.import(file.files[0]);
+      file.value = ""; // the same one may be chosen again
+    };
+    const file = el("input", { type: "file", accept: ".json,application/json", hidden: true, onchange: chosen });
+    byId("history-new").append(iconButton("add", "New conversation", onNew, { wide: true }));
+    byId("history-foot").append(
+      iconButton("export", "Export all", () => this.exportAll(), { wide: true }),
+      iconButton("import", "Import", () => file.click(), { wide: true }), file);
+    document.addEventListener("visibilitychange", () => document.hidden && this.#flush());
+    addEventListener("pagehide", () => this.#flush(true));
+  }
+
+  /** Reads and lists what is kept. The newest conversation, or null. */
+  async load() {
+    const store = await this.store;
+    if (!store.lasting) this.#say("This browser keeps nothing here: conversations are gone when the page is closed.");
+    const found = [];
+    await store.each((record) => found.push(entryOf(record)));
+    found.sort((a, b) => a.changed - b.changed).forEach((entry) => this.list.place(entry));
+    return found.length ? this.#chat(found.at(-1).id) : null;
+  }
+
+  /** Keeps a conversation: soon, not at every token. */
+  save(chat) {
+    if (this.removed.has(chat.id)) return;
+    this.live.set(chat.id, chat);
+    const now = performance.now();
+    const { since, timer } = this.waiting.get(chat.id) ?? { since: now };
+    clearTimeout(timer);
+    const wait = Math.max(0, Math.min(QUIET, since + LATEST - now));
+    this.waiting.set(chat.id, { since, timer: setTimeout(() => this.#write([chat.id]), wait) });
+  }
+
+  /** Marks the one that is shown. */
+  select(id) {
+    this.list.select(id);
+  }
+
+  /** Takes a conversation away, once that has been confirmed in its row. */
+  remove(id) {
+    this.list.ask(id);
+  }
+
+  /** All conversations as a file. */
+  async exportAll() {
+    await this.#flush();
+    const records = [];
+    await (await this.store).each((record) => records.push(record));
+    const { blob, dropped } = writeChats(records);
+    const href = URL.createObjectURL(blob);
+    el("a", { href, download: `hybrid-chats-${new Date().toISOString().slice(0, 10)}.json` }).click();
+    setTimeout(() => URL.revokeObjectURL(href), 60_000);
+    this.#say(`${many(records.length)} exported${dropped ? ", without probabilities: with them the file would be too large to be imported" : ""}.`);
+  }
+
+  /** Takes all conversations of a file, or none and says why. */
+  async import(file) {
+    try {
+      if (file.size > MOST_BYTES) throw new Error(`the file: ${Math.ceil(file.size / 1e6)} MB, at most ${MOST_BYTES / 1e6} are taken`);
+      const records = readChats(await file.text());
+      const used = (id) => this.list.entries.has(id) || this.live.has(id) || this.removed.has(id);
+      for (const record of records) if (used(record.id)) record.id = newId();
+      await (await this.store).put(records);
+      records.sort((a, b) => a.changed - b.changed).forEach((record) => this.list.place(entryOf(record)));
+      this.#say(`${many(records.length)} imported.`);
+    } catch (error) {
+      this.#say(`Nothing was imported. ${error.message}`);
+    }
+  }
+
+  // --- what is kept ---
+  /** Writes these; `going`: at once, as the page may not be there for an answer of the store. */
+  async #write(ids, going = false) {
+    const records = ids.map((id) => this.live.get(id)).filter(Boolean).map(recordOf);
+    for (const id of ids) {
+      clearTimeout(this.waiting.get(id)?.timer);
+      this.waiting.delete(id);
+    }
+    for (const record of records) {
+      this.list.place(entryOf(record));
+      this.#knows(record);
+    }
+    try {
+      const store = await this.store;
+      if (going) await store.put(records);
+      else await Promise.all(records.map((record) => store.merge(record, this.known.get(record.id))));
+    } catch (error) {
+      this.#say(`Not kept: ${error?.message ?? "the browser refuses it"}.`);
+    }
+  }
+
+  /** Writes what waits. */
+  #flush(going) {
+    return this.#write([...this.waiting.keys()], going);
+  }
+
+  #knows({ id, nodes }) {
+    this.known.set(id, new Set([...(this.known.get(id) ?? []), ...nodes.map((node) => node.id)]));
+  }
+
+  /** A conversation to work with. An answer that the page did not see end was stopped. */
+  async #chat(id) {
+    const record = this.live.has(id) ? null : await (await this.store).get(id);
+    if (!this.live.has(id)) {
+      if (!record) throw new Error("it is no longer there");
+      const { title, system, nodes, head } = record;
+      for (const node of nodes) if (node.role === "assistant") node.finish ??= "stopped";
+      this.#knows(record);
+      this.live.set(id, { id, title, system, tree: new Tree(nodes, head) });
+    }
+    return this.live.get(id);
+  }
+
+  async #remove(id) {
+    this.removed.add(id);
+    clearTimeout(this.waiting.get(id)?.timer);
+    this.waiting.delete(id);
+    this.live.delete(id);
+    if (!this.list.take(id)) byId("history-new").querySelector("button").focus();
+    await (await this.store).remove(id);
+    if (id === this.list.current) this.onNew();
+  }
+
+  async #tried(act) {
+    try {
+      await act();
+    } catch (error) {
+      this.#say(`That has failed: ${error?.message ?? "the browser refuses it"}.`);
+    }
+  }
+
+  async #rename(id, title) {
+    const chat = await this.#chat(id);
+    chat.title = title.trim().slice(0, 200);
+    await this.#write([id]);
+    this.onRename(chat);
+  }
+
+  #say(text) {
+    this.note.textContent = text;
+    this.note.hidden = false;
+  }
+}
+
+const many = (n) => `${n} ${n === 1 ? "conversation" : "conversations"}`;

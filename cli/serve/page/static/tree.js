@@ -1,0 +1,151 @@
+/**
+ * The tree of turns of one conversation: data only.
+ *
+ * A node is one message:
+ *   id, parent     of nodes; null: the conversation begins with it
+ *   role           "user", "assistant" or "tool"
+ *   content        its text
+ *   reasoning      thoughts before it, or ""
+ *   toolCalls      [{id, name, arguments}], arguments as JSON text
+ *   toolCallId     of a result: which call it answers
+ *   logprobs       OpenAI's entries of its tokens, where they were asked for
+ *   timings, usage what it took, as the server says
+ *   finish         why it ended: "stop", "length", "tool_calls"; "stopped": by the reader; "error"; null: not yet
+ *   error          one line, where it failed
+ *   created        milliseconds since 1970
+ *
+ * Nothing is overwritten: to edit or to answer again adds a sibling. `head` is the last message of the path that is shown.
+ */
+
+const empty = () => ({
+  content: "", reasoning: "", toolCalls: [], toolCallId: null, logprobs: null, timings: null, usage: null, finish: null, error: null,
+});
+
+/** An id that no other conversation has. (`randomUUID` is missing where a phone reaches the server over plain HTTP.) */
+export const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+export class Tree {
+  /** @param {Object[]} nodes parents before children */
+  constructor(nodes = [], head = null) {
+    this.nodes = new Map();
+    this.below = new Map([[null, []]]); // parent -> children, the oldest first
+    this.latest = new Map(); // parent -> the child that was shown last
+    for (const node of nodes) this.#insert({ ...empty(), ...node });
+    this.head = this.nodes.has(head) ? head : this.leaf(null);
+    this.#remember();
+  }
+
+  #insert(node) {
+    if (node.parent !== null && !this.nodes.has(node.parent)) throw new Error(`no node ${node.parent}`);
+    if (this.nodes.has(node.id)) throw new Error(`two nodes ${node.id}`);
+    this.nodes.set(node.id, node);
+    this.below.set(node.id, []);
+    this.below.get(node.parent).push(node.id);
+  }
+
+  /** The node with this id. */
+  get(id) {
+    return this.nodes.get(id);
+  }
+
+  /** From the beginning to a node. */
+  path(id = this.head) {
+    const found = [];
+    for (let at = id; at !== null; at = this.nodes.get(at).parent) found.push(this.nodes.get(at));
+    return found.reverse();
+  }
+
+  /** What follows a node; null: the first messages. */
+  children(id) {
+    return this.below.get(id).map((child) => this.nodes.get(child));
+  }
+
+  /** The node and those that stand in its place on other branches. */
+  siblings(id) {
+    return this.children(this.nodes.get(id).parent);
+  }
+
+  /** Where the branch of a node ends: along what was shown last, else the newest. */
+  leaf(id) {
+    for (;;) {
+      const below = this.below.get(id);
+      if (below.length === 0) return id;
+      const last = this.latest.get(id);
+      id = below.includes(last) ? last : below.at(-1);
+    }
+  }
+
+  /** A new message behind a node, which is shown from now on. */
+  add(parent, fields) {
+    const node = { ...empty(), id: newId(), created: Date.now(), ...fields, parent };
+    this.#insert(node);
+    this.head = node.id;
+    this.#remember();
+    return node;
+  }
+
+  /** The same question in other words: a sibling. */
+  edit(id, content) {
+    const { parent, role, toolCallId } = this.nodes.get(id);
+    return this.add(parent, { role, content, toolCallId });
+  }
+
+  /** Room for another answer in the place of one. */
+  regenerate(id) {
+    const { parent, role } = this.nodes.get(id);
+    return this.add(parent, { role });
+  }
+
+  /** Shows the branch of a node to its end. */
+  go(id) {
+    this.head = this.leaf(id);
+    this.#remember();
+  }
+
+  /** Shows the path that ends with a node: what is written next makes a branch there. */
+  goExactly(id) {
+    this.head = id;
+    this.#remember();
+  }
+
+  /** Takes a node and all that follows it away. Their ids. */
+  remove(id) {
+    const { parent } = this.nodes.get(id);
+    const gone = [id];
+    for (const each of gone) gone.push(...this.below.get(each)); // grows while it is read
+    const showed = gone.includes(this.head);
+    for (const each of gone) {
+      this.nodes.delete(each);
+      this.below.delete(each);
+      this.latest.delete(each);
+    }
+    this.below.set(parent, this.below.get(parent).filter((child) => child !== id));
+    if (showed) this.go(parent);
+    return gone;
+  }
+
+  /** Which child of each node is on the way to the head. */
+  #remember() {
+    for (const node of this.path()) this.latest.set(node.parent, node.id);
+  }
+
+  /** Parents before children, branches one after the other. */
+  *walk(from = null, depth = 0) {
+    const open = this.below.get(from).map((id) => [id, depth]).reverse();
+    while (open.length) {
+      const [id, at] = open.pop();
+      yield [this.nodes.get(id), at];
+      for (const child of [...this.below.get(id)].reverse()) open.push([child, at + 1]);
+    }
+  }
+}
+
+/** A node as the server takes it. */
+export function messageOf(node) {
+  const message = { role: node.role, content: node.content };
+  if (node.reasoning) message.reasoning_content = node.reasoning;
+  if (node.toolCalls.length)
+    message.tool_calls = node.toolCalls.map(({ id, name, arguments: given }) => ({ id, type: "function", function: { name, arguments: given } }));
+  if (node.toolCallId !== null) message.tool_call_id = node.toolCallId;
+  return message;
+}
