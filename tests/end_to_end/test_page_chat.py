@@ -91,9 +91,10 @@ def test_another_answer_and_another_question_are_branches(page: Any, script: Scr
 
 def test_the_tree_says_what_branches_cost(page: Any, script: Script, server: Server) -> None:
     first = answered(page, script, "One?", "First answer, which is long enough to be known.")
-    script.say("Another.")
+    another = "Another, with a first line that is much longer than the panel is wide, so that it is cut off."
+    script.say(another)
     do(first, "regenerate")
-    page.get_by_text("Another.").wait_for()
+    page.locator(".message").get_by_text(another).wait_for()
     complete(page.locator(".message.assistant"))
     page.locator("[data-do=tree]").click()
     rows = page.get_by_role("treeitem")
@@ -106,11 +107,13 @@ def test_the_tree_says_what_branches_cost(page: Any, script: Script, server: Ser
         assert match, told
         read, reused, tokens = map(int, match.groups())
         assert read + reused == tokens and read < 10 < tokens, "both answers are in the memory"
+        place, panel = cost.bounding_box(), page.locator("#tree").bounding_box()
+        assert place["x"] + place["width"] <= panel["x"] + panel["width"], "it is seen without scrolling"
     rows.nth(1).click()
     assert texts(page) == ["One?", "First answer, which is long enough to be known."]
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    assert texts(page) == ["One?", "Another."], "by the keyboard, too"
+    assert texts(page) == ["One?", another], "by the keyboard, too"
     told = page.locator(".turn .cost").last.get_attribute("title")
     again = answered(page, script, "More?", "Yes.")
     known = int(told.split(", ")[1].split()[0])
