@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from http_server import WAIT, Server
+from http_server import WAIT, Server, until
 
 from hybrid.cli import console
 from hybrid.cli.serve import held
@@ -144,6 +144,7 @@ def test_one_line_of_the_log_for_every_request(server: Logging) -> None:
     with server.http.stream("POST", "/v1/completions", json={"prompt": "Memory", "max_tokens": 2, "stream": True}) as r:
         r.read()
     server.http.get("/v1/models")
+    until(lambda: len(server.lines) == 7)  # the last line is written when its answer has left
     lines = [entry.line() for entry in server.lines]
     text = "\n".join(lines)
     print(text)
