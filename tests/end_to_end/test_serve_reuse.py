@@ -249,6 +249,7 @@ def test_metrics_do_not_wait_for_a_long_step(server: Logging, monkeypatch: pytes
 def test_a_header_that_changes_is_named(server: Logging) -> None:
     for minute in range(1, 6):
         server.complete(f"Today it is 10:{minute:02}.\n{TEXT}, {TEXT}, {TEXT}, and {TEXT}.")
+    until(lambda: len(server.lines) == 5)
     notes = [note for entry in server.lines for note in entry.notes]
     assert len(notes) == 1, "the first request differs from nothing, the fourth one is the third that does"
     assert re.fullmatch(
@@ -398,6 +399,7 @@ def test_a_request_that_does_not_fit_the_queue_has_no_prompt_in_the_log(server: 
     server.error(429, "/v1/completions", {"prompt": TEXT})
     held_up.set()
     first.join(WAIT)
+    until(lambda: len(server.lines) == 2)
     refused = next(entry for entry in server.lines if entry.status == 429)
     assert (refused.n_prompt, refused.finish) == (0, ())
 
