@@ -37,7 +37,7 @@ def answer(environment: Mapping[str, str]) -> str:
         lines = [_for_zsh(word, text) for word, text in found.words]
     else:
         lines = [f"{word}\t{text}" if text else word for word, text in found.words]
-    return "\n".join([found.files or "none", *(line for line in lines if line.isprintable() or "\t" in line)])
+    return "\n".join([found.files or "none", *(line for line in lines if line.replace("\t", "", 1).isprintable())])
 
 
 def _split(line: str) -> list[str]:

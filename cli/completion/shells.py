@@ -1,6 +1,7 @@
 """The scripts with which shells ask, and where they go."""
 
 import os
+import shlex
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -89,7 +90,8 @@ def install(shell: str) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, [text.encode()])
         if start is not None:
-            _add_line(start, f'[ -f "{path}" ] && . "{path}"')
+            quoted = shlex.quote(str(path))
+            _add_line(start, f"[ -f {quoted} ] && . {quoted}")
     except OSError as err:
         raise HybridError(
             f"{shown(err.filename)} cannot be written: {err.strerror}. `hybrid --show-completion {shell}` prints the "

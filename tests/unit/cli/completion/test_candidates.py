@@ -95,6 +95,14 @@ def test_what_zsh_and_fish_get() -> None:
     assert lines(shell="fish", words="hybrid\nmod")[1].startswith("models\tList")
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_name_cannot_command_the_terminal(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = ["good", "bad\x1b[2J", "bad\t\x1b[2J", "bad\ngood"]
+    monkeypatch.setattr("hybrid.cli.hub.present.names", lambda: hostile)
+    found = lines(shell=shell, line="hybrid run ", words="hybrid\nrun\n", breaks="")
+    assert "good" in found and not any("\x1b" in line for line in found)
+
+
 def test_nothing_is_said_when_something_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

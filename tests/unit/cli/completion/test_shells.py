@@ -1,5 +1,7 @@
 """Where scripts are installed, and which shell is meant."""
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,17 @@ def test_what_is_in_a_start_file_stays(home: Path) -> None:
     assert text.startswith("alias a=b\n[ -f ") and text.endswith("\n")
     shells.install("bash")
     assert start.read_text() == text
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_a_home_whose_name_a_shell_would_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strange = home / "a $(touch ran) `touch ran` \" '"
+    strange.mkdir()
+    monkeypatch.setenv("HOME", str(strange))
+    shells.install("bash")
+    script = '. "$HOME/.bashrc"; complete -p hybrid; ls'
+    result = subprocess.run(["bash", "-c", script], cwd=home, capture_output=True, text=True, check=True)
+    assert "_hybrid_complete" in result.stdout and "\nran" not in result.stdout
 
 
 def test_the_shell_that_runs_it(
