@@ -3,6 +3,7 @@
 import contextlib
 import glob
 import hashlib
+import itertools
 import os
 import time
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 KEPT = 10  # chats of one model
 SUFFIX = ".state"
 TURN_CHECKPOINTS = 32 << 20  # bytes of checkpoints that are written after a turn: nobody waits for more
+_begun = itertools.count()  # chats of this process
 
 
 @dataclass
@@ -100,7 +102,8 @@ def last(model: "Model") -> Path:
 def new(model: "Model") -> Path:
     """Where a chat that begins now will be kept."""
     when = time.strftime("%Y%m%d-%H%M%S")
-    return folder() / f"{_stem(model)}-{when}-{os.getpid()}{SUFFIX}"
+    n = next(_begun)  # this process may begin several in a second: with one model, another, and the first again
+    return folder() / f"{_stem(model)}-{when}-{os.getpid()}{f'-{n}' if n else ''}{SUFFIX}"
 
 
 def make_room(model: "Model") -> None:
