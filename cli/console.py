@@ -18,7 +18,7 @@ from typing import Any, Self, TextIO
 
 from hybrid.quant.ggml.byte_sizes import size_text
 
-from .notebook import Amount, NotebookBar, is_notebook
+from .screen.notebook import Amount, NotebookBar, is_notebook
 
 _HARMLESS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {ord("\r"): None}
 

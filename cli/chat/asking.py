@@ -8,8 +8,8 @@ from hybrid.infer.answers.chat.prompting import AUTO
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..line_editing import Words
-from ..tool_options import Think, read_tools
+from ..options.tool_options import Think, read_tools
+from ..screen.line_editing import Words
 from .session import Chat
 
 if TYPE_CHECKING:

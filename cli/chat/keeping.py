@@ -4,8 +4,9 @@ from pathlib import Path
 
 from hybrid.quant.ggml.errors import UsageError
 
-from .. import console, saved_chats
-from ..line_editing import Words
+from .. import console
+from ..screen.line_editing import Words
+from . import saved_chats
 from .session import Chat
 
 

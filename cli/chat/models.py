@@ -7,7 +7,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..chains import cached_models
-from ..line_editing import Words
+from ..screen.line_editing import Words
 from .session import Chat
 
 if TYPE_CHECKING:

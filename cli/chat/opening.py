@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from hybrid.infer.answers.conversations.conversation import Conversation
 
-from .. import console, saved_chats
+from .. import console
 from ..chains import models
-from ..line_editing import prompt_reader
-from ..sampling_options import Sampling
-from ..tool_options import Asking
+from ..options.sampling_options import Sampling
+from ..options.tool_options import Asking
+from ..screen.line_editing import prompt_reader
+from . import saved_chats
 from .commands import COMMANDS
 from .models import title
 from .session import Chat

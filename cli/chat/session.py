@@ -12,12 +12,12 @@ from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .. import console, remedies
-from ..answer_view import AnswerView, result_prompt, turn_lines
-from ..context_shift import tokens_left_out
-from ..line_editing import NO_WORDS, Words
-from ..reading_line import ReadingLine
-from ..sampling_options import Sampling
-from ..terminal import quiet_keys
+from ..options.sampling_options import Sampling
+from ..screen.answer_view import AnswerView, result_prompt, turn_lines
+from ..screen.context_shift import tokens_left_out
+from ..screen.line_editing import NO_WORDS, Words
+from ..screen.reading_line import ReadingLine
+from ..screen.terminal import quiet_keys
 
 if TYPE_CHECKING:
     from hybrid.infer import Model, Stop
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hybrid.infer.progress import TokenProgress
     from hybrid.infer.text.chat_template import ChatTemplate
 
-    from ..saved_chats import Keeper
+    from .saved_chats import Keeper
 
 _COMMAND = re.compile(r"/[a-z]+(?=\s|$)")
 

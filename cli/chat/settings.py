@@ -9,8 +9,8 @@ from typing import Any, get_args
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
-from ..line_editing import Words
-from ..sampling_options import Sampling
+from ..options.sampling_options import Sampling
+from ..screen.line_editing import Words
 from .session import Chat
 
 DEFAULT = "default"  # as a value: the model's own

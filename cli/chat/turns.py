@@ -5,7 +5,7 @@ from functools import partial
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..line_editing import Words
+from ..screen.line_editing import Words
 from .session import Chat
 
 

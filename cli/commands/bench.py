@@ -11,8 +11,9 @@ from hybrid.infer.bench.benchmark import BenchOptions, BenchReport
 from hybrid.infer.loading.options import KVTypeName, LoadOptions
 from hybrid.quant.ggml.errors import UsageError
 
-from .. import console, model_argument
-from ..loading_options import Exact, KVType, Lora, load_options
+from .. import console
+from ..options import model_argument
+from ..options.loading_options import Exact, KVType, Lora, load_options
 
 DEFAULTS = BenchOptions()
 

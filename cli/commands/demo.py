@@ -9,7 +9,7 @@ import typer
 
 from .. import console
 from ..chains import cache_paths, models
-from ..loading_options import Threads
+from ..options.loading_options import Threads
 
 PROMPT = "A file that comes from somewhere else should"
 N_CTX = 256
@@ -32,7 +32,7 @@ def demo(
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant import quantize as quantize_library
 
-    from .. import single_text
+    from ..single import text as single_text
     from . import perplexity, quantize
 
     folder = output or cache_paths.cache_dir() / "demo"

@@ -11,9 +11,10 @@ import typer
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.replacing import failures_named, replace_file
 
-from .. import console, model_argument, texts
+from .. import console
 from ..chains import models
-from ..loading_options import Exact, KVTypeOption, PoolingName, Threads, context_option, load_options
+from ..options import model_argument, texts
+from ..options.loading_options import Exact, KVTypeOption, PoolingName, Threads, context_option, load_options
 
 if TYPE_CHECKING:
     import numpy as np

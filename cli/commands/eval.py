@@ -11,8 +11,9 @@ import typer
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.replacing import check_target, failures_named, replace_file
 
-from .. import console, model_argument
-from ..loading_options import Exact, KVTypeOption, Lora, Threads, context_option, load_options
+from .. import console
+from ..options import model_argument
+from ..options.loading_options import Exact, KVTypeOption, Lora, Threads, context_option, load_options
 
 if TYPE_CHECKING:
     from ..harness.model import HarnessModel

@@ -8,8 +8,9 @@ import typer
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import FormatError, UsageError
 
-from .. import console, model_argument
+from .. import console
 from ..chains import models
+from ..options import model_argument
 
 SPLIT_HELP = f"At most so much of tensors in a file ({UNITS}); more: OUT-00001-of-00003.gguf, ..."
 
@@ -215,7 +216,7 @@ def merge_lora(
     """
     from hybrid.quant import merge_lora as library
 
-    from ..loading_options import parse_lora
+    from ..options.loading_options import parse_lora
 
     source = models.file(source)
     with console.ProgressBar("merging", "bytes") as progress:

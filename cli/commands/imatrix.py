@@ -8,8 +8,18 @@ import typer
 
 from hybrid.quant.ggml.errors import UsageError
 
-from .. import console, model_argument
-from ..loading_options import BATCH, CHUNK, BatchTokens, ChunkTokens, Exact, Threads, chunks_together, load_options
+from .. import console
+from ..options import model_argument
+from ..options.loading_options import (
+    BATCH,
+    CHUNK,
+    BatchTokens,
+    ChunkTokens,
+    Exact,
+    Threads,
+    chunks_together,
+    load_options,
+)
 
 if TYPE_CHECKING:
     from hybrid.infer.loading.options import LoadOptions
@@ -88,8 +98,8 @@ def _collected(
     """What the text gives in chunks of loading.n_ctx tokens; written on the way, to go on from."""
     from hybrid.quant import Imatrix
 
-    from .. import texts
     from ..chains import importance, models
+    from ..options import texts
 
     text, n_ctx = texts.read_text(file), loading.n_ctx
     before = Imatrix()

@@ -9,8 +9,10 @@ import typer
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError
 
-from .. import console, memory_view, model_argument
-from ..loading_options import DEFAULT_BUDGET, CheckpointBudget, Exact, KVTypeOption, load_options
+from .. import console
+from ..measuring import memory_view
+from ..options import model_argument
+from ..options.loading_options import DEFAULT_BUDGET, CheckpointBudget, Exact, KVTypeOption, load_options
 
 if TYPE_CHECKING:
     from hybrid.infer.engine.estimate import Estimate

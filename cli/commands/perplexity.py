@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import choices, console, divergence, model_argument, plots
-from ..loading_options import (
+from .. import console
+from ..measuring import choices, divergence, plots
+from ..measuring.plots import Plot
+from ..options import model_argument
+from ..options.loading_options import (
     BATCH,
     CHUNK,
     BatchTokens,
@@ -18,7 +21,6 @@ from ..loading_options import (
     chunks_together,
     load_options,
 )
-from ..plots import Plot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,8 +155,8 @@ def measure(
     as_json: bool = False,
 ) -> None:
     """Loads, measures and prints, for `hybrid perplexity` and for the demo."""
-    from .. import texts
     from ..chains import models
+    from ..options import texts
 
     text = texts.read_text(file)
     n_seq = chunks_together(n_ctx, n_batch)

@@ -13,10 +13,12 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import type_named
 
-from .. import console, model_argument, plots, texts
+from .. import console
 from ..chains import models
-from ..loading_options import Threads
-from ..plots import Plot
+from ..measuring import plots
+from ..measuring.plots import Plot
+from ..options import model_argument, texts
+from ..options.loading_options import Threads
 from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:

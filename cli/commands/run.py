@@ -10,11 +10,11 @@ import typer
 from hybrid.infer.answers.generation.context_shift import ALL, DEFAULT_KEEP
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from .. import console, form_options, model_argument
-from ..context_shift import tokens_left_out
-from ..form_options import Choice, GrammarFile, JsonSchema, Regex
-from ..guessing import GUESSES, Spec, guesses_text
-from ..loading_options import (
+from .. import console
+from ..options import form_options, model_argument
+from ..options.form_options import Choice, GrammarFile, JsonSchema, Regex
+from ..options.guessing import GUESSES, Spec, guesses_text
+from ..options.loading_options import (
     DEFAULT_BUDGET,
     CheckpointBudget,
     CheckpointType,
@@ -26,9 +26,10 @@ from ..loading_options import (
     Threads,
     load_options,
 )
-from ..probabilities import NProbs, PostSamplingProbs
-from ..sampling_options import Sampling, takes_sampling
-from ..tool_options import Asking, ThinkBudget, ThinkOption, ToolChoice, Tools, asking
+from ..options.probabilities import NProbs, PostSamplingProbs
+from ..options.sampling_options import Sampling, takes_sampling
+from ..options.tool_options import Asking, ThinkBudget, ThinkOption, ToolChoice, Tools, asking
+from ..screen.context_shift import tokens_left_out
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -157,8 +158,8 @@ def run(
     # what only some runs need is imported where they need it: a test lists what all do
     from hybrid.infer.answers.prompts import SUFFIX
 
-    from .. import probabilities, texts
     from ..chains import models
+    from ..options import probabilities, texts
 
     if prompt is not None and file is not None:
         raise UsageError("-p and -f are both given. Use one of them.")
@@ -242,7 +243,7 @@ def run(
         elif in_template:
             from hybrid.infer.answers.conversations.conversation import Conversation
 
-            from ..single_message import answer
+            from ..single.message import answer
 
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             told = texts.checked(system, "--system")
@@ -252,7 +253,7 @@ def run(
             )
             answer(conversation, text, asks, state, as_json)
         else:
-            from ..single_text import complete
+            from ..single.text import complete
 
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             complete(
@@ -273,7 +274,7 @@ def answer_file(batch: "PromptBatch", file: Path, output: Path | None, form: "Gr
     """All answers to a file of prompts, to `output` or stdout. form, asks: of those to lines that do not say it."""
     from hybrid.infer.answers.prompts.prompt_files import read_prompts
 
-    from .. import texts
+    from ..options import texts
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")

@@ -12,10 +12,11 @@ import typer
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from .. import console, model_argument, texts
+from .. import console
 from ..chains import models
-from ..guessing import GUESSES, Spec
-from ..loading_options import (
+from ..options import model_argument, texts
+from ..options.guessing import GUESSES, Spec
+from ..options.loading_options import (
     DEFAULT_BUDGET,
     CheckpointBudget,
     Context,
@@ -26,10 +27,10 @@ from ..loading_options import (
     Threads,
     load_options,
 )
-from ..sampling_options import Sampling, takes_sampling
+from ..options.sampling_options import Sampling, takes_sampling
+from ..options.tool_options import ThinkBudget, ThinkOption, asking
 from ..serve import listening
 from ..serve.log import Log, LogKind
-from ..tool_options import ThinkBudget, ThinkOption, asking
 
 if TYPE_CHECKING:
     from hybrid.infer import Model

@@ -8,9 +8,10 @@ import typer
 
 from hybrid.quant.ggml.errors import StateError, UsageError
 
-from .. import console, saved_chats
+from .. import console
 from ..chains import models
-from ..loading_options import KVType, kv_type_option, load_options
+from ..chat import saved_chats
+from ..options.loading_options import KVType, kv_type_option, load_options
 
 if TYPE_CHECKING:
     from hybrid.infer import Model

@@ -9,7 +9,7 @@ import peft_adapters
 import pytest
 from end_to_end.outcomes import Cli
 
-from hybrid.cli.loading_options import parse_lora
+from hybrid.cli.options.loading_options import parse_lora
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ sys.exit(code)
 # of ours, in the rooms that not every run needs all of; kernels, layers and the floor are every model's
 ROOMS = ("cli.", "convert.", "quant.", "infer.answers.", "infer.evaluate.", "infer.text.")
 PLAIN = {
-    "quant", "cli", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run", "cli.single_text",
-    "cli.code_blocks", "cli.notebook", "cli.reading_line", "cli.terminal",
-    "cli.texts",
+    "quant", "cli", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run", "cli.single", "cli.single.text",
+    "cli.screen", "cli.screen.code_blocks", "cli.screen.context_shift", "cli.screen.notebook", "cli.screen.reading_line",
+    "cli.screen.terminal",
     "cli.chains", "cli.chains.cache_paths", "cli.chains.models", "cli.chains.recent",
-    "cli.model_argument",
-    "cli.context_shift", "cli.form_options", "cli.guessing", "cli.loading_options", "cli.probabilities",
-    "cli.sampling_options", "cli.tool_options",
+    "cli.options", "cli.options.form_options", "cli.options.guessing", "cli.options.loading_options",
+    "cli.options.model_argument", "cli.options.probabilities", "cli.options.sampling_options", "cli.options.texts",
+    "cli.options.tool_options",
     "infer.answers", "infer.answers.prompts",
     "infer.answers.generation", "infer.answers.generation.context_shift", "infer.answers.generation.drawing",
     "infer.answers.generation.generate", "infer.answers.generation.speculate",

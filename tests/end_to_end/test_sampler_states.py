@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from end_to_end.outcomes import Cli, ok
 
-from hybrid.cli.sampling_options import Sampling
+from hybrid.cli.options.sampling_options import Sampling
 from hybrid.infer import Model
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams

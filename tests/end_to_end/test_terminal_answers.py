@@ -9,8 +9,8 @@ from terminal import Terminal, python
 # speaks the pieces of its first argument; None: waits for the file of the second to be removed
 SPEAKS = """
 import json, os, time
-from hybrid.cli.answer_view import AnswerView
-from hybrid.cli.terminal import quiet_keys
+from hybrid.cli.screen.answer_view import AnswerView
+from hybrid.cli.screen.terminal import quiet_keys
 from hybrid.infer.answers.chat.reader import Part
 with quiet_keys() as screen:
     view = AnswerView(screen)

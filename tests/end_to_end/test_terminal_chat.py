@@ -32,7 +32,7 @@ main()
 # prompts are read in steps that take long enough to be looked at
 SLOWLY = """
 import time
-from hybrid.cli.reading_line import ReadingLine
+from hybrid.cli.screen.reading_line import ReadingLine
 from hybrid.infer.sequence import Sequence
 ReadingLine.DELAY, ReadingLine.EVERY = 0.1, 0.05
 prefill = Sequence.prefill

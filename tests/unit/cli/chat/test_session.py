@@ -11,9 +11,9 @@ import pytest
 from fake_chat import FakeModel, Template, talk
 
 from hybrid.cli.chat.commands import COMMANDS
+from hybrid.cli.chat.saved_chats import Keeper
 from hybrid.cli.chat.session import Chat
-from hybrid.cli.line_editing import joined, unfinished
-from hybrid.cli.saved_chats import Keeper
+from hybrid.cli.screen.line_editing import joined, unfinished
 from hybrid.infer.answers.chat.reader import Part
 from hybrid.quant.ggml.errors import StateError
 
@@ -151,7 +151,7 @@ def test_branches_are_kept_too_and_the_end_writes_all(tmp_path: Path) -> None:
 
 
 def test_a_chat_that_was_forgotten_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrid.cli.saved_chats.make_room", lambda model: None)
+    monkeypatch.setattr("hybrid.cli.chat.saved_chats.make_room", lambda model: None)
     model, path = FakeModel("one"), tmp_path / "chats" / "s"
     keeper = kept(model, path, "a", among_chats=True)
     path.write_text("stands for the state")

@@ -11,7 +11,7 @@ from hybrid.cli.chat import settings
 from hybrid.cli.chat.commands import COMMANDS
 from hybrid.cli.chat.session import Chat
 from hybrid.cli.main import load
-from hybrid.cli.sampling_options import Sampling
+from hybrid.cli.options.sampling_options import Sampling
 from hybrid.infer.answers.sampling.params import SamplingParams
 
 

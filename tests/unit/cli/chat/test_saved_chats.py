@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybrid.cli import saved_chats
+from hybrid.cli.chat import saved_chats
 
 
 def test_chats_of_one_second_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import UsageError
 
-from . import console
-from .code_blocks import CodeText
-from .context_shift import tokens_left_out
-from .guessing import guesses_text
-from .reading_line import ReadingLine
+from .. import console
+from ..options.guessing import guesses_text
+from ..screen.code_blocks import CodeText
+from ..screen.context_shift import tokens_left_out
+from ..screen.reading_line import ReadingLine
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -89,7 +89,7 @@ def complete(
     if result.reason == "interrupt":
         raise KeyboardInterrupt
     if n_probs and not as_json:
-        from . import probabilities
+        from ..options import probabilities
 
         console.note(probabilities.table(model.tokenizer, drawn))
     if result.discarded:

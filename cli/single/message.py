@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError
 
-from . import console
-from .code_blocks import CodeText
-from .context_shift import tokens_left_out
-from .reading_line import ReadingLine
-from .single_text import timings
-from .terminal import quiet_keys
-from .tool_options import Asking
+from .. import console
+from ..options.tool_options import Asking
+from ..screen.code_blocks import CodeText
+from ..screen.context_shift import tokens_left_out
+from ..screen.reading_line import ReadingLine
+from ..screen.terminal import quiet_keys
+from .text import timings
 
 if TYPE_CHECKING:
     from hybrid.infer.answers.chat.tools import ToolCall

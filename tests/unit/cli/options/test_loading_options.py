@@ -9,8 +9,9 @@ from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 
-from hybrid.cli import loading_options, main
-from hybrid.cli.loading_options import KV_TYPE_HELP, KVType, chunks_together, load_options
+from hybrid.cli import main
+from hybrid.cli.options import loading_options
+from hybrid.cli.options.loading_options import KV_TYPE_HELP, KVType, chunks_together, load_options
 from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.infer.loading.options import LoadOptions
 from hybrid.quant.ggml.errors import UsageError

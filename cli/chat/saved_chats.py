@@ -15,7 +15,7 @@ from hybrid.infer.answers.conversations.conversation import SAVED_CHECKPOINTS, C
 from hybrid.infer.answers.conversations.turns import Turn
 from hybrid.quant.ggml.errors import UsageError
 
-from .chains import cache_paths
+from ..chains import cache_paths
 
 if TYPE_CHECKING:
     from hybrid.infer import Model

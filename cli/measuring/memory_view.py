@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from hybrid.infer.loading.options import KVTypeName
 from hybrid.quant.ggml.machine_memory import ENDLESS, MachineMemory, machine_memory
 
-from . import console
+from .. import console
 
 if TYPE_CHECKING:
     from hybrid.infer.engine.estimate import Account, Estimate

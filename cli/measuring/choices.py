@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from . import console
+from .. import console
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -48,7 +48,7 @@ def hellaswag(
 ) -> None:
     from hybrid.infer.evaluate import hellaswag as library
 
-    from . import texts
+    from ..options import texts
 
     tasks = library.read_tasks(texts.read_text(file), texts.name_of(file))
     tasks = tasks if n_tasks is None else library.some_of(tasks, n_tasks)
@@ -72,7 +72,7 @@ def winogrande(
     from hybrid.infer.evaluate import winogrande as library
     from hybrid.infer.evaluate.choices import some_of
 
-    from . import texts
+    from ..options import texts
 
     tasks = some_of(library.read_winogrande(texts.read_text(file), texts.name_of(file)), n_tasks)
 
@@ -98,7 +98,7 @@ def multiple_choice(
     from hybrid.infer.evaluate import multiple_choice as library
     from hybrid.infer.evaluate.choices import some_of, standard_error
 
-    from . import texts
+    from ..options import texts
 
     tasks = some_of(library.read_multiple_choice(texts.read_bytes(file), texts.name_of(file)), n_tasks)
 
@@ -126,7 +126,7 @@ TESTS: dict[str, "Callable[[Path | None, Path, LoadOptions, int | None, int, boo
 def _loaded(model: Path | None, loading: "LoadOptions", n_ctx: int, n_texts: int) -> "AbstractContextManager[Model]":
     from hybrid.infer.evaluate.choices import TOGETHER
 
-    from .chains import models
+    from ..chains import models
 
     return models.load(model, loading, n_ctx=n_ctx, n_seq_max=min(TOGETHER, n_texts))
 

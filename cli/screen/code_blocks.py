@@ -8,7 +8,7 @@ import re
 import sys
 from dataclasses import dataclass, field
 
-from . import console
+from .. import console
 from .terminal import Screen
 
 _OPENING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)$")

@@ -7,9 +7,9 @@ from fake_chat import FakeModel, Template, talk
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from hybrid.cli import line_editing
 from hybrid.cli.chat.commands import COMMANDS
 from hybrid.cli.chat.session import Chat
+from hybrid.cli.screen import line_editing
 from hybrid.infer.answers.conversations.turns import Answer
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pyte
 import pytest
 
-from hybrid.cli import code_blocks, terminal
-from hybrid.cli.code_blocks import CodeText, rows_taken
-from hybrid.cli.terminal import Screen
+from hybrid.cli.screen import code_blocks, terminal
+from hybrid.cli.screen.code_blocks import CodeText, rows_taken
+from hybrid.cli.screen.terminal import Screen
 
 ROWS, COLUMNS = 12, 40
 Show = Callable[..., "Shown"]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import console
+from .. import console
 from .code_blocks import CodeText
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hybrid.cli.sampling_options import Sampling, takes_sampling
+from hybrid.cli.options.sampling_options import Sampling, takes_sampling
 from hybrid.infer.answers.sampling import SAMPLERS, SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 

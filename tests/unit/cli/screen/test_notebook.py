@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hybrid.cli import console, notebook
+from hybrid.cli import console
+from hybrid.cli.screen import notebook
 
 Shown = list[tuple[str, dict[str, str]]]
 

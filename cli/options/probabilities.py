@@ -9,7 +9,7 @@ import typer
 
 from hybrid.quant.ggml.errors import UsageError
 
-from . import console
+from .. import console
 from .sampling_options import PANEL
 
 if TYPE_CHECKING:

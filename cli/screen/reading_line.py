@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from . import console
+from .. import console
 
 
 class ReadingLine:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybrid.cli import plots
+from hybrid.cli.measuring import plots
 from hybrid.infer.evaluate.positions import PositionBucket
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.types import GGMLType

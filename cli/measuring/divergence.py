@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import console, plots
-from .loading_options import chunks_together
+from .. import console
+from ..options.loading_options import chunks_together
+from . import plots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +26,8 @@ def write_base(
     as_json: bool,
 ) -> None:
     """Evaluates the text and keeps the log-probabilities of all tokens in `base`."""
-    from . import texts
-    from .chains import models
+    from ..chains import models
+    from ..options import texts
 
     text = texts.read_text(file)
     with models.load(model, loading, n_ctx=n_ctx, n_seq_max=chunks_together(n_ctx, n_batch)) as loaded:
@@ -63,7 +64,7 @@ def compare(
     """Compares the model with what `base` holds, on the text that it was made from; `plot`: the picture to draw."""
     from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence
 
-    from .chains import models
+    from ..chains import models
 
     kept = BaseFile(base)
     n_seq = chunks_together(kept.n_ctx, n_batch)

@@ -1,0 +1,1 @@
+"""What a person sees while a model answers, and how messages are typed."""

@@ -1,0 +1,1 @@
+"""One text, or one message, that is answered once."""
