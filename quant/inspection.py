@@ -140,6 +140,9 @@ def _layers_of(gguf: GGUFFile, arch: str) -> list[LayerFacts]:
     state = state or _int(gguf, f"{arch}.lru.width")
     if key_size := _int(gguf, f"{arch}.mlstm.key_length"):  # with what is divided by, and the largest exponent
         state = _int(gguf, f"{arch}.mlstm.head_count") * ((_int(gguf, f"{arch}.mlstm.value_length") + 1) * key_size + 1)
+    if head := _int(gguf, f"{arch}.kda.head_dim"):
+        n_head = _int(gguf, "hybrid.kda.head_count") or _int(gguf, f"{arch}.attention.head_count")
+        state = n_head * head * head
     if head := _int(gguf, f"{arch}.wkv.head_size"):  # a state of head x head for each head, and the last inputs
         state = _int(gguf, f"{arch}.embedding_length") * (head + (_int(gguf, f"{arch}.token_shift_count") or 2))
     n_layer = max([_int(gguf, f"{arch}.block_count"), *(i + 1 for i in blocks)])
@@ -153,6 +156,8 @@ def _kv_values(gguf: GGUFFile, arch: str) -> list[int]:
     heads = gguf.get(f"{arch}.attention.head_count_kv", n_head)
     usual = _int(gguf, f"{arch}.embedding_length") // max(1, n_head)
     widths = [_int(gguf, f"{arch}.attention.{part}_length") or usual for part in ("key", "value")]
+    if latent := _int(gguf, f"{arch}.attention.kv_lora_rank"):
+        widths[1] = latent  # the part of a latent key that is its value, too
     per_layer = heads.tolist() if hasattr(heads, "tolist") else [heads if isinstance(heads, int) else 0]
     return [n * sum(widths) for n in per_layer] or [0]
 
@@ -160,13 +165,22 @@ def _kv_values(gguf: GGUFFile, arch: str) -> list[int]:
 def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> LayerFacts:
     short = tensors.get("shortconv.conv.weight")
     conv = tensors.get("ssm_conv1d.weight", short)
+    by_part = [tensors[name] for part in "qkv" if (name := f"ssm_conv1d_{part}.weight") in tensors]
     key, value = tensors.get("attn_k.weight"), tensors.get("attn_v.weight")
     # conv1d is [channels, taps]; the state keeps the inputs of all taps but the newest
-    window = conv.shape[0] * (conv.shape[-1] - 1) if conv is not None else 0
+    convs = by_part if conv is None else [conv]
+    window = sum(math.prod(c.shape[:-1]) * (c.shape[-1] - 1) for c in convs)
     time_mix, mlstm = "time_mix_output.weight" in tensors, "mlstm_out.weight" in tensors
     recurrent = mlstm or any(name.startswith("ssm_") for name in tensors)
-    # the delta rule has attn_qkv too; a block that layers share stands at the first of them, which shared_out tells
-    attention = key is not None or "shared_out.weight" in tensors or ("attn_qkv.weight" in tensors and not recurrent)
+    # the delta rule has attn_qkv too, or attn_q, attn_k and attn_v with convolutions of their own; a block that layers
+    # share stands at the first of them, which shared_out tells
+    latent = "attn_kv_a_mqa.weight" in tensors
+    attention = (
+        latent
+        or (key is not None and not by_part)
+        or "shared_out.weight" in tensors
+        or ("attn_qkv.weight" in tensors and not recurrent)
+    )
     stated = key.shape[0] + value.shape[0] if key is not None and value is not None else kv
     return LayerFacts(
         attention=attention,
@@ -174,9 +188,7 @@ def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> LayerFacts:
         time_mix=time_mix,
         convolution=short is not None,
         experts=any("_exps" in name or name.startswith("ffn_gate_inp") for name in tensors),
-        state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM
-        if conv is not None or time_mix or mlstm
-        else 0,
+        state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM if convs or time_mix or mlstm else 0,
         kv_nbytes_per_token=stated * KV_ITEM if attention else 0,
     )
 

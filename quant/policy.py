@@ -1,15 +1,17 @@
 """Which type each tensor of a quantized file gets: llama-quantize's rules (ggml/mixes.py) and the user's exceptions.
 
 Order of decision: what is not a matrix to multiply by keeps its type; then --token-embedding-type and
---output-tensor-type, the first --tensor-type that matches, the rule for ssm_x and ssm_dt, the recipe of the file type
-(or with `pure` its most common type), and where a row is not whole blocks the fallback that llama-quantize takes.
+--output-tensor-type, the first --tensor-type that matches, the rule for small matrices of recurrences, the recipe of
+the file type (or with `pure` its most common type), and where a row is not whole blocks the fallback that
+llama-quantize takes.
 
-ssm_x and ssm_dt weights make the step size, B and C of every token. By default they stay F32: they are small, and the
-recurrence accumulates their error. `SsmType.LIKE_LLAMA` treats them as llama-quantize does: like any weight.
+ssm_x and ssm_dt weights make the step size, B and C of every token, ssm_f_a and ssm_f_b how much of a state Kimi's
+delta rule keeps. By default they stay F32: they are small, and the recurrence accumulates their error.
+`SsmType.LIKE_LLAMA` treats them as llama-quantize does: like any weight. An ssm_f_a without ssm_f_b is not small.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -44,7 +46,8 @@ _LEFT_ALONE = (
     "mm.a.code_embd",
 )
 _TIME_MIX = re.compile(r"time_mix_(first|w0|w1|w2|v0|v1|v2|a0|a1|a2|g1|g2|decay_w1|decay_w2|lerp_fused)\.weight")
-_SSM = re.compile(r"\.ssm_(x|dt)\.weight$")
+_SSM = re.compile(r"\.ssm_(x|dt|f_b)\.weight$")
+_FIRST, _SECOND = ".ssm_f_a.weight", ".ssm_f_b.weight"
 _FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 # What `quantize` writes: file types whose rules are in the table and whose formats have encoders.
 TARGETS = (*_FLOATS, *RECIPES)
@@ -53,7 +56,7 @@ ALIASES = {"Q3_K": FileType.Q3_K_M, "Q4_K": FileType.Q4_K_M, "Q5_K": FileType.Q5
 
 
 class SsmType(StrEnum):
-    """The type of ssm_x and ssm_dt weights."""
+    """The type of ssm_x and ssm_dt weights, and of ssm_f_a and ssm_f_b."""
 
     F32 = "f32"
     F16 = "f16"
@@ -152,7 +155,7 @@ def decide(
         matrices.pop(OUTPUT, None)
     decided = _chosen(matrices, options)
     if options.ssm_type is not SsmType.LIKE_LLAMA:
-        ssm = [t for t in tensors.values() if _SSM.search(t.name) and t.name not in decided]
+        ssm = [t for t in tensors.values() if is_small_ssm(t.name, tensors) and t.name not in decided]
         decided |= {t.name: Decision(_ssm_type(t, options.ssm_type), Reason.SSM) for t in ssm}
     rest = {name: t.shape for name, t in matrices.items() if name not in decided}
     if target in _FLOATS or options.pure:
@@ -209,6 +212,11 @@ def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decis
                 remedy=Remedy.LIST_TENSORS,
             )
     return decisions
+
+
+def is_small_ssm(name: str, names: Container[str]) -> bool:
+    """Whether `ssm_type` is for this tensor of those of a file."""
+    return bool(_SSM.search(name)) or (name.endswith(_FIRST) and name.removesuffix(_FIRST) + _SECOND in names)
 
 
 def _ssm_type(t: Tensor, wanted: SsmType) -> GGMLType:

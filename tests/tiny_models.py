@@ -238,4 +238,47 @@ def rwkv7() -> Tiny:
     return tiny
 
 
-FAMILIES = {"jamba": jamba, "llama": llama, "mamba": mamba, "rwkv7": rwkv7}
+def kimi() -> Tiny:
+    """Kimi delta attention with a dense feed-forward part, then latent attention with experts; every part of a head is
+    another size."""
+    m = _matrices(np.random.default_rng(5))
+    tiny = _tiny("kimi-linear", 2)
+    rank, d_nope, d_shared, d_value, d_kda, taps = 12, 6, 4, 5, 7, 3
+    n_kda, n_values = N_HEAD * d_kda, N_HEAD * d_value
+    keys = {
+        "feed_forward_length": N_FF, "attention.head_count": N_HEAD, "ssm.conv_kernel": taps, "kda.head_dim": d_kda,
+        "attention.kv_lora_rank": rank, "attention.key_length": rank + d_shared, "rope.dimension_count": d_shared,
+        "attention.key_length_mla": d_nope + d_shared, "attention.value_length_mla": d_value, "expert_shared_count": 1,
+        "leading_dense_block_count": 1, "expert_count": N_EXPERT, "expert_used_count": N_USED,
+        "expert_feed_forward_length": N_FF, "expert_gating_func": 2, "expert_weights_scale": 1.5,
+    }  # fmt: skip
+    for key, value in keys.items():
+        tiny.set(f".{key}", value)
+    tiny.set(".attention.head_count_kv", [0, 1], b.I32)
+    _ends(tiny, m)
+    t = tiny.tensors
+    t["output.weight"] = m(N_VOCAB, N_EMBD)
+    t["blk.0.attn_norm.weight"] = m(N_EMBD)
+    for part in "qkv":
+        t[f"blk.0.attn_{part}.weight"] = m(n_kda, N_EMBD)
+        t[f"blk.0.ssm_conv1d_{part}.weight"] = m(1, n_kda, 1, taps)
+    for part in "fg":
+        t[f"blk.0.ssm_{part}_a.weight"], t[f"blk.0.ssm_{part}_b.weight"] = m(d_kda, N_EMBD), m(n_kda, d_kda)
+    t["blk.0.ssm_beta.weight"] = m(N_HEAD, N_EMBD)
+    t["blk.0.ssm_a"] = Tensor(-np.exp(m(1, 1, N_HEAD, 1).values))
+    t["blk.0.ssm_dt.bias"], t["blk.0.ssm_norm.weight"] = m(n_kda), m(d_kda)
+    t["blk.0.attn_output.weight"] = m(N_EMBD, n_kda)
+    t.update(_dense("blk.0.", m))
+    t["blk.1.attn_norm.weight"] = m(N_EMBD)
+    t["blk.1.attn_q.weight"] = m(N_HEAD * (d_nope + d_shared), N_EMBD)
+    t["blk.1.attn_kv_a_mqa.weight"], t["blk.1.attn_kv_a_norm.weight"] = m(rank + d_shared, N_EMBD), m(rank)
+    t["blk.1.attn_k_b.weight"], t["blk.1.attn_v_b.weight"] = m(N_HEAD, rank, d_nope), m(N_HEAD, d_value, rank)
+    t["blk.1.attn_output.weight"] = m(N_EMBD, n_values)
+    t["blk.1.ffn_norm.weight"] = m(N_EMBD)
+    t["blk.1.ffn_gate_inp.weight"], t["blk.1.exp_probs_b.bias"] = m(N_EXPERT, N_EMBD), m(N_EXPERT)
+    for part, shape in (("gate", (N_FF, N_EMBD)), ("up", (N_FF, N_EMBD)), ("down", (N_EMBD, N_FF))):
+        t[f"blk.1.ffn_{part}_exps.weight"], t[f"blk.1.ffn_{part}_shexp.weight"] = m(N_EXPERT, *shape), m(*shape)
+    return tiny
+
+
+FAMILIES = {"jamba": jamba, "kimi-linear": kimi, "llama": llama, "mamba": mamba, "rwkv7": rwkv7}

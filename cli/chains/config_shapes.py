@@ -24,7 +24,7 @@ _FILLS = (
     (r"\.bias$", Fill.ZERO),
     (r"conv1d\.weight$|shortconv\.conv\.weight$", Fill.CONV),
     (r"ssm_a$", Fill.HEAD_A),
-    (r"ssm_(x|dt)\.weight$", Fill.SSM_WEIGHT),
+    (r"ssm_(x|dt)\.weight$|ssm_f_[ab]\.weight$", Fill.SSM_WEIGHT),
     (r"time_mix_[avg][12]\.weight$", Fill.HALF),  # kept by llama-quantize as the source has them
 )
 
@@ -94,6 +94,20 @@ def _rwkv7(n_embd: int, n_layer: int, *ranks: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _kimi(n_layer: int, n_expert: int, attention: list[int]) -> dict[str, Any]:
+    """Kimi-Linear-48B-A3B; attention: its layers, from 1."""
+    return {
+        "architectures": ["KimiLinearForCausalLM"], "hidden_size": 2304, "intermediate_size": 9216,
+        "num_hidden_layers": n_layer, "num_attention_heads": 32, "num_key_value_heads": 32, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 1,
+        "linear_attn_config": {
+            "full_attn_layers": attention, "head_dim": 128, "num_heads": 32, "short_conv_kernel_size": 4,
+        },
+        "num_experts": n_expert, "num_experts_per_token": 8, "moe_intermediate_size": 1024, "num_shared_experts": 1,
+        "routed_scaling_factor": 2.446, "rms_norm_eps": 1e-5, "vocab_size": 163840, "model_max_length": 1048576,
+    }  # fmt: skip
+
+
 _CONFIGS: dict[str, dict[str, Any]] = {
     "rwkv7-0.4b": _rwkv7(1024, 24, 64, 64, 32, 128),
     "rwkv7-1.5b": _rwkv7(2048, 24, 96, 96, 64, 256),
@@ -144,6 +158,9 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
         "vocab_size": 151936, "max_position_embeddings": 262144, "rope_theta": 1e7, "tie_word_embeddings": False,
     },
+    "kimi-linear-48b": _kimi(27, 256, [4, 8, 12, 16, 20, 24, 27]),
+    # four of its layers, with 64 of 256 experts: 2.5 GB at Q8_0
+    "kimi-linear-slice": _kimi(4, 64, [4]),
     "zamba2-1.2b": {
         "architectures": ["Zamba2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
         "num_hidden_layers": 38, "layers_block_type": _every(38, 6, "hybrid", "mamba"), "num_attention_heads": 32,

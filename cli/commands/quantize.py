@@ -64,7 +64,9 @@ def quantize(
     ] = None,
     ssm_type: Annotated[
         SsmType,
-        typer.Option(help="The small projections ssm_x and ssm_dt; like-llama treats them like any weight."),
+        typer.Option(
+            help="Small projections of recurrences (ssm_x, ssm_dt, low-rank ssm_f); like-llama: like any weight."
+        ),
     ] = Options.ssm_type,
     pure: Annotated[bool, typer.Option("--pure", help="One type for all matrices, no mix.")] = Options.pure,
     tensor_type: Annotated[

@@ -17,14 +17,18 @@ def weights_norm_note(norm: bool) -> str:
     return f"llama.cpp takes norm_topk_prob = {str(not norm).lower()}: it has no key for it in this architecture"
 
 
-def read_expert_groups(config: Config, n_expert: int, n_used: int) -> tuple[int, int]:
-    """Groups of experts, and how many of them a token uses; 1, 1 where it uses all: llama.cpp wants these."""
-    n_group = config.integer("n_group", default=1, maximum=n_expert)
+def read_expert_groups(config: Config, n_expert: int, n_used: int, *keys: str) -> tuple[int, int]:
+    """Groups of experts, and how many of them a token uses; 1, 1 where it uses all: llama.cpp wants these.
+
+    keys: spellings of the first, where it is not only called n_group
+    """
+    keys = keys or ("n_group",)
+    n_group = config.integer(*keys, default=1, maximum=n_expert)
     n_group_used = config.integer("topk_group", default=1, maximum=n_group)
     if n_group_used == n_group:
         return 1, 1
     if n_expert % n_group or n_expert < 2 * n_group:
-        raise config.wrong("n_group", f"groups of two or more of the {n_expert} experts")
+        raise config.wrong(config.named(*keys), f"groups of two or more of the {n_expert} experts")
     if n_used > n_expert // n_group * n_group_used:
         raise config.wrong("topk_group", f"groups that have the {n_used} experts of a token")
     return n_group, n_group_used

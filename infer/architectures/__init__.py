@@ -8,6 +8,7 @@ from .gpt2 import Gpt2
 from .granite import Granite
 from .granitehybrid import GraniteHybrid, GraniteMoe
 from .jamba import Jamba
+from .kimi_linear import KimiLinear
 from .lfm2 import Lfm2, Lfm2Moe
 from .llama import Llama
 from .mamba import Mamba
@@ -30,7 +31,8 @@ from .zamba import Zamba
 from .zamba2 import Zamba2
 
 _ALL: tuple[Family, ...] = (
-    Arwkv7(), FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(), Lfm2(),
+    Arwkv7(), FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(),
+    KimiLinear(), Lfm2(),
     Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(),
     Phi2(), Phi3(), Qwen2(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(),
     Rwkv6Qwen2(), Rwkv7(), SmolLM3(), StarCoder2(), Xlstm(), Zamba(), Zamba2(),

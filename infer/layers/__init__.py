@@ -4,6 +4,8 @@ from .attention import Attention, EncoderAttention, Rope
 from .base import Layer, PostNorm, Sum
 from .delta_net import GatedDeltaNet
 from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
+from .kimi_delta import KimiDelta
+from .latent_attention import LatentAttention
 from .mamba1 import Mamba1
 from .mamba2 import Mamba2
 from .mlstm import Mlstm
@@ -19,6 +21,8 @@ __all__ = [
     "FeedForward",
     "GatedDeltaNet",
     "GatedFeedForward",
+    "KimiDelta",
+    "LatentAttention",
     "Layer",
     "Mamba1",
     "Mamba2",

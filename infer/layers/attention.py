@@ -91,12 +91,10 @@ class RopeTable:
 
 @dataclass(frozen=True)
 class Pages:
-    """Addresses of a layer's keys and values, the bytes of a page in each, and the table of pages: see
-    kernels/attention/kv.py."""
+    """Addresses of a layer's keys and values, and of the table of pages: see kernels/attention/kv.py."""
 
     k: int | Ref
     v: int | Ref
-    nbytes: int
     table: int
     table_stride: int
     kind: KVType
@@ -115,6 +113,7 @@ class Attention:
     clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not
     gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
     n_in      values of a row that it reads; 0: n_embd, which is what it returns
+    d_value   width of a head's values, at most d_head; 0: d_head
     block     the layer whose weights it uses; -1: its own
     rank      of what this layer adds to the shared projections of queries, keys and values; 0: nothing
     """
@@ -134,11 +133,13 @@ class Attention:
     gated: bool = False
     fused: bool = False
     n_in: int = 0
+    d_value: int = 0
     block: int = -1
     rank: int = 0
 
     def __post_init__(self) -> None:
         self.n_in = self.n_in or self.n_embd
+        self.d_value = self.d_value or self.d_head
         self.scale = self.scale or 1 / math.sqrt(self.d_head)
 
     def load(self, w: Weights) -> None:
@@ -149,11 +150,11 @@ class Attention:
                 "rope.dimension_count", self.rope.n_rot, f"an even number of the {self.d_head} values of a head"
             )
         p = f"blk.{self.block if self.block >= 0 else self.layer}."
-        n_kv = self.n_kv * self.d_head
-        sizes = {"q": (2 if self.gated else 1) * self.n_head * self.d_head, "k": n_kv, "v": n_kv}
+        n_q, n_k, n_v = self.n_head * self.d_head, self.n_kv * self.d_head, self.n_kv * self.d_value
+        sizes = {"q": (2 if self.gated else 1) * n_q, "k": n_k, "v": n_v}
         self.sizes = {"qkv": sum(sizes.values())} if self.fused else sizes
         self.w_in = {part: w.matrix(f"{p}attn_{part}.weight", n, self.n_in) for part, n in self.sizes.items()}
-        self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_head)
+        self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_value)
         biased = {**self.sizes, "output": self.n_embd}
         self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in biased.items()}
         if self.norm_eps:
@@ -167,7 +168,7 @@ class Attention:
 
     def memory(self) -> tuple[AttentionSpec, ...]:
         rotation = self.rope.rotation if self.rope else None
-        return (AttentionSpec(self.layer, self.n_kv, self.d_head, rotation, self.window),)
+        return (AttentionSpec(self.layer, self.n_kv, self.d_head, rotation, self.window, self.d_value),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
@@ -202,8 +203,8 @@ class Attention:
             adapter.add(b, x, product)
         if not self.fused:
             return rows[0], rows[1], rows[2]
-        n_q, n_kv = self.n_head * self.d_head, self.n_kv * self.d_head
-        return rows[0].columns(0, n_q), rows[0].columns(n_q, n_kv), rows[0].columns(n_q + n_kv, n_kv)
+        n_q, n_k, n_v = self.n_head * self.d_head, self.n_kv * self.d_head, self.n_kv * self.d_value
+        return rows[0].columns(0, n_q), rows[0].columns(n_q, n_k), rows[0].columns(n_q + n_k, n_v)
 
     def _part(self, b: Builder, both: Rows, i: int) -> Rows:
         """The queries (0) or the gates (1) of rows that hold them head by head."""
@@ -221,7 +222,7 @@ class Attention:
         b.op(
             KV_STORE[at.kind.name], name="kv_store", ctl=batch.ctl, pos=batch.pos, slot=batch.slot, k=k, v=v, keys=at.k,
             values=at.v, table=at.table, table_stride=at.table_stride, n_kv=self.n_kv, d_head=self.d_head,
-            page_bytes=at.nbytes, scratch=Ref(b.scratch), scratch_bytes=per_thread,
+            d_value=self.d_value, scratch=Ref(b.scratch), scratch_bytes=per_thread,
         )  # fmt: skip
 
     def pages(self, memory: HybridMemory) -> "Pages":
@@ -229,8 +230,8 @@ class Attention:
         attention = memory.attention
         keys, values, table = attention.k[self.layer], attention.v[self.layer], attention.table
         return Pages(
-            keys.ctypes.data, values.ctypes.data, keys.strides[0], table.ctypes.data, table.strides[0], attention.kind
-        )
+            keys.ctypes.data, values.ctypes.data, table.ctypes.data, table.strides[0], attention.kind,
+        )  # fmt: skip
 
     def work(self, kind: KVType, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """Bytes of keys and values that segments (tokens before, tokens in it) read, once each, and operations."""
@@ -239,14 +240,15 @@ class Attention:
             seen = [min(p, self.window or p) for p in range(past + 1, past + n + 1)]
             positions += min(past + n, (self.window or past + n) + n - 1)
             n_scores += sum(seen)
-        return 2 * positions * self.n_kv * kind.row_bytes(self.d_head), 4 * n_scores * self.n_head * self.d_head
+        row = kind.row_bytes(self.d_head) + kind.row_bytes(self.d_value)
+        return positions * self.n_kv * row, 2 * n_scores * self.n_head * (self.d_head + self.d_value)
 
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
         """Outputs of the heads for queries after rope."""
         batch, at = b.batch, self.pages(memory)
-        out = b.rows(self.n_head * self.d_head)
+        out = b.rows(self.n_head * self.d_value)
         per_thread = b.need_scratch(attention_scratch_bytes(self.d_head))
-        size = chunk_record_bytes(self.d_head)
+        size = chunk_record_bytes(self.d_value)
 
         def records(n_ctx: int) -> int:
             return chunk_records(b.capacity, self.n_head, self.n_kv, n_ctx, b.n_threads, self.window)
@@ -255,13 +257,14 @@ class Attention:
         shared = b.buffer_for(memory.n_ctx, lambda n_ctx: records(n_ctx) * size)
         both: OpFields = {
             "ctl": batch.ctl, "pos": batch.last, "out": out, "n_head": self.n_head, "n_kv": self.n_kv,
-            "d_head": self.d_head, "scratch": Ref(b.scratch), "scratch_bytes": per_thread, "window": self.window,
+            "d_value": self.d_value, "scratch": Ref(b.scratch), "scratch_bytes": per_thread, "window": self.window,
             "records": Ref(shared), "n_records": n_records,
         }  # fmt: skip
         b.op(
             ATTENTION[at.kind.name], name="attention", work=lambda segments: self.work(at.kind, segments), **both,
             slot=batch.slot, q=q, keys=at.k, values=at.v, table=at.table, table_stride=at.table_stride,
-            page_bytes=at.nbytes, scale=float(self.scale), cap=float(self.soft_cap),
+            d_head=self.d_head, scale=float(self.scale),
+            cap=float(self.soft_cap),
         )  # fmt: skip
         if n_records:
             b.op(attention_merge, **both)
@@ -287,7 +290,7 @@ class EncoderAttention(Attention):
         n_pages = pages_of(b.capacity) + min(self.n_text, b.capacity)
         k, v = (Ref(b.buffer(n_pages * size)) for _ in range(2))
         table = memory.attention.table
-        self._pages = Pages(k, v, size, table.ctypes.data, table.strides[0], F32_KV)
+        self._pages = Pages(k, v, table.ctypes.data, table.strides[0], F32_KV)
         return super().build(b, x, memory)
 
     def pages(self, memory: HybridMemory) -> Pages:

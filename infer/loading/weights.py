@@ -104,6 +104,12 @@ class Weights:
             raise FormatError(f"{self.gguf.path.name}: {name} contains NaN or infinity. Convert the model again.")
         return values
 
+    def squeezed(self, name: str, *shape: int) -> np.ndarray:
+        """`array`, of a tensor that has dimensions of 1 in one file and not in another."""
+        stored = self.gguf.info(name).shape
+        plain = tuple(n for n in stored if n != 1)
+        return self.array(name, *(stored if plain == tuple(n for n in shape if n != 1) else shape)).reshape(shape)
+
     def vector(self, name: str, n: int, prepare: Callable[[np.ndarray], np.ndarray] | None = None) -> int:
         """Address of `n` f32 values."""
         values = self.array(name, n)

@@ -17,8 +17,9 @@ ArrayLayout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What one attention layer keeps per token: `n_kv` heads of `d_head` keys and as many values.
+    """What one attention layer keeps per token: `n_kv` heads of `d_head` keys and `d_value` values.
 
+    d_value   at most d_head; 0: d_head
     rotation of the keys, None: they do not depend on their position
     window    a token sees the last so many; 0: all
     """
@@ -28,6 +29,10 @@ class AttentionSpec:
     d_head: int
     rotation: Rotation | None = None
     window: int = 0
+    d_value: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "d_value", self.d_value or self.d_head)
 
     @property
     def mixer(self) -> str:
@@ -35,7 +40,7 @@ class AttentionSpec:
         return f"attention, window of {self.window}" if self.window else "attention"
 
     def bytes_per_token(self, kind: KVType) -> int:
-        return 2 * self.n_kv * kind.row_bytes(self.d_head)
+        return self.n_kv * (kind.row_bytes(self.d_head) + kind.row_bytes(self.d_value))
 
 
 class AttentionMemory:
@@ -52,9 +57,12 @@ class AttentionMemory:
         self.table = mapped_zeros((n_slots, pages_of(n_ctx)), np.int64)
         self.pool = IndexPool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
         self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of the table
-        sizes = {s.layer: (self.pool.size, s.n_kv, PAGE // K_LANES, K_LANES * kind.row_bytes(s.d_head)) for s in specs}
-        self.k = {layer: mapped_zeros(shape, np.uint8) for layer, shape in sizes.items()}
-        self.v = {layer: mapped_zeros(shape, np.uint8) for layer, shape in sizes.items()}
+        self.k = {s.layer: self._mapped(s, s.d_head) for s in specs}
+        self.v = {s.layer: self._mapped(s, s.d_value) for s in specs}
+
+    def _mapped(self, s: AttentionSpec, width: int) -> npt.NDArray[np.uint8]:
+        shape = (self.pool.size, s.n_kv, PAGE // K_LANES, K_LANES * self.kind.row_bytes(width))
+        return mapped_zeros(shape, np.uint8)
 
     @property
     def bytes_per_token(self) -> int:
@@ -152,7 +160,8 @@ class AttentionMemory:
 
     # --- as arrays without padding ---
     def layout(self, n: int) -> ArrayLayout:
-        """What `export` gives: values [n, n_kv, d_head] as f32, f16 or i8, for q8_0 scales f16 [n, n_kv, group] too."""
+        """What `export` gives: keys [n, n_kv, d_head] and values [n, n_kv, d_value] as f32, f16 or i8, for q8_0 scales
+        f16 [n, n_kv, group] too."""
         return {
             name: (view.dtype, (n, *view.shape[3:]))
             for s in self.specs
@@ -196,19 +205,19 @@ class AttentionMemory:
                 array[pages[1:]] = array[pages[0]]
 
     def _views(self, s: AttentionSpec) -> dict[str, np.ndarray]:
-        """Name -> [page, PAGE / 16, 16, n_kv, d_head] of values, [..., group] of scales."""
-        kind, d_pad = self.kind, padded_head(s.d_head)
+        """Name -> [page, PAGE / 16, 16, n_kv, d_head or d_value] of keys and values, [..., group] of scales."""
+        kind, d_pad, v_pad = self.kind, padded_head(s.d_head), padded_head(s.d_value)
         dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[kind.name]
         k, v = self.k[s.layer], self.v[s.layer]
         v = v.reshape(*v.shape[:3], K_LANES, -1)
-        size = kind.item * d_pad
+        size, v_size = kind.item * d_pad, kind.item * v_pad
         name = f"blk.{s.layer}."
         keys = k[..., : K_LANES * size].view(dtype).reshape(*k.shape[:3], d_pad, K_LANES)[:, :, :, : s.d_head]
         views = {name + "k": keys.transpose(0, 2, 4, 1, 3)}
         if kind.scale:
             scales = k[..., K_LANES * size :].view(np.float16).reshape(*k.shape[:3], -1, K_LANES)
             views[name + "k.scale"] = scales.transpose(0, 2, 4, 1, 3)
-        views[name + "v"] = v[..., :size].view(dtype)[..., : s.d_head].transpose(0, 2, 3, 1, 4)
+        views[name + "v"] = v[..., :v_size].view(dtype)[..., : s.d_value].transpose(0, 2, 3, 1, 4)
         if kind.scale:
-            views[name + "v.scale"] = v[..., size:].view(np.float16).transpose(0, 2, 3, 1, 4)
+            views[name + "v.scale"] = v[..., v_size:].view(np.float16).transpose(0, 2, 3, 1, 4)
         return views

@@ -61,6 +61,8 @@ def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Ca
 # KL divergence from the reference, nats per token. Random weights lose far more than trained ones (0.0002 and 0.006 for
 # the 11 M Jamba): 0.02 and 0.9 for most of these, 0.11 and 1.6 for the widest.
 DISTANCE = {FileType.Q8_0: 0.15, FileType.Q4_K_M: 2.0}
+# A token gets another group of experts where two are nearly as good: 0.22; with feed-forward parts in F32 0.014.
+WIDER = {("kimi-linear", FileType.Q8_0): 0.3}
 
 
 @pytest.mark.slow
@@ -76,7 +78,7 @@ def test_quantized(
     expected = log_softmax(reference.last_logits("p64").astype(np.float64))
     distance = (np.exp(expected) * (expected - log_softmax(logits))).sum(1).mean()
     print(f"{name} {kind.name}: KL divergence {distance:.4f}")
-    assert 0 < distance < DISTANCE[kind]
+    assert 0 < distance < WIDER.get((name, kind), DISTANCE[kind])
 
 
 def log_softmax(x: np.ndarray) -> np.ndarray:

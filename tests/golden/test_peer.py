@@ -54,6 +54,7 @@ REFUSED = {
     "qwen3next-biased",
     "olmo-hybrid-biased",
     "lfm2moe-scaled",
+    "kimi-linear-normed",
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
     *(name for name in CONFIGS if name.startswith("phi3-")),
 }

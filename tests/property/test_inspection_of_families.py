@@ -21,7 +21,7 @@ def test_layers_and_memory(family: str, random_model: Callable[..., Path]) -> No
         specs = model.engine.network.specs
         recurrent = sum(spec.nbytes for spec in specs if hasattr(spec, "nbytes"))
         # in memory, heads of odd sizes are padded
-        tokens = sum(2 * 2 * spec.n_kv * spec.d_head for spec in specs if hasattr(spec, "n_kv"))
+        tokens = sum(2 * spec.n_kv * (spec.d_head + spec.d_value) for spec in specs if hasattr(spec, "n_kv"))
         attention = {spec.layer for spec in specs if hasattr(spec, "n_kv")}
     assert facts.state_nbytes_per_seq == recurrent
     assert facts.kv_nbytes_per_token == tokens

@@ -50,8 +50,8 @@ def kept(x: npt.NDArray[np.float32], kind: str) -> npt.NDArray[np.float32]:
 def attention(
     q: F64, k: F64, v: F64, pos: npt.NDArray[np.int64], scale: float, window: int = 0, soft_cap: float = 0.0
 ) -> F64:
-    """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, d_head] -> [tok, head, d_head]."""
-    out = np.empty(q.shape)
+    """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, width] -> [tok, head, width of v]."""
+    out = np.empty((*q.shape[:2], v.shape[2]))
     group = q.shape[1] // k.shape[1]
     place = np.arange(len(k))
     seen = (place <= pos[:, None]) & (place > pos[:, None] - (window or len(k)))

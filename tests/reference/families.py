@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from reference.attention import attention, rope
 from reference.experts import mixture, softmax
+from reference.kimi import kimi_linear
 from reference.mamba import bamba, jamba, mamba, mamba2
 from reference.nemotron_h import nemotron_h
 from reference.olmo_hybrid import olmo_hybrid
@@ -425,6 +426,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "RWKV6Qwen2ForCausalLM": lambda model, ids: rwkv6_qwen2(model.c, model.t, ids),
     "RWKV7ForCausalLM": lambda model, ids: rwkv7(model.c, model.t, ids),
     "RwkvHybridForCausalLM": lambda model, ids: arwkv7(model.c, model.t, ids),
+    "KimiLinearForCausalLM": kimi_linear,
     "OlmoHybridForCausalLM": olmo_hybrid,
     "xLSTMForCausalLM": xlstm,
     "ZambaForCausalLM": zamba,

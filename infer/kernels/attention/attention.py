@@ -69,8 +69,8 @@ def chunk_records(n_tok: int, n_head: int, n_kv: int, n_ctx: int, n_threads: int
     return tokens * n_head * n_chunk if n_chunk > 1 else 0
 
 
-def chunk_record_bytes(d_head: int) -> int:
-    return record_bytes(d_head)
+def chunk_record_bytes(d_value: int) -> int:
+    return record_bytes(d_value)
 
 
 @device
@@ -94,8 +94,8 @@ ITEM, SCALE = F32_KV.item, F32_KV.scale
 @kernel
 def attention(
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, q: Address, ldq: Int, keys: Address, values: Address,
-    table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, scale: Float,
-    page_bytes: Int, scratch: Address, scratch_bytes: Int, counter: Counter, window: Int = 0, cap: Float = 0.0,
+    table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,
+    scale: Float, scratch: Address, scratch_bytes: Int, counter: Counter, window: Int = 0, cap: Float = 0.0,
     records: Address, n_records: Int,
 ):  # fmt: skip
     """Causal attention with grouped heads: query head h uses KV head h // (n_head / n_kv). One kernel per cache type.
@@ -104,9 +104,10 @@ def attention(
         s_j = scale * q . K_j,  with a cap: cap * tanh(scale * q . K_j / cap)   (Gemma 2, arXiv:2408.00118)
 
     q                    f32 [tok][head][d_head] after rope
-    keys, values         the caches, with the batch's own keys and values in them; page_bytes: of a page in either
+    keys, values         the caches, with the batch's own keys and values in them
     table, table_stride  i64 [sequence][page]; bytes from row to row
-    out                  f32 [tok][head][d_head]; may be q
+    out                  f32 [tok][head][d_value]; may be q where d_value = d_head, the width of queries and keys; never
+                         more than that
     scratch              scratch_bytes for each thread: see `attention_scratch_bytes`
     window               0: none; otherwise a query sees the last `window` positions, itself included
     cap                  0: none
@@ -118,7 +119,8 @@ def attention(
     n_tok = ldi(ctl)
     mine = scratch + tid * scratch_bytes
     d_pad = (d_head + 15) // 16 * 16
-    row = d_pad * ITEM + (d_head + 31) // 32 * SCALE
+    v_pad = (d_value + 15) // 16 * 16
+    row, vrow = d_pad * ITEM + (d_head + 31) // 32 * SCALE, v_pad * ITEM + (d_value + 31) // 32 * SCALE
     factor, limit = scale * _LOG2E if cap == 0 else scale / cap, cap * _LOG2E
     n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth)
     if window <= 0:
@@ -174,23 +176,23 @@ def attention(
                         enter_row(mine, r, source, d_head, factor, ldi(pos + 8 * w))
                     else:
                         enter_row(mine, r, q, d_head, factor, -1)
-            k, v, pages = keys + h_kv * PAGE * row, values + h_kv * PAGE * row, table + s * table_stride
+            k, v, pages = keys + h_kv * PAGE * row, values + h_kv * PAGE * vrow, table + s * table_stride
             for c in range(c0, c1):
                 begin_chunk(mine, n_pad, d_head)
                 b1 = min(final + 1, (c + 1) * CHUNK)
                 for b0 in range(max(start, c * CHUNK) // BLOCK * BLOCK, b1, BLOCK):
-                    place = ldi(pages + b0 // PAGE * 8) * page_bytes + b0 % PAGE * row
-                    kb, vb = k + place, v + place
+                    page, place = ldi(pages + b0 // PAGE * 8), b0 % PAGE
+                    kb, vb = k + (page * n_kv * PAGE + place) * row, v + (page * n_kv * PAGE + place) * vrow
                     seen = min(final - b0, BLOCK - 1)
                     if n_row <= DIRECT:
-                        direct_scores(mine, n_row, kb, vb, row, d_head, seen)
+                        direct_scores(mine, n_row, kb, vb, row, vrow, d_head, seen)
                         soften(mine, n_row, d_head, b0, window, limit)
-                        direct_values(mine, n_row, kb, vb, row, d_head, b0, window)
+                        direct_values(mine, n_row, kb, vb, row, vrow, d_head, d_value, b0, window)
                     else:
-                        unpacked = unpack(mine, kb, vb, row, d_head, seen)
+                        unpacked = unpack(mine, kb, vb, row, vrow, d_head, d_value, seen)
                         unpacked_scores(mine, n_row, micro, unpacked, d_head, b0, seen)
                         soften(mine, n_row, d_head, b0, window, limit)
-                        unpacked_values(mine, n_row, micro, d_head, b0, window)
+                        unpacked_values(mine, n_row, micro, d_head, d_value, b0, window)
                 for r in range(n_row):
                     w = t + r // heads
                     p = ldi(pos + 8 * w)
@@ -198,19 +200,19 @@ def attention(
                         record = end_chunk(mine, r, d_head)
                         if n_chunk > 0:
                             index = (w * n_head + h0 + r % heads) * n_chunk + c % n_chunk
-                            copy_record(record, records + index * (HEAD + 4 * d_pad), d_head)
+                            copy_record(record, records + index * (HEAD + 4 * v_pad), d_value)
                         else:
-                            merge_record(total_record(mine, r, d_head), record, d_head)
+                            merge_record(total_record(mine, r, d_head), record, d_value)
             if n_chunk == 0:
                 for r in range(n_row):
-                    target = out + (t + r // heads) * ldout + (h0 + r % heads) * d_head * 4
-                    leave_row(total_record(mine, r, d_head), target, d_head)
+                    target = out + (t + r // heads) * ldout + (h0 + r % heads) * d_value * 4
+                    leave_row(total_record(mine, r, d_head), target, d_value)
             t = u
 
 
 @kernel
 def attention_merge(
-    a, tid, nth, *, ctl: Address, pos: Address, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int,
+    a, tid, nth, *, ctl: Address, pos: Address, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_value: Int,
     scratch: Address, scratch_bytes: Int, window: Int = 0, records: Address, n_records: Int,
 ):  # fmt: skip
     """Merges the chunks of `attention` when they were shared out; otherwise does nothing. Fields as there."""
@@ -220,15 +222,15 @@ def attention_merge(
         if window <= 0:
             window = 1 << 40
         total = scratch + tid * scratch_bytes
-        size = HEAD + (d_head + 15) // 16 * 64
+        size = HEAD + (d_value + 15) // 16 * 64
         n = n_tok * n_head
         for j in range(n * tid // nth, n * (tid + 1) // nth):
             t = j // n_head
             p = ldi(pos + 8 * t)
-            clear_record(total, d_head)
+            clear_record(total, d_value)
             for c in range(max(0, p - window + 1) // CHUNK, p // CHUNK + 1):
-                merge_record(total, records + (j * n_chunk + c % n_chunk) * size, d_head)
-            leave_row(total, out + t * ldout + (j - t * n_head) * d_head * 4, d_head)
+                merge_record(total, records + (j * n_chunk + c % n_chunk) * size, d_value)
+            leave_row(total, out + t * ldout + (j - t * n_head) * d_value * 4, d_value)
 
 
 ATTENTION: dict[str, Kernel] = {

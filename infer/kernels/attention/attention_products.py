@@ -98,29 +98,29 @@ def _write_scores(
 
 
 def make_direct_scores(kind: KVType) -> Any:
-    @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def direct_scores(e, tile, n_row, k, v, row, d_head, seen):
+    @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def direct_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
         """Scores of up to DIRECT rows with the positions 0 .. seen of a block; asks for its values meanwhile.
 
-        k and v are addresses of the block, `row` the bytes of a position in either.
+        k and v are addresses of the block, `row` and `vrow` the bytes of a position in them.
         """
         b = e.b
         at = Tile(e, tile, d_head)
-        size = b.shl(row, const(I64, 4))
+        size, vsize = b.shl(row, const(I64, 4)), b.shl(vrow, const(I64, 4))
         last = b.ashr(seen, const(I64, 4))
         first_row = at.weights(const(I64, 0))
         with b.if_else(b.icmp_signed("==", n_row, const(I64, 1))) as (one, several):
             with one:
                 # blocks after the last that the query sees repeat it; their scores are masked
                 keys = [b.add(k, b.mul(size, at_most(e, const(I64, i), last))) for i in range(GROUPS)]
-                values = [b.add(v, b.mul(size, const(I64, i))) for i in range(GROUPS)]
+                values = [b.add(v, b.mul(vsize, const(I64, i))) for i in range(GROUPS)]
                 _scores(e, kind, 1, at.query, at.line, keys, first_row, d_head, values)
             with several:
 
                 def group(g: Value, _: list[Value]) -> None:
-                    place = b.mul(g, size)
+                    key, value = b.add(k, b.mul(g, size)), b.add(v, b.mul(g, vsize))
                     p = b.add(first_row, b.shl(g, const(I64, 6)))
-                    _scores(e, kind, DIRECT, at.query, at.line, [b.add(k, place)], p, d_head, [b.add(v, place)])
+                    _scores(e, kind, DIRECT, at.query, at.line, [key], p, d_head, [value])
 
                 e.loop(b.add(last, const(I64, 1)), group)
 
@@ -241,23 +241,23 @@ def _add_ragged(
 
 
 def make_direct_values(kind: KVType) -> Any:
-    @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def direct_values(e, tile, n_row, k, v, row, d_head, b0, window):
+    @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def direct_values(e, tile, n_row, k, v, row, vrow, d_head, d_value, b0, window):
         """Up to DIRECT rows add weights times values of a block; asks for the next block of keys meanwhile.
 
-        k and v are addresses of the block, `row` the bytes of a position in either.
+        k and v are addresses of the block, `row` and `vrow` the bytes of a position in them.
         """
         b = e.b
         at = Tile(e, tile, d_head)
-        zero = const(I64, 0)
-        all_scales = b.add(v, b.mul(at.d_pad, const(I64, kind.item)))
+        zero, v_pad = const(I64, 0), rounded_up(e, d_value)
+        all_scales = b.add(v, b.mul(v_pad, const(I64, kind.item)))
 
         next_keys = b.add(k, b.mul(row, const(I64, BLOCK)))
 
         def source(d: Value) -> tuple[Value, Value, Value, Value]:
             place = b.mul(d, const(I64, kind.item))
             soon = b.add(next_keys, b.mul(place, const(I64, BLOCK)))
-            return b.add(v, place), b.add(all_scales, _scale_place(e, d)), row, soon
+            return b.add(v, place), b.add(all_scales, _scale_place(e, d)), vrow, soon
 
         def offset(d: Value) -> Value:
             return b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
@@ -274,21 +274,21 @@ def make_direct_values(kind: KVType) -> Any:
 
                     return body
 
-                whole = b.and_(at.d_pad, const(I64, -64))
+                whole = b.and_(v_pad, const(I64, -64))
                 e.loop(whole, single(4), step=64)
-                e.loop(at.d_pad, single(1), start=whole, step=16)
+                e.loop(v_pad, single(1), start=whole, step=16)
             with several:
 
                 def column(d: Value, _: list[Value]) -> None:
                     _add_ragged(at, kind, DIRECT, (zero, n_row, b0, window), offset(d), *source(d))
 
-                e.loop(at.d_pad, column, step=16)
+                e.loop(v_pad, column, step=16)
 
     return direct_values
 
 
-@emit("i64,i64,i64,i64,i64,i64->void", apart=True)
-def unpacked_values(e, tile, n_row, micro, d_head, b0, window):
+@emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+def unpacked_values(e, tile, n_row, micro, d_head, d_value, b0, window):
     """All rows add weights times the unpacked values of a block."""
     b = e.b
     at = Tile(e, tile, d_head)
@@ -302,18 +302,18 @@ def unpacked_values(e, tile, n_row, micro, d_head, b0, window):
 
         _by_rows(e, n_row, micro, take)
 
-    e.loop(at.d_pad, column, step=16)
+    e.loop(rounded_up(e, d_value), column, step=16)
 
 
 # --- unpacking --------------------------------------------------------------------------------------------------------
 def make_unpack(kind: KVType) -> Any:
-    @emit("i64,i64,i64,i64,i64,i64->i64", apart=True)
-    def unpack(e, tile, k, v, row, d_head, seen):
+    @emit("i64,i64,i64,i64,i64,i64,i64,i64->i64", apart=True)
+    def unpack(e, tile, k, v, row, vrow, d_head, d_value, seen):
         """Positions 0 .. seen of a block as f32, keys (unless they are f32) and values; returns where the keys are."""
         b = e.b
         at = Tile(e, tile, d_head)
         size = b.shl(row, const(I64, 4))
-        width = K_LANES * kind.item
+        width, v_pad = K_LANES * kind.item, rounded_up(e, d_value)
 
         def keys(g: Value, _: list[Value]) -> None:
             source = b.add(k, b.mul(g, size))
@@ -338,8 +338,8 @@ def make_unpack(kind: KVType) -> Any:
             e.loop(d_head, group, step=GROUP)
 
         def values(j: Value, _: list[Value]) -> None:
-            source, target = b.add(v, b.mul(j, row)), b.add(at.values, b.shl(j, const(I64, 6)))
-            scales = b.add(source, b.mul(at.d_pad, const(I64, kind.item)))
+            source, target = b.add(v, b.mul(j, vrow)), b.add(at.values, b.shl(j, const(I64, 6)))
+            scales = b.add(source, b.mul(v_pad, const(I64, kind.item)))
 
             def column(d: Value, _: list[Value]) -> None:
                 x = load16(e, kind, source, b.mul(d, const(I64, kind.item)))
@@ -347,7 +347,7 @@ def make_unpack(kind: KVType) -> Any:
                     x = b.fmul(x, _scale16(e, scales, _scale_place(e, d)))
                 e.store(x, target, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
 
-            e.loop(at.d_pad, column, step=16)
+            e.loop(v_pad, column, step=16)
 
         if kind is not F32_KV:
             e.loop(b.add(b.ashr(seen, const(I64, 4)), const(I64, 1)), keys)

@@ -4,7 +4,7 @@ A tile is up to TILE_ROWS rows, a row is one query (token, head); all use one KV
 time: scores, softmax, values (attention_products.py has the first and the last).
 
 The scratch of a tile, and the record in which the result of a chunk of positions is kept:
-    record   f32 [16 + d_pad]: largest score, sum of weights, 14 unused, outputs not yet divided by the sum
+    record   f32 [16 + v_pad]: largest score, sum of weights, 14 unused, outputs not yet divided by the sum
 """
 
 from collections.abc import Callable
@@ -29,15 +29,15 @@ _SUMS = _WEIGHTS + TILE_ROWS * BLOCK * 4  # f32 [row][16]: sum of the weights of
 _WHERE = _SUMS + TILE_ROWS * K_LANES * 4  # i64 [row]: position of the query, ascending; negative: no query
 _FACTOR = _WHERE + TILE_ROWS * 8  # f32 [row]: what sums under the previous maximum are worth
 _QUERY = _FACTOR + TILE_ROWS * 4  # f32 [row][d_pad]: queries times a factor
-# then, with sizes that depend on d_head:
+# then, with sizes that depend on d_head, which the width of values does not exceed:
 #   records of the chunk, records of all chunks   [row]
 #   keys of a block    f32 [BLOCK / 16][d_pad][16]
 #   values of a block  f32 [d_pad / 16][BLOCK + 1][16], one more so that columns do not share cache sets
 SLAB = (BLOCK + 1) * 64
 
 
-def record_bytes(d_head: int) -> int:
-    return HEAD + 4 * padded_head(d_head)
+def record_bytes(d_value: int) -> int:
+    return HEAD + 4 * padded_head(d_value)
 
 
 def tile_bytes(d_head: int) -> int:
@@ -129,9 +129,9 @@ def _clear_record(e: Emitter, record: Value, d_pad: Value) -> None:
 
 
 @emit("i64,i64->void", apart=True)
-def clear_record(e, record, d_head):
+def clear_record(e, record, d_value):
     """Nothing summed up."""
-    _clear_record(e, record, rounded_up(e, d_head))
+    _clear_record(e, record, rounded_up(e, d_value))
 
 
 @emit("i64,i64,i64->void", apart=True)
@@ -162,12 +162,12 @@ def total_record(e, tile, r, d_head):
 
 
 @emit("i64,i64,i64->void", apart=True)
-def copy_record(e, source, target, d_head):
-    _each16(e, e.b.add(rounded_up(e, d_head), const(I64, 16)), source, target, lambda x: x)
+def copy_record(e, source, target, d_value):
+    _each16(e, e.b.add(rounded_up(e, d_value), const(I64, 16)), source, target, lambda x: x)
 
 
 @emit("i64,i64,i64->void", apart=True)
-def merge_record(e, total, chunk, d_head):
+def merge_record(e, total, chunk, d_value):
     """total = total and the next chunk, both under the larger of their maxima. An empty total changes nothing."""
     b = e.b
     before, latest = e.load(F32, total), e.load(F32, chunk)
@@ -184,15 +184,15 @@ def merge_record(e, total, chunk, d_head):
         offset = b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
         e.store(e.fma(e.load(VECTOR, total, offset), old, b.fmul(e.load(VECTOR, chunk, offset), new)), total, offset)
 
-    e.loop(rounded_up(e, d_head), body, step=16)
+    e.loop(rounded_up(e, d_value), body, step=16)
 
 
 @emit("i64,i64,i64->void", apart=True)
-def leave_row(e, record, target, d_head):
-    """target f32 [d_head] = outputs of a record divided by its sum."""
+def leave_row(e, record, target, d_value):
+    """target f32 [d_value] = outputs of a record divided by its sum."""
     b = e.b
     total = e.load(F32, record, 4)
-    whole = b.and_(d_head, const(I64, -16))
+    whole = b.and_(d_value, const(I64, -16))
 
     def divided(ty: Any, by: Value) -> Any:
         def body(d: Value, _: list[Value]) -> None:
@@ -202,7 +202,7 @@ def leave_row(e, record, target, d_head):
         return body
 
     e.loop(whole, divided(VECTOR, e.splat(total, 16)), step=16)
-    e.loop(d_head, divided(F32, total), start=whole)
+    e.loop(d_value, divided(F32, total), start=whole)
 
 
 # --- softmax ----------------------------------------------------------------------------------------------------------

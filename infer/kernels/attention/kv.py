@@ -5,10 +5,11 @@
     slot  i64 [tok]       its sequence: a row of the table
     table i64 [slot][page]  where a sequence has the positions PAGE * page and following; rows are `stride` bytes
     K     [page][head_kv][PAGE / 16] blocks of 16 positions:  values [d_pad][16], then scales f16 [group][16]
-    V     [page][head_kv][PAGE] rows:                         values [d_pad], then scales f16 [group]
+    V     [page][head_kv][PAGE] rows:                         values [v_pad], then scales f16 [group]
 
 Sequences with a common beginning share its pages. K has positions in the lanes, so that a score needs no sum over
-lanes; 16 rows of V are as many bytes as a block of K. d_pad is d_head rounded up to 16. The types:
+lanes. d_pad is d_head, the width of a head's keys, rounded up to 16, v_pad likewise d_value; they are the same but for
+latent attention. The types:
 
     f32   as computed
     f16   rounded to nearest even. Finite values beyond 65504 become +-65504: an infinity would make every later token
@@ -45,7 +46,7 @@ class KVType:
     scale: int = 0
 
     def row_bytes(self, d_head: int) -> int:
-        """Bytes of one head of one position, in K and again in V."""
+        """Bytes of one head of one position, in K; of a width of values: in V."""
         return self.item * padded_head(d_head) + self.scale * n_groups(d_head)
 
 
@@ -208,21 +209,21 @@ encode_row, spread_row, ITEM, SCALE = _encode_row(F32_KV), _spread(F32_KV), F32_
 @kernel
 def kv_store(
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, k: Address, ldk: Int, v: Address, ldv: Int,
-    keys: Address, values: Address, table: Address, table_stride: Int, n_kv: Int, d_head: Int, page_bytes: Int,
+    keys: Address, values: Address, table: Address, table_stride: Int, n_kv: Int, d_head: Int, d_value: Int,
     scratch: Address, scratch_bytes: Int,
 ):  # fmt: skip
     """Write the keys and values of the batch into the cache. One kernel per type: see KV_STORE.
 
     ctl, pos, slot       batch control
-    k, v                 f32 [tok][head_kv][d_head], keys after rope
-    keys, values         the caches, on 16-byte boundaries; page_bytes: of a page in either
+    k, v                 f32 [tok][head_kv][d_head] and [d_value], which is not more; keys after rope
+    keys, values         the caches, on 16-byte boundaries
     table, table_stride  i64 [sequence][page]; bytes from row to row
     scratch              scratch_bytes for each thread: see `store_scratch_bytes`
 
     Reference: tests/reference/attention.py, the same bits.
     """
-    d_pad = (d_head + 15) // 16 * 16
-    row = d_pad * ITEM + (d_head + 31) // 32 * SCALE
+    d_pad, v_pad = (d_head + 15) // 16 * 16, (d_value + 15) // 16 * 16
+    row, vrow = d_pad * ITEM + (d_head + 31) // 32 * SCALE, v_pad * ITEM + (d_value + 31) // 32 * SCALE
     padded = scratch + tid * scratch_bytes
     encoded = padded + 4 * d_pad
     total = ldi(ctl) * n_kv
@@ -230,14 +231,14 @@ def kv_store(
         t = j // n_kv
         h = j - t * n_kv
         p, s = ldi(pos + 8 * t), ldi(slot + 8 * t)
-        page = ldi(table + s * table_stride + p // PAGE * 8) * page_bytes
+        page = ldi(table + s * table_stride + p // PAGE * 8)
         p = p % PAGE
         pad_row(k + t * ldk + h * d_head * 4, padded, d_head)
         encode_row(padded, encoded, d_pad)
-        block = keys + page + (h * PAGE + p // 16 * 16) * row
+        block = keys + ((page * n_kv + h) * PAGE + p // 16 * 16) * row
         spread_row(encoded, block + p % 16 * ITEM, d_pad, d_head)
-        pad_row(v + t * ldv + h * d_head * 4, padded, d_head)
-        encode_row(padded, values + page + (h * PAGE + p) * row, d_pad)
+        pad_row(v + t * ldv + h * d_value * 4, padded, d_value)
+        encode_row(padded, values + ((page * n_kv + h) * PAGE + p) * vrow, v_pad)
 
 
 KV_STORE: dict[str, Kernel] = {

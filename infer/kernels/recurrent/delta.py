@@ -8,7 +8,7 @@ the next token's pass, and y = (diag(gate) S)^T q + (k . q) beta (v - S^T k) nee
 state is read once and written once, with four operations per element.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -56,13 +56,22 @@ def _gates(e, a, t, c, n):
     """n gates from c of token t."""
     b, f, column = e.b, Fields(e, a, delta_prepare), e.b.shl(c, const(I64, 2))
     row, bias, rate = f.rows("gate", t, c).at(const(I64, 0)), e.at(f.gate_bias, column), e.at(f.rate, column)
+    floor = e.splat(f.floor, GROUP)
 
-    def some(o: Value, left: Value, _: list[Value]) -> None:
-        (v,), (w,), (r,) = (load_lanes(e, e.at(pointer, o), left, 1) for pointer in (row, bias, rate))
-        step = e.softplus(b.fadd(v, w))
-        store_lanes(e, [e.exp2(b.fmul(step, r))], e.at(row, o), left)
+    def gates(exponent: Callable[[Value, Value], Value]) -> None:
+        """gate = 2^exponent(gate + gate_bias, rate)"""
 
-    each_group(e, n, some)
+        def some(o: Value, left: Value, _: list[Value]) -> None:
+            (v,), (w,), (r,) = (load_lanes(e, e.at(pointer, o), left, 1) for pointer in (row, bias, rate))
+            store_lanes(e, [e.exp2(exponent(b.fadd(v, w), r))], e.at(row, o), left)
+
+        each_group(e, n, some)
+
+    with b.if_else(b.fcmp_ordered("==", f.floor, const(F32, 0.0))) as (free, bounded):
+        with free:
+            gates(lambda x, r: b.fmul(e.softplus(x), r))
+        with bounded:
+            gates(lambda x, r: sigmoid(e, b.fmul(x, r), floor))
 
 
 @emit("i64,i64->void")
@@ -81,16 +90,17 @@ def _betas(e, a, t):
 def delta_prepare(
     a, tid, nth, *, count: Address, q: Address, k: Address, ld: Int, gate: Address, ldgate: Int, beta: Address,
     ldbeta: Int, gate_bias: Address, rate: Address, n_k_head: Int, d_k: Int, n_gate: Int, n_head: Int, eps: Float,
-    scale: Float,
+    scale: Float, floor: Float = 0.0,
 ):  # fmt: skip
     """In place: q *= scale / sqrt(sum(q^2) + eps) and k /= sqrt(sum(k^2) + eps) for every head,
-    gate = exp(A * softplus(gate + gate_bias)), beta = sigmoid(beta).
+    gate = exp(A * softplus(gate + gate_bias)), or exp(lowest * sigmoid(A * (gate + gate_bias))), beta = sigmoid(beta).
 
     count            of tokens
     q, k             f32 rows after convolution: [tok][k head][d_k] both
     gate             f32 [tok][n_gate]: heads, or heads x d_k
     beta             f32 [tok][head]
-    gate_bias, rate  f32 [n_gate]; rate = A * log2(e), see `decay_rates`
+    gate_bias, rate  f32 [n_gate]; rate = A * log2(e), see `decay_rates`; of gates with a floor: A itself, positive
+    floor            lowest * log2(e), negative: no gate is below exp(lowest); 0: gates as low as they get
 
     Reference: tests/reference/recurrent.py. Error: 1e-6 of max(1, |value|).
     """

@@ -168,7 +168,7 @@ def add_groups(
 
 
 @emit("i64,i64,f32->void")
-def _scale_row(e, x, n, scale):
+def scale_row(e, x, n, scale):
     wide = e.splat(scale, 16)
     over_values(
         e,
@@ -182,7 +182,7 @@ def _scale_row(e, x, n, scale):
 def scale_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int, scale: Float):
     """x *= scale."""
     for t in range(tid, ldi(count), nth):
-        _scale_row(x + t * ldx, n, scale)
+        scale_row(x + t * ldx, n, scale)
 
 
 @kernel
@@ -195,12 +195,15 @@ def copy_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address
 
 @kernel
 def take_parts(
-    a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_group: Int, n: Int, stride: Int
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_group: Int, n: Int, stride: Int,
+    out_stride: Int = 0,
 ):  # fmt: skip
-    """out[t][g] = n values of x[t], `stride` bytes after those of g - 1: every other head, say."""
+    """out[t][g] = n values of x[t], `stride` bytes after those of g - 1: every other head, say. In `out` they lie
+    out_stride bytes apart; 0: side by side."""
+    step = out_stride if out_stride else 4 * n
     for t in range(tid, ldi(count), nth):
         for g in range(n_group):
-            copy_floats(x + t * ldx + g * stride, out + t * ldout + 4 * g * n, n)
+            copy_floats(x + t * ldx + g * stride, out + t * ldout + g * step, n)
 
 
 # --- gates ---
@@ -221,7 +224,7 @@ def _gated_one(e: Emitter, gate: Value, x: Value) -> Value:
 
 
 @emit("i64->f32")
-def _sigmoid_at(e, gate):
+def sigmoid_at(e, gate):
     return _gated_one(e, e.load(F32, gate), const(F32, 1.0))
 
 
@@ -232,7 +235,7 @@ def gate_rows(
     """x *= sigmoid(gate). gate f32 [row][n], or with one_gate f32 [row], for all values of a row."""
     for t in range(tid, ldi(count), nth):
         if one_gate:
-            _scale_row(x + t * ldx, n, _sigmoid_at(gate + t * ldgate))
+            scale_row(x + t * ldx, n, sigmoid_at(gate + t * ldgate))
         else:
             _gate_row(x + t * ldx, gate + t * ldgate, n)
 

@@ -24,7 +24,7 @@ from random_windows import STRETCHED, WINDOWS  # noqa: E402
 NAMES = (
     "qwen3moe", "lfm2moe", *EXPERT_CONFIGS,
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
-    "starcoder2", "phi2", "gpt2", "xlstm", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
+    "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
 )  # fmt: skip
 MODEL_TYPES = {
     "NemotronH": "nemotron_h", "Qwen3Moe": "qwen3_moe", "Qwen3Next": "qwen3_next", "Lfm2Moe": "lfm2_moe",
@@ -33,7 +33,7 @@ MODEL_TYPES = {
     "Mamba": "mamba", "FalconMamba": "falcon_mamba", "Mamba2": "mamba2", "Jamba": "jamba", "FalconH1": "falcon_h1",
     "Bamba": "bamba", "GraniteMoeHybrid": "granitemoehybrid",
     "Phi3": "phi3", "Qwen2": "qwen2", "Qwen3": "qwen3", "Llama": "llama", "Gemma2": "gemma2",
-    "Gemma3": "gemma3_text", "SmolLM3": "smollm3",
+    "Gemma3": "gemma3_text", "SmolLM3": "smollm3", "KimiLinear": "kimi_linear",
 }  # fmt: skip
 EVERY = 16  # values of the vocabulary between those that are kept
 N_TOK = 40

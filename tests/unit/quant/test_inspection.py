@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_models
 from two_layers import D_CONV, D_HEAD, D_INNER, D_STATE, N_KV, TENSORS, write
 
 from hybrid.quant import inspect
@@ -28,6 +29,15 @@ def test_facts(file: Path) -> None:
     weights = sum(int(np.prod(shape)) for shape, _ in TENSORS.values())
     assert facts.n_weights == weights == sum(t.n_weights for t in facts.types)
     assert facts.bits_per_weight == pytest.approx(8 * sum(t.nbytes for t in facts.types) / weights)
+
+
+def test_latent_attention_and_the_delta_rule(tmp_path: Path) -> None:
+    """Keys of 12 latent values and 4 more, of which the first are the value, too; states of 7 x 7 for each of 4 heads
+    behind three convolutions of 3 taps."""
+    facts = inspect(tiny_models.kimi().write(tmp_path / "kimi.gguf"), n_ctx=10)
+    assert facts.pattern == ("M", "AE")
+    assert facts.kv_nbytes_per_token == 2 * (16 + 12)
+    assert facts.state_nbytes_per_seq == 4 * (4 * 7 * 7 + 3 * 2 * 4 * 7)
 
 
 def test_of_a_path(file: Path, tmp_path: Path) -> None:

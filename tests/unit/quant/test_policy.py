@@ -80,6 +80,18 @@ def test_ssm_x_and_dt(name: str, source: GGMLType) -> None:
     assert one(name, (64, 32), Q8_0, FileType.Q4_0) == Decision(Q8_0, Reason.SSM)
 
 
+def test_gates_of_low_rank() -> None:
+    """The matrices of Kimi's decay stay F32, those of its gate do not; one of full rank is a matrix like others."""
+    names = [f"blk.0.ssm_{name}.weight" for name in ("f_a", "f_b", "g_a", "g_b", "beta")]
+    decided = decide(model((64, 512), *names), FileType.Q8_0, Model(4))
+    assert [d.type for d in decided.values()] == [F32, F32, Q8_0, Q8_0, Q8_0]
+    assert [d.reason for d in decided.values()][:2] == [Reason.SSM] * 2
+    like = decide(model((64, 512), *names), FileType.Q8_0, Model(4), Options(ssm_type=SsmType.LIKE_LLAMA))
+    assert {d.type for d in like.values()} == {Q8_0}
+    alone = decide(model((64, 512), names[0], "blk.1.ssm_f_b.weight"), FileType.Q8_0, Model(4))
+    assert [d.type for d in alone.values()] == [Q8_0, F32]
+
+
 @pytest.mark.parametrize(
     ("target", "names", "embedding", "output"),
     [

@@ -16,7 +16,8 @@ from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.policy import Options as QuantOptions
 from hybrid.quant.policy import SsmType, decide, model_of
 
-LOADED = ("rwkv6", "rwkv7", "falcon-h1", "lfm2", "nemotron-h", "qwen3next", "qwen35", "zamba2", "olmo-hybrid", "xlstm")
+LOADED = ("rwkv6", "rwkv7", "falcon-h1", "lfm2", "nemotron-h", "qwen3next", "qwen35", "zamba2", "olmo-hybrid", "xlstm",
+          "kimi-linear")  # fmt: skip
 
 
 def small(name: str) -> ConfigShape:
@@ -30,6 +31,7 @@ def small(name: str) -> ConfigShape:
         ("rwkv7-0.4b", 0.4507), ("rwkv7-1.5b", 1.527), ("rwkv6-1.6b", 1.60), ("falcon-h1-1.5b", 1.48),
         ("lfm2-1.2b", 1.170), ("granite-h-micro", 3.19), ("nemotron-h-4b", 4.49), ("qwen3.5-0.8b", 0.752),
         ("qwen3-next-slice", 1.57), ("zamba2-1.2b", 1.205), ("xlstm-7b", 6.865), ("olmo-hybrid-7b", 7.43),
+        ("kimi-linear-48b", 49.1), ("kimi-linear-slice", 2.347),
     ],
 )  # fmt: skip
 def test_parameter_counts(name: str, billions: float) -> None:
@@ -63,7 +65,7 @@ def test_a_file_loads(name: str, tmp_path: Path) -> None:
         assert logits.std() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["rwkv6", "rwkv7", "falcon-h1"])
+@pytest.mark.parametrize("name", ["rwkv6", "rwkv7", "falcon-h1", "kimi-linear"])
 @pytest.mark.parametrize("target", [FileType.Q8_0, FileType.Q4_K_M])
 def test_types_are_those_of_quantize(name: str, target: FileType, tmp_path: Path) -> None:
     """Of a converted file in F16, quantized as llama-quantize does."""

@@ -11,6 +11,11 @@ from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 C, U = CheckpointError, UnsupportedError
 
 
+def _lists(attention: list[int], **more: Any) -> dict[str, Any]:
+    """Of Kimi Linear, as published."""
+    return {"layer_types": None, "linear_attn_config": {"full_attn_layers": attention, **more}}
+
+
 def family(name: str, change: dict[str, Any]) -> Any:
     return random_checkpoints.family_for({"vocab_size": 8, "max_position_embeddings": 512, **CONFIGS[name], **change})
 
@@ -67,6 +72,18 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("xlstm", {"weight_mode": "fused"}, U, "weight_mode = .*only .single. is"),
         ("xlstm", {"use_bias": True}, U, "use_bias"),
         ("xlstm", {"num_heads": 5}, C, "num_heads = 5.*heads that 48 keys and 96 values can be shared out to"),
+        ("kimi-linear", {"num_key_value_heads": 1}, C, "num_key_value_heads = 1.*expected 3, as many as heads of quer"),
+        ("kimi-linear", {"layer_types": ["mamba"] * 4}, C, "layer_types = .*4 times linear_attention or full_a"),
+        ("kimi-linear", {"layer_types": None}, C, "has no full_attn_layers, expected numbers of layers from 1 to 4"),
+        ("kimi-linear", _lists([0, 2]), C, "full_attn_layers = .0, 2.*numbers of layers from 1 to 4"),
+        ("kimi-linear", _lists([2], short_conv_kernel_size=1), C, "short_conv_kernel_size = 1.*from 2 to"),
+        ("kimi-linear", {"mlp_layer_types": [*["sparse"] * 3, "dense"]}, C, "mlp_layer_types = .*without experts"),
+        ("kimi-linear", {"num_expert_group": 3}, C, "num_expert_group = 3.*groups of two or more of the 8 experts"),
+        ("kimi-linear", {"num_expert_group": None, "n_group": 3}, C, " n_group = 3.*groups of two or more"),
+        ("kimi-linear", {"num_experts_per_token": 5}, C, "topk_group = 2.*groups that have the 5 experts"),
+        ("kimi-linear", {"moe_layer_freq": 2}, U, "moe_layer_freq = 2"),
+        ("kimi-linear", {"moe_router_activation_func": "softmax"}, U, "moe_router_activation_func = .softmax."),
+        ("kimi-linear", {"attention_bias": True}, U, "attention_bias = true"),
         ("granitemoe", {"num_experts_per_tok": 6}, C, "num_experts_per_tok = 6.*1 to 5"),
     ],
 )
@@ -91,12 +108,22 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("olmo-hybrid", {}, "no such architecture"),
         ("xlstm", {}, "no such architecture"),
         ("recurrentgemma", {}, "no such architecture"),
+        ("kimi-linear", {"linear_num_heads": 5}, "as many heads as attention"),
+        ("kimi-linear", {}, "normalizes latent vectors with an epsilon of 1e-05"),
+        ("kimi-linear", {"q_lora_rank": 20}, "queries come straight from a layer's input"),
+        ("kimi-linear", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
+        ("kimi-linear", {"moe_renormalize": False}, "norm_topk_prob = true"),
     ],
 )
 def test_notes(name: str, change: dict[str, Any], note: str) -> None:
     assert note in " ".join(family(name, change).notes())
     if change:
-        assert not list(family(name, {}).notes())
+        assert note not in " ".join(family(name, {}).notes())
+
+
+def test_kimi_as_llama_cpp_runs_it() -> None:
+    """As published but for the epsilon: nothing to say."""
+    assert not list(family("kimi-linear", {"rms_norm_eps": 1e-6}).notes())
 
 
 def test_zamba_without_a_list_of_layers() -> None:

@@ -21,15 +21,19 @@ class Layer:
     """The cache of one attention layer; `step` stores a batch's keys and values and attends."""
 
     def __init__(
-        self, n_head: int, n_kv: int, d_head: int, n_ctx: int, window: int = 0, *, kind: str = "f32", cap: float = 0.0
-    ) -> None:
+        self, n_head: int, n_kv: int, d_head: int, n_ctx: int, window: int = 0, *, kind: str = "f32", cap: float = 0.0,
+        d_value: int = 0,
+    ) -> None:  # fmt: skip
         self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
-        self.n_ctx = n_ctx
+        self.n_ctx, self.d_value = n_ctx, d_value or d_head
         self.scale = d_head**-0.5
-        self.memory = AttentionMemory([AttentionSpec(0, n_kv, d_head)], N_SLOT, self.n_ctx, kv.KV_TYPES[kind])
+        self.memory = AttentionMemory(
+            [AttentionSpec(0, n_kv, d_head, d_value=d_value)], N_SLOT, self.n_ctx, kv.KV_TYPES[kind]
+        )
         self.k, self.v = self.memory.k[0], self.memory.v[0]
-        row = n_kv * kv.KV_TYPES[kind].row_bytes(d_head)
-        assert self.k.nbytes == self.v.nbytes == N_SLOT * kv.pages_of(n_ctx) * kv.PAGE * row
+        for cache, width in ((self.k, d_head), (self.v, self.d_value)):
+            row = n_kv * kv.KV_TYPES[kind].row_bytes(width)
+            assert cache.nbytes == N_SLOT * kv.pages_of(n_ctx) * kv.PAGE * row
         self.k[...], self.v[...] = 255, 255  # NaN in f32 and f16
         # pages in no order at all
         self.table = self.memory.table
@@ -39,7 +43,7 @@ class Layer:
     def inputs(self, n: int, seed: int = 0) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)
         q = rng.standard_normal((n, self.n_head, self.d_head), np.float32) * 3
-        k, v = (rng.standard_normal((n, self.n_kv, self.d_head), np.float32) for _ in range(2))
+        k, v = (rng.standard_normal((n, self.n_kv, width), np.float32) for width in (self.d_head, self.d_value))
         return [q, k, v]
 
     def store(self, k: np.ndarray, v: np.ndarray, *rows: tuple[int, int, int], n_threads: int = 1) -> None:
@@ -55,7 +59,7 @@ class Layer:
         kernel = kv.KV_STORE[self.kind]
         fields = record(
             kernel, ctl=ctl, pos=pos, slot=slot, k=inputs[0], v=inputs[1], keys=self.k, values=self.v, table=self.table,
-            table_stride=self.table.strides[0], n_kv=self.n_kv, d_head=self.d_head, page_bytes=self.k.strides[0],
+            table_stride=self.table.strides[0], n_kv=self.n_kv, d_head=self.d_head, d_value=self.d_value,
             scratch=scratch, scratch_bytes=size,
         )  # fmt: skip
         run(kernel, fields, n_threads)
@@ -67,20 +71,20 @@ class Layer:
         ctl, pos, slot = self._control(rows)
         asked, view = guarded((n, self.n_head * self.d_head), 4)
         view[...] = q.reshape(n, -1)
-        whole, out = guarded((n, self.n_head * self.d_head), 6)
+        whole, out = guarded((n, self.n_head * self.d_value), 6)
         scratch, size, guard = self._scratch(kernels.attention_scratch_bytes(self.d_head), n_threads)
         sizes = (n, self.n_head, self.n_kv, self.n_ctx, n_threads, self.window)
         room = kernels.chunk_records(*sizes) if share else 0
-        records = np.full(room * kernels.chunk_record_bytes(self.d_head) // 4 + 64, np.nan, np.float32)
+        records = np.full(room * kernels.chunk_record_bytes(self.d_value) // 4 + 64, np.nan, np.float32)
         records[-64:] = 3.5
         kernel = kernels.ATTENTION[self.kind]
         both = {
-            "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_head": self.d_head,
+            "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_value": self.d_value,
             "scratch": scratch, "scratch_bytes": size, "window": self.window, "records": records, "n_records": room,
         }  # fmt: skip
         fields = record(
             kernel, **both, slot=slot, q=asked, keys=self.k, values=self.v, table=self.table,
-            table_stride=self.table.strides[0], scale=np.float32(self.scale), page_bytes=self.k.strides[0],
+            table_stride=self.table.strides[0], scale=np.float32(self.scale), d_head=self.d_head,
             cap=np.float32(self.cap),
         )  # fmt: skip
         run(kernel, fields, n_threads)
@@ -89,20 +93,20 @@ class Layer:
         assert (guard == 3.5).all(), "wrote beyond the scratch"
         assert (records[-64:] == 3.5).all(), "wrote beyond the records"
         assert (whole[:, out.shape[1] :] == 7.25).all(), "wrote beyond the rows"
-        return out.reshape(n, self.n_head, self.d_head).copy()
+        return out.reshape(n, self.n_head, self.d_value).copy()
 
     def step(self, inputs: list[np.ndarray], *rows: tuple[int, int, int], n_threads: int = 1) -> np.ndarray:
         self.store(inputs[1], inputs[2], *rows, n_threads=n_threads)
         return self.attend(inputs[0], *rows, n_threads=n_threads)
 
     def held(self, slot: int, n: int) -> list[np.ndarray]:
-        """Keys and values as f32 [n, n_kv, d_head]."""
+        """Keys and values as f32 [n, n_kv, d_head and d_value]."""
         arrays = dict(self.memory.export(self.table[slot, : kv.pages_of(n)].tolist(), n))
         keys_and_values = []
-        for name in ("blk.0.k", "blk.0.v"):
+        for name, width in (("blk.0.k", self.d_head), ("blk.0.v", self.d_value)):
             x = arrays[name].astype(np.float32)
             if name + ".scale" in arrays:
-                x *= np.repeat(arrays[name + ".scale"].astype(np.float32), 32, -1)[..., : self.d_head]
+                x *= np.repeat(arrays[name + ".scale"].astype(np.float32), 32, -1)[..., :width]
             keys_and_values.append(x)
         return keys_and_values
 
@@ -125,10 +129,22 @@ SHAPES = [
 ]  # fmt: skip
 
 
+NARROW = [
+    (4, 2, 48, 20),
+    (3, 1, 56, 40),
+    (20, 1, 40, 8),
+    (7, 1, 33, 17),
+    (32, 1, 576, 512),
+    (2, 1, 5, 1),
+    (5, 5, 64, 48),
+]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("n_head", "n_kv", "d_head"), SHAPES)
-def test_attention_matches_float64(n_head: int, n_kv: int, d_head: int, kind: str) -> None:
-    layer = Layer(n_head, n_kv, d_head, 211, kind=kind)
+@pytest.mark.parametrize(("n_head", "n_kv", "d_head", "d_value"), [*((*shape, 0) for shape in SHAPES), *NARROW])
+def test_attention_matches_float64(n_head: int, n_kv: int, d_head: int, d_value: int, kind: str) -> None:
+    """d_value: of values narrower than keys."""
+    layer = Layer(n_head, n_kv, d_head, 211, kind=kind, d_value=d_value)
     inputs = layer.inputs(163)
     parts = [layer.step([a[s:e] for a in inputs], (e - s, 1, s)) for s, e in ((0, 61), (61, 62), (62, 163))]
     q, k, v = inputs
@@ -137,7 +153,7 @@ def test_attention_matches_float64(n_head: int, n_kv: int, d_head: int, kind: st
         assert same_bits(got, want), "stored otherwise"
     error = worst(np.concatenate(parts), twin.attention(q, k, v, np.arange(163), layer.scale))
     print(f"attention {kind} {n_head}/{n_kv} x {d_head}: error {error:.1e}")
-    assert error < 8e-6
+    assert error < 8e-6 * max(1, d_head / 256)  # a score is one chain of d_head sums
     others = layer.table[[0, 2]].ravel()
     assert (layer.v[others] == 255).all() and (layer.k[others] == 255).all(), "touched another slot"
 

@@ -102,12 +102,15 @@ def test_a_zero_gate_forgets() -> None:
     np.testing.assert_allclose(y[20:], fresh, atol=1e-7)
 
 
+@pytest.mark.parametrize("lowest", [0.0, -4.5])
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize(("n_head", "n_k_head", "d_k"), [(4, 2, 7), (33, 11, 48), (6, 3, 160)])
-def test_prepare(n_head: int, n_k_head: int, d_k: int, per_channel: bool) -> None:
+def test_prepare(n_head: int, n_k_head: int, d_k: int, per_channel: bool, lowest: float) -> None:
+    """lowest: of the exponent of gates that have one."""
     rng = np.random.default_rng(d_k)
     n, n_channel = 5, d_k if per_channel else 1
-    A = -np.exp(rng.uniform(-2, 3, n_head)).astype(np.float32)
+    A = (np.exp(rng.uniform(-2, 3, n_head)) * (1 if lowest else -1)).astype(np.float32)
+    rate = np.repeat(A, n_channel) if lowest else delta.decay_rates(A, n_channel)
     bias = rng.uniform(-6, 1, n_head * n_channel).astype(np.float32)
     widths = (2 * n_k_head * d_k, n_head * n_channel, n_head)
     inputs = [(rng.standard_normal((n, width)) * 3).astype(np.float32) for width in widths]
@@ -120,8 +123,9 @@ def test_prepare(n_head: int, n_k_head: int, d_k: int, per_channel: bool) -> Non
         qk, gate, beta = (whole for whole, _ in padded)
         fields = record(
             delta.delta_prepare, count=np.array([n]), q=qk, k=qk.ctypes.data + 4 * n_k_head * d_k, ld=qk.strides[0],
-            gate=gate, beta=beta, gate_bias=bias, rate=delta.decay_rates(A, n_channel), n_k_head=n_k_head, d_k=d_k,
+            gate=gate, beta=beta, gate_bias=bias, rate=rate, n_k_head=n_k_head, d_k=d_k,
             n_gate=n_head * n_channel, n_head=n_head, eps=1e-6, scale=float(1 / np.sqrt(d_k)),
+            floor=float(lowest * np.log2(np.e)),
         )  # fmt: skip
         run(delta.delta_prepare, fields, n_threads)
         for (whole, _), a in zip(padded, inputs, strict=True):
@@ -132,7 +136,11 @@ def test_prepare(n_head: int, n_k_head: int, d_k: int, per_channel: bool) -> Non
     normal[:, 0] /= np.sqrt(d_k)
     want = [
         normal.reshape(n, -1),
-        np.exp(np.repeat(A, n_channel) * twin.softplus(gate + bias)),
+        np.exp(
+            lowest * twin.sigmoid(np.repeat(A, n_channel) * (gate + bias))
+            if lowest
+            else np.repeat(A, n_channel) * twin.softplus(gate + bias)
+        ),
         twin.sigmoid(beta),
     ]
     for got, exact in zip(results[0], want, strict=True):

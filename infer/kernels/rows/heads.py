@@ -1,0 +1,63 @@
+"""Products with a matrix of its own for every head, as mixtures of experts have them: heads take the place of experts,
+and every token goes to all of them.
+
+The columns of a head are consecutive and begin at a multiple of the tile's width: token t of head h is column
+h * round_up(tokens, width) + t. Columns in between belong to nobody.
+"""
+
+from ..build.jit import device, kernel
+from ..emit.emitter import ldi, sti
+from ..emit.fields import Address, Int
+from ..recurrent.states import copy_floats
+from .elementwise import scale_row, sigmoid_at
+
+
+@device
+def rounded(n, width):
+    return (n + width - 1) // width * width
+
+
+@kernel
+def head_groups(a, tid, nth, *, count: Address, n_head: Int, width: Int, groups: Address):
+    """Writes the groups of columns, one for each head. One thread.
+
+    count   of tokens
+    groups  written: see gemv.py
+    """
+    if tid != 0:
+        return
+    n_tok = ldi(count)
+    sti(groups, n_head)
+    for h in range(n_head):
+        group = groups + 8 + 24 * h
+        sti(group, h)
+        sti(group + 8, h * rounded(n_tok, width))
+        sti(group + 16, n_tok)
+
+
+@kernel
+def split_heads(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_head: Int, n: Int, stride: Int,
+    width: Int,
+):  # fmt: skip
+    """out[column of t and h] = n values of x[t], those of head h `stride` bytes after those of h - 1."""
+    n_tok = ldi(count)
+    for i in range(tid, n_tok * n_head, nth):
+        t, h = i // n_head, i % n_head
+        column = h * rounded(n_tok, width) + t
+        copy_floats(x + t * ldx + h * stride, out + column * ldout, n)
+
+
+@kernel
+def join_heads(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_head: Int, n: Int, stride: Int,
+    width: Int, gate: Address = 0, ldgate: Int = 0,
+):  # fmt: skip
+    """The inverse of `split_heads`. gate: f32 [tok][head], by whose sigmoid a head's values are multiplied; 0: none."""
+    n_tok = ldi(count)
+    for i in range(tid, n_tok * n_head, nth):
+        t, h = i // n_head, i % n_head
+        column, target = h * rounded(n_tok, width) + t, out + t * ldout + h * stride
+        copy_floats(x + column * ldx, target, n)
+        if gate:
+            scale_row(target, n, sigmoid_at(gate + t * ldgate + 4 * h))

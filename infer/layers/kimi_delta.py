@@ -1,0 +1,114 @@
+"""Kimi delta attention: the delta rule with a gate for every channel of the keys, behind a short convolution, and a
+sigmoid gate on what it returns. Kimi Linear, arXiv:2510.26692"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import FormatError
+
+from ..kernels.emit.elementary import LOG2E
+from ..kernels.recurrent.conv import conv1d_silu
+from ..kernels.recurrent.delta import decay_rates, delta_prepare, delta_scan
+from ..kernels.rows import elementwise
+from ..kernels.rows.gated_norm import gated_norm
+from ..loading.weights import Weights
+from ..memory import HybridMemory, RecurrentSpec
+from ..program.builder import Builder, Rows
+from .delta_net import L2_EPS
+from .mamba2 import A_LOWEST
+
+PARTS = ("q", "k", "v")
+
+
+@dataclass
+class KimiDelta:
+    """n_head heads of d_head queries, keys and values.
+
+    lowest  logarithm of the lowest gate, negative: gates are exp(lowest * sigmoid(A * f)); 0: exp(A * softplus(f))
+    low_rank  f and the gate come from products of two matrices, ssm_f_a and _b; otherwise from ssm_f_a alone
+    """
+
+    layer: int
+    n_embd: int
+    n_head: int
+    d_head: int
+    d_conv: int
+    eps: float
+    lowest: float = 0.0
+    low_rank: bool = True
+
+    @property
+    def n_inner(self) -> int:
+        return self.n_head * self.d_head
+
+    def load(self, w: Weights) -> None:
+        p, n, n_inner = f"blk.{self.layer}.", self.n_embd, self.n_inner
+        self.w_in = {part: w.matrix(f"{p}attn_{part}.weight", n_inner, n) for part in PARTS}
+        taps = [w.squeezed(f"{p}ssm_conv1d_{part}.weight", n_inner, self.d_conv) for part in PARTS]
+        self.taps = w.keep(np.ascontiguousarray(np.concatenate(taps).T))
+        ranks = (self.d_head, n_inner) if self.low_rank else (n_inner,)
+        self.w_f, self.w_g = (
+            [w.matrix(f"{p}ssm_{name}_{side}.weight", rows, n_in)
+             for side, rows, n_in in zip("ab", ranks, (n, self.d_head), strict=False)]
+            for name in "fg"
+        )  # fmt: skip
+        self.w_beta = w.matrix(p + "ssm_beta.weight", self.n_head, n)
+        self.dt_bias = w.vector(p + "ssm_dt.bias", n_inner)
+        self.rate = w.keep(self._rates(w, p + "ssm_a"))
+        self.norm = w.vector(p + "ssm_norm.weight", self.d_head)
+        self.w_out = w.matrix(p + "attn_output.weight", n, n_inner)
+
+    def _rates(self, w: Weights, name: str) -> np.ndarray:
+        """One for each gate, as `delta_prepare` has them."""
+        a = w.squeezed(name, self.n_head)
+        wrong = a.min() < 0 if self.lowest else a.max() > 0 or a.min() < A_LOWEST
+        if wrong:
+            expected = "exp(A_log), which is not negative" if self.lowest else "-exp(A_log), which is not positive"
+            raise FormatError(
+                f"{w.gguf.path.name}: {name} has values from {a.min():g} to {a.max():g}, expected {expected}. "
+                "Convert the model again."
+            )
+        return np.repeat(a, self.d_head) if self.lowest else decay_rates(a, self.d_head)
+
+    def memory(self) -> tuple[RecurrentSpec]:
+        return (RecurrentSpec(self.layer, 3 * self.n_inner, self.d_conv, self.n_head, self.d_head, self.d_head),)
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch, n_inner = b.batch, self.n_inner
+        conv, state = memory.recurrent.conv[self.layer], memory.recurrent.ssm[self.layer]
+        inputs, mixed = b.rows(3 * n_inner), b.rows(3 * n_inner)
+        for i, (part, w) in enumerate(self.w_in.items()):
+            b.op(
+                elementwise.take_parts, name="attn_qkv", count=batch.n_tok, x=b.matmul(x, w, f"attn_{part}"),
+                out=inputs.columns(i * n_inner, n_inner), n_group=1, n=n_inner, stride=0,
+            )  # fmt: skip
+        b.op(
+            conv1d_silu, ctl=batch.ctl, seg=batch.seg, x=inputs, w=self.taps, state=conv.ctypes.data,
+            stride=conv.strides[0], y=mixed, n_channel=mixed.n, d_conv=self.d_conv,
+        )  # fmt: skip
+        q, k, v = (mixed.columns(i * n_inner, n_inner) for i in range(3))
+        f, z = x, x
+        for i, w in enumerate(self.w_f):
+            f = b.matmul(f, w, f"ssm_f_{'ab'[i]}")
+        for i, w in enumerate(self.w_g):
+            z = b.matmul(z, w, f"ssm_g_{'ab'[i]}")
+        beta = b.matmul(x, self.w_beta, "ssm_beta")
+        b.op(
+            delta_prepare, count=batch.n_tok, q=q, k=k, gate=f, beta=beta, gate_bias=self.dt_bias, rate=self.rate,
+            n_k_head=self.n_head, d_k=self.d_head, n_gate=n_inner, n_head=self.n_head, eps=L2_EPS,
+            scale=1 / math.sqrt(self.d_head), floor=self.lowest * LOG2E,
+        )  # fmt: skip
+        y = b.rows(n_inner)
+        b.op(
+            delta_scan, nbytes=2 * state[0].nbytes, flops=8 * n_inner * self.d_head, ctl=batch.ctl, seg=batch.seg,
+            q=q, k=k, v=v, gate=f, beta=beta, state=state.ctypes.data, stride=state.strides[0], y=y,
+            n_head=self.n_head, n_k_head=self.n_head, repeat=1, d_k=self.d_head, d_v=self.d_head,
+            n_channel=self.d_head,
+        )  # fmt: skip
+        b.op(
+            gated_norm, name="ssm_norm", count=batch.n_tok, y=y, z=z, weight=self.norm, stride=0, out=y,
+            n_group=self.n_head, n=self.d_head, eps=float(self.eps), norm_first=1, by_sigmoid=1,
+        )  # fmt: skip
+        return b.matmul(y, self.w_out, "attn_out")

@@ -1,0 +1,144 @@
+"""Multi-head latent attention: what is kept of a token is one small vector for all heads, from which their keys and
+values could be made, and a rotated key that they share. DeepSeek-V2, arXiv:2405.04434
+
+Neither keys nor values are made (the absorbed form): a head's query is brought into the space of the latent vectors,
+which are keys and values at once, and what it returns is brought back. So attention has a single head of keys.
+"""
+
+import math
+from dataclasses import dataclass
+
+from ..kernels.attention.rope import rope as rope_op
+from ..kernels.rows import elementwise, heads
+from ..kernels.rows.gated_norm import gated_norm
+from ..loading.weights import Weights
+from ..memory import AttentionSpec, HybridMemory
+from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, Weight, round_up
+from ..program.record import OpFields
+from .attention import Attention, Rope
+
+
+@dataclass
+class LatentAttention:
+    """n_head heads: d_nope values of a query and key without position, n_rot with, d_value of a value.
+
+    rank      of the latent vectors
+    eps       of the norm of a latent vector, and of one of queries
+    rope      of the n_rot values; None: they are used as they are
+    q_rank    of latent vectors of queries; 0: queries come straight from the input
+    gated     attn_gate makes a number per head of the input, by whose sigmoid what the head returns is multiplied
+    scale     of the scores; 0: 1 / sqrt(d_nope + n_rot)
+
+    A key is kept as [rotated | latent], so that what turns comes first, as in other attention.
+    """
+
+    layer: int
+    n_embd: int
+    n_head: int
+    d_nope: int
+    n_rot: int
+    d_value: int
+    rank: int
+    eps: float
+    rope: Rope | None = None
+    q_rank: int = 0
+    gated: bool = False
+    scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.width = self.d_nope + self.n_rot  # of a head's query
+        self.latent = Attention(
+            self.layer, self.n_embd, self.n_head, 1, self.n_rot + self.rank, self.rope, d_value=self.rank,
+            scale=self.scale or 1 / math.sqrt(self.width),
+        )  # fmt: skip
+
+    def load(self, w: Weights) -> None:
+        if self.n_rot % 2 and self.rope:
+            raise w.wrong("rope.dimension_count", self.n_rot, "an even number")
+        p, n_q = f"blk.{self.layer}.", self.n_head * self.width
+        if self.q_rank:
+            self.w_qa = w.matrix(p + "attn_q_a.weight", self.q_rank, self.n_embd)
+            self.q_norm = w.vector(p + "attn_q_a_norm.weight", self.q_rank)
+            self.w_q = w.matrix(p + "attn_q_b.weight", n_q, self.q_rank)
+        else:
+            self.w_q = w.matrix(p + "attn_q.weight", n_q, self.n_embd)
+        self.w_kv = w.matrix(p + "attn_kv_a_mqa.weight", self.rank + self.n_rot, self.n_embd)
+        self.kv_norm = w.vector(p + "attn_kv_a_norm.weight", self.rank)
+        self.w_kb = w.experts(p + "attn_k_b.weight", self.n_head, self.rank, self.d_nope)
+        self.w_vb = w.experts(p + "attn_v_b.weight", self.n_head, self.d_value, self.rank)
+        if self.gated:
+            self.w_gate = w.matrix(p + "attn_gate.weight", self.n_head, self.n_embd)
+        self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_value)
+        self._weights = w
+
+    def memory(self) -> tuple[AttentionSpec, ...]:
+        return self.latent.memory()
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        key = self._key(b, x, memory)
+        self.latent.store(b, key, key.columns(self.n_rot, self.rank), memory)
+        out = self.latent.attend(b, self._query(b, x, memory), memory)
+        gate = b.matmul(x, self.w_gate, "attn_gate") if self.gated else None
+        values = b.rows(self.n_head * self.d_value)
+        self._by_heads(b, out, self.rank, self.w_vb, "attn_v_b", values, self.d_value, gate)
+        return b.matmul(values, self.w_out, "attn_out")
+
+    def _key(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        """[rotated | latent] of every token."""
+        both, key = b.matmul(x, self.w_kv, "attn_kv_a"), b.rows(self.n_rot + self.rank)
+        b.op(
+            gated_norm, name="attn_kv_norm", count=b.batch.n_tok, y=both.columns(0, self.rank), weight=self.kv_norm,
+            stride=0, out=key.columns(self.n_rot, self.rank), n_group=1, n=self.rank, eps=float(self.eps),
+        )  # fmt: skip
+        if self.n_rot:
+            self._move(b, both.columns(self.rank, self.n_rot), 0, key, 0, 1)
+            self._turn(b, key, 1, self.n_rot + self.rank, memory)
+        return key
+
+    def _query(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        """[rotated | brought into the latent space] of every token and head."""
+        if self.q_rank:
+            x = b.norm(b.matmul(x, self.w_qa, "attn_q_a"), self.q_norm, self.eps, name="attn_q_norm")
+        q, size = b.matmul(x, self.w_q, "attn_q"), self.n_rot + self.rank
+        query = b.rows(self.n_head * size)
+        self._by_heads(b, q, self.width, self.w_kb, "attn_k_b", query.columns(self.n_rot, query.n - self.n_rot), size)
+        if self.n_rot:
+            rotated = q.columns(self.d_nope, q.n - self.d_nope)
+            self._move(b, rotated, 4 * self.width, query, 4 * size, self.n_head)
+            self._turn(b, query, self.n_head, size, memory)
+        return query
+
+    def _move(self, b: Builder, x: Rows, stride: int, out: Rows, out_stride: int, n_group: int) -> None:
+        b.op(
+            elementwise.take_parts, name="attn_rotated", count=b.batch.n_tok, x=x, out=out, n_group=n_group,
+            n=self.n_rot, stride=stride, out_stride=out_stride,
+        )  # fmt: skip
+
+    def _turn(self, b: Builder, x: Rows, n_head: int, d_head: int, memory: HybridMemory) -> None:
+        if self.rope:
+            b.op(
+                rope_op, ctl=b.batch.ctl, pos=b.batch.rope_pos, x=x, n_head=n_head, d_head=d_head, n_rot=self.n_rot,
+                table=self.rope.table(self._weights, memory.n_ctx), style=self.rope.style,
+            )  # fmt: skip
+
+    def _by_heads(
+        self, b: Builder, x: Rows, step: int, w: Weight, name: str, out: Rows, out_step: int, gate: Rows | None = None
+    ) -> None:
+        """Multiplies w.n values of each head, `step` apart in x, by the head's own matrix; results `out_step` apart."""
+        few = b.capacity <= FEW_COLUMNS
+        width = b.products.width(few)
+        n_columns = self.n_head * round_up(b.capacity, width)
+        n_in = self.rank if name == "attn_v_b" else self.d_nope
+        groups = Ref(b.buffer(8 + 24 * self.n_head))
+        b.op(heads.head_groups, count=b.batch.n_tok, n_head=self.n_head, width=width, groups=groups)
+        apart = b.rows(n_in, n_columns)
+        b.op(
+            heads.split_heads, name="attn_split", count=b.batch.n_tok, x=x, out=apart, n_head=self.n_head, n=n_in,
+            stride=4 * step, width=width,
+        )  # fmt: skip
+        y = b.matmul(apart, w, name, Columns(groups, n_columns, few=few))
+        more: OpFields = {} if gate is None else {"gate": gate}
+        b.op(
+            heads.join_heads, name="attn_join", count=b.batch.n_tok, x=y, out=out, n_head=self.n_head, n=w.rows,
+            stride=4 * out_step, width=width, **more,
+        )  # fmt: skip
