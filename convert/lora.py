@@ -305,12 +305,26 @@ def _joined(row: Row, there: list[Thin | None]) -> Thin:
     if len(there) == 1:
         return _transformed(row, known[0])
     if any(pair.a is not known[0].a for pair in known):
-        raise UnsupportedError(f"{row.target} is made of several matrices that have separate adapters.")
+        return _side_by_side([_transformed(row, pair) if pair else None for pair in there], expected[0])
     halves = [
         _transformed(row, pair).b if pair is not None else np.zeros((expected[0], len(known[0].a)), np.float32)
         for pair in there
     ]
     return Thin(known[0].a, np.concatenate(halves))
+
+
+def _side_by_side(there: list[Thin | None], n_rows: int) -> Thin:
+    """One pair for matrices of n_rows rows, one after the other, that have separate adapters: each has its own ranks,
+    and zeros in those of the others."""
+    rank = sum(len(pair.a) for pair in there if pair)
+    b, first = np.zeros((len(there) * n_rows, rank), np.float32), 0
+    for i, pair in enumerate(there):
+        if pair:
+            # a reader divides by the rank of all
+            last = first + len(pair.a)
+            b[i * n_rows : (i + 1) * n_rows, first:last] = _times(pair.b, rank / len(pair.a))
+            first = last
+    return Thin(np.concatenate([pair.a for pair in there if pair]), b)
 
 
 def _transformed(row: Row, pair: Thin) -> Thin:

@@ -170,6 +170,7 @@ def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> LayerFacts:
     # conv1d is [channels, taps]; the state keeps the inputs of all taps but the newest
     convs = by_part if conv is None else [conv]
     window = sum(math.prod(c.shape[:-1]) * (c.shape[-1] - 1) for c in convs)
+    window += _second_convolution(tensors)
     time_mix, mlstm = "time_mix_output.weight" in tensors, "mlstm_out.weight" in tensors
     recurrent = mlstm or any(name.startswith("ssm_") for name in tensors)
     # the delta rule has attn_qkv too, or attn_q, attn_k and attn_v with convolutions of their own; a block that layers
@@ -191,6 +192,15 @@ def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> LayerFacts:
         state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM if convs or time_mix or mlstm else 0,
         kv_nbytes_per_token=stated * KV_ITEM if attention else 0,
     )
+
+
+def _second_convolution(tensors: dict[str, TensorInfo]) -> int:
+    """What a convolution by heads, [head, out, taps x in], behind the one by channels adds to the state: more of the
+    same inputs, and half of the values, of the last token."""
+    by_head, conv, value = (tensors.get(f"{name}.weight") for name in ("attn_conv", "ssm_conv1d", "attn_v"))
+    if by_head is None or conv is None or value is None or len(by_head.shape) != 3:
+        return 0
+    return conv.shape[0] * (by_head.shape[2] // max(1, by_head.shape[1]) - 1) + value.shape[0] // 2
 
 
 def _types_of(gguf: GGUFFile) -> tuple[TypeUse, ...]:

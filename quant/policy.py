@@ -26,6 +26,7 @@ _LEFT_ALONE = (
     "_norm.weight",
     "ffn_gate_inp.weight",
     "ffn_gate_tid2eid.weight",
+    "ffn_router_",
     "ssm_conv1d",
     "shortconv.conv.weight",
     "attn_rel_b.weight",

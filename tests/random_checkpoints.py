@@ -221,6 +221,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "mamba_d_state": 9, "mamba_d_conv": 4, "num_mem_blocks": 1, "adapter_rank": 17, "rms_norm_eps": 1e-5,
         "use_shared_attention_adapter": False, "use_mem_rope": False,
     },
+    "zaya": {
+        "architectures": ["ZayaForCausalLM"], "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 20, "moe_intermediate_size": 64, "num_experts": 3,
+        "router_hidden_size": 24, "cca_time0": 3, "cca_time1": 4, "rms_norm_eps": 2e-4, "attention_bias": True,
+        "rope_parameters": {"rope_type": "default", "hybrid": {"rope_theta": 1e5, "partial_rotary_factor": 0.6}},
+    },
+    "zaya-window": {
+        "architectures": ["ZayaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": 24, "moe_intermediate_size": 32, "num_experts": 5,
+        "router_hidden_size": 16, "cca_time0": 2, "cca_time1": 1, "sliding_window": 11, "lm_head_bias": True,
+        "rms_norm_eps": 1e-5, "layer_types": ["hybrid_sliding", "hybrid", "hybrid_sliding"],
+        "tie_word_embeddings": False,
+    },
     "xlstm": {
         "architectures": ["xLSTMForCausalLM"], "hidden_size": 96, "num_hidden_layers": 3, "num_heads": 4,
         "qk_dim_factor": 0.5, "v_dim_factor": 1.0, "ffn_proj_factor": 1.667, "ffn_round_up_to_multiple_of": 32,
@@ -317,6 +330,10 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return noise / 2 - 2
     if (".time_maa_" in name and shape[:2] == (1, 1)) or ".attn.x_" in name or name.endswith("ffn.x_k"):
         return 0.5 + noise / 4
+    if name.endswith(("_states_scale", ".residual_scale")):
+        return 1 + noise / 8
+    if name.endswith("balancing_biases"):  # the choice of no expert has -1, so that the others are as good
+        return noise / 8 - 1
     last = name.rpartition(".")[0].rpartition(".")[2]
     if "norm" in name or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight")) or name.endswith(".D"):
         return 1 + noise / 8

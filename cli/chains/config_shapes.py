@@ -19,7 +19,7 @@ from hybrid.quant.policy import is_weight_matrix
 
 # What is not a matrix, by the first pattern that a name has; all else of one dimension is spread over 0 .. 1.
 _FILLS = (
-    (r"norm\.weight$|_norm$|\.time_mix_ln\.weight$|ssm_d$", Fill.ONE),
+    (r"norm\.weight$|_scale\.weight$|_norm$|\.time_mix_ln\.weight$|ssm_d$", Fill.ONE),
     (r"ssm_dt\.bias$", Fill.DT_BIAS),
     (r"\.bias$", Fill.ZERO),
     (r"conv1d\.weight$|shortconv\.conv\.weight$", Fill.CONV),
@@ -171,6 +171,9 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "xlstm-7b": {
         "architectures": ["xLSTMForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32, "num_heads": 8,
         "vocab_size": 50304,
+    },
+    "zaya1-8b": {
+        "architectures": ["ZayaForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 40, "vocab_size": 262272,
     },
     "olmo-hybrid-7b": {
         "architectures": ["OlmoHybridForCausalLM"], "hidden_size": 3840, "intermediate_size": 11008,

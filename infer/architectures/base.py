@@ -22,6 +22,7 @@ class Family(ABC):
     output_norm: ClassVar[str] = "output_norm.weight"
     layer_norms: ClassVar[bool] = False  # norms subtract the mean and have biases; otherwise they are RMS norms
     embedding_norm: ClassVar[str] = ""  # the tensor, where the embedding is normalized too
+    embedding_scale: ClassVar[str] = ""  # its weight and bias, where the embedding e becomes (e + bias) * weight
     learned_positions: ClassVar[bool] = False  # position_embd has a row for every position, which is added
 
     @abstractmethod

@@ -13,8 +13,9 @@ from hybrid.quant.ggml.reader import GGUFFile
 from ..architectures import ENCODERS, FAMILIES, Family
 from ..kernels import execute
 from ..kernels.rows import elementwise
+from ..kernels.rows.affine import affine_rows
 from ..kernels.rows.layer_norm import layer_norm
-from ..layers import Layer
+from ..layers import AffineResidual, Layer
 from ..layers.base import optional_bias
 from ..loading.hparams import Hparams
 from ..loading.weights import Weights
@@ -72,6 +73,8 @@ class Network:
         self.embedding = w.embedding("token_embd.weight", h.n_embd)
         self.n_vocab = self.embedding.rows
         self.embedding_norm = self._norm(self.family.embedding_norm) if self.family.embedding_norm else None
+        scale = self.family.embedding_scale
+        self.embedding_scale = [w.vector(f"{scale}.{part}", h.n_embd) for part in ("weight", "bias") if scale]
         self.positions = w.embedding("position_embd.weight", h.n_embd) if self.family.learned_positions else None
         self.parts: list[_Part] = []
         for i in range(h.n_layer):
@@ -122,6 +125,9 @@ class Network:
             b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=own, n=x.n)
         if h.scales.embedding != 1.0:
             b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=float(h.scales.embedding))
+        if self.embedding_scale:
+            weight, bias = self.embedding_scale
+            b.op(affine_rows, name="embed", count=n_tok, x=x, weight=weight, bias=bias, n=x.n)
         if self.embedding_norm:
             weight, bias = self.embedding_norm
             b.op(
@@ -138,9 +144,13 @@ class Network:
             else:
                 rows = self._add_tap(b, residual)
             residual = part.layer.build(b, rows, memory)
+            if isinstance(part.layer, AffineResidual):
+                part.layer.join(b, x, residual)
+                residual = None
             ends = i + 1 == len(self.parts) or part.block != self.parts[i + 1].block
             if h.halve_every and ends and (part.block + 1) % h.halve_every == 0:
-                self.add_residual(b, residual)
+                if residual is not None:
+                    self.add_residual(b, residual)
                 b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=0.5)
                 residual = None
         if trace is not None:

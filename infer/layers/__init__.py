@@ -1,7 +1,10 @@
 """The layers that families are made of."""
 
+from .affine_residual import AffineResidual
 from .attention import Attention, EncoderAttention, Rope
 from .base import Layer, PostNorm, Sum
+from .carried_router import CarriedRouterExperts
+from .convolved_attention import ConvolvedAttention
 from .delta_net import GatedDeltaNet
 from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
 from .kimi_delta import KimiDelta
@@ -15,8 +18,11 @@ from .shared_transformer import SharedTransformer
 from .short_conv import ShortConv
 
 __all__ = [
+    "AffineResidual",
     "Attention",
+    "CarriedRouterExperts",
     "ChannelMix",
+    "ConvolvedAttention",
     "EncoderAttention",
     "FeedForward",
     "GatedDeltaNet",

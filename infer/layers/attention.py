@@ -172,7 +172,7 @@ class Attention:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
-        q, k, v = self._project(b, x)
+        q, k, v = self._project(b, x, memory)
         if self.gated:
             q, gate = self._part(b, q, 0), self._part(b, q, 1)
         if self.norm_eps:
@@ -197,7 +197,7 @@ class Attention:
             b.op(elementwise.gate_rows, count=batch.n_tok, x=out, gate=gate, n=out.n)
         return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
 
-    def _project(self, b: Builder, x: Rows) -> tuple[Rows, Rows, Rows]:
+    def _project(self, b: Builder, x: Rows, memory: HybridMemory) -> tuple[Rows, Rows, Rows]:
         rows = [add_bias(b, b.matmul(x, w, f"attn_{part}"), self.bias[part]) for part, w in self.w_in.items()]
         for adapter, product in zip(self.adapters.values(), rows, strict=False):
             adapter.add(b, x, product)

@@ -107,6 +107,7 @@ class MixtureOfExperts:
     n_group      groups of neighbours, of which only the n_group_used best ones of a token are chosen from
     n_latent     experts read and return rows of so many values, which ffn_latent_down makes of the token's and
                  ffn_latent_up turns back; 0: they read the token's
+    n_idle       scores beyond those of the experts: a token that chooses one of them adds nothing
     """
 
     layer: int
@@ -121,20 +122,26 @@ class MixtureOfExperts:
     n_group: int = 1
     n_group_used: int = 1
     n_latent: int = 0
+    n_idle: int = 0
 
     def load(self, w: Weights) -> None:
         self._check(w)
         p, n_in = f"blk.{self.layer}.", self.n_latent or self.n_embd
-        self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
+        self.load_router(w)
         if self.gated:
             self.w_gate = w.experts(p + "ffn_gate_exps.weight", self.n_expert, self.n_ff, n_in)
         self.w_up = w.experts(p + "ffn_up_exps.weight", self.n_expert, self.n_ff, n_in)
         self.w_down = w.experts(p + "ffn_down_exps.weight", self.n_expert, n_in, self.n_ff)
-        self.bias = w.vector(p + "exp_probs_b.bias", self.n_expert) if self.sigmoid else 0
         if self.n_latent:
             into, back = p + "ffn_latent_down.weight", p + "ffn_latent_up.weight"
             self.w_into, self.w_back = w.matrix(into, n_in, self.n_embd), w.matrix(back, self.n_embd, n_in)
             self.latent_bias = optional_bias(w, into, n_in), optional_bias(w, back, self.n_embd)
+
+    def load_router(self, w: Weights) -> None:
+        """What scores come from, and `bias`, by which the choice differs from them."""
+        p = f"blk.{self.layer}."
+        self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
+        self.bias = w.vector(p + "exp_probs_b.bias", self.n_expert) if self.sigmoid else 0
 
     def _check(self, w: Weights) -> None:
         """That there are as many experts to choose from as are used, and two or more in a group, as its score needs."""
@@ -153,8 +160,12 @@ class MixtureOfExperts:
     def memory(self) -> tuple[MemorySpec, ...]:
         return ()
 
+    def logits(self, b: Builder, x: Rows) -> Rows:
+        """What scores are made of, for every expert and what is idle."""
+        return b.matmul(x, self.w_router, "ffn_router")
+
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        logits = b.matmul(x, self.w_router, "ffn_router")
+        logits, n_score = self.logits(b, x), self.n_expert + self.n_idle
         n_routed = b.capacity * self.n_used
         few = n_routed <= FEW_COLUMNS * self.n_expert
         width = b.products.width(few)
@@ -165,11 +176,11 @@ class MixtureOfExperts:
         source, total = Ref(b.buffer(8 * n_slots)), Ref(b.buffer(8))
         slots, weights = Ref(b.buffer(8 * n_routed)), Ref(b.buffer(4 * n_routed))
         b.op(
-            moe.moe_route, count=b.batch.n_tok, logits=logits, n_expert=self.n_expert, n_used=self.n_used, width=width,
+            moe.moe_route, count=b.batch.n_tok, logits=logits, n_expert=n_score, n_used=self.n_used, width=width,
             groups=groups, rows=source, n_slots=total, slots=slots, weights=weights,
-            scores=Ref(b.buffer(12 * self.n_expert)), counts=Ref(b.buffer(16 * self.n_expert)),
+            scores=Ref(b.buffer(12 * n_score)), counts=Ref(b.buffer(16 * n_score)),
             renormalize=self.renormalize, by_sigmoid=self.sigmoid, bias=self.bias, scale=float(self.scale),
-            n_group=self.n_group, n_group_used=self.n_group_used,
+            n_group=self.n_group, n_group_used=self.n_group_used, n_idle=self.n_idle,
         )  # fmt: skip
         if self.n_latent:
             x = add_bias(b, b.matmul(x, self.w_into, "ffn_latent_down"), self.latent_bias[0])

@@ -42,6 +42,7 @@ NOISE = {
     "mistral-window": 1.7e-5,
     "smollm3": 1.4e-5,
     "kimi-linear": 2.4e-5,
+    "zaya": 1.1e-5,
 }
 # What the file's embedding is multiplied by, where that is no key of its own.
 EMBEDDING_SCALE = {"falcon-h1": 3.0, "falcon-h1-gate": 2.4}

@@ -10,6 +10,7 @@ from golden.models import EMBEDDING_SCALE, IN_REPOSITORY, NOISE, PROMPTS, Golden
 from hybrid.infer import Model
 from hybrid.infer.engine.ubatch import Segment
 from hybrid.quant import quantize
+from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
 ALLOWED = 4  # times the reference's own noise
@@ -50,12 +51,20 @@ def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Ca
     # the converter multiplies in f64, the model in f32
     lookup = reference.layers["embed_lookup"].astype(np.float64) * EMBEDDING_SCALE.get(name, 1.0)
     scaled = lookup.astype(np.float32) * np.float32(model.hparams.scales.embedding)
-    np.testing.assert_array_equal(embedded, scaled.reshape(embedded.shape))
+    np.testing.assert_array_equal(embedded, shifted(scaled, converted(name)).reshape(embedded.shape))
     for i, rows in enumerate(after):
         expected = reference.layers[f"layer_{i}_out"].reshape(rows.shape)
         error = np.abs(rows - expected).max() / np.abs(expected).max()
         print(f"{name} layer {i}: relative error {error:.1e}")
         assert error < 3e-6
+
+
+def shifted(rows: np.ndarray, path: Path) -> np.ndarray:
+    """What becomes of the embedding where the file has vectors for that."""
+    with GGUFFile.open(path) as gguf:
+        if "token_embd_scale.weight" not in gguf.tensors:
+            return rows
+        return (rows + gguf.f32("token_embd_scale.bias")) * gguf.f32("token_embd_scale.weight")
 
 
 # KL divergence from the reference, nats per token. Random weights lose far more than trained ones (0.0002 and 0.006 for

@@ -45,6 +45,8 @@ REFUSED = {
     "zamba2-2.7b",
     "zamba-many",
     "zamba2-plain",
+    "zaya",
+    "zaya-window",
     "mamba-bias",
     "jamba-bias",
     "falcon-h1-gate",

@@ -21,7 +21,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 QUICK = ("llama-biased", "qwen3moe", "qwen35", "qwen3next", "falcon-h1")
 MORE = (
     "nemotron-h-moe", "lfm2", "gemma2", "phi3", "recurrentgemma", "granite-attention", "jamba-biased",
-    "falcon-h1-biased",
+    "falcon-h1-biased", "zaya",
 )  # fmt: skip
 ALPHA, SCALE, RANK = 5.0, 0.75, 3
 

@@ -26,6 +26,7 @@ from reference.rope_scaling import scaling
 from reference.rwkv import arwkv7, rwkv6, rwkv6_qwen2, rwkv7
 from reference.xlstm import xlstm
 from reference.zamba import zamba
+from reference.zaya import zaya
 
 F64 = NDArray[np.float64]
 
@@ -431,6 +432,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "xLSTMForCausalLM": xlstm,
     "ZambaForCausalLM": zamba,
     "Zamba2ForCausalLM": zamba,
+    "ZayaForCausalLM": zaya,
     "Qwen3NextForCausalLM": Reference.qwen3_next,
     "Qwen3_5ForCausalLM": Reference.qwen3_next,
     "Qwen3_5MoeForCausalLM": Reference.qwen3_next,

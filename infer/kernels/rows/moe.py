@@ -9,6 +9,7 @@ import numpy as np
 from ..build.jit import device, kernel
 from ..emit.emitter import F32, I64, Vec, atomic_add, const, emit, ldf, ldi, stf, sti
 from ..emit.fields import Address, Counter, Float, Int
+from ..recurrent.states import zero_fill
 
 V16F = Vec(F32, 16)
 ZERO, ONE, LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
@@ -51,7 +52,7 @@ def moe_route(
     a, tid, nth, *, count: Address, logits: Address, ldlogits: Int, n_expert: Int, n_used: Int, width: Int,
     groups: Address, rows: Address, n_slots: Address, slots: Address, weights: Address, scores: Address,
     counts: Address, renormalize: Int = 0, by_sigmoid: Int = 0, bias: Address = 0, scale: Float = 1.0,
-    n_group: Int = 1, n_group_used: Int = 1,
+    n_group: Int = 1, n_group_used: Int = 1, n_idle: Int = 0,
 ):  # fmt: skip
     """Softmax over all experts, or the sigmoid of each; the best `n_used` by that plus a bias (ties: the lower index),
     their slots. The weights are without the bias. One thread.
@@ -71,6 +72,7 @@ def moe_route(
     by_sigmoid      instead of the softmax
     bias            f32 [n_expert]; 0: none
     n_group_used    of n_group; the same: no groups, otherwise a group has two experts or more
+    n_idle          the last so many of n_expert compute nothing: they have no slots, a token that chooses one gets -1
     """
     if tid != 0:
         return
@@ -95,6 +97,9 @@ def moe_route(
                 total += v
             stf(p + 4 * x, v)
             stf(score + 4 * x, v + ldf(bias + 4 * x) if bias else v)
+        if bias and not by_sigmoid:  # it is added to what is divided by the sum
+            for x in range(n_expert):
+                stf(score + 4 * x, ldf(p + 4 * x) / total + ldf(bias + 4 * x))
         if n_group > n_group_used:
             _keep_groups(score, p + 8 * n_expert, n_expert // n_group, n_group, n_group_used)
         chosen = slots + 8 * t * n_used
@@ -128,7 +133,7 @@ def moe_route(
     for x in range(n_expert):
         n = ldi(counts + 8 * x)
         sti(starts + 8 * x, first)
-        if n > 0:
+        if n > 0 and x < n_expert - n_idle:
             group = groups + 8 + 24 * active
             sti(group, x)
             sti(group + 8, first)
@@ -141,6 +146,9 @@ def moe_route(
         for j in range(n_used):
             place = slots + 8 * (t * n_used + j)
             x = ldi(place)
+            if x >= n_expert - n_idle:
+                sti(place, -1)
+                continue
             slot = ldi(starts + 8 * x)
             sti(starts + 8 * x, slot + 1)
             sti(place, slot)
@@ -173,12 +181,17 @@ def moe_combine(
     ldout: Int, n: Int, counter: Counter,
 ):  # fmt: skip
     """out[t] = sum over j of weights[t, j] * y[slots[t, j]]: y f32 [slot][n], out f32 [tok][n], the others as
-    `moe_route` left them."""
+    `moe_route` left them. A slot of -1 adds nothing."""
     n_tok = ldi(count)
     while True:
         t = atomic_add(counter, 1)
         if t >= n_tok:
             break
+        fresh = 1
         for j in range(n_used):
             i = t * n_used + j
-            _accumulate(out + t * ldout, y + ldi(slots + 8 * i) * ldy, ldf(weights + 4 * i), n, 1 if j == 0 else 0)
+            if ldi(slots + 8 * i) >= 0:
+                _accumulate(out + t * ldout, y + ldi(slots + 8 * i) * ldy, ldf(weights + 4 * i), n, fresh)
+                fresh = 0
+        if fresh:
+            zero_fill(out + t * ldout, n)

@@ -24,7 +24,7 @@ from random_windows import STRETCHED, WINDOWS  # noqa: E402
 NAMES = (
     "qwen3moe", "lfm2moe", *EXPERT_CONFIGS,
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
-    "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
+    "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
 )  # fmt: skip
 MODEL_TYPES = {
     "NemotronH": "nemotron_h", "Qwen3Moe": "qwen3_moe", "Qwen3Next": "qwen3_next", "Lfm2Moe": "lfm2_moe",
@@ -33,7 +33,7 @@ MODEL_TYPES = {
     "Mamba": "mamba", "FalconMamba": "falcon_mamba", "Mamba2": "mamba2", "Jamba": "jamba", "FalconH1": "falcon_h1",
     "Bamba": "bamba", "GraniteMoeHybrid": "granitemoehybrid",
     "Phi3": "phi3", "Qwen2": "qwen2", "Qwen3": "qwen3", "Llama": "llama", "Gemma2": "gemma2",
-    "Gemma3": "gemma3_text", "SmolLM3": "smollm3", "KimiLinear": "kimi_linear",
+    "Gemma3": "gemma3_text", "SmolLM3": "smollm3", "KimiLinear": "kimi_linear", "Zaya": "zaya",
 }  # fmt: skip
 EVERY = 16  # values of the vocabulary between those that are kept
 N_TOK = 40
@@ -64,6 +64,8 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
         pieces.setdefault(whole if last.isdecimal() else name, []).append(values)
     for name, parts in pieces.items():
         joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        if name.endswith(".experts.gate_up_proj"):  # two parts for every expert
+            joined = joined.reshape(len(parts) // 2, -1, joined.shape[1])
         if name.endswith("linear_attn.qkv.weight"):
             prefix, n_value = (
                 name.removesuffix("qkv.weight"),

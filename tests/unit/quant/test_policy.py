@@ -17,7 +17,7 @@ FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 
 MATRICES = [
     "blk.0.attn_q.weight", "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ssm_in.weight",
-    "blk.0.ssm_out.weight", "blk.0.ffn_gate_shexp.weight",
+    "blk.0.ssm_out.weight", "blk.0.ffn_gate_shexp.weight", "blk.0.attn_conv.weight",
 ]  # fmt: skip
 NO_MATRICES = [
     "blk.0.attn_norm.weight", "blk.0.ssm_norm.weight", "output_norm.weight", "blk.0.ffn_gate_inp.weight",
@@ -25,6 +25,7 @@ NO_MATRICES = [
     "blk.0.ssm_a", "blk.0.ssm_d", "blk.0.ssm_dt.bias", "blk.0.attn_q.bias", "blk.0.time_mix_lerp_fused.weight",
     "blk.0.time_mix_w2.weight", "blk.0.attn_rel_b.weight", "position_embd.weight", "token_types.weight",
     "blk.0.altup_router.weight", "blk.0.laurel_l.weight", "per_layer_model_proj.weight", "v.patch_embd.weight",
+    "blk.0.ffn_router_in.weight", "blk.0.ffn_router_fc2.weight", "blk.0.attn_out_scale.bias",
 ]  # fmt: skip
 
 

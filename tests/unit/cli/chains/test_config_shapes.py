@@ -17,7 +17,7 @@ from hybrid.quant.policy import Options as QuantOptions
 from hybrid.quant.policy import SsmType, decide, model_of
 
 LOADED = ("rwkv6", "rwkv7", "falcon-h1", "lfm2", "nemotron-h", "qwen3next", "qwen35", "zamba2", "olmo-hybrid", "xlstm",
-          "kimi-linear")  # fmt: skip
+          "kimi-linear", "zaya")  # fmt: skip
 
 
 def small(name: str) -> ConfigShape:
@@ -32,6 +32,7 @@ def small(name: str) -> ConfigShape:
         ("lfm2-1.2b", 1.170), ("granite-h-micro", 3.19), ("nemotron-h-4b", 4.49), ("qwen3.5-0.8b", 0.752),
         ("qwen3-next-slice", 1.57), ("zamba2-1.2b", 1.205), ("xlstm-7b", 6.865), ("olmo-hybrid-7b", 7.43),
         ("kimi-linear-48b", 49.1), ("kimi-linear-slice", 2.347),
+        ("zaya1-8b", 8.3 + 0.537),  # stated without the embedding
     ],
 )  # fmt: skip
 def test_parameter_counts(name: str, billions: float) -> None:

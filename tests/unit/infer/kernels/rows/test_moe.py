@@ -12,7 +12,7 @@ N_TOK, N_EMBD = 23, 19
 
 def route(
     logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, sigmoid: bool = False,
-    bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1, n_group_used: int = 1,
+    bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1, n_group_used: int = 1, n_idle: int = 0,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     n_tok, n_expert = logits.shape
     n_routed = n_tok * n_used
@@ -29,7 +29,7 @@ def route(
         groups=routing["groups"], rows=routing["source"], n_slots=routing["total"], slots=routing["slots"],
         weights=routing["weights"], scores=np.empty(3 * n_expert, np.float32), counts=np.empty(2 * n_expert, np.int64),
         renormalize=renormalize, by_sigmoid=sigmoid, bias=bias, scale=float(scale), n_group=n_group,
-        n_group_used=n_group_used,
+        n_group_used=n_group_used, n_idle=n_idle,
     )  # fmt: skip
     run(moe.moe_route, fields, 2)
     return routing
@@ -84,6 +84,43 @@ def test_route_by_sigmoid_and_bias(renormalize: bool) -> None:
         assert [expert_of[s] for s in routing["slots"][t]] == best
         expected = 2.5 * p[t, best] / (p[t, best].sum() if renormalize else 1.0)
         np.testing.assert_allclose(routing["weights"][t], expected, rtol=2e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize("width", [1, 8])
+@pytest.mark.parametrize("n_used", [1, 2])
+def test_route_with_a_choice_of_nothing(n_used: int, width: int) -> None:
+    """It counts in the softmax, and is chosen by its bias as any other; it has no slots."""
+    rng = np.random.default_rng(7)
+    logits = rng.standard_normal((N_TOK, 5)).astype(np.float32)
+    bias = np.append(rng.standard_normal(4) / 8 - 0.1, 0.05).astype(np.float32)
+    routing = route(logits, n_used, width, bias=bias, n_idle=1)
+    p = np.exp(logits.astype(np.float64))
+    p /= p.sum(1, keepdims=True)
+    groups = routing["groups"][1 : 1 + 3 * routing["groups"][0]].reshape(-1, 3)
+    expert_of = {slot: expert for expert, first, n in groups for slot in range(first, first + n)} | {-1: 4}
+    best = np.sort(np.argsort(-(p + bias), axis=1, kind="stable")[:, :n_used], axis=1)
+    assert [[expert_of[s] for s in slots] for slots in routing["slots"]] == best.tolist()
+    np.testing.assert_allclose(routing["weights"], np.take_along_axis(p, best, 1), rtol=2e-6)
+    assert 0 < (best == 4).sum() < N_TOK
+    assert set(groups[:, 0]) <= {0, 1, 2, 3}
+    assert routing["total"][0] % width == 0
+
+    y = rng.standard_normal((int(routing["total"][0]), N_EMBD)).astype(np.float32)
+    out = np.full((N_TOK, N_EMBD), np.nan, np.float32)
+    fields = record(
+        moe.moe_combine, count=np.array([N_TOK]), y=y, slots=routing["slots"], weights=routing["weights"],
+        n_used=n_used, out=out, n=N_EMBD,
+    )  # fmt: skip
+    run(moe.moe_combine, fields, 2)
+    for t, slots in enumerate(routing["slots"]):
+        parts = [w * y[s].astype(np.float64) for w, s in zip(routing["weights"][t], slots, strict=True) if s >= 0]
+        np.testing.assert_allclose(out[t], sum(parts, np.zeros(N_EMBD)), rtol=1e-5, atol=1e-6)
+
+
+def test_every_token_may_choose_nothing() -> None:
+    routing = route(np.zeros((3, 4), np.float32), 1, 8, bias=np.array([0, 0, 0, 1], np.float32), n_idle=1)
+    assert (routing["slots"] == -1).all()
+    assert routing["groups"][0] == routing["total"][0] == 0
 
 
 @pytest.mark.parametrize("sigmoid", [False, True])

@@ -1,0 +1,42 @@
+"""A part that the residual stream does not just add: both are shifted and scaled first, channel by channel."""
+
+from dataclasses import dataclass
+
+from ..kernels.rows.affine import affine_rows
+from ..loading.weights import Weights
+from ..memory import HybridMemory
+from ..program.builder import Builder, Rows
+from .base import Layer, MemorySpec
+
+
+@dataclass
+class AffineResidual:
+    """x = (x + b) * w + (y + c) * v for what `layer` returns, y, and the residual stream x of n_embd values.
+
+    name  of the tensors: `name`_residual_scale.{weight,bias} are w and b, `name`_out_scale.{weight,bias} v and c
+    """
+
+    layer: Layer
+    name: str
+    n_embd: int
+
+    def load(self, w: Weights) -> None:
+        self.layer.load(w)
+        self.stream, self.result = (
+            [w.vector(f"{self.name}_{of}_scale.{part}", self.n_embd) for part in ("weight", "bias")]
+            for of in ("residual", "out")
+        )  # fmt: skip
+
+    def memory(self) -> tuple[MemorySpec, ...]:
+        return self.layer.memory()
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        """y, for `join`."""
+        return self.layer.build(b, x, memory)
+
+    def join(self, b: Builder, x: Rows, y: Rows) -> None:
+        """Makes the new residual stream, in place of x."""
+        b.op(
+            affine_rows, name="residual", count=b.batch.n_tok, x=x, weight=self.stream[0], bias=self.stream[1], n=x.n,
+            more=y, more_weight=self.result[0], more_bias=self.result[1],
+        )  # fmt: skip
