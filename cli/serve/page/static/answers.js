@@ -12,23 +12,26 @@ export function requestOf(path, { system = "", settings = {} } = {}) {
 
 /** Answers that are being drawn, by the id of their node. */
 export class Answers {
-  /** @param {function(Object, Object): void} onNews gets the conversation and the node, as it grows and when it has ended */
-  constructor(onNews) {
+  /**
+   * @param {function(Object, Object): void} onNews gets the conversation and the node, as it grows and when it has ended
+   * @param {function(Object): void} onWait gets the node each second until there is news
+   */
+  constructor(onNews, onWait) {
+    Object.assign(this, { onNews, onWait });
     this.running = new Map();
-    this.onNews = onNews;
   }
 
-  isRunning(node) {
-    return this.running.has(node.id);
+  isRunning({ id }) {
+    return this.running.has(id);
   }
 
   /** What the node is waiting for: {since, progress}; undefined: nothing. */
-  state(node) {
-    return this.running.get(node.id);
+  state({ id }) {
+    return this.running.get(id);
   }
 
-  stop(node) {
-    this.running.get(node.id)?.controller.abort();
+  stop({ id }) {
+    this.running.get(id)?.controller.abort();
   }
 
   /**
@@ -37,33 +40,38 @@ export class Answers {
    * @param {Object} settings fields of the request
    */
   async fill(chat, node, settings) {
-    const state = { controller: new AbortController(), since: performance.now(), progress: null, drawn: 0 };
+    const state = { controller: new AbortController(), since: performance.now(), progress: null };
+    const news = () => {
+      node.revision += 1;
+      this.onNews(chat, node);
+    };
     const path = chat.tree.path(node.id);
-    const begun = node.content !== "" || node.reasoning !== "";
-    if (!begun) path.pop();
+    if (!node.content && !node.reasoning) {
+      path.pop();
+      Object.assign(node, { toolCalls: [], logprobs: null });
+    }
     Object.assign(node, { error: null, errorParam: null, finish: null, timings: null, usage: null });
     this.running.set(node.id, state);
-    this.onNews(chat, node);
+    news();
+    const clock = setInterval(() => this.onWait(node), 1000);
     try {
-      const request = requestOf(path, { system: chat.system, settings });
-      const end = await streamChat(request, {
+      const end = await streamChat(requestOf(path, { system: chat.system, settings }), {
         signal: state.controller.signal,
         onDelta: (delta) => {
+          if (delta.content || delta.reasoning) clearInterval(clock);
           state.progress = delta.progress;
           take(node, delta);
-          this.onNews(chat, node);
+          news();
         },
       });
       Object.assign(node, end);
     } catch (error) {
-      if (error.name === "AbortError") {
-        node.finish = "stopped";
-      } else {
-        Object.assign(node, { finish: "error", error: oneLine(error), errorParam: error.param ?? null, status: error.status ?? 0 });
-      }
+      if (error.name === "AbortError") node.finish = "stopped";
+      else Object.assign(node, { finish: "error", error: oneLine(error), errorParam: error.param ?? null, status: error.status ?? 0 });
     } finally {
+      clearInterval(clock);
       this.running.delete(node.id);
-      this.onNews(chat, node);
+      news();
     }
   }
 }

@@ -8,43 +8,54 @@ import { ConversationView } from "./conversation_view.js";
 import { byId, count, el, icon, iconButton } from "./dom.js";
 import { openHelp } from "./help.js";
 import { History } from "./history.js";
+import { Panels } from "./panels.js";
 import { Settings } from "./settings.js";
 import { TreeView } from "./tree_view.js";
 import { Tree, newId } from "./tree.js";
 
 const PROBABILITIES = { logprobs: true, top_logprobs: 8 };
+const MOST_SPOKEN = 2000; // characters of an answer
 
 let chat = fresh();
 let withProbabilities = false;
 const settings = new Settings();
+const answers = new Answers(onNews, (node) => view.update(node));
 const history = new History({
-  onOpen: (found) => open(found),
+  onOpen: open,
   onNew: () => open(fresh()),
   onRename: (named) => named.id === chat.id && show(),
+  onOthers: (changed) => changed === chat && draw(),
+  isBusy: (node) => answers.isRunning(node),
 });
-const answers = new Answers(onNews);
 const tree = new TreeView({
   go: (id) => {
+    panels.served();
     chat.tree.go(id);
+    view.follows = false;
     show();
   },
   asked: () => ({ system: settings.system, settings: settings.request() }),
-  closed: () => byId("top-right").querySelector('[data-do="tree"]').focus(),
 });
 const view = new ConversationView({
   state: (node) => answers.state(node),
   probabilities: () => withProbabilities,
   isSetting: (param) => settings.has(param),
-  go,
-  copy: copied,
-  edit: (node) => view.edit(node, (text) => changed(chat.tree.edit(node.id, text)) && ask()),
+  go: (id) => {
+    chat.tree.go(id);
+    view.follows = false;
+    show();
+    view.focus(id);
+  },
+  copy,
+  edit: (node) => view.edit(node, (text) => ask(chat.tree.edit(node.id, text))),
   regenerate: (node) => answer(chat.tree.regenerate(node.id)),
-  retry: (node) => answer(node),
-  proceed: (node) => answer(node),
+  retry: (node) => answer(node.content || node.reasoning ? chat.tree.regenerate(node.id) : node),
+  proceed: answer,
   branch: (node) => {
     chat.tree.goExactly(node.id);
     show();
     composer.focus();
+    said("What you write next follows this message.");
   },
   remove: (node) => {
     for (const id of chat.tree.remove(node.id)) answers.stop({ id });
@@ -55,17 +66,16 @@ const view = new ConversationView({
     if (begun) answer(chat.tree.add(node.parent, { role: "assistant", reasoning: node.reasoning, ...begun }));
   },
   result: (node, given) => {
-    let parent = node.id;
-    for (const { id, content } of given) parent = chat.tree.add(parent, { role: "tool", content, toolCallId: id }).id;
-    ask();
+    let last = node;
+    for (const { id, content } of given) last = chat.tree.add(last.id, { role: "tool", content, toolCallId: id });
+    ask(last);
   },
   key: () => settings.open("key"),
   settings: (node) => settings.blame(node.errorParam, node.error),
 });
 const composer = new Composer({
-  send: (text) => changed(chat.tree.add(chat.tree.head, { role: "user", content: text })) && ask(),
+  send: (text) => ask(chat.tree.add(chat.tree.head, { role: "user", content: text })),
   stop,
-  changed: () => {},
   before: () => view.step(0),
 });
 
@@ -74,52 +84,40 @@ function fresh() {
 }
 
 // --- answers ---
-function ask() {
-  answer(chat.tree.add(chat.tree.head, { role: "assistant" }));
+/** An answer to a node. */
+function ask({ id }) {
+  answer(chat.tree.add(id, { role: "assistant" }));
 }
 
 function answer(node) {
-  view.end();
   const wanted = { ...settings.request(), ...(withProbabilities && PROBABILITIES) };
   answers.fill({ ...chat, system: settings.system, shown: chat }, node, wanted);
   show();
+  view.end();
+  said("An answer is being written.");
 }
 
-function onNews(of, node) {
-  history.save(of.shown);
-  if (of.shown !== chat) return;
+function onNews({ shown }, node) {
+  history.save(shown);
+  if (shown !== chat) return;
   view.update(node);
-  const running = answers.isRunning(node);
-  if (!running) {
-    said(node.error ?? (node.finish === "stopped" ? "Stopped." : "The answer is complete."));
+  if (!answers.isRunning(node)) {
+    said(node.error ?? (node.finish === "stopped" ? "Stopped." : `The answer is complete. ${node.content.slice(0, MOST_SPOKEN)}`));
     tree.show(chat.tree);
   }
-  runs();
+  composer.setRunning(runs());
 }
+
+const head = () => chat.tree.get(chat.tree.head) ?? {};
+const runs = () => answers.isRunning(head());
 
 function stop() {
-  const head = chat.tree.get(chat.tree.head);
-  if (head) answers.stop(head);
-}
-
-function runs() {
-  composer.setRunning(answers.isRunning(chat.tree.get(chat.tree.head) ?? {}));
+  answers.stop(head());
 }
 
 // --- what is shown ---
-function changed(node) {
-  history.save(chat);
-  return node;
-}
-
-function go(id) {
-  chat.tree.go(id);
-  show();
-  view.focus(id);
-}
-
 function open(other) {
-  if (matchMedia("(max-width: 62rem)").matches) panel.hidden = true;
+  panels.served();
   chat = other;
   show();
   view.end();
@@ -127,83 +125,76 @@ function open(other) {
 }
 
 function show() {
-  view.show(chat.tree);
-  tree.show(chat.tree);
+  draw();
   history.select(chat.id);
-  if (chat.tree.head !== null) history.save(chat);
-  byId("welcome").hidden = chat.tree.head !== null;
+  const isEmpty = chat.tree.head === null;
+  if (!isEmpty) history.save(chat);
+  byId("welcome").hidden = !isEmpty;
   const first = chat.title || chat.tree.path()[0]?.content.slice(0, 60) || "New conversation";
   byId("title").textContent = first;
   document.title = `${first} \u00b7 hybrid`;
-  runs();
 }
 
-/** For screen readers: once, when something has ended, not token by token. */
+function draw() {
+  view.show(chat.tree);
+  tree.show(chat.tree);
+  composer.setRunning(runs());
+}
+
+/** For screen readers: once, when something has begun or ended, not token by token. */
 function said(text) {
-  byId("spoken").textContent = "";
-  setTimeout(() => (byId("spoken").textContent = text), 50);
+  byId("spoken").textContent = text;
 }
 
-async function copied(node, button) {
+async function copy(node, button) {
   try {
     await navigator.clipboard.writeText(node.content);
     button.replaceChildren(icon("check"));
     setTimeout(() => button.replaceChildren(icon("copy")), 1500);
+    said("Copied.");
   } catch {
     said("The browser does not let this page copy.");
   }
 }
 
 // --- around it ---
-const topLeft = byId("top-left");
-const topRight = byId("top-right");
-const panel = byId("history");
-topLeft.append(iconButton("history", "Conversations (Ctrl+Shift+H)", () => toggleHistory(), { "data-do": "history" }),
-  iconButton("add", "New conversation (Ctrl+Shift+O)", () => open(fresh())));
-topRight.append(
-  iconButton("probabilities", "Probabilities of tokens, of answers from now on", () => toggleProbabilities(), { "data-do": "probabilities", "aria-pressed": "false" }),
-  iconButton("tree", "Tree of turns (Ctrl+Shift+E)", () => toggleTree(), { "data-do": "tree" }),
+const probabilities = iconButton("probabilities", "Probabilities of tokens, of answers from now on", () => {
+  withProbabilities = !withProbabilities;
+  probabilities.setAttribute("aria-pressed", String(withProbabilities));
+  show();
+}, { "data-do": "probabilities", "aria-pressed": "false" });
+byId("top-left").append(iconButton("add", "New conversation (Ctrl+Shift+O)", () => open(fresh())));
+byId("top-right").append(
   iconButton("settings", "Settings (Ctrl+Shift+S)", () => settings.open()),
   el("a", { class: "button bare", href: "state", target: "_blank", rel: "noopener", title: "State of the server", "aria-label": "State of the server" }, icon("server")),
   iconButton("help", "Keys and help (F1)", openHelp),
 );
 byId("to-end").append(icon("down"));
+const panels = new Panels({
+  history: {
+    label: "Conversations (Ctrl+Shift+H)", place: "top-left",
+    opened: () => byId("history").querySelector(".open[aria-current], button").focus(),
+  },
+  tree: { label: "Tree of turns (Ctrl+Shift+E)", place: "top-right", opened: () => tree.open(chat.tree) },
+});
+byId("top-right").prepend(probabilities);
 
-function toggleHistory(shown = panel.hidden) {
-  panel.hidden = !shown;
-  if (shown) panel.querySelector("button")?.focus();
-}
-
-function toggleTree() {
-  if (tree.isOpen) tree.close();
-  else tree.open(chat.tree);
-}
-
-function toggleProbabilities() {
-  withProbabilities = !withProbabilities;
-  topRight.querySelector('[data-do="probabilities"]').setAttribute("aria-pressed", String(withProbabilities));
-  show();
-}
-
-const KEYS = { H: toggleHistory, O: () => open(fresh()), E: toggleTree, S: () => settings.open() };
+const KEYS = { H: () => panels.toggle("history"), O: () => open(fresh()), E: () => panels.toggle("tree"), S: () => settings.open() };
+const OF_MESSAGES = { e: "edit", r: "regenerate", b: "branch", c: "copy", g: "proceed", ArrowLeft: "before", ArrowRight: "after" };
 document.addEventListener("keydown", (event) => {
-  const act = event.ctrlKey && event.shiftKey && !event.altKey ? KEYS[event.key.toUpperCase()] : null;
+  const { key, target } = event;
+  const act = event.ctrlKey && event.shiftKey && !event.altKey ? KEYS[key.toUpperCase()]
+    : key === "F1" ? openHelp
+      : event.altKey && (key === "ArrowUp" || key === "ArrowDown") ? () => view.step(key === "ArrowUp" ? -1 : 1) : null;
   if (act) {
     event.preventDefault();
     act();
-  } else if (event.key === "F1") {
-    event.preventDefault();
-    openHelp();
-  } else if (event.key === "Escape" && !document.querySelector("dialog[open], :popover-open")) {
-    if (matchMedia("(max-width: 62rem)").matches && !panel.hidden) toggleHistory(false);
-    else if (answers.isRunning(chat.tree.get(chat.tree.head) ?? {})) stop();
-    else if (tree.isOpen) tree.close();
-  } else if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
-    event.preventDefault();
-    view.step(event.key === "ArrowUp" ? -1 : 1);
-  } else if (!event.ctrlKey && !event.metaKey && !event.altKey && event.target.classList?.contains("message")) {
-    const wanted = { e: "edit", r: "regenerate", b: "branch", c: "copy", g: "proceed", ArrowLeft: "before", ArrowRight: "after" }[event.key];
-    event.target.querySelector(`[data-do="${wanted}"]:enabled`)?.click();
+  } else if (key === "Escape" && !document.querySelector("dialog[open], :popover-open")) {
+    if (panels.served()) return;
+    if (runs()) stop();
+    else if (tree.isOpen) panels.toggle("tree");
+  } else if (!event.ctrlKey && !event.metaKey && !event.altKey && target.classList?.contains("message")) {
+    target.querySelector(`[data-do="${OF_MESSAGES[key]}"]:enabled`)?.click();
   }
 });
 
@@ -227,8 +218,5 @@ async function welcome() {
   }
 }
 addEventListener("hybrid-key", welcome);
-
-panel.hidden = matchMedia("(max-width: 62rem)").matches;
-byId("history-close").append(iconButton("close", "Close", () => toggleHistory(false)));
 welcome();
-history.load().then((latest) => (latest && chat.tree.head === null ? open(latest) : show()));
+history.load().then((latest) => (latest && chat.tree.head === null ? open(latest) : (show(), composer.focus())));

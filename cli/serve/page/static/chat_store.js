@@ -1,5 +1,7 @@
 /** Where conversations lie: the browser's database, or the memory of this page where that is refused. */
 
+import { newer } from "./tree.js";
+
 /** {lasting, each(visit), get(id), put(records): all of them or none, merge(record, known): see `withOthers`, remove(id)} */
 export async function openStore() {
   try {
@@ -13,12 +15,13 @@ export async function openStore() {
     );
   } catch {
     const kept = new Map();
+    const put = async (record) => kept.set(record.id, record);
     return {
       lasting: false,
       each: async (visit) => kept.forEach((record) => visit(record)),
       get: async (id) => kept.get(id),
-      put: async (records) => records.forEach((record) => kept.set(record.id, record)),
-      merge: async (record) => kept.set(record.id, record),
+      put: async (records) => records.forEach(put),
+      merge: put,
       remove: async (id) => kept.delete(id),
     };
   }
@@ -58,11 +61,15 @@ function inDatabase(db) {
   };
 }
 
-/** A record with the messages that another tab has added to what is kept: those that this one has never had. */
+/**
+ * A record with what another tab has added to the kept one: messages that this tab has never had, and versions that have
+ * grown further than those that this tab has.
+ */
 function withOthers(record, stored, known) {
-  const nodes = [...record.nodes];
+  const theirs = new Map(stored?.nodes.map((node) => [node.id, node]));
+  const nodes = record.nodes.map((node) => newer(node, theirs.get(node.id)));
   const ids = new Set([null, ...nodes.map((node) => node.id)]);
-  for (const node of stored?.nodes ?? []) {
+  for (const node of theirs.values()) {
     if (known.has(node.id) || !ids.has(node.parent)) continue;
     ids.add(node.id);
     nodes.push(node);

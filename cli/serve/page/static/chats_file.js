@@ -63,6 +63,7 @@ const node = object({
   errorParam: maybe(text(200)),
   status: maybe(amount),
   created: time,
+  revision: maybe(amount),
 });
 const chat = object({ id, title: text(200), system: text(), created: time, changed: time, nodes: list(node), head: maybe(id) });
 

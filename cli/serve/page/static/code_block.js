@@ -1,6 +1,7 @@
 /** A block of code: its language, a button that copies it, its colours. */
 
 import { asItIs } from "./as_it_is.js";
+import { el } from "./dom.js";
 import { highlight } from "./highlight.js";
 
 const MOST_COLOURED = 60_000; // characters
@@ -13,30 +14,12 @@ const COPIED_MILLISECONDS = 1_600;
  * @returns {HTMLElement}
  */
 export function codeBlock(text, language, { coloured }) {
-  const figure = element("figure", "code-block");
-  const head = element("figcaption", "code-head");
-  const name = element("span", "code-language", language || "text");
-  const copy = element("button", "code-copy", "Copy");
-  copy.type = "button";
-  copy.setAttribute("aria-label", `Copy this code (${language || "text"})`);
-  copy.addEventListener("click", () => copyCode(copy, text, code));
-  head.append(name, copy);
-  const pre = document.createElement("pre");
-  pre.tabIndex = 0; // it scrolls
-  pre.dir = "ltr";
-  const code = document.createElement("code");
-  if (text.length > MOST_COLOURED) code.append(asItIs(text));
-  else code.append(coloured ? highlight(text, language) : text);
-  pre.append(code);
-  figure.append(head, pre);
-  return figure;
-}
-
-function element(tag, className, text = "") {
-  const made = document.createElement(tag);
-  made.className = className;
-  made.textContent = text;
-  return made;
+  const name = language || "text";
+  const code = el("code", {}, text.length > MOST_COLOURED ? asItIs(text) : coloured ? highlight(text, language) : text);
+  const copy = el("button", { type: "button", class: "code-copy", "aria-label": `Copy this code (${name})`, text: "Copy", onclick: () => copyCode(copy, text, code) });
+  return el("figure", { class: "code-block" },
+    el("figcaption", { class: "code-head" }, el("span", { class: "code-language", text: name }), copy),
+    el("pre", { tabindex: 0, dir: "ltr" }, code)); // a stop of Tab: it scrolls
 }
 
 /** Into the clipboard; where the browser gives none (no https, no localhost) the code is selected, to be copied. */

@@ -2,31 +2,27 @@
 
 import { byId, icon } from "./dom.js";
 
+const withFingers = () => matchMedia("(pointer: coarse)").matches;
+
 export class Composer {
-  /** @param {Object} doing {send(text), stop(), changed(text), before()}: `before`: the key up in an empty field */
+  /** @param {Object} doing {send(text), stop(), before()}: `before`: the key up in an empty field */
   constructor(doing) {
     this.area = byId("question");
-    this.form = byId("composer");
     this.button = byId("send");
-    this.hint = byId("hint");
     this.doing = doing;
     this.running = null;
-    this.form.addEventListener("submit", (event) => {
+    byId("composer").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send();
     });
-    this.area.addEventListener("input", () => {
-      this.#resize();
-      doing.changed(this.area.value);
-    });
+    this.area.addEventListener("input", () => this.#resize());
     this.area.addEventListener("keydown", (event) => this.#key(event));
     this.setRunning(false);
   }
 
   #key(event) {
     // where fingers write, Enter is a new line
-    const enters = event.key === "Enter" && !event.shiftKey && !event.isComposing && !matchMedia("(pointer: coarse)").matches;
-    if (enters) {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && !withFingers()) {
       event.preventDefault();
       if (!this.running) this.#send();
     } else if (event.key === "ArrowUp" && !event.altKey && this.area.value === "") {
@@ -42,18 +38,9 @@ export class Composer {
     }
     const text = this.area.value.trim();
     if (!text) return;
-    this.set("");
-    this.doing.send(text);
-  }
-
-  /** Text in the field. */
-  set(text) {
-    this.area.value = text;
+    this.area.value = "";
     this.#resize();
-  }
-
-  get text() {
-    return this.area.value.trim();
+    this.doing.send(text);
   }
 
   /** Whether an answer is drawn in the conversation that is shown. */
@@ -67,8 +54,9 @@ export class Composer {
     this.button.classList.toggle("stops", running);
   }
 
+  /** Not where that would open a keyboard over half of the screen. */
   focus() {
-    this.area.focus();
+    if (!withFingers()) this.area.focus();
   }
 
   #resize() {

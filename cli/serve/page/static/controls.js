@@ -3,7 +3,9 @@
  * Each is shown by its number, and ends with its place: what follows it stays where it is.
  */
 
-const TURNING = /[\u202a-\u202e\u2066-\u2069]/;
+import { el } from "./dom.js";
+
+const TURNING = /([\u202a-\u202e\u2066-\u2069])/;
 const MOST = 100; // that are shown by their number: thousands in one paragraph take a browser minutes to lay out
 
 /** Makes the controls in all texts of `root` visible; those behind the first MOST as characters that cannot be shown. */
@@ -24,20 +26,13 @@ export function visibleControls(root) {
 /** A text as nodes, its controls in elements of the class "control". Their text stays what it is, for who copies it. */
 export function withControls(text, most = MOST) {
   const fragment = document.createDocumentFragment();
-  let left = most;
-  for (const part of text.split(/([\u202a-\u202e\u2066-\u2069])/)) {
+  for (const [index, part] of text.split(TURNING).entries()) {
     if (!part) continue;
-    if (!TURNING.test(part) || left === 0) {
-      fragment.append(TURNING.test(part) ? "\ufffd" : part);
-      continue;
-    }
-    left -= 1;
-    const shown = document.createElement("span");
-    shown.className = "control";
-    shown.dataset.code = `U+${part.charCodeAt(0).toString(16).toUpperCase()}`;
-    shown.title = "a character that turns the direction of text around";
-    shown.textContent = part;
-    fragment.append(shown);
+    if (index % 2 === 0) fragment.append(part);
+    else if (fragment.childElementCount === most) fragment.append("\ufffd");
+    else fragment.append(el("span", {
+      class: "control", "data-code": `U+${part.charCodeAt(0).toString(16).toUpperCase()}`, title: "a character that turns the direction of text around", text: part,
+    }));
   }
   return fragment;
 }

@@ -85,7 +85,9 @@ export class ConversationView {
     to?.scrollIntoView({ block: "nearest" });
   }
 
+  /** Focus on a message, which need not be at the end. */
   focus(id) {
+    this.follows = false;
     const view = this.views.get(id);
     view?.element.focus({ preventScroll: true });
     view?.element.scrollIntoView({ block: "nearest" });

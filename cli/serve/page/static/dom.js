@@ -17,14 +17,15 @@ export function svg(tag, props = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), props, children);
 }
 
+const isSet = (value) => value !== null && value !== undefined && value !== false;
+
 function fill(element, props, children) {
-  for (const [name, value] of Object.entries(props)) {
-    if (value === null || value === undefined || value === false) continue;
+  for (const [name, value] of Object.entries(props).filter(([, given]) => isSet(given))) {
     if (name === "text") element.textContent = value;
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.filter(isSet));
   return element;
 }
 
@@ -55,7 +56,6 @@ const ICONS = {
   server: "M4 4h16v7H4zM4 13h16v7H4zM8 7.5v.01M8 16.5v.01",
   settings: "M4 7h9M17 7h3M13 5v4M4 17h3M11 17h9M9 15v4",
   stop: "M7 7h10v10H7z",
-  theme: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18",
   tool: "M14 7a4 4 0 0 1 5-3l-2.5 2.5 1 1L20 5a4 4 0 0 1-5 5l-7.5 8a2 2 0 0 1-3-3L13 8",
   tree: "M6 4v16M6 9h6a3 3 0 0 1 3 3v0M6 16h12M18 12h-3",
 };
@@ -67,19 +67,12 @@ export function icon(name) {
 
 /** A button with a drawing; `label`: its name, shown where `wide` says so. */
 export function iconButton(name, label, onclick, { wide = false, ...props } = {}) {
-  const shown = wide ? el("span", { text: label }) : null;
-  return el(
-    "button",
-    { type: "button", class: wide ? "button" : "button bare", title: wide ? null : label, "aria-label": wide ? null : label, onclick, ...props },
-    icon(name),
-    shown,
-  );
+  const looks = wide ? { class: "button" } : { class: "button bare", title: label, "aria-label": label };
+  return el("button", { type: "button", ...looks, onclick, ...props }, icon(name), wide && el("span", { text: label }));
 }
 
 /** 1204 as "1 204", with narrow spaces that do not break. */
-export function count(n) {
-  return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
-}
+export const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
 /** "1 token", "14 tokens". */
 export const tokens = (n) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;

@@ -8,6 +8,9 @@ import { Tree, newId } from "./tree.js";
 
 const QUIET = 400; // milliseconds without news before a conversation is written
 const LATEST = 4000; // it is written after these although news goes on
+const why = (error) => error?.message ?? "the browser refuses it";
+const many = (n) => `${n} ${n === 1 ? "conversation" : "conversations"}`;
+const byAge = (a, b) => a.changed - b.changed;
 
 export class History {
   /**
@@ -15,14 +18,18 @@ export class History {
    * @param {function(Object): void} doing.onOpen gets {id, title, system, tree}
    * @param {function(): void} doing.onNew another is wanted, or the one that is shown has been removed
    * @param {function(Object): void} [doing.onRename] gets one that has another title now
+   * @param {function(Object): void} [doing.onOthers] gets one to which another tab has added something
+   * @param {function(Object): boolean} [doing.isBusy] whether a message grows here
    */
-  constructor({ onOpen, onNew, onRename = () => {} }) {
-    Object.assign(this, { onOpen, onNew, onRename });
+  constructor({ onOpen, onNew, onRename = () => {}, onOthers = () => {}, isBusy = () => false }) {
+    Object.assign(this, { onOpen, onNew, onRename, onOthers, isBusy });
     this.live = new Map(); // id -> the conversation that the page works with: opened twice it is the same one
     this.known = new Map(); // id -> ids of the messages that it has or had here
     this.removed = new Set(); // an answer may still go on in them
     this.waiting = new Map(); // id -> {since, timer} of what is not yet written
     this.store = openStore();
+    this.tabs = new BroadcastChannel("hybrid-chats"); // of this browser: each tells which conversation it has written
+    this.tabs.onmessage = ({ data: id }) => this.#tried(() => this.#renew(id));
     this.list = new HistoryList(byId("history-list"), {
       open: (id) => this.#tried(async () => onOpen(await this.#chat(id))),
       rename: (id, title) => this.#tried(() => this.#rename(id, title)),
@@ -49,7 +56,7 @@ export class History {
     if (!store.lasting) this.#say("This browser keeps nothing here: conversations are gone when the page is closed.");
     const found = [];
     await store.each((record) => found.push(entryOf(record)));
-    found.sort((a, b) => a.changed - b.changed).forEach((entry) => this.list.place(entry));
+    found.sort(byAge).forEach((entry) => this.list.place(entry));
     return found.length ? this.#chat(found.at(-1).id) : null;
   }
 
@@ -67,11 +74,6 @@ export class History {
   /** Marks the one that is shown. */
   select(id) {
     this.list.select(id);
-  }
-
-  /** Takes a conversation away, once that has been confirmed in its row. */
-  remove(id) {
-    this.list.ask(id);
   }
 
   /** All conversations as a file. */
@@ -94,7 +96,7 @@ export class History {
       const used = (id) => this.list.entries.has(id) || this.live.has(id) || this.removed.has(id);
       for (const record of records) if (used(record.id)) record.id = newId();
       await (await this.store).put(records);
-      records.sort((a, b) => a.changed - b.changed).forEach((record) => this.list.place(entryOf(record)));
+      records.sort(byAge).forEach((record) => this.list.place(entryOf(record)));
       this.#say(`${many(records.length)} imported.`);
     } catch (error) {
       this.#say(`Nothing was imported. ${error.message}`);
@@ -105,10 +107,7 @@ export class History {
   /** Writes these; `going`: at once, as the page may not be there for an answer of the store. */
   async #write(ids, going = false) {
     const records = ids.map((id) => this.live.get(id)).filter(Boolean).map(recordOf);
-    for (const id of ids) {
-      clearTimeout(this.waiting.get(id)?.timer);
-      this.waiting.delete(id);
-    }
+    for (const id of ids) this.#forget(id);
     for (const record of records) {
       this.list.place(entryOf(record));
       this.#knows(record);
@@ -117,9 +116,16 @@ export class History {
       const store = await this.store;
       if (going) await store.put(records);
       else await Promise.all(records.map((record) => store.merge(record, this.known.get(record.id))));
+      for (const { id } of records) this.tabs.postMessage(id);
     } catch (error) {
-      this.#say(`Not kept: ${error?.message ?? "the browser refuses it"}.`);
+      this.#say(`Not kept: ${why(error)}.`);
     }
+  }
+
+  /** It no longer waits to be written. */
+  #forget(id) {
+    clearTimeout(this.waiting.get(id)?.timer);
+    this.waiting.delete(id);
   }
 
   /** Writes what waits. */
@@ -129,6 +135,18 @@ export class History {
 
   #knows({ id, nodes }) {
     this.known.set(id, new Set([...(this.known.get(id) ?? []), ...nodes.map((node) => node.id)]));
+  }
+
+  /** Another tab has written this one. */
+  async #renew(id) {
+    const record = await (await this.store).get(id);
+    if (!record || this.removed.has(id)) return;
+    this.list.place(entryOf(record));
+    const chat = this.live.get(id);
+    const known = this.known.get(id);
+    if (!chat?.tree.absorb(record.nodes, (node, own) => (own ? this.isBusy(own) : known?.has(node.id)))) return;
+    this.#knows(record);
+    this.onOthers(chat);
   }
 
   /** A conversation to work with. An answer that the page did not see end was stopped. */
@@ -146,8 +164,7 @@ export class History {
 
   async #remove(id) {
     this.removed.add(id);
-    clearTimeout(this.waiting.get(id)?.timer);
-    this.waiting.delete(id);
+    this.#forget(id);
     this.live.delete(id);
     if (!this.list.take(id)) byId("history-new").querySelector("button").focus();
     await (await this.store).remove(id);
@@ -158,7 +175,7 @@ export class History {
     try {
       await act();
     } catch (error) {
-      this.#say(`That has failed: ${error?.message ?? "the browser refuses it"}.`);
+      this.#say(`That has failed: ${why(error)}.`);
     }
   }
 
@@ -174,5 +191,3 @@ export class History {
     this.note.hidden = false;
   }
 }
-
-const many = (n) => `${n} ${n === 1 ? "conversation" : "conversations"}`;

@@ -1,6 +1,6 @@
 /** One message as it is seen: text, thoughts, calls of tools, what it took, and what can be done with it. */
 
-import { count, el, icon, iconButton, tokens } from "./dom.js";
+import { byId, count, el, icon, iconButton, tokens } from "./dom.js";
 import { figures } from "./figures.js";
 import { GrowingText } from "./growing.js";
 import { renderMarkdown } from "./markdown.js";
@@ -16,7 +16,7 @@ const near = new IntersectionObserver(
   (entries) => {
     for (const { isIntersecting, target } of entries) if (isIntersecting) target.view.enrich();
   },
-  { rootMargin: "1200px 0px" },
+  { root: byId("scroller"), rootMargin: "1200px 0px" },
 );
 
 export class MessageView {
@@ -138,7 +138,9 @@ export class MessageView {
     const n = this.node.usage?.completion_tokens_details?.reasoning_tokens;
     this.summary.textContent = thinks ? "Thinking\u2026" : n ? `Thoughts \u00b7 ${tokens(n)}` : "Thoughts";
     this.thoughts.classList.toggle("thinks", Boolean(thinks));
-    this.thoughtText.textContent = reasoning;
+    const shown = this.thoughtText.textContent;
+    if (reasoning.startsWith(shown)) this.thoughtText.append(reasoning.slice(shown.length));
+    else this.thoughtText.textContent = reasoning;
   }
 
   // --- what stands below ---
@@ -201,17 +203,16 @@ export class MessageView {
     this.can = can;
     const button = (name, label, run, key) =>
       iconButton(name, label, (event) => run(node, event.currentTarget), { "data-do": key, tabindex: "-1" });
-    const answers = node.role === "assistant";
     const cut = node.content && !node.toolCalls.length && ["length", "stopped", "error"].includes(node.finish);
     this.actions.replaceChildren(
       ...(running
         ? []
         : [
             button("copy", "Copy", doing.copy, "copy"),
-            node.role === "user" ? button("edit", "Edit: a new branch", doing.edit, "edit") : null,
-            answers ? button("retry", "Answer again: a new branch", doing.regenerate, "regenerate") : null,
-            cut ? button("go", "Go on where it ended", doing.proceed, "proceed") : null,
-            button("branch", "Branch here: what you write next follows this", doing.branch, "branch"),
+            node.role === "user" && button("edit", "Edit: a new branch", doing.edit, "edit"),
+            button("retry", "Answer again: a new branch", doing.regenerate, "regenerate"),
+            cut && button("go", "Go on where it ended", doing.proceed, "proceed"),
+            node.role !== "user" && button("branch", "Branch here: what you write next follows this", doing.branch, "branch"),
             button("remove", "Remove this and all that follows", doing.remove, "remove"),
           ].filter(Boolean)),
     );

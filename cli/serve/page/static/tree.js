@@ -2,27 +2,31 @@
  * The tree of turns of one conversation: data only.
  *
  * A node is one message:
- *   id, parent     of nodes; null: the conversation begins with it
- *   role           "user", "assistant" or "tool"
- *   content        its text
- *   reasoning      thoughts before it, or ""
- *   toolCalls      [{id, name, arguments}], arguments as JSON text
- *   toolCallId     of a result: which call it answers
- *   logprobs       OpenAI's entries of its tokens, where they were asked for
- *   timings, usage what it took, as the server says
- *   finish         why it ended: "stop", "length", "tool_calls"; "stopped": by the reader; "error"; null: not yet
- *   error          one line, where it failed
- *   created        milliseconds since 1970
+ *   id, parent      of nodes; null: the conversation begins with it
+ *   role            "user", "assistant" or "tool"
+ *   content         its text
+ *   reasoning       thoughts before it, or ""
+ *   toolCalls       [{id, name, arguments}], arguments as JSON text
+ *   toolCallId      of a result: which call it answers
+ *   logprobs        OpenAI's entries of its tokens, where they were asked for
+ *   timings, usage  what it took, as the server says
+ *   finish          "stop", "length", "tool_calls"; "stopped": by the reader; "error"; null: not yet
+ *   error           one line, where it failed
+ *   created         milliseconds since 1970
+ *   revision        how often it has grown: of two versions the one with more is the newer
  *
  * Nothing is overwritten: to edit or to answer again adds a sibling. `head` is the last message of the path that is shown.
  */
 
 const empty = () => ({
-  content: "", reasoning: "", toolCalls: [], toolCallId: null, logprobs: null, timings: null, usage: null, finish: null, error: null,
+  content: "", reasoning: "", toolCalls: [], toolCallId: null, logprobs: null, timings: null, usage: null, finish: null, error: null, revision: 0,
 });
 
 /** An id that no other conversation has. (`randomUUID` is missing where a phone reaches the server over plain HTTP.) */
 export const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** Of two versions of a message the one that is kept: the newer one, else the first; either may be missing. */
+export const newer = (one, other) => (!one || (other?.revision ?? 0) > (one.revision ?? 0) ? other : one);
 
 export class Tree {
   /** @param {Object[]} nodes parents before children */
@@ -43,7 +47,6 @@ export class Tree {
     this.below.get(node.parent).push(node.id);
   }
 
-  /** The node with this id. */
   get(id) {
     return this.nodes.get(id);
   }
@@ -79,8 +82,7 @@ export class Tree {
   add(parent, fields) {
     const node = { ...empty(), id: newId(), created: Date.now(), ...fields, parent };
     this.#insert(node);
-    this.head = node.id;
-    this.#remember();
+    this.goExactly(node.id);
     return node;
   }
 
@@ -90,16 +92,15 @@ export class Tree {
     return this.add(parent, { role, content, toolCallId });
   }
 
-  /** Room for another answer in the place of one. */
+  /** Room for another answer: in the place of one, or to a question. */
   regenerate(id) {
     const { parent, role } = this.nodes.get(id);
-    return this.add(parent, { role });
+    return this.add(role === "assistant" ? parent : id, { role: "assistant" });
   }
 
   /** Shows the branch of a node to its end. */
   go(id) {
-    this.head = this.leaf(id);
-    this.#remember();
+    this.goExactly(this.leaf(id));
   }
 
   /** Shows the path that ends with a node: what is written next makes a branch there. */
@@ -113,39 +114,36 @@ export class Tree {
     const { parent } = this.nodes.get(id);
     const gone = [id];
     for (const each of gone) gone.push(...this.below.get(each)); // grows while it is read
-    const showed = gone.includes(this.head);
-    for (const each of gone) {
-      this.nodes.delete(each);
-      this.below.delete(each);
-      this.latest.delete(each);
-    }
+    for (const each of gone) for (const map of [this.nodes, this.below, this.latest]) map.delete(each);
     this.below.set(parent, this.below.get(parent).filter((child) => child !== id));
-    if (showed) this.go(parent);
+    if (gone.includes(this.head)) this.go(parent);
     return gone;
+  }
+
+  /** Takes over messages that are newer or not here, but for those that `isOurs(node, own)` says. Whether there were any. */
+  absorb(nodes, isOurs) {
+    let any = false;
+    for (const node of nodes) {
+      const own = this.nodes.get(node.id);
+      if (newer(own, node) !== node || !this.below.has(node.parent) || isOurs(node, own)) continue;
+      if (own) Object.assign(own, node);
+      else this.#insert({ ...empty(), ...node });
+      any = true;
+    }
+    return any;
   }
 
   /** Which child of each node is on the way to the head. */
   #remember() {
     for (const node of this.path()) this.latest.set(node.parent, node.id);
   }
-
-  /** Parents before children, branches one after the other. */
-  *walk(from = null, depth = 0) {
-    const open = this.below.get(from).map((id) => [id, depth]).reverse();
-    while (open.length) {
-      const [id, at] = open.pop();
-      yield [this.nodes.get(id), at];
-      for (const child of [...this.below.get(id)].reverse()) open.push([child, at + 1]);
-    }
-  }
 }
 
 /** A node as the server takes it. */
-export function messageOf(node) {
-  const message = { role: node.role, content: node.content };
-  if (node.reasoning) message.reasoning_content = node.reasoning;
-  if (node.toolCalls.length)
-    message.tool_calls = node.toolCalls.map(({ id, name, arguments: given }) => ({ id, type: "function", function: { name, arguments: given } }));
-  if (node.toolCallId !== null) message.tool_call_id = node.toolCallId;
+export function messageOf({ role, content, reasoning, toolCalls, toolCallId }) {
+  const message = { role, content };
+  if (reasoning) message.reasoning_content = reasoning;
+  if (toolCalls.length) message.tool_calls = toolCalls.map(({ id, name, arguments: given }) => ({ id, type: "function", function: { name, arguments: given } }));
+  if (toolCallId !== null) message.tool_call_id = toolCallId;
   return message;
 }

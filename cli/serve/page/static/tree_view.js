@@ -2,7 +2,7 @@
 
 import { requestOf } from "./answers.js";
 import { costs } from "./api.js";
-import { byId, count, el, iconButton, svg, tokens } from "./dom.js";
+import { byId, count, el, svg, tokens } from "./dom.js";
 
 const STEP = 16; // pixels from one column to the next
 const ROW = 34; // height of a row
@@ -11,7 +11,7 @@ const PROMPT = ["messages", "tools", "tool_choice", "chat_template_kwargs", "rea
 const LETTER = { user: "You", assistant: "Answer", tool: "Result" };
 
 export class TreeView {
-  /** @param {Object} doing {go(id): shows the branch of a node; asked(): {system, settings} of requests; closed()} */
+  /** @param {Object} doing {go(id): shows the branch of a node; asked(): {system, settings} of requests} */
   constructor(doing) {
     this.doing = doing;
     this.panel = byId("tree");
@@ -19,7 +19,6 @@ export class TreeView {
     this.view = byId("tree-view");
     this.list = el("div", { role: "tree", "aria-label": "Turns", class: "turns" });
     this.view.append(this.list);
-    byId("tree-close").append(iconButton("close", "Close the tree", () => this.close()));
     this.list.addEventListener("click", (event) => this.#chosen(event.target.closest(".turn")));
     this.list.addEventListener("keydown", (event) => this.#key(event));
     this.known = new Map(); // id of a branch's first node -> its cost
@@ -30,16 +29,10 @@ export class TreeView {
     return !this.panel.hidden;
   }
 
+  /** Draws it in the panel that has been opened, and takes the focus. */
   open(tree) {
-    this.panel.hidden = false;
     this.show(tree);
     this.list.querySelector('[tabindex="0"]')?.focus();
-  }
-
-  close() {
-    this.panel.hidden = true;
-    this.asking?.abort();
-    this.doing.closed();
   }
 
   /** Draws the tree as it is now, and asks what its branches cost. */

@@ -1,0 +1,301 @@
+"""The chat of the page by keyboard alone, for a screen reader, on a phone, in light and dark."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
+from chat_page import PHONE, ChatPage, opened
+from http_server import Server
+from scripted_chat import ADD, CALL, WITH_TOOLS, Script, served
+
+from hybrid.infer import Model
+
+TEXT = """# A heading
+
+Some `code`, a [link](https://example.org) and **more**.
+
+```py
+@decorated
+def f(x=1):  # one
+    return "two"
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+> quoted
+"""
+
+# WCAG's contrasts of what is seen, [text or icon, ratio]: those below 4.5 for texts, 3 for large ones and for icons
+CONTRASTS = """() => {
+  const canvas = Object.assign(document.createElement('canvas'), { width: 1, height: 1 });
+  const context = canvas.getContext('2d', { willReadFrequently: true });
+  const paint = (colours) => {
+    context.clearRect(0, 0, 1, 1);
+    for (const colour of colours) { context.fillStyle = colour; context.fillRect(0, 0, 1, 1); }
+    return [...context.getImageData(0, 0, 1, 1).data];
+  };
+  const linear = (c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => [r, g, b].map((c) => linear(c / 255))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const bad = [];
+  const check = (element, name, least) => {
+    const seen = element.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+    if (!name || !seen || element.closest('.unseen, noscript, script, [disabled]')) return;
+    const grounds = [];
+    let opacity = 1;
+    for (let at = element; at; at = at.parentElement) {
+      const { backgroundColor, opacity: own } = getComputedStyle(at);
+      grounds.unshift(backgroundColor);
+      opacity *= Number(own);
+    }
+    const { color, fontSize, fontWeight } = getComputedStyle(element);
+    const isLarge = parseFloat(fontSize) >= 24 || (parseFloat(fontSize) >= 18.66 && fontWeight >= 700);
+    const ground = paint(grounds), full = paint([...grounds, color]);
+    const ink = full.map((c, i) => opacity * c + (1 - opacity) * ground[i]);
+    const [one, other] = [light(ground), light(ink)].sort((a, b) => b - a);
+    const ratio = (one + 0.05) / (other + 0.05);
+    if (ratio < (isLarge ? 3 : least)) bad.push([name.slice(0, 40), Math.round(100 * ratio) / 100]);
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) check(walker.currentNode.parentElement, walker.currentNode.data.trim(), 4.5);
+  for (const icon of document.querySelectorAll('.icon')) {
+    const button = icon.closest('button, a');
+    check(icon, button ? 'icon of ' + (button.title || button.textContent) : '', 3);
+  }
+  return bad;
+}"""
+
+NAMELESS = """() => [...document.querySelectorAll('button, a[href], input, textarea, select, summary, [tabindex="0"]')]
+  .filter((each) => each.checkVisibility() && each.localName !== 'pre')
+  .filter((each) => !(each.ariaLabel || each.textContent.trim() || each.labels?.length))
+  .map((each) => each.outerHTML.slice(0, 200))"""
+
+# what Tab comes to, in this order, beginning at the top; and what of it shows no outline
+STOPS = """() => {
+  const { activeElement: at } = document;
+  const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(at);
+  const framed = at.id === 'question' ? getComputedStyle(at.form).boxShadow : boxShadow;
+  const shown = (outlineStyle === 'solid' && parseFloat(outlineWidth) >= 2) || framed !== 'none';
+  return [at.ariaLabel || at.labels?.[0]?.textContent || at.textContent.slice(0, 60), shown];
+}"""
+
+
+@pytest.fixture(scope="module")
+def server(chat_model: Model) -> Iterator[Server]:
+    with closing(served(chat_model, WITH_TOOLS)) as server:
+        yield server
+
+
+@pytest.fixture
+def chat(browsing: Browsing, server: Server) -> ChatPage:  # noqa: F811
+    return opened(browsing, server)
+
+
+def full(chat: ChatPage, script: Script) -> None:
+    """A conversation with all that can be seen in one."""
+    settings = {"tools": json.dumps([ADD])}
+    chat.page.evaluate("(kept) => localStorage.setItem('hybrid-settings', JSON.stringify(kept))", settings)
+    chat.page.reload()
+    chat.answered(script, "Hello", TEXT)
+    chat.again(1, script, "Other.")
+    chat.do(1, "before")
+    chat.answered(script, "Add", CALL)
+    chat.page.get_by_label("Result of add").wait_for()
+
+
+# --- keys ---
+def test_tab_goes_through_the_page(chat: ChatPage, script: Script) -> None:
+    """From the top to the end, each stop with a name and an outline; of the messages one."""
+    full(chat, script)
+    page = chat.page
+    page.locator(".skip").focus()
+    stops: list[tuple[str, bool]] = [tuple(page.evaluate(STOPS))]
+    while stops[-1][0] != "Send" and len(stops) < 60:
+        page.keyboard.press("Tab")
+        stops.append(tuple(page.evaluate(STOPS)))
+    names = [name for name, _ in stops]
+    assert [name for name, shown in stops if not shown] == [] and all(names)
+    order = ["To the field for questions", "New conversation", "Settings (Ctrl+Shift+S)", "Result of add",
+             "Send results", "Your question", "Send"]  # fmt: skip
+    assert [name for name in names if name in order] == order
+    assert page.locator('.message[tabindex="0"]').count() == 1
+
+
+def test_panels_by_keys(chat: ChatPage, script: Script) -> None:
+    """What opens one takes the focus into it, and back when it is closed."""
+    chat.answered(script, "One?", "First.")
+    chat.again(1, script, "Second.")
+    page, press = chat.page, chat.page.keyboard.press
+    toggles = {name: page.get_by_role("button", name=name) for name in ("Conversations", "Tree of turns")}
+    press("Control+Shift+E")
+    assert toggles["Tree of turns"].get_attribute("aria-expanded") == "true"
+    assert chat.focused.get_attribute("role") == "treeitem" and "Second." in chat.focused.inner_text()
+    press("ArrowUp")
+    press("Enter")
+    assert chat.texts == ["One?", "First."]
+    press("Control+Shift+E")
+    assert toggles["Tree of turns"].get_attribute("aria-expanded") == "false"
+    assert chat.focused.get_attribute("aria-label") == toggles["Tree of turns"].get_attribute("aria-label")
+    press("Control+Shift+H")
+    assert page.locator("#history").is_hidden()
+    assert chat.focused.get_attribute("aria-label") == toggles["Conversations"].get_attribute("aria-label")
+    press("Control+Shift+S")
+    page.get_by_role("dialog", name="Settings").wait_for()
+    press("Escape")
+    assert chat.focused.get_attribute("aria-label") == toggles["Conversations"].get_attribute("aria-label")
+
+
+# --- a screen reader ---
+def test_an_answer_is_read_once(chat: ChatPage, script: Script) -> None:
+    """When it is complete, not token by token; a message on the way to it says that it is on the way."""
+    page = chat.page
+    page.evaluate("""() => {
+      const spoken = document.getElementById('spoken');
+      window.said = [];
+      new MutationObserver(() => spoken.textContent && said.push(spoken.textContent))
+        .observe(spoken, { childList: true, characterData: true, subtree: true });
+    }""")
+    words = " ".join(f"word{i}" for i in range(60))
+    chat.answered(script, "Hello", words)
+    chat.spoken.filter(has_text="The answer is complete").wait_for()
+    assert page.evaluate("said") == ["An answer is being written.", f"The answer is complete. {words}"]
+    assert chat.spoken.get_attribute("aria-live") == "polite"
+
+
+def test_names_and_roles(chat: ChatPage, script: Script) -> None:
+    full(chat, script)
+    chat.open_tree()
+    page = chat.page
+    assert page.evaluate(NAMELESS) == []
+    live = "[...document.querySelectorAll('[aria-live], [role=status], [role=alert], [role=log]')].map((e) => e.id)"
+    found = {name for name in page.evaluate(live) if not name.endswith("-trouble")}
+    assert found == {"history-note", "spoken"}, "nothing that grows is read while it grows"
+    for role, name in (
+        ("main", "Conversation"),
+        ("complementary", "Tree of turns"),
+        ("complementary", "Conversations"),
+        ("article", "Answer"),
+        ("article", "You"),
+    ):
+        assert page.get_by_role(role, name=name, exact=True).count() >= 1, (role, name)
+    rows = chat.tree.get_by_role("treeitem")
+    assert {row.get_attribute("aria-level") for row in rows.all()} == {"1", "2"}
+    assert chat.tree.locator('[aria-current="true"]').count() == 1
+    chat.branch("Other.").locator(".cost:not(:empty)").wait_for()
+    told = chat.branch("Other.").get_attribute("aria-description")
+    assert "to read" in told and "known" in told
+
+
+# --- what is seen ---
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrasts(browsing: Browsing, server: Server, script: Script, scheme: str) -> None:  # noqa: F811
+    """WCAG AA, of all texts and icons: a conversation, its tree, probabilities, settings, help, an error, the state."""
+    chat = opened(browsing, server, color_scheme=scheme)
+    page = chat.page
+    assert page.evaluate(CONTRASTS) == []
+    full(chat, script)
+    chat.open_tree()
+    chat.branch("Other.").locator(".cost:not(:empty)").wait_for()
+    assert page.evaluate(CONTRASTS) == []
+    page.get_by_role("button", name="Probabilities").click()
+    chat.page.keyboard.press("Control+Shift+O")
+    page.get_by_role("heading", name="tiny").wait_for()
+    chat.answered(script, "Hello", "Some words.").locator(".token").nth(1).click()
+    page.locator(".alternatives button").first.wait_for()
+    assert page.evaluate(CONTRASTS) == []
+    page.keyboard.press("Escape")
+    browsing.expects("status of 503")
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=503, body="{}"))
+    chat.ask("Again")
+    page.get_by_role("alert").wait_for()
+    assert page.evaluate(CONTRASTS) == []
+    for key, name in (("Control+Shift+S", "Settings"), ("F1", "Keys")):
+        page.keyboard.press(key)
+        page.get_by_role("dialog", name=name).wait_for()
+        assert page.evaluate(CONTRASTS) == [] and page.evaluate(NAMELESS) == []
+        page.keyboard.press("Escape")
+    page.goto(f"{server.url}/state")
+    page.locator("#cache-list").get_by_text("tokens known").wait_for()
+    assert page.evaluate(CONTRASTS) == [] and page.evaluate(NAMELESS) == []
+
+
+def test_on_a_phone(browsing: Browsing, server: Server, script: Script) -> None:  # noqa: F811
+    """By fingers: panels lie above the conversation, and go when they have served; nothing is wider than the window."""
+    chat = opened(browsing, server, viewport=PHONE, has_touch=True, is_mobile=True)
+    page = chat.page
+    script.say(f"{TEXT}\n\n| a | b |\n|---|---|\n| {'wide ' * 30} | x |", "Other.")
+    chat.field.fill("Hello")
+    page.get_by_role("button", name="Send").tap()
+    chat.messages.nth(1).get_by_role("heading", name="A heading").wait_for()
+    chat.until_ended()
+    chat.messages.nth(1).locator("[data-do=regenerate]").tap()
+    chat.messages.nth(1).get_by_text("Other.").wait_for()
+    chat.until_ended()
+    tree, history = page.locator("#tree"), page.locator("#history")
+    assert not tree.is_visible() and not history.is_visible()
+    page.get_by_role("button", name="Tree of turns").tap()
+    chat.tree.get_by_role("treeitem").nth(1).tap()
+    assert not tree.is_visible(), "one wants to see where one has gone"
+    chat.messages.nth(1).get_by_role("heading", name="A heading").wait_for()
+    page.get_by_role("button", name="Tree of turns").tap()
+    page.touchscreen.tap(8, 300)
+    assert not tree.is_visible(), "a touch beside it closes it"
+    page.get_by_role("button", name="Conversations").tap()
+    assert history.is_visible()
+    page.touchscreen.tap(352, 300)
+    assert not history.is_visible()
+    page.get_by_role("button", name="Conversations").tap()
+    page.locator("#history-list .open").tap()
+    assert not history.is_visible() and not page.evaluate("document.activeElement.id === 'question'"), "no keyboard"
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert page.evaluate("document.getElementById('scroller').scrollWidth") <= PHONE["width"]
+    small = """[...document.querySelectorAll('button, summary, a.button')].filter((each) => each.checkVisibility())
+      .map((each) => [each.title || each.textContent, each.getBoundingClientRect()])
+      .filter(([, r]) => r.width < 24 || r.height < 24).map(([name]) => name)"""
+    assert page.evaluate(small) == []
+
+
+# --- scrolling ---
+BOTTOM = """(({ scrollTop, scrollHeight, clientHeight }) => scrollHeight - scrollTop - clientHeight)
+  (document.getElementById('scroller'))"""
+PLACE = """[...document.querySelectorAll('.message.assistant p')]
+  .find((each) => each.textContent.startsWith('Paragraph 20 of')).getBoundingClientRect().top"""
+
+
+def test_nothing_jumps_while_an_answer_grows(chat: ChatPage, script: Script) -> None:
+    """Who has scrolled up stays there; who is at the end goes along; what is written stays in its place."""
+    page = chat.page
+    script.say("\n\n".join(f"Paragraph {i} of a long answer." for i in range(100)))
+    answer = chat.ask("Talk", wait=False)
+    answer.get_by_text("Paragraph 30 of").wait_for()
+    assert page.evaluate(BOTTOM) < 60
+    page.locator("#scroller").hover()
+    page.mouse.wheel(0, -600)
+    page.get_by_role("button", name="To the end").wait_for()
+    page.wait_for_timeout(100)  # the wheel is turned smoothly
+    before = page.evaluate(PLACE)
+    answer.get_by_text("Paragraph 60 of").wait_for()
+    assert abs(page.evaluate(PLACE) - before) < 1
+    page.get_by_role("button", name="To the end").click()
+    chat.until_ended()
+    page.wait_for_timeout(100)
+    assert page.evaluate(BOTTOM) < 60
+
+
+def test_going_to_a_branch_stays_where_it_is(chat: ChatPage, script: Script) -> None:
+    """Not at the end of a long conversation, where the branch is not."""
+    chat.answered(script, "First", "One.")
+    chat.again(1, script, "Two.")
+    chat.answered(script, "More", "\n\n".join(f"Paragraph {i}." for i in range(60)))
+    page = chat.page
+    page.evaluate("document.getElementById('scroller').scrollTop = 0")
+    chat.do(1, "before")
+    chat.do(1, "after")
+    chat.messages.nth(3).wait_for()
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.getElementById('scroller').scrollTop") < 100
+    assert chat.focused.get_attribute("id") == chat.messages.nth(1).get_attribute("id")
