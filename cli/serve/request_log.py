@@ -20,6 +20,7 @@ from .chats import Split
 
 # asked for all the time, by programs and pages: logged only when they fail
 QUIET = ("/health", "/metrics", "/slots", "/page/costs")
+NO_FAULT = (200, 499)  # of these: a page that has other questions now hangs up
 LONGEST = 120  # characters of what a client chooses
 PLACE = "hybrid.request"  # in the scope of a request
 
@@ -144,5 +145,5 @@ class Logged:
             status = status or 500
             raise
         finally:
-            if status != 200 or scope["path"] not in QUIET:
+            if status not in NO_FAULT or scope["path"] not in QUIET:
                 self.log(record.closed(scope, status))

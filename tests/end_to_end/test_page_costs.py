@@ -8,12 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
-from http_server import Server, serving
+from http_server import Server, serving, until
 from scripted_chat import TOOLS, WITH_THOUGHTS, Script, post, scripted, served
 
 from hybrid.cli.serve.page import costs as route
+from hybrid.cli.serve.request_log import RequestLog
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.saving import Saver, open_store
 
@@ -183,6 +185,29 @@ def test_beside_an_answer_half_of_the_time(server: Server, monkeypatch: pytest.M
     assert len(spans) == 4
     for (_, end), (begin, _) in pairwise(spans):
         assert begin - end >= 0.04
+
+
+def test_a_page_that_hangs_up_is_no_fault(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks again whenever something changes. What is refused is in the log."""
+    lines: list[RequestLog] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def encoded(*_: Any) -> Any:
+        begun.set()
+        go.wait(60)
+        return np.zeros(1, np.int32)
+
+    monkeypatch.setattr(route, "encoded", encoded)
+    with closing(served(model, STRICT, log=lines.append)) as server:
+        with pytest.raises(httpx.TimeoutException):
+            server.http.post("/page/costs", json={"conversations": [{"messages": ASKED}] * 2}, timeout=0.3)
+        assert begun.wait(60)
+        until(lambda: server.served.n_running == 1)
+        go.set()
+        until(lambda: server.served.n_running == 0)
+        server.error(400, "/page/costs", {"conversations": 3})
+        until(lambda: lines)
+    assert [(line.route, line.status) for line in lines] == [("/page/costs", 400)]
 
 
 def test_thoughts_and_tools_change_the_price(model: Model, script: Script) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
@@ -12,8 +13,9 @@ from hybrid.cli.serve.page.routes import POLICY
 from hybrid.infer import Model
 
 KEY = {"Authorization": "Bearer secret"}
-MOST = 250_000  # bytes of all files of a page together, as they lie here: half are comments and vendored
-MOST_SENT = 100_000  # likewise of all pages, by gzip
+MOST = 235_000  # bytes of all files of the chat together, as they lie here: 81 000 of them are vendored
+MOST_LOADED = 200_000  # likewise of those that it loads before a panel, settings, help or probabilities are asked for
+MOST_SENT = 98_000  # of all pages, by gzip
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +31,26 @@ def server(model: Model) -> Iterator[Server]:
 
 
 def test_pages_are_small() -> None:
-    """What GET / may load, as it lies there; all that is sent, as browsers ask for it."""
+    """What the chat may load, as it lies there; all that is sent, as browsers ask for it."""
     sizes = {path.relative_to(STATIC).as_posix(): path.stat().st_size for path in STATIC.rglob("*") if path.is_file()}
     assert not [name for name in sizes if Path(name).suffix not in TYPES], "of a kind that is not sent"
     chat = {name: size for name, size in sizes.items() if not name.startswith("state")}
     assert sum(chat.values()) < MOST, chat
     assert sum(len(file.packed) for file in page_files().values()) < MOST_SENT
+
+
+def test_a_conversation_loads_little(browsing: Browsing, server: Server) -> None:  # noqa: F811
+    loaded: set[str] = set()
+    context = browsing.context(server)
+    context.on("request", lambda request: loaded.add(urlsplit(request.url).path))
+    page = browsing.visit(context, server)
+    page.get_by_label("Your question").fill("Hello")
+    page.keyboard.press("Enter")
+    page.locator(".message.assistant").wait_for()
+    page.get_by_role("button", name="Send", exact=True).wait_for()
+    sizes = {path: len(file.content) for path, file in page_files().items() if path in loaded}
+    assert "/page/vendor/marked.esm.js" in sizes and "/page/highlight.js" in sizes
+    assert sum(sizes.values()) < MOST_LOADED, sizes
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -314,10 +314,8 @@ def test_json_of_a_page_is_text(page: Page) -> None:
 
 
 CONTRASTS = """async () => {
-  const style = document.createElement("link");
-  style.rel = "stylesheet";
-  style.href = "/page/theme.css";
-  await new Promise((done) => { style.addEventListener("load", done); document.head.append(style); });
+  const { style } = await import("/page/dom.js");
+  await Promise.all([style("theme"), style("probabilities")]);
   const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const brightness = (colour) => {
     pen.fillStyle = colour;

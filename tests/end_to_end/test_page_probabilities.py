@@ -15,7 +15,7 @@ DRAW = """async ([tokens, continues]) => {
   const { colouredTokens } = await import("/page/probabilities.js");
   const style = document.createElement("link");
   style.rel = "stylesheet";
-  style.href = "/page/markdown.css";
+  style.href = "/page/probabilities.css";
   await new Promise((done) => { style.addEventListener("load", done); document.head.append(style); });
   window.chosen = [];
   const options = continues ? { onContinue: (index, one) => window.chosen.push([index, one.token]) } : {};

@@ -34,11 +34,7 @@ export class Answers {
     this.running.get(id)?.controller.abort();
   }
 
-  /**
-   * Fills a node of the assistant, which may have a beginning: then the server goes on from there.
-   * @param {Object} chat its conversation: {tree, system}
-   * @param {Object} settings fields of the request
-   */
+  /** Fills a node of the assistant, which may have a beginning: then the server goes on from there. settings: of the request */
   async fill(chat, node, settings) {
     const state = { controller: new AbortController(), since: performance.now(), progress: null };
     const news = () => {

@@ -60,10 +60,7 @@ async function refusal(response) {
 /** The JSON of a GET. */
 export const get = async (path) => (await call(path)).json();
 
-/**
- * What going to each of these conversations would cost: [{tokens, reused, read} | {error}].
- * @param {Object[]} conversations each with `messages`, and what else changes the prompt; any number
- */
+/** What going to each of these conversations would cost: [{tokens, reused, read} | {error}]. Each has what changes a prompt. */
 export async function costs(conversations, { signal } = {}) {
   const found = [];
   for (let at = 0; at < conversations.length; at += 16) {
@@ -74,12 +71,9 @@ export async function costs(conversations, { signal } = {}) {
 }
 
 /**
- * The next message of a conversation, as it is drawn.
+ * The next message of a conversation, as it is drawn. Returns {finish, usage, timings}.
  * @param {Object} request as /v1/chat/completions takes it
- * @param {Object} options
- * @param {AbortSignal} options.signal ends it
- * @param {function(Object): void} options.onDelta gets {content, reasoning, toolCalls, logprobs, timings, progress}, each where there is news
- * @returns {Promise<{finish, usage, timings}>}
+ * @param {function(Object): void} onDelta gets {content, reasoning, toolCalls, logprobs, timings, progress}, each where there is news
  */
 export async function streamChat(request, { signal, onDelta }) {
   const body = { ...request, stream: true, stream_options: { include_usage: true }, timings_per_token: true, return_progress: true };

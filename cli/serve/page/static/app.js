@@ -1,16 +1,13 @@
 /** The chat: which conversation is shown, and what the person does with it. */
 
 import { get } from "./api.js";
-import { beginning } from "./alternatives.js";
 import { Answers } from "./answers.js";
 import { Composer } from "./composer.js";
 import { ConversationView } from "./conversation_view.js";
 import { byId, count, el, icon, iconButton } from "./dom.js";
-import { openHelp } from "./help.js";
 import { History } from "./history.js";
 import { Panels } from "./panels.js";
 import { Settings } from "./settings.js";
-import { TreeView } from "./tree_view.js";
 import { Tree, newId } from "./tree.js";
 
 const PROBABILITIES = { logprobs: true, top_logprobs: 8 };
@@ -27,15 +24,7 @@ const history = new History({
   onOthers: (changed) => changed === chat && draw(),
   isBusy: (node) => answers.isRunning(node),
 });
-const tree = new TreeView({
-  go: (id) => {
-    panels.served();
-    chat.tree.go(id);
-    view.follows = false;
-    show();
-  },
-  asked: () => ({ system: settings.system, settings: settings.request() }),
-});
+let tree = null; // its view, once it was wanted
 const view = new ConversationView({
   state: (node) => answers.state(node),
   probabilities: () => withProbabilities,
@@ -61,7 +50,8 @@ const view = new ConversationView({
     for (const id of chat.tree.remove(node.id)) answers.stop({ id });
     show();
   },
-  alternative: (node, index, other) => {
+  alternative: async (node, index, other) => {
+    const { beginning } = await import("./alternatives.js");
     const begun = beginning(node, index, other);
     if (begun) answer(chat.tree.add(node.parent, { role: "assistant", reasoning: node.reasoning, ...begun }));
   },
@@ -103,7 +93,7 @@ function onNews({ shown }, node) {
   view.update(node);
   if (!answers.isRunning(node)) {
     said(node.error ?? (node.finish === "stopped" ? "Stopped." : `The answer is complete. ${node.content.slice(0, MOST_SPOKEN)}`));
-    tree.show(chat.tree);
+    tree?.show(chat.tree);
   }
   composer.setRunning(runs());
 }
@@ -137,13 +127,14 @@ function show() {
 
 function draw() {
   view.show(chat.tree);
-  tree.show(chat.tree);
+  tree?.show(chat.tree);
   composer.setRunning(runs());
 }
 
 /** For screen readers: once, when something has begun or ended, not token by token. */
 function said(text) {
   byId("spoken").textContent = text;
+  byId("spoken").classList.add("unseen");
 }
 
 async function copy(node, button) {
@@ -175,7 +166,7 @@ const panels = new Panels({
     label: "Conversations (Ctrl+Shift+H)", place: "top-left",
     opened: () => byId("history").querySelector(".open[aria-current], button").focus(),
   },
-  tree: { label: "Tree of turns (Ctrl+Shift+E)", place: "top-right", opened: () => tree.open(chat.tree) },
+  tree: { label: "Tree of turns (Ctrl+Shift+E)", place: "top-right", opened: openTree },
 });
 byId("top-right").prepend(probabilities);
 
@@ -192,10 +183,35 @@ document.addEventListener("keydown", (event) => {
   } else if (key === "Escape" && !document.querySelector("dialog[open], :popover-open")) {
     if (panels.served()) return;
     if (runs()) stop();
-    else if (tree.isOpen) panels.toggle("tree");
+    else if (tree?.isOpen) panels.toggle("tree");
   } else if (!event.ctrlKey && !event.metaKey && !event.altKey && target.classList?.contains("message")) {
     target.querySelector(`[data-do="${OF_MESSAGES[key]}"]:enabled`)?.click();
   }
+});
+
+async function openTree() {
+  const { TreeView } = await import("./tree_view.js");
+  const made = tree ?? (await TreeView.of({
+    go: (id) => {
+      panels.served();
+      chat.tree.go(id);
+      view.follows = false;
+      show();
+    },
+    asked: () => ({ system: settings.system, settings: settings.request() }),
+  }));
+  tree ??= made;
+  tree.open(chat.tree);
+}
+
+async function openHelp() {
+  (await import("./help.js")).openHelp();
+}
+
+// parts that are loaded when they are wanted do not come where the server has gone
+addEventListener("unhandledrejection", ({ reason }) => {
+  said(`That has failed: ${reason?.message ?? reason}`);
+  byId("spoken").classList.remove("unseen");
 });
 
 /** Who answers here; without a chat template it goes on with texts, which is worth knowing first. */

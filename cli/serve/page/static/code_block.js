@@ -7,12 +7,7 @@ import { highlight } from "./highlight.js";
 const MOST_COLOURED = 60_000; // characters
 const COPIED_MILLISECONDS = 1_600;
 
-/**
- * @param {string} text the code
- * @param {string} language as the model calls it, or ""
- * @param {{coloured: boolean}} options coloured: whether the block is whole, and may have colours
- * @returns {HTMLElement}
- */
+/** language: as the model calls it, or ""; coloured: whether the block is whole, and may have colours */
 export function codeBlock(text, language, { coloured }) {
   const name = language || "text";
   const code = el("code", {}, text.length > MOST_COLOURED ? asItIs(text) : coloured ? highlight(text, language) : text);

@@ -2,12 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/**
- * An element.
- * @param {string} tag
- * @param {Object} [props] attributes by name; `on` + event: a listener; `text`: its text; null, undefined and false: left out
- * @param {...(Node|string|null|false|undefined)} children
- */
+/** An element. props: attributes; `on` + event: a listener; `text`: its text. In them and of the children null, undefined and false are left out. */
 export function el(tag, props = {}, ...children) {
   return fill(document.createElement(tag), props, children);
 }
@@ -70,6 +65,12 @@ export function iconButton(name, label, onclick, { wide = false, ...props } = {}
   const looks = wide ? { class: "button" } : { class: "button bare", title: label, "aria-label": label };
   return el("button", { type: "button", ...looks, onclick, ...props }, icon(name), wide && el("span", { text: label }));
 }
+
+/** The rules of a part of the page that is loaded when it is wanted. */
+export const style = (name) => new Promise((done, failed) => {
+  const href = new URL(`${name}.css`, import.meta.url);
+  document.head.append(el("link", { rel: "stylesheet", href, onload: done, onerror: () => failed(new Error(`${name}.css did not come`)) }));
+});
 
 /** 1204 as "1 204", with narrow spaces that do not break. */
 export const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");

@@ -1,6 +1,6 @@
 /** What keys do, and what is special here. */
 
-import { el, iconButton } from "./dom.js";
+import { el, iconButton, style } from "./dom.js";
 
 const KEYS = [
   ["Enter", "send; Shift+Enter: a new line"],
@@ -16,7 +16,8 @@ const KEYS = [
 
 let dialog = null;
 
-export function openHelp() {
+export async function openHelp() {
+  if (!dialog) await style("help");
   dialog ??= document.body.appendChild(
     el("dialog", { class: "help", "aria-labelledby": "help-title" },
       el("header", {}, el("h2", { id: "help-title", text: "Keys" }), iconButton("close", "Close", () => dialog.close())),

@@ -1,7 +1,6 @@
 /** The conversations of this browser: kept in IndexedDB, listed, renamed, removed; out to a file and in from one. */
 
 import { entryOf, openStore, recordOf } from "./chat_store.js";
-import { MOST_BYTES, readChats, writeChats } from "./chats_file.js";
 import { byId, el, iconButton } from "./dom.js";
 import { HistoryList } from "./history_list.js";
 import { Tree, newId } from "./tree.js";
@@ -15,11 +14,11 @@ const byAge = (a, b) => a.changed - b.changed;
 export class History {
   /**
    * @param {Object} doing
-   * @param {function(Object): void} doing.onOpen gets {id, title, system, tree}
-   * @param {function(): void} doing.onNew another is wanted, or the one that is shown has been removed
-   * @param {function(Object): void} [doing.onRename] gets one that has another title now
-   * @param {function(Object): void} [doing.onOthers] gets one to which another tab has added something
-   * @param {function(Object): boolean} [doing.isBusy] whether a message grows here
+   * - onOpen(chat): {id, title, system, tree}
+   * - onNew(): another is wanted, or the one that is shown has been removed
+   * - onRename(chat): it has another title now
+   * - onOthers(chat): another tab has added something to it
+   * - isBusy(node): whether a message grows here
    */
   constructor({ onOpen, onNew, onRename = () => {}, onOthers = () => {}, isBusy = () => false }) {
     Object.assign(this, { onOpen, onNew, onRename, onOthers, isBusy });
@@ -44,7 +43,7 @@ export class History {
     const file = el("input", { type: "file", accept: ".json,application/json", hidden: true, onchange: chosen });
     byId("history-new").append(iconButton("add", "New conversation", onNew, { wide: true }));
     byId("history-foot").append(
-      iconButton("export", "Export all", () => this.exportAll(), { wide: true }),
+      iconButton("export", "Export all", () => this.#tried(() => this.exportAll()), { wide: true }),
       iconButton("import", "Import", () => file.click(), { wide: true }), file);
     document.addEventListener("visibilitychange", () => document.hidden && this.#flush());
     addEventListener("pagehide", () => this.#flush(true));
@@ -78,6 +77,7 @@ export class History {
 
   /** All conversations as a file. */
   async exportAll() {
+    const { writeChats } = await import("./chats_file.js");
     await this.#flush();
     const records = [];
     await (await this.store).each((record) => records.push(record));
@@ -91,6 +91,7 @@ export class History {
   /** Takes all conversations of a file, or none and says why. */
   async import(file) {
     try {
+      const { MOST_BYTES, readChats } = await import("./chats_file.js");
       if (file.size > MOST_BYTES) throw new Error(`the file: ${Math.ceil(file.size / 1e6)} MB, at most ${MOST_BYTES / 1e6} are taken`);
       const records = readChats(await file.text());
       const used = (id) => this.list.entries.has(id) || this.live.has(id) || this.removed.has(id);

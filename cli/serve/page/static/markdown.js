@@ -11,6 +11,7 @@ import "./vendor/purify.min.js"; // a script: sets globalThis.DOMPurify
 import { asItIs } from "./as_it_is.js";
 import { codeBlock } from "./code_block.js";
 import { visibleControls } from "./controls.js";
+import { el } from "./dom.js";
 import { math } from "./math.js";
 
 const MOST_TEXT = 200_000; // characters that are read as markdown; longer texts are shown as they are
@@ -130,13 +131,7 @@ purifier.addHook("afterSanitizeAttributes", (node) => {
   }
 });
 
-/**
- * The elements of a text.
- *
- * @param {string} text markdown as a model wrote it
- * @param {{complete?: boolean}} options complete: nothing more will follow; until then the code at the end has no colours
- * @returns {DocumentFragment} for an element of the class "markdown" (markdown.css)
- */
+/** The elements of a text. complete: nothing more will follow; until then the code at the end has no colours */
 export function renderMarkdown(text, { complete = true } = {}) {
   text = text.replace(PILE, "$1\ufffd");
   const options = marked.defaults;
@@ -208,11 +203,7 @@ function isLast(element, fragment) {
 
 /** It scrolls in itself, by the keyboard, too. */
 function frameTable(table) {
-  const frame = document.createElement("div");
-  frame.className = "table-frame";
-  frame.tabIndex = 0;
-  frame.setAttribute("role", "region");
-  frame.setAttribute("aria-label", "table");
+  const frame = el("div", { class: "table-frame", tabindex: 0, role: "region", "aria-label": "table" });
   table.replaceWith(frame);
   frame.append(table);
 }
@@ -222,8 +213,5 @@ function tellHost(link) {
   const host = link.hostname.replace(/^www\./, "");
   const told = /^\s*(?:https?:\/\/)?(?:www\.)?((?:[\w-]+\.)+[a-z]{2,})/i.exec(link.textContent.slice(0, 300))?.[1];
   if (!told || told.toLowerCase() === host || !host) return;
-  const where = document.createElement("span");
-  where.className = "link-host";
-  where.textContent = ` (${host})`;
-  link.append(where);
+  link.append(el("span", { class: "link-host", text: ` (${host})` }));
 }

@@ -1,11 +1,9 @@
 /** One message as it is seen: text, thoughts, calls of tools, what it took, and what can be done with it. */
 
-import { byId, count, el, icon, iconButton, tokens } from "./dom.js";
+import { byId, count, el, icon, iconButton, style, tokens } from "./dom.js";
 import { figures } from "./figures.js";
 import { GrowingText } from "./growing.js";
 import { renderMarkdown } from "./markdown.js";
-import { colouredTokens } from "./probabilities.js";
-import { textTokens } from "./alternatives.js";
 import { callCards, resultCard } from "./calls_view.js";
 
 const WHO = { user: "You", assistant: "Answer", tool: "Result" };
@@ -18,6 +16,9 @@ const near = new IntersectionObserver(
   },
   { root: byId("scroller"), rootMargin: "1200px 0px" },
 );
+
+let styled = null;
+const tokenStyle = () => (styled ??= style("probabilities"));
 
 export class MessageView {
   /**
@@ -97,13 +98,17 @@ export class MessageView {
     this.drawn = wanted;
     if (node.role === "user") this.body.replaceChildren(el("div", { class: "plain", text: node.content }));
     else if (node.role === "tool") this.body.replaceChildren(resultCard(node));
-    else if (wanted === "tokens") {
-      const { from, list } = textTokens(node);
-      const onContinue = (index, other) => this.doing.alternative(node, from + index, other);
-      this.body.replaceChildren(el("div", { class: "tokens" }, colouredTokens(list, { onContinue })));
-    } else {
-      this.body.replaceChildren(el("div", { class: "prose" }, renderMarkdown(node.content, { complete: true })));
-    }
+    else if (wanted === "tokens") this.#tokens();
+    else this.body.replaceChildren(el("div", { class: "prose" }, renderMarkdown(node.content, { complete: true })));
+  }
+
+  async #tokens() {
+    const { node } = this;
+    const [{ colouredTokens }, { textTokens }] = await Promise.all([import("./probabilities.js"), import("./alternatives.js"), tokenStyle()]);
+    if (this.drawn !== "tokens") return;
+    const { from, list } = textTokens(node);
+    const onContinue = (index, other) => this.doing.alternative(node, from + index, other);
+    this.body.replaceChildren(el("div", { class: "tokens" }, colouredTokens(list, { onContinue })));
   }
 
   // --- what stands above ---

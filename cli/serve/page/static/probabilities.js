@@ -6,6 +6,7 @@
  */
 
 import { withControls } from "./controls.js";
+import { el } from "./dom.js";
 
 const LEVELS = [0.9, 0.5, 0.2, 0.05]; // tokens less likely than each are a level further up
 const GAP = 6; // pixels between a token and its alternatives, and around these
@@ -26,22 +27,17 @@ const hex = (bytes) => bytes.map((byte) => byte.toString(16).toUpperCase().padSt
  * @returns {HTMLElement}
  */
 export function colouredTokens(tokens, { onContinue } = {}) {
-  const all = document.createElement("div");
-  all.className = "tokens";
-  all.setAttribute("role", "group");
-  all.setAttribute("aria-label", "tokens by how likely they were; arrow keys go through them, Enter shows alternatives");
   const decoder = new TextDecoder();
-  tokens.forEach((token, index) => {
-    const text = token.bytes ? decoder.decode(new Uint8Array(token.bytes), { stream: true }) : token.token;
-    all.append(tokenElement(token, text, index));
-  });
+  const all = el("div", { class: "tokens", role: "group", "aria-label": "tokens by how likely they were; arrow keys go through them, Enter shows alternatives" },
+    ...tokens.map((token, index) =>
+      tokenElement(token, token.bytes ? decoder.decode(new Uint8Array(token.bytes), { stream: true }) : token.token, index)));
   if (all.firstChild) all.firstChild.tabIndex = 0;
   all.addEventListener("keydown", (event) => moved(all, event));
-  all.addEventListener("click", (event) => {
-    const shown = event.target.closest(".token");
-    if (!shown || !all.contains(shown) || !getSelection().isCollapsed) return; // whoever selects text wants no list
+  all.addEventListener("click", ({ target }) => {
+    const shown = target.closest(".token");
+    if (!shown || !getSelection().isCollapsed) return; // whoever selects text wants no list
     focusOn(all, shown);
-    showAlternatives(all, shown, tokens[shown.dataset.index], onContinue);
+    showAlternatives(shown, tokens[shown.dataset.index], onContinue);
   });
   return all;
 }
@@ -49,17 +45,10 @@ export function colouredTokens(tokens, { onContinue } = {}) {
 /** text: what of the answer becomes certain with this token: nothing, where a character goes on in the next one. */
 function tokenElement(token, text, index) {
   const share = shareOf(token);
-  const shown = document.createElement("span");
-  shown.className = `token surprise-${levelOf(share)}`;
-  shown.dataset.index = index;
-  shown.tabIndex = -1;
-  shown.setAttribute("role", "button");
-  shown.setAttribute("aria-haspopup", "true");
-  shown.title = `${readable(token)}: ${percent(share)}, ${NAMES[levelOf(share)]}`;
-  shown.setAttribute("aria-label", shown.title);
-  if (text) shown.append(withControls(text.replaceAll("\n", "↵\n")));
-  else shown.classList.add("part");
-  return shown;
+  const title = `${readable(token)}: ${percent(share)}, ${NAMES[levelOf(share)]}`;
+  return el("span",
+    { class: `token surprise-${levelOf(share)}${text ? "" : " part"}`, "data-index": index, tabindex: -1, role: "button", "aria-haspopup": "true", title, "aria-label": title },
+    text && withControls(text.replaceAll("\n", "↵\n")));
 }
 
 /** A token as one line in which white space is seen; bytes where it is no text. */
@@ -71,11 +60,9 @@ function readable({ token, bytes }) {
       return `bytes ${hex(bytes)}`;
     }
   }
-  if (!token) return "(the end)";
-  return token.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥");
+  return token ? token.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥") : "(the end)";
 }
 
-// --- keys ---
 function moved(all, event) {
   const now = event.target.closest(".token");
   if (!now) return;
@@ -88,26 +75,23 @@ function moved(all, event) {
     ArrowRight: now.nextElementSibling, ArrowLeft: now.previousElementSibling,
     Home: all.firstElementChild, End: all.lastElementChild,
   }[event.key];
-  if (!next?.classList.contains("token")) return;
+  if (!next) return;
   event.preventDefault();
   event.stopPropagation();
   focusOn(all, next);
 }
 
 function focusOn(all, token) {
-  for (const other of all.querySelectorAll('.token[tabindex="0"]')) other.tabIndex = -1;
+  for (const other of all.querySelectorAll('[tabindex="0"]')) other.tabIndex = -1;
   token.tabIndex = 0;
   token.focus();
 }
 
 // --- alternatives ---
-function showAlternatives(all, shown, token, onContinue) {
+function showAlternatives(shown, token, onContinue) {
   document.querySelector(".alternatives")?.remove();
-  const list = document.createElement("div");
-  list.className = "alternatives";
-  list.popover = "auto"; // Escape and a click elsewhere close it
-  list.setAttribute("role", "group");
-  list.setAttribute("aria-label", `in the place of ${readable(token)}`);
+  // a popover: Escape and a click elsewhere close it
+  const list = el("div", { class: "alternatives", popover: "auto", role: "group", "aria-label": `in the place of ${readable(token)}` });
   const drawn = JSON.stringify(token.bytes ?? token.token);
   const others = (token.top_logprobs ?? []).map((one) => [one, JSON.stringify(one.bytes ?? one.token) === drawn]);
   if (!others.some(([, isDrawn]) => isDrawn)) others.push([token, true]);
@@ -125,24 +109,11 @@ function showAlternatives(all, shown, token, onContinue) {
 
 function alternative(one, isDrawn, choose) {
   const share = shareOf(one);
-  const row = document.createElement("button");
-  row.type = "button";
-  row.className = "alternative";
-  row.disabled = choose === null;
-  if (choose) row.addEventListener("click", choose);
-  const text = document.createElement("span");
-  text.className = "alternative-text";
-  text.append(withControls(readable(one)));
-  const bar = document.createElement("span");
-  bar.className = "alternative-bar";
+  const bar = el("span", { class: "alternative-bar" });
   bar.style.setProperty("--share", share); // by script, which the policy allows
-  const number = document.createElement("span");
-  number.className = "alternative-share";
-  number.textContent = percent(share);
-  row.append(text, bar, number);
-  if (isDrawn) row.setAttribute("aria-current", "true");
-  row.title = isDrawn ? "this was drawn" : choose ? "go on from here" : "";
-  return row;
+  return el("button",
+    { type: "button", class: "alternative", disabled: !choose, onclick: choose, "aria-current": isDrawn && "true", title: isDrawn ? "this was drawn" : choose && "go on from here" },
+    el("span", { class: "alternative-text" }, withControls(readable(one))), bar, el("span", { class: "alternative-share", text: percent(share) }));
 }
 
 /** Up and down between the rows; Escape and Tab lead back to the token. */

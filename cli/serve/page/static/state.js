@@ -1,7 +1,8 @@
 /** The page of the server's state: what it does now, what it keeps; asked for each second while somebody looks. */
 
 import { facts, KeyError, look, Looks, setKey } from "./state_data.js";
-import { bar, count, duration, figure, make, rate, row, size } from "./state_view.js";
+import { byId, count } from "./dom.js";
+import { bar, duration, figure, make, rate, row, size } from "./state_view.js";
 
 const INTERVAL = 1_000; // milliseconds between two looks
 const PATIENT = 5_000; // the same where nothing answers
@@ -19,7 +20,6 @@ const REASONS = {
   asked: "as the request asked",
 };
 
-const byId = (id) => document.getElementById(id);
 const looks = new Looks();
 let model = null;
 let timer = 0;

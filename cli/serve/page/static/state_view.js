@@ -1,18 +1,11 @@
 /** Pieces that the page of the server's state is made of: figures with their course, bars of several parts, numbers. */
 
-const SVG = "http://www.w3.org/2000/svg";
+import { count, el, svg } from "./dom.js";
+
 const FEWEST = 30; // looks that a course has room for
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-export function make(tag, className = "", text = "") {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  if (text) element.textContent = text;
-  return element;
-}
-
-/** 1204 as "1 204". */
-export const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+export const make = (tag, className = "", text = "") => el(tag, { class: className || null, text: text || null });
 export const rate = (n) => (n >= 9.95 || n === 0 ? count(n) : n.toFixed(1));
 
 export function size(bytes) {
@@ -47,26 +40,15 @@ function course(values) {
   const most = Math.max(1, ...values);
   const start = width - values.length;
   const points = values.map((value, index) => `${start + index},${(30 - (28 * value) / most).toFixed(1)}`);
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", `0 0 ${width - 1} 31`);
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("class", "course");
-  svg.setAttribute("aria-hidden", "true");
-  if (points.length > 1) {
-    const area = document.createElementNS(SVG, "polygon");
-    area.setAttribute("points", `${start},31 ${points.join(" ")} ${width - 1},31`);
-    const line = document.createElementNS(SVG, "polyline");
-    line.setAttribute("points", points.join(" "));
-    svg.append(area, line);
-  }
-  return svg;
+  const shapes = points.length > 1 ? [
+    svg("polygon", { points: `${start},31 ${points.join(" ")} ${width - 1},31` }), svg("polyline", { points: points.join(" ") }),
+  ] : [];
+  return svg("svg", { viewBox: `0 0 ${width - 1} 31`, preserveAspectRatio: "none", class: "course", "aria-hidden": "true" }, ...shapes);
 }
 
 /** Parts of a whole beside one another: [{kind, share, label}]; what is left is free. */
 export function bar(parts, label) {
-  const shown = make("div", "bar");
-  shown.setAttribute("role", "img");
-  shown.setAttribute("aria-label", label);
+  const shown = el("div", { class: "bar", role: "img", "aria-label": label });
   for (const { kind, share } of parts) {
     const part = make("span", `part-${kind}`);
     part.style.setProperty("--share", Math.max(0, Math.min(1, share || 0)));

@@ -2,7 +2,7 @@
 
 import { requestOf } from "./answers.js";
 import { costs } from "./api.js";
-import { byId, count, el, svg, tokens } from "./dom.js";
+import { byId, count, el, style, svg, tokens } from "./dom.js";
 
 const STEP = 16; // pixels from one column to the next
 const ROW = 34; // height of a row
@@ -12,6 +12,11 @@ const LETTER = { user: "You", assistant: "Answer", tool: "Result" };
 
 export class TreeView {
   /** @param {Object} doing {go(id): shows the branch of a node; asked(): {system, settings} of requests} */
+  static async of(doing) {
+    await style("tree");
+    return new TreeView(doing);
+  }
+
   constructor(doing) {
     this.doing = doing;
     this.panel = byId("tree");

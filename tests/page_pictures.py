@@ -1,0 +1,143 @@
+"""Makes docs/pictures/page-*.png: the page of `hybrid serve` in light, in dark and on a phone.
+
+    .venv/bin/python tests/page_pictures.py
+
+The page, the server, the tokens, what was reused and what branches cost are real. The words of the answers are a
+script, as the bundled model cannot chat; each is drawn as if it were a little likelier than the model's own next word.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import FLAGS, Browsing, executable
+from chat_page import ChatPage
+from http_server import Server
+from playwright.sync_api import sync_playwright
+from scripted_chat import WITH_TOOLS, Script, scripted, served
+
+from hybrid.cli.main import run
+from hybrid.infer import Model
+from hybrid.infer.answers.generation.drawing import Drawing, TextPiece
+from hybrid.infer.text.tokenizer import Tokenizer
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "pictures"
+MOST_BYTES = 400_000  # of all pictures
+LIKELIER = 0.7  # logits above the model's own choice
+
+ANSWERS = [
+    "It keeps a **state of one size** per layer: what it has read is folded into it, token by token.\n\n"
+    "```python\nstate = exp(dt * A) * state + dt * outer(x, B)\nout = state @ C + D * x\n```\n\n"
+    "So the memory of a long text is that of a short one.",
+    "Its memory does not grow:\n\n| | keys and values | state |\n|---|---|---|\n| 1 000 tokens | 8 MiB | 2 MiB |\n"
+    "| 100 000 tokens | 800 MiB | 2 MiB |",
+    "Only by reading on: a state cannot be taken back. That is why checkpoints are kept.",
+    "At most as much as its size allows. Attention layers look up the rest.",
+]
+
+
+@contextmanager
+def bundled() -> Iterator[Model]:
+    """The model that comes with the package."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.gguf"
+        assert run(["convert", str(ROOT / "cli" / "bundled" / "jamba-11m"), "-o", str(path)]) == 0
+        with Model.load(path, n_ctx=4096, n_seq_max=4, checkpoint_budget=256 << 20) as model:
+            yield model
+
+
+@contextmanager
+def browser(server: Server) -> Iterator[Browsing]:
+    """Chromium before a server; what its pages do wrong is an error."""
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=executable(), args=list(FLAGS))
+        browsing = Browsing(chromium)
+        try:
+            yield browsing
+            browsing.check()
+        finally:
+            browsing.close()
+            chromium.close()
+
+
+@contextmanager
+def talkative(patch: pytest.MonkeyPatch) -> Iterator[Script]:
+    """Scripted answers in the tokenizer's own tokens, with probabilities that leave others room."""
+    draw = Drawing.draw
+    with scripted(patch) as script:
+
+        def next_token(tokenizer: Tokenizer, answer: str, ids: list[int]) -> int:
+            rest = answer.encode()[len(b"".join(map(tokenizer.piece, ids))) :].decode()
+            assert tokenizer.eos is not None
+            return tokenizer.encode(rest, add_special=False, continues=True)[0] if rest else tokenizer.eos
+
+        def likelier(self: Drawing, logits: np.ndarray) -> TextPiece | None:
+            answer = self.__dict__["script"]
+            if answer is not None:
+                logits = logits.copy()
+                token = next_token(self.tokenizer, answer, self.result.ids)
+                logits[token] = max(logits[token], np.delete(logits, token).max() + LIKELIER)
+            return draw(self, logits)
+
+        patch.setattr(Drawing, "draw", likelier)
+        yield script
+
+
+def talk(chat: ChatPage, script: Script) -> None:
+    """A conversation with branches."""
+    chat.page.evaluate("localStorage.setItem('hybrid-settings', JSON.stringify({ temperature: '0' }))")
+    chat.page.reload()
+    chat.answered(script, "Why does a state space model need no growing cache?", ANSWERS[0])
+    chat.again(1, script, ANSWERS[1].split(":", 1)[0])
+    chat.do(1, "before")
+    chat.answered(script, "Can it forget again?", ANSWERS[2])
+    script.say(ANSWERS[3])
+    chat.do(2, "edit")
+    chat.page.locator("textarea.edit").fill("How much does it remember?")
+    chat.page.keyboard.press("Enter")
+    chat.messages.nth(3).get_by_text("At most").wait_for()
+    chat.until_ended()
+
+
+def picture(chat: ChatPage, name: str) -> int:
+    """Saves what is seen. Its bytes."""
+    chat.page.mouse.move(0, 0)
+    chat.page.wait_for_timeout(500)
+    return len(chat.page.screenshot(path=FOLDER / f"page-{name}.png", animations="disabled"))
+
+
+def main() -> int:
+    """Makes all of them."""
+    FOLDER.mkdir(exist_ok=True)
+    with bundled() as model, closing(served(model, WITH_TOOLS)) as server, browser(server) as browsing:
+        server.served.name = "jamba-11m"
+        with pytest.MonkeyPatch.context() as patch, talkative(patch) as script:
+
+            def opened(width: int, height: int, scheme: str) -> ChatPage:
+                viewport = {"width": width, "height": height}
+                chat = ChatPage(browsing.open(server, viewport=viewport, color_scheme=scheme))
+                talk(chat, script)
+                return chat
+
+            chat = opened(1280, 760, "light")
+            chat.open_tree()
+            chat.tree.locator(".cost:not(:empty)").first.wait_for()
+            sizes = [picture(chat, "light")]
+            chat = opened(1280, 760, "dark")
+            chat.page.get_by_role("button", name="Probabilities").click()
+            chat.again(3, script, ANSWERS[3])
+            chat.messages.nth(3).locator(".token").nth(6).click()
+            chat.page.locator(".alternatives").wait_for()
+            sizes.append(picture(chat, "dark"))
+            sizes.append(picture(opened(390, 760, "light"), "phone"))
+    print(f"{sum(sizes)} bytes in {FOLDER.relative_to(ROOT)}/: {sizes}")
+    return int(sum(sizes) > MOST_BYTES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
