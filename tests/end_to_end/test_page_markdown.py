@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
+from browser import Browsing, chromium  # noqa: F401  fixtures
 from hostile_texts import HOSTILE, LARGE
 from http_server import Server, serving
 
@@ -62,9 +62,19 @@ class Page:
         return n
 
 
+@pytest.fixture(scope="module")
+def shared(chromium: Any, server: Server) -> Iterator[tuple[Browsing, Any]]:  # noqa: F811
+    """One page for all tests: a new one takes a browser longer than most of them."""
+    browsing = Browsing(chromium)
+    yield browsing, browsing.blank(server)
+    browsing.close()
+
+
 @pytest.fixture
-def page(browsing: Browsing, server: Server) -> Page:  # noqa: F811
-    found = browsing.blank(server)
+def page(shared: tuple[Browsing, Any]) -> Iterator[Page]:
+    browsing, found = shared
+    found.reload()
+    found.set_viewport_size({"width": 1280, "height": 720})
     found.evaluate("""async () => {
       window.ran = 0;
       const style = document.createElement("link");
@@ -74,7 +84,11 @@ def page(browsing: Browsing, server: Server) -> Page:  # noqa: F811
       document.head.append(style);
       await loaded;
     }""")
-    return Page(found)
+    yield Page(found)
+    try:
+        browsing.check()
+    finally:
+        browsing.problems.clear()
 
 
 def test_vendored_files_are_what_npm_has() -> None:
@@ -124,7 +138,7 @@ def test_formulas_are_not_emphasis(page: Page) -> None:
 CODE = "def greet(name):  # hello\n    return f\"<b>{name}</b>\" + 'x' * 12\n"
 
 
-def test_code_has_language_colours_and_copy(page: Page, browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_code_has_language_colours_and_copy(page: Page) -> None:
     box = page.draw(f"Look:\n\n```python\n{CODE}```\n")
     assert box.locator(".code-language").inner_text() == "python"
     assert box.locator("pre code").text_content() == CODE.rstrip("\n")
