@@ -250,7 +250,8 @@ def test_on_a_phone(browsing: Browsing, server: Server, script: Script) -> None:
     assert not history.is_visible()
     page.get_by_role("button", name="Conversations").tap()
     page.locator("#history-list .open").tap()
-    assert not history.is_visible() and not page.evaluate("document.activeElement.id === 'question'"), "no keyboard"
+    history.wait_for(state="hidden")
+    assert not page.evaluate("document.activeElement.id === 'question'"), "no keyboard"
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
     assert page.evaluate("document.getElementById('scroller').scrollWidth") <= PHONE["width"]
     small = """[...document.querySelectorAll('button, summary, a.button')].filter((each) => each.checkVisibility())
