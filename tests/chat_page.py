@@ -150,7 +150,7 @@ def long_chat(n: int) -> dict[str, Any]:
     for i in range(n):
         node = {"parent": f"m{i - 1}" if i else None, "role": ("user", "assistant")[i % 2], "created": 2 * i}
         node |= {"reasoning": "", "toolCalls": [], "finish": "stop"}
-        text = f"Message {i}: **bold** text\n\n- a list\n- of two\n\n```py\nx = {i}\n```\n" + "Some text of it. " * 20
+        text = f"Message {i}: **bold** text\n\n- a list\n- of two\n\n```py\nx = {i}\n```\n" + "Some text of it. " * 4
         if i % 100 == 99:
             nodes.append({**node, "id": f"b{i}", "content": f"Other {i}"})
         nodes.append({**node, "id": f"m{i}", "content": text})

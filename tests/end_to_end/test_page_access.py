@@ -191,6 +191,7 @@ def test_names_and_roles(chat: ChatPage, script: Script) -> None:
 
 
 # --- what is seen ---
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrasts(browsing: Browsing, server: Server, script: Script, scheme: str) -> None:  # noqa: F811
     """WCAG AA, of all texts and icons: a conversation, its tree, probabilities, settings, help, an error, the state."""
@@ -267,10 +268,11 @@ PLACE = """[...document.querySelectorAll('.message.assistant p')]
   .find((each) => each.textContent.startsWith('Paragraph 20 of')).getBoundingClientRect().top"""
 
 
+@pytest.mark.slow
 def test_nothing_jumps_while_an_answer_grows(chat: ChatPage, script: Script) -> None:
     """Who has scrolled up stays there; who is at the end goes along; what is written stays in its place."""
     page = chat.page
-    script.say("\n\n".join(f"Paragraph {i} of a long answer." for i in range(100)))
+    script.say("\n\n".join(f"Paragraph {i} of a long answer." for i in range(70)))
     answer = chat.ask("Talk", wait=False)
     answer.get_by_text("Paragraph 30 of").wait_for()
     assert page.evaluate(BOTTOM) < 60
@@ -279,7 +281,7 @@ def test_nothing_jumps_while_an_answer_grows(chat: ChatPage, script: Script) -> 
     page.get_by_role("button", name="To the end").wait_for()
     page.wait_for_timeout(100)  # the wheel is turned smoothly
     before = page.evaluate(PLACE)
-    answer.get_by_text("Paragraph 60 of").wait_for()
+    answer.get_by_text("Paragraph 45 of").wait_for()
     assert abs(page.evaluate(PLACE) - before) < 1
     page.get_by_role("button", name="To the end").click()
     chat.until_ended()
@@ -291,7 +293,7 @@ def test_going_to_a_branch_stays_where_it_is(chat: ChatPage, script: Script) -> 
     """Not at the end of a long conversation, where the branch is not."""
     chat.answered(script, "First", "One.")
     chat.again(1, script, "Two.")
-    chat.answered(script, "More", "\n\n".join(f"Paragraph {i}." for i in range(60)))
+    chat.answered(script, "More", "\n\n".join(f"Paragraph {i}." for i in range(30)))
     page = chat.page
     page.evaluate("document.getElementById('scroller').scrollTop = 0")
     chat.do(1, "before")

@@ -77,6 +77,7 @@ def test_an_answer_that_was_left_is_kept(chat: ChatPage, script: Script, held: t
     assert chat.texts[1].startswith("word0 word1")
 
 
+@pytest.mark.slow
 def test_an_answer_that_grows_in_another_tab(
     browsing: Browsing, server: Server, script: Script, held: threading.Event  # noqa: F811
 ) -> None:  # fmt: skip
@@ -101,6 +102,7 @@ def test_an_answer_that_grows_in_another_tab(
     assert one.texts == ["Talk", WORDS, "And?", "Yes."]
 
 
+@pytest.mark.slow
 def test_a_thousand_messages(chat: ChatPage, script: Script) -> None:
     """Opened, scrolled, gone through in the tree, and answered without a wait that one would notice."""
     assert chat.bring(long_chat(1000)) == "1 conversation imported."
