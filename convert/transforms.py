@@ -35,8 +35,13 @@ def _negative_exp(x: np.ndarray, _: int) -> np.ndarray:
 NEGATIVE_EXP = Transform("-exp", _negative_exp, arithmetic=True)
 
 
+def plus(offset: float) -> Transform:
+    """The sum with a number, in f64."""
+    return Transform(f"{offset:g} +", lambda x, _: (x.astype(np.float64) + offset).astype(np.float32), arithmetic=True)
+
+
 # RMS norms of some families multiply by 1 + weight.
-PLUS_ONE = Transform("1 +", lambda x, _: (x.astype(np.float64) + 1).astype(np.float32), arithmetic=True)
+PLUS_ONE = plus(1)
 
 
 def rows_in_order(order: np.ndarray, then: Transform | None = None) -> Transform:

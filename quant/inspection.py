@@ -18,6 +18,7 @@ from .ggml.types import FileType
 STATE_ITEM = 4
 KV_ITEM = 2
 
+_LIGHTNING = "attn_norm_2.weight"  # inside lightning attention, whose other tensors have usual names
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.(.+)")
 
 
@@ -35,7 +36,8 @@ class LayerFacts:
 
     @property
     def letters(self) -> str:
-        """A attention, M state-space, delta rule or mLSTM, R time mixing of RWKV, C short convolution, E experts; `-`
+        """A attention, M state-space, delta rule, mLSTM or lightning attention, R time mixing of RWKV, C short convolution,
+        E experts; `-`
         for a layer without any of these."""
         marks = {
             "A": self.attention, "M": self.recurrent, "R": self.time_mix, "C": self.convolution, "E": self.experts
@@ -145,9 +147,18 @@ def _layers_of(gguf: GGUFFile, arch: str) -> list[LayerFacts]:
         state = n_head * head * head
     if head := _int(gguf, f"{arch}.wkv.head_size"):  # a state of head x head for each head, and the last inputs
         state = _int(gguf, f"{arch}.embedding_length") * (head + (_int(gguf, f"{arch}.token_shift_count") or 2))
+    # lightning attention: a state of d_head x d_head for each head
+    d_head = _int(gguf, f"{arch}.attention.key_length")
+    d_head = d_head or _int(gguf, f"{arch}.embedding_length") // max(1, _int(gguf, f"{arch}.attention.head_count"))
+    if norm := next((tensors[_LIGHTNING] for tensors in blocks.values() if _is_lightning(tensors)), None):
+        state = norm.shape[0] * d_head
     n_layer = max([_int(gguf, f"{arch}.block_count"), *(i + 1 for i in blocks)])
     kv = _kv_values(gguf, arch)
     return [_layer(blocks.get(i, {}), state, kv[i % len(kv)]) for i in range(min(n_layer, 4096))]
+
+
+def _is_lightning(tensors: dict[str, TensorInfo]) -> bool:
+    return _LIGHTNING in tensors and "attn_gate.weight" in tensors
 
 
 def _kv_values(gguf: GGUFFile, arch: str) -> list[int]:
@@ -172,7 +183,8 @@ def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> LayerFacts:
     window = sum(math.prod(c.shape[:-1]) * (c.shape[-1] - 1) for c in convs)
     window += _second_convolution(tensors)
     time_mix, mlstm = "time_mix_output.weight" in tensors, "mlstm_out.weight" in tensors
-    recurrent = mlstm or any(name.startswith("ssm_") for name in tensors)
+    lightning = _is_lightning(tensors)
+    recurrent = mlstm or lightning or any(name.startswith("ssm_") for name in tensors)
     # the delta rule has attn_qkv too, or attn_q, attn_k and attn_v with convolutions of their own; a block that layers
     # share stands at the first of them, which shared_out tells
     latent = "attn_kv_a_mqa.weight" in tensors
@@ -189,7 +201,9 @@ def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> LayerFacts:
         time_mix=time_mix,
         convolution=short is not None,
         experts=any("_exps" in name or name.startswith("ffn_gate_inp") for name in tensors),
-        state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM if convs or time_mix or mlstm else 0,
+        state_nbytes=(window + (state if short is None else 0)) * STATE_ITEM
+        if convs or time_mix or mlstm or lightning
+        else 0,
         kv_nbytes_per_token=stated * KV_ITEM if attention else 0,
     )
 

@@ -127,7 +127,9 @@ COMPUTED = ("head_dim", "attention_hidden_size", "hybrid_layer_ids")
 ALIKE = {
     "BertForMaskedLM": "BertModel", "CamembertModel": "XLMRobertaModel", "LFM2ForCausalLM": "Lfm2ForCausalLM",
     "LLaMAForCausalLM": "LlamaForCausalLM", "LlamaModel": "LlamaForCausalLM", "MambaLMHeadModel": "MambaForCausalLM",
-    "MistralModel": "MistralForCausalLM", "Qwen2Model": "Qwen2ForCausalLM", "Qwen3Model": "Qwen3ForCausalLM",
+    "MiniMaxM1ForCausalLM": "MiniMaxText01ForCausalLM",
+    "MistralModel": "MistralForCausalLM", "PLaMo2ForCausalLM": "Plamo2ForCausalLM",
+    "Qwen2Model": "Qwen2ForCausalLM", "Qwen3Model": "Qwen3ForCausalLM",
     "RobertaForMaskedLM": "XLMRobertaModel", "RobertaModel": "XLMRobertaModel",
     "XLMRobertaForMaskedLM": "XLMRobertaModel",
 }  # fmt: skip

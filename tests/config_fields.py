@@ -23,8 +23,34 @@ SAME = {
     "MambaLMHeadModel": "MambaForCausalLM",
 }  # fmt: skip
 
+_MINIMAX: dict[str, Any] = {
+    "vocab_size": 200064, "hidden_size": 6144, "intermediate_size": 9216, "num_hidden_layers": 80,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu",
+    "max_position_embeddings": 10240000, "rms_norm_eps": 1e-5, "rope_theta": 10000000, "rotary_dim": 64,
+    "sliding_window": None, "attention_dropout": 0.0, "num_experts_per_tok": 2, "num_local_experts": 32,
+    "output_router_logits": False, "router_aux_loss_coef": 0.001, "router_jitter_noise": 0.0,
+    "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1], "postnorm": True, "layernorm_full_attention_alpha": 3.5565588200778455,
+    "layernorm_full_attention_beta": 1.0, "layernorm_linear_attention_alpha": 3.5565588200778455,
+    "layernorm_linear_attention_beta": 1.0, "layernorm_mlp_alpha": 3.5565588200778455, "layernorm_mlp_beta": 1.0,
+    "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid", "initializer_range": 0.02, "use_cache": True,
+    "tie_word_embeddings": False, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
+_PLAMO2: dict[str, Any] = {
+    "vocab_size": 100000, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+    "num_attention_heads": 16, "num_key_value_heads": 1, "hidden_size_per_head": 128,
+    "max_position_embeddings": 10485760, "attention_window_size": 2048, "full_attention_idx": [],
+    "sliding_window": 2048, "mamba_d_state": 64, "mamba_d_conv": 4, "mamba_num_heads": 32, "mamba_step": 2,
+    "mamba_chunk_size": 256, "mamba_enabled": True, "rms_norm_eps": 1e-6, "rope_theta": 10000, "linear_type": "normal",
+    "fp8_accum_dtype": None, "eval_attention_n_bit": None, "eval_mlp_n_bit": None, "image_token_id": None,
+    "image_feature_size": None, "image_proj_type": "linear", "use_cache": True, "tie_word_embeddings": True,
+    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3,
+}  # fmt: skip
 # Of published configs, with typical values.
 PUBLISHED: dict[str, dict[str, Any]] = {
+    "Plamo2ForCausalLM": _PLAMO2,
+    "PLaMo2ForCausalLM": _PLAMO2,
+    "MiniMaxText01ForCausalLM": _MINIMAX,
+    "MiniMaxM1ForCausalLM": _MINIMAX,
     "OpenELMForCausalLM": {
         "activation_fn_name": "swish", "ffn_dim_divisor": 256, "ffn_multipliers": [0.5, 4.0], "ffn_with_glu": True,
         "head_dim": 64, "max_context_length": 2048, "model_dim": 1280, "normalization_layer_name": "rms_norm",

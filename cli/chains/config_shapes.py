@@ -19,7 +19,7 @@ from hybrid.quant.policy import is_weight_matrix
 
 # What is not a matrix, by the first pattern that a name has; all else of one dimension is spread over 0 .. 1.
 _FILLS = (
-    (r"norm\.weight$|_scale\.weight$|_norm$|\.time_mix_ln\.weight$|ssm_d$", Fill.ONE),
+    (r"norm(_2)?\.weight$|_scale\.weight$|_norm$|\.time_mix_ln\.weight$|ssm_d$", Fill.ONE),
     (r"ssm_dt\.bias$", Fill.DT_BIAS),
     (r"\.bias$", Fill.ZERO),
     (r"conv1d\.weight$|shortconv\.conv\.weight$", Fill.CONV),
@@ -108,6 +108,14 @@ def _kimi(n_layer: int, n_expert: int, attention: list[int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+_MINIMAX: dict[str, Any] = {
+    "architectures": ["MiniMaxText01ForCausalLM"], "hidden_size": 6144, "intermediate_size": 9216,
+    "num_hidden_layers": 80, "attn_type_list": [int(i % 8 == 7) for i in range(80)], "num_attention_heads": 64,
+    "num_key_value_heads": 8, "head_dim": 128, "rotary_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 2,
+    "vocab_size": 200064, "max_position_embeddings": 10240000, "rms_norm_eps": 1e-5, "rope_theta": 1e7,
+    "postnorm": True,
+    **{f"layernorm_{part}_alpha": 3.5565588200778455 for part in ("full_attention", "linear_attention", "mlp")},
+}  # fmt: skip
 _CONFIGS: dict[str, dict[str, Any]] = {
     "rwkv7-0.4b": _rwkv7(1024, 24, 64, 64, 32, 128),
     "rwkv7-1.5b": _rwkv7(2048, 24, 96, 96, 64, 256),
@@ -161,6 +169,14 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "kimi-linear-48b": _kimi(27, 256, [4, 8, 12, 16, 20, 24, 27]),
     # four of its layers, with 64 of 256 experts: 2.5 GB at Q8_0
     "kimi-linear-slice": _kimi(4, 64, [4]),
+    "minimax-text-01": _MINIMAX,
+    # two layers of 80, one of each kind, with 4 of 32 experts: 4.5 GB at Q8_0
+    "minimax-slice": {**_MINIMAX, "num_hidden_layers": 2, "attn_type_list": [0, 1], "num_local_experts": 4},
+    "plamo-2-1b": {
+        "architectures": ["Plamo2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
+        "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 1, "mamba_num_heads": 32,
+        "vocab_size": 100000, "max_position_embeddings": 10485760,
+    },
     "zamba2-1.2b": {
         "architectures": ["Zamba2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
         "num_hidden_layers": 38, "layers_block_type": _every(38, 6, "hybrid", "mamba"), "num_attention_heads": 32,

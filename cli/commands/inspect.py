@@ -139,7 +139,8 @@ def _show_layers(facts: "Inspection") -> None:
     for line in pattern_rows(facts.pattern):
         console.out(f"  {line}")
     present = "".join(facts.pattern)
-    matrix = "matrix memory (mLSTM)" if facts.architecture == "xlstm" else "state-space (Mamba)"
+    special = {"xlstm": "matrix memory (mLSTM)", "minimax-01": "lightning attention"}
+    matrix = special.get(facts.architecture, "state-space (Mamba)")
     meanings = {
         "A": "attention", "M": matrix, "R": "time mixing (RWKV)", "C": "short convolution",
         "E": "experts",

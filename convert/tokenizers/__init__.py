@@ -6,6 +6,7 @@ from hybrid.quant.ggml.errors import Remedy, TokenizerError, UsageError, shown
 
 from ..checkpoint import Config
 from .from_gguf import read_gguf_vocabulary
+from .plamo2 import FILE, read_plamo2
 from .rwkv import find_world, read_world
 from .sentencepiece import read_sentencepiece
 from .special import complete
@@ -42,6 +43,8 @@ def read_vocabulary(
         vocabulary = read_sentencepiece(pieces)
     elif (folder / "tokenizer.json").is_file():
         vocabulary = read_tokenizer_json(folder / "tokenizer.json", n_vocab, preferred_pre)
+    elif (folder / FILE).is_file():
+        vocabulary = read_plamo2(folder / FILE)
     elif (folder / "vocab.txt").is_file():
         vocabulary = read_vocab_txt(folder / "vocab.txt")
     else:

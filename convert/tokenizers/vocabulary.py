@@ -40,7 +40,7 @@ KeyValue = tuple[str, Any, ValueType | ArrayOf | None]
 class Vocabulary:
     """Index = id. A hole between ids is an empty string until `pad` names it."""
 
-    model: str  # tokenizer.ggml.model: llama, t5, gpt2, gemma4, bert or rwkv
+    model: str  # tokenizer.ggml.model: llama, t5, gpt2, gemma4, bert, rwkv or plamo2
     pre: str  # tokenizer.ggml.pre; empty: no key
     source: str  # file name, for messages
     tokens: list[str] = field(repr=False)
@@ -58,6 +58,8 @@ class Vocabulary:
         if token >= n_vocab:
             self.notes.append(f"token {token} {shown(text)!r} is left out: the model has {n_vocab} tokens")
             return
+        if self.model == "plamo2" and self.tokens[token : token + 1] == [text]:
+            return  # its file has all tokens, with scores and types
         while len(self.tokens) <= token:
             self.tokens.append("")
             self.types.append(TokenType.UNUSED)

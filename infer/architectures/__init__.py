@@ -13,11 +13,13 @@ from .lfm2 import Lfm2, Lfm2Moe
 from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
+from .minimax import MiniMax
 from .nemotron_h import NemotronH, NemotronHMoe
 from .olmo import Olmo2, Olmoe
 from .olmo_hybrid import OlmoHybrid
 from .openelm import OpenElm
 from .phi3 import Phi3
+from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
@@ -35,6 +37,7 @@ _ALL: tuple[Family, ...] = (
     Arwkv7(), FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(),
     KimiLinear(), Lfm2(),
     Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(),
+    MiniMax(), Plamo2(),
     Phi2(), Phi3(), Qwen2(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(),
     Rwkv6Qwen2(), Rwkv7(), SmolLM3(), StarCoder2(), Xlstm(), Zamba(), Zamba2(), Zaya(),
 )  # fmt: skip

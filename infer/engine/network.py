@@ -15,7 +15,7 @@ from ..kernels import execute
 from ..kernels.rows import elementwise
 from ..kernels.rows.affine import affine_rows
 from ..kernels.rows.layer_norm import layer_norm
-from ..layers import AffineResidual, Layer
+from ..layers import AffineResidual, KeptNorm, Layer
 from ..layers.base import optional_bias
 from ..loading.hparams import Hparams
 from ..loading.weights import Weights
@@ -143,6 +143,8 @@ class Network:
                 rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
             else:
                 rows = self._add_tap(b, residual)
+            if isinstance(part.layer, KeptNorm):
+                part.layer.keep(b, rows, x)
             residual = part.layer.build(b, rows, memory)
             if isinstance(part.layer, AffineResidual):
                 part.layer.join(b, x, residual)

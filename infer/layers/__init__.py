@@ -2,15 +2,17 @@
 
 from .affine_residual import AffineResidual
 from .attention import Attention, EncoderAttention, Rope
-from .base import Layer, PostNorm, Sum
+from .base import KeptNorm, Layer, PostNorm, Sum
 from .carried_router import CarriedRouterExperts
 from .convolved_attention import ConvolvedAttention
 from .delta_net import GatedDeltaNet
 from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
 from .kimi_delta import KimiDelta
 from .latent_attention import LatentAttention
+from .lightning import LightningAttention
 from .mamba1 import Mamba1
 from .mamba2 import Mamba2
+from .mamba2_projected import ProjectedMamba2
 from .mlstm import Mlstm
 from .rg_lru import RgLru
 from .rwkv import ChannelMix, Rwkv6, Rwkv7
@@ -27,14 +29,17 @@ __all__ = [
     "FeedForward",
     "GatedDeltaNet",
     "GatedFeedForward",
+    "KeptNorm",
     "KimiDelta",
     "LatentAttention",
     "Layer",
+    "LightningAttention",
     "Mamba1",
     "Mamba2",
     "MixtureOfExperts",
     "Mlstm",
     "PostNorm",
+    "ProjectedMamba2",
     "RgLru",
     "Rope",
     "Rwkv6",

@@ -109,6 +109,7 @@ class Attention:
     soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: they stay
     norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: no such norm
     norm_all  that norm is one of all heads together
+    norm_each every head has weights of its own for it
     fused     queries, keys and values are one matrix, attn_qkv
     clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not
     gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
@@ -129,6 +130,7 @@ class Attention:
     soft_cap: float = 0.0
     norm_eps: float = 0.0
     norm_all: bool = False
+    norm_each: bool = False
     clip: float = 0.0
     gated: bool = False
     fused: bool = False
@@ -158,13 +160,18 @@ class Attention:
         biased = {**self.sizes, "output": self.n_embd}
         self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in biased.items()}
         if self.norm_eps:
-            heads = {"q": self.n_head, "k": self.n_kv} if self.norm_all else {"q": 1, "k": 1}
-            self.norms = [w.vector(f"{p}attn_{part}_norm.weight", n * self.d_head) for part, n in heads.items()]
+            own = self.norm_all or self.norm_each
+            heads = {"q": self.n_head, "k": self.n_kv} if own else {"q": 1, "k": 1}
+            self.norms = [self._norm(w, f"{p}attn_{part}_norm.weight", n) for part, n in heads.items()]
         own = f"blk.{self.layer}.attn_"
         self.adapters = {k: LayerAdapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
         for adapter in self.adapters.values():
             adapter.load(w)
         self._weights = w
+
+    def _norm(self, w: Weights, name: str, n: int) -> int:
+        """The address of the weights of n heads, which are one vector or one of each head."""
+        return w.keep(w.squeezed(name, n, self.d_head)) if self.norm_each else w.vector(name, n * self.d_head)
 
     def memory(self) -> tuple[AttentionSpec, ...]:
         rotation = self.rope.rotation if self.rope else None
@@ -179,8 +186,8 @@ class Attention:
             for rows, heads, weight in ((q, self.n_head, self.norms[0]), (k, self.n_kv, self.norms[1])):
                 n_group, n = (1, rows.n) if self.norm_all else (heads, self.d_head)
                 b.op(
-                    gated_norm, name="attn_norm", count=batch.n_tok, y=rows, weight=weight, stride=0, out=rows,
-                    n_group=n_group, n=n, eps=float(self.norm_eps),
+                    gated_norm, name="attn_norm", count=batch.n_tok, y=rows, weight=weight,
+                    stride=4 * n if self.norm_each else 0, out=rows, n_group=n_group, n=n, eps=float(self.norm_eps),
                 )  # fmt: skip
         for rows in (q, k, v) if self.clip else ():
             b.op(clamp, name="attn_clip", count=batch.n_tok, x=rows, n=rows.n, limit=float(self.clip))

@@ -65,6 +65,32 @@ class PostNorm:
 
 
 @dataclass
+class KeptNorm:
+    """A layer beside the norm in front of it, which takes the place of what it read: x = kept norm(x) + share
+    layer(norm(x))."""
+
+    layer: Layer
+    kept: float
+    share: float = 1.0
+
+    def load(self, w: Weights) -> None:
+        self.layer.load(w)
+
+    def memory(self) -> tuple[MemorySpec, ...]:
+        return self.layer.memory()
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        y = self.layer.build(b, x, memory)
+        if self.share != 1.0:
+            b.op(elementwise.scale_rows, count=b.batch.n_tok, x=y, n=y.n, scale=float(self.share))
+        return y
+
+    def keep(self, b: Builder, normed: Rows, x: Rows) -> None:
+        """x, the residual stream, becomes what is kept of its norm."""
+        b.op(elementwise.scaled_copy, count=b.batch.n_tok, x=normed, out=x, n=x.n, scale=float(self.kept))
+
+
+@dataclass
 class LayerAdapter:
     """What a layer adds to a product with a matrix [n_out, n_in] that it shares with other layers: B A x. The tensors
     are `name`_lora_a.weight [rank, n_in] and `name`_lora_b.weight [n_out, rank]. Hu et al. 2021, arXiv:2106.09685"""

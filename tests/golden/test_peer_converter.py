@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from reference import plamo2_vocabulary
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
+from hybrid.convert.checkpoint import Checkpoint
 from hybrid.quant.ggml.reader import GGUFFile
 
 SOURCE, PYTHON = os.environ.get("PEER_SOURCE", ""), os.environ.get("PEER_PYTHON", "python3")
@@ -36,6 +38,7 @@ CHECKPOINTS = {
     "bamba": "legacy", "bert-embed": "", "falcon-h1": "", "falcon-mamba": "", "granite-dense": "legacy",
     "granite-moe": "legacy", "jamba-dense": "", "jamba-moe": "", "jamba-trained-bf16": "", "lfm2": "", "llama": "",
     "llama-unigram-bin": "", "mamba-bf16": "", "mamba-f32": "", "mamba-trained-bf16": "", "mamba2": "",
+    "minimax": "legacy",
     "nemotron-h": "legacy", "nemotron-h-moe": "legacy", "qwen3_5": "", "smollm3": "",
 }  # fmt: skip
 # Random checkpoints, with what its converter needs in their configs.
@@ -57,6 +60,7 @@ RANDOM: dict[str, dict[str, Any]] = {
     "starcoder2": {"model_type": "starcoder2"},
     "phi2": {"model_type": "phi", "num_key_value_heads": None},
     "gpt2": {"model_type": "gpt2", "n_ctx": 512},
+    "plamo2-full": {"vocab_size": len(plamo2_vocabulary.rows())},
 }
 MORE = {"qwen3_5": ["--no-mtp"]}
 # What may differ: models, keys or tensors, how far tensors are apart (relative to the largest value), and why.
@@ -78,6 +82,12 @@ REASONS = [
     ("falcon-h1", r"blk\.\d+\.(ssm_in|attn_.|ffn_gate)\.weight", 4e-3, "multiplied in f64, rounded once"),
     ("falcon-h1", r"output\.weight|general\.size_label", 0, "tied, but with multipliers of its own: the file has both"),
     ("bamba", r"blk\.\d+\.attn_[qk]\.weight", 2, "there the rows of a head are reordered as if all of it turned"),
+    ("minimax", r"hybrid\.lightning\.norm_rms_epsilon", 0, "no key of llama.cpp's: there the epsilon of the others"),
+    ("minimax", r"minimax-01\.attention\.recurrent_layers", 0, "read but not written there: right for every 8th alone"),
+    ("minimax", r"tokenizer\.chat_template", 0, "there always that of MiniMax-M1"),
+    ("plamo2", r"plamo2\.attention\.head_count", 0, "there 0 on Mamba layers, with which it never ends turning heads"),
+    ("plamo2", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
+    ("plamo2", r"tokenizer\.ggml\.add_bos_token", 0, "as tokenizer_config.json says; there left out"),
     ("bert", r"tokenizer\.ggml\.cls_token_id", 0, "in older files of llama.cpp's, too; it has no use for it any more"),
     ("openelm", r"tokenizer\.ggml\..*", 0, "there Llama 2's own vocabulary, since the folder has no tokenizer.model"),
     ("phi2", r"phi2\.rope\.freq_base", 0, "there left to readers, who take 10000"),
@@ -116,12 +126,17 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
         for file in (shared / name).iterdir():
             if file.name != "golden" and not file.name.startswith("config"):
                 (checkpoint / file.name).symlink_to(file)
+        if name == "minimax":  # it looks the embedding up in an index
+            names = dict.fromkeys(Checkpoint(shared / name).tensors, "model.safetensors")
+            (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
         shutil.copyfile(shared / name / f"config.{dialect}.json".replace("..", "."), checkpoint / "config.json")
         yield name, checkpoint, "f32" if name == "mamba-f32" else "bf16"
     for name, more in RANDOM.items():
         checkpoint = random_checkpoints.write({**random_checkpoints.CONFIGS[name], **more}, folder / f"random-{name}")
-        for file in tokenizer.glob("*token*.json"):
+        for file in () if name.startswith("plamo2") else tokenizer.glob("*token*.json"):
             shutil.copyfile(file, checkpoint / file.name)
+        if name.startswith("plamo2"):
+            plamo2_vocabulary.write(checkpoint)
         if name == "openelm":
             _join_halves(checkpoint / "model.safetensors")
         yield f"random-{name}", checkpoint, "f16"

@@ -20,7 +20,7 @@ from hybrid.infer import Model
 # The reference of the reference: what transformers makes of real checkpoints of these families.
 CHECKED = (
     "falcon-h1", "nemotron-h", "nemotron-h-moe", "nemotron-h-moe-v5", "lfm2", "qwen3-next", "qwen3_5",
-    "recurrent-gemma", "zamba", "zamba2", "smollm3", "kimi-linear", "zaya",
+    "recurrent-gemma", "zamba", "zamba2", "smollm3", "kimi-linear", "zaya", "minimax",
 )  # fmt: skip
 
 

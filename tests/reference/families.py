@@ -10,8 +10,10 @@ from reference.attention import attention, rope
 from reference.experts import mixture, softmax
 from reference.kimi import kimi_linear
 from reference.mamba import bamba, jamba, mamba, mamba2
+from reference.minimax import minimax
 from reference.nemotron_h import nemotron_h
 from reference.olmo_hybrid import olmo_hybrid
+from reference.plamo2 import plamo2
 from reference.recurrent import (
     conv1d,
     conv1d_gated,
@@ -428,7 +430,9 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "RWKV7ForCausalLM": lambda model, ids: rwkv7(model.c, model.t, ids),
     "RwkvHybridForCausalLM": lambda model, ids: arwkv7(model.c, model.t, ids),
     "KimiLinearForCausalLM": kimi_linear,
+    **dict.fromkeys(["MiniMaxForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"], minimax),
     "OlmoHybridForCausalLM": olmo_hybrid,
+    "Plamo2ForCausalLM": plamo2,
     "xLSTMForCausalLM": xlstm,
     "ZambaForCausalLM": zamba,
     "Zamba2ForCausalLM": zamba,

@@ -185,6 +185,24 @@ def scale_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int, sca
         scale_row(x + t * ldx, n, scale)
 
 
+@emit("i64,i64,i64,f32->void")
+def _scaled_row(e, x, out, n, scale):
+    wide = e.splat(scale, 16)
+    over_values(
+        e,
+        n,
+        lambda o: e.store(e.b.fmul(wide, e.load(V16F, x, o)), out, o),
+        lambda o: e.store(e.b.fmul(scale, e.load(F32, x, o)), out, o),
+    )
+
+
+@kernel
+def scaled_copy(a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n: Int, scale: Float):
+    """out = scale * x."""
+    for t in range(tid, ldi(count), nth):
+        _scaled_row(x + t * ldx, out + t * ldout, n, scale)
+
+
 @kernel
 def copy_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n: Int):
     """out = x."""

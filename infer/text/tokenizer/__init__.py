@@ -36,6 +36,10 @@ def load_tokenizer(gguf: MetadataFile) -> Tokenizer:
         from .rwkv import RwkvTokenizer
 
         return RwkvTokenizer(vocabulary)
+    if vocabulary.model == "plamo2":
+        from .plamo2 import Plamo2Tokenizer
+
+        return Plamo2Tokenizer(vocabulary)
     from .sentencepiece_model import SentencePieceTokenizer
 
     return SentencePieceTokenizer(vocabulary)

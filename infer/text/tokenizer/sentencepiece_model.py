@@ -31,7 +31,7 @@ class SentencePieceTokenizer(Tokenizer):
         if vocabulary.scores is None:
             raise TokenizerError(f"{vocabulary.source}: tokenizer.ggml.scores is missing. Convert the model again.")
         super().__init__(vocabulary)
-        self._bytes = _byte_tokens(vocabulary)
+        self._bytes = byte_tokens(vocabulary)
         self._processor  # noqa: B018  a vocabulary that sentencepiece refuses is refused here, not at the first text
 
     @property
@@ -155,7 +155,7 @@ def _pieces(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> It
         yield b"".join((piece_tag, size, text_tag, length, raw, tail.pack(score_tag, score, type_tag, kind)))
 
 
-def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
+def byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
     """token id -> byte, of the BYTE tokens; empty when there are no such tokens. With only some, text would be lost."""
     values: dict[int, int] = {}
     for token in vocabulary.of_type(TokenType.BYTE):

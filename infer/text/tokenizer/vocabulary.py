@@ -51,6 +51,7 @@ DEFAULTS = {
     "gemma4": Defaults(),
     "bert": Defaults(bos=101, unk=100, sep=102, add_bos=True),
     "rwkv": Defaults(),
+    "plamo2": Defaults(bos=1, eos=2, unk=0),
 }
 
 # Tokens that end a turn, by their text. llama.cpp's list, and Jamba's <|eom|>.
@@ -70,7 +71,7 @@ class Vocabulary:
     """Tokens in the file's own spelling (sentencepiece's U+2581, GPT-2's byte alphabet, RWKV's escapes), index = id."""
 
     source: str  # file name, for messages
-    model: str  # llama, t5, gpt2, gemma4, bert, rwkv
+    model: str  # llama, t5, gpt2, gemma4, bert, rwkv, plamo2
     pre: str  # name of the pre-tokenizer (gpt2, gemma4)
     tokens: list[str] = field(repr=False)
     types: np.ndarray = field(repr=False)  # int32 [n_vocab], TokenType

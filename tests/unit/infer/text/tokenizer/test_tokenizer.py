@@ -423,7 +423,7 @@ def test_damaged_metadata(gguf: FakeGGUF, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("kind", ["plamo2", "no\nsuch"])
+@pytest.mark.parametrize("kind", ["hybriddna", "no\nsuch"])
 def test_unsupported_kinds(kind: str) -> None:
     with pytest.raises(UnsupportedError, match=r"tokenizer kind .* is not supported, expected llama, t5, gpt2"):
         load_tokenizer(spm(model=kind))

@@ -1,0 +1,183 @@
+"""MiniMax-01: lightning attention, softmax attention on every eighth layer, experts. arXiv:2501.08313"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from .blocks import SILU, Heads, all_but_last, read_kinds, read_rope, size_keys, stacked_experts
+from .decoder import Decoder
+from .family import Row, Shapes, row
+from .rope import RopeScaling, read_stretching
+from .windows import read_window, window_keys, window_notes
+
+PUBLISHED = ("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM")
+KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
+PERIOD = 8  # the last of so many layers has softmax attention; llama.cpp takes that where a file does not say
+LIGHTNING_EPS = 1e-6  # of the norm inside lightning attention, whatever the config says of the others
+# Parts of a model: transformers' names, those of published configs, and those of GGUF keys.
+PARTS = (
+    ("full_attn", "full_attention", "attention"), ("linear_attn", "linear_attention", "lightning"),
+    ("mlp", "mlp", "feed_forward"),
+)  # fmt: skip
+BUFFERS = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")  # constants that transformers saves
+
+
+@dataclass(frozen=True)
+class MiniMax(Decoder):
+    """One model. kept and shares: of PARTS, what a norm is multiplied by where it takes the place of the residual
+    stream, and what the layer's result is before it is added."""
+
+    arch = "minimax-01"
+    architectures = ("MiniMaxForCausalLM", *PUBLISHED)
+    conditional: ClassVar[Mapping[str, str]] = {
+        "rotary_dim": f"of {' and '.join(PUBLISHED)}", "postnorm": f"of {' and '.join(PUBLISHED)}"
+    }  # fmt: skip
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "block_size": "only how transformers computes: tokens of a piece of lightning attention",
+        "router_jitter_noise": "only training", "shared_moe_mode": "of shared experts, without which a model must be",
+    }  # fmt: skip
+
+    n_ff: int
+    heads: Heads
+    n_rot: int  # values of a head that RoPE turns
+    stated_rot: int  # those that the config names, though its class turns all; 0: none
+    rope_theta: float
+    scaling: RopeScaling
+    attention: tuple[bool, ...]  # per layer, whether it has softmax attention
+    window: int
+    n_expert: int
+    n_expert_used: int
+    kept: tuple[float, ...]
+    shares: tuple[float, ...]
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_act", *SILU)
+        config.expects("shared_intermediate_size", 0)
+        sizes = cls.sizes(config, shapes, n_ctx=131072, eps=1e-5)
+        n_layer, heads = sizes["n_layer"], Heads.read(config, sizes["n_embd"])
+        heads.require_even(config)
+        n_rot, stated_rot = heads.d_head, config.integer("rotary_dim", default=0)
+        if config.get("architectures") and config.get("architectures")[0] in PUBLISHED:
+            n_rot, stated_rot = stated_rot or n_rot, 0
+            _check_published(config, heads, n_rot)
+        rope, theta = read_rope(config, 1e6)
+        n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
+        return cls(
+            **sizes,
+            n_ff=config.integer("intermediate_size"),
+            heads=heads,
+            n_rot=n_rot,
+            stated_rot=stated_rot,
+            rope_theta=theta,
+            scaling=read_stretching(config, rope, theta, n_rot, sizes["n_ctx"]),
+            attention=_attention(config, n_layer),
+            window=read_window(config),
+            n_expert=n_expert,
+            n_expert_used=config.integer("num_experts_per_tok", default=2, maximum=n_expert),
+            kept=_factors(config, "alpha"),
+            shares=_factors(config, "beta"),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.heads.n_kv)
+        yield from self.scaling.keys
+        yield "rope.freq_base", self.rope_theta
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "expert_count", self.n_expert
+        yield "expert_used_count", self.n_expert_used
+        if self.heads.stated:
+            yield from self.heads.keys()
+        yield "general.file_type", int(file_type)
+        yield "residual_scale", self.kept[0]
+        yield "rope.dimension_count", self.n_rot
+        if self.attention != _usual(self.n_layer):
+            yield "attention.recurrent_layers", [not there for there in self.attention]
+        for (_, _, part), kept, share in zip(PARTS, self.kept, self.shares, strict=True):
+            if kept != self.kept[0]:
+                yield f"hybrid.{part}.residual_scale", kept
+            if share != 1.0:
+                yield f"hybrid.{part}.output_scale", share
+        if self.eps != LIGHTNING_EPS:
+            yield "hybrid.lightning.norm_rms_epsilon", LIGHTNING_EPS
+        yield from window_keys(self._windows)
+
+    @property
+    def _windows(self) -> tuple[int, ...]:
+        return (self.window,) * self.n_layer
+
+    def notes(self) -> Iterator[str]:
+        yield from self.scaling.notes
+        yield from window_notes(self._windows, self.n_ctx)
+        if self.stated_rot not in (0, self.n_rot):
+            yield (
+                f"rotary_dim = {self.stated_rot} is ignored: transformers' class turns all {self.n_rot} values of a "
+                f"head. The same weights as {PUBLISHED[0]} turn {self.stated_rot}, as in llama.cpp"
+            )
+        if len(set(self.kept)) > 1 or set(self.shares) != {1.0}:
+            yield "llama.cpp has one factor of all residuals, and none of what is added to them: its results differ"
+        if self.eps != LIGHTNING_EPS:
+            yield (
+                f"llama.cpp normalizes what lightning attention returns with an epsilon of {self.eps:g}, transformers "
+                f"and this file with {LIGHTNING_EPS:g}"
+            )
+
+    def rows(self) -> Iterator[Row]:
+        n = self.n_embd
+        yield from self.outer_rows(self.embedding, "model.norm.weight")
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
+            yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
+            if self.attention[i]:
+                yield from self.heads.rows(hf + "self_attn.", blk, n)
+            else:
+                yield from self._lightning(hf + "self_attn.", blk)
+            moe = hf + "block_sparse_moe."
+            yield row(moe + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
+            names = (("down", "w2"), ("gate", "w1"), ("up", "w3"))
+            yield from stacked_experts(moe + "experts.", blk, self.n_expert, n, self.n_ff, names)
+
+    def _lightning(self, hf: str, blk: str) -> Iterator[Row]:
+        n, n_inner = self.n_embd, self.heads.n_head * self.heads.d_head
+        yield row(hf + "qkv_proj.weight", blk + "attn_qkv.weight", 3 * n_inner, n)
+        yield row(hf + "output_gate.weight", blk + "attn_gate.weight", n_inner, n)
+        unread = tuple(hf + name for name in BUFFERS)
+        yield row(hf + "norm.weight", blk + "attn_norm_2.weight", n_inner, unread=unread)
+        yield row(hf + "out_proj.weight", blk + "attn_output.weight", n, n_inner)
+
+
+def _usual(n_layer: int) -> tuple[bool, ...]:
+    return tuple(not lightning for lightning in all_but_last(PERIOD, n_layer))
+
+
+def _check_published(config: Config, heads: Heads, n_rot: int) -> None:
+    """What the published class computes otherwise with other values than published models have."""
+    if not config.boolean("postnorm", default=False):
+        raise config.wrong("postnorm", "true: residuals are norms")
+    if n_rot % 2 or n_rot > heads.d_head:
+        raise config.wrong("rotary_dim", f"a positive even number of the {heads.d_head} values of a head")
+    if heads.n_head & (heads.n_head - 1):
+        raise config.wrong("num_attention_heads", "a power of two: rates of other numbers of heads are not supported")
+
+
+def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
+    """Per layer, whether it has softmax attention; transformers' default is every other layer, from the first on."""
+    if "layer_types" in config:
+        return tuple(kind == "full_attention" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer))
+    kinds = config.get("attn_type_list")
+    if kinds is None:
+        return tuple(i % 2 == 0 for i in range(n_layer))
+    if not isinstance(kinds, list) or len(kinds) != n_layer or not all(type(x) is int and x in (0, 1) for x in kinds):
+        raise config.wrong("attn_type_list", f"{n_layer} times 1 for softmax attention or 0 for lightning attention")
+    return tuple(kind == 1 for kind in kinds)
+
+
+def _factors(config: Config, name: str) -> tuple[float, ...]:
+    return tuple(
+        config.number(f"{ours}_{name}_factor", f"layernorm_{published}_{name}", default=1.0)
+        for ours, published, _ in PARTS
+    )

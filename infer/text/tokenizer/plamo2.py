@@ -1,0 +1,71 @@
+"""Kind `plamo2`: pieces with scores over characters, of which those are taken that cost least, as in unigram models; what
+is no piece becomes bytes. Of pfnet, PLaMo 2 (arXiv:2509.04897)"""
+
+import math
+
+from hybrid.quant.ggml.errors import TokenizerError
+
+from .base import Place, Tokenizer
+from .sentencepiece_model import byte_tokens
+from .vocabulary import TokenType, Vocabulary
+
+SCALE = 1e4  # scores are whole numbers of so many
+UNKNOWN_COST = 10_000_000  # of a character as bytes
+MOST_COST = 20_000_000  # pieces of this cost are never taken
+_PIECES = (TokenType.NORMAL, TokenType.USER_DEFINED)
+
+
+class Plamo2Tokenizer(Tokenizer):
+    """Costs are those of llama.cpp and of the model's own code, to the last digit that a file keeps. There text that
+    names a control token always is one; here only where special tokens are parsed. A U+FEFF at the beginning stays."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        if vocabulary.scores is None:
+            raise TokenizerError(f"{vocabulary.source}: tokenizer.ggml.scores is missing. Convert the model again.")
+        super().__init__(vocabulary)
+        self._byte_of = byte_tokens(vocabulary)
+        if not self._byte_of:
+            raise TokenizerError(
+                f"{vocabulary.source}: no token is of type BYTE, expected one for every byte. Convert the model again."
+            )
+        self._of_byte = {byte: token for token, byte in self._byte_of.items()}
+        # a beginning of pieces, and the cost and number of the piece that it is
+        self._starts: dict[str, tuple[int, int] | None] = {}
+        for token in vocabulary.of_type(*_PIECES):
+            text = vocabulary.tokens[token]
+            if token in self._control or not text:
+                continue
+            for end in range(1, len(text)):
+                self._starts.setdefault(text[:end], None)
+            cost = _cost(float(vocabulary.scores[token]))
+            self._starts[text] = (cost, token) if cost < MOST_COST else None  # of equal ones the last counts
+
+    def _encode_text(self, text: str, after: Place) -> list[int]:
+        n, starts = len(text), self._starts
+        costs = [0] * (n + 1)  # of what comes from there on
+        taken: list[tuple[int, int]] = [(1, -1)] * n  # characters, and the piece; -1: bytes
+        for i in range(n - 1, -1, -1):
+            least, end, best = costs[i + 1] + UNKNOWN_COST, i + 1, (1, -1)
+            while end <= n and (start := text[i:end]) in starts:
+                piece = starts[start]
+                # of pieces that cost the same the longest
+                if piece is not None and (cost := costs[end] + piece[0]) <= least:
+                    least, best = cost, (end - i, piece[1])
+                end += 1
+            costs[i], taken[i] = least, best
+        ids: list[int] = []
+        at = 0
+        while at < n:
+            length, token = taken[at]
+            ids.extend([token] if token >= 0 else [self._of_byte[byte] for byte in text[at].encode()])
+            at += length
+        return ids
+
+    def _piece(self, token: int) -> bytes:
+        byte = self._byte_of.get(token)
+        return self.vocabulary.tokens[token].encode() if byte is None else bytes([byte])
+
+
+def _cost(score: float) -> int:
+    """A score negated, in whole numbers: halves away from 0, as llama.cpp rounds them."""
+    return -int(math.copysign(math.floor(abs(score) * SCALE + 0.5), score))
