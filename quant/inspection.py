@@ -36,9 +36,8 @@ class LayerFacts:
 
     @property
     def letters(self) -> str:
-        """A attention, M state-space, delta rule, mLSTM or lightning attention, R time mixing of RWKV, C short convolution,
-        E experts; `-`
-        for a layer without any of these."""
+        """A attention, M state-space, delta rule, mLSTM or lightning attention, R time mixing of RWKV, C short
+        convolution, E experts; `-` for a layer without any of these."""
         marks = {
             "A": self.attention, "M": self.recurrent, "R": self.time_mix, "C": self.convolution, "E": self.experts
         }  # fmt: skip

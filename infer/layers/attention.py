@@ -160,8 +160,8 @@ class Attention:
         biased = {**self.sizes, "output": self.n_embd}
         self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in biased.items()}
         if self.norm_eps:
-            own = self.norm_all or self.norm_each
-            heads = {"q": self.n_head, "k": self.n_kv} if own else {"q": 1, "k": 1}
+            several = self.norm_all or self.norm_each
+            heads = {"q": self.n_head, "k": self.n_kv} if several else {"q": 1, "k": 1}
             self.norms = [self._norm(w, f"{p}attn_{part}_norm.weight", n) for part, n in heads.items()]
         own = f"blk.{self.layer}.attn_"
         self.adapters = {k: LayerAdapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}

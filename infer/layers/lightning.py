@@ -17,7 +17,7 @@ MAX_RATE = 8.0  # logarithm to base 2 of the smallest rate of a head in layer 0,
 
 
 def decay_rates(n_head: int, layer: int, n_layer: int) -> npt.NDArray[np.float64]:
-    """f64 [head]: the logarithm, negated, of what is left of a head's state after a token; nothing of it stands in a file.
+    """f64 [head]: the logarithm, negated, of what is left of a head's state after a token; no file has it.
 
     Slopes are ALiBi's (arXiv:2108.12409), less from layer to layer, almost 0 in the last one.
     """

@@ -1,5 +1,5 @@
-"""A Mamba-2 mixer whose B, C and step sizes are made of the convolved channels, as Mamba-1 makes them, with norms on each:
-the layer of PLaMo 2 (arXiv:2509.04897). Dao & Gu 2024, arXiv:2405.21060."""
+"""A Mamba-2 mixer whose B, C and step sizes are made of the convolved channels, as Mamba-1 makes them, with norms on
+each: the layer of PLaMo 2 (arXiv:2509.04897). Dao & Gu 2024, arXiv:2405.21060."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from .mamba2 import A_LOWEST
 
 @dataclass
 class ProjectedMamba2:
-    """n_head heads of d_inner / n_head channels, one group of B and C; dt_rank values of a token make its step sizes."""
+    """n_head heads of d_inner / n_head channels, one group of B and C; dt_rank values of a token make step sizes."""
 
     layer: int
     n_embd: int

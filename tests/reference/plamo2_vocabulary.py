@@ -9,8 +9,9 @@ import numpy as np
 CONTROL = ("<|plamo:unk|>", "<|plamo:bos|>", "<|plamo:eos|>", "<|plamo:pad|>", "<|plamo:op|>")
 ALPHABET = "abcdef ABC.,\n東京都日本語のはé\U0001f600"
 TEXTS = (
-    "", " ", "abc", "abcabcabc", "fedcba", "a b\n\nc", "東京都の日本語は", "京都東京", "zzz", "a\u00e9z\u00e9", "\U0001f600\U0001f601",
-    "\x00\t", "aaaaaaaaaaaaaaaaaaaaaaaa", "ABC. abc, 日本語\n", "北海道", "<0x41>", "e\u0301", "\u07ff\u0800\uffff\U00010000",
+    "", " ", "abc", "abcabcabc", "fedcba", "a b\n\nc", "東京都の日本語は", "京都東京", "zzz", "a\u00e9z\u00e9",
+    "\U0001f600\U0001f601", "\x00\t", "aaaaaaaaaaaaaaaaaaaaaaaa", "ABC. abc, 日本語\n", "北海道", "<0x41>",
+    "e\u0301", "\u07ff\u0800\uffff\U00010000",
 )  # fmt: skip
 
 

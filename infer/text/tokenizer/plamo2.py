@@ -1,5 +1,5 @@
-"""Kind `plamo2`: pieces with scores over characters, of which those are taken that cost least, as in unigram models; what
-is no piece becomes bytes. Of pfnet, PLaMo 2 (arXiv:2509.04897)"""
+"""Kind `plamo2`: pieces with scores over characters, of which those are taken that cost least, as in unigram models;
+what is no piece becomes bytes. Of pfnet, PLaMo 2 (arXiv:2509.04897)"""
 
 import math
 
