@@ -146,7 +146,7 @@ def _left_out(family: Family, tensors: Mapping[str, StoredTensor], quantized: st
     n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
     if n_quantized:
         yield f"{n_quantized} matrices are quantized ({quantized}): the file has the values they stand for"
-    dropped = [name for name in tensors if name.startswith(family.dropped)]
+    dropped = [name for name in tensors if name.startswith(family.left_out())]
     if dropped:
         yield f"{_some(dropped)} left out: no part of the language model itself"
 
@@ -166,7 +166,7 @@ def _canonical(
     family = family_type.read(config, {name: tensor.shape for name, tensor in tensors.items()})
     renamed: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
-        if name.endswith(_DROPPED) or name.startswith(family.dropped):
+        if name.endswith(_DROPPED) or name.startswith(family.left_out()):
             continue
         canonical = family.canonical(name)
         parts = list(family.parts(canonical, tensor.shape)) if isinstance(tensor.dtype, Dtype) else []

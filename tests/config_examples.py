@@ -131,7 +131,8 @@ ALIKE = {
     "MistralModel": "MistralForCausalLM", "PLaMo2ForCausalLM": "Plamo2ForCausalLM",
     "Qwen2Model": "Qwen2ForCausalLM", "Qwen3Model": "Qwen3ForCausalLM",
     "RobertaForMaskedLM": "XLMRobertaModel", "RobertaModel": "XLMRobertaModel",
-    "XLMRobertaForMaskedLM": "XLMRobertaModel",
+    "XLMRobertaForMaskedLM": "XLMRobertaModel", "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
+    "StableLMEpochForCausalLM": "StableLmForCausalLM",
 }  # fmt: skip
 
 

@@ -20,7 +20,8 @@ FILE = Path(__file__).resolve().parent / "data" / "config_fields.json"
 # Other names of an architecture that transformers has.
 SAME = {
     "LFM2ForCausalLM": "Lfm2ForCausalLM", "LLaMAForCausalLM": "LlamaForCausalLM",
-    "MambaLMHeadModel": "MambaForCausalLM",
+    "MambaLMHeadModel": "MambaForCausalLM", "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
+    "StableLMEpochForCausalLM": "StableLmForCausalLM",
 }  # fmt: skip
 
 _MINIMAX: dict[str, Any] = {

@@ -129,6 +129,63 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "mamba_d_conv": 4, "mamba_rms_norm": False, "vocab_size": 65537, "rope_theta": 1e11,
         "max_position_embeddings": 131072, "tie_word_embeddings": False,
     },
+    "olmo3-7b": {
+        "architectures": ["Olmo3ForCausalLM"], "hidden_size": 4096, "intermediate_size": 11008,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 100278, "max_position_embeddings": 65536,
+        "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192},
+    },
+    "qwen1.5-moe-a2.7b": {
+        "architectures": ["Qwen2MoeForCausalLM"], "hidden_size": 2048, "intermediate_size": 5632,
+        "num_hidden_layers": 24, "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4,
+        "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "vocab_size": 151936,
+        "max_position_embeddings": 8192, "rope_theta": 1e6,
+    },
+    "glm-4-9b": {
+        "architectures": ["Glm4ForCausalLM"], "hidden_size": 4096, "intermediate_size": 13696,
+        "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2, "vocab_size": 151552,
+        "attention_bias": False, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+    },
+    "seed-oss-36b": {
+        "architectures": ["SeedOssForCausalLM"], "hidden_size": 5120, "intermediate_size": 27648,
+        "num_hidden_layers": 64, "num_attention_heads": 80, "num_key_value_heads": 8, "vocab_size": 155136,
+        "rope_theta": 1e7,
+    },
+    "exaone-4-1.2b": {
+        "architectures": ["Exaone4ForCausalLM"], "hidden_size": 2048, "intermediate_size": 4096,
+        "num_hidden_layers": 30, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 102400,
+        "sliding_window": None, "max_position_embeddings": 65536, "rope_theta": 1e6, "tie_word_embeddings": True,
+        "rope_scaling": {"rope_type": "llama3", "factor": 16.0, "original_max_position_embeddings": 8192},
+    },
+    "ernie-4.5-0.3b": {
+        "architectures": ["Ernie4_5ForCausalLM"], "hidden_size": 1024, "intermediate_size": 3072,
+        "num_hidden_layers": 18, "num_attention_heads": 16, "num_key_value_heads": 2, "vocab_size": 103424,
+    },
+    "ernie-4.5-21b-a3b": {
+        "architectures": ["Ernie4_5_MoeForCausalLM"], "hidden_size": 2560, "intermediate_size": 12288,
+        "num_hidden_layers": 28, "num_attention_heads": 20, "num_key_value_heads": 4, "vocab_size": 103424,
+        "moe_num_experts": 64, "moe_k": 6,
+    },
+    "command-r7b": {
+        "architectures": ["Cohere2ForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 256000,
+        "logit_scale": 0.25, "rope_theta": 5e4,
+    },
+    "stablelm-2-1.6b": {
+        "architectures": ["StableLmForCausalLM"], "hidden_size": 2048, "intermediate_size": 5632,
+        "num_hidden_layers": 24, "num_attention_heads": 32, "vocab_size": 100352, "use_qkv_bias": True,
+    },
+    "dots.llm1": {
+        "architectures": ["Dots1ForCausalLM"], "hidden_size": 4096, "intermediate_size": 10944,
+        "num_hidden_layers": 62, "num_attention_heads": 32, "vocab_size": 152064, "max_position_embeddings": 32768,
+        "n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1,
+        "norm_topk_prob": True, "routed_scaling_factor": 2.5, "sliding_window": None, "rope_theta": 1e7,
+    },
+    "glm-4.5-air": {
+        "architectures": ["Glm4MoeForCausalLM"], "hidden_size": 4096, "intermediate_size": 10944,
+        "num_hidden_layers": 46, "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128,
+        "vocab_size": 151552, "n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1,
+        "attention_bias": True, "rope_theta": 1e6,
+    },
     "lfm2-1.2b": {
         "architectures": ["Lfm2ForCausalLM"], "hidden_size": 2048, "block_ff_dim": 12288, "block_multiple_of": 256,
         "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0, "num_hidden_layers": 16,

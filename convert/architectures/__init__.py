@@ -1,9 +1,15 @@
 """The model families that can be converted: one file each, and this table by the name in config.json."""
 
 from .bert import Bert, Roberta
+from .cohere2 import Cohere2
+from .dots1 import Dots1
+from .ernie4_5 import Ernie45, Ernie45Moe
+from .exaone4 import Exaone4
 from .falcon_h1 import FalconH1
 from .family import Family, Row
 from .gemma import Gemma2, Gemma3
+from .glm4 import Glm4
+from .glm4_moe import Glm4Moe
 from .gpt2 import Gpt2
 from .granite import Granite
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
@@ -15,18 +21,21 @@ from .mamba import Mamba
 from .mamba2 import Mamba2
 from .minimax import MiniMax
 from .nemotron_h import NemotronH, NemotronHMoe
-from .olmo import Olmo2, Olmoe
+from .olmo import Olmo2, Olmo3, Olmoe
 from .olmo_hybrid import OlmoHybrid
 from .openelm import OpenElm
 from .phi3 import Phi3
 from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
+from .qwen2moe import Qwen2Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
 from .rwkv_distilled import Arwkv7, Rwkv6Qwen2
+from .seed_oss import SeedOss
 from .smollm3 import SmolLM3
+from .stablelm import StableLm
 from .starcoder2 import Phi2, StarCoder2
 from .xlstm import Xlstm
 from .zamba import Zamba
@@ -34,6 +43,7 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
+    Cohere2, Dots1, Ernie45, Ernie45Moe, Exaone4, Glm4, Glm4Moe, Olmo3, Qwen2Moe, SeedOss, StableLm,
     Arwkv7, Bamba, Bert, FalconH1, Gemma2, Gemma3, Gpt2, Granite, GraniteHybrid, GraniteMoe, Jamba,
     KimiLinear, Lfm2, Lfm2Moe,
     Llama, Mamba, Mamba2, MiniMax, Plamo2,

@@ -26,18 +26,21 @@ class Heads:
     stated: bool = False
 
     @classmethod
-    def read(cls, config: Config, n_embd: int, *, head_dim: bool = True) -> Self:
-        """`head_dim`: whether it may differ from the width divided by the number of heads."""
+    def read(cls, config: Config, n_embd: int, *, head_dim: bool = True, usual: int = 0) -> Self:
+        """`head_dim`: whether it may differ from the width divided by the number of heads. `usual`: what it is in a
+        config that does not have the key; 0: the quotient."""
         n_head = config.integer("num_attention_heads")
         n_kv = config.integer("num_key_value_heads", default=n_head)
         if not head_dim:
             config.expects("head_dim", n_embd // n_head)
-        stated = head_dim and config.get(*HEAD_DIM) is not None
+        absent = usual > 0 and not any(key in config.data for key in HEAD_DIM)
+        stated = head_dim and (config.get(*HEAD_DIM) is not None or absent)
         if not stated and n_embd % n_head:
             raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd}")
         if n_head % n_kv:
             raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
-        d_head = config.integer(*HEAD_DIM, maximum=1 << 16) if stated else n_embd // n_head
+        given = {"default": usual} if absent else {}
+        d_head = config.integer(*HEAD_DIM, maximum=1 << 16, **given) if stated else n_embd // n_head
         return cls(n_head, n_kv, d_head, stated)
 
     def named(self, config: Config) -> str:
@@ -58,12 +61,19 @@ class Heads:
         yield "attention.key_length", self.d_head
         yield "attention.value_length", self.d_head
 
+    def norm_rows(self, hf: str, blk: str, names: Sequence[str] = ("q_norm", "k_norm")) -> Iterator[Row]:
+        """Norms on every head of queries and of keys; `names` in the checkpoint."""
+        for part, name in zip("qk", names, strict=True):
+            yield row(f"{hf}{name}.weight", f"{blk}attn_{part}_norm.weight", self.d_head)
+
     def rows(
         self, hf: str, blk: str, n: int, turned: Transform | None = None, *, bias: bool = False, out: str = "o_proj",
         each: Sequence[Transform | None] = (), n_in: int = 0, biases: Sequence[Transform | None] = (),
+        out_bias: bool | None = None,
     ) -> Iterator[Row]:  # fmt: skip
         """Self-attention of rows of n_in values (0: n); `turned` is what happens to queries and keys, or `each` to q,
-        k, v and the output, and `biases` to their biases where that differs."""
+        k, v and the output, and `biases` to their biases where that differs. `out_bias`: whether the output has one;
+        None: as the others."""
         n_q, n_kv = self.n_head * self.d_head, self.n_kv * self.d_head
         sizes = {"q": n_q, "k": n_kv, "v": n_kv}
         parts = [(f"{part}_proj", f"attn_{part}", rows, n_in or n) for part, rows in sizes.items()]
@@ -71,7 +81,7 @@ class Heads:
         each = each or (turned, turned, None, None)
         for (source, target, rows, columns), ours, of_bias in zip(parts, each, biases or each, strict=True):
             yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", rows, columns, transform=ours)
-            if bias:
+            if bias if source != out or out_bias is None else out_bias:
                 yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", rows, transform=of_bias)
 
 

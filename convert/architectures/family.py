@@ -106,6 +106,10 @@ class Family(ABC):
         if not self.in_llama_cpp:
             yield "llama.cpp cannot load this file: it has no such architecture"
 
+    def left_out(self) -> tuple[str, ...]:
+        """`dropped`, and those that depend on the model."""
+        return self.dropped
+
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         """The pieces that a checkpoint's tensor is taken apart into; empty: it stays whole."""
         yield from ()

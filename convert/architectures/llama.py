@@ -12,13 +12,13 @@ from .blocks import Heads, read_rope, size_keys, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .rope import RopeScaling, Rotation, original_context, read_kind, read_scaling
-from .windows import read_window, window_keys, window_notes
+from .windows import known_window_keys, read_window, window_keys, window_notes
 
 
 @dataclass(frozen=True)
 class Llama(Decoder):
-    """One model of Llama, and what families like it change: the class variables, `read_turned`, `read_windows`,
-    `read_more`, `more_keys`, `attention` and `feed_forward`."""
+    """One model of Llama, and what families like it change: the class variables, what begins with `read_`,
+    `more_keys`, `attention` and `feed_forward`."""
 
     arch: ClassVar[str] = "llama"
     architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel")
@@ -34,6 +34,9 @@ class Llama(Decoder):
     usual_eps: ClassVar[float] = 1e-6
     usual_theta: ClassVar[float] = 10000.0
     rope_kinds: ClassVar[dict[str, str]] = {}  # what else the config calls a rope_type
+    usual_head: ClassVar[int] = 0  # values of a head; 0: the width divided by their number
+    usual_bias: ClassVar[bool] = False  # of attention
+    known_windows: ClassVar[bool] = False  # llama.cpp has windows in this architecture
     original_ctx: ClassVar[int] = 0  # the context before RoPE's scaling, where the config does not say; 0: as it is
     # of a layer: the checkpoint's and GGUF's names
     norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
@@ -55,9 +58,9 @@ class Llama(Decoder):
         sizes = cls.sizes(config, shapes, n_ctx=n_ctx, eps=cls.usual_eps, tied=cls.usually_tied, spelled=spelled)
         # a checkpoint of the model without its head, for embeddings
         sizes["tied"] |= _is_headless(config)
-        heads = Heads.read(config, sizes["n_embd"])
+        heads = Heads.read(config, sizes["n_embd"], usual=cls.usual_head)
         n_rot = cls.read_turned(config, heads)
-        rope, theta = read_rope(config, cls.usual_theta)
+        rope, theta = cls.read_rope(config)
         n_ctx, kind = sizes["n_ctx"], read_kind(rope)
         original = original_context(config, rope, n_ctx, cls.original_ctx)
         rotation = Rotation(n_rot, theta, n_ctx, original)
@@ -68,11 +71,23 @@ class Llama(Decoder):
             n_rot=n_rot,
             rope_theta=theta,
             scaling=read_scaling(rope, cls.rope_kinds.get(kind, kind), rotation),
-            attention_bias=config.boolean("attention_bias", default=False),
-            mlp_bias=config.boolean("mlp_bias", default=False),
             windows=cls.read_windows(config, sizes["n_layer"]),
+            **cls.read_biases(config),
             **cls.read_more(config),
         )
+
+    @classmethod
+    def read_rope(cls, config: Config) -> tuple[Config, float]:
+        """The settings of RoPE and its base."""
+        return read_rope(config, cls.usual_theta)
+
+    @classmethod
+    def read_biases(cls, config: Config) -> dict[str, Any]:
+        """`attention_bias` and `mlp_bias`."""
+        return {
+            "attention_bias": config.boolean("attention_bias", default=cls.usual_bias),
+            "mlp_bias": config.boolean("mlp_bias", default=False),
+        }
 
     @classmethod
     def read_turned(cls, config: Config, heads: Heads) -> int:
@@ -100,7 +115,14 @@ class Llama(Decoder):
             yield from heads.keys()
         yield "general.file_type", int(file_type)
         yield from self.more_keys()
-        yield from window_keys(self.windows)
+        yield from self.window_keys()
+
+    def window_keys(self) -> Iterator[tuple[str, Any]]:
+        """The keys of windows."""
+        if self.known_windows:
+            yield from known_window_keys(max(self.windows), self.windows)
+        else:
+            yield from window_keys(self.windows)
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         """The keys after those that all these families have."""
@@ -112,7 +134,8 @@ class Llama(Decoder):
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes
-        yield from window_notes(self.windows, self.n_ctx)
+        if not self.known_windows:
+            yield from window_notes(self.windows, self.n_ctx)
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd

@@ -1,14 +1,16 @@
-"""OLMoE and OLMo 2: norms on the whole of queries and keys; norms behind the parts of OLMo 2. arXiv:2409.02060"""
+"""OLMoE, OLMo 2 and OLMo 3: norms on the whole of queries and keys; in 2 and 3, norms behind the parts, in 3 windows on
+three layers of four. arXiv:2409.02060"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..checkpoint import Config
-from .blocks import attention_bias_notes, stacked_experts
+from .blocks import all_but_last, attention_bias_notes, refuse_scaling, stacked_experts
 from .experts import weights_norm_note
 from .family import Row, row
 from .llama import Llama
+from .windows import read_layer_types, read_window, windows_of
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,48 @@ class Olmo2(Llama):
         if self.tied:
             yield "llama.cpp cannot load this file: it wants an output matrix apart from the embedding"
         yield from attention_bias_notes(self.attention_bias)
+
+
+@dataclass(frozen=True)
+class Olmo3(Olmo2):
+    """OLMo 3, as llama.cpp stores it: an OLMo 2 with windows on all layers but every fourth. arXiv:2512.13961"""
+
+    architectures = ("Olmo3ForCausalLM",)
+    conditional: ClassVar[Mapping[str, str]] = {
+        **Olmo2.conditional, **dict.fromkeys(("rope_theta", "rope_scaling"), "where rope_parameters does not say it"),
+    }  # fmt: skip
+    usual_theta = 500000.0
+    known_windows = True
+
+    local_theta: float  # base of RoPE where there is a window
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        local = read_layer_types(config, n_layer) or all_but_last(4, n_layer)
+        return windows_of(config, read_window(config, 4096), local)
+
+    @classmethod
+    def read_rope(cls, config: Config) -> tuple[Config, float]:
+        """Of layers without a window, which alone can be stretched."""
+        rope = config.section("rope_parameters")
+        if rope.data and not rope.data.get("full_attention"):
+            raise config.wrong("rope_parameters", "an object full_attention, and one sliding_attention, in it")
+        full = config.section("rope_scaling").over(rope.section("full_attention"))
+        return full, full.number("rope_theta", default=config.number("rope_theta", default=cls.usual_theta))
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        local = config.section("rope_parameters").section("sliding_attention")
+        refuse_scaling(local)
+        return {"local_theta": local.number("rope_theta", default=cls.usual_theta)}
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield "rope.freq_base_swa", self.local_theta
+
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if self.local_theta != self.rope_theta:
+            yield "llama.cpp turns queries and keys with one rope_theta on all layers: its results differ"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Qwen2(Llama):
 
     arch = "qwen2"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM", "Qwen2Model")
-    pre = ("qwen2",)
+    pre: ClassVar[tuple[str, ...]] = ("qwen2",)
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional, "sliding_window": "where use_sliding_window is true",
         "use_sliding_window": "where a layer has a window",
@@ -41,9 +41,7 @@ class Qwen2(Llama):
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         """Queries, keys and values have biases, the output does not."""
-        for projection in self.heads.rows(hf, blk, self.n_embd, bias=True):
-            if projection.target != blk + "attn_output.bias":
-                yield projection
+        yield from self.heads.rows(hf, blk, self.n_embd, bias=True, out_bias=False)
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,7 @@ class Qwen3(Qwen2):
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         yield from self.heads.rows(hf, blk, self.n_embd, bias=self.attention_bias)
-        yield row(hf + "q_norm.weight", blk + "attn_q_norm.weight", self.heads.d_head)
-        yield row(hf + "k_norm.weight", blk + "attn_k_norm.weight", self.heads.d_head)
+        yield from self.heads.norm_rows(hf, blk)
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()
@@ -76,6 +73,8 @@ class Qwen3Moe(Qwen3):
     without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("max_window_layers", "layer_types"), "transformers gives every layer the window, or none"
     )
+
+    weights_normed: ClassVar[bool] = True  # in llama.cpp, which has no key for it in this architecture
 
     n_expert: int
     n_expert_used: int
@@ -106,12 +105,12 @@ class Qwen3Moe(Qwen3):
         yield "expert_count", self.n_expert
         yield "expert_used_count", self.n_expert_used
         yield "expert_feed_forward_length", self.n_ff_expert
-        if not self.weights_norm:
-            yield "expert_weights_norm", False
+        if self.weights_norm != self.weights_normed:
+            yield "expert_weights_norm", self.weights_norm
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()
-        if not self.weights_norm:
+        if self.weights_norm != self.weights_normed:
             yield weights_norm_note(self.weights_norm)
         if not all(self.moe):
             yield "llama.cpp cannot load this file: there all layers have experts, here some have not"

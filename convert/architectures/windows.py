@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..checkpoint import Config
-from .blocks import read_kinds
+from .blocks import all_but_last, read_kinds
 
 KEY = "hybrid.attention.sliding_window"  # docs/gguf-extensions.md
 KINDS = {"sliding_attention": "sliding_attention", "full_attention": "full_attention"}
@@ -30,6 +30,16 @@ def windows_of(config: Config, window: int, local: Sequence[bool]) -> tuple[int,
     if any(local) and not window:
         raise config.wrong("layer_types", "no sliding_attention: use_sliding_window and sliding_window allow none")
     return tuple(window if is_local else 0 for is_local in local)
+
+
+def known_window_keys(window: int, windows: Sequence[int], period: int = 0) -> Iterator[tuple[str, Any]]:
+    """Of an architecture in which llama.cpp has windows. `period`: without the second key readers take the last of so
+    many layers to have none; 0: the key is always there."""
+    local = tuple(size > 0 for size in windows)
+    if window:
+        yield "attention.sliding_window", window
+        if not period or local != all_but_last(period, len(local)):
+            yield "attention.sliding_window_pattern", list(local)
 
 
 def window_keys(windows: Sequence[int]) -> Iterator[tuple[str, Any]]:

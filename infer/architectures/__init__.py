@@ -2,8 +2,14 @@
 
 from .base import EncoderFamily, Family
 from .bert import Bert
+from .cohere2 import Cohere2
+from .dots1 import Dots1
+from .ernie4_5 import Ernie45, Ernie45Moe
+from .exaone4 import Exaone4
 from .falcon_h1 import FalconH1
 from .gemma import Gemma2, Gemma3
+from .glm4 import Glm4
+from .glm4_moe import Glm4Moe
 from .gpt2 import Gpt2
 from .granite import Granite
 from .granitehybrid import GraniteHybrid, GraniteMoe
@@ -21,12 +27,15 @@ from .openelm import OpenElm
 from .phi3 import Phi3
 from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
+from .qwen2moe import Qwen2Moe
 from .qwen3next import Qwen3Next
 from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
 from .rwkv_distilled import Arwkv7, Rwkv6Qwen2
+from .seed_oss import SeedOss
 from .smollm3 import SmolLM3
+from .stablelm import StableLm
 from .starcoder2 import Phi2, StarCoder2
 from .xlstm import Xlstm
 from .zamba import Zamba
@@ -34,6 +43,7 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 _ALL: tuple[Family, ...] = (
+    Cohere2(), Dots1(), Ernie45(), Ernie45Moe(), Exaone4(), Glm4(), Glm4Moe(), Qwen2Moe(), SeedOss(), StableLm(),
     Arwkv7(), FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(),
     KimiLinear(), Lfm2(),
     Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(),

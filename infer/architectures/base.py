@@ -21,6 +21,7 @@ class Family(ABC):
     hparams: ClassVar[type[Any]]
     output_norm: ClassVar[str] = "output_norm.weight"
     layer_norms: ClassVar[bool] = False  # norms subtract the mean and have biases; otherwise they are RMS norms
+    norm_biases: ClassVar[bool] = True  # layer norms have them
     embedding_norm: ClassVar[str] = ""  # the tensor, where the embedding is normalized too
     embedding_scale: ClassVar[str] = ""  # its weight and bias, where the embedding e becomes (e + bias) * weight
     learned_positions: ClassVar[bool] = False  # position_embd has a row for every position, which is added

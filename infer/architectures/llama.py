@@ -30,16 +30,17 @@ class Llama(Family):
     hparams: ClassVar[type[LlamaHparams]] = LlamaHparams
     style: ClassVar[int] = NORM  # of RoPE
     normed: ClassVar[Literal["", "heads", "all"]] = ""  # queries and keys: each head, or all heads together
+    norms: ClassVar[tuple[str, str]] = ("attn_norm.weight", "ffn_norm.weight")  # in front of the parts of a block
     fused: ClassVar[bool] = False  # queries, keys and values are one matrix, gate and up another
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         d_head = h.head_size(w, h.d_head)
         norm_eps = h.eps if self.normed else 0.0
-        yield "attn_norm.weight", Attention(
+        yield self.norms[0], Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, self.rope(h, i, w, h.n_rot or d_head),
             window=self.window(h, i), norm_eps=norm_eps, fused=self.fused, norm_all=self.normed == "all",
         )  # fmt: skip
-        yield "ffn_norm.weight", self.feed_forward(h, i, w)
+        yield self.norms[1], self.feed_forward(h, i, w)
 
     def window(self, h: Any, i: int) -> int:
         """How many tokens a token of block i sees; 0: all."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from ..kernels.attention.rope import NEOX
 from ..layers import Layer, MixtureOfExperts, PostNorm, Rope
@@ -27,7 +27,7 @@ class Olmo2(Llama):
     name = "olmo2"
     hparams = Olmo2Hparams
     style = NEOX
-    normed = "all"
+    normed: ClassVar[Literal["", "heads", "all"]] = "all"
 
     def window(self, h: Any, i: int) -> int:
         return h.window if h.local[i] else 0

@@ -96,8 +96,11 @@ class Network:
 
     def _norm(self, name: str, divisor: float = 1.0) -> _Norm:
         """The weights of a norm, divided, and of a layer norm the bias."""
-        names = [name, name.removesuffix("weight") + "bias"] if self.family.layer_norms else [name]
-        parts = [self.weights.vector(part, self.hparams.n_embd, lambda x: x / np.float32(divisor)) for part in names]
+        n, has_bias = self.hparams.n_embd, self.family.layer_norms and self.family.norm_biases
+        names = [name, name.removesuffix("weight") + "bias"] if has_bias else [name]
+        parts = [self.weights.vector(part, n, lambda x: x / np.float32(divisor)) for part in names]
+        if self.family.layer_norms and not has_bias:
+            parts.append(self.weights.keep(np.zeros(n, np.float32)))
         return _Norm(parts[0], parts[1] if len(parts) > 1 else 0)
 
     @property

@@ -101,7 +101,7 @@ class MixtureOfExperts:
     """Scores of all experts, the best n_used of them per token, weighted by their scores.
 
     sigmoid      a score is the sigmoid of a router's output, and what is best is decided by it plus exp_probs_b;
-                 otherwise scores are the softmax
+                 otherwise scores are the softmax, plus exp_probs_b where the file has it
     renormalize  weights sum up to 1 before they are multiplied by `scale`
     gated        whether experts have gates (SwiGLU), or a squared ReLU
     n_group      groups of neighbours, of which only the n_group_used best ones of a token are chosen from
@@ -141,7 +141,8 @@ class MixtureOfExperts:
         """What scores come from, and `bias`, by which the choice differs from them."""
         p = f"blk.{self.layer}."
         self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
-        self.bias = w.vector(p + "exp_probs_b.bias", self.n_expert) if self.sigmoid else 0
+        bias = p + "exp_probs_b.bias"
+        self.bias = w.keep(w.squeezed(bias, self.n_expert)) if self.sigmoid or bias in w else 0
 
     def _check(self, w: Weights) -> None:
         """That there are as many experts to choose from as are used, and two or more in a group, as its score needs."""

@@ -5,9 +5,16 @@ nothing of this package: peer_converter.py FOLDER_OF_LLAMA_CPP JOBS, where JOBS 
     pre        what it writes as tokenizer.ggml.pre where it does not know the tokenizer by its hash
 """
 
+import importlib
 import json
 import sys
 from typing import Any
+
+# Models for which it wants a tokenizer of their own; ours is byte-level BPE, like that of the others.
+OWN_TOKENIZERS = (
+    ("conversion.ernie", "Ernie4_5Model"), ("conversion.glm", "Glm4Model"), ("conversion.glm", "Glm4MoeModel"),
+    ("conversion.hunyuan", "HunYuanMoEModel"),
+)  # fmt: skip
 
 
 def main() -> None:
@@ -17,6 +24,8 @@ def main() -> None:
     from conversion.base import TextModel  # type: ignore[import-not-found]
 
     known = TextModel.get_vocab_base_pre
+    for module, name in OWN_TOKENIZERS:
+        getattr(importlib.import_module(module), name).set_vocab = TextModel._set_vocab_gpt2
     for job in jobs:
 
         def pre(self: Any, tokenizer: Any, job: dict[str, Any] = job) -> str:

@@ -61,8 +61,22 @@ RANDOM: dict[str, dict[str, Any]] = {
     "phi2": {"model_type": "phi", "num_key_value_heads": None},
     "gpt2": {"model_type": "gpt2", "n_ctx": 512},
     "plamo2-full": {"vocab_size": len(plamo2_vocabulary.rows())},
+    "olmo3": {"model_type": "olmo3"},
+    "olmo3-order": {"model_type": "olmo3"},
+    "qwen2moe": {"model_type": "qwen2_moe"},
+    "glm4": {"model_type": "glm4"},
+    "seed-oss": {"model_type": "seed_oss"},
+    "exaone4": {"model_type": "exaone4"},
+    "exaone4-window": {"model_type": "exaone4"},
+    "ernie4_5": {"model_type": "ernie4_5"},
+    "ernie4_5-moe": {"model_type": "ernie4_5_moe"},
+    "cohere2": {"model_type": "cohere2", "rotary_pct": 1.0},
+    "stablelm": {"model_type": "stablelm"},
+    "dots1": {"model_type": "dots1", "scoring_func": "sigmoid"},
+    "glm4-moe": {"model_type": "glm4_moe"},
+    "glm4-moe-plain": {"model_type": "glm4_moe"},
 }
-MORE = {"qwen3_5": ["--no-mtp"]}
+MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")}
 # What may differ: models, keys or tensors, how far tensors are apart (relative to the largest value), and why.
 REASONS = [
     ("", r"hybrid\.tokenizer\.normalizer", 0, "no key of llama.cpp's: the Unicode normalization of the tokenizer"),
@@ -90,7 +104,7 @@ REASONS = [
     ("plamo2", r"tokenizer\.ggml\.add_bos_token", 0, "as tokenizer_config.json says; there left out"),
     ("bert", r"tokenizer\.ggml\.cls_token_id", 0, "in older files of llama.cpp's, too; it has no use for it any more"),
     ("openelm", r"tokenizer\.ggml\..*", 0, "there Llama 2's own vocabulary, since the folder has no tokenizer.model"),
-    ("phi2", r"phi2\.rope\.freq_base", 0, "there left to readers, who take 10000"),
+    ("phi2|stablelm", r"(phi2|stablelm)\.rope\.freq_base", 0, "there left to readers, who take 10000"),
     ("granite-dense", r"granitehybrid\.context_length", 0, "there Mamba layers rule out RoPE"),
     ("granite-dense", r"granitehybrid\.rope\.scaling\.finetuned", 0, "the same"),
     ("granite-dense", r"granitehybrid\.expert_shared_feed_forward_length", 0, "it has no experts"),

@@ -13,6 +13,7 @@ from reference.mamba import bamba, jamba, mamba, mamba2
 from reference.minimax import minimax
 from reference.nemotron_h import nemotron_h
 from reference.olmo_hybrid import olmo_hybrid
+from reference.plain import SWITCHES, plain
 from reference.plamo2 import plamo2
 from reference.recurrent import (
     conv1d,
@@ -418,6 +419,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
         ],
         Reference.llama,
     ),
+    **dict.fromkeys(SWITCHES, plain),
     "OpenELMForCausalLM": Reference.openelm,
     "Starcoder2ForCausalLM": Reference.starcoder2,
     "PhiForCausalLM": Reference.starcoder2,

@@ -18,16 +18,20 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
 from random_experts import EXPERT_CONFIGS  # noqa: E402
+from random_plain import PLAIN  # noqa: E402
 from random_ssm import SSM_CONFIGS  # noqa: E402
 from random_windows import STRETCHED, WINDOWS  # noqa: E402
 
 NAMES = (
-    "qwen3moe", "lfm2moe", *EXPERT_CONFIGS,
+    *PLAIN, "qwen3moe", "lfm2moe", *EXPERT_CONFIGS,
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
     "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window",
     "minimax", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
 )  # fmt: skip
 MODEL_TYPES = {
+    "Olmo3": "olmo3", "Qwen2Moe": "qwen2_moe", "Glm4": "glm4", "SeedOss": "seed_oss", "Exaone4": "exaone4",
+    "Ernie4_5": "ernie4_5", "Ernie4_5_Moe": "ernie4_5_moe", "Cohere2": "cohere2", "StableLm": "stablelm",
+    "Dots1": "dots1", "Glm4Moe": "glm4_moe",
     "NemotronH": "nemotron_h", "Qwen3Moe": "qwen3_moe", "Qwen3Next": "qwen3_next", "Lfm2Moe": "lfm2_moe",
     "Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm", "Mistral": "mistral",
     "Olmo2": "olmo2", "Olmoe": "olmoe", "Starcoder2": "starcoder2", "Phi": "phi", "GPT2": "gpt2",

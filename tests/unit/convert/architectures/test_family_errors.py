@@ -7,8 +7,10 @@ import random_checkpoints
 from random_checkpoints import CONFIGS
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+from hybrid.quant.ggml.types import FileType
 
 C, U = CheckpointError, UnsupportedError
+FULL = {"full_attention": {"rope_type": "default"}}
 
 
 def _lists(attention: list[int], **more: Any) -> dict[str, Any]:
@@ -23,6 +25,31 @@ def family(name: str, change: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     ("name", "change", "kind", "message"),
     [
+        ("olmo3", {"rope_parameters": {"rope_type": "yarn"}}, C, "rope_parameters = .*an object full_attention"),
+        ("olmo3", {"rope_parameters": {**FULL, "sliding_attention": {"rope_type": "yarn"}}}, U, "rope_type = .yarn"),
+        ("olmo3", {"sliding_window": None}, C, "layer_types.*no sliding_attention"),
+        ("olmo3", {"layer_types": ["sliding_attention"]}, C, "layer_types = .*5 times sliding_attention or full"),
+        ("qwen2moe", {"shared_expert_intermediate_size": 0}, C, "shared_expert_intermediate_size = 0.*from 1"),
+        ("qwen2moe-window", {"sliding_window": 0}, C, "sliding_window = 0.*from 1"),
+        ("glm4", {"head_dim": 27}, C, "head_dim = 27.*a positive even number"),
+        ("exaone4-window", {"sliding_window_pattern": "LLX"}, C, "sliding_window_pattern = .LLX.*an integer"),
+        ("exaone4", {"layer_types": ["sliding_attention"] * 2}, C, "layer_types = .*no sliding_attention"),
+        ("ernie4_5-moe", {"moe_norm_min": 0.5}, U, "moe_norm_min = 0.5 is not supported"),
+        ("ernie4_5-moe", {"use_bias": True}, U, "use_bias = true is not supported"),
+        ("ernie4_5-moe", {"moe_k": 9}, C, "moe_k = 9.*from 1 to 7"),
+        ("cohere2", {"attention_bias": True}, U, "attention_bias = true is not supported"),
+        ("cohere2", {"use_qk_norm": True}, U, "use_qk_norm = true is not supported"),
+        ("cohere2", {"use_parallel_block": False}, U, "use_parallel_block = false is not supported"),
+        ("cohere2", {"head_dim": 24}, U, "head_dim = 24 is not supported, only 16 is"),
+        ("cohere2", {"sliding_window": None}, C, "layer_types.*no sliding_attention"),
+        ("cohere2", {"sliding_window_pattern": 0}, C, "sliding_window_pattern = 0.*from 1"),
+        ("stablelm", {"qk_layernorm": True}, U, "qk_layernorm = true is not supported"),
+        ("stablelm", {"use_parallel_residual": True}, U, "use_parallel_residual = true is not supported"),
+        ("stablelm", {"partial_rotary_factor": 0.1}, C, "hidden_size.*a positive even number"),
+        ("dots1", {"scoring_func": "softmax"}, U, "scoring_func = .softmax. is not supported"),
+        ("dots1-groups", {"n_group": 5}, C, "n_group = 5.*groups of two or more of the 12 experts"),
+        ("dots1", {"n_shared_experts": None}, C, "n_shared_experts"),
+        ("glm4-moe", {"num_experts_per_tok": 9}, C, "num_experts_per_tok = 9.*from 1 to 7"),
         ("falcon-h1", {"ssm_multipliers": [1.0]}, C, "ssm_multipliers = .*5 numbers"),
         ("falcon-h1", {"mlp_multipliers": [1.0, "a"]}, C, 'mlp_multipliers = "a".*a finite number'),
         ("falcon-h1", {"attention_bias": 1}, C, "attention_bias = 1.*true or false"),
@@ -116,6 +143,25 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
 @pytest.mark.parametrize(
     ("name", "change", "note"),
     [
+        ("olmo3", {"rope_theta": 1e4}, "one rope_theta on all layers"),
+        ("olmo3", {"tie_word_embeddings": True}, "an output matrix apart"),
+        ("olmo3", {"attention_bias": True}, "no bias in this architecture"),
+        ("qwen2moe", {"tie_word_embeddings": True}, "an output matrix apart"),
+        ("qwen2moe", {"norm_topk_prob": True}, "llama.cpp takes norm_topk_prob = false"),
+        ("qwen2moe", {"mlp_only_layers": [1]}, "all layers have experts"),
+        ("seed-oss", {"attention_out_bias": True}, "no place for biases of attention's output"),
+        ("seed-oss", {"mlp_bias": True}, "no place for biases"),
+        ("exaone4", {"sliding_window": 9, "layer_types": ["full_attention", "sliding_attention"]}, "64 layers, and no"),
+        ("exaone4", {"head_dim": 24}, "together are as wide as the model"),
+        ("stablelm", {"tie_word_embeddings": True}, "an output matrix apart"),
+        ("dots1", {"tie_word_embeddings": True}, "an output matrix apart"),
+        ("dots1", {"num_key_value_heads": 1}, "as many heads of keys as of queries"),
+        ("dots1", {"attention_bias": True}, "no bias in this architecture"),
+        ("dots1", {"sliding_window": 9, "max_window_layers": 2}, "beyond 9 tokens its results differ"),
+        ("ernie4_5", {"use_bias": True}, "no place for biases of feed-forward parts"),
+        ("ernie4_5-moe", {"moe_layer_end_index": 1}, "here some have not"),
+        ("ernie4_5-moe", {"moe_layer_interval": 2}, "here some have not"),
+        ("qwen2moe", {"use_sliding_window": True, "sliding_window": 9}, "beyond 9 tokens its results differ"),
         ("qwen3next", {"mlp_only_layers": [1]}, "all layers have experts"),
         ("qwen3next", {"linear_value_head_dim": 16}, "heads of keys and values have one size"),
         ("gemma2", {"query_pre_attn_scalar": 64}, "another query_pre_attn_scalar than 64"),
@@ -146,6 +192,25 @@ def test_notes(name: str, change: dict[str, Any], note: str) -> None:
 def test_kimi_as_llama_cpp_runs_it() -> None:
     """As published but for the epsilon: nothing to say."""
     assert not list(family("kimi-linear", {"rms_norm_eps": 1e-6}).notes())
+
+
+@pytest.mark.parametrize(
+    ("change", "windows", "turned"),
+    [
+        ({}, [9, 9, 0, 9, 9], 4),
+        ({"sliding_window_pattern": "LG"}, [9, 0, 9, 0, 9], 3),
+        ({"sliding_window_pattern": None}, [9, 9, 9, 0, 9], 4),
+        ({"sliding_window": None}, [0] * 5, 5),
+        ({"layer_types": ["full_attention"] * 5}, [0] * 5, 0),
+    ],
+)
+def test_windows_of_exaone4(change: dict[str, Any], windows: list[int], turned: int) -> None:
+    """Only layers with a window have positions, unless the model has none at all."""
+    model = family("exaone4-window", change)
+    keys = dict(model.keys(FileType.F32))
+    assert list(model.windows) == windows
+    assert keys.get("attention.sliding_window", 0) == (0 if turned == 5 else 9)
+    assert keys.get("attention.sliding_window_pattern", [True] * 5) == [w > 0 or turned == 5 for w in windows]
 
 
 def test_zamba_without_a_list_of_layers() -> None:

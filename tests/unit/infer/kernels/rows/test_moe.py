@@ -123,6 +123,24 @@ def test_every_token_may_choose_nothing() -> None:
     assert routing["groups"][0] == routing["total"][0] == 0
 
 
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_route_by_softmax_and_bias(renormalize: bool) -> None:
+    """The bias is added to the share of an expert, not to what is divided by the sum of all."""
+    rng = np.random.default_rng(6)
+    logits = (3 * rng.standard_normal((N_TOK, 7))).astype(np.float32)
+    bias = (rng.standard_normal(7) / 3).astype(np.float32)
+    routing = route(logits, 3, 8, renormalize, bias=bias)
+    p = np.exp(logits.astype(np.float64))
+    p /= p.sum(1, keepdims=True)
+    expected = [choose(row, 3) for row in p + bias]
+    assert chosen(routing) == expected
+    assert expected != [choose(row, 3) for row in p]
+    shares = np.stack(
+        [row[best] / (row[best].sum() if renormalize else 1) for row, best in zip(p, expected, strict=True)]
+    )
+    np.testing.assert_allclose(routing["weights"], shares, rtol=2e-6)
+
+
 @pytest.mark.parametrize("sigmoid", [False, True])
 @pytest.mark.parametrize(
     ("n_expert", "n_used", "n_group", "n_group_used"), [(8, 3, 2, 1), (15, 4, 5, 2), (12, 3, 3, 3), (14, 2, 7, 1)]

@@ -1,0 +1,95 @@
+"""dots.llm1: Qwen3 with experts as in DeepSeek-V3 behind the first layers. arXiv:2506.05767"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..checkpoint import Config
+from .blocks import MAX_LAYERS, stacked_experts, swiglu
+from .experts import read_expert_groups
+from .family import Row, row
+from .llama import Llama
+from .qwen2 import Qwen3
+from .windows import read_layer_types, read_window, windows_of
+
+SIGMOID = 2  # of expert_gating_func
+
+
+@dataclass(frozen=True)
+class Dots1(Qwen3):
+    """One model, and what GLM-4.5 shares with it: experts by the sigmoid of their scores, beside shared ones."""
+
+    arch = "dots1"
+    architectures: ClassVar[tuple[str, ...]] = ("Dots1ForCausalLM",)
+    conditional: ClassVar[Mapping[str, str]] = {
+        **Llama.conditional, "sliding_window": "where a layer has a window",
+        "max_window_layers": "where layer_types is absent and sliding_window is not null",
+    }  # fmt: skip
+    usual_ctx = 2048
+    usual_dense: ClassVar[int] = 0
+    usual_norm: ClassVar[bool] = False
+
+    n_dense: int  # first layers without experts
+    n_expert: int
+    n_expert_used: int
+    groups: tuple[int, int]
+    n_ff_expert: int
+    n_shared: int
+    weights_norm: bool
+    weights_scale: float
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        """Layers of layer_types, else those from number max_window_layers on."""
+        window = read_window(config, 4096)
+        local = read_layer_types(config, n_layer)
+        if local is None:
+            first = config.integer("max_window_layers", default=62, minimum=0) if window else n_layer
+            local = [i >= first for i in range(n_layer)]
+        return windows_of(config, window, local)
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        config.expects("scoring_func", "sigmoid")
+        n_expert = config.integer("n_routed_experts", "num_local_experts", maximum=4096)
+        n_used = config.integer("num_experts_per_tok", maximum=n_expert)
+        return {
+            "n_dense": config.integer("first_k_dense_replace", default=cls.usual_dense, minimum=0, maximum=MAX_LAYERS),
+            "n_expert": n_expert,
+            "n_expert_used": n_used,
+            "groups": read_expert_groups(config, n_expert, n_used),
+            "n_ff_expert": config.integer("moe_intermediate_size", default=1408),
+            "n_shared": config.integer("n_shared_experts"),
+            "weights_norm": config.boolean("norm_topk_prob", default=cls.usual_norm),
+            "weights_scale": config.number("routed_scaling_factor", default=1.0),
+        }
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield "expert_count", self.n_expert
+        yield "expert_used_count", self.n_expert_used
+        yield "expert_group_count", self.groups[0]
+        yield "expert_group_used_count", self.groups[1]
+        yield "expert_gating_func", SIGMOID
+        yield "expert_feed_forward_length", self.n_ff_expert
+        yield "leading_dense_block_count", self.n_dense
+        yield "expert_shared_count", self.n_shared
+        yield "expert_weights_scale", self.weights_scale
+        yield "expert_weights_norm", self.weights_norm
+
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if self.heads.n_kv != self.heads.n_head:
+            yield "llama.cpp cannot load this file: there as many heads of keys as of queries are wanted"
+        if self.tied:
+            yield "llama.cpp cannot load this file: it wants an output matrix apart from the embedding"
+
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        if i < self.n_dense:
+            yield from super().feed_forward(hf, blk, i)
+            return
+        n, n_ff = self.n_embd, self.n_ff_expert
+        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
+        yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
+        names = tuple((part, part + "_proj") for part in ("down", "gate", "up"))
+        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, n_ff, names)
+        yield from swiglu(hf + "shared_experts.", blk, n, self.n_shared * n_ff, "_shexp")

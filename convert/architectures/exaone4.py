@@ -1,0 +1,74 @@
+"""EXAONE 4: norms behind the parts, and on queries and keys; windows on three layers of four. arXiv:2507.11407"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..checkpoint import Config
+from .blocks import MAX_LAYERS
+from .family import Row
+from .llama import Llama
+from .olmo import Olmo2
+from .windows import known_window_keys, read_layer_types, read_window, windows_of
+
+WITH_WINDOWS = 64  # layers of the one size that llama.cpp takes to have windows
+
+
+@dataclass(frozen=True)
+class Exaone4(Llama):
+    """One model. Where there are windows, only the layers that have one have positions."""
+
+    arch = "exaone4"
+    architectures = ("Exaone4ForCausalLM",)
+    pre = ("exaone4",)
+    conditional: ClassVar[Mapping[str, str]] = {
+        **Llama.conditional, "sliding_window_pattern": "where layer_types is absent",
+    }  # fmt: skip
+    usual_eps = 1e-5
+    known_windows = True
+    norms = Olmo2.norms
+
+    window: int  # 0: the model has none, and positions on all layers
+
+    @classmethod
+    def read_biases(cls, config: Config) -> dict[str, Any]:
+        return {"attention_bias": False, "mlp_bias": False}
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        """Layers of layer_types, else by sliding_window_pattern."""
+        window = read_window(config, 4096)
+        return windows_of(config, window, read_layer_types(config, n_layer) or _pattern(config, window, n_layer))
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        return {"window": read_window(config, 4096)}
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield "vocab_size", self.n_vocab
+
+    def window_keys(self) -> Iterator[tuple[str, Any]]:
+        yield from known_window_keys(self.window, self.windows)
+
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if (self.window > 0) != (self.n_layer == WITH_WINDOWS):
+            yield f"llama.cpp takes models of {WITH_WINDOWS} layers, and no others, to have windows: its results differ"
+        if self.heads.n_head * self.heads.d_head != self.n_embd:
+            yield "llama.cpp cannot load this file: there the heads together are as wide as the model"
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        yield from self.heads.rows(hf, blk, self.n_embd)
+        yield from self.heads.norm_rows(hf, blk)
+
+
+def _pattern(config: Config, window: int, n_layer: int) -> list[bool]:
+    """Per layer, whether it has a window: a number n, all but the last of every n layers; or letters, L where it has,
+    again and again."""
+    pattern = config.get("sliding_window_pattern") or 4
+    if isinstance(pattern, str) and set(pattern) <= {"L", "G"}:
+        local = [pattern[i % len(pattern)] == "L" for i in range(n_layer)]
+    else:
+        period = config.integer("sliding_window_pattern", default=4, maximum=MAX_LAYERS)
+        local = [(i + 1) % period != 0 for i in range(n_layer)]
+    return [window > 0 and is_local for is_local in local]

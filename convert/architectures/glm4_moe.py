@@ -1,0 +1,66 @@
+"""GLM-4.5: half of every head turned, experts as in DeepSeek-V3 behind the first layers. arXiv:2508.06471"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..checkpoint import Config
+from .blocks import Heads, read_turned
+from .dots1 import Dots1
+from .family import Row
+from .llama import Llama
+from .unused_fields import MTP
+
+
+@dataclass(frozen=True)
+class Glm4Moe(Dots1):
+    """One model of GLM-4.5, 4.6 or 4.7. Layers that guess tokens ahead, behind all others, are left out."""
+
+    arch = "glm4moe"
+    architectures = ("Glm4MoeForCausalLM",)
+    pre = ("glm4", "chatglm-bpe")
+    conditional: ClassVar[Mapping[str, str]] = Llama.conditional
+    without_effect: ClassVar[Mapping[str, str]] = {**MTP, "num_mtp_layers": MTP["num_nextn_predict_layers"]}
+    usual_ctx, usual_eps = 131072, 1e-5
+    usual_dense, usual_norm = 1, True
+    norms: ClassVar[dict[str, str]] = {
+        "input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm",
+    }  # fmt: skip
+
+    normed: bool  # queries and keys
+    qkv_bias: bool
+
+    @classmethod
+    def read_turned(cls, config: Config, heads: Heads) -> int:
+        return read_turned(config, heads.d_head, 0.5, heads.named(config))
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        return (0,) * n_layer
+
+    @classmethod
+    def read_biases(cls, config: Config) -> dict[str, Any]:
+        return {"attention_bias": False, "mlp_bias": False}  # the output of attention never has one
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        return {
+            **super().read_more(config),
+            "normed": config.boolean("use_qk_norm", default=False),
+            "qkv_bias": config.boolean("attention_bias", default=False),
+        }
+
+    def left_out(self) -> tuple[str, ...]:
+        return (*self.dropped, *(f"model.layers.{self.n_layer + i}." for i in range(2)))
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield "rope.dimension_count", self.n_rot
+        yield from super().more_keys()
+
+    def notes(self) -> Iterator[str]:
+        yield from self.scaling.notes
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        yield from self.heads.rows(hf, blk, self.n_embd, bias=self.qkv_bias, out_bias=False)
+        if self.normed:
+            yield from self.heads.norm_rows(hf, blk)

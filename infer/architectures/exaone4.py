@@ -1,0 +1,18 @@
+"""EXAONE 4: norms behind the parts, and on queries and keys; windows on three layers of four. arXiv:2507.11407"""
+
+from typing import Any
+
+from ..layers import Rope
+from ..loading.weights import Weights
+from .llama import Llama
+from .olmo import Olmo2
+
+
+class Exaone4(Olmo2):
+    """EXAONE 4. Where there are windows, only the layers that have one have positions."""
+
+    name = "exaone4"
+    normed = "heads"
+
+    def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope | None:
+        return None if h.window and not h.local[i] else Llama.rope(self, h, i, w, n_rot)

@@ -1,0 +1,35 @@
+"""GLM-4.5: half of every head turned, experts as in DeepSeek-V3 behind the first layers. arXiv:2508.06471"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..loading.hparams import key
+from ..loading.weights import Weights
+from .base import Part
+from .dots1 import SIGMOID, Dots1, Dots1Hparams
+
+
+@dataclass(frozen=True)
+class Glm4MoeHparams(Dots1Hparams):
+    """n_ahead: the last of the layers guess tokens ahead, and are not run."""
+
+    gating: int = key("expert_gating_func", SIGMOID)
+    n_ahead: int = key("nextn_predict_layers", 0)
+
+
+class Glm4Moe(Dots1):
+    """GLM-4.5, 4.6 and 4.7; queries and keys are normalized where the file has norms for them."""
+
+    name = "glm4moe"
+    hparams = Glm4MoeHparams
+    norms = ("attn_norm.weight", "post_attention_norm.weight")
+
+    def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
+        if i >= h.n_layer - h.n_ahead:
+            w.ignore(*(name for name in w.gguf.tensors if name.startswith(f"blk.{i}.")))
+            return
+        (norm, attention), feed_forward = super().block(h, i, w)
+        normed = f"blk.{i}.attn_q_norm.weight" in w
+        yield norm, attention if normed else replace(attention, norm_eps=0.0)  # type: ignore[type-var]
+        yield feed_forward

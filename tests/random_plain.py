@@ -1,0 +1,120 @@
+"""Configs of plain transformers, which are Llama but for a few settings: for random_checkpoints.py."""
+
+from typing import Any
+
+PLAIN: dict[str, dict[str, Any]] = {
+    "olmo3": {
+        "architectures": ["Olmo3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 5,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "sliding_window": 11,
+        "rope_theta": 5e5, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+        "tie_word_embeddings": False,
+    },
+    "olmo3-order": {
+        "architectures": ["Olmo3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "num_attention_heads": 3, "num_key_value_heads": 3, "rms_norm_eps": 1e-5, "sliding_window": 9,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+        "rope_scaling": {"rope_type": "linear", "factor": 3.0}, "rope_theta": 2e5,  # of layers without a window
+    },
+    "qwen2moe": {
+        "architectures": ["Qwen2MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+        "num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 64,
+        "shared_expert_intermediate_size": 128, "tie_word_embeddings": False,
+    },
+    "qwen2moe-window": {
+        "architectures": ["Qwen2MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 4,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "rope_theta": 1e5,
+        "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True,
+        "shared_expert_intermediate_size": 96, "mlp_only_layers": [1], "qkv_bias": False, "use_sliding_window": True,
+        "sliding_window": 9, "max_window_layers": 3, "tie_word_embeddings": False,
+    },
+    "glm4": {
+        "architectures": ["Glm4ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 28, "rms_norm_eps": 1e-5,
+        "attention_bias": True, "tie_word_embeddings": False,
+    },
+    "seed-oss": {
+        "architectures": ["SeedOssForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-6, "rope_theta": 1e7,
+        "tie_word_embeddings": False,
+    },
+    "seed-oss-biased": {
+        "architectures": ["SeedOssForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "rms_norm_eps": 1e-5, "rope_theta": 1e5,
+        "attention_bias": False, "attention_out_bias": True, "mlp_bias": True, "tie_word_embeddings": True,
+    },
+    "exaone4": {
+        "architectures": ["Exaone4ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e6,
+        "sliding_window": None, "layer_types": ["full_attention"] * 2, "tie_word_embeddings": True,
+    },
+    "exaone4-window": {
+        "architectures": ["Exaone4ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 5,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-6, "rope_theta": 1e5,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.5}, "sliding_window": 9, "sliding_window_pattern": 3,
+        "tie_word_embeddings": False,
+    },
+    "ernie4_5": {
+        "architectures": ["Ernie4_5ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+    },
+    "ernie4_5-biased": {
+        "architectures": ["Ernie4_5ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "rms_norm_eps": 1e-6, "use_bias": True,
+        "tie_word_embeddings": False,
+    },
+    "ernie4_5-moe": {
+        "architectures": ["Ernie4_5_MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 128,
+        "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
+        "rope_theta": 5e5, "moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 64, "moe_num_shared_experts": 1,
+        "moe_layer_start_index": 1,
+    },
+    "ernie4_5-moe-order": {
+        "architectures": ["Ernie4_5_MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160,
+        "num_hidden_layers": 5, "num_attention_heads": 3, "num_key_value_heads": 1, "rms_norm_eps": 1e-6,
+        "rope_theta": 1e5, "moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 32, "moe_num_shared_experts": 0,
+        "moe_layer_start_index": 0, "moe_layer_end_index": 3, "moe_layer_interval": 2, "tie_word_embeddings": False,
+    },
+    "cohere2": {
+        "architectures": ["Cohere2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 5,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "layer_norm_eps": 1e-5, "rope_theta": 5e4,
+        "sliding_window": 11, "logit_scale": 0.25,
+    },
+    "cohere2-order": {
+        "architectures": ["Cohere2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "layer_norm_eps": 2e-4, "sliding_window": 9,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    },
+    "stablelm": {
+        "architectures": ["StableLmForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "layer_norm_eps": 1e-5, "use_qkv_bias": True,
+        "tie_word_embeddings": False,
+    },
+    "dots1": {
+        "architectures": ["Dots1ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 24, "rms_norm_eps": 1e-5, "rope_theta": 1e5,
+        "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "n_shared_experts": 2,
+        "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "sliding_window": None,
+        "tie_word_embeddings": False,
+    },
+    "dots1-groups": {
+        "architectures": ["Dots1ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_theta": 1e4,
+        "n_routed_experts": 12, "num_experts_per_tok": 5, "moe_intermediate_size": 32, "n_shared_experts": 1,
+        "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.5, "sliding_window": 9, "max_window_layers": 1,
+        "tie_word_embeddings": False,
+    },
+    "glm4-moe": {
+        "architectures": ["Glm4MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 28, "rms_norm_eps": 1e-5, "rope_theta": 1e6,
+        "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "n_shared_experts": 1,
+        "first_k_dense_replace": 1, "routed_scaling_factor": 1.5, "attention_bias": True, "use_qk_norm": True,
+        "num_nextn_predict_layers": 1, "tie_word_embeddings": False,
+    },
+    "glm4-moe-plain": {
+        "architectures": ["Glm4MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "partial_rotary_factor": 0.75,
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 1,
+        "first_k_dense_replace": 0, "norm_topk_prob": False, "tie_word_embeddings": True,
+    },
+}  # fmt: skip

@@ -1,0 +1,155 @@
+"""Plain transformers in float64: one model, and what each family changes of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from reference.attention import attention, rope
+from reference.experts import mixture, softmax
+from reference.recurrent import F64, sigmoid, silu
+from reference.rope_scaling import scaling
+
+if TYPE_CHECKING:
+    from reference.families import Reference
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What a family changes.
+
+    before, behind  names of the norms around both parts; "": none. One norm in front of both: they read the same rows
+    normed          queries and keys: "heads" each head, "all" all heads together, "turned" each head behind RoPE
+    neox            the halves of a head turn with one another, otherwise its neighbours
+    period          where the config has no layer_types: the last of so many layers has no window; 0: none has
+    nope            a model with windows turns queries and keys where a layer has one, and nowhere else
+    head, part, theta, logit_scale  a head's values (0: width / heads), the share of them that turns, RoPE's base, what
+                    logits are times: where the config does not say
+    shared          what the checkpoint calls the shared expert
+    """
+
+    before: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    behind: tuple[str, str] = ("", "")
+    normed: str = ""
+    norm_names: tuple[str, str] = ("q_norm", "k_norm")
+    neox: bool = True
+    period: int = 0
+    nope: bool = False
+    head: int = 0
+    part: float = 1.0
+    theta: float = 1e4
+    shared: str = "shared_experts"
+    logit_scale: float = 1.0
+
+
+POST = ("post_attention_layernorm", "post_feedforward_layernorm")
+SWITCHES = {
+    "Olmo3ForCausalLM": Switches((), POST, "all", period=4, theta=5e5),
+    "Qwen2MoeForCausalLM": Switches(shared="shared_expert"),
+    "Glm4ForCausalLM": Switches(behind=("post_self_attn_layernorm", "post_mlp_layernorm"), neox=False, part=0.5),
+    "SeedOssForCausalLM": Switches(),
+    "Exaone4ForCausalLM": Switches((), POST, "heads", period=4, nope=True),
+    "Cohere2ForCausalLM": Switches(("input_layernorm",), neox=False, period=4, nope=True, logit_scale=0.0625),
+    "StableLmForCausalLM": Switches(part=0.25),
+    "Dots1ForCausalLM": Switches(normed="heads"),
+    "Glm4MoeForCausalLM": Switches(normed="heads", part=0.5),
+    "Ernie4_5ForCausalLM": Switches(neox=False, theta=5e5),
+    "Ernie4_5_MoeForCausalLM": Switches(neox=False, theta=5e5),
+}
+
+
+def plain(r: "Reference", ids: list[int]) -> F64:
+    """f64 [tok, vocabulary]"""
+    c, s = r.c, SWITCHES[r.c["architectures"][0]]
+    r.eps = c.get("rms_norm_eps") or c["layer_norm_eps"]
+    x = r.t["model.embed_tokens.weight"][ids]
+    parts = (_attend, _feed_forward)
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        if len(s.before) == 1:
+            h = _norm(r, x, p + s.before[0])
+            x = x + _attend(r, s, h, p, i) + _feed_forward(r, s, h, p, i)
+            continue
+        for n, part in enumerate(parts):
+            y = part(r, s, _norm(r, x, p + s.before[n]) if s.before else x, p, i)
+            x = x + (_norm(r, y, p + s.behind[n]) if s.behind[n] else y)
+    return r.head(_norm(r, x, "model.norm"), "model.embed_tokens.weight") * c.get("logit_scale", s.logit_scale)
+
+
+def _norm(r: "Reference", x: F64, name: str) -> F64:
+    """Layer norm where the config has an epsilon for it."""
+    if "layer_norm_eps" not in r.c:
+        return r.norm(x, name)
+    away = x - x.mean(-1, keepdims=True)
+    y = away / np.sqrt((away * away).mean(-1, keepdims=True) + r.eps) * r.t[name + ".weight"]
+    return y + r.t.get(name + ".bias", 0.0)
+
+
+def _attend(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
+    c, p = r.c, p + "self_attn."
+    d = c.get("head_dim") or s.head or c["hidden_size"] // c["num_attention_heads"]
+    q, k, v = (r.linear(h, f"{p}{part}_proj").reshape(len(h), -1, d) for part in "qkv")
+    window = _window(c, s, i)
+    normed = [p + name for name in s.norm_names]
+    if s.normed == "all":
+        q, k = (r.norm(x.reshape(len(h), -1), name).reshape(x.shape) for x, name in zip((q, k), normed, strict=True))
+    elif s.normed == "heads" and normed[0] + ".weight" in r.t:
+        q, k = (r.norm(x, name) for x, name in zip((q, k), normed, strict=True))
+    if window or not s.nope or not c.get("sliding_window"):
+        turn = _turn(r, s, d, bool(window), len(h))
+        q, k = turn(q), turn(k)
+    if s.normed == "turned":
+        q, k = (r.norm(x, name) for x, name in zip((q, k), normed, strict=True))
+    y = attention(q, k, v, np.arange(len(h)), d**-0.5, window)
+    return r.linear(y.reshape(len(h), -1), p + "o_proj")
+
+
+def _window(c: dict, s: Switches, i: int) -> int:
+    """Tokens that a token of layer i sees; 0: all."""
+    size = c.get("sliding_window") or 0
+    if "layer_types" in c:
+        return size if c["layer_types"][i] == "sliding_attention" else 0
+    if "use_sliding_window" in c:
+        return size if c["use_sliding_window"] and i % 2 == 0 and i < c["max_window_layers"] else 0
+    if "max_window_layers" in c:
+        return size if i >= c["max_window_layers"] else 0
+    period = c.get("sliding_window_pattern", s.period)
+    return size if period and (i + 1) % period else 0
+
+
+def _turn(r: "Reference", s: Switches, d: int, local: bool, n_tok: int) -> Callable[[F64], F64]:
+    c = r.c
+    rope_of = c.get("rope_parameters") or c.get("rope_scaling") or {}
+    kinds = rope_of if "full_attention" in rope_of else {"full_attention": rope_of}
+    one = kinds.get("sliding_attention", {}) if local and s.normed == "all" else kinds["full_attention"]
+    apart = local and s.normed == "all"  # OLMo 3: RoPE is not stretched where there is a window
+    theta = one.get("rope_theta") or (s.theta if apart else c.get("rope_theta") or s.theta)
+    n_rot = int(d * (one.get("partial_rotary_factor") or c.get("partial_rotary_factor") or s.part))
+    factors, magnitude = (None, 1.0) if apart else scaling(c, n_rot, theta, n_tok)
+    return lambda x: rope(x, np.arange(len(x)), n_rot, theta, 1.0, factors, s.neox, magnitude)
+
+
+def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
+    c, m = r.c, p + "mlp."
+    if m + "gate_up_proj.weight" in r.t:
+        gate, up = np.split(r.linear(h, m + "gate_up_proj"), 2, axis=1)
+        return r.linear(silu(gate) * up, m + "down_proj")
+    if m + "gate.weight" not in r.t:
+        return r.gated(h, m)
+    ernie = c["architectures"] == ["Ernie4_5_MoeForCausalLM"]
+    scores, bias = softmax(r.linear(h, m + "gate")), 0.0
+    if ernie:
+        bias = r.t[m + "moe_statics.e_score_correction_bias"][0]
+    elif m + "gate.e_score_correction_bias" in r.t:
+        scores, bias = sigmoid(r.linear(h, m + "gate")), r.t[m + "gate.e_score_correction_bias"]
+    usual = c["architectures"][0] in ("Ernie4_5_MoeForCausalLM", "Glm4MoeForCausalLM")
+    y = c.get("routed_scaling_factor", 1.0) * mixture(
+        h, scores, bias, c["moe_k"] if ernie else c["num_experts_per_tok"],
+        lambda one, e: r.gated(one, f"{m}experts.{e}."), c.get("norm_topk_prob", usual),
+        (c.get("n_group", 1), c.get("topk_group", 1)),
+    )  # fmt: skip
+    if f"{m}{s.shared}.up_proj.weight" not in r.t:
+        return y
+    shared = r.gated(h, f"{m}{s.shared}.")
+    weight = m + "shared_expert_gate"
+    return y + (sigmoid(r.linear(h, weight)) * shared if weight + ".weight" in r.t else shared)
