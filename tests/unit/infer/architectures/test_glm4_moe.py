@@ -1,4 +1,4 @@
-"""Layers of GLM-4.5 that guess tokens ahead: left out by `convert`, and not run where llama.cpp's converter kept them."""
+"""Layers of GLM-4.5 that guess tokens ahead: left out by `convert`, and not run where llama.cpp's files have them."""
 
 from pathlib import Path
 
