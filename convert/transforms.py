@@ -40,6 +40,14 @@ def plus(offset: float) -> Transform:
     return Transform(f"{offset:g} +", lambda x, _: (x.astype(np.float64) + offset).astype(np.float32), arithmetic=True)
 
 
+def _positive_exp(x: np.ndarray, _: int) -> np.ndarray:
+    return -_negative_exp(x, _)
+
+
+# Where the decay is bounded, its rate is stored as it is.
+POSITIVE_EXP = Transform("exp", _positive_exp, arithmetic=True)
+
+
 # RMS norms of some families multiply by 1 + weight.
 PLUS_ONE = plus(1)
 

@@ -125,7 +125,8 @@ COMPUTED = ("head_dim", "attention_hidden_size", "hybrid_layer_ids")
 
 # Architectures whose configs are those of another.
 ALIKE = {
-    "BertForMaskedLM": "BertModel", "CamembertModel": "XLMRobertaModel", "LFM2ForCausalLM": "Lfm2ForCausalLM",
+    "BailingMoeV3ForCausalLM": "BailingHybridForCausalLM", "BertForMaskedLM": "BertModel",
+    "CamembertModel": "XLMRobertaModel", "LFM2ForCausalLM": "Lfm2ForCausalLM",
     "LLaMAForCausalLM": "LlamaForCausalLM", "LlamaModel": "LlamaForCausalLM", "MambaLMHeadModel": "MambaForCausalLM",
     "MiniMaxM1ForCausalLM": "MiniMaxText01ForCausalLM",
     "MistralModel": "MistralForCausalLM", "PLaMo2ForCausalLM": "Plamo2ForCausalLM",

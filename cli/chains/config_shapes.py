@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid.convert.architectures import ARCHITECTURES, Family
 from hybrid.convert.checkpoint import Config
+from hybrid.convert.transforms import POSITIVE_EXP
 from hybrid.infer.bench.random_weights import Fill
 from hybrid.infer.bench.shapes import SHAPES, AnyShape, ShapeTensor, find_shape
 from hybrid.quant.ggml.types import FileType
@@ -64,7 +65,8 @@ class ConfigShape:
     def tensors(self) -> Iterator[ShapeTensor]:
         for row in self.family.rows():
             if not (self.family.tied and (row.tied_to or row.otherwise)):
-                yield ShapeTensor(row.target, row.shape, _fill(row.target, row.shape))
+                positive = row.transform is POSITIVE_EXP
+                yield ShapeTensor(row.target, row.shape, Fill.HEAD_RATE if positive else _fill(row.target, row.shape))
 
     def metadata(self) -> Iterator[tuple[str, Any]]:
         for key, value in self.family.keys(FileType.F32):
@@ -233,6 +235,13 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["Plamo2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
         "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 1, "mamba_num_heads": 32,
         "vocab_size": 100000, "max_position_embeddings": 10485760,
+    },
+    "ling-3-tiny": {
+        "architectures": ["BailingHybridForCausalLM"], "hidden_size": 1536, "intermediate_size": 4608,
+        "num_hidden_layers": 24, "layer_group_size": 6, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 128,
+        "first_k_dense_replace": 1, "num_experts": 128, "num_experts_per_token": 8, "moe_intermediate_size": 512,
+        "num_expert_group": 8, "topk_group": 4, "vocab_size": 157184, "model_max_length": 262144,
     },
     "zamba2-1.2b": {
         "architectures": ["Zamba2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,

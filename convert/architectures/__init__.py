@@ -1,5 +1,6 @@
 """The model families that can be converted: one file each, and this table by the name in config.json."""
 
+from .bailingmoe3 import BailingMoe3
 from .bert import Bert, Roberta
 from .cohere2 import Cohere2
 from .dots1 import Dots1
@@ -48,6 +49,7 @@ FAMILIES: tuple[type[Family], ...] = (
     KimiLinear, Lfm2, Lfm2Moe,
     Llama, Mamba, Mamba2, MiniMax, Plamo2,
     Mistral, NemotronH, NemotronHMoe, Olmo2, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Qwen2,
+    BailingMoe3,
     Qwen3, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SmolLM3,
     StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip

@@ -107,9 +107,9 @@ def read_turned(config: Config, d_head: int, default: float, named: str) -> int:
     return n_rot
 
 
-def read_plain_rope(config: Config) -> float:
+def read_plain_rope(config: Config, usual: float = 10000.0) -> float:
     """The base of RoPE, for a family without RoPE scaling."""
-    rope, theta = read_rope(config)
+    rope, theta = read_rope(config, usual)
     refuse_scaling(rope)
     return theta
 

@@ -97,6 +97,10 @@ class Family(ABC):
         yield row(norm, target, self.n_embd, transform=transform)
         yield row("lm_head.weight", "output.weight", self.n_vocab, self.n_embd, tied_to=embedding)
 
+    def left_out(self) -> tuple[str, ...]:
+        """Beginnings of names of tensors that the file of this model does without."""
+        return self.dropped
+
     def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
         """The family for these tensors (by the names that `rows` uses), where more than their shapes decides."""
         return self
@@ -105,10 +109,6 @@ class Family(ABC):
         """What the user should know about this model's file."""
         if not self.in_llama_cpp:
             yield "llama.cpp cannot load this file: it has no such architecture"
-
-    def left_out(self) -> tuple[str, ...]:
-        """`dropped`, and those that depend on the model."""
-        return self.dropped
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         """The pieces that a checkpoint's tensor is taken apart into; empty: it stays whole."""

@@ -7,78 +7,17 @@ from typing import Any, ClassVar, Self
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
-from ..transforms import NEGATIVE_EXP, transposed
+from ..transforms import NEGATIVE_EXP
 from .blocks import read_kinds, size_keys, stacked_experts, swiglu
 from .decoder import Decoder
 from .experts import read_expert_groups, weights_norm_note
 from .family import Part, Row, Shapes, row
-from .unused_fields import MTP
+from .latent import Latent, require_equal_heads
+from .unused_fields import MTP, mtp_layers, read_mtp
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
 LATENT_EPS = 1e-6  # of the norms of latent vectors in transformers, whatever the config says of the others
 SIGMOID = 2  # expert_gating_func
-
-
-@dataclass(frozen=True)
-class Latent:
-    """Sizes of latent attention: of latent vectors of keys and of queries (0: none), and of parts of a head."""
-
-    rank: int
-    q_rank: int
-    d_nope: int
-    d_rope: int
-    d_value: int
-
-    @classmethod
-    def read(cls, config: Config) -> Self:
-        return cls(
-            rank=config.integer("kv_lora_rank"),
-            q_rank=config.integer("q_lora_rank", default=0, minimum=0) if config.get("q_lora_rank") is not None else 0,
-            d_nope=config.integer("qk_nope_head_dim"),
-            d_rope=config.integer("qk_rope_head_dim", minimum=0),
-            d_value=config.integer("v_head_dim"),
-        )
-
-    @property
-    def d_key(self) -> int:
-        return self.d_nope + self.d_rope
-
-    def keys(self) -> Iterator[tuple[str, Any]]:
-        if self.q_rank:
-            yield "attention.q_lora_rank", self.q_rank
-        yield "attention.kv_lora_rank", self.rank
-        yield "rope.dimension_count", self.d_rope
-        yield "attention.key_length", self.rank + self.d_rope
-        yield "attention.key_length_mla", self.d_key
-        yield "attention.value_length_mla", self.d_value
-
-    def parts(self, name: str, n_head: int) -> Iterator[Part]:
-        """kv_b_proj holds rows of keys, then of values, head by head."""
-        step = self.d_nope + self.d_value
-        for h in range(n_head):
-            yield Part(f"{name}.{2 * h}", (h * step, 0), (self.d_nope, self.rank))
-            yield Part(f"{name}.{2 * h + 1}", (h * step + self.d_nope, 0), (self.d_value, self.rank))
-
-    def rows(self, hf: str, blk: str, n: int, n_head: int, out: str) -> Iterator[Row]:
-        """Of one layer, whose input has n values."""
-        if self.q_rank:
-            yield row(hf + "q_a_proj.weight", blk + "attn_q_a.weight", self.q_rank, n)
-            yield row(hf + "q_a_layernorm.weight", blk + "attn_q_a_norm.weight", self.q_rank)
-            yield row(hf + "q_b_proj.weight", blk + "attn_q_b.weight", n_head * self.d_key, self.q_rank)
-        else:
-            yield row(hf + "q_proj.weight", blk + "attn_q.weight", n_head * self.d_key, n)
-        yield row(hf + "kv_a_proj_with_mqa.weight", blk + "attn_kv_a_mqa.weight", self.rank + self.d_rope, n)
-        yield row(hf + "kv_a_layernorm.weight", blk + "attn_kv_a_norm.weight", self.rank)
-        both, d_nope, rank = hf + "kv_b_proj.weight", self.d_nope, self.rank
-        yield Row(
-            blk + "attn_k_b.weight", (n_head, rank, d_nope), tuple(f"{both}.{2 * h}" for h in range(n_head)),
-            transposed(d_nope, rank), source_shape=(d_nope, rank),
-        )  # fmt: skip
-        yield Row(
-            blk + "attn_v_b.weight", (n_head, self.d_value, rank), tuple(f"{both}.{2 * h + 1}" for h in range(n_head)),
-            source_shape=(self.d_value, rank),
-        )  # fmt: skip
-        yield row(hf + out, blk + "attn_output.weight", n, n_head * self.d_value)
 
 
 @dataclass(frozen=True)
@@ -87,7 +26,7 @@ class KimiLinear(Decoder):
 
     arch = "kimi-linear"
     architectures: ClassVar[tuple[str, ...]] = ("KimiLinearForCausalLM",)
-    pre = ("kimi-k2",)
+    pre: ClassVar[tuple[str, ...]] = ("kimi-k2",)
     dropped: ClassVar[tuple[str, ...]] = ("model.mtp.",)
     without_effect: ClassVar[Mapping[str, str]] = {
         **MTP,
@@ -95,6 +34,8 @@ class KimiLinear(Decoder):
         "head_dim": "parts of a head have sizes of their own", "qk_head_dim": "the sum of its parts",
         "use_grouped_topk": "groups say how many are used",
     }  # fmt: skip
+    mixer: ClassVar[str] = "self_attn."
+    mixer_out: ClassVar[str] = "o_proj.weight"
     conditional: ClassVar[Mapping[str, str]] = {
         "first_k_dense_replace": "only without mlp_layer_types, as in transformers"
     }
@@ -114,6 +55,7 @@ class KimiLinear(Decoder):
     n_shared: int
     weights_norm: bool
     weights_scale: float
+    n_mtp: int  # layers behind the last one, that guess tokens ahead
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -124,8 +66,7 @@ class KimiLinear(Decoder):
         sizes = cls.sizes(config, shapes, spelled={"n_ctx": ("model_max_length", "max_position_embeddings")}, eps=1e-5)
         linear = config.section("linear_attn_config")
         n_layer, n_head = sizes["n_layer"], config.integer("num_attention_heads")
-        if config.integer("num_key_value_heads", default=n_head) != n_head:
-            raise config.wrong("num_key_value_heads", f"{n_head}, as many as heads of queries")
+        require_equal_heads(config, n_head)
         n_expert = config.integer("num_experts", "num_local_experts", maximum=4096)
         n_used = config.integer("num_experts_per_token", "num_experts_per_tok", maximum=n_expert)
         return cls(
@@ -134,7 +75,7 @@ class KimiLinear(Decoder):
             n_head=n_head,
             latent=Latent.read(config),
             attention=_attention(config, linear, n_layer),
-            n_dense=_dense(config, n_layer),
+            n_dense=read_dense(config, n_layer, 1),
             d_conv=_of(config, "linear_conv_kernel_dim", linear, "short_conv_kernel_size", minimum=2),
             n_kda=_of(config, "linear_num_heads", linear, "num_heads"),
             d_kda=_of(config, "linear_head_dim", linear, "head_dim"),
@@ -145,6 +86,7 @@ class KimiLinear(Decoder):
             n_shared=config.integer("num_shared_experts", "n_shared_experts", default=1, minimum=0),
             weights_norm=config.boolean("moe_renormalize", "norm_topk_prob", default=True),
             weights_scale=config.number("routed_scaling_factor", default=2.446),
+            n_mtp=read_mtp(config),
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -172,16 +114,23 @@ class KimiLinear(Decoder):
             yield "hybrid.kda.head_count", self.n_kda
 
     def notes(self) -> Iterator[str]:
-        if self.n_kda != self.n_head:
-            yield "llama.cpp cannot load this file: there the delta rule has as many heads as attention"
+        yield from self.shared_notes()
         if self.latent.q_rank:
             yield "llama.cpp cannot run this file: there queries come straight from a layer's input"
         if self.tied:
             yield "llama.cpp cannot load this file: there the output matrix is one of its own"
         if not self.weights_norm:
             yield weights_norm_note(self.weights_norm)
+
+    def shared_notes(self) -> Iterator[str]:
+        """Of both families with Kimi's delta rule."""
+        if self.n_kda != self.n_head:
+            yield "llama.cpp cannot load this file: there the delta rule has as many heads as attention"
         if self.eps != LATENT_EPS:
             yield f"llama.cpp normalizes latent vectors with an epsilon of {self.eps:g}: its results differ"
+
+    def left_out(self) -> tuple[str, ...]:
+        return (*self.dropped, *mtp_layers(self.n_layer, self.n_mtp))
 
     def canonical(self, name: str) -> str:
         # transformers 5 may save a dense part under the experts' name
@@ -201,13 +150,13 @@ class KimiLinear(Decoder):
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
             if self.attention[i]:
-                yield from self.latent.rows(hf + "self_attn.", blk, n, self.n_head, "o_proj.weight")
+                yield from self.latent.rows(hf + self.mixer, blk, n, self.n_head, self.mixer_out)
             else:
-                yield from self._delta(hf + "self_attn.", blk)
+                yield from self._delta(hf + self.mixer, blk)
             if i < self.n_dense:
                 yield from swiglu(hf + "mlp.", blk, n, self.n_ff)
             else:
-                yield from self._experts(hf + "block_sparse_moe.", blk)
+                yield from self.sparse(hf, blk)
 
     def _delta(self, hf: str, blk: str) -> Iterator[Row]:
         n, d, n_inner, taps = self.n_embd, self.d_kda, self.n_kda * self.d_kda, self.d_conv
@@ -217,17 +166,22 @@ class KimiLinear(Decoder):
                 f"{hf}{part}_conv1d.weight", f"{blk}ssm_conv1d_{part}.weight", 1, n_inner, 1, taps,
                 source_shape=(n_inner, 1, taps),
             )  # fmt: skip
-        for part in "fg":
-            yield row(f"{hf}{part}_a_proj.weight", f"{blk}ssm_{part}_a.weight", d, n)
-            yield row(f"{hf}{part}_b_proj.weight", f"{blk}ssm_{part}_b.weight", n_inner, d)
+        yield from self.gates(hf, blk, n_inner)
         yield row(hf + "b_proj.weight", blk + "ssm_beta.weight", self.n_kda, n)
-        yield row(hf + "A_log", blk + "ssm_a", 1, 1, self.n_kda, 1, transform=NEGATIVE_EXP)
         yield row(hf + "dt_bias", blk + "ssm_dt.bias", n_inner)
         yield row(hf + "o_norm.weight", blk + "ssm_norm.weight", d)
-        yield row(hf + "o_proj.weight", blk + "attn_output.weight", n, n_inner)
+        yield row(hf + self.mixer_out, blk + "attn_output.weight", n, n_inner)
 
-    def _experts(self, hf: str, blk: str) -> Iterator[Row]:
-        n = self.n_embd
+    def gates(self, hf: str, blk: str, n_inner: int) -> Iterator[Row]:
+        """What makes the decay and the gate of a layer with the delta rule."""
+        for part in "fg":
+            yield row(f"{hf}{part}_a_proj.weight", f"{blk}ssm_{part}_a.weight", self.d_kda, self.n_embd)
+            yield row(f"{hf}{part}_b_proj.weight", f"{blk}ssm_{part}_b.weight", n_inner, self.d_kda)
+        yield row(hf + "A_log", blk + "ssm_a", 1, 1, self.n_kda, 1, transform=NEGATIVE_EXP)
+
+    def sparse(self, hf: str, blk: str) -> Iterator[Row]:
+        """A feed-forward part with experts."""
+        n, hf = self.n_embd, hf + "block_sparse_moe."
         yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
         yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
         names = (("down", "w2"), ("gate", "w1"), ("up", "w3"))
@@ -251,10 +205,10 @@ def _attention(config: Config, linear: Config, n_layer: int) -> tuple[bool, ...]
     return tuple(i + 1 in full for i in range(n_layer))
 
 
-def _dense(config: Config, n_layer: int) -> int:
+def read_dense(config: Config, n_layer: int, default: int) -> int:
     """How many of the first layers have no experts."""
     if "mlp_layer_types" not in config:
-        return config.integer("first_k_dense_replace", default=1, minimum=0, maximum=n_layer)
+        return config.integer("first_k_dense_replace", default=default, minimum=0, maximum=n_layer)
     kinds = read_kinds(config, {"dense": "dense", "sparse": "sparse"}, "mlp_layer_types", n_layer=n_layer)
     n_dense = kinds.count("dense")
     if kinds[:n_dense] != ["dense"] * n_dense:

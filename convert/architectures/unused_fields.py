@@ -1,5 +1,7 @@
 """Fields of several families' configs that change nothing in the file, with the reason: for their `without_effect`."""
 
+from ..checkpoint import Config
+
 STEP_SIZES = dict.fromkeys(
     (
         "time_step_min", "time_step_max", "time_step_floor", "time_step_scale", "time_step_init_scheme", "dt_min",
@@ -44,3 +46,13 @@ STATE_SPACES = {
     **dict.fromkeys(("fused_add_norm", "use_fast_path"), "only how it is computed"),
     "attn_cfg": "of layers with attention, without which a checkpoint must be",
 }
+
+
+def read_mtp(config: Config) -> int:
+    """Layers that guess tokens ahead, which some checkpoints number on behind the others."""
+    return config.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=64)
+
+
+def mtp_layers(n_layer: int, n_mtp: int) -> tuple[str, ...]:
+    """How the names of their tensors begin."""
+    return tuple(f"model.layers.{i}." for i in range(n_layer, n_layer + n_mtp))

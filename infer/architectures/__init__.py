@@ -1,5 +1,6 @@
 """The families that the core can run, by the name of their architecture in GGUF."""
 
+from .bailingmoe3 import BailingMoe3
 from .base import EncoderFamily, Family
 from .bert import Bert
 from .cohere2 import Cohere2
@@ -45,7 +46,7 @@ from .zaya import Zaya
 _ALL: tuple[Family, ...] = (
     Cohere2(), Dots1(), Ernie45(), Ernie45Moe(), Exaone4(), Glm4(), Glm4Moe(), Qwen2Moe(), SeedOss(), StableLm(),
     Arwkv7(), FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(),
-    KimiLinear(), Lfm2(),
+    BailingMoe3(), KimiLinear(), Lfm2(),
     Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(),
     MiniMax(), Plamo2(),
     Phi2(), Phi3(), Qwen2(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(),

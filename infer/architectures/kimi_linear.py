@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from ..layers import GatedFeedForward, KimiDelta, LatentAttention, Layer, MixtureOfExperts, Sum
+from ..layers import GatedFeedForward, KimiDelta, LatentAttention, Layer, MixtureOfExperts, Rope, Sum
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
@@ -45,21 +46,16 @@ class KimiLinear(Family):
     hparams = KimiLinearHparams
 
     def block(self, h: KimiLinearHparams, i: int, w: Weights) -> Iterator[Part]:
-        yield "attn_norm.weight", self.attention(h, i, w) if h.n_head_kv[i] else self.delta(h, i)
+        yield "attn_norm.weight", self.attention(h, i, w) if h.n_head_kv[i] else self.delta(h, i, w)
         yield "ffn_norm.weight", self.feed_forward(h, i, w)
 
-    def delta(self, h: KimiLinearHparams, i: int) -> Layer:
+    def delta(self, h: Any, i: int, w: Weights) -> Layer:
         """A layer with the delta rule."""
         return KimiDelta(i, h.n_embd, h.n_kda or h.n_head, h.d_kda, h.d_conv, h.eps)
 
-    def attention(self, h: KimiLinearHparams, i: int, w: Weights) -> Layer:
+    def attention(self, h: Any, i: int, w: Weights) -> Layer:
         """A layer with latent attention."""
-        if not 0 <= h.n_rot < h.d_key:
-            raise w.wrong("rope.dimension_count", h.n_rot, f"less than attention.key_length_mla = {h.d_key}")
-        return LatentAttention(
-            i, h.n_embd, h.n_head, h.d_key - h.n_rot, h.n_rot, h.d_value, h.rank, h.latent_eps or h.eps,
-            q_rank=h.q_rank,
-        )  # fmt: skip
+        return latent_attention(h, i, w)
 
     def feed_forward(self, h: KimiLinearHparams, i: int, w: Weights) -> Layer:
         """Dense on the first layers, then experts beside shared ones."""
@@ -74,3 +70,15 @@ class KimiLinear(Family):
         if not h.n_shared:
             return experts
         return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_shared * h.n_ff_expert, "_shexp"))
+
+
+def latent_attention(
+    h: KimiLinearHparams, i: int, w: Weights, rope: Rope | None = None, *, gated: bool = False
+) -> LatentAttention:
+    """A layer by the keys that families with latent attention share."""
+    if not 0 <= h.n_rot < h.d_key:
+        raise w.wrong("rope.dimension_count", h.n_rot, f"less than attention.key_length_mla = {h.d_key}")
+    return LatentAttention(
+        i, h.n_embd, h.n_head, h.d_key - h.n_rot, h.n_rot, h.d_value, h.rank, h.latent_eps or h.eps,
+        rope if h.n_rot else None, h.q_rank, gated,
+    )  # fmt: skip

@@ -34,6 +34,8 @@ class Fill(Enum):
     """-(1 .. d_state) in every row (same source)."""
     HEAD_A = auto()
     """Uniform from -16 to -1. Dao & Gu 2024, arXiv:2405.21060."""
+    HEAD_RATE = auto()
+    """Uniform from 1 to 16: the same without the sign."""
     SHARE = auto()
     """Uniform from 0 to 1: shares of a mixture, biases of gates."""
 
@@ -91,6 +93,8 @@ class RandomWeights:
             return dt + np.log(-np.expm1(-dt))
         if fill is Fill.HEAD_A:
             return self._rng.uniform(-16, -1, shape)
+        if fill is Fill.HEAD_RATE:
+            return self._rng.uniform(1, 16, shape)
         if fill is Fill.SHARE:
             return self._rng.uniform(0, 1, shape)
         assert fill is Fill.SSM_A

@@ -40,7 +40,10 @@ CHECKPOINTS = {
     "llama-unigram-bin": "", "mamba-bf16": "", "mamba-f32": "", "mamba-trained-bf16": "", "mamba2": "",
     "minimax": "legacy",
     "nemotron-h": "legacy", "nemotron-h-moe": "legacy", "qwen3_5": "", "smollm3": "",
+    "kimi-linear": "legacy", "bailing-hybrid": "legacy",
 }  # fmt: skip
+# As published: what transformers knows by its own name reaches llama.cpp with transformers' keys.
+PUBLISHED = {"bailing-hybrid": {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_moe_v3"}}
 # Random checkpoints, with what its converter needs in their configs.
 RANDOM: dict[str, dict[str, Any]] = {
     "falcon-h1": {},
@@ -108,6 +111,16 @@ REASONS = [
     ("granite-dense", r"granitehybrid\.context_length", 0, "there Mamba layers rule out RoPE"),
     ("granite-dense", r"granitehybrid\.rope\.scaling\.finetuned", 0, "the same"),
     ("granite-dense", r"granitehybrid\.expert_shared_feed_forward_length", 0, "it has no experts"),
+    (
+        "kimi|bailing",
+        r"hybrid\.attention\.latent_norm_rms_epsilon",
+        0,
+        "no key of llama.cpp's: the epsilon of these norms",
+    ),
+    ("kimi|bailing", r".*\.expert_group_count", 0, "there only from n_group; these configs have num_expert_group"),
+    ("kimi|bailing", r".*\.attention\.value_length", 0, "there head_dim, which is no width of a value"),
+    ("kimi-linear", r"kimi-linear\.rope\.freq_base", 0, "no layer turns"),
+    ("kimi-linear", r"kimi-linear\.expert_weights_norm", 0, "there taken for granted"),
     ("nemotron-h$", r"general\.architecture|nemotron_h(_moe)?\..*", 0, "there transformers' defaults add experts"),
 ]
 
@@ -144,6 +157,9 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
             names = dict.fromkeys(Checkpoint(shared / name).tensors, "model.safetensors")
             (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
         shutil.copyfile(shared / name / f"config.{dialect}.json".replace("..", "."), checkpoint / "config.json")
+        if name in PUBLISHED:
+            config = json.loads((checkpoint / "config.json").read_text())
+            (checkpoint / "config.json").write_text(json.dumps(config | PUBLISHED[name]))
         yield name, checkpoint, "f32" if name == "mamba-f32" else "bf16"
     for name, more in RANDOM.items():
         checkpoint = random_checkpoints.write({**random_checkpoints.CONFIGS[name], **more}, folder / f"random-{name}")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from reference.attention import attention, rope
 from reference.experts import mixture, softmax
-from reference.kimi import kimi_linear
+from reference.kimi import kimi_linear, ling
 from reference.mamba import bamba, jamba, mamba, mamba2
 from reference.minimax import minimax
 from reference.nemotron_h import nemotron_h
@@ -433,6 +433,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "RwkvHybridForCausalLM": lambda model, ids: arwkv7(model.c, model.t, ids),
     "KimiLinearForCausalLM": kimi_linear,
     **dict.fromkeys(["MiniMaxForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"], minimax),
+    "BailingHybridForCausalLM": ling,
     "OlmoHybridForCausalLM": olmo_hybrid,
     "Plamo2ForCausalLM": plamo2,
     "xLSTMForCausalLM": xlstm,

@@ -1,5 +1,5 @@
-"""Kimi Linear (arXiv:2510.26692) in float64; `model` is families.Reference. Keys and values of latent attention
-(arXiv:2405.04434) are made from the latent vectors, as the paper first says it."""
+"""Kimi Linear (arXiv:2510.26692) and Ling 3.0 in float64; `model` is families.Reference. Keys and values of latent
+attention (arXiv:2405.04434) are made from the latent vectors, as the paper first says it."""
 
 from typing import Any
 
@@ -28,21 +28,44 @@ def kimi_linear(model: Any, ids: list[int]) -> F64:
     return model.head(model.norm(x, "model.norm"), "model.embed_tokens.weight")
 
 
+def ling(model: Any, ids: list[int]) -> F64:
+    """Logits [tok, vocabulary] of Ling 3.0."""
+    x = model.t["model.word_embeddings.weight"][ids]
+    for i in range(model.c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        h = model.norm(x, p + "input_layernorm")
+        latent = p + "attention.kv_a_layernorm.weight" in model.t
+        x = x + (
+            latent_attention(model, h, p + "attention.", model.c["rope_theta"])
+            if latent
+            else kda(model, h, p + "attention.")
+        )
+        h = model.norm(x, p + "post_attention_layernorm")
+        x = x + feed_forward(model, h, p)
+    return model.head(model.norm(x, "model.norm"), "model.word_embeddings.weight")
+
+
 def kda(model: Any, x: F64, p: str) -> F64:
     """A layer with the delta rule, one gate for each channel of the keys."""
     n = len(x)
+    low_rank, out = p + "f_a_proj.weight" in model.t, "o_proj" if p + "o_proj.weight" in model.t else "dense"
     shape = (n, len(model.t[p + "b_proj.weight"]), len(model.t[p + "o_norm.weight"]))
     q, k, v = (
         convolved(model, model.linear(x, f"{p}{part}_proj"), f"{p}{part}_conv1d").reshape(shape) for part in "qkv"
     )
     q, k = l2_norm(q, 1e-6) / np.sqrt(shape[2]), l2_norm(k, 1e-6)
-    f = (model.linear(model.linear(x, p + "f_a_proj"), p + "f_b_proj") + model.t[p + "dt_bias"]).reshape(shape)
-    decay = np.exp(-np.exp(model.t[p + "A_log"].reshape(-1, 1)) * softplus(f))
+    f, gate = (
+        model.linear(model.linear(x, f"{p}{part}_a_proj"), f"{p}{part}_b_proj")
+        if low_rank
+        else model.linear(x, f"{p}{part}_proj")
+        for part in "fg"
+    )
+    f, rate = (f + model.t[p + "dt_bias"]).reshape(shape), np.exp(model.t[p + "A_log"].reshape(-1, 1))
+    decay = np.exp(-rate * softplus(f) if low_rank else model.c.get("kda_lower_bound", -5.0) * sigmoid(rate * f))
     beta = sigmoid(model.linear(x, p + "b_proj"))
     y, _ = delta_rule(q, k, v, decay, beta, np.zeros((shape[1], shape[2], shape[2])))
-    gate = model.linear(model.linear(x, p + "g_a_proj"), p + "g_b_proj").reshape(shape)
-    y = gated_norm(y, gate, model.t[p + "o_norm.weight"], model.eps, norm_first=True, act="sigmoid")
-    return model.linear(y.reshape(n, -1), p + "o_proj")
+    y = gated_norm(y, gate.reshape(shape), model.t[p + "o_norm.weight"], model.eps, norm_first=True, act="sigmoid")
+    return model.linear(y.reshape(n, -1), p + out)
 
 
 def convolved(model: Any, x: F64, name: str) -> F64:
@@ -50,8 +73,9 @@ def convolved(model: Any, x: F64, name: str) -> F64:
     return silu(conv1d(x, taps, np.zeros(x.shape[1]), np.zeros((len(taps) - 1, x.shape[1])))[0])
 
 
-def latent_attention(model: Any, x: F64, p: str) -> F64:
-    """Keys and values of all heads, made from one vector of a token, beside a key that they share."""
+def latent_attention(model: Any, x: F64, p: str, theta: float = 0.0) -> F64:
+    """Keys and values of all heads, made from one vector of a token, beside a key that they share, which turns with
+    base theta (0: it does not)."""
     c, n, n_head = model.c, len(x), model.c["num_attention_heads"]
     rank, d_nope, d_shared, d_value = (
         c[name] for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -64,10 +88,22 @@ def latent_attention(model: Any, x: F64, p: str) -> F64:
     both = model.linear(x, p + "kv_a_proj_with_mqa")
     latent = rms(both[:, :rank], model.t[p + "kv_a_layernorm.weight"], LATENT_EPS)
     made = (latent @ up_projection(model, p, n_head).T).reshape(n, n_head, d_nope + d_value)
-    shared = np.repeat(both[:, None, rank:], n_head, axis=1)
-    k = np.concatenate([made[:, :, :d_nope], shared], axis=2)
-    y = attention(q.reshape(n, n_head, -1), k, made[:, :, d_nope:], np.arange(n), (d_nope + d_shared) ** -0.5)
-    return model.linear(y.reshape(n, -1), p + "o_proj")
+    q, shared = q.reshape(n, n_head, -1), both[:, None, rank:]
+    if theta:
+        q[:, :, d_nope:], shared = (turned(part, theta) for part in (q[:, :, d_nope:], shared))
+    k = np.concatenate([made[:, :, :d_nope], np.repeat(shared, n_head, axis=1)], axis=2)
+    y = attention(q, k, made[:, :, d_nope:], np.arange(n), (d_nope + d_shared) ** -0.5)
+    if p + "g_proj.weight" in model.t:
+        y = y * sigmoid(model.linear(x, p + "g_proj"))[:, :, None]
+    return model.linear(y.reshape(n, -1), p + ("o_proj" if p + "o_proj.weight" in model.t else "dense"))
+
+
+def turned(x: F64, theta: float) -> F64:
+    """x [tok, head, n] with pairs of neighbours turned."""
+    n = x.shape[2]
+    angle = np.arange(len(x))[:, None] * theta ** (-np.arange(0, n, 2) / n)
+    z = (x[:, :, 0::2] + 1j * x[:, :, 1::2]) * np.exp(1j * angle)[:, None]
+    return np.stack([z.real, z.imag], axis=3).reshape(x.shape)
 
 
 def up_projection(model: Any, p: str, n_head: int) -> F64:
@@ -79,15 +115,17 @@ def up_projection(model: Any, p: str, n_head: int) -> F64:
 
 
 def feed_forward(model: Any, x: F64, p: str) -> F64:
-    c, m = model.c, p + "block_sparse_moe."
+    c, m = model.c, p + ("block_sparse_moe." if p + "block_sparse_moe.gate.weight" in model.t else "mlp.")
     if m + "gate.weight" not in model.t:
-        return model.gated(x, p + "mlp.")
+        return model.gated(x, m)
+    names = ("w1", "w3", "w2") if m.endswith("sparse_moe.") else ("gate_proj", "up_proj", "down_proj")
+    bias = model.t.get(m + "gate.expert_bias", model.t.get(m + "gate.e_score_correction_bias"))
 
     def expert(one: F64, e: int) -> F64:
-        return model.gated(one, f"{m}experts.{e}.", "w1", "w3", "w2")
+        return model.gated(one, f"{m}experts.{e}.", *names)
 
     y = mixture(
-        x, sigmoid(model.linear(x, m + "gate")), model.t[m + "gate.e_score_correction_bias"],
+        x, sigmoid(model.linear(x, m + "gate")), bias,
         c["num_experts_per_token"], expert, c.get("moe_renormalize", True),
         (c.get("num_expert_group", 1), c.get("topk_group", 1)),
     )  # fmt: skip

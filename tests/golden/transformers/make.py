@@ -27,6 +27,7 @@ NAMES = (
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
     "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window",
     "minimax", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
+    "bailing-hybrid",
 )  # fmt: skip
 MODEL_TYPES = {
     "Olmo3": "olmo3", "Qwen2Moe": "qwen2_moe", "Glm4": "glm4", "SeedOss": "seed_oss", "Exaone4": "exaone4",
@@ -40,6 +41,7 @@ MODEL_TYPES = {
     "Phi3": "phi3", "Qwen2": "qwen2", "Qwen3": "qwen3", "Llama": "llama", "Gemma2": "gemma2",
     "Gemma3": "gemma3_text", "SmolLM3": "smollm3", "KimiLinear": "kimi_linear", "Zaya": "zaya",
     "MiniMax": "minimax",
+    "BailingHybrid": "bailing_hybrid",
 }  # fmt: skip
 # What MiniMax computes from its config when a checkpoint lacks it.
 CONSTANTS = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")

@@ -38,6 +38,10 @@ def test_latent_attention_and_the_delta_rule(tmp_path: Path) -> None:
     assert facts.pattern == ("M", "AE")
     assert facts.kv_nbytes_per_token == 2 * (16 + 12)
     assert facts.state_nbytes_per_seq == 4 * (4 * 7 * 7 + 3 * 2 * 4 * 7)
+    own = tiny_models.kimi()
+    own.set("hybrid.kda.head_count", 6)
+    more = inspect(own.write(tmp_path / "own.gguf")).state_nbytes_per_seq - facts.state_nbytes_per_seq
+    assert more == 4 * 2 * 7 * 7
 
 
 def test_of_a_path(file: Path, tmp_path: Path) -> None:

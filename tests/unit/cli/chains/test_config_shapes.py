@@ -17,7 +17,8 @@ from hybrid.quant.policy import Options as QuantOptions
 from hybrid.quant.policy import SsmType, decide, model_of
 
 LOADED = ("rwkv6", "rwkv7", "falcon-h1", "lfm2", "nemotron-h", "qwen3next", "qwen35", "zamba2", "olmo-hybrid", "xlstm",
-          "kimi-linear", "zaya", "minimax", "plamo2")  # fmt: skip
+          "kimi-linear", "zaya", "minimax", "plamo2",
+          "bailing-hybrid")  # fmt: skip
 
 
 def small(name: str) -> ConfigShape:
@@ -37,6 +38,7 @@ def small(name: str) -> ConfigShape:
         ("kimi-linear-48b", 49.1), ("kimi-linear-slice", 2.347),
         ("zaya1-8b", 8.3 + 0.537),  # stated without the embedding
         ("minimax-text-01", 456.1), ("minimax-slice", 4.20), ("plamo-2-1b", 1.29),
+        ("ling-3-tiny", 7.9),
     ],
 )  # fmt: skip
 def test_parameter_counts(name: str, billions: float) -> None:

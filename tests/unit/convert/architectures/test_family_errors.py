@@ -132,6 +132,17 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("kimi-linear", {"moe_layer_freq": 2}, U, "moe_layer_freq = 2"),
         ("kimi-linear", {"moe_router_activation_func": "softmax"}, U, "moe_router_activation_func = .softmax."),
         ("kimi-linear", {"attention_bias": True}, U, "attention_bias = true"),
+        ("bailing-hybrid", {"num_key_value_heads": 1}, C, "num_key_value_heads = 1.*expected 5"),
+        ("bailing-hybrid", {"kda_safe_gate": False}, U, "kda_safe_gate = false"),
+        ("bailing-hybrid", {"kda_lower_bound": 1.0}, C, "kda_lower_bound = 1.*a negative number"),
+        ("bailing-hybrid", {"no_kda_lora": False}, U, "no_kda_lora = false"),
+        ("bailing-hybrid", {"q_lora_rank": 20}, U, "q_lora_rank = 20"),
+        ("bailing-hybrid", {"score_function": "softmax"}, U, "score_function = .softmax."),
+        ("bailing-hybrid", {"expert_swiglu_limit_list": [7.0]}, U, "expert_swiglu_limit_list = .7"),
+        ("bailing-hybrid", {"num_expert_group": None}, C, "has no num_expert_group or n_group"),
+        ("bailing-hybrid", {"topk_group": None}, C, "has no topk_group"),
+        ("bailing-hybrid", {"moe_shared_expert_intermediate_size": 64}, C, "= 64.*expected 128, of 2 experts"),
+        ("bailing-hybrid", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, U, "type = .yarn. is not supported"),
         ("granitemoe", {"num_experts_per_tok": 6}, C, "num_experts_per_tok = 6.*1 to 5"),
     ],
 )
@@ -180,6 +191,8 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("kimi-linear", {}, "normalizes latent vectors with an epsilon of 1e-05"),
         ("kimi-linear", {"q_lora_rank": 20}, "queries come straight from a layer's input"),
         ("kimi-linear", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
+        ("bailing-hybrid", {"linear_num_heads": 4}, "as many heads as attention"),
+        ("bailing-hybrid", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
         ("kimi-linear", {"moe_renormalize": False}, "norm_topk_prob = true"),
     ],
 )
@@ -211,6 +224,14 @@ def test_windows_of_exaone4(change: dict[str, Any], windows: list[int], turned: 
     assert list(model.windows) == windows
     assert keys.get("attention.sliding_window", 0) == (0 if turned == 5 else 9)
     assert keys.get("attention.sliding_window_pattern", [True] * 5) == [w > 0 or turned == 5 for w in windows]
+
+
+@pytest.mark.parametrize("name", ["kimi-linear", "bailing-hybrid"])
+def test_layers_that_guess_ahead_are_left_out(name: str) -> None:
+    made = family(name, {"num_nextn_predict_layers": 2})
+    assert [made.left_out()[-2:], family(name, {}).left_out()] == [
+        ("model.layers.4.", "model.layers.5."), family(name, {}).dropped
+    ]  # fmt: skip
 
 
 def test_zamba_without_a_list_of_layers() -> None:

@@ -1,0 +1,77 @@
+"""Latent attention of several families (DeepSeek-V2, arXiv:2405.04434): sizes, keys, parts of matrices."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ..checkpoint import Config
+from ..transforms import transposed
+from .family import Part, Row, row
+
+
+def require_equal_heads(config: Config, n_head: int) -> None:
+    """That there are as many heads of keys as of queries, since all are made of one latent vector."""
+    if config.integer("num_key_value_heads", default=n_head) != n_head:
+        raise config.wrong("num_key_value_heads", f"{n_head}, as many as heads of queries")
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Sizes of latent attention: of latent vectors of keys and of queries (0: none), and of parts of a head."""
+
+    rank: int
+    q_rank: int
+    d_nope: int
+    d_rope: int
+    d_value: int
+
+    @classmethod
+    def read(cls, config: Config) -> Self:
+        return cls(
+            rank=config.integer("kv_lora_rank"),
+            q_rank=config.integer("q_lora_rank", default=0, minimum=0) if config.get("q_lora_rank") is not None else 0,
+            d_nope=config.integer("qk_nope_head_dim"),
+            d_rope=config.integer("qk_rope_head_dim", minimum=0),
+            d_value=config.integer("v_head_dim"),
+        )
+
+    @property
+    def d_key(self) -> int:
+        return self.d_nope + self.d_rope
+
+    def keys(self) -> Iterator[tuple[str, Any]]:
+        if self.q_rank:
+            yield "attention.q_lora_rank", self.q_rank
+        yield "attention.kv_lora_rank", self.rank
+        yield "rope.dimension_count", self.d_rope
+        yield "attention.key_length", self.rank + self.d_rope
+        yield "attention.key_length_mla", self.d_key
+        yield "attention.value_length_mla", self.d_value
+
+    def parts(self, name: str, n_head: int) -> Iterator[Part]:
+        """kv_b_proj holds rows of keys, then of values, head by head."""
+        step = self.d_nope + self.d_value
+        for h in range(n_head):
+            yield Part(f"{name}.{2 * h}", (h * step, 0), (self.d_nope, self.rank))
+            yield Part(f"{name}.{2 * h + 1}", (h * step + self.d_nope, 0), (self.d_value, self.rank))
+
+    def rows(self, hf: str, blk: str, n: int, n_head: int, out: str) -> Iterator[Row]:
+        """Of one layer, whose input has n values."""
+        if self.q_rank:
+            yield row(hf + "q_a_proj.weight", blk + "attn_q_a.weight", self.q_rank, n)
+            yield row(hf + "q_a_layernorm.weight", blk + "attn_q_a_norm.weight", self.q_rank)
+            yield row(hf + "q_b_proj.weight", blk + "attn_q_b.weight", n_head * self.d_key, self.q_rank)
+        else:
+            yield row(hf + "q_proj.weight", blk + "attn_q.weight", n_head * self.d_key, n)
+        yield row(hf + "kv_a_proj_with_mqa.weight", blk + "attn_kv_a_mqa.weight", self.rank + self.d_rope, n)
+        yield row(hf + "kv_a_layernorm.weight", blk + "attn_kv_a_norm.weight", self.rank)
+        both, d_nope, rank = hf + "kv_b_proj.weight", self.d_nope, self.rank
+        yield Row(
+            blk + "attn_k_b.weight", (n_head, rank, d_nope), tuple(f"{both}.{2 * h}" for h in range(n_head)),
+            transposed(d_nope, rank), source_shape=(d_nope, rank),
+        )  # fmt: skip
+        yield Row(
+            blk + "attn_v_b.weight", (n_head, self.d_value, rank), tuple(f"{both}.{2 * h + 1}" for h in range(n_head)),
+            source_shape=(self.d_value, rank),
+        )  # fmt: skip
+        yield row(hf + out, blk + "attn_output.weight", n, n_head * self.d_value)
