@@ -57,6 +57,22 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "block_multiple_of": 32, "layer_types": ["conv", "full_attention", "conv", "conv"], "num_attention_heads": 3,
         "num_key_value_heads": 1, "conv_L_cache": 3, "norm_eps": 1e-5, "rope_theta": 1e6,
     },
+    "lfm3": {
+        "architectures": ["Lfm3ForCausalLM"], "hidden_size": 96, "intermediate_size": 136, "num_hidden_layers": 4,
+        "layer_types": ["conv", "full_attention", "sliding_attention", "conv"], "num_attention_heads": 5,
+        "num_key_value_heads": 1, "head_dim": 24, "sliding_window": 11, "conv_L_cache": 6, "norm_eps": 1e-5,
+    },
+    "lfm3-biased": {  # as none is published: without gates and norms behind
+        "architectures": ["Lfm3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "full_attention", "conv"], "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 20, "sliding_window": 7, "conv_L_cache": 4, "norm_eps": 2e-4,
+        "conv_bias": True, "attention_bias": True, "use_sandwich_norm": False, "use_attention_gate": False,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "rope_theta": 3e4, "partial_rotary_factor": 0.7,
+                               "factor": 1.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 2e3},
+        },
+    },
     "qwen3next": {
         "architectures": ["Qwen3NextForCausalLM"], "hidden_size": 96, "intermediate_size": 128, "num_hidden_layers": 4,
         "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 40, "partial_rotary_factor": 0.4,

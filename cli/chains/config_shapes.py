@@ -21,6 +21,7 @@ from hybrid.quant.policy import is_weight_matrix
 # What is not a matrix, by the first pattern that a name has; all else of one dimension is spread over 0 .. 1.
 _FILLS = (
     (r"norm(_2)?\.weight$|_scale\.weight$|_norm$|\.time_mix_ln\.weight$|ssm_d$", Fill.ONE),
+    (r"rope_freqs\.weight$", Fill.ONE),
     (r"ssm_dt\.bias$", Fill.DT_BIAS),
     (r"\.bias$", Fill.ZERO),
     (r"conv1d\.weight$|shortconv\.conv\.weight$", Fill.CONV),
@@ -193,6 +194,11 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0, "num_hidden_layers": 16,
         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536, "rope_theta": 1e6,
         "layer_types": ["full_attention" if i in (2, 5, 8, 10, 12, 14) else "conv" for i in range(16)],
+    },
+    "lfm3-1.7b": {
+        "architectures": ["Lfm3ForCausalLM"], "hidden_size": 2048, "intermediate_size": 7680, "num_hidden_layers": 24,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "sliding_window": 256, "conv_L_cache": 7,
+        "vocab_size": 128000,
     },
     "granite-h-micro": {
         "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 2048, "shared_intermediate_size": 8192,

@@ -17,6 +17,7 @@ from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .jamba import Jamba
 from .kimi_linear import KimiLinear
 from .lfm2 import Lfm2, Lfm2Moe
+from .lfm3 import Lfm3
 from .llama import Llama, Mistral
 from .mamba import Mamba
 from .mamba2 import Mamba2
@@ -50,6 +51,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Llama, Mamba, Mamba2, MiniMax, Plamo2,
     Mistral, NemotronH, NemotronHMoe, Olmo2, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Qwen2,
     BailingMoe3,
+    Lfm3,
     Qwen3, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SmolLM3,
     StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip

@@ -189,6 +189,15 @@ def conv1d(hf: str, blk: str, n: int, d_conv: int, *, bias: bool) -> Iterator[Ro
         yield Row(blk + "ssm_conv1d.bias", (n,), (), constant=np.zeros(n, np.float32))
 
 
+def short_conv(hf: str, blk: str, n: int, taps: int, *, bias: bool) -> Iterator[Row]:
+    """LFM2's gated short convolution over n channels; `bias`: of it and of its projections."""
+    yield row(hf + "in_proj.weight", blk + "in_proj.weight", 3 * n, n)
+    yield row(hf + "conv.weight", blk + "conv.weight", n, taps, source_shape=(n, 1, taps))
+    yield row(hf + "out_proj.weight", blk + "out_proj.weight", n, n)
+    for part, n_out in (("in_proj", 3 * n), ("conv", n), ("out_proj", n)) if bias else ():
+        yield row(f"{hf}{part}.bias", f"{blk}{part}.bias", n_out)
+
+
 def stacked_experts(
     hf: str, blk: str, n_expert: int, n: int, n_ff: int, names: Sequence[tuple[str, str]]
 ) -> Iterator[Row]:

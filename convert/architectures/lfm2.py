@@ -9,7 +9,7 @@ import numpy as np
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
-from .blocks import Heads, read_kinds, read_rope, refuse_scaling, size_keys, stacked_experts
+from .blocks import Heads, read_kinds, read_rope, refuse_scaling, short_conv, size_keys, stacked_experts
 from .decoder import Decoder
 from .experts import weights_norm_note
 from .family import Row, Shapes, row
@@ -123,16 +123,8 @@ class Lfm2(Decoder):
                 yield row(hf + "self_attn.q_layernorm.weight", blk + "attn_q_norm.weight", d_head)
                 yield row(hf + "self_attn.k_layernorm.weight", blk + "attn_k_norm.weight", d_head)
             else:
-                yield from self._convolution(hf + "conv.", blk + "shortconv.")
+                yield from short_conv(hf + "conv.", blk + "shortconv.", n, self.d_conv, bias=self.conv_bias)
             yield from self._feed_forward(hf + "feed_forward.", blk, i)
-
-    def _convolution(self, hf: str, blk: str) -> Iterator[Row]:
-        n, taps = self.n_embd, self.d_conv
-        yield row(hf + "in_proj.weight", blk + "in_proj.weight", 3 * n, n)
-        yield row(hf + "conv.weight", blk + "conv.weight", n, taps, source_shape=(n, 1, taps))
-        yield row(hf + "out_proj.weight", blk + "out_proj.weight", n, n)
-        for part, n_out in (("in_proj", 3 * n), ("conv", n), ("out_proj", n)) if self.conv_bias else ():
-            yield row(f"{hf}{part}.bias", f"{blk}{part}.bias", n_out)
 
     def _feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         n, n_ff, parts = self.n_embd, self.n_ff, (("gate", "w1"), ("down", "w2"), ("up", "w3"))

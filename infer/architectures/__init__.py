@@ -17,6 +17,7 @@ from .granitehybrid import GraniteHybrid, GraniteMoe
 from .jamba import Jamba
 from .kimi_linear import KimiLinear
 from .lfm2 import Lfm2, Lfm2Moe
+from .lfm3 import Lfm3
 from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
@@ -47,6 +48,7 @@ _ALL: tuple[Family, ...] = (
     Cohere2(), Dots1(), Ernie45(), Ernie45Moe(), Exaone4(), Glm4(), Glm4Moe(), Qwen2Moe(), SeedOss(), StableLm(),
     Arwkv7(), FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(),
     BailingMoe3(), KimiLinear(), Lfm2(),
+    Lfm3(),
     Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(),
     MiniMax(), Plamo2(),
     Phi2(), Phi3(), Qwen2(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(),

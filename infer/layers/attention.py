@@ -19,6 +19,7 @@ from ..kernels.attention.rope import NEOX, NORM, rope, rope_rows, rope_turns
 from ..kernels.rows import elementwise
 from ..kernels.rows.clamp import clamp
 from ..kernels.rows.gated_norm import gated_norm
+from ..kernels.rows.heads import gate_heads
 from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, Rotation
 from ..memory.mapped import mapped_zeros
@@ -113,6 +114,7 @@ class Attention:
     fused     queries, keys and values are one matrix, attn_qkv
     clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not
     gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
+    head_gate attn_gate makes a number per head of the input, by whose sigmoid what the head returns is multiplied
     n_in      values of a row that it reads; 0: n_embd, which is what it returns
     d_value   width of a head's values, at most d_head; 0: d_head
     block     the layer whose weights it uses; -1: its own
@@ -133,6 +135,7 @@ class Attention:
     norm_each: bool = False
     clip: float = 0.0
     gated: bool = False
+    head_gate: bool = False
     fused: bool = False
     n_in: int = 0
     d_value: int = 0
@@ -156,6 +159,8 @@ class Attention:
         sizes = {"q": (2 if self.gated else 1) * n_q, "k": n_k, "v": n_v}
         self.sizes = {"qkv": sum(sizes.values())} if self.fused else sizes
         self.w_in = {part: w.matrix(f"{p}attn_{part}.weight", n, self.n_in) for part, n in self.sizes.items()}
+        if self.head_gate:
+            self.w_gate = w.matrix(p + "attn_gate.weight", self.n_head, self.n_in)
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_value)
         biased = {**self.sizes, "output": self.n_embd}
         self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in biased.items()}
@@ -202,6 +207,9 @@ class Attention:
         out = self.attend(b, q, memory)
         if self.gated:
             b.op(elementwise.gate_rows, count=batch.n_tok, x=out, gate=gate, n=out.n)
+        if self.head_gate:
+            gates = b.matmul(x, self.w_gate, "attn_gate")
+            b.op(gate_heads, count=batch.n_tok, x=out, gate=gates, n_head=self.n_head, n=self.d_value)
         return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
 
     def _project(self, b: Builder, x: Rows, memory: HybridMemory) -> tuple[Rows, Rows, Rows]:

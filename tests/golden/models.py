@@ -42,6 +42,7 @@ NOISE = {
     "mistral-window": 1.7e-5,
     "smollm3": 1.4e-5,
     "kimi-linear": 2.4e-5,
+    "lfm3": 2.2e-5,
     "zaya": 1.1e-5,
     "minimax": 1.0e-5,
     "bailing-hybrid": 2.2e-5,

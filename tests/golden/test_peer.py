@@ -57,6 +57,8 @@ REFUSED = {
     "qwen3next-biased",
     "olmo-hybrid-biased",
     "lfm2moe-scaled",
+    "lfm3",
+    "lfm3-biased",
     "kimi-linear-normed",
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
     *(name for name in CONFIGS if name.startswith("phi3-")),

@@ -22,6 +22,7 @@ CHECKED = (
     "falcon-h1", "nemotron-h", "nemotron-h-moe", "nemotron-h-moe-v5", "lfm2", "qwen3-next", "qwen3_5",
     "recurrent-gemma", "zamba", "zamba2", "smollm3", "kimi-linear", "zaya", "minimax",
     "bailing-hybrid",
+    "lfm3",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from reference.attention import attention, rope
 from reference.experts import mixture, softmax
 from reference.kimi import kimi_linear, ling
+from reference.lfm3 import lfm3
 from reference.mamba import bamba, jamba, mamba, mamba2
 from reference.minimax import minimax
 from reference.nemotron_h import nemotron_h
@@ -403,6 +404,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     **dict.fromkeys(["BambaForCausalLM", "GraniteMoeHybridForCausalLM"], bamba),
     "Lfm2ForCausalLM": Reference.lfm2,
     "Lfm2MoeForCausalLM": Reference.lfm2,
+    "Lfm3ForCausalLM": lfm3,
     **dict.fromkeys(
         [
             "LlamaForCausalLM",

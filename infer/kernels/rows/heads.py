@@ -1,5 +1,5 @@
 """Products with a matrix of its own for every head, as mixtures of experts have them: heads take the place of experts,
-and every token goes to all of them.
+and every token goes to all of them. And the gates of heads.
 
 The columns of a head are consecutive and begin at a multiple of the tile's width: token t of head h is column
 h * round_up(tokens, width) + t. Columns in between belong to nobody.
@@ -61,3 +61,11 @@ def join_heads(
         copy_floats(x + column * ldx, target, n)
         if gate:
             scale_row(target, n, sigmoid_at(gate + t * ldgate + 4 * h))
+
+
+@kernel
+def gate_heads(a, tid, nth, *, count: Address, x: Address, ldx: Int, gate: Address, ldgate: Int, n_head: Int, n: Int):
+    """x[t][h] *= sigmoid(gate[t][h]): x f32 [tok][head][n], gate f32 [tok][head]."""
+    for i in range(tid, ldi(count) * n_head, nth):
+        t, h = i // n_head, i % n_head
+        scale_row(x + t * ldx + 4 * h * n, n, sigmoid_at(gate + t * ldgate + 4 * h))

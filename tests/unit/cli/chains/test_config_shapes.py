@@ -33,7 +33,8 @@ def small(name: str) -> ConfigShape:
         ("exaone-4-1.2b", 1.28), ("ernie-4.5-0.3b", 0.3607), ("ernie-4.5-21b-a3b", 21.83),
         ("command-r7b", 8.03), ("stablelm-2-1.6b", 1.645), ("dots.llm1", 142.8), ("glm-4.5-air", 106.9),
         ("rwkv7-0.4b", 0.4507), ("rwkv7-1.5b", 1.527), ("rwkv6-1.6b", 1.60), ("falcon-h1-1.5b", 1.48),
-        ("lfm2-1.2b", 1.170), ("granite-h-micro", 3.19), ("nemotron-h-4b", 4.49), ("qwen3.5-0.8b", 0.752),
+        ("lfm2-1.2b", 1.170), ("lfm3-1.7b", 1.729), ("granite-h-micro", 3.19), ("nemotron-h-4b", 4.49),
+        ("qwen3.5-0.8b", 0.752),
         ("qwen3-next-slice", 1.57), ("zamba2-1.2b", 1.205), ("xlstm-7b", 6.865), ("olmo-hybrid-7b", 7.43),
         ("kimi-linear-48b", 49.1), ("kimi-linear-slice", 2.347),
         ("zaya1-8b", 8.3 + 0.537),  # stated without the embedding

@@ -65,6 +65,33 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("nemotron-h-moe-groups", {"topk_group": 1}, C, "topk_group = 1.*groups that have the 5 experts of a token"),
         ("lfm2", {"layer_types": None, "full_attn_idxs": [9]}, C, "full_attn_idxs = .9.*numbers of the 4 layers"),
         ("lfm2", {"layer_types": ["conv"] * 3}, C, "layer_types = .*4 times conv or full_attention"),
+        (
+            "lfm3",
+            {"layer_types": ["conv"] * 3},
+            C,
+            "layer_types = .*4 times conv or sliding_attention or full_attention",
+        ),
+        ("lfm3", {"sliding_window": None}, C, "sliding_window = null .*for the layers of sliding_attention"),
+        ("lfm3", {"head_dim": 23}, C, "head_dim = 23.*even size"),
+        ("lfm3", {"num_key_value_heads": 2}, C, "num_key_value_heads = 2.*a divisor of the 5 attention heads"),
+        ("lfm3", {"rope_parameters": {"rope_theta": 1e4}}, C, "full_attention.*the settings of RoPE of these layers"),
+        (
+            "lfm3-biased",
+            {"rope_parameters": {"full_attention": {"rope_type": "yarn"}, "sliding_attention": {}}},
+            U,
+            "rope_type = 'yarn' of full_attention is not supported, only default and proportional are",
+        ),
+        (
+            "lfm3-biased",
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 1.5},
+                    "sliding_attention": {"rope_theta": 1e4},
+                }
+            },
+            C,
+            "rotary_factor = 1.5.*at most 1",
+        ),
         ("lfm2moe", {"num_experts_per_tok": 9}, C, "num_experts_per_tok = 9.*from 1 to 5"),
         ("qwen2", {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, U, "rope_type = 'dynamic' is not supp"),
         ("qwen2-yarn", {"rope_theta": 1.0}, C, "rope_theta = 1, expected more than 1, with YaRN"),
@@ -181,6 +208,7 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("falcon-h1", {"attention_bias": True}, "leaves out the bias of attention's output"),
         ("falcon-h1", {"mamba_rms_norm": True}, "applies Mamba's gate before the norm"),
         ("falcon-h1", {"time_step_limit": [0.01, 0.5]}, "does not keep step sizes within 0.01 and 0.5"),
+        ("lfm3", {}, "no such architecture"),
         ("zamba", {}, "no such architecture"),
         ("zamba2", {}, "no such architecture"),
         ("zaya", {}, "no such architecture"),

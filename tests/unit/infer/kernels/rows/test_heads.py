@@ -72,3 +72,15 @@ def test_what_is_split_is_joined() -> None:
     run(heads.split_heads, record(heads.split_heads, x=x, out=apart, **both), 2)
     run(heads.join_heads, record(heads.join_heads, x=apart, out=back, **both), 2)
     np.testing.assert_array_equal(back, x)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize(("n_tok", "n_head", "n"), [(1, 5, 17), (7, 3, 20), (16, 1, 9)])
+def test_gates(n_tok: int, n_head: int, n: int, n_threads: int) -> None:
+    rng = np.random.default_rng(n)
+    x, gate = (rng.standard_normal((n_tok, width)).astype(np.float32) for width in (n_head * n + 3, n_head))
+    expected = x.astype(np.float64)
+    expected[:, : n_head * n] /= np.repeat(1 + np.exp(-gate.astype(np.float64)), n, axis=1)
+    fields = record(heads.gate_heads, count=np.array([n_tok]), x=x, gate=gate, n_head=n_head, n=n)
+    run(heads.gate_heads, fields, n_threads)
+    np.testing.assert_allclose(x, expected, rtol=1e-6)

@@ -1,0 +1,82 @@
+"""RoPE of models whose layers with a window turn otherwise than those that see all tokens: two sets of settings in a
+config, and the keys and the tensor that llama.cpp has for them.
+
+*Proportional* RoPE turns the first pairs (i, i + d_head / 2) of a head, with frequencies as if all pairs turned.
+llama.cpp divides the frequencies by a tensor in which the pairs that stay have a number so large that they turn by
+nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import UnsupportedError, shown
+
+from ..checkpoint import Config
+from .blocks import refuse_scaling
+from .family import Row
+from .rope import read_kind
+
+FREQS = "rope_freqs.weight"
+NOT_TURNED = 1e30
+FULL_BASE, LOCAL_BASE = 1000000.0, 10000.0
+
+
+@dataclass(frozen=True)
+class LayerRopes:
+    """theta        base of layers that see all tokens
+    theta_local  of layers with a window
+    factors      f32 [d_head / 2] that the frequencies of the former are divided by; None: they are as they are
+    """
+
+    theta: float
+    theta_local: float
+    factors: np.ndarray | None
+
+    @classmethod
+    def read(
+        cls, both: Config, d_head: int, usual: float, *, theta: float = FULL_BASE, part: float = 1.0
+    ) -> "LayerRopes":  # fmt: skip
+        """`both`: an object for each kind of layer; empty: those that see all tokens turn the share `usual` of their
+        pairs. `d_head` is theirs. theta and part: where the objects do not say. UnsupportedError names a kind of RoPE
+        without code."""
+        if not both.data:
+            return cls(FULL_BASE, LOCAL_BASE, proportional(d_head, usual))
+        for kind in ("full_attention", "sliding_attention"):
+            if kind not in both:
+                raise both.wrong(kind, "the settings of RoPE of these layers")
+        full, local = both.section("full_attention"), both.section("sliding_attention")
+        refuse_scaling(local)
+        kind = read_kind(full)
+        if kind not in ("default", "proportional"):
+            named = shown(repr(kind), 60)
+            raise UnsupportedError(
+                f"{full.where}: rope_type = {named} of full_attention is not supported, only default and proportional "
+                "are."
+            )
+        factors = _read_factors(full, d_head, part) if kind == "proportional" else None
+        return cls(full.number("rope_theta", default=theta), local.number("rope_theta", default=theta), factors)
+
+    def keys(self) -> Iterator[tuple[str, Any]]:
+        yield "rope.freq_base", self.theta
+        yield "rope.freq_base_swa", self.theta_local
+
+    def rows(self) -> Iterator[Row]:
+        """The tensor, computed from the config."""
+        if self.factors is not None:
+            yield Row(FREQS, self.factors.shape, (), constant=self.factors)
+
+
+def _read_factors(rope: Config, d_head: int, usual: float) -> np.ndarray:
+    part = rope.number("partial_rotary_factor", default=usual)
+    if part > 1:
+        raise rope.wrong("partial_rotary_factor", "at most 1")
+    return proportional(d_head, part, rope.number("factor", default=1.0))
+
+
+def proportional(d_head: int, part: float, factor: float = 1.0) -> np.ndarray:
+    """Factors of which a `part` is `factor`, the first ones; the others turn by nothing. f32 [d_head / 2]"""
+    n_turned = int(part * d_head // 2)
+    return np.where(np.arange(d_head // 2) < n_turned, factor, NOT_TURNED).astype(np.float32)
