@@ -3,7 +3,7 @@
 from typing import Any
 
 RECURRENT_CONFIGS: dict[str, dict[str, Any]] = {
-    "minimax": {
+    "minimax-scaled": {
         "architectures": ["MiniMaxForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 4,
         "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
         "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 40, "num_local_experts": 5,

@@ -67,7 +67,7 @@ REFUSED = {
 # layers, with the epsilon of heads of 64 values (RWKV), with one factor of all residuals (MiniMax).
 DIFFERENT = {"mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window", "gemma2-order",
              "gemma3-order", "olmo3-order", "exaone4-window", "qwen2-yarn", "smollm3-window", "rwkv7", "arwkv7",
-             "minimax", "minimax-window", "plamo2"}  # fmt: skip
+             "minimax-scaled", "minimax-window", "plamo2"}  # fmt: skip
 N_CTX, CHUNKS = 128, 4
 
 pytestmark = [

@@ -27,7 +27,7 @@ NAMES = (
     "lfm3", "lfm3-biased",
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
     "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window",
-    "minimax", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
+    "minimax-scaled", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
     "bailing-hybrid",
 )  # fmt: skip
 MODEL_TYPES = {

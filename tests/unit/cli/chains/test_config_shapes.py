@@ -17,7 +17,7 @@ from hybrid.quant.policy import Options as QuantOptions
 from hybrid.quant.policy import SsmType, decide, model_of
 
 LOADED = ("rwkv6", "rwkv7", "falcon-h1", "lfm2", "nemotron-h", "qwen3next", "qwen35", "zamba2", "olmo-hybrid", "xlstm",
-          "kimi-linear", "zaya", "minimax", "plamo2",
+          "kimi-linear", "zaya", "minimax-scaled", "plamo2",
           "bailing-hybrid")  # fmt: skip
 
 

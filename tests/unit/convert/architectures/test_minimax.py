@@ -10,7 +10,7 @@ from hybrid.convert.architectures import Family
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 from hybrid.quant.ggml.types import FileType
 
-PUBLISHED = "minimax-text-01"
+PUBLISHED, OURS = "minimax-text-01", "minimax-scaled"
 C, U = CheckpointError, UnsupportedError
 
 
@@ -35,7 +35,7 @@ def test_both_spellings_are_one_model() -> None:
         **{f"layernorm_{part}_{name}": 2.5 for part in parts for name in ("alpha", "beta")},
     }  # fmt: skip
     same = {name: CONFIGS[PUBLISHED][name] for name in ("intermediate_size", "rms_norm_eps", "rope_theta")}
-    assert keys("minimax", **ours, **same, num_local_experts=3) == keys(PUBLISHED, **theirs)
+    assert keys(OURS, **ours, **same, num_local_experts=3) == keys(PUBLISHED, **theirs)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_both_spellings_are_one_model() -> None:
         (PUBLISHED, {}, 12, False),
         (PUBLISHED, {"rotary_dim": ...}, 24, False),
         (PUBLISHED, {"architectures": ["MiniMaxM1ForCausalLM"]}, 12, False),
-        ("minimax", {}, 40, False),
-        ("minimax", {"rotary_dim": 20}, 40, True),  # as transformers' class, which has no such setting
-        ("minimax", {"rotary_dim": 40}, 40, False),
+        (OURS, {}, 40, False),
+        (OURS, {"rotary_dim": 20}, 40, True),  # as transformers' class, which has no such setting
+        (OURS, {"rotary_dim": 40}, 40, False),
     ],
 )
 def test_how_much_of_a_head_turns(name: str, change: dict[str, Any], n_rot: int, noted: bool) -> None:
@@ -68,14 +68,14 @@ def test_which_layers_are_recurrent(layers: list[int], expected: list[bool] | No
 
 
 def test_factors_that_differ_have_keys_of_their_own() -> None:
-    got = keys("minimax")
+    got = keys(OURS)
     assert got["residual_scale"] == 1.7
     assert {key: value for key, value in got.items() if key.startswith("hybrid.") and "scale" in key} == {
         "hybrid.attention.output_scale": 0.8, "hybrid.lightning.residual_scale": 1.3,
         "hybrid.lightning.output_scale": 1.2, "hybrid.feed_forward.residual_scale": 0.9,
         "hybrid.feed_forward.output_scale": 1.4,
     }  # fmt: skip
-    assert any("one factor of all residuals" in note for note in family("minimax").notes())
+    assert any("one factor of all residuals" in note for note in family(OURS).notes())
     assert not any("factor" in note for note in family(PUBLISHED).notes())
 
 
@@ -97,10 +97,10 @@ def test_the_norm_inside_has_its_own_epsilon() -> None:
         (PUBLISHED, {"shared_intermediate_size": 8}, U, "shared_intermediate_size = 8 is not supported, only 0 is"),
         (PUBLISHED, {"attn_type_list": [0, 1]}, C, "attn_type_list = .*9 times 1 for softmax"),
         (PUBLISHED, {"attn_type_list": [2] * 9}, C, "attn_type_list"),
-        ("minimax", {"layer_types": ["mamba"] * 4}, C, "layer_types = .*4 times linear_attention or full_attention"),
-        ("minimax", {"num_experts_per_tok": 6}, C, "num_experts_per_tok = 6.*from 1 to 5"),
-        ("minimax", {"mlp_beta_factor": 0}, C, "mlp_beta_factor = 0.*a positive number"),
-        ("minimax", {"hidden_act": "gelu"}, U, "hidden_act"),
+        (OURS, {"layer_types": ["mamba"] * 4}, C, "layer_types = .*4 times linear_attention or full_attention"),
+        (OURS, {"num_experts_per_tok": 6}, C, "num_experts_per_tok = 6.*from 1 to 5"),
+        (OURS, {"mlp_beta_factor": 0}, C, "mlp_beta_factor = 0.*a positive number"),
+        (OURS, {"hidden_act": "gelu"}, U, "hidden_act"),
     ],
 )
 def test_errors(name: str, change: dict[str, Any], kind: type[Exception], message: str) -> None:
