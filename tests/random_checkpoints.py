@@ -249,6 +249,23 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "mamba_d_state": 9, "mamba_d_conv": 4, "num_mem_blocks": 1, "adapter_rank": 17, "rms_norm_eps": 1e-5,
         "use_shared_attention_adapter": False, "use_mem_rope": False,
     },
+    "gptneox": {
+        "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "rotary_pct": 0.5, "rotary_emb_base": 3000, "layer_norm_eps": 3e-4,
+        "hidden_act": "gelu",
+    },
+    "gptneox-serial": {
+        "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "use_parallel_residual": False, "hidden_act": "gelu_fast",
+    },
+    "falcon": {
+        "architectures": ["FalconForCausalLM"], "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "layer_norm_epsilon": 3e-4, "rope_theta": 2e4,
+    },
+    "falcon-normed": {
+        "architectures": ["FalconForCausalLM"], "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_kv_heads": 2, "new_decoder_architecture": True, "ffn_hidden_size": 160, "tie_word_embeddings": False,
+    },
     "zaya": {
         "architectures": ["ZayaForCausalLM"], "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6,
         "num_key_value_heads": 2, "head_dim": 20, "moe_intermediate_size": 64, "num_experts": 3,

@@ -260,6 +260,14 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["xLSTMForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32, "num_heads": 8,
         "vocab_size": 50304,
     },
+    "pythia-1.4b": {
+        "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
+        "num_hidden_layers": 24, "num_attention_heads": 16, "vocab_size": 50304,
+    },
+    "falcon-7b": {
+        "architectures": ["FalconForCausalLM"], "hidden_size": 4544, "num_hidden_layers": 32,
+        "num_attention_heads": 71, "vocab_size": 65024,
+    },
     "zaya1-8b": {
         "architectures": ["ZayaForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 40, "vocab_size": 262272,
     },

@@ -6,12 +6,14 @@ from .cohere2 import Cohere2
 from .dots1 import Dots1
 from .ernie4_5 import Ernie45, Ernie45Moe
 from .exaone4 import Exaone4
+from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .family import Family, Row
 from .gemma import Gemma2, Gemma3
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe
 from .gpt2 import Gpt2
+from .gptneox import GptNeox
 from .granite import Granite
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .jamba import Jamba
@@ -46,6 +48,7 @@ from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
     Cohere2, Dots1, Ernie45, Ernie45Moe, Exaone4, Glm4, Glm4Moe, Olmo3, Qwen2Moe, SeedOss, StableLm,
+    Falcon, GptNeox,
     Arwkv7, Bamba, Bert, FalconH1, Gemma2, Gemma3, Gpt2, Granite, GraniteHybrid, GraniteMoe, Jamba,
     KimiLinear, Lfm2, Lfm2Moe,
     Llama, Mamba, Mamba2, MiniMax, Plamo2,

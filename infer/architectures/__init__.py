@@ -7,11 +7,13 @@ from .cohere2 import Cohere2
 from .dots1 import Dots1
 from .ernie4_5 import Ernie45, Ernie45Moe
 from .exaone4 import Exaone4
+from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .gemma import Gemma2, Gemma3
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe
 from .gpt2 import Gpt2
+from .gptneox import GptNeox
 from .granite import Granite
 from .granitehybrid import GraniteHybrid, GraniteMoe
 from .jamba import Jamba
@@ -46,6 +48,7 @@ from .zaya import Zaya
 
 _ALL: tuple[Family, ...] = (
     Cohere2(), Dots1(), Ernie45(), Ernie45Moe(), Exaone4(), Glm4(), Glm4Moe(), Qwen2Moe(), SeedOss(), StableLm(),
+    Falcon(), GptNeox(),
     Arwkv7(), FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(),
     BailingMoe3(), KimiLinear(), Lfm2(),
     Lfm3(),

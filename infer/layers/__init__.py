@@ -14,6 +14,7 @@ from .mamba1 import Mamba1
 from .mamba2 import Mamba2
 from .mamba2_projected import ProjectedMamba2
 from .mlstm import Mlstm
+from .parallel import NormedSum
 from .rg_lru import RgLru
 from .rwkv import ChannelMix, Rwkv6, Rwkv7
 from .shared_transformer import SharedTransformer
@@ -38,6 +39,7 @@ __all__ = [
     "Mamba2",
     "MixtureOfExperts",
     "Mlstm",
+    "NormedSum",
     "PostNorm",
     "ProjectedMamba2",
     "RgLru",

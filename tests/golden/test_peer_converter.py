@@ -78,6 +78,11 @@ RANDOM: dict[str, dict[str, Any]] = {
     "dots1": {"model_type": "dots1", "scoring_func": "sigmoid"},
     "glm4-moe": {"model_type": "glm4_moe"},
     "glm4-moe-plain": {"model_type": "glm4_moe"},
+    # without a model_type, by which transformers would rename rotary_pct, which its converter asks for
+    "gptneox": {},
+    "gptneox-serial": {"rotary_pct": 0.25, "layer_norm_eps": 1e-5},
+    "falcon": {"model_type": "falcon", "num_kv_heads": 1, "max_position_embeddings": 2048},
+    "falcon-normed": {"model_type": "falcon", "max_position_embeddings": 2048, "ffn_hidden_size": 384},
 }
 MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")}
 # What may differ: models, keys or tensors, how far tensors are apart (relative to the largest value), and why.
@@ -108,6 +113,9 @@ REASONS = [
     ("bert", r"tokenizer\.ggml\.cls_token_id", 0, "in older files of llama.cpp's, too; it has no use for it any more"),
     ("openelm", r"tokenizer\.ggml\..*", 0, "there Llama 2's own vocabulary, since the folder has no tokenizer.model"),
     ("phi2|stablelm", r"(phi2|stablelm)\.rope\.freq_base", 0, "there left to readers, who take 10000"),
+    ("gptneox|falcon", r"(gptneox|falcon)\.rope\.freq_base", 0, "the same"),
+    ("gptneox|falcon", r"hybrid\.feed_forward\.exact_gelu", 0, "no key of llama.cpp's: there GELU is by tanh"),
+    ("gptneox", r"general\.file_type", 0, "left out there"),
     ("granite-dense", r"granitehybrid\.context_length", 0, "there Mamba layers rule out RoPE"),
     ("granite-dense", r"granitehybrid\.rope\.scaling\.finetuned", 0, "the same"),
     ("granite-dense", r"granitehybrid\.expert_shared_feed_forward_length", 0, "it has no experts"),

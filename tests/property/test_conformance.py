@@ -50,7 +50,8 @@ QUICK = {
 SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another of these has
 # families of which another one of these has the same layers, with other tables of RoPE or other windows
 VARIANTS = {"phi3-window", "qwen3-window", "qwen3moe-window", "qwen3-yarn", "qwen2-yarn", "llama-yarn", "gemma2-order",
-            "gemma3-period", "smollm3-window", *PLAIN}  # fmt: skip
+            "gemma3-period", "smollm3-window", *PLAIN,
+            "gptneox-serial", "falcon-normed", "zaya-window"}  # fmt: skip
 # all of them, of which the inner loop keeps one of each kind of layer
 EACH = [
     name

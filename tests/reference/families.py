@@ -28,6 +28,7 @@ from reference.recurrent import (
 )
 from reference.rope_scaling import scaling
 from reference.rwkv import arwkv7, rwkv6, rwkv6_qwen2, rwkv7
+from reference.ungated import falcon, gptneox
 from reference.xlstm import xlstm
 from reference.zamba import zamba
 from reference.zaya import zaya
@@ -425,6 +426,8 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "OpenELMForCausalLM": Reference.openelm,
     "Starcoder2ForCausalLM": Reference.starcoder2,
     "PhiForCausalLM": Reference.starcoder2,
+    "GPTNeoXForCausalLM": gptneox,
+    "FalconForCausalLM": falcon,
     "GPT2LMHeadModel": Reference.gpt2,
     "Gemma2ForCausalLM": Reference.gemma,
     "Gemma3ForCausalLM": Reference.gemma,

@@ -29,6 +29,7 @@ NAMES = (
     "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window",
     "minimax-scaled", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
     "bailing-hybrid",
+    "gptneox", "gptneox-serial", "falcon", "falcon-normed",
 )  # fmt: skip
 MODEL_TYPES = {
     "Olmo3": "olmo3", "Qwen2Moe": "qwen2_moe", "Glm4": "glm4", "SeedOss": "seed_oss", "Exaone4": "exaone4",
@@ -44,6 +45,7 @@ MODEL_TYPES = {
     "Gemma3": "gemma3_text", "SmolLM3": "smollm3", "KimiLinear": "kimi_linear", "Zaya": "zaya",
     "MiniMax": "minimax",
     "BailingHybrid": "bailing_hybrid",
+    "GPTNeoX": "gpt_neox", "Falcon": "falcon",
 }  # fmt: skip
 # What MiniMax computes from its config when a checkpoint lacks it.
 CONSTANTS = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")

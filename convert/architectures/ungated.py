@@ -1,0 +1,29 @@
+"""What GPT-NeoX and Falcon have in common: layer norms with biases, and GELU without a gate, of either formula."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .family import Row, row
+
+EXACT = "gelu"
+GELUS = (EXACT, "gelu_new", "gelu_fast", "gelu_pytorch_tanh")  # names in transformers; all but the first by tanh
+KEY = "hybrid.feed_forward.exact_gelu"  # docs/gguf-extensions.md
+
+
+def gelu_keys(name: str) -> Iterator[tuple[str, Any]]:
+    """Without the key a file runs as in llama.cpp, by tanh."""
+    if name == EXACT:
+        yield KEY, True
+
+
+def gelu_notes(name: str) -> Iterator[str]:
+    """That llama.cpp has another formula."""
+    if name == EXACT:
+        yield "llama.cpp computes GELU by its tanh formula: its results differ by some thousandths"
+
+
+def norm_rows(hf: str, blk: str, n: int, norms: Mapping[str, str]) -> Iterator[Row]:
+    """Layer norms: the checkpoint's names, and GGUF's."""
+    for source, target in norms.items():
+        for part in ("weight", "bias"):
+            yield row(f"{hf}{source}.{part}", f"{blk}{target}.{part}", n)

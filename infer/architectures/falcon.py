@@ -1,0 +1,39 @@
+"""Falcon: layer norms, no gates, the feed-forward part beside attention, few heads of keys. arXiv:2311.16867"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..kernels.attention.rope import NEOX
+from ..kernels.rows.gelu import gelu, gelu_tanh
+from ..layers import Attention, FeedForward, NormedSum, Sum
+from ..loading.hparams import key
+from ..loading.weights import Weights
+from .base import AttentionHparams, Family, Part
+from .rope import RopeHparams
+
+
+@dataclass(frozen=True)
+class FalconHparams(RopeHparams, AttentionHparams):
+    """exact: GELU as it is defined, otherwise by its tanh formula, as in llama.cpp."""
+
+    eps: float = key("attention.layer_norm_epsilon")
+    n_ff: int = key("feed_forward_length", minimum=1)
+    exact: bool = key("hybrid.feed_forward.exact_gelu", False)
+
+
+class Falcon(Family):
+    """Falcon: one norm for both parts (7B), or one for each, of which attn_norm_2 is attention's (40B)."""
+
+    name = "falcon"
+    hparams = FalconHparams
+    layer_norms = True
+
+    def block(self, h: FalconHparams, i: int, w: Weights) -> Iterator[Part]:
+        d_head, p = h.head_size(w), f"blk.{i}."
+        rope = h.rope(w, d_head, NEOX)
+        attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, fused=True)
+        feed_forward = FeedForward(i, h.n_embd, h.n_ff, act=gelu if h.exact else gelu_tanh)
+        if p + "attn_norm_2.weight" in w:
+            yield "", NormedSum(attention, feed_forward, (p + "attn_norm_2", p + "attn_norm"), h.n_embd, h.eps)
+        else:
+            yield "attn_norm.weight", Sum(attention, feed_forward)
