@@ -2,6 +2,12 @@
 
 from typing import Any
 
+# The same layers again with other settings: one model of each family is enough where layers are tested.
+REPEATED = (
+    "olmo3-order", "qwen2moe-window", "seed-oss-biased", "exaone4-window", "ernie4_5-biased", "ernie4_5-moe-order",
+    "cohere2-order", "dots1-groups", "glm4-moe-plain", "hunyuan-moe-alpha",
+)  # fmt: skip
+
 PLAIN: dict[str, dict[str, Any]] = {
     "olmo3": {
         "architectures": ["Olmo3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 5,
@@ -110,6 +116,24 @@ PLAIN: dict[str, dict[str, Any]] = {
         "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "n_shared_experts": 1,
         "first_k_dense_replace": 1, "routed_scaling_factor": 1.5, "attention_bias": True, "use_qk_norm": True,
         "num_nextn_predict_layers": 1, "tie_word_embeddings": False,
+    },
+    "hunyuan": {
+        "architectures": ["HunYuanDenseV1ForCausalLM"], "hidden_size": 96, "intermediate_size": 160,
+        "num_hidden_layers": 2, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24,
+        "rms_norm_eps": 1e-5, "rope_theta": 1e4, "rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0},
+        "max_position_embeddings": 32768, "tie_word_embeddings": True,
+    },
+    "hunyuan-moe": {
+        "architectures": ["HunYuanMoEV1ForCausalLM"], "hidden_size": 96, "intermediate_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16,
+        "rms_norm_eps": 1e-5, "rope_theta": 1e5, "num_experts": 7, "moe_topk": [3, 3], "num_shared_expert": [1, 1],
+        "moe_intermediate_size": [64, 64], "tie_word_embeddings": True,
+    },
+    "hunyuan-moe-alpha": {
+        "architectures": ["HunYuanMoEV1ForCausalLM"], "hidden_size": 96, "intermediate_size": 32,
+        "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 40,
+        "rms_norm_eps": 1e-6, "rope_theta": 1e4, "rope_scaling": {"type": "dynamic", "alpha": 30.0, "factor": 1.0},
+        "num_experts": 5, "moe_topk": 2, "attention_bias": True, "tie_word_embeddings": False,
     },
     "glm4-moe-plain": {
         "architectures": ["Glm4MoeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,

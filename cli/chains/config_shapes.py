@@ -168,6 +168,18 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 28, "num_attention_heads": 20, "num_key_value_heads": 4, "vocab_size": 103424,
         "moe_num_experts": 64, "moe_k": 6,
     },
+    "hunyuan-1.8b": {
+        "architectures": ["HunYuanDenseV1ForCausalLM"], "hidden_size": 2048, "intermediate_size": 6144,
+        "num_hidden_layers": 32, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
+        "vocab_size": 120818, "max_position_embeddings": 262144, "tie_word_embeddings": True,
+        "rope_scaling": {"type": "dynamic", "alpha": 1000.0},
+    },
+    "hunyuan-a13b": {
+        "architectures": ["HunYuanMoEV1ForCausalLM"], "hidden_size": 4096, "intermediate_size": 3072,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+        "vocab_size": 128167, "max_position_embeddings": 32768, "tie_word_embeddings": True, "num_experts": 64,
+        "moe_topk": 8, "rope_scaling": {"type": "dynamic", "alpha": 1000.0},
+    },
     "command-r7b": {
         "architectures": ["Cohere2ForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 256000,

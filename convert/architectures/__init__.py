@@ -16,6 +16,7 @@ from .gpt2 import Gpt2
 from .gptneox import GptNeox
 from .granite import Granite
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
+from .hunyuan import Hunyuan, HunyuanMoe
 from .jamba import Jamba
 from .kimi_linear import KimiLinear
 from .lfm2 import Lfm2, Lfm2Moe
@@ -49,6 +50,7 @@ from .zaya import Zaya
 FAMILIES: tuple[type[Family], ...] = (
     Cohere2, Dots1, Ernie45, Ernie45Moe, Exaone4, Glm4, Glm4Moe, Olmo3, Qwen2Moe, SeedOss, StableLm,
     Falcon, GptNeox,
+    Hunyuan, HunyuanMoe,
     Arwkv7, Bamba, Bert, FalconH1, Gemma2, Gemma3, Gpt2, Granite, GraniteHybrid, GraniteMoe, Jamba,
     KimiLinear, Lfm2, Lfm2Moe,
     Llama, Mamba, Mamba2, MiniMax, Plamo2,

@@ -30,6 +30,7 @@ class Llama(Family):
     hparams: ClassVar[type[LlamaHparams]] = LlamaHparams
     style: ClassVar[int] = NORM  # of RoPE
     normed: ClassVar[Literal["", "heads", "all"]] = ""  # queries and keys: each head, or all heads together
+    norm_last: ClassVar[bool] = False  # behind RoPE
     norms: ClassVar[tuple[str, str]] = ("attn_norm.weight", "ffn_norm.weight")  # in front of the parts of a block
     fused: ClassVar[bool] = False  # queries, keys and values are one matrix, gate and up another
 
@@ -39,6 +40,7 @@ class Llama(Family):
         yield self.norms[0], Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, self.rope(h, i, w, h.n_rot or d_head),
             window=self.window(h, i), norm_eps=norm_eps, fused=self.fused, norm_all=self.normed == "all",
+            norm_last=self.norm_last,
         )  # fmt: skip
         yield self.norms[1], self.feed_forward(h, i, w)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +111,7 @@ class Attention:
     norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: no such norm
     norm_all  that norm is one of all heads together
     norm_each every head has weights of its own for it
+    norm_last it comes behind RoPE, with the same weights for every head
     fused     queries, keys and values are one matrix, attn_qkv
     clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not
     gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
@@ -141,6 +142,7 @@ class Attention:
     d_value: int = 0
     block: int = -1
     rank: int = 0
+    norm_last: bool = False
 
     def __post_init__(self) -> None:
         self.n_in = self.n_in or self.n_embd
@@ -168,6 +170,8 @@ class Attention:
             several = self.norm_all or self.norm_each
             heads = {"q": self.n_head, "k": self.n_kv} if several else {"q": 1, "k": 1}
             self.norms = [self._norm(w, f"{p}attn_{part}_norm.weight", n) for part, n in heads.items()]
+        if self.norm_last:
+            self.key_scale = w.array(f"{p}attn_k_norm.weight", self.d_head).astype(np.float64)
         own = f"blk.{self.layer}.attn_"
         self.adapters = {k: LayerAdapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
         for adapter in self.adapters.values():
@@ -180,6 +184,8 @@ class Attention:
 
     def memory(self) -> tuple[AttentionSpec, ...]:
         rotation = self.rope.rotation if self.rope else None
+        if rotation and self.norm_last:
+            rotation = replace(rotation, scale=self.key_scale)
         return (AttentionSpec(self.layer, self.n_kv, self.d_head, rotation, self.window, self.d_value),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
@@ -187,13 +193,8 @@ class Attention:
         q, k, v = self._project(b, x, memory)
         if self.gated:
             q, gate = self._part(b, q, 0), self._part(b, q, 1)
-        if self.norm_eps:
-            for rows, heads, weight in ((q, self.n_head, self.norms[0]), (k, self.n_kv, self.norms[1])):
-                n_group, n = (1, rows.n) if self.norm_all else (heads, self.d_head)
-                b.op(
-                    gated_norm, name="attn_norm", count=batch.n_tok, y=rows, weight=weight,
-                    stride=4 * n if self.norm_each else 0, out=rows, n_group=n_group, n=n, eps=float(self.norm_eps),
-                )  # fmt: skip
+        if self.norm_eps and not self.norm_last:
+            self._normalize(b, q, k)
         for rows in (q, k, v) if self.clip else ():
             b.op(clamp, name="attn_clip", count=batch.n_tok, x=rows, n=rows.n, limit=float(self.clip))
         if self.rope:
@@ -203,6 +204,8 @@ class Attention:
                     rope, ctl=batch.ctl, pos=batch.rope_pos, x=rows, n_head=heads, d_head=self.d_head,
                     n_rot=self.rope.n_rot, table=table, style=self.rope.style,
                 )  # fmt: skip
+        if self.norm_eps and self.norm_last:
+            self._normalize(b, q, k)
         self.store(b, k, v, memory)
         out = self.attend(b, q, memory)
         if self.gated:
@@ -220,6 +223,14 @@ class Attention:
             return rows[0], rows[1], rows[2]
         n_q, n_k, n_v = self.n_head * self.d_head, self.n_kv * self.d_head, self.n_kv * self.d_value
         return rows[0].columns(0, n_q), rows[0].columns(n_q, n_k), rows[0].columns(n_q + n_k, n_v)
+
+    def _normalize(self, b: Builder, q: Rows, k: Rows) -> None:
+        for rows, heads, weight in ((q, self.n_head, self.norms[0]), (k, self.n_kv, self.norms[1])):
+            n_group, n = (1, rows.n) if self.norm_all else (heads, self.d_head)
+            b.op(
+                gated_norm, name="attn_norm", count=b.batch.n_tok, y=rows, weight=weight,
+                stride=4 * n if self.norm_each else 0, out=rows, n_group=n_group, n=n, eps=float(self.norm_eps),
+            )  # fmt: skip
 
     def _part(self, b: Builder, both: Rows, i: int) -> Rows:
         """The queries (0) or the gates (1) of rows that hold them head by head."""

@@ -3,7 +3,7 @@
 What scales keys beside the rotation (the attention factor of YaRN, say) is in them already and stays.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,19 @@ class Rotation:
 
     turns  f64 [n_rot / 2]
     neox   pairs are (i, i + n_rot / 2), otherwise (2 i, 2 i + 1)
+    scale  f64 [d_head]: what keys are times, behind RoPE, in memory; None: nothing. Other than a factor for all values,
+           it does not go with a rotation
     """
 
     turns: npt.NDArray[np.float64] = field(compare=False)
     neox: bool
+    scale: npt.NDArray[np.float64] | None = field(default=None, compare=False)
 
     def turned(self, keys: npt.NDArray[np.float64], deltas: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """keys [n, head, d_head], each `deltas` [n] positions further on."""
+        if self.scale is not None:  # a key is 0 where its factor is
+            inverse = np.divide(1.0, self.scale, out=np.zeros_like(self.scale), where=self.scale != 0)
+            return replace(self, scale=None).turned(keys * inverse, deltas) * self.scale
         half = len(self.turns)
         distinct, which = np.unique(deltas, return_inverse=True)
         angle = distinct[:, None].astype(np.float64) * self.turns

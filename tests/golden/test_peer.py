@@ -29,7 +29,14 @@ PEER = os.environ.get("PEER", "")
 # attention and convolutions and OLMoE's fewer heads of keys in architectures that have none there;
 # architectures that it does not have; biases in Mamba layers; for Phi-3, a vocabulary that is not Phi's own.
 REFUSED = {
-    *("qwen2moe-window", "seed-oss-biased", "ernie4_5-biased", "ernie4_5-moe-order", "dots1-groups"),
+    *(
+        "qwen2moe-window",
+        "seed-oss-biased",
+        "ernie4_5-biased",
+        "ernie4_5-moe-order",
+        "dots1-groups",
+        "hunyuan-moe-alpha",
+    ),
     "jamba-dense",
     "bamba",
     "granite-dense",

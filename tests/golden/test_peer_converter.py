@@ -76,6 +76,8 @@ RANDOM: dict[str, dict[str, Any]] = {
     "cohere2": {"model_type": "cohere2", "rotary_pct": 1.0},
     "stablelm": {"model_type": "stablelm"},
     "dots1": {"model_type": "dots1", "scoring_func": "sigmoid"},
+    "hunyuan": {"model_type": "hunyuan_v1_dense"},
+    "hunyuan-moe": {"model_type": "hunyuan_v1_moe"},
     "glm4-moe": {"model_type": "glm4_moe"},
     "glm4-moe-plain": {"model_type": "glm4_moe"},
     # without a model_type, by which transformers would rename rotary_pct, which its converter asks for
@@ -111,6 +113,7 @@ REASONS = [
     ("plamo2", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
     ("plamo2", r"tokenizer\.ggml\.add_bos_token", 0, "as tokenizer_config.json says; there left out"),
     ("bert", r"tokenizer\.ggml\.cls_token_id", 0, "in older files of llama.cpp's, too; it has no use for it any more"),
+    ("hunyuan$", r"tokenizer\.ggml\.eos_token_id", 0, "there eod_token_id of the config, whatever the tokenizer says"),
     ("openelm", r"tokenizer\.ggml\..*", 0, "there Llama 2's own vocabulary, since the folder has no tokenizer.model"),
     ("phi2|stablelm", r"(phi2|stablelm)\.rope\.freq_base", 0, "there left to readers, who take 10000"),
     ("gptneox|falcon", r"(gptneox|falcon)\.rope\.freq_base", 0, "the same"),

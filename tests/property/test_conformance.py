@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from random_checkpoints import CONFIGS
-from random_plain import PLAIN
+from random_plain import PLAIN, REPEATED
 
 from hybrid.infer import Interrupted, Model, Work
 from hybrid.infer.bench.shapes import Shape
@@ -34,8 +34,9 @@ SHAPES = {
         rope_base=10000.0,
     ),
 }  # fmt: skip
-MODELS: dict[str, Shape | str] = {**SHAPES, **{name: name for name in CONFIGS}}
-FAMILIES = [*SHAPES, *(pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS)]
+RANDOM = [name for name in CONFIGS if name not in REPEATED]
+MODELS: dict[str, Shape | str] = {**SHAPES, **{name: name for name in RANDOM}}
+FAMILIES = [*SHAPES, *(pytest.param(name, marks=pytest.mark.slow) for name in RANDOM)]
 TYPES = {t.name: t for t in (FileType.F32, FileType.F16, FileType.BF16, FileType.Q8_0, FileType.Q4_0)}
 QUICK = {
     ("jamba", "Q8_0"), ("mamba", "Q4_0"), ("granite", "F16"), ("llama", "BF16"), ("falcon-h1", "F32"),

@@ -23,6 +23,9 @@ from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 from hybrid.quant.ggml.types import FileType
 
 LEARNED = {"gpt2"}
+# Norms behind RoPE weigh the values of a pair apart: scores depend on where a text stands. Keys move all the same,
+# as tests/unit/infer/memory/test_moves.py shows.
+ABSOLUTE = {"hunyuan", "hunyuan-moe"}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -51,7 +54,7 @@ def test_attention_knows_distances_alone(family: str, random_model: Callable[...
             other.close()
             error = np.abs(rows[-1] - rows[0]).max() / rows[0].std()
             print(f"{family} by {delta}: {error:.1e} deviations")
-            assert error < 2e-4 and np.isfinite(rows[-1]).all()
+            assert (error < 2e-4) == (family not in ABSOLUTE or not delta) and np.isfinite(rows[-1]).all()
             assert turned or same(rows[-1], rows[0])
 
 

@@ -49,6 +49,10 @@ SWITCHES = {
     "Glm4ForCausalLM": Switches(behind=("post_self_attn_layernorm", "post_mlp_layernorm"), neox=False, part=0.5),
     "SeedOssForCausalLM": Switches(),
     "Exaone4ForCausalLM": Switches((), POST, "heads", period=4, nope=True),
+    **dict.fromkeys(
+        ["HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM"],
+        Switches(normed="turned", norm_names=("query_layernorm", "key_layernorm"), shared="shared_mlp"),
+    ),
     "Cohere2ForCausalLM": Switches(("input_layernorm",), neox=False, period=4, nope=True, logit_scale=0.0625),
     "StableLmForCausalLM": Switches(part=0.25),
     "Dots1ForCausalLM": Switches(normed="heads"),
@@ -123,6 +127,9 @@ def _turn(r: "Reference", s: Switches, d: int, local: bool, n_tok: int) -> Calla
     kinds = rope_of if "full_attention" in rope_of else {"full_attention": rope_of}
     one = kinds.get("sliding_attention", {}) if local and s.normed == "all" else kinds["full_attention"]
     apart = local and s.normed == "all"  # OLMo 3: RoPE is not stretched where there is a window
+    if rope_of.get("alpha"):
+        theta = c["rope_theta"] * rope_of["alpha"] ** (d / (d - 2))
+        return lambda x: rope(x, np.arange(len(x)), d, theta, neox=True)
     theta = one.get("rope_theta") or (s.theta if apart else c.get("rope_theta") or s.theta)
     n_rot = int(d * (one.get("partial_rotary_factor") or c.get("partial_rotary_factor") or s.part))
     factors, magnitude = (None, 1.0) if apart else scaling(c, n_rot, theta, n_tok)
@@ -134,17 +141,19 @@ def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     if m + "gate_up_proj.weight" in r.t:
         gate, up = np.split(r.linear(h, m + "gate_up_proj"), 2, axis=1)
         return r.linear(silu(gate) * up, m + "down_proj")
-    if m + "gate.weight" not in r.t:
+    router = m + ("gate.wg" if m + "gate.wg.weight" in r.t else "gate")
+    if router + ".weight" not in r.t:
         return r.gated(h, m)
     ernie = c["architectures"] == ["Ernie4_5_MoeForCausalLM"]
-    scores, bias = softmax(r.linear(h, m + "gate")), 0.0
+    scores, bias = softmax(r.linear(h, router)), 0.0
     if ernie:
         bias = r.t[m + "moe_statics.e_score_correction_bias"][0]
     elif m + "gate.e_score_correction_bias" in r.t:
         scores, bias = sigmoid(r.linear(h, m + "gate")), r.t[m + "gate.e_score_correction_bias"]
-    usual = c["architectures"][0] in ("Ernie4_5_MoeForCausalLM", "Glm4MoeForCausalLM")
+    usual = c["architectures"][0] in ("Ernie4_5_MoeForCausalLM", "Glm4MoeForCausalLM", "HunYuanMoEV1ForCausalLM")
+    used = c["num_experts_per_tok"] if "num_experts_per_tok" in c else c["moe_k" if ernie else "moe_topk"]
     y = c.get("routed_scaling_factor", 1.0) * mixture(
-        h, scores, bias, c["moe_k"] if ernie else c["num_experts_per_tok"],
+        h, scores, bias, used[0] if isinstance(used, list) else used,
         lambda one, e: r.gated(one, f"{m}experts.{e}."), c.get("norm_topk_prob", usual),
         (c.get("n_group", 1), c.get("topk_group", 1)),
     )  # fmt: skip

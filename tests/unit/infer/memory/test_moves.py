@@ -50,6 +50,33 @@ def test_keys_are_turned_as_if_computed_at_their_new_position(kind: str, neox: b
     assert error < {"f32": 2e-6, "f16": 0.012, "q8_0": 0.14}[kind]
 
 
+@pytest.mark.parametrize("neox", [False, True])
+def test_keys_that_were_normalized_behind_rope_are_turned(neox: bool) -> None:
+    """As if they had been computed at their new position; a value whose weight is 0 stays 0."""
+    rng = np.random.default_rng(8)
+    n, n_kv, d_head, n_rot, base = 40, 2, 24, 20, 300.0
+    weight = rng.standard_normal(d_head)
+    weight[[3, 21]] = 0
+    memory = AttentionMemory(
+        [AttentionSpec(2, n_kv, d_head, Rotation(rope_turns(n_rot, base), neox, weight))], 1, PAGE, KV_TYPES["f32"]
+    )
+    x = rng.standard_normal((n, n_kv, d_head))
+    x[..., [3, 21]] = 0  # what is lost by a weight of 0 cannot turn; the other of its pair is set apart below
+
+    def at(places: np.ndarray) -> np.ndarray:
+        keys = reference.rope(x, places, n_rot, base, 1.0, None, neox)
+        return keys / np.sqrt((keys * keys).mean(-1, keepdims=True) + 1e-6) * weight
+
+    places, deltas = np.arange(n), rng.integers(1, 30, n)
+    stored(memory, at(places), "f32")
+    memory.turn(0, 0, deltas)
+    pair = [3 + n_rot // 2] if neox else [2]
+    kept = np.setdiff1d(np.arange(d_head), pair)
+    error = np.abs(read(memory, n, "f32") - at(places + deltas))[..., kept].max()
+    print(f"{error:.1e}")
+    assert error < 3e-6
+
+
 def stored(memory: AttentionMemory, keys: np.ndarray, kind: str) -> None:
     """As sequence 0, with values that are the keys of another time."""
     n = len(keys)
