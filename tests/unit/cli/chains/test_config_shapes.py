@@ -17,9 +17,7 @@ from hybrid.quant.policy import Options as QuantOptions
 from hybrid.quant.policy import SsmType, decide, model_of
 
 LOADED = ("rwkv6", "rwkv7", "falcon-h1", "lfm2", "nemotron-h", "qwen3next", "qwen35", "zamba2", "olmo-hybrid", "xlstm",
-          "kimi-linear", "zaya", "minimax-scaled", "plamo2",
-          "bailing-hybrid",
-          "gptneox", "falcon")  # fmt: skip
+          "kimi-linear", "zaya", "minimax-scaled", "plamo2", "bailing-hybrid", "gptneox", "falcon")  # fmt: skip
 
 
 def small(name: str) -> ConfigShape:
@@ -32,7 +30,8 @@ def small(name: str) -> ConfigShape:
         # as the models' cards state them, with what the file holds twice or not at all
         ("olmo3-7b", 7.30), ("qwen1.5-moe-a2.7b", 14.32), ("glm-4-9b", 9.40), ("seed-oss-36b", 36.15),
         ("exaone-4-1.2b", 1.28), ("ernie-4.5-0.3b", 0.3607), ("ernie-4.5-21b-a3b", 21.83),
-        ("hunyuan-1.8b", 1.791), ("hunyuan-a13b", 80.39), ("command-r7b", 8.03), ("stablelm-2-1.6b", 1.645), ("dots.llm1", 142.8), ("glm-4.5-air", 106.9),
+        ("hunyuan-1.8b", 1.791), ("hunyuan-a13b", 80.39), ("command-r7b", 8.03), ("stablelm-2-1.6b", 1.645),
+        ("dots.llm1", 142.8), ("glm-4.5-air", 106.9),
         ("rwkv7-0.4b", 0.4507), ("rwkv7-1.5b", 1.527), ("rwkv6-1.6b", 1.60), ("falcon-h1-1.5b", 1.48),
         ("lfm2-1.2b", 1.170), ("lfm3-1.7b", 1.729), ("granite-h-micro", 3.19), ("nemotron-h-4b", 4.49),
         ("qwen3.5-0.8b", 0.752),
