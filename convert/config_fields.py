@@ -49,7 +49,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 _REASONS = {name: reason for reason, names in WITHOUT_EFFECT.items() for name in names}
 
-# What transformers can do to any model by its config, and no family here can.
+# What transformers can do to any model by its config, and hardly a family here can.
 REFUSED: Mapping[str, tuple[object, ...]] = {
     "per_layer_config": ({},), "pruned_heads": ({},), "is_encoder_decoder": (False,), "add_cross_attention": (False,),
 }  # fmt: skip
@@ -80,10 +80,11 @@ def _plain(path: str) -> str:
     return path
 
 
-def refuse_what_none_can(config: Config) -> None:
-    """UnsupportedError names a field of `REFUSED` with another value."""
+def refuse_what_none_can(config: Config, family: type[Family]) -> None:
+    """UnsupportedError names a field of `REFUSED` with another value, unless the family understands it."""
     for key, values in REFUSED.items():
-        config.expects(key, *values)
+        if key not in family.understood:
+            config.expects(key, *values)
 
 
 def notes(config: Config, family: Family) -> Iterator[str]:

@@ -85,7 +85,7 @@ def prepare(
     checkpoint = Checkpoint(source)
     config = checkpoint.config
     family_type, architecture = family_of(config)
-    refuse_what_none_can(config)
+    refuse_what_none_can(config, family_type)
     quantized = method(config)
     tensors: Mapping[str, StoredTensor] = {} if vocab_only else checkpoint.tensors
     if quantized:

@@ -193,9 +193,10 @@ def _layer(tensors: dict[str, TensorInfo], state: int, kv: int) -> LayerFacts:
         or "shared_out.weight" in tensors
         or ("attn_qkv.weight" in tensors and not recurrent)
     )
-    stated = key.shape[0] + value.shape[0] if key is not None and value is not None else kv
+    borrowed = not attention and "attn_q.weight" in tensors and not by_part  # the keys and values of another layer
+    stated = kv if key is None else key.shape[0] + (value or key).shape[0]  # without a matrix, values are keys
     return LayerFacts(
-        attention=attention,
+        attention=attention or borrowed,
         recurrent=recurrent,
         time_mix=time_mix,
         convolution=short is not None,

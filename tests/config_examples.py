@@ -48,6 +48,17 @@ MORE: dict[str, dict[str, Any]] = {
             "head_dim": 8, "sliding_window": 5, "query_pre_attn_scalar": 7, "max_position_embeddings": 64,
         },
     },
+    "gemma4-pictures": {
+        "architectures": ["Gemma4ForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 4, **_ATTENTION,
+            "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 5,
+            "max_position_embeddings": 64, "hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": 40,
+            "num_kv_shared_layers": 1, "use_double_wide_mlp": True, "final_logit_softcapping": 3.0,
+            "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 10,
+            "per_layer_config": {i: {"head_dim": 12} for i in ("1", "3")}, "attention_k_eq_v": True,
+        },
+    },
     "granite-hybrid": {
         "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 24, "intermediate_size": 14,
         "num_hidden_layers": 2, **_ATTENTION, **_SSM, "layer_types": ["mamba", "attention"], "num_local_experts": 3,
@@ -169,7 +180,7 @@ def fields(architecture: str) -> Fields:
     for config in examples().values():
         if config["architectures"] == [architecture]:
             wrapped = Config(config, "config.json")
-            refuse_what_none_can(wrapped)
+            refuse_what_none_can(wrapped, family)
             family.read(wrapped, {})
             used |= wrapped.looked.used
             refused |= wrapped.looked.expected

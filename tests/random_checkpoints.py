@@ -73,6 +73,33 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 2e3},
         },
     },
+    "gemma4": {
+        "architectures": ["Gemma4ForCausalLM"], "hidden_size": 96, "intermediate_size": 104, "num_hidden_layers": 6,
+        "layer_types": ["sliding_attention", "full_attention"] * 3, "num_attention_heads": 6, "num_key_value_heads": 3,
+        "head_dim": 24, "global_head_dim": 40, "num_global_key_value_heads": 2, "attention_k_eq_v": True,
+        "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 20,
+        "vocab_size_per_layer_input": N_VOCAB, "rms_norm_eps": 1e-6, "sliding_window": 11,
+        "final_logit_softcapping": 6.0, "enable_moe_block": True, "num_experts": 7, "top_k_experts": 3,
+        "moe_intermediate_size": 56,
+    },
+    "gemma4-window": {  # layers in the usual order, without experts and embeddings for layers, as of 31B
+        "architectures": ["Gemma4ForCausalLM"], "hidden_size": 64, "intermediate_size": 72, "num_hidden_layers": 7,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 18, "global_head_dim": 34, "rms_norm_eps": 1e-5,
+        "num_global_key_value_heads": 1, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0,
+        "sliding_window": 9,
+    },
+    "gemma4-order": {  # which llama.cpp does not run; without experts, as of E2B
+        "architectures": ["Gemma4ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 5,
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention",
+                        "sliding_attention"],
+        "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 20, "global_head_dim": 26,
+        "num_global_key_value_heads": 3, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 9,
+        "vocab_size_per_layer_input": N_VOCAB + 5, "rms_norm_eps": 2e-4, "sliding_window": 7,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "rope_theta": 3e4, "partial_rotary_factor": 0.4},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 2e3},
+        },
+    },
     "qwen3next": {
         "architectures": ["Qwen3NextForCausalLM"], "hidden_size": 96, "intermediate_size": 128, "num_hidden_layers": 4,
         "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 40, "partial_rotary_factor": 0.4,
@@ -381,6 +408,8 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return noise / 8 - 1
     last = name.rpartition(".")[0].rpartition(".")[2]
     if "norm" in name or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight")) or name.endswith(".D"):
+        return 1 + noise / 8
+    if name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
         return 1 + noise / 8
     if len(shape) < 2:
         return noise / 4

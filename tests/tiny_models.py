@@ -281,4 +281,44 @@ def kimi() -> Tiny:
     return tiny
 
 
-FAMILIES = {"jamba": jamba, "kimi-linear": kimi, "llama": llama, "mamba": mamba, "rwkv7": rwkv7}
+def gemma4() -> Tiny:
+    """Two layers with keys and values, of which the first has a window, wider experts and values of its own; the third
+    uses the keys and values of the first."""
+    m, per, d_full = _matrices(np.random.default_rng(6)), 3, 12
+    tiny = _tiny("gemma4", 3)
+    keys = {
+        "feed_forward_length": N_FF, "attention.head_count": N_HEAD, "attention.key_length": d_full,
+        "attention.key_length_swa": D_HEAD, "attention.sliding_window": 5, "attention.shared_kv_layers": 1,
+        "attention.sliding_window_pattern": [True, False, True], "embedding_length_per_layer_input": per,
+        "expert_count": N_EXPERT, "expert_used_count": N_USED, "expert_feed_forward_length": N_FF,
+        "final_logit_softcapping": 4.0,
+    }  # fmt: skip
+    for key, value in keys.items():
+        tiny.set(f".{key}", value)
+    tiny.set(".attention.head_count_kv", [2, 1, 2], b.I32)
+    _ends(tiny, m)
+    t = tiny.tensors
+    t["rope_freqs.weight"] = Tensor(np.array([1.0, 1.0, 1e30, 1e30, 1e30, 1e30], np.float32))
+    t["per_layer_token_embd.weight"], t["per_layer_proj_norm.weight"] = m(N_VOCAB, 3 * per), m(per)
+    t["per_layer_model_proj.weight"] = m(3 * per, N_EMBD)
+    for i, (d, n_kv) in enumerate([(D_HEAD, 2), (d_full, 1), (D_HEAD, 0)]):
+        p = f"blk.{i}."
+        for norm in ("attn_norm", "post_attention_norm", "post_ffw_norm", "post_norm"):
+            t[f"{p}{norm}.weight"] = m(N_EMBD)
+        t[p + "layer_output_scale.weight"] = Tensor(np.array([0.5 + i], np.float32))
+        t[p + "attn_q.weight"], t[p + "attn_q_norm.weight"] = m(N_HEAD * d, N_EMBD), m(d)
+        t[p + "attn_output.weight"] = m(N_EMBD, N_HEAD * d)
+        if n_kv:
+            t[p + "attn_k.weight"], t[p + "attn_k_norm.weight"] = m(n_kv * d, N_EMBD), m(d)
+        t[p + "inp_gate.weight"], t[p + "proj.weight"] = m(per, N_EMBD), m(N_EMBD, per)
+        t.update(_dense(p, m))
+    t["blk.0.attn_v.weight"] = m(2 * D_HEAD, N_EMBD)
+    for norm in ("post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"):
+        t[f"blk.0.{norm}.weight"] = m(N_EMBD)
+    t["blk.0.ffn_gate_inp.weight"], t["blk.0.ffn_gate_inp.scale"] = m(N_EXPERT, N_EMBD), m(N_EMBD)
+    t["blk.0.ffn_gate_up_exps.weight"] = m(N_EXPERT, 2 * N_FF, N_EMBD)
+    t["blk.0.ffn_down_exps.weight"], t["blk.0.ffn_down_exps.scale"] = m(N_EXPERT, N_EMBD, N_FF), m(N_EXPERT)
+    return tiny
+
+
+FAMILIES = {"gemma4": gemma4, "jamba": jamba, "kimi-linear": kimi, "llama": llama, "mamba": mamba, "rwkv7": rwkv7}

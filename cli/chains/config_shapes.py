@@ -21,7 +21,7 @@ from hybrid.quant.policy import is_weight_matrix
 # What is not a matrix, by the first pattern that a name has; all else of one dimension is spread over 0 .. 1.
 _FILLS = (
     (r"norm(_2)?\.weight$|_scale\.weight$|_norm$|\.time_mix_ln\.weight$|ssm_d$", Fill.ONE),
-    (r"rope_freqs\.weight$", Fill.ONE),
+    (r"rope_freqs\.weight$|\.scale$", Fill.ONE),
     (r"ssm_dt\.bias$", Fill.DT_BIAS),
     (r"\.bias$", Fill.ZERO),
     (r"conv1d\.weight$|shortconv\.conv\.weight$", Fill.CONV),
@@ -211,6 +211,13 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["Lfm3ForCausalLM"], "hidden_size": 2048, "intermediate_size": 7680, "num_hidden_layers": 24,
         "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "sliding_window": 256, "conv_L_cache": 7,
         "vocab_size": 128000,
+    },
+    "gemma4-e2b": {  # the text's part
+        "architectures": ["Gemma4ForCausalLM"], "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 35,
+        "layer_types": ["full_attention" if i % 5 == 4 else "sliding_attention" for i in range(35)],
+        "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256, "global_head_dim": 512,
+        "sliding_window": 512, "num_kv_shared_layers": 20, "use_double_wide_mlp": True, "vocab_size": 262144,
+        "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "final_logit_softcapping": 30.0,
     },
     "granite-h-micro": {
         "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 2048, "shared_intermediate_size": 8192,

@@ -10,6 +10,7 @@ from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .family import Family, Row
 from .gemma import Gemma2, Gemma3
+from .gemma4 import Gemma4
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe
 from .gpt2 import Gpt2
@@ -57,6 +58,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Mistral, NemotronH, NemotronHMoe, Olmo2, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Qwen2,
     BailingMoe3,
     Lfm3,
+    Gemma4,
     Qwen3, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SmolLM3,
     StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip

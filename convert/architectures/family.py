@@ -66,6 +66,7 @@ class Family(ABC):
     architectures: ClassVar[tuple[str, ...]]  # what config.json calls it
     pre: ClassVar[tuple[str, ...]] = ()  # names of tokenizer.ggml.pre preferred among those of the same rule
     dropped: ClassVar[tuple[str, ...]] = ()  # beginnings of names of tensors that the file does without
+    understood: ClassVar[tuple[str, ...]] = ()  # fields that are refused in the configs of other families
     in_llama_cpp: ClassVar[bool] = True  # otherwise docs/gguf-extensions.md says how it is stored
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
     generates: ClassVar[bool] = True  # False: an encoder, of which only embeddings are wanted

@@ -10,6 +10,7 @@ from .exaone4 import Exaone4
 from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .gemma import Gemma2, Gemma3
+from .gemma4 import Gemma4
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe
 from .gpt2 import Gpt2
@@ -54,6 +55,7 @@ _ALL: tuple[Family, ...] = (
     Arwkv7(), FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(),
     BailingMoe3(), KimiLinear(), Lfm2(),
     Lfm3(),
+    Gemma4(),
     Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(),
     MiniMax(), Plamo2(),
     Phi2(), Phi3(), Qwen2(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(),

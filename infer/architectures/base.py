@@ -24,6 +24,7 @@ class Family(ABC):
     norm_biases: ClassVar[bool] = True  # layer norms have them
     embedding_norm: ClassVar[str] = ""  # the tensor, where the embedding is normalized too
     embedding_scale: ClassVar[str] = ""  # its weight and bias, where the embedding e becomes (e + bias) * weight
+    block_scale: ClassVar[str] = ""  # a tensor of blocks that the residual stream is multiplied by behind them
     learned_positions: ClassVar[bool] = False  # position_embd has a row for every position, which is added
 
     @abstractmethod

@@ -82,12 +82,20 @@ class Network:
                 weights = self._norm(f"blk.{i}.{norm}") if norm else None
                 layer.load(w)
                 self.parts.append(_Part(i, weights, layer))
+        self.block_scales = [self._block_scale(i) for i in range(h.n_layer)]
         # logits are divided by a scale: here, where it costs nothing
         self.output_norm = self._norm(self.family.output_norm, h.scales.logits)
         tied = "output.weight" not in w
         self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
         self.output_bias = optional_bias(w, "output.weight", self.n_vocab)
         w.finish()
+
+    def _block_scale(self, i: int) -> float:
+        """What the residual stream is multiplied by behind block i."""
+        h, name = self.hparams, f"blk.{i}.{self.family.block_scale}"
+        if self.family.block_scale and name in self.weights:
+            return float(self.weights.array(name, 1)[0])
+        return 0.5 if h.halve_every and (i + 1) % h.halve_every == 0 else 1.0
 
     @property
     def nbytes(self) -> int:
@@ -153,10 +161,10 @@ class Network:
                 part.layer.join(b, x, residual)
                 residual = None
             ends = i + 1 == len(self.parts) or part.block != self.parts[i + 1].block
-            if h.halve_every and ends and (part.block + 1) % h.halve_every == 0:
+            if ends and (scale := self.block_scales[part.block]) != 1.0:
                 if residual is not None:
                     self.add_residual(b, residual)
-                b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=0.5)
+                b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=scale)
                 residual = None
         if trace is not None:
             trace.append(self._add_tap(b, residual))

@@ -3,6 +3,7 @@
 from .affine_residual import AffineResidual
 from .attention import Attention, EncoderAttention, Rope
 from .base import KeptNorm, Layer, PostNorm, Sum
+from .beside_experts import BesideExperts
 from .carried_router import CarriedRouterExperts
 from .convolved_attention import ConvolvedAttention
 from .delta_net import GatedDeltaNet
@@ -15,14 +16,18 @@ from .mamba2 import Mamba2
 from .mamba2_projected import ProjectedMamba2
 from .mlstm import Mlstm
 from .parallel import NormedSum
+from .per_layer_inputs import PerLayerGate, PerLayerInputs
 from .rg_lru import RgLru
 from .rwkv import ChannelMix, Rwkv6, Rwkv7
+from .shared_keys import BorrowedKeys, NormedValues
 from .shared_transformer import SharedTransformer
 from .short_conv import ShortConv
 
 __all__ = [
     "AffineResidual",
     "Attention",
+    "BesideExperts",
+    "BorrowedKeys",
     "CarriedRouterExperts",
     "ChannelMix",
     "ConvolvedAttention",
@@ -40,6 +45,9 @@ __all__ = [
     "MixtureOfExperts",
     "Mlstm",
     "NormedSum",
+    "NormedValues",
+    "PerLayerGate",
+    "PerLayerInputs",
     "PostNorm",
     "ProjectedMamba2",
     "RgLru",

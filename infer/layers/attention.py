@@ -157,8 +157,7 @@ class Attention:
                 "rope.dimension_count", self.rope.n_rot, f"an even number of the {self.d_head} values of a head"
             )
         p = f"blk.{self.block if self.block >= 0 else self.layer}."
-        n_q, n_k, n_v = self.n_head * self.d_head, self.n_kv * self.d_head, self.n_kv * self.d_value
-        sizes = {"q": (2 if self.gated else 1) * n_q, "k": n_k, "v": n_v}
+        sizes = self.projections()
         self.sizes = {"qkv": sum(sizes.values())} if self.fused else sizes
         self.w_in = {part: w.matrix(f"{p}attn_{part}.weight", n, self.n_in) for part, n in self.sizes.items()}
         if self.head_gate:
@@ -169,7 +168,9 @@ class Attention:
         if self.norm_eps:
             several = self.norm_all or self.norm_each
             heads = {"q": self.n_head, "k": self.n_kv} if several else {"q": 1, "k": 1}
-            self.norms = [self._norm(w, f"{p}attn_{part}_norm.weight", n) for part, n in heads.items()]
+            self.norms = {
+                part: self._norm(w, f"{p}attn_{part}_norm.weight", n) for part, n in heads.items() if part in sizes
+            }
         if self.norm_last:
             self.key_scale = w.array(f"{p}attn_k_norm.weight", self.d_head).astype(np.float64)
         own = f"blk.{self.layer}.attn_"
@@ -181,6 +182,11 @@ class Attention:
     def _norm(self, w: Weights, name: str, n: int) -> int:
         """The address of the weights of n heads, which are one vector or one of each head."""
         return w.keep(w.squeezed(name, n, self.d_head)) if self.norm_each else w.vector(name, n * self.d_head)
+
+    def projections(self) -> dict[str, int]:
+        """The rows of each projection of the input."""
+        n_q, n_k, n_v = self.n_head * self.d_head, self.n_kv * self.d_head, self.n_kv * self.d_value
+        return {"q": (2 if self.gated else 1) * n_q, "k": n_k, "v": n_v}
 
     def memory(self) -> tuple[AttentionSpec, ...]:
         rotation = self.rope.rotation if self.rope else None
@@ -198,12 +204,8 @@ class Attention:
         for rows in (q, k, v) if self.clip else ():
             b.op(clamp, name="attn_clip", count=batch.n_tok, x=rows, n=rows.n, limit=float(self.clip))
         if self.rope:
-            table = self.rope.table(self._weights, memory.n_ctx)
-            for rows, heads in ((q, self.n_head), (k, self.n_kv)):
-                b.op(
-                    rope, ctl=batch.ctl, pos=batch.rope_pos, x=rows, n_head=heads, d_head=self.d_head,
-                    n_rot=self.rope.n_rot, table=table, style=self.rope.style,
-                )  # fmt: skip
+            self.turn(b, q, self.n_head, self.rope, memory)
+            self.turn(b, k, self.n_kv, self.rope, memory)
         if self.norm_eps and self.norm_last:
             self._normalize(b, q, k)
         self.store(b, k, v, memory)
@@ -215,6 +217,22 @@ class Attention:
             b.op(gate_heads, count=batch.n_tok, x=out, gate=gates, n_head=self.n_head, n=self.d_value)
         return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
 
+    def norm_heads(self, b: Builder, rows: Rows, heads: int, weight: int) -> None:
+        """RMS norm in place, of each head or of all together."""
+        n_group, n = (1, rows.n) if self.norm_all else (heads, self.d_head)
+        b.op(
+            gated_norm, name="attn_norm", count=b.batch.n_tok, y=rows, weight=weight,
+            stride=4 * n if self.norm_each else 0, out=rows, n_group=n_group, n=n, eps=float(self.norm_eps),
+        )  # fmt: skip
+
+    def turn(self, b: Builder, rows: Rows, heads: int, rotary: Rope, memory: HybridMemory) -> None:
+        """RoPE in place."""
+        table = rotary.table(self._weights, memory.n_ctx)
+        b.op(
+            rope, ctl=b.batch.ctl, pos=b.batch.rope_pos, x=rows, n_head=heads, d_head=self.d_head, n_rot=rotary.n_rot,
+            table=table, style=rotary.style,
+        )  # fmt: skip
+
     def _project(self, b: Builder, x: Rows, memory: HybridMemory) -> tuple[Rows, Rows, Rows]:
         rows = [add_bias(b, b.matmul(x, w, f"attn_{part}"), self.bias[part]) for part, w in self.w_in.items()]
         for adapter, product in zip(self.adapters.values(), rows, strict=False):
@@ -225,12 +243,8 @@ class Attention:
         return rows[0].columns(0, n_q), rows[0].columns(n_q, n_k), rows[0].columns(n_q + n_k, n_v)
 
     def _normalize(self, b: Builder, q: Rows, k: Rows) -> None:
-        for rows, heads, weight in ((q, self.n_head, self.norms[0]), (k, self.n_kv, self.norms[1])):
-            n_group, n = (1, rows.n) if self.norm_all else (heads, self.d_head)
-            b.op(
-                gated_norm, name="attn_norm", count=b.batch.n_tok, y=rows, weight=weight,
-                stride=4 * n if self.norm_each else 0, out=rows, n_group=n_group, n=n, eps=float(self.norm_eps),
-            )  # fmt: skip
+        self.norm_heads(b, q, self.n_head, self.norms["q"])
+        self.norm_heads(b, k, self.n_kv, self.norms["k"])
 
     def _part(self, b: Builder, both: Rows, i: int) -> Rows:
         """The queries (0) or the gates (1) of rows that hold them head by head."""

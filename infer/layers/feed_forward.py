@@ -108,6 +108,9 @@ class MixtureOfExperts:
     n_latent     experts read and return rows of so many values, which ffn_latent_down makes of the token's and
                  ffn_latent_up turns back; 0: they read the token's
     n_idle       scores beyond those of the experts: a token that chooses one of them adds nothing
+    activation   of the gate
+    fused        ffn_gate_up_exps holds the rows of the gate, then those of up
+    factors      ffn_down_exps.scale multiplies the weight of each expert, last
     """
 
     layer: int
@@ -123,15 +126,19 @@ class MixtureOfExperts:
     n_group_used: int = 1
     n_latent: int = 0
     n_idle: int = 0
+    activation: Activation = "silu"
+    fused: bool = False
+    factors: bool = False
 
     def load(self, w: Weights) -> None:
         self._check(w)
         p, n_in = f"blk.{self.layer}.", self.n_latent or self.n_embd
         self.load_router(w)
-        if self.gated:
-            self.w_gate = w.experts(p + "ffn_gate_exps.weight", self.n_expert, self.n_ff, n_in)
-        self.w_up = w.experts(p + "ffn_up_exps.weight", self.n_expert, self.n_ff, n_in)
+        sizes = {"gate": self.n_ff, "up": self.n_ff} if self.gated else {"up": self.n_ff}
+        sizes = {"gate_up": 2 * self.n_ff} if self.fused else sizes
+        self.w_in = {part: w.experts(f"{p}ffn_{part}_exps.weight", self.n_expert, n, n_in) for part, n in sizes.items()}
         self.w_down = w.experts(p + "ffn_down_exps.weight", self.n_expert, n_in, self.n_ff)
+        self.w_factors = w.vector(p + "ffn_down_exps.scale", self.n_expert) if self.factors else 0
         if self.n_latent:
             into, back = p + "ffn_latent_down.weight", p + "ffn_latent_up.weight"
             self.w_into, self.w_back = w.matrix(into, n_in, self.n_embd), w.matrix(back, self.n_embd, n_in)
@@ -166,7 +173,11 @@ class MixtureOfExperts:
         return b.matmul(x, self.w_router, "ffn_router")
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        logits, n_score = self.logits(b, x), self.n_expert + self.n_idle
+        return self.mix(b, x, self.logits(b, x))
+
+    def mix(self, b: Builder, x: Rows, logits: Rows) -> Rows:
+        """What the experts make of x, chosen by these logits."""
+        n_score = self.n_expert + self.n_idle
         n_routed = b.capacity * self.n_used
         few = n_routed <= FEW_COLUMNS * self.n_expert
         width = b.products.width(few)
@@ -182,15 +193,12 @@ class MixtureOfExperts:
             scores=Ref(b.buffer(12 * n_score)), counts=Ref(b.buffer(16 * n_score)),
             renormalize=self.renormalize, by_sigmoid=self.sigmoid, bias=self.bias, scale=float(self.scale),
             n_group=self.n_group, n_group_used=self.n_group_used, n_idle=self.n_idle,
+            factors=self.w_factors,
         )  # fmt: skip
         if self.n_latent:
             x = add_bias(b, b.matmul(x, self.w_into, "ffn_latent_down"), self.latent_bias[0])
         gathered = Columns(groups, n_slots, source, few=few)
-        hidden = b.matmul(x, self.w_up, "ffn_up_exps", gathered)
-        if self.gated:
-            hidden = b.swiglu(b.matmul(x, self.w_gate, "ffn_gate_exps", gathered), hidden, total)
-        else:
-            b.op(elementwise.relu_squared, count=total, x=hidden, n=hidden.n)
+        hidden = self._hidden(b, x, gathered, total)
         down = b.matmul(hidden, self.w_down, "ffn_down_exps", Columns(groups, n_slots, few=few))
         out = b.rows(self.n_latent or self.n_embd)
         b.op(
@@ -198,3 +206,17 @@ class MixtureOfExperts:
             n=out.n,
         )  # fmt: skip
         return add_bias(b, b.matmul(out, self.w_back, "ffn_latent_up"), self.latent_bias[1]) if self.n_latent else out
+
+    def _hidden(self, b: Builder, x: Rows, gathered: Columns, total: Ref) -> Rows:
+        """The values between the two products of the experts, of `total` slots."""
+        products = {part: b.matmul(x, w, f"ffn_{part}_exps", gathered) for part, w in reversed(self.w_in.items())}
+        if not self.gated:
+            up = products["up"]
+            b.op(elementwise.relu_squared, count=total, x=up, n=up.n)
+            return up
+        if self.fused:
+            gate, up = (products["gate_up"].columns(i * self.n_ff, self.n_ff) for i in range(2))
+        else:
+            gate, up = products["gate"], products["up"]
+        b.op(GATES[self.activation], count=total, gate=gate, up=up, out=gate, n=gate.n)
+        return gate

@@ -43,12 +43,14 @@ NOISE = {
     "smollm3": 1.4e-5,
     "kimi-linear": 2.4e-5,
     "lfm3": 2.2e-5,
+    "gemma4": 7.3e-5,
     "zaya": 1.1e-5,
     "minimax": 1.0e-5,
     "bailing-hybrid": 2.2e-5,
 }
 # What the file's embedding is multiplied by, where that is no key of its own.
 EMBEDDING_SCALE = {"falcon-h1": 3.0, "falcon-h1-gate": 2.4}
+SCALED_BY_THE_LOOKUP = ("gemma4",)  # in transformers the embedding itself multiplies
 BUNDLED = "jamba-11m"
 IN_REPOSITORY = ("jamba-11m", "jamba-dense", "mamba-bf16", "falcon-mamba", "llama-unigram-bin")
 SHARED_NAMES = {"jamba-11m": "jamba-trained-bf16"}

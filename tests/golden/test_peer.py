@@ -66,6 +66,7 @@ REFUSED = {
     "lfm2moe-scaled",
     "lfm3",
     "lfm3-biased",
+    "gemma4-order",
     "kimi-linear-normed",
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
     *(name for name in CONFIGS if name.startswith("phi3-")),
@@ -75,6 +76,9 @@ REFUSED = {
 DIFFERENT = {"mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window", "gemma2-order",
              "gemma3-order", "olmo3-order", "exaone4-window", "qwen2-yarn", "smollm3-window", "rwkv7", "arwkv7",
              "minimax-scaled", "minimax-window", "plamo2"}  # fmt: skip
+# How far apart perplexities may be, where not 0.1 %: with scores as large as those of Gemma 4, which are not scaled,
+# a GELU from ggml's table of f16 values is amplified.
+APART = {"gemma4-window": 3e-3}
 N_CTX, CHUNKS = 128, 4
 
 pytestmark = [
@@ -83,7 +87,7 @@ pytestmark = [
 ]
 
 
-def compare(path: Path, prose: Path, log_folder: Path, lora: Path | None = None) -> None:
+def compare(path: Path, prose: Path, log_folder: Path, lora: Path | None = None, apart: float = 1e-3) -> None:
     command = [Path(PEER) / "llama-perplexity", "-m", path, "-f", prose, "-c", N_CTX, "--chunks", CHUNKS, "-t", 2]
     # exact at both ends: no flash attention in f16, keys in f32
     command += ["-ctk", "f32", "-ctv", "f32", "-fa", "off"]
@@ -102,7 +106,7 @@ def compare(path: Path, prose: Path, log_folder: Path, lora: Path | None = None)
     with Model.load(path, n_ctx=N_CTX, n_seq_max=4, precision="exact", lora=given) as model:
         ours = perplexity(model, prose.read_text(), n_ctx=N_CTX, chunks=CHUNKS).ppl
     print(f"{path.name}: {ours:.4f}, llama.cpp {match[1]}, {ours / float(match[1]) - 1:+.4%}")
-    assert ours == pytest.approx(float(match[1]), rel=1e-3)
+    assert ours == pytest.approx(float(match[1]), rel=apart)
 
 
 @pytest.mark.parametrize("name", [name for name in NOISE if name not in REFUSED | DIFFERENT])
@@ -119,7 +123,7 @@ def test_random_checkpoints(name: str, data_dir: Path, tmp_path: Path, prose: Pa
         (folder / "rwkv_vocab_v20230424.txt").write_text(world_file(world_vocabulary()))
         tokenizer = folder
     convert(folder, path, outtype="f32", tokenizer=tokenizer)
-    compare(path, prose, tmp_path)
+    compare(path, prose, tmp_path, apart=APART.get(name, 1e-3))
 
 
 @pytest.mark.parametrize("name", ["llama-biased", "qwen3moe", "qwen35", "falcon-h1", "nemotron-h", "lfm2", "gemma2"])

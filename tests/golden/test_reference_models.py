@@ -23,6 +23,7 @@ CHECKED = (
     "recurrent-gemma", "zamba", "zamba2", "smollm3", "kimi-linear", "zaya", "minimax",
     "bailing-hybrid",
     "lfm3",
+    "gemma4",
 )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ QUICK = {
     ("zaya", "Q8_0"), ("minimax-scaled", "Q4_0"), ("plamo2", "Q8_0"),
     ("bailing-hybrid", "F32"),
     ("lfm3", "Q8_0"),
+    ("gemma4", "Q4_0"),
 }  # fmt: skip
 SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another of these has
 # families of which another one of these has the same layers, with other tables of RoPE or other windows

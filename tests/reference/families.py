@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from reference.attention import attention, rope
 from reference.experts import mixture, softmax
+from reference.gemma4 import gemma4
 from reference.kimi import kimi_linear, ling
 from reference.lfm3 import lfm3
 from reference.mamba import bamba, jamba, mamba, mamba2
@@ -406,6 +407,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "Lfm2ForCausalLM": Reference.lfm2,
     "Lfm2MoeForCausalLM": Reference.lfm2,
     "Lfm3ForCausalLM": lfm3,
+    "Gemma4ForCausalLM": gemma4,
     **dict.fromkeys(
         [
             "LlamaForCausalLM",

@@ -52,7 +52,7 @@ def moe_route(
     a, tid, nth, *, count: Address, logits: Address, ldlogits: Int, n_expert: Int, n_used: Int, width: Int,
     groups: Address, rows: Address, n_slots: Address, slots: Address, weights: Address, scores: Address,
     counts: Address, renormalize: Int = 0, by_sigmoid: Int = 0, bias: Address = 0, scale: Float = 1.0,
-    n_group: Int = 1, n_group_used: Int = 1, n_idle: Int = 0,
+    n_group: Int = 1, n_group_used: Int = 1, n_idle: Int = 0, factors: Address = 0,
 ):  # fmt: skip
     """Softmax over all experts, or the sigmoid of each; the best `n_used` by that plus a bias (ties: the lower index),
     their slots. The weights are without the bias. One thread.
@@ -71,6 +71,7 @@ def moe_route(
     renormalize     weights sum up to 1, before they are multiplied by `scale`
     by_sigmoid      instead of the softmax
     bias            f32 [n_expert]; 0: none
+    factors         f32 [n_expert]: the weight of an expert is multiplied by its own, last; 0: none
     n_group_used    of n_group; the same: no groups, otherwise a group has two experts or more
     n_idle          the last so many of n_expert compute nothing: they have no slots, a token that chooses one gets -1
     """
@@ -126,8 +127,9 @@ def moe_route(
             kept += ldf(p + 4 * x)
             sti(counts + 8 * x, ldi(counts + 8 * x) + 1)
         for j in range(n_used):
-            weight = ldf(p + 4 * ldi(chosen + 8 * j)) / (kept if renormalize else total)
-            stf(weights + 4 * (t * n_used + j), weight * scale)
+            x = ldi(chosen + 8 * j)
+            weight = ldf(p + 4 * x) / (kept if renormalize else total) * scale
+            stf(weights + 4 * (t * n_used + j), weight * ldf(factors + 4 * x) if factors else weight)
     first = 0
     active = 0
     for x in range(n_expert):

@@ -25,6 +25,7 @@ from random_windows import STRETCHED, WINDOWS  # noqa: E402
 NAMES = (
     *PLAIN, "qwen3moe", "lfm2moe", *EXPERT_CONFIGS,
     "lfm3", "lfm3-biased",
+    "gemma4", "gemma4-order", "gemma4-window",
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
     "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window",
     "minimax-scaled", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
@@ -41,7 +42,7 @@ MODEL_TYPES = {
     "Olmo2": "olmo2", "Olmoe": "olmoe", "Starcoder2": "starcoder2", "Phi": "phi", "GPT2": "gpt2",
     "Mamba": "mamba", "FalconMamba": "falcon_mamba", "Mamba2": "mamba2", "Jamba": "jamba", "FalconH1": "falcon_h1",
     "Bamba": "bamba", "GraniteMoeHybrid": "granitemoehybrid",
-    "Lfm3": "lfm3",
+    "Lfm3": "lfm3", "Gemma4": "gemma4_text",
     "Phi3": "phi3", "Qwen2": "qwen2", "Qwen3": "qwen3", "Llama": "llama", "Gemma2": "gemma2",
     "Gemma3": "gemma3_text", "SmolLM3": "smollm3", "KimiLinear": "kimi_linear", "Zaya": "zaya",
     "MiniMax": "minimax",

@@ -16,8 +16,10 @@ from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.policy import Options as QuantOptions
 from hybrid.quant.policy import SsmType, decide, model_of
 
-LOADED = ("rwkv6", "rwkv7", "falcon-h1", "lfm2", "nemotron-h", "qwen3next", "qwen35", "zamba2", "olmo-hybrid", "xlstm",
-          "kimi-linear", "zaya", "minimax-scaled", "plamo2", "bailing-hybrid", "gptneox", "falcon")  # fmt: skip
+LOADED = (
+    "rwkv6", "rwkv7", "falcon-h1", "lfm2", "lfm3", "gemma4", "nemotron-h", "qwen3next", "qwen35", "zamba2",
+    "olmo-hybrid", "xlstm", "kimi-linear", "zaya", "minimax-scaled", "plamo2", "bailing-hybrid", "gptneox", "falcon",
+)  # fmt: skip
 
 
 def small(name: str) -> ConfigShape:
@@ -33,7 +35,8 @@ def small(name: str) -> ConfigShape:
         ("hunyuan-1.8b", 1.791), ("hunyuan-a13b", 80.39), ("command-r7b", 8.03), ("stablelm-2-1.6b", 1.645),
         ("dots.llm1", 142.8), ("glm-4.5-air", 106.9),
         ("rwkv7-0.4b", 0.4507), ("rwkv7-1.5b", 1.527), ("rwkv6-1.6b", 1.60), ("falcon-h1-1.5b", 1.48),
-        ("lfm2-1.2b", 1.170), ("lfm3-1.7b", 1.729), ("granite-h-micro", 3.19), ("nemotron-h-4b", 4.49),
+        ("lfm2-1.2b", 1.170), ("lfm3-1.7b", 1.729),
+        ("gemma4-e2b", 4.63), ("granite-h-micro", 3.19), ("nemotron-h-4b", 4.49),
         ("qwen3.5-0.8b", 0.752),
         ("qwen3-next-slice", 1.57), ("zamba2-1.2b", 1.205), ("xlstm-7b", 6.865), ("olmo-hybrid-7b", 7.43),
         ("kimi-linear-48b", 49.1), ("kimi-linear-slice", 2.347),

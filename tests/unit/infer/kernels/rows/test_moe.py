@@ -13,6 +13,7 @@ N_TOK, N_EMBD = 23, 19
 def route(
     logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, sigmoid: bool = False,
     bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1, n_group_used: int = 1, n_idle: int = 0,
+    factors: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     n_tok, n_expert = logits.shape
     n_routed = n_tok * n_used
@@ -29,7 +30,7 @@ def route(
         groups=routing["groups"], rows=routing["source"], n_slots=routing["total"], slots=routing["slots"],
         weights=routing["weights"], scores=np.empty(3 * n_expert, np.float32), counts=np.empty(2 * n_expert, np.int64),
         renormalize=renormalize, by_sigmoid=sigmoid, bias=bias, scale=float(scale), n_group=n_group,
-        n_group_used=n_group_used, n_idle=n_idle,
+        n_group_used=n_group_used, n_idle=n_idle, factors=factors,
     )  # fmt: skip
     run(moe.moe_route, fields, 2)
     return routing
@@ -66,6 +67,16 @@ def test_route(width: int, n_expert: int, n_used: int, renormalize: bool) -> Non
         assert all(routing["source"][s] == t for s in routing["slots"][t])
         expected = p[t, best] / (p[t, best].sum() if renormalize else 1.0)
         np.testing.assert_allclose(routing["weights"][t], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_route_with_factors(renormalize: bool) -> None:
+    """Of the weights alone, and behind what makes them add up to 1: the choice stays."""
+    rng = np.random.default_rng(6)
+    logits, factors = (rng.standard_normal(shape).astype(np.float32) for shape in ((N_TOK, 7), (7,)))
+    plain, routing = (route(logits, 3, 8, renormalize, scale=1.5, factors=some) for some in (None, factors))
+    np.testing.assert_array_equal(routing["slots"], plain["slots"])
+    np.testing.assert_allclose(routing["weights"], plain["weights"] * factors[np.asarray(chosen(plain))], rtol=1e-6)
 
 
 @pytest.mark.parametrize("renormalize", [False, True])

@@ -1,0 +1,262 @@
+"""Gemma 4 (text): windows on most layers, shared keys and values, embeddings for every layer, experts. Of Google."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from hybrid.quant.ggml.errors import UnsupportedError, shown
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from .blocks import Heads, all_but_last, size_keys, swiglu
+from .decoder import Decoder
+from .family import Row, Shapes, row
+from .gemma import NORMS
+from .layer_ropes import LayerRopes
+from .unused_fields import HIDDEN_ACT, PICTURES
+from .windows import read_layer_types, read_window
+
+PER_LAYER = "per_layer_config"
+# Norms of a layer with experts: the checkpoint's and GGUF's names.
+EXPERT_NORMS = {
+    "post_feedforward_layernorm_1": "post_ffw_norm_1",
+    "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    "post_feedforward_layernorm_2": "post_ffw_norm_2",
+}
+PERIOD = 6  # the last of so many layers sees all tokens, where the config does not say
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Of all layers."""
+
+    n: int
+    n_used: int
+    n_ff: int
+
+    @classmethod
+    def read(cls, config: Config) -> "Experts":
+        n = config.integer("num_experts", maximum=4096)
+        return cls(n, config.integer("top_k_experts", maximum=n), config.integer("moe_intermediate_size"))
+
+
+@dataclass(frozen=True)
+class Gemma4(Decoder):
+    """One model of Gemma 4."""
+
+    arch = "gemma4"
+    architectures = ("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration")
+    understood = (PER_LAYER,)
+    dropped = tuple(
+        f"{outer}{tower}." for outer in ("", "model.")
+        for tower in ("vision_tower", "audio_tower", "embed_vision", "embed_audio")
+    )  # fmt: skip
+    conditional: ClassVar[Mapping[str, str]] = {
+        "layer_types": "of all layers but the last, which sees all tokens whatever it says",
+        "global_head_dim": "where per_layer_config is absent",
+        "num_global_key_value_heads": "where attention_k_eq_v is true and per_layer_config is absent",
+        "vocab_size_per_layer_input": "where hidden_size_per_layer_input is not 0",
+        "use_double_wide_mlp": "where num_kv_shared_layers is not 0",
+        **dict.fromkeys(("num_experts", "top_k_experts", "moe_intermediate_size"), "where enable_moe_block is true"),
+    }
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **HIDDEN_ACT, **PICTURES,
+        **dict.fromkeys(
+            ("audio_config", "boa_token_id", "eoa_token_index"), "only sound: the text's part of the model is converted"
+        ),
+        **dict.fromkeys(("rope_theta", "rope_scaling"), "transformers takes rope_parameters alone"),
+    }  # fmt: skip
+
+    n_ff: int
+    heads: Heads  # of layers with a window
+    heads_full: Heads  # of those that see all tokens
+    window: int
+    local: tuple[bool, ...]  # per layer, whether it has the window
+    ropes: LayerRopes
+    tied_values: bool  # of layers that see all tokens: values are keys
+    n_shared: int  # of the last layers, without keys and values
+    double_wide: bool  # and with feed-forward parts twice as wide
+    n_per_layer: int  # values that a token has for each layer; 0: none
+    n_vocab_per_layer: int
+    experts: Experts | None
+    cap: float  # of logits; 0: none
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        text = config.section("text_config")
+        if not text.data:
+            return cls.read_text(config, shapes)
+        config.expects("tie_word_embeddings", True)
+        config.expects(PER_LAYER, {})  # the text's stands in its own part
+        return cls.read_text(text, shapes)
+
+    @classmethod
+    def read_text(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_activation", "gelu_pytorch_tanh")
+        config.expects("attention_bias", False)
+        config.expects("use_bidirectional_attention", None, "vision")  # which no text has
+        sizes = cls.sizes(config, shapes, n_ctx=131072, tied=True)
+        n_layer = sizes["n_layer"]
+        # transformers makes the last layer see all tokens, whatever the list says
+        local = (*(read_layer_types(config, n_layer) or all_but_last(PERIOD, n_layer))[:-1], False)
+        window = read_window(config, 512)
+        if any(local) and not window:
+            raise config.wrong("sliding_window", "a number of tokens, for the layers of sliding_attention")
+        tied_values = config.boolean("attention_k_eq_v", default=False)
+        heads = _read_heads(config, config)
+        heads_full = _read_full_heads(config, heads, local, tied_values)
+        n_shared = config.integer("num_kv_shared_layers", default=0, minimum=0, maximum=n_layer - 1)
+        if not {*local[n_layer - n_shared :]} <= {*local[: n_layer - n_shared]}:
+            raise config.wrong("num_kv_shared_layers", "a layer of each kind in front of those that share")
+        n_per_layer = config.integer("hidden_size_per_layer_input", default=256, minimum=0)
+        return cls(
+            **sizes,
+            n_ff=config.integer("intermediate_size"),
+            heads=heads,
+            heads_full=heads_full,
+            window=window,
+            local=local,
+            ropes=LayerRopes.read(config.section("rope_parameters"), heads_full.d_head, 0.25),
+            tied_values=tied_values,
+            n_shared=n_shared,
+            double_wide=config.boolean("use_double_wide_mlp", default=False) and n_shared > 0,
+            n_per_layer=n_per_layer,
+            n_vocab_per_layer=_read_tokens_per_layer(config, sizes["n_vocab"]) if n_per_layer else 0,
+            experts=Experts.read(config) if config.boolean("enable_moe_block", default=False) else None,
+            cap=config.number("final_logit_softcapping", default=0.0),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        n_ff = [self._n_ff(i) for i in range(self.n_layer)] if self.double_wide else self.n_ff
+        n_kv = [self._heads(i).n_kv for i in range(self.n_layer)] if self.heads != self.heads_full else self.heads.n_kv
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, n_ff, self.heads.n_head, n_kv)
+        yield from self.ropes.keys()
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        if self.experts:
+            yield "expert_count", self.experts.n
+            yield "expert_used_count", self.experts.n_used
+        yield from self.heads_full.keys()
+        yield "general.file_type", int(file_type)
+        if self.cap:
+            yield "final_logit_softcapping", self.cap
+        yield "attention.sliding_window", self.window
+        yield "attention.shared_kv_layers", self.n_shared
+        yield "embedding_length_per_layer_input", self.n_per_layer
+        yield "attention.sliding_window_pattern", list(self.local)
+        yield "attention.key_length_swa", self.heads.d_head
+        yield "attention.value_length_swa", self.heads.d_head
+        if self.experts:
+            yield "expert_feed_forward_length", self.experts.n_ff
+        yield "rope.dimension_count", self.heads_full.d_head
+        yield "rope.dimension_count_swa", self.heads.d_head
+
+    def notes(self) -> Iterator[str]:
+        if self.n_vocab_per_layer not in (0, self.n_vocab):
+            yield "llama.cpp cannot load this file: its table of embeddings for layers has more rows than tokens"
+        sources = self.local[max(0, self.n_layer - self.n_shared - 2) : self.n_layer - self.n_shared]
+        if self.n_shared and sources != (True, False):
+            yield (
+                "llama.cpp takes the keys and values that the last layers share from the two layers in front of them, "
+                "the first of which has a window there: its results differ"
+            )
+
+    def _heads(self, i: int) -> Heads:
+        return self.heads if self.local[i] else self.heads_full
+
+    def _shares(self, i: int) -> bool:
+        """Whether layer i uses the keys and values of another one."""
+        return i >= self.n_layer - self.n_shared
+
+    def _n_ff(self, i: int) -> int:
+        return self.n_ff * (2 if self.double_wide and self._shares(i) else 1)
+
+    def rows(self) -> Iterator[Row]:
+        n, per = self.n_embd, self.n_per_layer
+        yield from self.outer_rows(self.embedding, "model.norm.weight")
+        yield from self.ropes.rows()
+        if per:
+            table = "model.embed_tokens_per_layer.weight"
+            yield row(table, "per_layer_token_embd.weight", self.n_vocab_per_layer, self.n_layer * per)
+            projection = "model.per_layer_model_projection.weight"
+            yield row(projection, "per_layer_model_proj.weight", self.n_layer * per, n)
+            yield row("model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight", per)
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            for source, target in NORMS.items():
+                yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n)
+            yield row(hf + "layer_scalar", blk + "layer_output_scale.weight", 1)
+            yield from self._attention(hf + "self_attn.", blk, i)
+            yield from swiglu(hf + "mlp.", blk, n, self._n_ff(i))
+            if self.experts:
+                yield from self._experts(hf, blk, self.experts)
+            if per:
+                yield row(hf + "per_layer_input_gate.weight", blk + "inp_gate.weight", per, n)
+                yield row(hf + "per_layer_projection.weight", blk + "proj.weight", n, per)
+                yield row(hf + "post_per_layer_input_norm.weight", blk + "post_norm.weight", n)
+
+    def _attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        heads, shares = self._heads(i), self._shares(i)
+        # published checkpoints have them all the same
+        unread = tuple(f"{hf}{part}.weight" for part in ("k_proj", "v_proj", "k_norm") if shares)
+        absent = {*unread, f"{hf}v_proj.weight"} if self.tied_values and not self.local[i] else {*unread}
+        for one in heads.rows(hf, blk, self.n_embd):
+            if one.sources[0] not in absent:
+                yield replace(one, unread=unread) if one.target == blk + "attn_q.weight" else one
+        for part in ("q", "k"):
+            if f"{hf}{part}_norm.weight" not in absent:
+                yield row(f"{hf}{part}_norm.weight", f"{blk}attn_{part}_norm.weight", heads.d_head)
+
+    def _experts(self, hf: str, blk: str, experts: Experts) -> Iterator[Row]:
+        n, n_expert, n_ff = self.n_embd, experts.n, experts.n_ff
+        for source, target in EXPERT_NORMS.items():
+            yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n)
+        yield row(hf + "router.proj.weight", blk + "ffn_gate_inp.weight", n_expert, n)
+        yield row(hf + "router.scale", blk + "ffn_gate_inp.scale", n)
+        yield row(hf + "router.per_expert_scale", blk + "ffn_down_exps.scale", n_expert)
+        yield row(hf + "experts.gate_up_proj", blk + "ffn_gate_up_exps.weight", n_expert, 2 * n_ff, n)
+        yield row(hf + "experts.down_proj", blk + "ffn_down_exps.weight", n_expert, n, n_ff)
+
+    def canonical(self, name: str) -> str:
+        return name.replace("model.language_model.", "model.", 1)
+
+
+def _read_heads(config: Config, own: Config, usual: tuple[int, int] = (256, 4)) -> Heads:
+    """`own`: has the size of heads and the number of those of keys; usual: where it does not."""
+    n_head = config.integer("num_attention_heads", default=8)
+    d_head = own.integer("head_dim", default=usual[0], maximum=1 << 16)
+    heads = Heads(n_head, own.integer("num_key_value_heads", default=usual[1]), d_head, stated=True)
+    if n_head % heads.n_kv:
+        raise own.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
+    heads.require_even(own)
+    return heads
+
+
+def _read_full_heads(config: Config, heads: Heads, local: tuple[bool, ...], tied_values: bool) -> Heads:
+    """Of layers that see all tokens: transformers 5 says it for each layer, published configs for all of them."""
+    each = config.section(PER_LAYER)
+    if PER_LAYER not in config:
+        d_head = config.integer("global_head_dim", default=512, maximum=1 << 16)
+        n_kv = config.integer("num_global_key_value_heads", default=heads.n_kv) if tied_values else heads.n_kv
+        if heads.n_head % n_kv:
+            raise config.wrong("num_global_key_value_heads", f"a divisor of the {heads.n_head} attention heads")
+        full = Heads(heads.n_head, n_kv, d_head, stated=True)
+        if d_head % 2:
+            raise config.wrong("global_head_dim", "heads of even size, for RoPE")
+        return full
+    usual = (heads.d_head, heads.n_kv)
+    found = [_read_heads(config, each.section(str(i)), usual) for i in range(len(local))]
+    for i, own in enumerate(found):
+        unknown = set(each.section(str(i)).data) - {"head_dim", "num_key_value_heads"}
+        if unknown or own != (heads if local[i] else found[-1]):
+            raise UnsupportedError(
+                f"{config.where}: {PER_LAYER} = {shown(str(each.data), 80)} is not supported, only one head_dim and "
+                "one num_key_value_heads for all layers of full_attention are."
+            )
+    return found[-1]
+
+
+def _read_tokens_per_layer(config: Config, n_vocab: int) -> int:
+    n = config.integer("vocab_size_per_layer_input", default=262144, maximum=1 << 24)
+    if n < n_vocab:
+        raise config.wrong("vocab_size_per_layer_input", f"one row for each of the {n_vocab} tokens at least")
+    return n

@@ -1,0 +1,61 @@
+"""Attention that makes fewer keys and values than usual: values that are keys, keys and values of another layer."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels.rows import elementwise
+from ..loading.weights import Weights
+from ..memory import AttentionSpec, HybridMemory
+from ..program.builder import Builder, Rows
+from .attention import Attention
+from .base import add_bias
+
+
+@dataclass
+class NormedValues(Attention):
+    """Every head's values are normalized (RMS, norm_eps), without weights.
+
+    tied  there is no projection of values: they are what that of keys gives, before norms and RoPE
+    """
+
+    tied: bool = False
+
+    def load(self, w: Weights) -> None:
+        super().load(w)
+        self.ones = w.keep(np.ones(self.d_value, np.float32))
+
+    def projections(self) -> dict[str, int]:
+        sizes = super().projections()
+        return {part: n for part, n in sizes.items() if part != "v" or not self.tied}
+
+    def _project(self, b: Builder, x: Rows, memory: HybridMemory) -> tuple[Rows, Rows, Rows]:
+        if self.tied:
+            q, k = (add_bias(b, b.matmul(x, w, f"attn_{part}"), self.bias[part]) for part, w in self.w_in.items())
+            v = b.rows(k.n)
+            b.op(elementwise.copy_rows, name="attn_v", count=b.batch.n_tok, x=k, out=v, n=v.n)
+        else:
+            q, k, v = super()._project(b, x, memory)
+        self.norm_heads(b, v, self.n_kv, self.ones)
+        return q, k, v
+
+
+@dataclass
+class BorrowedKeys(Attention):
+    """Only queries are its own (those of `block`): keys and values are the ones that the attention of `layer` keeps, of
+    the same window, heads and RoPE."""
+
+    def projections(self) -> dict[str, int]:
+        return {"q": super().projections()["q"]}
+
+    def memory(self) -> tuple[AttentionSpec, ...]:
+        return ()
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        q = add_bias(b, b.matmul(x, self.w_in["q"], "attn_q"), self.bias["q"])
+        if self.norm_eps:
+            self.norm_heads(b, q, self.n_head, self.norms["q"])
+        if self.rope:
+            self.turn(b, q, self.n_head, self.rope, memory)
+        out = self.attend(b, q, memory)
+        return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
