@@ -1,6 +1,7 @@
 """Which type each tensor gets: the rules of llama.cpp's converter, so that the files are equal."""
 
 import re
+from collections.abc import Collection
 
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
@@ -35,6 +36,12 @@ def outtype(name: str) -> FileType | None:
 def automatic(dtype: Dtype) -> FileType:
     """The file type that keeps weights of this type as they are."""
     return _AUTO[dtype]
+
+
+def stated_type(file_type: FileType, kinds: Collection[GGMLType]) -> FileType:
+    """general.file_type of a file with tensors of these types: that of experts published in MXFP4, beside floats."""
+    floats = FILE_TYPE_WEIGHT[file_type] in (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
+    return FileType.MXFP4_MOE if GGMLType.MXFP4 in kinds and floats else file_type
 
 
 def weight_type(name: str, shape: tuple[int, ...], file_type: FileType) -> GGMLType:

@@ -17,7 +17,7 @@ from .checkpoint.quantized import DequantizedTensor, dequantized, method
 from .config_fields import notes as field_notes
 from .config_fields import refuse_what_none_can
 from .general import general_keys, output_name, sampling_keys
-from .outtype import automatic, outtype, weight_type
+from .outtype import automatic, outtype, stated_type, weight_type
 from .planned import ConvertPlan, PlannedTensor
 from .pooling import read_pooling
 from .tokenizers import read_vocabulary
@@ -97,6 +97,7 @@ def prepare(
     kind = wanted if wanted is not None else _automatic(chosen)
     jobs = [_job(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
     planned = [job.planned for job in jobs]
+    kind = stated_type(kind, {tensor.type for tensor in planned})
     pooling = read_pooling(checkpoint)
     vocabulary = None
     if with_vocabulary:
@@ -146,6 +147,9 @@ def _left_out(family: Family, tensors: Mapping[str, StoredTensor], quantized: st
     n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
     if n_quantized:
         yield f"{n_quantized} matrices are quantized ({quantized}): the file has the values they stand for"
+    n_blocks = sum(tensor.block_type is not None for tensor in tensors.values())
+    if n_blocks:
+        yield f"{n_blocks} tensors of experts are {quantized}, and stay so whatever the type of the file"
     dropped = [name for name in tensors if name.startswith(family.left_out())]
     if dropped:
         yield f"{_some(dropped)} left out: no part of the language model itself"
@@ -297,7 +301,9 @@ def _automatic(chosen: list[tuple[Row, tuple[StoredTensor, ...]]]) -> FileType:
 
 
 def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJob:
-    tensor_type = weight_type(row.target, row.shape, kind)
+    kept = {tensor.block_type for tensor in tensors}
+    tensor_type = kept.pop() if len(kept) == 1 else None
+    tensor_type = tensor_type or weight_type(row.target, row.shape, kind)
     if math.prod(row.shape) == 0:
         raise UsageError(f"{row.target} would be empty.")
     nbytes = math.prod(row.shape[:-1]) * row_nbytes(tensor_type, row.shape[-1])

@@ -48,11 +48,18 @@ class SourceSlice:
     def copied(self) -> bool:
         """Whether the file holds the checkpoint's own bits, perhaps in other places."""
         transform = self.job.row.transform
-        same = isinstance(self.tensor.dtype, Dtype) and _SAME.get(self.tensor.dtype) is self.job.planned.type
+        kind = self.tensor.block_type
+        if kind is None and isinstance(self.tensor.dtype, Dtype):
+            kind = _SAME.get(self.tensor.dtype)
+        same = kind is self.job.planned.type
         return same and not (transform and transform.arithmetic)
 
     def source(self) -> np.ndarray:
-        """The values, in the checkpoint's type. CheckpointError when one is NaN or infinite."""
+        """The values, in the checkpoint's type, or the blocks of which they are bytes. CheckpointError when one is NaN
+        or infinite."""
+        if self.tensor.block_type is not None:
+            assert self.copied, self.tensor.name
+            return self.tensor.blocks(self.start, self.stop)
         values = self.tensor.read(self.start * self.columns, self.stop * self.columns)
         assert isinstance(self.tensor.dtype, Dtype)
         if not _finite(values, self.tensor.dtype):

@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Transform:
-    """`apply(x [n, columns], first_row) -> [n, columns]` for any n that is a multiple of `unit`.
+    """`apply(x [n, columns], first_row) -> [n, columns]`, or fewer columns, for any n that is a multiple of `unit`.
 
     `arithmetic`: needs and gives f32 values; otherwise it only moves elements, of whatever type.
     along: "rows" when every column is treated alike and linearly, "columns" when every row is: what it does to B A it
@@ -72,6 +72,24 @@ def transposed(n: int, columns: int = 0, *, unit: int = 1) -> Transform:
 def turned_over(n: int) -> Transform:
     """A matrix of n rows becomes one of n columns, in that order of its values. All rows at once."""
     return Transform("transpose", lambda x, _: np.ascontiguousarray(x.T), arithmetic=False, unit=n)
+
+
+def every_other_row(rows: int, first: int) -> Transform:
+    """Of matrices of so many rows, each in a row of the tensor, rows first, first + 2 and so on."""
+    return Transform(
+        "selection", lambda x, _: np.ascontiguousarray(x.reshape(len(x), rows, -1)[:, first::2]).reshape(len(x), -1),
+        arithmetic=False,
+    )  # fmt: skip
+
+
+def every_other_column(n: int, columns: int, first: int) -> Transform:
+    """Of matrices of n x columns, each in a row of the tensor, columns first, first + 2 and so on, as rows."""
+
+    def apply(x: np.ndarray, _: int) -> np.ndarray:
+        chosen = x.reshape(len(x), n, columns)[:, :, first::2]
+        return np.ascontiguousarray(chosen.swapaxes(1, 2)).reshape(len(x), -1)
+
+    return Transform("selection", apply, arithmetic=False)
 
 
 def columns_in_order(order: np.ndarray) -> Transform:

@@ -16,10 +16,11 @@ from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.cpus import cpus
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.metadata import full_key
+from hybrid.quant.ggml.mixes import EMBEDDING
 from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
-from hybrid.quant.ggml.types import TRAITS, GGMLType
+from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 
 from .outtype import OUTTYPES
 from .plan import TensorJob, prepare
@@ -66,6 +67,9 @@ def verify(
         where = shown(Path(gguf_path).name)
         number = file.get("general.file_type")
         file_type = next((t for t in OUTTYPES.values() if _equal(number, int(t))), None)
+        if _equal(number, int(FileType.MXFP4_MOE)) and EMBEDDING in file.tensors:  # of the experts; see `stated_type`
+            kind = file.tensors[EMBEDDING].type
+            file_type = next((t for t in OUTTYPES.values() if FILE_TYPE_WEIGHT[t] is kind), None)
         if file_type is None:
             raise UnsupportedError(f"{where}: general.file_type = {shown(number)} is not one that `convert` writes.")
         prepared = prepare(src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False)
@@ -73,7 +77,7 @@ def verify(
         stated_arch = file.get("general.architecture")
         if not _equal(stated_arch, arch):
             raise FormatError(f"{where}: general.architecture = {shown(stated_arch)}, expected {arch} by the config.")
-        for key, value in prepared.family.keys(file_type):
+        for key, value in prepared.family.keys(prepared.plan.file_type):
             full = full_key(arch, key)
             if not _equal(file.get(full), value):
                 raise FormatError(f"{where}: {full} = {shown(file.get(full))}, expected {shown(value)} by the config.")
@@ -158,8 +162,9 @@ def _compare(where: str, part: SourceSlice, raw: np.ndarray) -> bool:
 
 
 def _nbytes(part: SourceSlice) -> int:
-    n = (part.stop - part.start) * part.columns
-    return n * part.job.planned.nbytes // int(np.prod(part.job.planned.shape, dtype=np.int64))
+    # of the tensor that it is a slice of: what is made of a row may have fewer values than the row
+    whole = part.job.planned.nbytes // len(part.job.stored)
+    return (part.stop - part.start) * whole // part.tensor.shape[0]
 
 
 def _close(where: str, job: TensorJob, raw: np.ndarray, expected: np.ndarray, source: str) -> bool:

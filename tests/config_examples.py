@@ -88,6 +88,17 @@ MORE: dict[str, dict[str, Any]] = {
         "architectures": ["Mamba2ForCausalLM"], "hidden_size": 12, "state_size": 5, "num_hidden_layers": 2,
         "expand": 2, "conv_kernel": 3, "num_heads": 4, "head_dim": 6, "n_groups": 2, "tie_word_embeddings": False,
     },
+    "mistral3-pictures": {
+        "architectures": ["Mistral3ForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+        "tie_word_embeddings": False,
+        "text_config": {
+            "model_type": "ministral3", "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20,
+            "num_hidden_layers": 2, **_ATTENTION, "head_dim": 8, "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
+            "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale": 1.0,
+                                "mscale_all_dim": 1.0, "original_max_position_embeddings": 16,
+                                "llama_4_scaling_beta": 0.1},
+        },
+    },
     "nemotron-h-experts": {
         "architectures": ["NemotronHForCausalLM"], "hidden_size": 24, "intermediate_size": 20,
         "layers_block_type": ["mamba", "moe", "attention"], **_ATTENTION, "head_dim": 8, "mamba_num_heads": 4,

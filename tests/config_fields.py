@@ -160,8 +160,15 @@ def _fields(model: Any, config_class: Any, common: dict[str, Any]) -> dict[str, 
         own.setdefault(name, None)
     for name, spec in config_class.sub_configs_defaults.items():
         if name == "text_config":
-            own[name] = _fields(model, spec.config_class, common)
+            own[name] = _fields(model, _class_of(spec), common)
     return own
+
+
+def _class_of(spec: Any) -> Any:
+    """Of the text's part: where several may be in its place, the class of the usual one."""
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    return CONFIG_MAPPING[spec.model_type] if spec.config_class is AutoConfig else spec.config_class
 
 
 def _defaults(config_class: Any) -> dict[str, Any]:

@@ -268,6 +268,16 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 1, "num_experts": 128, "num_experts_per_token": 8, "moe_intermediate_size": 512,
         "num_expert_group": 8, "topk_group": 4, "vocab_size": 157184, "model_max_length": 262144,
     },
+    "gpt-oss-20b": {
+        "architectures": ["GptOssForCausalLM"], "hidden_size": 2880, "intermediate_size": 2880,
+        "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+        "num_local_experts": 32, "num_experts_per_tok": 4, "vocab_size": 201088, "max_position_embeddings": 131072,
+    },
+    "ministral-3-3b": {
+        "architectures": ["Ministral3ForCausalLM"], "hidden_size": 3072, "intermediate_size": 9216,
+        "num_hidden_layers": 26, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+        "vocab_size": 131072, "tie_word_embeddings": True,
+    },
     "zamba2-1.2b": {
         "architectures": ["Zamba2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
         "num_hidden_layers": 38, "layers_block_type": _every(38, 6, "hybrid", "mamba"), "num_attention_heads": 32,

@@ -12,7 +12,7 @@ from .blocks import Heads, all_but_last, read_rope, refuse_scaling, size_keys, s
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .rope import RopeScaling, read_stretching
-from .unused_fields import HIDDEN_ACT, PICTURES
+from .unused_fields import HIDDEN_ACT, PICTURE_TENSORS, PICTURES
 from .windows import read_layer_types, read_window
 
 # Norms of a layer: the checkpoint's and GGUF's names.
@@ -150,7 +150,7 @@ class Gemma3(Gemma2):
     arch = "gemma3"
     usual_caps = (0.0, 0.0)
     architectures = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
-    dropped = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
+    dropped = PICTURE_TENSORS
     conditional: ClassVar[Mapping[str, str]] = {
         "sliding_window_pattern": "where layer_types is absent",
         **dict.fromkeys(("rope_theta", "rope_local_base_freq"), "where rope_parameters does not say it"),

@@ -23,7 +23,7 @@ class Llama(Decoder):
     arch: ClassVar[str] = "llama"
     architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel")
     pre: ClassVar[tuple[str, ...]] = ("llama-bpe",)
-    activations: ClassVar[tuple[str, ...]] = ("silu",)
+    activations: ClassVar[tuple[str, ...]] = ("silu",)  # that it can have; empty: the config does not say
     eps_keys: ClassVar[tuple[str, str]] = ("rms_norm_eps", "attention.layer_norm_rms_epsilon")  # config's and GGUF's
     conditional: ClassVar[Mapping[str, str]] = {"tie_word_embeddings": "where the model has a head"}
     norm_bias: ClassVar[bool] = False
@@ -37,6 +37,7 @@ class Llama(Decoder):
     usual_head: ClassVar[int] = 0  # values of a head; 0: the width divided by their number
     usual_bias: ClassVar[bool] = False  # of attention
     known_windows: ClassVar[bool] = False  # llama.cpp has windows in this architecture
+    reads_yarn: ClassVar[bool] = False  # llama.cpp, all of its keys
     original_ctx: ClassVar[int] = 0  # the context before RoPE's scaling, where the config does not say; 0: as it is
     # of a layer: the checkpoint's and GGUF's names
     norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
@@ -52,7 +53,8 @@ class Llama(Decoder):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", *cls.activations)
+        if cls.activations:
+            config.expects("hidden_act", *cls.activations)
         spelled = {"n_ctx": ("max_position_embeddings", "n_ctx"), "eps": cls.eps_keys[:1]}
         n_ctx = 131072 if "Mistral" in str(config.get("architectures")) else cls.usual_ctx
         sizes = cls.sizes(config, shapes, n_ctx=n_ctx, eps=cls.usual_eps, tied=cls.usually_tied, spelled=spelled)
@@ -70,7 +72,7 @@ class Llama(Decoder):
             heads=heads,
             n_rot=n_rot,
             rope_theta=theta,
-            scaling=read_scaling(rope, cls.rope_kinds.get(kind, kind), rotation),
+            scaling=read_scaling(rope, cls.rope_kinds.get(kind, kind), rotation, reads_yarn=cls.reads_yarn),
             windows=cls.read_windows(config, sizes["n_layer"]),
             **cls.read_biases(config),
             **cls.read_more(config),

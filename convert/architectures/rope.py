@@ -14,6 +14,7 @@ from .family import Row
 
 TYPE, FACTOR = "rope.scaling.type", "rope.scaling.factor"
 ORIGINAL, ATTENTION = "rope.scaling.original_context_length", "rope.scaling.attn_factor"
+LOG_SHARE = "rope.scaling.yarn_log_multiplier"
 TRUNCATE = "hybrid.rope.scaling.truncate"  # docs/gguf-extensions.md
 KINDS = ("default", "linear", "llama3", "yarn", "longrope")
 BETAS = 32.0, 1.0  # of YaRN, where a config does not say; llama.cpp has no others for most architectures
@@ -57,8 +58,11 @@ def read_kind(rope: Config) -> str:
     return rope.string("rope_type", "type", default="default").lower()
 
 
-def read_scaling(rope: Config, kind: str, r: Rotation, kinds: Sequence[str] = KINDS) -> RopeScaling:
-    """`kinds`: those that readers of the family know. UnsupportedError names any other."""
+def read_scaling(
+    rope: Config, kind: str, r: Rotation, kinds: Sequence[str] = KINDS, *, reads_yarn: bool = False
+) -> RopeScaling:
+    """`kinds`: those that readers of the family know. UnsupportedError names any other. reads_yarn: llama.cpp reads
+    YaRN's bounds and yarn_log_multiplier in this architecture."""
     if kind not in kinds:
         known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
         raise UnsupportedError(f"{rope.where}: rope_type = {shown(repr(kind), 60)} is not supported, only {known} are.")
@@ -67,7 +71,7 @@ def read_scaling(rope: Config, kind: str, r: Rotation, kinds: Sequence[str] = KI
     if kind == "llama3":
         return RopeScaling(tensors=(("rope_freqs.weight", _llama3_factors(rope, r)),))
     if kind == "yarn":
-        return _yarn(rope, r)
+        return _yarn(rope, r, reads_yarn)
     return _longrope(rope, r) if kind == "longrope" else RopeScaling()
 
 
@@ -96,13 +100,13 @@ def _magnitude(factor: float, share: float = 1.0) -> float:
     return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1.0
 
 
-def _yarn(rope: Config, r: Rotation) -> RopeScaling:
+def _yarn(rope: Config, r: Rotation, reads_yarn: bool) -> RopeScaling:
     """YaRN (arXiv:2309.00071). Readers know the magnitude that follows from the factor; `attn_factor` multiplies it."""
     if r.theta <= 1:
         raise CheckpointError(f"{rope.where}: rope_theta = {r.theta:g}, expected more than 1, with YaRN.")
     factor = rope.number("factor", default=r.n_ctx / r.original)
     share, divisor = (rope.number(key, default=0.0, positive=False) for key in ("mscale", "mscale_all_dim"))
-    magnitude = _magnitude(factor)
+    magnitude = known = _magnitude(factor)
     if share and divisor:
         magnitude = _magnitude(factor, share) / _magnitude(factor, divisor)
     magnitude = rope.number("attention_factor", default=magnitude)
@@ -110,13 +114,16 @@ def _yarn(rope: Config, r: Rotation) -> RopeScaling:
     fast, slow = (beta or usual for beta, usual in zip(given, BETAS, strict=True))
     truncate = rope.boolean("truncate", default=True)
     keys: list[tuple[str, Any]] = [(TYPE, "yarn"), (FACTOR, factor), (ORIGINAL, r.original)]
-    if magnitude != _magnitude(factor):
-        keys.append((ATTENTION, magnitude / _magnitude(factor)))
+    if reads_yarn and divisor:
+        keys.append((LOG_SHARE, divisor))
+        known /= _magnitude(factor, divisor)
+    if magnitude != known:
+        keys.append((ATTENTION, magnitude / known))
     if (fast, slow) != BETAS:
         keys += [("rope.scaling.yarn_beta_fast", fast), ("rope.scaling.yarn_beta_slow", slow)]
     if not truncate:
         keys.append((TRUNCATE, False))
-    unread = {"beta_fast and beta_slow": (fast, slow) != BETAS, "truncate": not truncate}
+    unread = {"beta_fast and beta_slow": (fast, slow) != BETAS and not reads_yarn, "truncate": not truncate}
     own = [name for name, differs in unread.items() if differs]
     notes = [f"llama.cpp takes no {' and no '.join(own)} for this architecture: its results differ"] if own else []
     return RopeScaling(tuple(keys), notes=tuple(notes))

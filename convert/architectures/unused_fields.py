@@ -22,10 +22,14 @@ PICTURES = dict.fromkeys(
     (
         "vision_config", "mm_tokens_per_image", "image_token_id", "video_token_id", "audio_token_id",
         "vision_start_token_id", "vision_end_token_id", "boi_token_id", "boi_token_index", "eoi_token_id",
-        "eoi_token_index", "image_token_index", "language_model_only",
+        "eoi_token_index", "image_token_index", "language_model_only", "projector_hidden_act", "vision_feature_layer",
+        "multimodal_projector_bias", "spatial_merge_size",
     ),
     "only pictures: the text's part of the model is converted",
 )  # fmt: skip
+
+# Beginnings of names of tensors, for `dropped`.
+PICTURE_TENSORS = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 
 HIDDEN_ACT = {"hidden_act": "hidden_activation counts, as in transformers"}
 LAYER_KINDS = dict.fromkeys(

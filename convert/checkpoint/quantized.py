@@ -1,4 +1,5 @@
-"""Quantized checkpoints (FP8, compressed-tensors, GPTQ, AWQ), read as what they stand for, some rows at a time."""
+"""Quantized checkpoints (FP8, compressed-tensors, GPTQ, AWQ), read as what they stand for, some rows at a time; and
+MXFP4, which is read as it is."""
 
 from dataclasses import dataclass, replace
 
@@ -6,6 +7,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import UnsupportedError, shown
 
+from . import mxfp4
 from .config import Config
 from .quantized_layouts import METHODS, ReadRows, Tensors
 from .tensor import Dtype, StoredTensor
@@ -61,8 +63,8 @@ def method(config: Config) -> str:
             f"{config.where}: the checkpoint is quantized already, and quant_method does not say how. "
             "Give the one it was made from."
         )
-    if name not in METHODS:
-        known = ", ".join(METHODS)
+    if name not in (*METHODS, mxfp4.METHOD):
+        known = ", ".join((*METHODS, mxfp4.METHOD))
         raise UnsupportedError(
             f"{config.where}: the checkpoint is quantized already, by {shown(name)}, which is not read; {known} are. "
             "Give the one it was made from."
@@ -71,7 +73,10 @@ def method(config: Config) -> str:
 
 
 def dequantized(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:
-    """The tensors as if they had never been quantized: matrices under the names of their weights, in reading order."""
+    """The tensors as if they had never been quantized: matrices under the names of their weights, in reading order.
+    Those of MXFP4 stay what they are."""
+    if method(config) == mxfp4.METHOD:
+        return mxfp4.with_blocks(tensors)
     section = config.section(*KEYS)
     kept = _kept(tensors, config)
     restored: dict[str, StoredTensor] = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+from hybrid.quant.ggml.types import GGMLType
 
 
 class Dtype(Enum):
@@ -84,6 +85,15 @@ class StoredTensor:
     def kept(self) -> Dtype | str:
         """The type that keeps its values in a file as they are."""
         return self.dtype
+
+    @property
+    def block_type(self) -> GGMLType | None:
+        """The type of GGUF whose blocks it has already, which the file then takes as they are: `blocks`."""
+        return None
+
+    def blocks(self, start: int, stop: int) -> np.ndarray:
+        """Of a tensor with a `block_type`: rows [start, stop) of its first dimension, u8 [stop - start, bytes]."""
+        raise NotImplementedError
 
     def raw(self, kind: np.dtype, start: int, stop: int) -> np.ndarray:
         """Elements [start, stop) of the flattened tensor as `kind` of the same size: for types that no weight has."""

@@ -14,6 +14,7 @@ from .gemma4 import Gemma4
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe
 from .gpt2 import Gpt2
+from .gpt_oss import GptOss
 from .gptneox import GptNeox
 from .granite import Granite
 from .granitehybrid import GraniteHybrid, GraniteMoe
@@ -26,6 +27,7 @@ from .llama import Llama
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .minimax import MiniMax
+from .mistral3 import Mistral3
 from .nemotron_h import NemotronH, NemotronHMoe
 from .olmo import Olmo2, Olmoe
 from .olmo_hybrid import OlmoHybrid
@@ -53,11 +55,12 @@ _ALL: tuple[Family, ...] = (
     Falcon(), GptNeox(),
     Hunyuan(), HunyuanMoe(),
     Arwkv7(), FalconH1(), Gemma2(), Gemma3(), Gpt2(), Granite(), GraniteHybrid(), GraniteMoe(), Jamba(),
+    GptOss(),
     BailingMoe3(), KimiLinear(), Lfm2(),
     Lfm3(),
     Gemma4(),
     Lfm2Moe(), Llama(), Mamba(), Mamba2(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(),
-    MiniMax(), Plamo2(),
+    MiniMax(), Plamo2(), Mistral3(),
     Phi2(), Phi3(), Qwen2(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(),
     Rwkv6Qwen2(), Rwkv7(), SmolLM3(), StarCoder2(), Xlstm(), Zamba(), Zamba2(), Zaya(),
 )  # fmt: skip

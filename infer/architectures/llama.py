@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..kernels.attention.rope import NORM
-from ..layers import Attention, GatedFeedForward, Layer, Rope
+from ..layers import Attention, GatedFeedForward, Layer, QueryScale, Rope
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
@@ -41,6 +41,7 @@ class Llama(Family):
             i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, self.rope(h, i, w, h.n_rot or d_head),
             window=self.window(h, i), norm_eps=norm_eps, fused=self.fused, norm_all=self.normed == "all",
             norm_last=self.norm_last,
+            query_scale=self.query_scale(h),
         )  # fmt: skip
         yield self.norms[1], self.feed_forward(h, i, w)
 
@@ -51,6 +52,10 @@ class Llama(Family):
     def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope | None:
         """How n_rot values of a head of block i turn; None: they do not."""
         return h.rope(w, n_rot, self.style)
+
+    def query_scale(self, h: Any) -> QueryScale | None:
+        """What queries are multiplied by, by position; None: nothing."""
+        return None
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
         """The second part of block i."""

@@ -17,6 +17,7 @@ from .mamba2_projected import ProjectedMamba2
 from .mlstm import Mlstm
 from .parallel import NormedSum
 from .per_layer_inputs import PerLayerGate, PerLayerInputs
+from .query_scale import QueryScale
 from .rg_lru import RgLru
 from .rwkv import ChannelMix, Rwkv6, Rwkv7
 from .shared_keys import BorrowedKeys, NormedValues
@@ -50,6 +51,7 @@ __all__ = [
     "PerLayerInputs",
     "PostNorm",
     "ProjectedMamba2",
+    "QueryScale",
     "RgLru",
     "Rope",
     "Rwkv6",

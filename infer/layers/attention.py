@@ -26,6 +26,7 @@ from ..memory.mapped import mapped_zeros
 from ..program.builder import Builder, Ref, Rows
 from ..program.record import OpFields
 from .base import LayerAdapter, add_bias, optional_bias
+from .query_scale import QueryScale
 
 ROWS_AT_ONCE = 512  # positions whose cos and sin are computed together
 
@@ -120,6 +121,8 @@ class Attention:
     d_value   width of a head's values, at most d_head; 0: d_head
     block     the layer whose weights it uses; -1: its own
     rank      of what this layer adds to the shared projections of queries, keys and values; 0: nothing
+    query_scale  queries, after RoPE, are multiplied by, by position; None: nothing
+    sinks     a head has a logit of its own in the softmax, attn_sinks, which takes weight and has no value
     """
 
     layer: int
@@ -143,11 +146,14 @@ class Attention:
     block: int = -1
     rank: int = 0
     norm_last: bool = False
+    query_scale: QueryScale | None = None
+    sinks: bool = False
 
     def __post_init__(self) -> None:
         self.n_in = self.n_in or self.n_embd
         self.d_value = self.d_value or self.d_head
         self.scale = self.scale or 1 / math.sqrt(self.d_head)
+        self.sink = 0  # address
 
     def load(self, w: Weights) -> None:
         if not self.n_kv or self.n_head % self.n_kv:
@@ -173,6 +179,8 @@ class Attention:
             }
         if self.norm_last:
             self.key_scale = w.array(f"{p}attn_k_norm.weight", self.d_head).astype(np.float64)
+        if self.sinks:
+            self.sink = w.vector(p + "attn_sinks.weight", self.n_head)
         own = f"blk.{self.layer}.attn_"
         self.adapters = {k: LayerAdapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
         for adapter in self.adapters.values():
@@ -208,6 +216,8 @@ class Attention:
             self.turn(b, k, self.n_kv, self.rope, memory)
         if self.norm_eps and self.norm_last:
             self._normalize(b, q, k)
+        if self.query_scale:
+            self.query_scale.apply(b, q, self._weights, memory.n_ctx)
         self.store(b, k, v, memory)
         out = self.attend(b, q, memory)
         if self.gated:
@@ -298,7 +308,7 @@ class Attention:
         both: OpFields = {
             "ctl": batch.ctl, "pos": batch.last, "out": out, "n_head": self.n_head, "n_kv": self.n_kv,
             "d_value": self.d_value, "scratch": Ref(b.scratch), "scratch_bytes": per_thread, "window": self.window,
-            "records": Ref(shared), "n_records": n_records,
+            "records": Ref(shared), "n_records": n_records, "sinks": self.sink,
         }  # fmt: skip
         b.op(
             ATTENTION[at.kind.name], name="attention", work=lambda segments: self.work(at.kind, segments), **both,

@@ -6,9 +6,10 @@ from typing import Literal
 
 from ..kernels.build.jit import Kernel
 from ..kernels.rows import elementwise, moe
+from ..kernels.rows.clamped_swiglu import clamped_swiglu
 from ..loading.weights import Weights
 from ..memory import HybridMemory
-from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, round_up
+from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, Weight, round_up
 from .base import LayerAdapter, MemorySpec, add_bias, optional_bias
 
 Activation = Literal["silu", "gelu", "gelu_erf"]  # gelu: by its tanh formula
@@ -111,6 +112,8 @@ class MixtureOfExperts:
     activation   of the gate
     fused        ffn_gate_up_exps holds the rows of the gate, then those of up
     factors      ffn_down_exps.scale multiplies the weight of each expert, last
+    biased       the router and all matrices of experts have biases
+    clamp        alpha and limit of a gate that keeps its inputs within a limit (clamped_swiglu); None: SwiGLU
     """
 
     layer: int
@@ -129,6 +132,8 @@ class MixtureOfExperts:
     activation: Activation = "silu"
     fused: bool = False
     factors: bool = False
+    biased: bool = False
+    clamp: tuple[float, float] | None = None
 
     def load(self, w: Weights) -> None:
         self._check(w)
@@ -143,11 +148,16 @@ class MixtureOfExperts:
             into, back = p + "ffn_latent_down.weight", p + "ffn_latent_up.weight"
             self.w_into, self.w_back = w.matrix(into, n_in, self.n_embd), w.matrix(back, self.n_embd, n_in)
             self.latent_bias = optional_bias(w, into, n_in), optional_bias(w, back, self.n_embd)
+        biased = {**sizes, "down": n_in} if self.biased else {}
+        self.biases = {
+            part: w.keep(w.array(f"{p}ffn_{part}_exps.bias", self.n_expert, n)) for part, n in biased.items()
+        }
 
     def load_router(self, w: Weights) -> None:
         """What scores come from, and `bias`, by which the choice differs from them."""
         p = f"blk.{self.layer}."
         self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
+        self.router_bias = w.vector(p + "ffn_gate_inp.bias", self.n_expert) if self.biased else 0
         bias = p + "exp_probs_b.bias"
         self.bias = w.keep(w.squeezed(bias, self.n_expert)) if self.sigmoid or bias in w else 0
 
@@ -170,7 +180,7 @@ class MixtureOfExperts:
 
     def logits(self, b: Builder, x: Rows) -> Rows:
         """What scores are made of, for every expert and what is idle."""
-        return b.matmul(x, self.w_router, "ffn_router")
+        return add_bias(b, b.matmul(x, self.w_router, "ffn_router"), self.router_bias)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         return self.mix(b, x, self.logits(b, x))
@@ -199,7 +209,7 @@ class MixtureOfExperts:
             x = add_bias(b, b.matmul(x, self.w_into, "ffn_latent_down"), self.latent_bias[0])
         gathered = Columns(groups, n_slots, source, few=few)
         hidden = self._hidden(b, x, gathered, total)
-        down = b.matmul(hidden, self.w_down, "ffn_down_exps", Columns(groups, n_slots, few=few))
+        down = self._product(b, hidden, self.w_down, "down", Columns(groups, n_slots, few=few))
         out = b.rows(self.n_latent or self.n_embd)
         b.op(
             moe.moe_combine, count=b.batch.n_tok, y=down, slots=slots, weights=weights, n_used=self.n_used, out=out,
@@ -209,7 +219,7 @@ class MixtureOfExperts:
 
     def _hidden(self, b: Builder, x: Rows, gathered: Columns, total: Ref) -> Rows:
         """The values between the two products of the experts, of `total` slots."""
-        products = {part: b.matmul(x, w, f"ffn_{part}_exps", gathered) for part, w in reversed(self.w_in.items())}
+        products = {part: self._product(b, x, w, part, gathered) for part, w in reversed(self.w_in.items())}
         if not self.gated:
             up = products["up"]
             b.op(elementwise.relu_squared, count=total, x=up, n=up.n)
@@ -218,5 +228,23 @@ class MixtureOfExperts:
             gate, up = (products["gate_up"].columns(i * self.n_ff, self.n_ff) for i in range(2))
         else:
             gate, up = products["gate"], products["up"]
-        b.op(GATES[self.activation], count=total, gate=gate, up=up, out=gate, n=gate.n)
+        return self._gate(b, gate, up, total)
+
+    def _product(self, b: Builder, x: Rows, w: Weight, part: str, columns: Columns) -> Rows:
+        """Of each expert and its columns, with its bias."""
+        y = b.matmul(x, w, f"ffn_{part}_exps", columns)
+        if self.biased:
+            b.op(
+                elementwise.add_group_rows, name="bias", groups=columns.groups, x=y, rows=self.biases[part],
+                stride=4 * y.n, n=y.n,
+            )  # fmt: skip
+        return y
+
+    def _gate(self, b: Builder, gate: Rows, up: Rows, total: Ref) -> Rows:
+        """In place of `gate`; total: rows."""
+        if self.clamp is None:
+            b.op(GATES[self.activation], count=total, gate=gate, up=up, out=gate, n=gate.n)
+        else:
+            alpha, limit = map(float, self.clamp)
+            b.op(clamped_swiglu, count=total, gate=gate, up=up, out=gate, n=gate.n, alpha=alpha, limit=limit)
         return gate

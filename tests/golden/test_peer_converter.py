@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mxfp4_checkpoints
 import numpy as np
 import pytest
 import random_checkpoints
@@ -41,6 +42,7 @@ CHECKPOINTS = {
     "minimax": "legacy",
     "nemotron-h": "legacy", "nemotron-h-moe": "legacy", "qwen3_5": "", "smollm3": "",
     "kimi-linear": "legacy", "bailing-hybrid": "legacy",
+    "gpt-oss": "legacy", "ministral3": "",
 }  # fmt: skip
 # As published: what transformers knows by its own name reaches llama.cpp with transformers' keys.
 PUBLISHED = {"bailing-hybrid": {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_moe_v3"}}
@@ -85,6 +87,9 @@ RANDOM: dict[str, dict[str, Any]] = {
     "gptneox-serial": {"rotary_pct": 0.25, "layer_norm_eps": 1e-5},
     "falcon": {"model_type": "falcon", "num_kv_heads": 1, "max_position_embeddings": 2048},
     "falcon-normed": {"model_type": "falcon", "max_position_embeddings": 2048, "ffn_hidden_size": 384},
+    "gpt-oss-rounded": {"model_type": "gpt_oss"},
+    "gpt-oss-rounded-mxfp4": {"model_type": "gpt_oss"},
+    "ministral3": {"model_type": "ministral3"},
 }
 MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")}
 # What may differ: models, keys or tensors, how far tensors are apart (relative to the largest value), and why.
@@ -93,7 +98,12 @@ REASONS = [
     ("", r"general\.name", 0, "a weight type at the end of a folder's name is no part of the model's"),
     ("", r"tokenizer\.ggml\.(eot|unknown)_token_id", 0, "found in the tokenizer, where its config says nothing"),
     ("random", r"tokenizer\.ggml\.add_space_prefix", 0, "byte-level BPE has none"),
-    ("jamba|llama", r"tokenizer\.ggml\.token_type", 0, "<unk> is 'unknown', as tokenizer.model says; there 'control'"),
+    (
+        "jamba|llama|ministral3",
+        r"tokenizer\.ggml\.token_type",
+        0,
+        "<unk> is 'unknown', as tokenizer.model says; there 'control'",
+    ),
     (
         "llama-unigram",
         r"tokenizer\.ggml\..*",
@@ -115,6 +125,8 @@ REASONS = [
     ("bert", r"tokenizer\.ggml\.cls_token_id", 0, "in older files of llama.cpp's, too; it has no use for it any more"),
     ("hunyuan$", r"tokenizer\.ggml\.eos_token_id", 0, "there eod_token_id of the config, whatever the tokenizer says"),
     ("openelm", r"tokenizer\.ggml\..*", 0, "there Llama 2's own vocabulary, since the folder has no tokenizer.model"),
+    ("gpt-oss", r"gpt-oss\.rope\.scaling\.yarn_beta_(fast|slow)", 0, "the usual ones, which readers take anyway"),
+    ("gpt-oss", r"hybrid\.rope\.scaling\.truncate", 0, "no key of llama.cpp's: YaRN's bounds lie between pairs"),
     ("phi2|stablelm", r"(phi2|stablelm)\.rope\.freq_base", 0, "there left to readers, who take 10000"),
     ("gptneox|falcon", r"(gptneox|falcon)\.rope\.freq_base", 0, "the same"),
     ("gptneox|falcon", r"hybrid\.feed_forward\.exact_gelu", 0, "no key of llama.cpp's: there GELU is by tanh"),
@@ -173,11 +185,14 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
             (checkpoint / "config.json").write_text(json.dumps(config | PUBLISHED[name]))
         yield name, checkpoint, "f32" if name == "mamba-f32" else "bf16"
     for name, more in RANDOM.items():
-        checkpoint = random_checkpoints.write({**random_checkpoints.CONFIGS[name], **more}, folder / f"random-{name}")
+        config = random_checkpoints.CONFIGS[name.removesuffix("-mxfp4")]
+        checkpoint = random_checkpoints.write({**config, **more}, folder / f"random-{name}")
         for file in () if name.startswith("plamo2") else tokenizer.glob("*token*.json"):
             shutil.copyfile(file, checkpoint / file.name)
         if name.startswith("plamo2"):
             plamo2_vocabulary.write(checkpoint)
+        if name.endswith("-mxfp4"):
+            mxfp4_checkpoints.pack(checkpoint)
         if name == "openelm":
             _join_halves(checkpoint / "model.safetensors")
         yield f"random-{name}", checkpoint, "f16"

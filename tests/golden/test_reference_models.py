@@ -24,6 +24,7 @@ CHECKED = (
     "bailing-hybrid",
     "lfm3",
     "gemma4",
+    "gpt-oss", "ministral3",
 )  # fmt: skip
 
 

@@ -48,12 +48,14 @@ QUICK = {
     ("bailing-hybrid", "F32"),
     ("lfm3", "Q8_0"),
     ("gemma4", "Q4_0"),
+    ("gpt-oss-rounded", "Q8_0"), ("ministral3", "F32"),
 }  # fmt: skip
 SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another of these has
 # families of which another one of these has the same layers, with other tables of RoPE or other windows
 VARIANTS = {"phi3-window", "qwen3-window", "qwen3moe-window", "qwen3-yarn", "qwen2-yarn", "llama-yarn", "gemma2-order",
             "gemma3-period", "smollm3-window", *PLAIN,
-            "gptneox-serial", "falcon-normed", "zaya-window"}  # fmt: skip
+            "gptneox-serial", "falcon-normed", "zaya-window",
+            "gpt-oss-window", "ministral3-window"}  # fmt: skip
 # all of them, of which the inner loop keeps one of each kind of layer
 EACH = [
     name

@@ -48,9 +48,11 @@ def kept(x: npt.NDArray[np.float32], kind: str) -> npt.NDArray[np.float32]:
 
 
 def attention(
-    q: F64, k: F64, v: F64, pos: npt.NDArray[np.int64], scale: float, window: int = 0, soft_cap: float = 0.0
-) -> F64:
-    """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, width] -> [tok, head, width of v]."""
+    q: F64, k: F64, v: F64, pos: npt.NDArray[np.int64], scale: float, window: int = 0, soft_cap: float = 0.0,
+    sinks: F64 | None = None,
+) -> F64:  # fmt: skip
+    """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, width] -> [tok, head, width of v].
+    sinks: [head], logits that take weight and have no value."""
     out = np.empty((*q.shape[:2], v.shape[2]))
     group = q.shape[1] // k.shape[1]
     place = np.arange(len(k))
@@ -61,6 +63,8 @@ def attention(
         if soft_cap:
             scores = soft_cap * np.tanh(scores / soft_cap)
         scores[~seen] = -np.inf
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        out[:, h] = weights @ values / weights.sum(axis=1, keepdims=True)
+        sink = np.full((len(q), 1), -np.inf if sinks is None else sinks[h])
+        top = np.maximum(scores.max(axis=1, keepdims=True), sink)
+        weights = np.exp(scores - top)
+        out[:, h] = weights @ values / (weights.sum(axis=1, keepdims=True) + np.exp(sink - top))
     return out

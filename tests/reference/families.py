@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from reference.attention import attention, rope
 from reference.experts import mixture, softmax
 from reference.gemma4 import gemma4
+from reference.gpt_oss import gpt_oss
 from reference.kimi import kimi_linear, ling
 from reference.lfm3 import lfm3
 from reference.mamba import bamba, jamba, mamba, mamba2
@@ -74,6 +75,10 @@ class Reference:
         if n_rot:
             factors, magnitude = scaling(self.c, n_rot, self.theta, len(q))
             q, k = (rope(x, pos, n_rot, self.theta, 1.0, factors, True, magnitude) for x in (q, k))
+        settings = self.c.get("rope_parameters") or {}
+        if "llama_4_scaling_beta" in settings:  # Ministral 3
+            steps = np.floor(pos / settings["original_max_position_embeddings"])
+            q = q * (1 + settings["llama_4_scaling_beta"] * np.log(1 + steps))[:, None, None]
         return attention(q, k, v, pos, scale or d**-0.5, window).reshape(len(q), -1)
 
     def local(self, i: int) -> bool:
@@ -412,6 +417,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
         [
             "LlamaForCausalLM",
             "MistralForCausalLM",
+            "Ministral3ForCausalLM",
             "Olmo2ForCausalLM",
             "OlmoeForCausalLM",
             "Qwen2ForCausalLM",
@@ -431,6 +437,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "GPTNeoXForCausalLM": gptneox,
     "FalconForCausalLM": falcon,
     "GPT2LMHeadModel": Reference.gpt2,
+    "GptOssForCausalLM": gpt_oss,
     "Gemma2ForCausalLM": Reference.gemma,
     "Gemma3ForCausalLM": Reference.gemma,
     "RecurrentGemmaForCausalLM": Reference.recurrent_gemma,

@@ -8,16 +8,17 @@
 
 The order of a query's sums follows from its position alone. Positions are taken in blocks of BLOCK, with the online
 softmax from block to block, and in chunks of CHUNK, each summed from nothing; both begin at multiples of their size.
-The results of the chunks are merged in ascending order (`merge_record`). So the chunks of one token may be shared out
-among threads, which read every key and value once, and neither that, nor the other queries of a tile, nor the split of
-a prompt changes a bit. Cache positions after the query's own may hold anything, NaN too.
+The results of the chunks are merged in ascending order (`merge_record`), behind the sink where there is one. So the
+chunks of one token may be shared out among threads, which read every key and value once, and neither that, nor the
+other queries of a tile, nor the split of a prompt changes a bit. Cache positions after the query's own may hold
+anything, NaN too.
 """
 
 import numpy as np
 
 from ..build.jit import Kernel, device, kernel, variant
 from ..emit.elementary import LOG2E
-from ..emit.emitter import atomic_add, ldi
+from ..emit.emitter import atomic_add, ldf, ldi, stf
 from ..emit.fields import Address, Counter, Float, Int
 from .attention_products import (
     make_direct_scores,
@@ -51,7 +52,7 @@ SHARED_TOKENS = 8  # tokens of a batch whose positions may be shared out among t
 assert PAGE % BLOCK == 0 and CHUNK % PAGE == 0
 WIDE_HEAD = 128  # heads beyond it have tiles of half as many rows, for the second-level cache
 
-_LOG2E = np.float32(LOG2E)
+_LOG2E, _ONE = np.float32(LOG2E), np.float32(1.0)
 
 
 def attention_scratch_bytes(d_head: int) -> int:
@@ -87,6 +88,13 @@ def shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth):
     return n if n > 1 and n_tok * n_head * n <= room else 0
 
 
+@device
+def start_with_sink(total, sinks, head):
+    """A record with nothing but a head's sink: a weight of 1 under its logit, and no value."""
+    stf(total, ldf(sinks + 4 * head) * _LOG2E)
+    stf(total + 4, _ONE)
+
+
 direct_scores, direct_values, unpack = make_direct_scores(F32_KV), make_direct_values(F32_KV), make_unpack(F32_KV)
 ITEM, SCALE = F32_KV.item, F32_KV.scale
 
@@ -96,12 +104,14 @@ def attention(
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, q: Address, ldq: Int, keys: Address, values: Address,
     table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,
     scale: Float, scratch: Address, scratch_bytes: Int, counter: Counter, window: Int = 0, cap: Float = 0.0,
-    records: Address, n_records: Int,
+    records: Address, n_records: Int, sinks: Address = 0,
 ):  # fmt: skip
     """Causal attention with grouped heads: query head h uses KV head h // (n_head / n_kv). One kernel per cache type.
 
         out = sum_j w_j V_j / sum_j w_j,  w_j = exp(s_j - maximum),  j <= pos (and j > pos - window)
         s_j = scale * q . K_j,  with a cap: cap * tanh(scale * q . K_j / cap)   (Gemma 2, arXiv:2408.00118)
+        with sinks: out = sum_j w_j V_j / (exp(sink - maximum) + sum_j w_j), the maximum is of the sink too (gpt-oss,
+        arXiv:2508.10925)
 
     q                    f32 [tok][head][d_head] after rope
     keys, values         the caches, with the batch's own keys and values in them
@@ -111,6 +121,7 @@ def attention(
     scratch              scratch_bytes for each thread: see `attention_scratch_bytes`
     window               0: none; otherwise a query sees the last `window` positions, itself included
     cap                  0: none
+    sinks                f32 [head], logits; 0: none
     records              n_records of them, see `chunk_records`; what is left there is for `attention_merge`
 
     Reference: tests/reference/attention.py on keys and values as they are in the cache. Error: 5e-6 of max(1, |out|)
@@ -174,6 +185,8 @@ def attention(
                     if r < n_row:
                         source = q + w * ldq + (h0 + r % heads) * d_head * 4
                         enter_row(mine, r, source, d_head, factor, ldi(pos + 8 * w))
+                        if sinks:
+                            start_with_sink(total_record(mine, r, d_head), sinks, h0 + r % heads)
                     else:
                         enter_row(mine, r, q, d_head, factor, -1)
             k, v, pages = keys + h_kv * PAGE * row, values + h_kv * PAGE * vrow, table + s * table_stride
@@ -213,7 +226,7 @@ def attention(
 @kernel
 def attention_merge(
     a, tid, nth, *, ctl: Address, pos: Address, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_value: Int,
-    scratch: Address, scratch_bytes: Int, window: Int = 0, records: Address, n_records: Int,
+    scratch: Address, scratch_bytes: Int, window: Int = 0, records: Address, n_records: Int, sinks: Address = 0,
 ):  # fmt: skip
     """Merges the chunks of `attention` when they were shared out; otherwise does nothing. Fields as there."""
     n_tok = ldi(ctl)
@@ -228,6 +241,8 @@ def attention_merge(
             t = j // n_head
             p = ldi(pos + 8 * t)
             clear_record(total, d_value)
+            if sinks:
+                start_with_sink(total, sinks, j - t * n_head)
             for c in range(max(0, p - window + 1) // CHUNK, p // CHUNK + 1):
                 merge_record(total, records + (j * n_chunk + c % n_chunk) * size, d_value)
             leave_row(total, out + t * ldout + (j - t * n_head) * d_value * 4, d_value)

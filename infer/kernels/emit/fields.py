@@ -21,7 +21,7 @@ import numpy as np
 
 from .core import F32, I64, EmitterCore, Value, const
 
-RECORD = 24  # int64 of an op record: the kernel's address and up to 23 fields
+RECORD = 32  # int64 of an op record: the kernel's address and up to 31 fields; four cache lines
 OF_THE_OP = ("name", "nbytes", "flops", "work")  # what is said of an op beside its fields: see `Builder.op`
 
 

@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from hybrid.quant.ggml.types import GGMLType
 
 from ..build.jit import Kernel, kernel, variant
@@ -17,6 +19,7 @@ from ..recurrent.states import copy_floats, sigmoid
 from ..weights import FLOAT_BLOCKS, LOAD1
 
 V16F = Vec(F32, 16)
+ONE = np.float32(1.0)
 CHUNK = 512  # values of a row that a thread handles at a time where rows are split
 
 
@@ -167,6 +170,16 @@ def add_groups(
             add_row(x + c * ldx, residual + c * ldresidual, n, scale)
 
 
+@kernel
+def add_group_rows(a, tid, nth, *, groups: Address, x: Address, ldx: Int, rows: Address, stride: Int, n: Int):
+    """x += the row of its group's expert, in the columns of all groups: rows f32 [expert][n], `stride` bytes apart."""
+    for g in range(ldi(groups)):
+        row = rows + ldi(groups + 24 * g + 8) * stride
+        first = ldi(groups + 24 * g + 16)
+        for c in range(first + tid, first + ldi(groups + 24 * g + 24), nth):
+            add_row(x + c * ldx, row, n, ONE)
+
+
 @emit("i64,i64,f32->void")
 def scale_row(e, x, n, scale):
     wide = e.splat(scale, 16)
@@ -201,6 +214,15 @@ def scaled_copy(a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Addre
     """out = scale * x."""
     for t in range(tid, ldi(count), nth):
         _scaled_row(x + t * ldx, out + t * ldout, n, scale)
+
+
+@kernel
+def scale_rows_by_position(
+    a, tid, nth, *, count: Address, pos: Address, x: Address, ldx: Int, n: Int, table: Address
+):  # fmt: skip
+    """x[t] *= table[pos[t]]: pos i64 [tok], table f32 [position]."""
+    for t in range(tid, ldi(count), nth):
+        scale_row(x + t * ldx, n, ldf(table + 4 * ldi(pos + 8 * t)))
 
 
 @kernel

@@ -48,6 +48,7 @@ MODEL_TYPES = {
     "MiniMax": "minimax",
     "BailingHybrid": "bailing_hybrid",
     "GPTNeoX": "gpt_neox", "Falcon": "falcon",
+    "GptOss": "gpt_oss", "Ministral3": "ministral3",
 }  # fmt: skip
 # What MiniMax computes from its config when a checkpoint lacks it.
 CONSTANTS = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")

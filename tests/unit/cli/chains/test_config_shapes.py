@@ -19,6 +19,7 @@ from hybrid.quant.policy import SsmType, decide, model_of
 LOADED = (
     "rwkv6", "rwkv7", "falcon-h1", "lfm2", "lfm3", "gemma4", "nemotron-h", "qwen3next", "qwen35", "zamba2",
     "olmo-hybrid", "xlstm", "kimi-linear", "zaya", "minimax-scaled", "plamo2", "bailing-hybrid", "gptneox", "falcon",
+    "gpt-oss-rounded", "ministral3",
 )  # fmt: skip
 
 
@@ -41,6 +42,7 @@ def small(name: str) -> ConfigShape:
         ("qwen3-next-slice", 1.57), ("zamba2-1.2b", 1.205), ("xlstm-7b", 6.865), ("olmo-hybrid-7b", 7.43),
         ("kimi-linear-48b", 49.1), ("kimi-linear-slice", 2.347),
         ("pythia-1.4b", 1.4148), ("falcon-7b", 6.92),
+        ("gpt-oss-20b", 20.91), ("ministral-3-3b", 3.43),
         ("zaya1-8b", 8.3 + 0.537),  # stated without the embedding
         ("minimax-text-01", 456.1), ("minimax-slice", 4.20), ("plamo-2-1b", 1.29),
         ("ling-3-tiny", 7.9),

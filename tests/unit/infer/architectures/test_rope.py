@@ -24,6 +24,7 @@ from hybrid.infer.loading.weights import Weights
 from hybrid.quant.ggml.errors import FormatError, StateError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 
+EXPERTS = {".expert_count": 3, ".expert_used_count": 2, ".expert_feed_forward_length": 8}
 IDS = np.random.default_rng(5).integers(3, tiny_models.N_VOCAB, 40).tolist()
 SHORT, LONG = [1.0, 1.1, 1.3, 1.4], [1.0, 2.5, 6.0, 17.0]
 LONG_ROPE = {".rope.scaling.type": "longrope", ".rope.scaling.original_context_length": 24,
@@ -215,6 +216,14 @@ def test_olmo_3_in_the_files_of_llama_cpp(file: Callable[..., Path]) -> None:
         ("llama", {**GGUF_YARN, ".rope.scaling.yarn_beta_slow": 0.0}, "yarn_beta_slow = 0.0, expected a positive"),
         ("llama", {**GGUF_YARN, ".rope.dimension_count": 1 << 30}, "expected at most 65536"),
         ("llama", {".rope.scaling.attn_factor": 0.0}, "attn_factor = 0.0, expected a positive number"),
+        (
+            "mistral3",
+            {".attention.temperature_scale": -0.5},
+            "temperature_scale = -0.5, expected a finite numb",
+        ),
+        ("gpt-oss", {**EXPERTS, "hybrid.expert_swiglu_limit": 0.0}, "expert_swiglu_limit = 0.0, expected a finite num"),
+        ("gpt-oss", {**EXPERTS, ".attention.sliding_window_pattern": [True]}, "has 1 values for 2 layers"),
+        ("gpt-oss", EXPERTS, "has no tensor blk.0.attn_sinks.weight"),
     ],
 )
 def test_what_is_refused(arch: str, keys: dict[str, Any], message: str, file: Callable[..., Path]) -> None:

@@ -22,8 +22,9 @@ class Layer:
 
     def __init__(
         self, n_head: int, n_kv: int, d_head: int, n_ctx: int, window: int = 0, *, kind: str = "f32", cap: float = 0.0,
-        d_value: int = 0,
+        d_value: int = 0, sinks: np.ndarray | None = None,
     ) -> None:  # fmt: skip
+        self.sinks = sinks
         self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
         self.n_ctx, self.d_value = n_ctx, d_value or d_head
         self.scale = d_head**-0.5
@@ -81,6 +82,7 @@ class Layer:
         both = {
             "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_value": self.d_value,
             "scratch": scratch, "scratch_bytes": size, "window": self.window, "records": records, "n_records": room,
+            "sinks": self.sinks,
         }  # fmt: skip
         fields = record(
             kernel, **both, slot=slot, q=asked, keys=self.k, values=self.v, table=self.table,
@@ -209,6 +211,57 @@ def test_window_over_chunks(window: int) -> None:
         for n_threads in (1, 2, 5):
             assert same_bits(layer.attend(q[t : t + 1], (1, 1, t), n_threads=n_threads), y[t : t + 1]), (t, n_threads)
     assert same_bits(layer.attend(q[1020:1027], (7, 1, 1020), n_threads=8), y[1020:1027])
+
+
+def sinks(n_head: int) -> np.ndarray:
+    """Logits below, among and above the scores of `Layer.inputs`."""
+    return np.linspace(-9, 14, n_head).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("n_head", "n_kv", "d_head", "window"),
+    [(6, 2, 21, 0), (6, 2, 21, 5), (20, 1, 32, 64), (5, 5, 80, 0), (100, 1, 17, 0)],
+)
+def test_sinks(n_head: int, n_kv: int, d_head: int, window: int, kind: str) -> None:
+    """A head's sink takes weight and has no value: prompts of any split, and single tokens to the bit."""
+    layer = Layer(n_head, n_kv, d_head, 211, window, kind=kind, sinks=sinks(n_head))
+    inputs = layer.inputs(163)
+    y = np.concatenate([layer.step([a[s:e] for a in inputs], (e - s, 1, s)) for s, e in ((0, 70), (70, 163))])
+    q, k, v = inputs
+    seen = twin.kept(k, kind), twin.kept(v, kind), np.arange(163), layer.scale, window
+    error = worst(y, twin.attention(q, *seen, sinks=sinks(n_head)))
+    print(f"sinks {kind} {n_head}/{n_kv} x {d_head}, window {window}: error {error:.1e}")
+    assert error < 8e-6
+    assert worst(y, twin.attention(q, *seen)) > 0.1, "the sinks changed nothing"
+    single = Layer(n_head, n_kv, d_head, 211, window, kind=kind, sinks=sinks(n_head))
+    one = [single.step([a[t : t + 1] for a in inputs], (1, 0, t), n_threads=1 + t % 3) for t in range(163)]
+    assert same_bits(np.concatenate(one), y)
+
+
+@pytest.mark.parametrize("window", [0, 700])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sinks_count_once_over_chunks(kind: str, window: int) -> None:
+    """However many chunks there are, and whether they are shared out among threads."""
+    n = 1400
+    layer = Layer(6, 2, 24, n, window, kind=kind, sinks=sinks(6))
+    q, k, v = layer.inputs(n)
+    layer.store(k, v, (n, 1, 0))
+    y = layer.attend(q, (n, 1, 0))
+    k, v = twin.kept(k, kind), twin.kept(v, kind)
+    some = [0, 511, 512, 513, 1023, 1024, 1399]
+    assert worst(y[some], twin.attention(q[some], k, v, np.array(some), layer.scale, window, sinks=sinks(6))) < 3e-6
+    for t, count in ((1399, 1), (1024, 1), (1030, 3), (510, 4)):
+        for n_threads in (1, 3, 9):
+            part = layer.attend(q[t : t + count], (count, 1, t), n_threads=n_threads)
+            assert same_bits(part, y[t : t + count]), (t, count, n_threads)
+            assert layer.shared == (n_threads > 1 and 2 * count < 4 * n_threads)
+
+
+def test_a_sink_of_no_weight_changes_no_bit() -> None:
+    plain, none = Layer(5, 1, 19, 90), Layer(5, 1, 19, 90, sinks=np.full(5, -1e30, np.float32))
+    inputs = plain.inputs(80)
+    assert same_bits(plain.step(inputs, (80, 0, 0)), none.step(inputs, (80, 0, 0)))
 
 
 @pytest.mark.parametrize("cap", [50.0, 3.0, 0.25])

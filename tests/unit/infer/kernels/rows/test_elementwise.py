@@ -76,6 +76,20 @@ def test_rows_of_groups(n: int, n_threads: int) -> None:
     groups = np.array([2, 4, 1, 3, 0, 6, 1], np.int64)
     run(elementwise.add_groups, record(elementwise.add_groups, groups=groups, x=x, residual=r, n=n), n_threads)
     assert same_bits(x.copy(), expected)
+    kernel, biases = elementwise.add_group_rows, rows((5, n), 3)
+    for column in (1, 2, 3, 6):  # of expert 4, of expert 0
+        expected[column] += biases[0 if column == 6 else 4]
+    run(kernel, record(kernel, groups=groups, x=x, rows=biases, stride=biases.strides[0], n=n), n_threads)
+    assert same_bits(x.copy(), expected)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_rows_scaled_by_position(n: int) -> None:
+    x, pos, table = rows((5, n), 1), np.array([3, 0, 8, 3, 1]), np.linspace(0.5, 3, 9, dtype=np.float32)
+    expected = x * table[pos][:, None]
+    kernel = elementwise.scale_rows_by_position
+    run(kernel, of_rows(kernel, 5, pos=pos, x=x, n=n, table=table), 2)
+    assert same_bits(x.copy(), expected)
 
 
 @pytest.mark.parametrize("n", LENGTHS)

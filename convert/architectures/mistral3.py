@@ -1,0 +1,91 @@
+"""Ministral 3: Llama with queries that grow with their position; also Mistral Small 3.1, without. arXiv:2601.08584"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from ..checkpoint import Config
+from .family import Shapes
+from .llama import Llama
+from .rope import ORIGINAL
+from .unused_fields import PICTURE_TENSORS, PICTURES
+from .windows import read_window
+
+# what transformers takes for absent fields, by the model_type of the text's part
+_YARN: dict[str, Any] = {
+    "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384,
+    "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+}  # fmt: skip
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "ministral3": {
+        "head_dim": 128, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 262144, "sliding_window": None,
+    },
+    "mistral": {
+        "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-6, "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mistral3(Llama):
+    """The text's part of one model."""
+
+    arch = "mistral3"
+    architectures = ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration")
+    pre = ("tekken",)
+    dropped: ClassVar[tuple[str, ...]] = PICTURE_TENSORS
+    reads_yarn = True
+    conditional: ClassVar[Mapping[str, str]] = {
+        **Llama.conditional, "rope_theta": "where rope_parameters does not say it",
+        "rope_scaling": "where rope_parameters is absent",
+    }  # fmt: skip
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **PICTURES,
+        **dict.fromkeys(("rope_parameters.max_position_embeddings", "rope_scaling.max_position_embeddings"),
+                        "max_position_embeddings beside it counts, as in transformers"),
+    }  # fmt: skip
+
+    temperature: float  # queries are times 1 + this * log(1 + number of whole contexts before them)
+    original: int  # such a context
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        text, tied = config, {}
+        if config.get("architectures") == ["Mistral3ForConditionalGeneration"]:
+            text = config.section("text_config")
+            text.expects("model_type", *_DEFAULTS)  # not Mistral Small 4's
+            inner = text.boolean("tie_word_embeddings", default=True)  # transformers asks the outer config
+            tied = {"tie_word_embeddings": config.boolean("tie_word_embeddings", default=inner)}
+        kind = "ministral3" if text is config else text.string("model_type", default="mistral")
+        whole = {**_DEFAULTS[kind], **text.data, **tied, "model_type": kind}
+        if kind == "ministral3" and not (whole.get("rope_parameters") or whole.get("rope_scaling")):
+            whole["rope_parameters"] = _YARN
+        return super().read(Config(whole, text.where, text.looked, text.prefixes), shapes)
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        return (read_window(config),) * n_layer
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        if config.get("model_type") == "mistral":
+            return {"temperature": 0.0, "original": 0}
+        rope = config.section("rope_parameters", "rope_scaling")
+        beta = rope.number("llama_4_scaling_beta", default=0.0, positive=False)
+        if beta < 0:
+            raise rope.wrong("llama_4_scaling_beta", "a number of at least 0")
+        n_ctx = config.integer("max_position_embeddings")
+        return {"temperature": beta, "original": rope.integer("original_max_position_embeddings", default=n_ctx)}
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield from super().more_keys()
+        if self.temperature:
+            yield "attention.temperature_scale", self.temperature
+            if ORIGINAL not in dict(self.scaling.keys):
+                yield ORIGINAL, self.original
+
+    def canonical(self, name: str) -> str:
+        name = name.replace("model.language_model.", "model.", 1).removeprefix("language_model.")
+        return super().canonical(name)

@@ -1,0 +1,98 @@
+"""Experts that gpt-oss publishes in MXFP4 (OCP Microscaling Formats 1.0): kept as blocks, since GGUF has the same.
+
+    NAME_blocks u8 [expert, row, block, 16]   byte k of a block holds weight 2 k (low 4 bits) and 2 k + 1 (high)
+    NAME_scales u8 [expert, row, block]       E8M0: the exponent of a power of two, plus 127
+
+quant/ggml/formats/fp4.py has GGUF's order: exponent first, byte k holds weights k and k + 16. Only bits are moved.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+from hybrid.quant.ggml.types import TRAITS, GGMLType
+
+from .tensor import Dtype, StoredTensor
+
+METHOD = "mxfp4"
+BLOCKS, SCALES = "_blocks", "_scales"
+_BLOCK, _NBYTES = TRAITS[GGMLType.MXFP4].block, TRAITS[GGMLType.MXFP4].nbytes
+_LARGEST = 252  # of a scale's exponent, beyond which the largest weight of a block is none of f32
+
+
+@dataclass(frozen=True)
+class BlockTensor(StoredTensor):
+    """MXFP4 matrices [expert, row, column]; `file` and `offset` are those of the blocks, read as `dtype` F32."""
+
+    scales: StoredTensor | None = None
+
+    @property
+    def kept(self) -> Dtype | str:
+        return GGMLType.MXFP4.name
+
+    @property
+    def block_type(self) -> GGMLType | None:
+        return GGMLType.MXFP4
+
+    def part(self, start: tuple[int, ...], shape: tuple[int, ...]) -> StoredTensor:
+        raise UnsupportedError(f"{shown(self.name)} is MXFP4 and cannot be taken apart.")
+
+    def blocks(self, start: int, stop: int) -> np.ndarray:
+        """Matrices [start, stop) as GGUF has them, u8 [stop - start, bytes]. CheckpointError for scales that are NaN or
+        too large."""
+        return self._blocks(start, stop, self.size // self.shape[0]).reshape(stop - start, -1)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        begin, end = start // _BLOCK, -(-stop // _BLOCK)
+        values = formats.decode(GGMLType.MXFP4, self._blocks(begin, end, _BLOCK).reshape(1, -1)).reshape(-1)
+        return values[start - begin * _BLOCK : stop - begin * _BLOCK]
+
+    def _blocks(self, start: int, stop: int, n: int) -> np.ndarray:
+        """Pieces [start, stop) of n weights: u8 [block, 17]."""
+        assert self.scales is not None
+        n_block = n // _BLOCK
+        out = np.empty(((stop - start) * n_block, _NBYTES), np.uint8)
+        exponents = self.scales.raw(np.dtype("u1"), start * n_block, stop * n_block)
+        if exponents.size and int(exponents.max()) > _LARGEST:
+            raise CheckpointError(
+                f"{shown(self.scales.name)} holds scales that are NaN or too large (in {self.file.where}). "
+                "The checkpoint is damaged."
+            )
+        out[:, 0] = exponents
+        pairs = self.raw(np.dtype("u1"), start * n // 2, stop * n // 2).reshape(-1, _BLOCK // 2)
+        codes = np.empty((len(pairs), _BLOCK), np.uint8)
+        codes[:, 0::2], codes[:, 1::2] = pairs & 15, pairs >> 4
+        out[:, 1:] = codes[:, : _BLOCK // 2] | codes[:, _BLOCK // 2 :] << 4
+        return out
+
+
+def with_blocks(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """The tensors, those of blocks and scales as one under the name of the blocks."""
+    used = {name.removesuffix(BLOCKS) + SCALES for name in tensors if name.endswith(BLOCKS)}
+    return {
+        name: _joined(tensors, name) if name.endswith(BLOCKS) else tensor
+        for name, tensor in tensors.items()
+        if name not in used
+    }
+
+
+def _joined(tensors: Mapping[str, StoredTensor], name: str) -> BlockTensor:
+    blocks, other = tensors[name], name.removesuffix(BLOCKS) + SCALES
+    if other not in tensors:
+        raise CheckpointError(f"the checkpoint lacks {shown(other)}, the scales of {shown(name)}. Download it again.")
+    scales = tensors[other]
+    if blocks.dtype != "U8" or len(blocks.shape) != 4 or blocks.shape[3] != _BLOCK // 2:
+        raise CheckpointError(
+            f"{shown(name)} is {_kind(blocks)}, expected U8 [experts, rows, blocks, {_BLOCK // 2}] in MXFP4."
+        )
+    if scales.dtype not in ("U8", "F8_E8M0") or scales.shape != blocks.shape[:3]:
+        raise CheckpointError(f"{shown(other)} is {_kind(scales)}, expected U8 {list(blocks.shape[:3])}.")
+    n_expert, n_row, n_block = scales.shape
+    return BlockTensor(name, Dtype.F32, (n_expert, n_row, n_block * _BLOCK), blocks.file, blocks.offset, scales=scales)
+
+
+def _kind(tensor: StoredTensor) -> str:
+    return f"{getattr(tensor.dtype, 'name', tensor.dtype)} {list(tensor.shape)}"
