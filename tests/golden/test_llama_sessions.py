@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import random_checkpoints
 
+from hybrid.convert import convert
 from hybrid.infer import Model
 from hybrid.infer.answers.generation.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
@@ -251,3 +253,26 @@ def test_llama_completion_goes_on_with_ours(model: Model, tmp_path: Path) -> Non
     # it sometimes ends before its last lines are written
     theirs = done.stdout.decode("utf-8", "replace").strip()
     assert len(theirs) > 20 and goes_on(model, tmp_path / "state", "", 12).strip().startswith(theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PEER, reason="PEER names no folder of llama.cpp's programs")
+@pytest.mark.parametrize("name", ["minimax-text-01", "plamo2-full"])
+def test_random_models_there_and_back(name: str, data_dir: Path, tmp_path: Path) -> None:
+    """What llama.cpp keeps of a text is what we make of it, and is written again with its bytes."""
+    path, session = tmp_path / "m.gguf", tmp_path / "session"
+    folder = random_checkpoints.write(random_checkpoints.CONFIGS[name], tmp_path / "model")
+    convert(folder, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    command = [f"{PEER}/llama-completion", "-m", path, "-no-cnv", "--temp", "0", "-t", "2", "-c", "128", "-fa", "off"]
+    command += ["-ctk", "f32", "-ctv", "f32", "--prompt-cache", session, "-n", "1", "-p", EXPECTED["prompt"]]
+    subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=120)
+    with Model.load(path, n_ctx=128, n_seq_max=2, precision="exact", kv_type="f32") as model:
+        seq, own = import_session(model, session), model.sequence()
+        own.logits_of(list(seq.tokens))
+        export_session(seq, tmp_path / "again", transposed=True)
+        assert (tmp_path / "again").read_bytes() == session.read_bytes()
+        ids = [*seq.pending, 300, 301, 302]
+        theirs, ours = seq.logits_of(ids), own.logits_of(ids)
+        error = np.abs(theirs - ours).max() / np.abs(ours).max()
+        print(f"{name}: {error:.1e} of the largest logit")
+        assert error < 1e-5

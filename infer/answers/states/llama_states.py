@@ -18,7 +18,9 @@ from ...runner import Runner
 from ...sequence import Sequence
 
 # Whose layers keep the same things in the same order on both sides; each was carried there and back.
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "mamba", "mamba2", "jamba", "falcon-h1", "nemotron_h")
+ARCHITECTURES = (
+    "llama", "qwen2", "qwen3", "mamba", "mamba2", "jamba", "falcon-h1", "nemotron_h", "minimax-01", "plamo2",
+)  # fmt: skip
 
 
 def import_session(model: Model, path: str | os.PathLike[str]) -> Sequence:
