@@ -23,8 +23,8 @@ OF_A_FOLDER = {
 SHARED = {
     "convert": {
         "__init__": "the registry", "blocks": "parts", "decoder": "what most decoders have", "experts": "parts",
-        "family": "what a family declares", "layer_ropes": "positions", "rope": "positions", "unused_fields": "fields",
-        "windows": "parts",
+        "family": "what a family declares", "latent": "parts", "layer_ropes": "positions", "rope": "positions",
+        "ungated": "parts", "unused_fields": "fields", "windows": "parts",
     },
     "infer": {"__init__": "the registry", "base": "what a family declares", "rope": "positions"},
 }  # fmt: skip
