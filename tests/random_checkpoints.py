@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from random_experts import EXPERT_CONFIGS
+from random_latent import LATENT
 from random_plain import PLAIN
 from random_recurrent import RECURRENT_CONFIGS
 from random_ssm import SSM_CONFIGS
@@ -348,7 +349,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2, "moe_intermediate_size": 64,
     },
     **SSM_CONFIGS,
-    **WINDOWS, **STRETCHED, **PLAIN,
+    **WINDOWS, **STRETCHED, **PLAIN, **LATENT,
 }  # fmt: skip
 
 # Of models that only make embeddings. Theirs is another tokenizer, that of tests/data/tokenizers/wordpiece.

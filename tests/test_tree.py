@@ -25,8 +25,12 @@ SHARED = {
         "__init__": "the registry", "blocks": "parts", "decoder": "what most decoders have", "experts": "parts",
         "family": "what a family declares", "latent": "parts", "layer_ropes": "positions", "rope": "positions",
         "ungated": "parts", "unused_fields": "fields", "windows": "parts",
+        "latent": "latent attention",
+        },
+    "infer": {
+        "__init__": "the registry",
+        "base": "what a family declares", "latent": "latent attention",
     },
-    "infer": {"__init__": "the registry", "base": "what a family declares", "rope": "positions"},
 }  # fmt: skip
 
 

@@ -278,6 +278,17 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 26, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
         "vocab_size": 131072, "tie_word_embeddings": True,
     },
+    "deepseek-v2-lite": {
+        "architectures": ["DeepseekV2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 10944,
+        "num_hidden_layers": 27, "num_attention_heads": 16, "num_key_value_heads": 16, "q_lora_rank": None,
+        "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "first_k_dense_replace": 1, "n_routed_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1408,
+        "n_shared_experts": 2, "rope_theta": 10000.0, "vocab_size": 102400, "max_position_embeddings": 163840,
+        "rope_scaling": {
+            "type": "yarn", "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707,
+            "original_max_position_embeddings": 4096,
+        },
+    },
     "zamba2-1.2b": {
         "architectures": ["Zamba2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
         "num_hidden_layers": 38, "layers_block_type": _every(38, 6, "hybrid", "mamba"), "num_attention_heads": 32,

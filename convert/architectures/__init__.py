@@ -3,6 +3,7 @@
 from .bailingmoe3 import BailingMoe3
 from .bert import Bert, Roberta
 from .cohere2 import Cohere2
+from .deepseek2 import DeepSeekV2, DeepSeekV3
 from .dots1 import Dots1
 from .ernie4_5 import Ernie45, Ernie45Moe
 from .exaone4 import Exaone4
@@ -57,6 +58,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Plamo2, Qwen2, Qwen2Moe, Qwen3, Qwen35, Qwen35Moe, Qwen3Moe,
     Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, StableLm, StarCoder2, Xlstm, Zamba,
     Zamba2, Zaya,
+    DeepSeekV2, DeepSeekV3,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -12,11 +12,10 @@ from .blocks import read_kinds, size_keys, stacked_experts, swiglu
 from .decoder import Decoder
 from .experts import read_expert_groups, weights_norm_note
 from .family import Part, Row, Shapes, row
-from .latent import Latent, require_equal_heads
+from .latent import LATENT_EPS, Latent, require_equal_heads
 from .unused_fields import MTP, mtp_layers, read_mtp
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
-LATENT_EPS = 1e-6  # of the norms of latent vectors in transformers, whatever the config says of the others
 SIGMOID = 2  # expert_gating_func
 
 

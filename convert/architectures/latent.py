@@ -8,6 +8,8 @@ from ..checkpoint import Config
 from ..transforms import transposed
 from .family import Part, Row, row
 
+LATENT_EPS = 1e-6  # of the norms of latent vectors in transformers, whatever the config says of the others
+
 
 def require_equal_heads(config: Config, n_head: int) -> None:
     """That there are as many heads of keys as of queries, since all are made of one latent vector."""

@@ -48,6 +48,12 @@ def read_vocabulary(
     elif (folder / "vocab.txt").is_file():
         vocabulary = read_vocab_txt(folder / "vocab.txt")
     else:
+        if (folder / "tiktoken.model").is_file():
+            raise TokenizerError(
+                f"{shown(folder.name or folder)}: tiktoken.model is a tokenizer whose splitting is code of the "
+                "repository, which is not run here. Expected tokenizer.json.",
+                remedy=Remedy.TOKENIZER,
+            )
         used = f" These models use {hint}." if hint else ""
         raise TokenizerError(
             f"{shown(folder.name or folder)} has no tokenizer (tokenizer.model, tokenizer.json or vocab.txt).{used}",

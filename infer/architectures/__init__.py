@@ -4,6 +4,7 @@ from .bailingmoe3 import BailingMoe3
 from .base import EncoderFamily, Family
 from .bert import Bert
 from .cohere2 import Cohere2
+from .deepseek2 import DeepSeek2
 from .dots1 import Dots1
 from .ernie4_5 import Ernie45, Ernie45Moe
 from .exaone4 import Exaone4
@@ -57,6 +58,7 @@ _ALL: tuple[Family, ...] = (
     Mistral3(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(), Phi2(), Phi3(), Plamo2(),
     Qwen2(), Qwen2Moe(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(),
     Rwkv6Qwen2(), Rwkv7(), SeedOss(), SmolLM3(), StableLm(), StarCoder2(), Xlstm(), Zamba(), Zamba2(), Zaya(),
+    DeepSeek2(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

@@ -6,7 +6,8 @@ from ..kernels.attention.rope import NORM
 from ..layers import KimiDelta, Layer
 from ..loading.hparams import key
 from ..loading.weights import Weights
-from .kimi_linear import KimiLinear, KimiLinearHparams, latent_attention
+from .kimi_linear import KimiLinear, KimiLinearHparams
+from .latent import latent_attention
 from .rope import RopeHparams
 
 LOWEST = 80  # no state is left of what is multiplied by exp(-80)

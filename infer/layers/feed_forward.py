@@ -106,6 +106,7 @@ class MixtureOfExperts:
     renormalize  weights sum up to 1 before they are multiplied by `scale`
     gated        whether experts have gates (SwiGLU), or a squared ReLU
     n_group      groups of neighbours, of which only the n_group_used best ones of a token are chosen from
+    group_best   a group counts by the sum of its two best, or with 1 by its best alone
     n_latent     experts read and return rows of so many values, which ffn_latent_down makes of the token's and
                  ffn_latent_up turns back; 0: they read the token's
     n_idle       scores beyond those of the experts: a token that chooses one of them adds nothing
@@ -134,6 +135,7 @@ class MixtureOfExperts:
     factors: bool = False
     biased: bool = False
     clamp: tuple[float, float] | None = None
+    group_best: int = 2
 
     def load(self, w: Weights) -> None:
         self._check(w)
@@ -204,6 +206,7 @@ class MixtureOfExperts:
             renormalize=self.renormalize, by_sigmoid=self.sigmoid, bias=self.bias, scale=float(self.scale),
             n_group=self.n_group, n_group_used=self.n_group_used, n_idle=self.n_idle,
             factors=self.w_factors,
+            n_group_best=self.group_best,
         )  # fmt: skip
         if self.n_latent:
             x = add_bias(b, b.matmul(x, self.w_into, "ffn_latent_down"), self.latent_bias[0])

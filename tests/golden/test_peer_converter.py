@@ -90,6 +90,8 @@ RANDOM: dict[str, dict[str, Any]] = {
     "gpt-oss-rounded": {"model_type": "gpt_oss"},
     "gpt-oss-rounded-mxfp4": {"model_type": "gpt_oss"},
     "ministral3": {"model_type": "ministral3"},
+    "deepseek-v2-groups": {"model_type": "deepseek_v2", "scoring_func": "softmax"},
+    "deepseek-v3-yarn": {"model_type": "deepseek_v3", "scoring_func": "sigmoid"},
 }
 MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")}
 # What may differ: models, keys or tensors, how far tensors are apart (relative to the largest value), and why.
@@ -142,6 +144,12 @@ REASONS = [
     ),
     ("kimi|bailing", r".*\.expert_group_count", 0, "there only from n_group; these configs have num_expert_group"),
     ("kimi|bailing", r".*\.attention\.value_length", 0, "there head_dim, which is no width of a value"),
+    (
+        "deepseek-v2-groups",
+        r"hybrid\..*",
+        0,
+        "no keys of llama.cpp's: the epsilon of inner norms, a group's best expert",
+    ),
     ("kimi-linear", r"kimi-linear\.rope\.freq_base", 0, "no layer turns"),
     ("kimi-linear", r"kimi-linear\.expert_weights_norm", 0, "there taken for granted"),
     ("nemotron-h$", r"general\.architecture|nemotron_h(_moe)?\..*", 0, "there transformers' defaults add experts"),
@@ -195,6 +203,8 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
             mxfp4_checkpoints.pack(checkpoint)
         if name == "openelm":
             _join_halves(checkpoint / "model.safetensors")
+        if name.startswith("deepseek"):
+            _join_heads(checkpoint / "model.safetensors")
         yield f"random-{name}", checkpoint, "f16"
 
 
@@ -204,6 +214,15 @@ def _join_halves(path: Path) -> None:
     for name in [name for name in tensors if name.endswith(".proj_1.gate")]:
         halves = [tensors.pop(name), tensors.pop(name.removesuffix("gate") + "up")]
         tensors[name.removesuffix("gate") + "weight"] = np.concatenate(halves)
+    save_file(tensors, path)
+
+
+def _join_heads(path: Path) -> None:
+    """They have keys and values of every head apart, too."""
+    tensors = load_file(path)
+    for name in [name.removesuffix(".0") for name in tensors if name.endswith(".kv_b_proj.weight.0")]:
+        n_part = sum(other.startswith(name + ".") for other in tensors)
+        tensors[name] = np.concatenate([tensors.pop(f"{name}.{i}") for i in range(n_part)])
     save_file(tensors, path)
 
 

@@ -45,7 +45,7 @@ QUICK = {
     ("rwkv6", "Q8_0"), ("rwkv7", "F32"), ("rwkv6qwen2", "F32"), ("arwkv7", "Q8_0"),
     ("zamba", "Q8_0"), ("zamba2", "Q4_0"), ("kimi-linear", "Q8_0"), ("olmo-hybrid", "F32"), ("xlstm", "Q8_0"),
     ("zaya", "Q8_0"), ("minimax-scaled", "Q4_0"), ("plamo2", "Q8_0"),
-    ("bailing-hybrid", "F32"),
+    ("bailing-hybrid", "F32"), ("deepseek-v2", "Q8_0"),
     ("lfm3", "Q8_0"),
     ("gemma4", "Q4_0"),
     ("gpt-oss-rounded", "Q8_0"), ("ministral3", "F32"),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from reference.attention import attention, rope
+from reference.deepseek import deepseek
 from reference.experts import mixture, softmax
 from reference.gemma4 import gemma4
 from reference.gpt_oss import gpt_oss
@@ -445,6 +446,8 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "RWKV6Qwen2ForCausalLM": lambda model, ids: rwkv6_qwen2(model.c, model.t, ids),
     "RWKV7ForCausalLM": lambda model, ids: rwkv7(model.c, model.t, ids),
     "RwkvHybridForCausalLM": lambda model, ids: arwkv7(model.c, model.t, ids),
+    "DeepseekV2ForCausalLM": deepseek,
+    "DeepseekV3ForCausalLM": deepseek,
     "KimiLinearForCausalLM": kimi_linear,
     **dict.fromkeys(["MiniMaxForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"], minimax),
     "BailingHybridForCausalLM": ling,

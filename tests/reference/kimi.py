@@ -31,14 +31,14 @@ def kimi_linear(model: Any, ids: list[int]) -> F64:
 def ling(model: Any, ids: list[int]) -> F64:
     """Logits [tok, vocabulary] of Ling 3.0."""
     x = model.t["model.word_embeddings.weight"][ids]
+    n = model.c["qk_rope_head_dim"]
+    frequencies = model.c["rope_theta"] ** (-np.arange(0, n, 2) / n)
     for i in range(model.c["num_hidden_layers"]):
         p = f"model.layers.{i}."
         h = model.norm(x, p + "input_layernorm")
         latent = p + "attention.kv_a_layernorm.weight" in model.t
         x = x + (
-            latent_attention(model, h, p + "attention.", model.c["rope_theta"])
-            if latent
-            else kda(model, h, p + "attention.")
+            latent_attention(model, h, p + "attention.", frequencies) if latent else kda(model, h, p + "attention.")
         )
         h = model.norm(x, p + "post_attention_layernorm")
         x = x + feed_forward(model, h, p)
@@ -73,9 +73,9 @@ def convolved(model: Any, x: F64, name: str) -> F64:
     return silu(conv1d(x, taps, np.zeros(x.shape[1]), np.zeros((len(taps) - 1, x.shape[1])))[0])
 
 
-def latent_attention(model: Any, x: F64, p: str, theta: float = 0.0) -> F64:
+def latent_attention(model: Any, x: F64, p: str, frequencies: F64 | None = None, growth: float = 1.0) -> F64:
     """Keys and values of all heads, made from one vector of a token, beside a key that they share, which turns with
-    base theta (0: it does not)."""
+    these frequencies (None: it does not). Scores are times `growth`."""
     c, n, n_head = model.c, len(x), model.c["num_attention_heads"]
     rank, d_nope, d_shared, d_value = (
         c[name] for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -89,19 +89,18 @@ def latent_attention(model: Any, x: F64, p: str, theta: float = 0.0) -> F64:
     latent = rms(both[:, :rank], model.t[p + "kv_a_layernorm.weight"], LATENT_EPS)
     made = (latent @ up_projection(model, p, n_head).T).reshape(n, n_head, d_nope + d_value)
     q, shared = q.reshape(n, n_head, -1), both[:, None, rank:]
-    if theta:
-        q[:, :, d_nope:], shared = (turned(part, theta) for part in (q[:, :, d_nope:], shared))
+    if frequencies is not None:
+        q[:, :, d_nope:], shared = (turned(part, frequencies) for part in (q[:, :, d_nope:], shared))
     k = np.concatenate([made[:, :, :d_nope], np.repeat(shared, n_head, axis=1)], axis=2)
-    y = attention(q, k, made[:, :, d_nope:], np.arange(n), (d_nope + d_shared) ** -0.5)
+    y = attention(q, k, made[:, :, d_nope:], np.arange(n), growth * (d_nope + d_shared) ** -0.5)
     if p + "g_proj.weight" in model.t:
         y = y * sigmoid(model.linear(x, p + "g_proj"))[:, :, None]
     return model.linear(y.reshape(n, -1), p + ("o_proj" if p + "o_proj.weight" in model.t else "dense"))
 
 
-def turned(x: F64, theta: float) -> F64:
+def turned(x: F64, frequencies: F64) -> F64:
     """x [tok, head, n] with pairs of neighbours turned."""
-    n = x.shape[2]
-    angle = np.arange(len(x))[:, None] * theta ** (-np.arange(0, n, 2) / n)
+    angle = np.arange(len(x))[:, None] * frequencies
     z = (x[:, :, 0::2] + 1j * x[:, :, 1::2]) * np.exp(1j * angle)[:, None]
     return np.stack([z.real, z.imag], axis=3).reshape(x.shape)
 

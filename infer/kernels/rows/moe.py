@@ -22,8 +22,9 @@ def _exp(e, x):
 
 
 @device
-def _keep_groups(score, total, size, n_group, n_used):
-    """Scores of all but the best n_used groups of `size` experts become -inf; total: scratch, f32 [2 * n_group]."""
+def _keep_groups(score, total, size, n_group, n_used, n_best):
+    """Scores of all but the best n_used groups of `size` experts become -inf; n_best: of a group, as `moe_route` has
+    it; total: scratch, f32 [2 * n_group]."""
     kept = total + 4 * n_group
     for g in range(n_group):
         first, second = ldf(score + 4 * g * size), LOWEST
@@ -33,7 +34,7 @@ def _keep_groups(score, total, size, n_group, n_used):
                 first, second = v, first
             elif v > second:
                 second = v
-        stf(total + 4 * g, first + second)
+        stf(total + 4 * g, first + second if n_best > 1 else first)
         stf(kept + 4 * g, ZERO)
     for _ in range(n_used):
         best = -1
@@ -53,6 +54,7 @@ def moe_route(
     groups: Address, rows: Address, n_slots: Address, slots: Address, weights: Address, scores: Address,
     counts: Address, renormalize: Int = 0, by_sigmoid: Int = 0, bias: Address = 0, scale: Float = 1.0,
     n_group: Int = 1, n_group_used: Int = 1, n_idle: Int = 0, factors: Address = 0,
+    n_group_best: Int = 2,
 ):  # fmt: skip
     """Softmax over all experts, or the sigmoid of each; the best `n_used` by that plus a bias (ties: the lower index),
     their slots. The weights are without the bias. One thread.
@@ -74,6 +76,7 @@ def moe_route(
     factors         f32 [n_expert]: the weight of an expert is multiplied by its own, last; 0: none
     n_group_used    of n_group; the same: no groups, otherwise a group has two experts or more
     n_idle          the last so many of n_expert compute nothing: they have no slots, a token that chooses one gets -1
+    n_group_best    2, or 1: groups count by their best expert (arXiv:2405.04434)
     """
     if tid != 0:
         return
@@ -102,7 +105,7 @@ def moe_route(
             for x in range(n_expert):
                 stf(score + 4 * x, ldf(p + 4 * x) / total + ldf(bias + 4 * x))
         if n_group > n_group_used:
-            _keep_groups(score, p + 8 * n_expert, n_expert // n_group, n_group, n_group_used)
+            _keep_groups(score, p + 8 * n_expert, n_expert // n_group, n_group, n_group_used, n_group_best)
         chosen = slots + 8 * t * n_used
         for j in range(n_used):
             best = -1

@@ -18,6 +18,7 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
 from random_experts import EXPERT_CONFIGS  # noqa: E402
+from random_latent import LATENT  # noqa: E402
 from random_plain import PLAIN  # noqa: E402
 from random_ssm import SSM_CONFIGS  # noqa: E402
 from random_windows import STRETCHED, WINDOWS  # noqa: E402
@@ -29,7 +30,7 @@ NAMES = (
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
     "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window",
     "minimax-scaled", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
-    "bailing-hybrid",
+    "bailing-hybrid", *LATENT,
     "gptneox", "gptneox-serial", "falcon", "falcon-normed",
 )  # fmt: skip
 MODEL_TYPES = {
@@ -47,6 +48,7 @@ MODEL_TYPES = {
     "Gemma3": "gemma3_text", "SmolLM3": "smollm3", "KimiLinear": "kimi_linear", "Zaya": "zaya",
     "MiniMax": "minimax",
     "BailingHybrid": "bailing_hybrid",
+    "DeepseekV2": "deepseek_v2", "DeepseekV3": "deepseek_v3",
     "GPTNeoX": "gpt_neox", "Falcon": "falcon",
     "GptOss": "gpt_oss", "Ministral3": "ministral3",
 }  # fmt: skip

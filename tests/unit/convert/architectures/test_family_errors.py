@@ -199,6 +199,22 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("bailing-hybrid", {"topk_group": None}, C, "has no topk_group"),
         ("bailing-hybrid", {"moe_shared_expert_intermediate_size": 64}, C, "= 64.*expected 128, of 2 experts"),
         ("bailing-hybrid", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, U, "type = .yarn. is not supported"),
+        ("deepseek-v2", {"num_key_value_heads": 1}, C, "num_key_value_heads = 1.*expected 3"),
+        ("deepseek-v2", {"qk_rope_head_dim": 11}, C, "qk_rope_head_dim = 11.*an even number"),
+        ("deepseek-v2", {"norm_topk_prob": True}, U, "norm_topk_prob = true"),
+        ("deepseek-v2", {"topk_method": "noaux_tc"}, U, "topk_method = .noaux_tc."),
+        ("deepseek-v2", {"scoring_func": "sigmoid"}, U, "scoring_func = .sigmoid."),
+        (
+            "deepseek-v2",
+            {"rope_scaling": {"type": "yarn", "factor": 4.0, "mscale": 1.0}},
+            U,
+            "mscale = 1 and msc.* = 0",
+        ),
+        ("deepseek-v2", {"rope_scaling": {"type": "linear", "factor": 4.0}}, U, "rope_type = 'linear' is not supp"),
+        ("deepseek-v2-groups", {"n_group": 5}, C, "n_group = 5.*groups of two or more"),
+        ("deepseek-v3", {"n_group": None}, C, "has no n_group"),
+        ("deepseek-v3", {"rope_interleave": False}, U, "rope_interleave = false"),
+        ("deepseek-v3", {"scoring_func": "softmax"}, U, "scoring_func = .softmax."),
         ("granitemoe", {"num_experts_per_tok": 6}, C, "num_experts_per_tok = 6.*1 to 5"),
     ],
 )
@@ -255,6 +271,9 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("kimi-linear", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
         ("bailing-hybrid", {"linear_num_heads": 4}, "as many heads as attention"),
         ("bailing-hybrid", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
+        ("deepseek-v2-groups", {"q_lora_rank": None}, "with 3 layers queries have latent vectors there"),
+        ("deepseek-v2-groups", {}, "chooses groups of experts by their two best"),
+        ("deepseek-v3", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
         ("kimi-linear", {"moe_renormalize": False}, "norm_topk_prob = true"),
     ],
 )
@@ -286,6 +305,14 @@ def test_windows_of_exaone4(change: dict[str, Any], windows: list[int], turned: 
     assert list(model.windows) == windows
     assert keys.get("attention.sliding_window", 0) == (0 if turned == 5 else 9)
     assert keys.get("attention.sliding_window_pattern", [True] * 5) == [w > 0 or turned == 5 for w in windows]
+
+
+def test_deepseek_without_a_word_on_q_lora_rank() -> None:
+    """transformers takes 1536 then."""
+    config = {"vocab_size": 8, "max_position_embeddings": 512, **CONFIGS["deepseek-v3"]}
+    del config["q_lora_rank"]
+    with pytest.raises(C, match="has no q_lora_rank, expected a number, or null"):
+        random_checkpoints.family_for(config)
 
 
 @pytest.mark.parametrize("name", ["kimi-linear", "bailing-hybrid"])

@@ -14,6 +14,7 @@ def route(
     logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, sigmoid: bool = False,
     bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1, n_group_used: int = 1, n_idle: int = 0,
     factors: np.ndarray | None = None,
+    n_group_best: int = 2,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     n_tok, n_expert = logits.shape
     n_routed = n_tok * n_used
@@ -30,7 +31,7 @@ def route(
         groups=routing["groups"], rows=routing["source"], n_slots=routing["total"], slots=routing["slots"],
         weights=routing["weights"], scores=np.empty(3 * n_expert, np.float32), counts=np.empty(2 * n_expert, np.int64),
         renormalize=renormalize, by_sigmoid=sigmoid, bias=bias, scale=float(scale), n_group=n_group,
-        n_group_used=n_group_used, n_idle=n_idle, factors=factors,
+        n_group_used=n_group_used, n_idle=n_idle, factors=factors, n_group_best=n_group_best,
     )  # fmt: skip
     run(moe.moe_route, fields, 2)
     return routing
@@ -172,6 +173,17 @@ def test_route_within_groups(n_expert: int, n_used: int, n_group: int, n_group_u
     assert limited == (n_group_used < n_group)
     weights = np.stack([row[best] / row[best].sum() for row, best in zip(p, expected, strict=True)])
     np.testing.assert_allclose(routing["weights"], weights, rtol=2e-6)
+
+
+def test_groups_count_by_their_best_alone() -> None:
+    """The group of the best expert has the lowest other one; weights are shares of all experts."""
+    logits = np.array([[5, -9, -9, 4.9, 4.9, 4.9], [1.5, 1.5, 1.6, 2, -3, -4]], np.float32)
+    by_two, by_one = (route(logits, 2, 1, n_group=2, n_group_used=1, n_group_best=best, scale=3.0) for best in (2, 1))
+    assert chosen(by_two) == [[3, 4], [0, 2]]
+    assert chosen(by_one) == [[0, 1], [3, 4]]
+    p = np.exp(logits.astype(np.float64))
+    p /= p.sum(1, keepdims=True)
+    np.testing.assert_allclose(by_one["weights"], 3 * np.stack([p[0, [0, 1]], p[1, [3, 4]]]), rtol=2e-6)
 
 
 def test_equal_groups_go_to_the_lower_index() -> None:

@@ -1,0 +1,225 @@
+"""DeepSeek-V2 and V3: latent attention with RoPE on the part of a key that heads share, experts. arXiv:2405.04434"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from .blocks import read_rope, size_keys, stacked_experts, swiglu
+from .decoder import Decoder
+from .experts import read_expert_groups
+from .family import Part, Row, Shapes, row
+from .latent import LATENT_EPS, Latent, require_equal_heads
+from .rope import RopeScaling, Rotation, original_context, read_kind, read_scaling
+from .unused_fields import MTP, mtp_layers, read_mtp
+
+GATING = {"softmax": 1, "sigmoid": 2}
+WITHOUT_Q_RANK = (26, 27)  # numbers of layers with which llama.cpp expects queries straight from the input
+
+
+@dataclass(frozen=True)
+class DeepSeekV2(Decoder):
+    """One model of DeepSeek-V2 or V2-Lite."""
+
+    arch = "deepseek2"
+    architectures: ClassVar[tuple[str, ...]] = ("DeepseekV2ForCausalLM",)
+    pre: ClassVar[tuple[str, ...]] = ("deepseek-llm", "deepseek-coder")
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **MTP, "head_dim": "parts of a head have sizes of their own", "qk_head_dim": "the sum of its parts",
+        "num_mtp_layers": "only layers that guess tokens ahead, which are left out",
+        **dict.fromkeys(("aux_loss_alpha", "seq_aux"), "only training"), "ep_size": "only how it is computed",
+    }  # fmt: skip
+    conditional: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("n_group", "topk_group"), "only with topk_method = group_limited_greedy")
+    }
+    scoring: ClassVar[str] = "softmax"
+    group_best: ClassVar[int] = 1
+
+    n_ff: int
+    n_head: int
+    latent: Latent
+    rope_theta: float
+    rope_scaling: RopeScaling
+    n_dense: int
+    n_expert: int
+    n_expert_used: int
+    groups: tuple[int, int]
+    n_ff_expert: int
+    n_shared: int
+    weights_norm: bool
+    weights_scale: float
+    n_mtp: int
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        for key, value in {
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "mlp_bias": False,
+            "moe_layer_freq": 1,
+        }.items():
+            config.expects(key, value)
+        config.expects("scoring_func", cls.scoring)
+        sizes = cls.sizes(config, shapes)
+        n_head, latent = config.integer("num_attention_heads"), Latent.read(config)
+        if "q_lora_rank" not in config.data:
+            raise config.wrong("q_lora_rank", "a number, or null where queries come straight from the input")
+        if latent.d_rope % 2:
+            raise config.wrong("qk_rope_head_dim", "an even number")
+        require_equal_heads(config, n_head)
+        rope, theta = read_rope(config)
+        n_expert = config.integer("n_routed_experts", *cls.other_spelling(), maximum=4096)
+        n_used = config.integer("num_experts_per_tok", maximum=n_expert)
+        return cls(
+            **sizes,
+            n_ff=config.integer("intermediate_size"),
+            n_head=n_head,
+            latent=latent,
+            rope_theta=theta,
+            rope_scaling=_scaling(config, rope, theta, latent.d_rope, sizes["n_ctx"]),
+            n_dense=config.integer("first_k_dense_replace", default=cls.usual_dense, minimum=0),
+            n_expert=n_expert,
+            n_expert_used=n_used,
+            groups=cls.read_groups(config, n_expert, n_used),
+            n_ff_expert=config.integer("moe_intermediate_size"),
+            n_shared=config.integer("n_shared_experts", default=cls.usual_shared),
+            weights_norm=cls.read_norm(config),
+            weights_scale=config.number("routed_scaling_factor", default=cls.usual_scale),
+            n_mtp=read_mtp(config),
+        )
+
+    usual_dense: ClassVar[int] = 0
+    usual_shared: ClassVar[int] = 2
+    usual_scale: ClassVar[float] = 1.0
+
+    @classmethod
+    def other_spelling(cls) -> tuple[str, ...]:
+        """Of n_routed_experts."""
+        return ("num_experts",)
+
+    @classmethod
+    def read_norm(cls, config: Config) -> bool:
+        """Whether weights of experts add up to 1: transformers' class never does that, whatever the config says."""
+        config.expects("norm_topk_prob", False)
+        return False
+
+    @classmethod
+    def read_groups(cls, config: Config, n_expert: int, n_used: int) -> tuple[int, int]:
+        method = config.string("topk_method", default="greedy")
+        if method == "greedy":
+            return 1, 1
+        config.expects("topk_method", "greedy", "group_limited_greedy")
+        return read_expert_groups(config, n_expert, n_used)
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.n_head, 1)
+        yield "rope.freq_base", self.rope_theta
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "expert_used_count", self.n_expert_used
+        yield "expert_group_count", self.groups[0]
+        yield "expert_group_used_count", self.groups[1]
+        yield "expert_gating_func", GATING[self.scoring]
+        yield "general.file_type", int(file_type)
+        yield "leading_dense_block_count", self.n_dense
+        yield "vocab_size", self.n_vocab
+        yield from self.latent.keys()
+        yield "attention.value_length", self.latent.rank
+        yield "expert_feed_forward_length", self.n_ff_expert
+        yield "expert_count", self.n_expert
+        yield "expert_shared_count", self.n_shared
+        yield "expert_weights_scale", self.weights_scale
+        if self.weights_norm:
+            yield "expert_weights_norm", True
+        yield from self.rope_scaling.keys
+        if self.eps != LATENT_EPS:
+            yield "hybrid.attention.latent_norm_rms_epsilon", LATENT_EPS
+        if self.groups[0] > 1 and self.group_best == 1:
+            yield "hybrid.expert_group_best_count", 1
+
+    def notes(self) -> Iterator[str]:
+        yield from self.rope_scaling.notes
+        if not self.latent.q_rank and self.n_layer not in WITHOUT_Q_RANK:
+            yield f"llama.cpp cannot load this file: with {self.n_layer} layers queries have latent vectors there"
+        if self.eps != LATENT_EPS:
+            yield f"llama.cpp normalizes latent vectors with an epsilon of {self.eps:g}: its results differ"
+        if self.groups[0] > 1 and self.group_best == 1:
+            yield "llama.cpp chooses groups of experts by their two best, not by their best: its results differ"
+
+    def left_out(self) -> tuple[str, ...]:
+        return (*self.dropped, *mtp_layers(self.n_layer, self.n_mtp))
+
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+        if name.endswith(".kv_b_proj.weight"):
+            yield from self.latent.parts(name, self.n_head)
+
+    def rows(self) -> Iterator[Row]:
+        n = self.n_embd
+        yield from self.outer_rows(self.embedding, "model.norm.weight")
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
+            yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
+            yield from self.latent.rows(hf + "self_attn.", blk, n, self.n_head, "o_proj.weight")
+            if i < self.n_dense:
+                yield from swiglu(hf + "mlp.", blk, n, self.n_ff)
+            else:
+                yield from self._experts(hf + "mlp.", blk)
+
+    def _experts(self, hf: str, blk: str) -> Iterator[Row]:
+        n = self.n_embd
+        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
+        if self.scoring == "sigmoid":
+            yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
+        names = (("down", "down_proj"), ("gate", "gate_proj"), ("up", "up_proj"))
+        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, names)
+        yield from swiglu(hf + "shared_experts.", blk, n, self.n_shared * self.n_ff_expert, "_shexp")
+
+
+@dataclass(frozen=True)
+class DeepSeekV3(DeepSeekV2):
+    """One model of DeepSeek-V3 or R1."""
+
+    architectures: ClassVar[tuple[str, ...]] = ("DeepseekV3ForCausalLM",)
+    pre: ClassVar[tuple[str, ...]] = ("deepseek-v3",)
+    conditional: ClassVar[Mapping[str, str]] = {}
+    scoring = "sigmoid"
+    group_best = 2
+    usual_dense = 3
+    usual_shared = 1
+    usual_scale = 2.5
+
+    @classmethod
+    def other_spelling(cls) -> tuple[str, ...]:
+        return ("num_local_experts",)
+
+    @classmethod
+    def read_norm(cls, config: Config) -> bool:
+        config.expects("rope_interleave", True)
+        return config.boolean("norm_topk_prob", default=True)
+
+    @classmethod
+    def read_groups(cls, config: Config, n_expert: int, n_used: int) -> tuple[int, int]:
+        config.expects("topk_method", "noaux_tc")
+        config.integer("n_group"), config.integer("topk_group")  # without them transformers takes 8 and 4
+        return read_expert_groups(config, n_expert, n_used)
+
+
+def _scaling(config: Config, rope: Config, theta: float, n_rot: int, n_ctx: int) -> RopeScaling:
+    """YaRN with scores that grow by mscale_all_dim; what it would do to cos and sin must cancel out, since
+    llama.cpp's keys have no place for it in this architecture."""
+    rotation = Rotation(n_rot, theta, n_ctx, original_context(config, rope, n_ctx))
+    kind = read_kind(rope)
+    if kind != "yarn":
+        return read_scaling(rope, kind, rotation, ("default", "yarn"))
+    share, both = (rope.number(key, default=0.0, positive=False) for key in ("mscale", "mscale_all_dim"))
+    if not both > 0 or share != both or "attention_factor" in rope:
+        raise UnsupportedError(
+            f"{rope.where}: mscale = {share:g} and mscale_all_dim = {both:g} with YaRN are not supported, "
+            "only equal positive ones without an attention_factor are."
+        )
+    scaling = read_scaling(rope, kind, rotation)
+    kept = tuple((key, value) for key, value in scaling.keys if key != "rope.scaling.attn_factor")
+    return RopeScaling((*kept, ("rope.scaling.yarn_log_multiplier", 0.1 * both)), notes=scaling.notes)
