@@ -23,13 +23,11 @@ OF_A_FOLDER = {
 SHARED = {
     "convert": {
         "__init__": "the registry", "blocks": "parts", "decoder": "what most decoders have", "experts": "parts",
-        "family": "what a family declares", "latent": "parts", "layer_ropes": "positions", "rope": "positions",
-        "ungated": "parts", "unused_fields": "fields", "windows": "parts",
-        "latent": "latent attention",
-        },
+        "family": "what a family declares", "latent": "latent attention", "layer_ropes": "positions",
+        "rope": "positions", "ungated": "parts", "unused_fields": "fields", "windows": "parts",
+    },
     "infer": {
-        "__init__": "the registry",
-        "base": "what a family declares", "latent": "latent attention",
+        "__init__": "the registry", "base": "what a family declares", "latent": "latent attention", "rope": "positions",
     },
 }  # fmt: skip
 

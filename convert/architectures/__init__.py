@@ -52,13 +52,12 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Arwkv7, BailingMoe3, Bamba, Bert, Cohere2, Dots1, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma2, Gemma3,
-    Gemma4, Glm4, Glm4Moe, Gpt2, GptNeox, GptOss, Granite, GraniteHybrid, GraniteMoe, Hunyuan, HunyuanMoe, Jamba,
-    KimiLinear, Lfm2, Lfm2Moe, Lfm3, Llama, Mamba, Mamba2, MiniMax, Mistral, Mistral3, NemotronH, NemotronHMoe, Olmo2,
-    Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Plamo2, Qwen2, Qwen2Moe, Qwen3, Qwen35, Qwen35Moe, Qwen3Moe,
-    Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, StableLm, StarCoder2, Xlstm, Zamba,
-    Zamba2, Zaya,
-    DeepSeekV2, DeepSeekV3,
+    Arwkv7, BailingMoe3, Bamba, Bert, Cohere2, DeepSeekV2, DeepSeekV3, Dots1, Ernie45, Ernie45Moe, Exaone4, Falcon,
+    FalconH1, Gemma2, Gemma3, Gemma4, Glm4, Glm4Moe, Gpt2, GptNeox, GptOss, Granite, GraniteHybrid, GraniteMoe, Hunyuan,
+    HunyuanMoe, Jamba, KimiLinear, Lfm2, Lfm2Moe, Lfm3, Llama, Mamba, Mamba2, MiniMax, Mistral, Mistral3, NemotronH,
+    NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Plamo2, Qwen2, Qwen2Moe, Qwen3, Qwen35,
+    Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, StableLm,
+    StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -75,10 +75,11 @@ REFUSED = {
 }
 # Which it runs otherwise: without a window, in another order of layers, with other bounds of YaRN, with RoPE on other
 # layers, with the epsilon of heads of 64 values (RWKV), with one factor of all residuals (MiniMax).
-DIFFERENT = {"mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window", "gemma2-order",
-             "gemma3-order", "deepseek-v2-groups", "olmo3-order", "exaone4-window", "qwen2-yarn", "smollm3-window", "rwkv7",
-             "arwkv7", "minimax-scaled", "minimax-window", "plamo2",
-             "gpt-oss", "ministral3-window"}  # fmt: skip
+DIFFERENT = {
+    "mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window", "gemma2-order",
+    "gemma3-order", "deepseek-v2-groups", "olmo3-order", "exaone4-window", "qwen2-yarn", "smollm3-window", "rwkv7",
+    "arwkv7", "minimax-scaled", "minimax-window", "plamo2", "gpt-oss", "ministral3-window",
+}  # fmt: skip
 # How far apart perplexities may be, where not 0.1 %: with scores as large as those of Gemma 4, which are not scaled,
 # a GELU from ggml's table of f16 values is amplified.
 APART = {"gemma4-window": 3e-3}
