@@ -25,9 +25,13 @@ class Cohere2(Llama):
     eps_keys = ("layer_norm_eps", "attention.layer_norm_epsilon")
     norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm"}
     conditional: ClassVar[Mapping[str, str]] = {"sliding_window_pattern": "where layer_types is absent"}
-    without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("layer_switch", "order_of_interleaved_layers"), "transformers goes by layer_types and sliding_window_pattern"
-    )
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("layer_switch", "order_of_interleaved_layers"),
+            "transformers goes by layer_types and sliding_window_pattern",
+        ),
+        "use_embedding_sharing": "tie_word_embeddings says it", "use_parallel_embedding": "only how it is computed",
+    }  # fmt: skip
     usually_tied = True
     usual_ctx, usual_eps = 8192, 1e-5
     known_windows = True

@@ -23,6 +23,7 @@ class Ernie45(Llama):
 
     @classmethod
     def read_biases(cls, config: Config) -> dict[str, Any]:
+        config.expects("compression_ratio", 1.0, 1)
         return dict.fromkeys(("attention_bias", "mlp_bias"), config.boolean("use_bias", default=False))
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from ..checkpoint import Config
-from .blocks import attention_bias_notes, read_layers, read_rope, stacked_experts, swiglu
+from .blocks import HEAD_DIM, attention_bias_notes, read_layers, read_rope, stacked_experts, swiglu
 from .family import Row, Shapes, row
 from .llama import Llama
 from .rope import FACTOR, ORIGINAL, TYPE, read_kind
@@ -50,9 +50,8 @@ class Hunyuan(Llama):
     @classmethod
     def head_size(cls, config: Config) -> int:
         """Values of a head."""
-        return config.integer(
-            "head_dim", default=config.integer("hidden_size") // config.integer("num_attention_heads")
-        )
+        quotient = config.integer("hidden_size") // config.integer("num_attention_heads")
+        return config.integer(*HEAD_DIM, default=quotient)
 
     @classmethod
     def read_biases(cls, config: Config) -> dict[str, Any]:

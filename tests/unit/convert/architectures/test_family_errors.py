@@ -342,3 +342,37 @@ def test_lfm2_width() -> None:
     assert family("lfm2", {"intermediate_size": 200}).n_ff == 160
     assert family("lfm2", {"intermediate_size": 200, "block_ffn_dim_multiplier": 0.5}).n_ff == 96
     assert family("lfm2", {"intermediate_size": 200, "block_auto_adjust_ff_dim": False}).n_ff == 200
+
+
+SPELLED = {
+    "hunyuan": (
+        {
+            "use_cla": False, "attention_head_dim": 24, "head_dim": None, "mlp_bias": False, "rope_scaling": {
+                "type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+            },
+        },
+        {"attention.key_length": 24, "rope.freq_base": 10000.0 * 1000 ** (24 / 22), "context_length": 262144},
+    ),
+    "dots1": ({"scoring_func": "noaux_tc"}, {"expert_gating_func": 2}),
+    "ernie4_5": ({"compression_ratio": 1.0, "head_dim": None}, {"rope.freq_base": 5e5}),
+    "cohere2": (
+        {
+            "position_embedding_type": "rope_gptj", "rotary_pct": 1.0, "use_gated_activation": True, "layer_switch": 4,
+            "use_parallel_block": True, "use_qk_norm": False, "order_of_interleaved_layers": "local_attn_first",
+        },
+        {"attention.sliding_window": 11, "logit_scale": 0.25},
+    ),
+    "exaone4-window": ({"sliding_window_pattern": "LLLG"}, {"attention.sliding_window": 9}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_what_published_configs_say(name: str) -> None:
+    change, expected = SPELLED[name]
+    if name.startswith("ernie"):
+        change = {**change, "num_attention_heads": 6, "num_key_value_heads": 2}
+    if name == "hunyuan":
+        change = {**change, "max_position_embeddings": 32768}
+    keys = dict(family(name, change).keys(FileType.F32))
+    assert {key: keys[key] for key in expected} == pytest.approx(expected)
