@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import random_checkpoints
 from reference import plamo2_vocabulary
+from reference.tokenizer_files import gemma_json
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
@@ -36,7 +37,7 @@ pytestmark = [
 # Reference checkpoints; "legacy" where its converter reads only the keys of transformers 4. Without qwen3-next, some of
 # whose layers have no experts, which it does not know.
 CHECKPOINTS = {
-    "bamba": "legacy", "bert-embed": "", "falcon-h1": "", "falcon-mamba": "", "granite-dense": "legacy",
+    "bamba": "legacy", "bert-embed": "", "falcon-h1": "", "falcon-mamba": "", "gemma4": "", "granite-dense": "legacy",
     "granite-moe": "legacy", "jamba-dense": "", "jamba-moe": "", "jamba-trained-bf16": "", "lfm2": "", "llama": "",
     "llama-unigram-bin": "", "mamba-bf16": "", "mamba-f32": "", "mamba-trained-bf16": "", "mamba2": "",
     "minimax": "legacy",
@@ -46,10 +47,20 @@ CHECKPOINTS = {
 }  # fmt: skip
 # As published: what transformers knows by its own name reaches llama.cpp with transformers' keys.
 PUBLISHED = {"bailing-hybrid": {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_moe_v3"}}
+# What its converter does not know as transformers' defaults.
+GEMMA4 = {
+    "vocab_size": 2000, "model_type": "gemma4_text",
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}  # fmt: skip
 # Random checkpoints, with what its converter needs in their configs.
 RANDOM: dict[str, dict[str, Any]] = {
     "falcon-h1": {},
     "gemma3": {},
+    "gemma4": {**GEMMA4, "vocab_size_per_layer_input": 2000},
+    "gemma4-window": GEMMA4,
     "granite-attention": {},
     "lfm2": {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0},
     "lfm2moe": {},
@@ -98,6 +109,7 @@ MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-gl
 REASONS = [
     ("", r"hybrid\.tokenizer\.normalizer", 0, "no key of llama.cpp's: the Unicode normalization of the tokenizer"),
     ("", r"general\.name", 0, "a weight type at the end of a folder's name is no part of the model's"),
+    ("gemma4", r"tokenizer\.ggml\.(add_(eos|sep)_token|token_type)", 0, "of a tokenizer.json made for this test"),
     ("", r"tokenizer\.ggml\.(eot|unknown)_token_id", 0, "found in the tokenizer, where its config says nothing"),
     ("random", r"tokenizer\.ggml\.add_space_prefix", 0, "byte-level BPE has none"),
     (
@@ -191,12 +203,16 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
         if name in PUBLISHED:
             config = json.loads((checkpoint / "config.json").read_text())
             (checkpoint / "config.json").write_text(json.dumps(config | PUBLISHED[name]))
+        if name == "gemma4":
+            _write_gemma_tokenizer(checkpoint, shared / name)
         yield name, checkpoint, "f32" if name == "mamba-f32" else "bf16"
     for name, more in RANDOM.items():
         config = random_checkpoints.CONFIGS[name.removesuffix("-mxfp4")]
         checkpoint = random_checkpoints.write({**config, **more}, folder / f"random-{name}")
         for file in () if name.startswith("plamo2") else tokenizer.glob("*token*.json"):
             shutil.copyfile(file, checkpoint / file.name)
+        if name.startswith("gemma4"):
+            _write_gemma_tokenizer(checkpoint, shared / "gemma4")
         if name.startswith("plamo2"):
             plamo2_vocabulary.write(checkpoint)
         if name.endswith("-mxfp4"):
@@ -206,6 +222,16 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
         if name.startswith("deepseek"):
             _join_heads(checkpoint / "model.safetensors")
         yield f"random-{name}", checkpoint, "f16"
+
+
+def _write_gemma_tokenizer(folder: Path, source: Path) -> None:
+    """It reads no tokenizer.model for Gemma 4: that of `source` as a tokenizer.json."""
+    for file in folder.glob("*token*"):
+        file.unlink()
+    (folder / "tokenizer.json").write_text(json.dumps(gemma_json(source / "tokenizer.model")))
+    names = {f"{name}_token": f"<{name}>" for name in ("bos", "eos", "pad", "unk")}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": True, **names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
 def _join_halves(path: Path) -> None:
