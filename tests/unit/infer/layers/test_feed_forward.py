@@ -21,6 +21,11 @@ class File:
     def vector(self, name: str, n: int) -> int:
         return 1
 
+    squeezed = vector
+
+    def keep(self, values: int) -> int:
+        return values
+
     def __contains__(self, name: str) -> bool:
         return False
 
@@ -47,7 +52,7 @@ def test_refused(n_used: int, n_group: int, n_group_used: int, message: str) -> 
 def test_shapes() -> None:
     layer = MixtureOfExperts(3, 8, 4, 12, 5, sigmoid=True, n_group=4, n_group_used=2, n_latent=6, gated=False)
     layer.load(File())  # type: ignore[arg-type]
-    assert layer.w_up == ("blk.3.ffn_up_exps.weight", (12, 4, 6))
+    assert layer.w_in == {"up": ("blk.3.ffn_up_exps.weight", (12, 4, 6))}
     assert layer.w_down == ("blk.3.ffn_down_exps.weight", (12, 6, 4))
     assert layer.w_into == ("blk.3.ffn_latent_down.weight", (6, 8))
     assert layer.w_back == ("blk.3.ffn_latent_up.weight", (8, 6))
