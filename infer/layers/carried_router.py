@@ -30,7 +30,7 @@ class CarriedRouterExperts(MixtureOfExperts):
         p, n = f"blk.{self.layer}.ffn_router_", self.n_router
         n_in = {"in": self.n_embd, "fc1": n, "fc2": n}
         self.w = {part: w.matrix(f"{p}{part}.weight", n, columns) for part, columns in n_in.items()}
-        self.biases = {part: w.vector(f"{p}{part}.bias", n) for part in n_in}
+        self.router_biases = {part: w.vector(f"{p}{part}.bias", n) for part in n_in}
         self.norm = w.vector(p + "norm.weight", n)
         self.carry = w.vector(p + "carry.weight", n) if self.layer else 0
         n_score = self.n_expert + self.n_idle
@@ -38,13 +38,13 @@ class CarriedRouterExperts(MixtureOfExperts):
         self.bias = w.vector(f"blk.{self.layer}.exp_probs_b.bias", n_score)
 
     def logits(self, b: Builder, x: Rows) -> Rows:
-        state = add_bias(b, b.matmul(x, self.w["in"], "ffn_router_in"), self.biases["in"])
+        state = add_bias(b, b.matmul(x, self.w["in"], "ffn_router_in"), self.router_biases["in"])
         if self.carry:
             before = b.named[CARRIED]
             b.op(add_scaled_rows, count=b.batch.n_tok, x=state, more=before, weight=self.carry, n=state.n)
         b.named[CARRIED] = state
         rows = b.norm(state, self.norm, self.eps, name="ffn_router_norm")
         for part in ("fc1", "fc2"):
-            rows = add_bias(b, b.matmul(rows, self.w[part], f"ffn_router_{part}"), self.biases[part])
+            rows = add_bias(b, b.matmul(rows, self.w[part], f"ffn_router_{part}"), self.router_biases[part])
             b.op(gelu, count=b.batch.n_tok, x=rows, n=rows.n)
         return b.matmul(rows, self.w_router, "ffn_router")
