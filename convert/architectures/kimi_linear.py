@@ -190,8 +190,12 @@ class KimiLinear(Decoder):
 
 
 def _of(config: Config, key: str, linear: Config, published: str, minimum: int = 1) -> int:
-    """By the key of published configs, which is in a section, or transformers' own."""
-    return linear.integer(published, minimum=minimum) if published in linear else config.integer(key, minimum=minimum)
+    """By the key of published configs, which is in a section, or transformers' own; where both are there they agree."""
+    if published not in linear:
+        return config.integer(key, minimum=minimum)
+    value = linear.integer(published, minimum=minimum)
+    config.expects(key, value)
+    return value
 
 
 def _attention(config: Config, linear: Config, n_layer: int) -> tuple[bool, ...]:
@@ -201,6 +205,9 @@ def _attention(config: Config, linear: Config, n_layer: int) -> tuple[bool, ...]
     full = linear.get("full_attn_layers")
     if not isinstance(full, list) or not all(type(i) is int and 1 <= i <= n_layer for i in full):
         raise linear.wrong("full_attn_layers", f"numbers of layers from 1 to {n_layer}")
+    others = [i for i in range(1, n_layer + 1) if i not in full]
+    if linear.get("kda_layers") not in (None, others):
+        raise linear.wrong("kda_layers", f"{others}, the layers that are not of full_attn_layers")
     return tuple(i + 1 in full for i in range(n_layer))
 
 

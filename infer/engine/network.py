@@ -1,5 +1,6 @@
 """A model's layers with their weights, and the ops they add to a program: from tokens to logits."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
-from hybrid.quant.ggml.errors import Remedy, UnsupportedError
+from hybrid.quant.ggml.errors import Remedy, UnsupportedError, shown
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..architectures import ENCODERS, FAMILIES, Family
@@ -33,8 +34,9 @@ def family_of(gguf: GGUFFile) -> Family:
             remedy=Remedy.EMBEDDINGS,
         )
     if arch not in FAMILIES:
-        known = ", ".join(sorted(FAMILIES))
-        raise UnsupportedError(f"{gguf.path.name}: architecture {arch!r} is not supported; these are: {known}.")
+        near = ", ".join(difflib.get_close_matches(str(arch), FAMILIES, n=3))
+        found = f"{gguf.path.name}: architecture {shown(repr(arch), 60)} is not supported"
+        raise UnsupportedError(f"{found}{near and f'; near it are {near}'}. docs/models.md names those that are.")
     return FAMILIES[arch]
 
 

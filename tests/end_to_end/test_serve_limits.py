@@ -65,7 +65,8 @@ def test_an_answer_that_takes_longer_than_timeout_ends(model: Model) -> None:
         assert json.loads(lines[-1][6:])["error"]["code"] == 504, "the head of a stream is sent before its answer"
         held.set()
         until(lambda: server.service.n_jobs == 0)
-        assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200
+        # soon: 0.3 s may be too little for one token where much else runs
+        until(lambda: server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200)
 
 
 def test_what_does_not_come_in_time(model: Model) -> None:

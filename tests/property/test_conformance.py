@@ -36,7 +36,6 @@ SHAPES = {
 }  # fmt: skip
 RANDOM = [name for name in CONFIGS if name not in REPEATED]
 MODELS: dict[str, Shape | str] = {**SHAPES, **{name: name for name in RANDOM}}
-FAMILIES = [*SHAPES, *(pytest.param(name, marks=pytest.mark.slow) for name in RANDOM)]
 TYPES = {t.name: t for t in (FileType.F32, FileType.F16, FileType.BF16, FileType.Q8_0, FileType.Q4_0)}
 QUICK = {
     ("jamba", "Q8_0"), ("mamba", "Q4_0"), ("granite", "F16"), ("llama", "BF16"), ("falcon-h1", "F32"),
@@ -56,12 +55,14 @@ VARIANTS = {"phi3-window", "qwen3-window", "qwen3moe-window", "qwen3-yarn", "qwe
             "gemma3-period", "smollm3-window", *PLAIN,
             "gptneox-serial", "falcon-normed", "zaya-window",
             "gpt-oss-window", "ministral3-window"}  # fmt: skip
-# all of them, of which the inner loop keeps one of each kind of layer
+LAYERED = [name for name in RANDOM if name not in VARIANTS]  # what has layers, or an order of them, of its own
+FAMILIES = [*SHAPES, *(pytest.param(name, marks=pytest.mark.slow) for name in LAYERED)]
+# of these the inner loop keeps one of each kind of layer
 EACH = [
     name
     if name in SHAPES or name in {family for family, _ in QUICK} - SAME_LAYERS
     else pytest.param(name, marks=pytest.mark.exhaustive)
-    for name in MODELS
+    for name in (*SHAPES, *LAYERED)
 ]
 N = 150  # tokens: more than two tiles of columns, several KV blocks, ragged at every end
 

@@ -9,15 +9,14 @@ import pytest
 import random_checkpoints
 from random_schemas import schemas
 from schema_answers import Answers
+from test_conformance import LAYERED
 
 from hybrid.infer import Model
 from hybrid.quant.ggml.types import FileType
 
 N_SCHEMAS = 16
 SOON = ("qwen3", "lfm2", "rwkv7", "falcon-h1")  # others run the same code
-FAMILIES = [
-    name if name in SOON else pytest.param(name, marks=[pytest.mark.slow]) for name in random_checkpoints.CONFIGS
-]
+FAMILIES = [name if name in SOON else pytest.param(name, marks=[pytest.mark.slow]) for name in LAYERED]
 
 
 @pytest.mark.exhaustive

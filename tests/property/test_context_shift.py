@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
+from test_conformance import MODELS, SHAPES, same, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model, Work
@@ -24,11 +24,12 @@ from hybrid.quant.ggml.types import FileType
 
 LEARNED = {"gpt2"}
 # Norms behind RoPE weigh the values of a pair apart: scores depend on where a text stands. Keys move all the same,
-# as tests/unit/infer/memory/test_moves.py shows.
-ABSOLUTE = {"hunyuan", "hunyuan-moe"}
+# as tests/unit/infer/memory/test_moves.py shows. Queries of Ministral 3 grow with their position.
+ABSOLUTE = {"hunyuan", "hunyuan-moe", "ministral3", "ministral3-window"}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", MODELS)
 def test_attention_knows_distances_alone(family: str, random_model: Callable[..., Path]) -> None:
     """So a text whose positions are all shifted goes on alike: every layer turns its keys as its own RoPE would.
 

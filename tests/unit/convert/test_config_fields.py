@@ -94,14 +94,18 @@ def test_fields_of_a_real_checkpoint(name: str, config: str, data_dir: Path, tmp
 
 @pytest.mark.slow
 def test_fields_of_the_reference_checkpoints(shared_dir: Path, tmp_path: Path) -> None:
+    """One of each class and spelling."""
     by_field: dict[str, list[str]] = {}
+    seen: set[tuple[str, str]] = set()
     for path in sorted((shared_dir / "checkpoints").glob("*/config*.json")):
-        if json.loads(path.read_text())["architectures"][0] in ARCHITECTURES:
+        kind = json.loads(path.read_text())["architectures"][0], path.stem
+        if kind[0] in ARCHITECTURES and kind not in seen:
+            seen.add(kind)
             name = f"{path.parent.name}-{path.stem}"
             conversion = copied(path.parent, path.name, tmp_path / name)
             unknown = [note for note in conversion.plain.plan.notes if "unknown for this" in note]
             by_field[name] = unknown + faults(conversion)
-    assert len(by_field) > 40
+    assert len(by_field) > 30
     assert {name: wrong for name, wrong in by_field.items() if wrong} == {}
 
 
