@@ -16,6 +16,7 @@ os.environ["HF_HUB_CACHE"] = os.devnull + "/no cache"
 import random
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -40,21 +41,43 @@ SHARED = ROOT.parent / "shared"
 
 # of tests/end_to_end, what `make quick` runs: a thin slice through the commands. The others took half of its time
 QUICK = {"test_cli_basics.py", "test_chat_script.py", "test_serve.py"}
+# of the other shelves, what it leaves out: files that take seconds for what others touch, too
+LONG = {
+    "test_cache_store.py", "test_saving.py", "test_stops.py", "test_compare.py", "test_llm_plugin.py",
+    "test_reader_splits.py", "test_llama_sessions.py", "test_batch_guessing.py", "test_lora.py", "test_target_size.py",
+    "test_prompt_cache.py", "test_torch_pickle.py", "test_assembly.py", "test_reader_damaged.py", "test_recode.py",
+    "test_python_calls.py", "test_verify.py", "test_shared_blocks.py", "test_hellaswag.py", "test_multiple_choice.py",
+    "test_estimate.py",
+}  # fmt: skip
+CHOSEN = {"test_conformance.py"}  # whose cases for it are chosen by hand
+EACH = 5  # of the cases of a test elsewhere it runs the first of so many
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Markers by what a test asks for and where it is, so that `make quick` leaves out `shared` and `exhaustive`."""
+    cases: Counter[str] = Counter()
     for item in items:
-        if item.path.parent.name == "end_to_end" and item.path.name not in QUICK:
+        if (item.path.parent.name == "end_to_end" and item.path.name not in QUICK) or item.path.name in LONG:
             item.add_marker(pytest.mark.exhaustive)
         if "shared_dir" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared)
+        if "[" in item.name and item.path.name not in CHOSEN and not is_left_out(item):
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % EACH:
+                item.add_marker(pytest.mark.exhaustive)
+            cases[test] += 1
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    """Whether `make quick` does not run it."""
+    return any(item.get_closest_marker(mark) for mark in ("slow", "exhaustive", "shared"))
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more for every two cores: a fifth of the time a test waits, for a server, a browser or a timeout."""
+    """One more for every two cores: a fifth of the time a test waits, for a server, a browser or a timeout. Not in
+    the inner loop, where collecting the tests, which each of them does, would take as long."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + cores // 2
+    return cores if "not exhaustive" in config.option.markexpr else cores + cores // 2
 
 
 @pytest.hookimpl(wrapper=True)
