@@ -8,7 +8,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import POSITIVE_EXP
-from .blocks import read_kinds, read_plain_rope, stacked_experts, swiglu
+from .blocks import read_kinds, read_plain_rope, routed_experts
 from .experts import read_expert_groups
 from .family import Row, Shapes, row
 from .kimi_linear import KINDS, KimiLinear, read_dense
@@ -71,7 +71,7 @@ class BailingMoe3(KimiLinear):
             weights_scale=config.number("routed_scaling_factor", default=2.5),
             n_mtp=read_mtp(config),
             rope_theta=read_plain_rope(config, 6e6),
-            lowest=-_positive(config, "kda_lower_bound", -5.0),
+            lowest=_below_zero(config, "kda_lower_bound", -5.0),
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -100,12 +100,8 @@ class BailingMoe3(KimiLinear):
         yield row(hf + "A_log", blk + "ssm_a", self.n_kda, 1, source_shape=(self.n_kda,), transform=POSITIVE_EXP)
 
     def sparse(self, hf: str, blk: str) -> Iterator[Row]:
-        n, hf = self.n_embd, hf + "mlp."
-        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
-        yield row(hf + "gate.expert_bias", blk + "exp_probs_b.bias", self.n_expert)
-        names = (("down", "down_proj"), ("gate", "gate_proj"), ("up", "up_proj"))
-        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, names)
-        yield from swiglu(hf + "shared_experts.", blk, n, self.n_shared * self.n_ff_expert, "_shexp")
+        sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
+        yield from routed_experts(hf + "mlp.", blk, *sizes, "gate.expert_bias")
 
 
 def _refuse(config: Config) -> None:
@@ -139,9 +135,9 @@ def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
     return tuple((i + 1) % size == 0 for i in range(n_layer))
 
 
-def _positive(config: Config, key: str, default: float) -> float:
-    """How far below 0 the value is."""
+def _below_zero(config: Config, key: str, default: float) -> float:
+    """A negative number."""
     value = config.number(key, default=default, positive=False)
     if value >= 0:
         raise config.wrong(key, "a negative number")
-    return -value
+    return value

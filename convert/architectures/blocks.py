@@ -208,6 +208,23 @@ def stacked_experts(
         yield experts(sources, f"{blk}ffn_{part}_exps.weight", *shape, group=hf)
 
 
+PROJECTIONS = (("down", "down_proj"), ("gate", "gate_proj"), ("up", "up_proj"))
+
+
+def routed_experts(
+    hf: str, blk: str, n_expert: int, n: int, n_ff: int, n_shared: int, bias: str,
+    names: Sequence[tuple[str, str]] = PROJECTIONS,
+) -> Iterator[Row]:  # fmt: skip
+    """DeepSeek's experts: a router, the bias of its choice (after `hf`; empty: none), the experts, and beside them
+    n_shared for every token, as one of their width together."""
+    yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", n_expert, n)
+    if bias:
+        yield row(hf + bias, blk + "exp_probs_b.bias", n_expert)
+    yield from stacked_experts(hf + "experts.", blk, n_expert, n, n_ff, names)
+    if n_shared:
+        yield from swiglu(hf + "shared_experts.", blk, n, n_shared * n_ff, "_shexp")
+
+
 def no_ssm_biases(*biased: bool) -> Iterator[str]:
     """The note on projections of a Mamba layer with biases."""
     if any(biased):

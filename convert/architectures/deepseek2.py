@@ -8,15 +8,15 @@ from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
-from .blocks import read_rope, size_keys, stacked_experts, swiglu
+from .blocks import read_rope, routed_experts, size_keys, swiglu
 from .decoder import Decoder
-from .experts import read_expert_groups
+from .experts import SIGMOID, SOFTMAX, read_expert_groups
 from .family import Part, Row, Shapes, row
 from .latent import LATENT_EPS, Latent, require_equal_heads
 from .rope import RopeScaling, Rotation, original_context, read_kind, read_scaling
 from .unused_fields import MTP, mtp_layers, read_mtp
 
-GATING = {"softmax": 1, "sigmoid": 2}
+GATING = {"softmax": SOFTMAX, "sigmoid": SIGMOID}
 WITHOUT_Q_RANK = (26, 27)  # numbers of layers with which llama.cpp expects queries straight from the input
 
 
@@ -169,13 +169,8 @@ class DeepSeekV2(Decoder):
                 yield from self._experts(hf + "mlp.", blk)
 
     def _experts(self, hf: str, blk: str) -> Iterator[Row]:
-        n = self.n_embd
-        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
-        if self.scoring == "sigmoid":
-            yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
-        names = (("down", "down_proj"), ("gate", "gate_proj"), ("up", "up_proj"))
-        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, names)
-        yield from swiglu(hf + "shared_experts.", blk, n, self.n_shared * self.n_ff_expert, "_shexp")
+        sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
+        yield from routed_experts(hf, blk, *sizes, "gate.e_score_correction_bias" if self.scoring == "sigmoid" else "")
 
 
 @dataclass(frozen=True)

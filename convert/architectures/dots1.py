@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..checkpoint import Config
-from .blocks import MAX_LAYERS, stacked_experts, swiglu
-from .experts import read_expert_groups
-from .family import Row, row
+from .blocks import MAX_LAYERS, routed_experts
+from .experts import SIGMOID, read_expert_groups
+from .family import Row
 from .llama import Llama
 from .qwen2 import Qwen3
 from .windows import read_layer_types, read_window, windows_of
-
-SIGMOID = 2  # of expert_gating_func
 
 
 @dataclass(frozen=True)
@@ -87,9 +85,5 @@ class Dots1(Qwen3):
         if i < self.n_dense:
             yield from super().feed_forward(hf, blk, i)
             return
-        n, n_ff = self.n_embd, self.n_ff_expert
-        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
-        yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
-        names = tuple((part, part + "_proj") for part in ("down", "gate", "up"))
-        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, n_ff, names)
-        yield from swiglu(hf + "shared_experts.", blk, n, self.n_shared * n_ff, "_shexp")
+        sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
+        yield from routed_experts(hf, blk, *sizes, "gate.e_score_correction_bias")

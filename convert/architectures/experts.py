@@ -2,6 +2,8 @@
 
 from ..checkpoint import Config
 
+SOFTMAX, SIGMOID = 1, 2  # of llama.cpp's expert_gating_func
+
 
 def read_moe_layers(config: Config, n_layer: int, n_expert: int) -> tuple[bool, ...]:
     """Per layer, whether it has experts, by the keys of Qwen."""

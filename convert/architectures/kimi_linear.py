@@ -8,15 +8,14 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
-from .blocks import read_kinds, size_keys, stacked_experts, swiglu
+from .blocks import read_kinds, routed_experts, size_keys, swiglu
 from .decoder import Decoder
-from .experts import read_expert_groups, weights_norm_note
+from .experts import SIGMOID, read_expert_groups, weights_norm_note
 from .family import Part, Row, Shapes, row
 from .latent import LATENT_EPS, Latent, require_equal_heads
 from .unused_fields import MTP, mtp_layers, read_mtp
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
-SIGMOID = 2  # expert_gating_func
 
 
 @dataclass(frozen=True)
@@ -180,13 +179,9 @@ class KimiLinear(Decoder):
 
     def sparse(self, hf: str, blk: str) -> Iterator[Row]:
         """A feed-forward part with experts."""
-        n, hf = self.n_embd, hf + "block_sparse_moe."
-        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
-        yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
+        sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
         names = (("down", "w2"), ("gate", "w1"), ("up", "w3"))
-        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, names)
-        if self.n_shared:
-            yield from swiglu(hf + "shared_experts.", blk, n, self.n_shared * self.n_ff_expert, "_shexp")
+        yield from routed_experts(hf + "block_sparse_moe.", blk, *sizes, "gate.e_score_correction_bias", names)
 
 
 def _of(config: Config, key: str, linear: Config, published: str, minimum: int = 1) -> int:

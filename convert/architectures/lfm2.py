@@ -11,7 +11,7 @@ from hybrid.quant.ggml.types import FileType
 from ..checkpoint import Config
 from .blocks import Heads, read_kinds, read_rope, refuse_scaling, short_conv, size_keys, stacked_experts
 from .decoder import Decoder
-from .experts import weights_norm_note
+from .experts import SIGMOID, weights_norm_note
 from .family import Row, Shapes, row
 
 KINDS = {"conv": "conv", "full_attention": "full_attention"}
@@ -20,7 +20,6 @@ KEYS = {
     "eps": ("norm_eps", "block_norm_eps"),
     "tied": ("tie_embedding", "tie_word_embeddings"),
 }
-SIGMOID = 2  # of llama.cpp's expert_gating_func
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Part
-from .dots1 import SIGMOID, Dots1, Dots1Hparams
+from .dots1 import Dots1, Dots1Hparams
+from .experts import SIGMOID
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from ..layers import KimiDelta, Layer
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part
-from .latent import SIGMOID, LatentHparams, feed_forward, latent_attention
+from .experts import SIGMOID
+from .latent import LatentHparams, feed_forward, latent_attention
 
 
 @dataclass(frozen=True)

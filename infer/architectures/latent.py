@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass
 
-from ..layers import GatedFeedForward, LatentAttention, Layer, MixtureOfExperts, Rope, Sum
+from ..layers import GatedFeedForward, LatentAttention, Layer, Rope
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams
-
-SOFTMAX, SIGMOID = 1, 2  # of expert_gating_func
+from .experts import RoutedHparams, routed
 
 
 @dataclass(frozen=True)
-class LatentHparams(AttentionHparams):
+class LatentHparams(AttentionHparams, RoutedHparams):
     """n_rot values of a key are for all heads."""
 
     n_ff: int = key("feed_forward_length")
@@ -21,32 +20,11 @@ class LatentHparams(AttentionHparams):
     d_value: int = key("attention.value_length_mla", minimum=1)
     n_rot: int = key("rope.dimension_count")
     latent_eps: float = key("hybrid.attention.latent_norm_rms_epsilon", 0.0)  # 0: eps
-    n_dense: int = key("leading_dense_block_count", 0)
-    n_expert: int = key("expert_count", 0)
-    n_expert_used: int = key("expert_used_count", 0)
-    n_ff_expert: int = key("expert_feed_forward_length", 0)
-    n_shared: int = key("expert_shared_count", 0)
-    weights_norm: bool = key("expert_weights_norm", True)
-    weights_scale: float = key("expert_weights_scale", 1.0)
-    gating: int = key("expert_gating_func", SOFTMAX)
-    n_expert_group: int = key("expert_group_count", 1)
-    n_expert_group_used: int = key("expert_group_used_count", 1)
 
 
 def feed_forward(h: LatentHparams, i: int, w: Weights, group_best: int = 2) -> Layer:
-    """Dense on the first layers, then experts beside shared ones. group_best: see MixtureOfExperts."""
-    if i < h.n_dense:
-        return GatedFeedForward(i, h.n_embd, h.n_ff)
-    if h.gating not in (SOFTMAX, SIGMOID):
-        raise w.wrong("expert_gating_func", h.gating, f"{SOFTMAX}, softmax, or {SIGMOID}, the sigmoid")
-    experts = MixtureOfExperts(
-        i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=h.gating == SIGMOID,
-        scale=h.weights_scale or 1.0, n_group=max(1, h.n_expert_group), n_group_used=h.n_expert_group_used,
-        group_best=group_best,
-    )  # fmt: skip
-    if not h.n_shared:
-        return experts
-    return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_shared * h.n_ff_expert, "_shexp"))
+    """Dense on the first layers, then experts. group_best: see MixtureOfExperts."""
+    return GatedFeedForward(i, h.n_embd, h.n_ff) if i < h.n_dense else routed(h, i, w, group_best)
 
 
 def latent_attention(
