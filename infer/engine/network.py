@@ -16,8 +16,8 @@ from ..kernels import execute
 from ..kernels.rows import elementwise
 from ..kernels.rows.affine import affine_rows
 from ..kernels.rows.layer_norm import layer_norm
-from ..layers import AffineResidual, KeptNorm, Layer
-from ..layers.base import optional_bias
+from ..layers import Layer
+from ..layers.base import OwnResidual, optional_bias
 from ..loading.hparams import Hparams
 from ..loading.weights import Weights
 from ..memory import HybridMemory
@@ -156,12 +156,11 @@ class Network:
                 rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
             else:
                 rows = self._add_tap(b, residual)
-            if isinstance(part.layer, KeptNorm):
-                part.layer.keep(b, rows, x)
-            residual = part.layer.build(b, rows, memory)
-            if isinstance(part.layer, AffineResidual):
-                part.layer.join(b, x, residual)
-                residual = None
+            if isinstance(part.layer, OwnResidual):
+                part.layer.before(b, rows, x)
+            residual = y = part.layer.build(b, rows, memory)
+            if isinstance(part.layer, OwnResidual):
+                residual = part.layer.behind(b, x, y)
             ends = i + 1 == len(self.parts) or part.block != self.parts[i + 1].block
             if ends and (scale := self.block_scales[part.block]) != 1.0:
                 if residual is not None:

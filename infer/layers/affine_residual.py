@@ -6,11 +6,11 @@ from ..kernels.rows.affine import affine_rows
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import Builder, Rows
-from .base import Layer, MemorySpec
+from .base import Layer, MemorySpec, OwnResidual
 
 
 @dataclass
-class AffineResidual:
+class AffineResidual(OwnResidual):
     """x = (x + b) * w + (y + c) * v for what `layer` returns, y, and the residual stream x of n_embd values.
 
     name  of the tensors: `name`_residual_scale.{weight,bias} are w and b, `name`_out_scale.{weight,bias} v and c
@@ -31,11 +31,9 @@ class AffineResidual:
         return self.layer.memory()
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        """y, for `join`."""
         return self.layer.build(b, x, memory)
 
-    def join(self, b: Builder, x: Rows, y: Rows) -> None:
-        """Makes the new residual stream, in place of x."""
+    def behind(self, b: Builder, x: Rows, y: Rows) -> None:
         b.op(
             affine_rows, name="residual", count=b.batch.n_tok, x=x, weight=self.stream[0], bias=self.stream[1], n=x.n,
             more=y, more_weight=self.result[0], more_bias=self.result[1],

@@ -3,12 +3,17 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
+from hybrid.quant.ggml.errors import FormatError
+
 from ..kernels.rows import elementwise
 from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, RecurrentSpec
 from ..program.builder import Builder, Rows
 
 MemorySpec = AttentionSpec | RecurrentSpec
+A_LOWEST = -1e30  # of a recurrence's A: times log2(e) and a step it must still be a number
 
 
 class Layer(Protocol):
@@ -64,8 +69,19 @@ class PostNorm:
         return b.norm(self.layer.build(b, x, memory), self.weight, self.eps, name="post_norm")
 
 
+class OwnResidual:
+    """A layer that does more to the residual stream x than to be added to it."""
+
+    def before(self, b: Builder, normed: Rows, x: Rows) -> None:
+        """Ahead of the layer, which reads `normed`: a norm of x."""
+
+    def behind(self, b: Builder, x: Rows, y: Rows) -> Rows | None:
+        """With what the layer returned: what is still to be added to x; None: nothing is."""
+        return y
+
+
 @dataclass
-class KeptNorm:
+class KeptNorm(OwnResidual):
     """A layer beside the norm in front of it, which takes the place of what it read: x = kept norm(x) + share
     layer(norm(x))."""
 
@@ -85,8 +101,7 @@ class KeptNorm:
             b.op(elementwise.scale_rows, count=b.batch.n_tok, x=y, n=y.n, scale=float(self.share))
         return y
 
-    def keep(self, b: Builder, normed: Rows, x: Rows) -> None:
-        """x, the residual stream, becomes what is kept of its norm."""
+    def before(self, b: Builder, normed: Rows, x: Rows) -> None:
         b.op(elementwise.scaled_copy, count=b.batch.n_tok, x=normed, out=x, n=x.n, scale=float(self.kept))
 
 
@@ -108,6 +123,20 @@ class LayerAdapter:
         """product += B A x"""
         more = b.matmul(b.matmul(x, self.a, "lora_a"), self.b, "lora_b")
         b.op(elementwise.add_rows, name="lora_add", count=b.batch.n_tok, x=product, residual=more, n=product.n)
+
+
+def decay_logs(w: Weights, name: str, *shape: int, positive: bool = False) -> np.ndarray:
+    """-exp(A_log) of recurrences, f32 of this shape, whatever dimensions of 1 the file has; `positive`: stored without
+    the sign. FormatError: of the other sign, or too far from 0 to be computed with."""
+    a = w.squeezed(name, *shape)
+    low, high = (0.0, -A_LOWEST) if positive else (A_LOWEST, 0.0)
+    if a.min() < low or a.max() > high:
+        expected = "exp(A_log), which is not negative" if positive else "-exp(A_log), which is not positive"
+        raise FormatError(
+            f"{w.gguf.path.name}: {name} has values from {a.min():g} to {a.max():g}, expected {expected}. "
+            "Convert the model again."
+        )
+    return a
 
 
 def optional_bias(w: Weights, weight: str, n: int) -> int:

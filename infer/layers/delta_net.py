@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError
-
 from ..kernels.recurrent.conv import conv1d_silu
 from ..kernels.recurrent.delta import decay_rates, delta_prepare, delta_scan
 from ..kernels.rows import elementwise
@@ -15,7 +13,7 @@ from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
 from ..program.builder import Builder, Rows
-from .mamba2 import A_LOWEST
+from .base import decay_logs
 
 L2_EPS = 1e-6  # of the lengths that queries and keys are divided by, whatever the epsilon of the model's norms
 
@@ -64,12 +62,7 @@ class GatedDeltaNet:
             self.w_alpha = w.matrix(p + "ssm_alpha.weight", self.n_head, n)
         self.taps = w.keep(np.ascontiguousarray(w.array(p + "ssm_conv1d.weight", mixed, self.d_conv).T))
         self.dt_bias = w.vector(p + "ssm_dt.bias", self.n_head)
-        a = w.array(p + "ssm_a", self.n_head)
-        if a.max() > 0 or a.min() < A_LOWEST:
-            raise FormatError(
-                f"{w.gguf.path.name}: {p}ssm_a has values from {a.min():g} to {a.max():g}, expected -exp(A_log), which "
-                "is not positive. Convert the model again."
-            )
+        a = decay_logs(w, p + "ssm_a", self.n_head)
         self.rate = w.keep(decay_rates(a))
         self.norm = w.vector(p + "ssm_norm.weight", self.d_v)
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError
-
 from ..kernels.emit.elementary import LOG2E
 from ..kernels.recurrent.conv import conv1d_silu
 from ..kernels.recurrent.delta import decay_rates, delta_prepare, delta_scan
@@ -16,8 +14,8 @@ from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
 from ..program.builder import Builder, Rows
+from .base import decay_logs
 from .delta_net import L2_EPS
-from .mamba2 import A_LOWEST
 
 PARTS = ("q", "k", "v")
 
@@ -62,14 +60,7 @@ class KimiDelta:
 
     def _rates(self, w: Weights, name: str) -> np.ndarray:
         """One for each gate, as `delta_prepare` has them."""
-        a = w.squeezed(name, self.n_head)
-        wrong = a.min() < 0 if self.lowest else a.max() > 0 or a.min() < A_LOWEST
-        if wrong:
-            expected = "exp(A_log), which is not negative" if self.lowest else "-exp(A_log), which is not positive"
-            raise FormatError(
-                f"{w.gguf.path.name}: {name} has values from {a.min():g} to {a.max():g}, expected {expected}. "
-                "Convert the model again."
-            )
+        a = decay_logs(w, name, self.n_head, positive=self.lowest < 0)
         return np.repeat(a, self.d_head) if self.lowest else decay_rates(a, self.d_head)
 
     def memory(self) -> tuple[RecurrentSpec]:

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError
-
 from ..kernels.recurrent.conv import conv1d_silu
 from ..kernels.recurrent.mamba1 import mamba1_scan, scan_decay
 from ..kernels.recurrent.states import pad_channels
@@ -14,9 +12,7 @@ from ..kernels.rows import elementwise
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
 from ..program.builder import Builder, Rows, Weight
-from .base import add_bias, optional_bias
-
-A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
+from .base import add_bias, decay_logs, optional_bias
 
 
 @dataclass
@@ -50,12 +46,7 @@ class Mamba1:
         taps = w.array(p + "ssm_conv1d.weight", self.d_inner, self.d_conv)
         self.taps = w.keep(np.ascontiguousarray(taps.T))
         self.conv_bias = w.vector(p + "ssm_conv1d.bias", self.d_inner)
-        a = w.array(p + "ssm_a", self.d_inner, self.d_state)
-        if a.max() > 0 or a.min() < A_LOWEST:
-            raise FormatError(
-                f"{w.gguf.path.name}: {p}ssm_a has values from {a.min():g} to {a.max():g}, expected -exp(A_log), which "
-                "is not positive. Convert the model again."
-            )
+        a = decay_logs(w, p + "ssm_a", self.d_inner, self.d_state)
         heads = range(0, self.d_inner, width)
         dt_bias, skip = w.array(p + "ssm_dt.bias", self.d_inner), w.array(p + "ssm_d", self.d_inner)
         self.dt_bias = [w.keep(dt_bias[c : c + width]) for c in heads]

@@ -6,17 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError
-
 from ..kernels.recurrent.conv import conv1d_silu
 from ..kernels.recurrent.mamba2 import decay_rate, mamba2_scan, mamba2_steps
 from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
 from ..program.builder import Builder, Rows
-from .base import add_bias, optional_bias
-
-A_LOWEST = -1e30  # times log2(e) and a step it must still be a number
+from .base import add_bias, decay_logs, optional_bias
 
 
 @dataclass
@@ -58,12 +54,7 @@ class Mamba2:
         self.taps = w.keep(np.ascontiguousarray(taps.T))
         self.conv_bias = optional_bias(w, p + "ssm_conv1d.weight", self.n_mixed)
         self.dt_bias = w.vector(p + "ssm_dt.bias", self.n_head)
-        a = w.array(p + "ssm_a", self.n_head, 1)
-        if a.max() > 0 or a.min() < A_LOWEST:
-            raise FormatError(
-                f"{w.gguf.path.name}: {p}ssm_a has values from {a.min():g} to {a.max():g}, expected -exp(A_log), which "
-                "is not positive. Convert the model again."
-            )
+        a = decay_logs(w, p + "ssm_a", self.n_head, 1)
         self.rate = w.keep(decay_rate(a))
         self.skip = w.keep(w.array(p + "ssm_d", self.n_head, 1))
         if self.normed:

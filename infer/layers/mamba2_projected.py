@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError
-
 from ..kernels.recurrent.conv import conv1d_silu
 from ..kernels.recurrent.mamba2 import decay_rate, mamba2_scan, mamba2_steps
 from ..kernels.rows import elementwise
@@ -15,8 +13,7 @@ from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
 from ..program.builder import Builder, Rows
-from .base import optional_bias
-from .mamba2 import A_LOWEST
+from .base import decay_logs, optional_bias
 
 
 @dataclass
@@ -43,12 +40,7 @@ class ProjectedMamba2:
         self.taps = w.keep(np.ascontiguousarray(w.array(p + "ssm_conv1d.weight", self.d_inner, self.d_conv).T))
         self.conv_bias = optional_bias(w, p + "ssm_conv1d.weight", self.d_inner)
         self.dt_bias = w.vector(p + "ssm_dt.bias", self.n_head)
-        a = w.array(p + "ssm_a", self.n_head)
-        if a.max() > 0 or a.min() < A_LOWEST:
-            raise FormatError(
-                f"{w.gguf.path.name}: {p}ssm_a has values from {a.min():g} to {a.max():g}, expected -exp(A_log), which "
-                "is not positive. Convert the model again."
-            )
+        a = decay_logs(w, p + "ssm_a", self.n_head)
         self.rate = w.keep(decay_rate(a))
         self.skip = w.vector(p + "ssm_d", self.n_head)
         self.dt_norm = w.vector(p + "ssm_dt_norm", self.dt_rank)
